@@ -1,0 +1,60 @@
+# From a fresh clone with Python 3.11 or newer: `make demo` shows onnxq at work, `make test` checks it.
+# Everything is installed into .venv; files in it remember what is done, so that a second call starts at once.
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Name another interpreter with: make PYTHON=/path/to/python demo
+PYTHON ?=
+
+.PHONY: help demo test test-all lint format clean
+
+help:
+	@echo "make demo      install onnxq and quantize the bundled model"
+	@echo "make test      install the development tools and run the tests"
+	@echo "make test-all  the same with the slow tests"
+	@echo "make lint      ruff, mypy and the import table"
+	@echo "make format    let ruff format the code"
+	@echo "make clean     remove .venv and the caches"
+
+demo: $(VENV)/installed
+	$(BIN)/onnxq demo
+
+test: $(VENV)/installed-dev
+	$(BIN)/python -m pytest -q -n auto --dist worksteal
+
+test-all: $(VENV)/installed-dev
+	$(BIN)/python -m pytest -q -n auto --dist worksteal -m ""
+
+lint: $(VENV)/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python tools/check_layers.py
+
+format: $(VENV)/installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+$(VENV)/created:
+	@for candidate in $(or $(PYTHON),python3.11 python3 python); do \
+	    if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	        echo "creating $(VENV) with $$candidate"; \
+	        $$candidate -m venv $(VENV) && touch $@ && exit 0; \
+	        echo "'$$candidate -m venv' failed; on Debian and Ubuntu install the package python3-venv" >&2; exit 1; \
+	    fi; \
+	done; \
+	echo "onnxq needs Python 3.11 or newer; none of these is: $(or $(PYTHON),python3.11 python3 python)." >&2; \
+	echo "Install one, or name it: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1
+
+$(VENV)/installed: $(VENV)/created pyproject.toml constraints.txt
+	$(INSTALL) -e .
+	@touch $@
+
+$(VENV)/installed-dev: $(VENV)/created pyproject.toml constraints.txt
+	$(INSTALL) -e ".[dev]"
+	@touch $(VENV)/installed $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find onnxq tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,50 @@
+"""Errors a user can act on: what was wrong, where, and what to do next."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class OnnxqError(Exception):
+    """Base of every error onnxq raises on purpose; the CLI prints it without a traceback and exits with `exit_code`."""
+
+    exit_code = 2
+
+
+class ModelError(OnnxqError):
+    """The model file cannot be read, or holds something that onnxq cannot keep intact."""
+
+
+class DataError(OnnxqError):
+    """The calibration data does not fit the model, or there is none."""
+
+
+class ConfigError(OnnxqError):
+    """A configuration key, value, name or command-line argument is wrong."""
+
+
+class SpecError(OnnxqError):
+    """A quantization spec, plan or parameter table is not legal."""
+
+
+class UnsupportedError(OnnxqError):
+    """The request is well-formed but cannot be fulfilled for this model or target."""
+
+
+class CheckFailed(OnnxqError):
+    """A check of onnxq's own output failed: the files must not be used."""
+
+    exit_code = 1
+
+
+def did_you_mean(word: str, choices: Iterable[str], *, most: int = 3) -> str:
+    """Return " Did you mean 'a' or 'b'?" for the nearest choices, or an empty string."""
+    choices = list(choices)
+    near = difflib.get_close_matches(word, choices, n=most, cutoff=0.55)
+    if not near:
+        lowered = {choice.lower(): choice for choice in choices}
+        near = [lowered[w] for w in difflib.get_close_matches(word.lower(), list(lowered), n=most, cutoff=0.55)]
+    if not near:
+        return ""
+    return " Did you mean " + " or ".join(f"'{name}'" for name in near) + "?"

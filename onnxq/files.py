@@ -1,0 +1,35 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+
+def replace_file(path: Path, write: Callable[[BinaryIO], Any]) -> None:
+    """Write a file under a temporary name beside `path`, then move it into place; on failure nothing is left."""
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            write(stream)
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write `data` as indented JSON; NaN and infinity are refused, because JSON has none."""
+    text = json.dumps(data, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    replace_file(path, lambda stream: stream.write(text.encode("utf-8")))

@@ -1,0 +1,36 @@
+"""The arithmetic of quantization, one definition each; numpy and ml_dtypes only."""
+
+from onnxq.numerics.affine import dequantize, fake_quantize, quantize, storage_dtype
+from onnxq.numerics.bias import BIAS_LIMIT, derived_bias_scale, widen_weight_scale_for_bias
+from onnxq.numerics.chunks import chunks
+from onnxq.numerics.float_grid import float_max, float_storage, from_bits, round_to_float, to_bits
+from onnxq.numerics.metrics import SqnrAccumulator, compare, cosine, max_abs_error, mse, sqnr_db
+from onnxq.numerics.ranges import MIN_SCALE, next_power_of_two, qparams_from_range, with_float16_scale
+from onnxq.numerics.rounding import round_values
+
+__all__ = [
+    "BIAS_LIMIT",
+    "MIN_SCALE",
+    "SqnrAccumulator",
+    "chunks",
+    "compare",
+    "cosine",
+    "dequantize",
+    "derived_bias_scale",
+    "fake_quantize",
+    "float_max",
+    "float_storage",
+    "from_bits",
+    "max_abs_error",
+    "mse",
+    "next_power_of_two",
+    "qparams_from_range",
+    "quantize",
+    "round_to_float",
+    "round_values",
+    "sqnr_db",
+    "storage_dtype",
+    "to_bits",
+    "widen_weight_scale_for_bias",
+    "with_float16_scale",
+]

@@ -1,0 +1,100 @@
+"""From a range of real values to scale and zero point; always float64 inside, float32 out.
+
+    symmetric, signed      scale = max(|low|, |high|) / min(-qmin, qmax)    int8: / 127, narrow range or not
+    symmetric, qmin = 0    scale = high / qmax                              negative values saturate to 0
+    asymmetric             scale = (high - low) / (qmax - qmin),  zero_point = clip(half_even(qmin - low / scale))
+    fp8                    scale = max(|low|, |high|) / largest             448 or 57344
+    fp16, bf16             scale = 1
+
+A range is first widened to include 0, so that 0 (padding, ReLU) is represented exactly. A signed format without
+positive numbers (int1 is [-1, 0]) divides by -qmin. `power_of_two` takes the smallest power of two that is not
+below the scale the range asks for, hence never clips more than that scale would.
+
+Scales are never zero, never subnormal. A range of exactly zero (a dead channel) is treated as a range of 1: any scale
+represents its zeros, and one of ordinary size disturbs nobody (a tiny one makes bias / (input * weight) overflow).
+Every other scale is at least MIN_SCALE.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from onnxq.errors import DataError, SpecError
+from onnxq.numerics.float_grid import float_max
+from onnxq.numerics.rounding import round_values
+from onnxq.types.qparams import QParams
+from onnxq.types.spec import QuantSpec
+
+MIN_SCALE = 2.0**-62
+"""Floor of a scale (2.2e-19): the product of two, a bias scale, is still a normal float32 number, and weights around
+1e-9 keep all the steps of a 16-bit format."""
+
+MAX_SCALE = float(np.finfo(np.float32).max)
+
+
+def qparams_from_range(low: npt.ArrayLike, high: npt.ArrayLike, spec: QuantSpec) -> QParams:
+    """Scale and zero point with which `spec` covers [low, high].
+
+    `low` and `high` are numbers, or arrays with one entry for each channel or block, in the shape of the scale.
+    """
+    low64, high64 = _checked_range(low, high)
+    if spec.dtype in ("fp16", "bf16"):
+        return QParams(spec, np.ones(low64.shape, np.float32), np.zeros(low64.shape, np.int32))
+    width, steps = _width_and_steps(low64, high64, spec)
+    scale = np.where(width == 0, 1.0, width) / steps
+    if spec.power_of_two:
+        scale = next_power_of_two(scale)
+    scale32 = np.clip(scale, MIN_SCALE, MAX_SCALE).astype(np.float32)
+    zero_point = np.zeros(scale32.shape, np.int32)
+    if not spec.symmetric:
+        # With the float32 scale, which is the one that will be used.
+        exact = round_values(spec.qmin - low64 / scale32.astype(np.float64), "half_even")
+        zero_point = np.clip(exact, spec.qmin, spec.qmax).astype(np.int32)
+    return QParams(spec, scale32, zero_point)
+
+
+def next_power_of_two(scale: np.ndarray) -> np.ndarray:
+    """The smallest power of two that is not below each (positive) value; exact powers are unchanged."""
+    mantissa, exponent = np.frexp(np.asarray(scale, dtype=np.float64))
+    return np.asarray(np.ldexp(1.0, exponent - (mantissa == 0.5)))
+
+
+def with_float16_scale(qparams: QParams) -> QParams:
+    """The same parameters with scales that float16 holds exactly, for the Q/DQ nodes of a float16 model.
+
+    Scales are rounded up, so that nothing is clipped that was not clipped before; the step grows by 0.1% at most
+    above 6e-5 (2^-14, where float16 becomes subnormal) and is never below 6e-8 (2^-24).
+    """
+    with np.errstate(over="ignore"):
+        half = qparams.scale.astype(np.float16)
+        half = np.where(half.astype(np.float32) < qparams.scale, np.nextafter(half, np.float16(np.inf)), half)
+    if not np.all(np.isfinite(half)):
+        raise SpecError(
+            f"scale {float(qparams.scale.max()):g} is beyond float16 (65504): keep this tensor in float, or use float32"
+        )
+    return QParams(qparams.spec, half.astype(np.float32), qparams.zero_point)
+
+
+def _checked_range(low: npt.ArrayLike, high: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Both ends as float64 arrays of one shape, widened to include zero."""
+    low64, high64 = np.broadcast_arrays(np.asarray(low, np.float64), np.asarray(high, np.float64))
+    if not (np.all(np.isfinite(low64)) and np.all(np.isfinite(high64))):
+        raise DataError(
+            "a range must be finite, but its ends hold NaN or infinity: check the calibration data and the float "
+            "model's own outputs, or leave this tensor in float"
+        )
+    if np.any(low64 > high64):
+        raise DataError("a range must not be empty: its low end lies above its high end")
+    return np.minimum(low64, 0.0), np.maximum(high64, 0.0)
+
+
+def _width_and_steps(low: np.ndarray, high: np.ndarray, spec: QuantSpec) -> tuple[np.ndarray, float]:
+    """The distance to be covered and the number of steps that cover it; their quotient is the scale."""
+    if spec.grid == "float":
+        return np.maximum(-low, high), float_max(spec.dtype)
+    if not spec.symmetric:
+        return high - low, spec.qmax - spec.qmin
+    if spec.qmin == 0:
+        return high, spec.qmax
+    return np.maximum(-low, high), min(-spec.qmin, spec.qmax) or -spec.qmin

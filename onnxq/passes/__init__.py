@@ -1,0 +1,5 @@
+"""Float graph in, equal float graph out: one pass per file, registered under the file's name."""
+
+from onnxq.passes.base import PASSES, Pass, PassReport, PassResult, run_passes
+
+__all__ = ["PASSES", "Pass", "PassReport", "PassResult", "run_passes"]

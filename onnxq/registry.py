@@ -1,0 +1,74 @@
+"""Named things (passes, observers, backends): one dictionary type with a helpful error for unknown names."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+from onnxq.errors import ConfigError, did_you_mean
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """Name -> thing. `package` is imported module by module on first use, so that one file is all an entry needs."""
+
+    def __init__(self, kind: str, package: str | None = None) -> None:
+        self.kind = kind
+        self._package = package
+        self._loaded = package is None
+        self._items: dict[str, T] = {}
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """Return a decorator that files its argument under `name`; a second, different owner of a name is an error."""
+
+        def add(item: T) -> T:
+            self.add(name, item)
+            return item
+
+        return add
+
+    def add(self, name: str, item: T) -> None:
+        held = self._items.get(name)
+        if held is not None and held is not item and _home(held) != _home(item):
+            raise ConfigError(f"{self.kind} '{name}' is registered twice; choose another name")
+        self._items[name] = item
+
+    def get(self, name: str) -> T:
+        self._load()
+        try:
+            return self._items[name]
+        except KeyError:
+            known = ", ".join(self.names())
+            raise ConfigError(
+                f"unknown {self.kind} '{name}'.{did_you_mean(name, self._items)} Known: {known}"
+            ) from None
+
+    def names(self) -> list[str]:
+        self._load()
+        return sorted(self._items)
+
+    def items(self) -> list[tuple[str, T]]:
+        self._load()
+        return sorted(self._items.items(), key=lambda pair: pair[0])
+
+    def __contains__(self, name: object) -> bool:
+        self._load()
+        return name in self._items
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def _load(self) -> None:
+        if self._loaded or self._package is None:
+            return
+        self._loaded = True
+        package = importlib.import_module(self._package)
+        for module in sorted(m.name for m in pkgutil.iter_modules(package.__path__)):
+            importlib.import_module(f"{self._package}.{module}")
+
+
+def _home(item: object) -> tuple[str, str]:
+    return getattr(item, "__module__", ""), getattr(item, "__qualname__", repr(item))

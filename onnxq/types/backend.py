@@ -1,0 +1,144 @@
+"""Backend: everything onnxq knows about a target, as data.
+
+A backend says which operators run quantized (`OpRule`), which merely carry values (`same_scale`, `commuting`), which
+run inside another one (`fused_activations`), in which formats, and what it writes. `place`, `calibrate`, `emit` and
+`verify` read it; none of them knows a target by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from dataclasses import replace as dataclass_replace
+from typing import Any, Literal, Protocol
+
+from onnxq.types.granularity import PerTensor
+from onnxq.types.spec import QuantSpec
+
+
+class NodeFacts(Protocol):
+    """What a rule's predicate may ask about a node; shapes hold None for unknown dimensions."""
+
+    @property
+    def op(self) -> str: ...
+    @property
+    def attrs(self) -> Mapping[str, Any]: ...
+    @property
+    def input_count(self) -> int: ...
+    def shape(self, port: int) -> tuple[int | None, ...] | None: ...
+    def output_shape(self) -> tuple[int | None, ...] | None: ...
+    def is_constant(self, port: int) -> bool: ...
+    def dtype(self, port: int) -> str | None: ...
+
+
+Decline = Callable[[NodeFacts], str | None]
+"""Return the reason why a node stays float, or None to quantize it."""
+
+WeightAxis = Callable[[NodeFacts], int | None] | int | None
+"""Channel axis of a weight: a number, a function of the node, or None for per tensor."""
+
+
+@dataclass(frozen=True)
+class OpRule:
+    """How one family of operators is quantized.
+
+    inputs    activation ports; None means every input that is not the weight or the bias
+    weight    port of the weight, when it is a constant (otherwise the port counts as an activation)
+    bias      port of the bias, quantized to int32 when the backend's scheme has a bias spec
+    output    quantize the output too (after a fused activation)
+    decline   reason to leave a node of this family float
+    joins     quantize only where all neighbours are quantized anyway (element-wise ops between integer kernels)
+    """
+
+    ops: tuple[str, ...]
+    inputs: tuple[int, ...] | None = (0,)
+    weight: int | None = None
+    weight_axis: WeightAxis = None
+    bias: int | None = None
+    output: bool = False
+    decline: Decline | None = None
+    joins: bool = False
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """Number formats by role; None leaves the role in float. `nonnegative` replaces `activation` where values are >= 0."""
+
+    activation: QuantSpec | None
+    weight: QuantSpec | None
+    bias: QuantSpec | None = None
+    nonnegative: QuantSpec | None = None
+
+
+@dataclass(frozen=True)
+class SameScaleRule:
+    """Operators whose output has the scale of their input(s): they move values without computing.
+
+    inputs    the ports that share the scale; None means all of them (Concat)
+    widens    the output can leave the range of the inputs (Pad with a constant), so it is observed too
+    decline   reason to leave a node float
+    """
+
+    ops: tuple[str, ...]
+    inputs: tuple[int, ...] | None = (0,)
+    widens: bool = False
+    decline: Decline | None = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the target cannot take; the lint reports each violation with its tensor and remedy."""
+
+    dtypes: tuple[str, ...]
+    zero_point_zero: bool = False
+    activations_per_tensor: bool = True
+    min_opset: int = 10
+    max_opset: int | None = None
+    float_types: tuple[str, ...] = ("float32",)
+    bias_quantized: bool = True
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A target. `emitters` names what is written (see `onnxq.emit`); the first one writes the model.
+
+    residual         how an Add of two computed tensors is treated: "both" quantizes both inputs, "skip" only the one
+                     that does not come straight from a convolution (TensorRT fuses that one into the convolution)
+    edges            "consumer": only rule-covered uses read the quantized value; "producer": every use does when the
+                     producer is quantized itself, so that integer kernels can be chained
+    absorb_activations   drop a Relu / Clip whose effect the following quantizer's saturation has exactly
+    weight_storage   "integer": integer initializer + DequantizeLinear; "float": float initializer + Q + DQ
+    """
+
+    name: str
+    summary: str
+    scheme: Scheme
+    rules: tuple[OpRule, ...]
+    limits: Limits
+    same_scale: tuple[SameScaleRule, ...] = ()
+    commuting: tuple[str, ...] = ()
+    fused_activations: tuple[str, ...] = ("Relu", "Clip")
+    residual: Literal["both", "skip"] = "both"
+    edges: Literal["consumer", "producer"] = "consumer"
+    quantize_outputs: bool = False
+    absorb_activations: bool = False
+    weight_storage: Literal["integer", "float"] = "integer"
+    passes: tuple[str, ...] = ()
+    activation_observer: str = "minmax"
+    weight_observer: str = "minmax"
+    emitters: tuple[str, ...] = ("qdq",)
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def replace(self, **changes: Any) -> Backend:
+        return dataclass_replace(self, **changes)
+
+    def rule_for(self, op: str) -> OpRule | None:
+        return next((rule for rule in self.rules if op in rule.ops), None)
+
+    def same_scale_rule_for(self, op: str) -> SameScaleRule | None:
+        return next((rule for rule in self.same_scale if op in rule.ops), None)
+
+
+def per_tensor(spec: QuantSpec) -> QuantSpec:
+    """The same number format with a single scale."""
+    return spec.replace(granularity=PerTensor())

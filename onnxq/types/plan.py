@@ -1,0 +1,179 @@
+"""Placement and QuantPlan: which tensors are quantized, how, for whom, and why; and why the rest is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from onnxq.errors import SpecError, did_you_mean
+from onnxq.types.spec import QuantSpec
+
+Role = Literal["activation", "weight", "bias", "output"]
+ROLES: tuple[Role, ...] = ("activation", "weight", "bias", "output")
+
+
+class Edge(NamedTuple):
+    """One use of a tensor: input number `port` of the node called `node`."""
+
+    node: str
+    port: int
+
+
+class BiasOf(NamedTuple):
+    """A bias quantized with scale = scale(input) * scale(weight), zero point 0."""
+
+    input: str
+    weight: str
+
+
+@dataclass(frozen=True)
+class Placement:
+    """One quantizer on one tensor.
+
+    edges    the uses that read the quantized value; None means every use, a graph output included
+    tie      the tensor whose parameters this one shares; None means that it has its own
+    observe  the tensors whose values set the range (of a leader: every member of its group that can widen it);
+             empty for tied and derived placements and for constants
+    derive   set on a bias whose scale follows from an input and a weight
+    why      the rule that put it here, in words for the user
+    """
+
+    tensor: str
+    spec: QuantSpec
+    role: Role
+    why: str
+    edges: tuple[Edge, ...] | None = None
+    tie: str | None = None
+    observe: tuple[str, ...] = ()
+    derive: BiasOf | None = None
+    observer: str = "minmax"
+
+    def __post_init__(self) -> None:
+        if self.role not in ROLES:
+            raise SpecError(f"role of '{self.tensor}' must be one of {', '.join(ROLES)}, got '{self.role}'")
+        if self.tie == self.tensor:
+            raise SpecError(f"'{self.tensor}' is tied to itself")
+        if self.tie is not None and self.derive is not None:
+            raise SpecError(f"'{self.tensor}' cannot be both tied and derived")
+        if (self.role == "bias") != (self.derive is not None) and self.spec.dtype == "int32":
+            raise SpecError(f"int32 on '{self.tensor}' needs the input and weight that its scale derives from")
+
+    def to_json(self) -> dict[str, Any]:
+        data: dict[str, Any] = {"spec": self.spec.to_json(), "role": self.role, "why": self.why}
+        if self.edges is not None:
+            data["edges"] = [list(edge) for edge in self.edges]
+        if self.tie is not None:
+            data["tie"] = self.tie
+        if self.observe:
+            data["observe"] = list(self.observe)
+        if self.derive is not None:
+            data["derive"] = {"input": self.derive.input, "weight": self.derive.weight}
+        if self.observe or self.role == "weight":
+            data["observer"] = self.observer
+        return data
+
+    @classmethod
+    def from_json(cls, tensor: str, data: Mapping[str, Any]) -> Placement:
+        known = {"spec", "role", "why", "edges", "tie", "observe", "derive", "observer"}
+        for key in data:
+            if key not in known:
+                raise SpecError(f"unknown key '{key}' in the placement of '{tensor}'.{did_you_mean(key, known)}")
+        edges = data.get("edges")
+        derive = data.get("derive")
+        return cls(
+            tensor=tensor,
+            spec=QuantSpec.from_json(data["spec"]),
+            role=data["role"],
+            why=data.get("why", ""),
+            edges=None if edges is None else tuple(Edge(str(n), int(p)) for n, p in edges),
+            tie=data.get("tie"),
+            observe=tuple(data.get("observe", ())),
+            derive=None if derive is None else BiasOf(derive["input"], derive["weight"]),
+            observer=data.get("observer", "minmax"),
+        )
+
+
+@dataclass
+class QuantPlan:
+    """Tensor -> Placement; every node either in `quantized` (with its rule) or in `left_float` (with its reason).
+
+    `fused` names nodes that run inside a quantized unit (the Relu behind a Conv) and the node that leads the unit.
+    """
+
+    backend: str
+    placements: dict[str, Placement] = field(default_factory=dict)
+    quantized: dict[str, str] = field(default_factory=dict)
+    fused: dict[str, str] = field(default_factory=dict)
+    left_float: dict[str, str] = field(default_factory=dict)
+
+    def __getitem__(self, tensor: str) -> Placement:
+        try:
+            return self.placements[tensor]
+        except KeyError:
+            raise SpecError(f"tensor '{tensor}' has no quantizer.{did_you_mean(tensor, self.placements)}") from None
+
+    def __contains__(self, tensor: object) -> bool:
+        return tensor in self.placements
+
+    def __iter__(self) -> Iterator[Placement]:
+        return iter(self.placements.values())
+
+    def __len__(self) -> int:
+        return len(self.placements)
+
+    def leader(self, tensor: str) -> str:
+        """The tensor whose parameters `tensor` uses: itself, or the leader it is tied to."""
+        placement = self[tensor]
+        return tensor if placement.tie is None else placement.tie
+
+    def observed(self) -> list[str]:
+        """Every tensor whose values calibration has to see, without repeats, in plan order."""
+        return list(dict.fromkeys(name for placement in self for name in placement.observe))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": "onnxq-plan",
+            "version": 1,
+            "backend": self.backend,
+            "tensors": {name: placement.to_json() for name, placement in self.placements.items()},
+            "nodes": {
+                "quantized": self.quantized,
+                "fused": self.fused,
+                "float": self.left_float,
+            },
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> QuantPlan:
+        if data.get("format") != "onnxq-plan":
+            raise SpecError('this is not a quantization plan: "format" is not "onnxq-plan"')
+        nodes = data.get("nodes", {})
+        return cls(
+            backend=data["backend"],
+            placements={name: Placement.from_json(name, entry) for name, entry in data["tensors"].items()},
+            quantized=dict(nodes.get("quantized", {})),
+            fused=dict(nodes.get("fused", {})),
+            left_float=dict(nodes.get("float", {})),
+        )
+
+    def diff(self, other: QuantPlan) -> list[str]:
+        """One line for each tensor or node that the two plans treat differently."""
+        lines = []
+        for name in dict.fromkeys([*self.placements, *other.placements]):
+            mine, theirs = self.placements.get(name), other.placements.get(name)
+            if mine != theirs:
+                lines.append(f"tensor {name}: {_brief(mine)} -> {_brief(theirs)}")
+        for name in dict.fromkeys([*self.left_float, *other.left_float]):
+            mine_why, theirs_why = self.left_float.get(name), other.left_float.get(name)
+            if mine_why != theirs_why:
+                lines.append(f"node {name}: {mine_why or 'quantized'} -> {theirs_why or 'quantized'}")
+        return lines
+
+
+def _brief(placement: Placement | None) -> str:
+    if placement is None:
+        return "float"
+    where = "" if placement.edges is None else f" on {len(placement.edges)} edge(s)"
+    tie = "" if placement.tie is None else f" tied to {placement.tie}"
+    return f"{placement.role} {placement.spec}{where}{tie}"

@@ -1,0 +1,135 @@
+"""QParams and QParamsTable: the scales and zero points that belong to a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from onnxq.errors import SpecError, did_you_mean
+from onnxq.types.granularity import PerBlock, PerChannel, PerTensor
+from onnxq.types.spec import QuantSpec
+
+
+@dataclass(frozen=True, eq=False)
+class QParams:
+    """Scale (float32) and zero point (int32) of one tensor, both of the shape its granularity says.
+
+    real = (q - zero_point) * scale. Scales are finite and above zero; zero points lie inside the spec's range.
+    """
+
+    spec: QuantSpec
+    scale: np.ndarray
+    zero_point: np.ndarray
+
+    def __post_init__(self) -> None:
+        scale = np.array(self.scale, dtype=np.float32)
+        zero_point = np.array(self.zero_point, dtype=np.int32)
+        if zero_point.shape != scale.shape:
+            zero_point = np.broadcast_to(zero_point, scale.shape).copy()
+        rank = scale.ndim
+        granularity = self.spec.granularity
+        if isinstance(granularity, PerTensor) and rank != 0:
+            if scale.size != 1:
+                raise SpecError(f"a per-tensor scale is one number, got shape {scale.shape}")
+            scale, zero_point = scale.reshape(()), zero_point.reshape(())
+        elif isinstance(granularity, PerChannel) and rank != 1:
+            raise SpecError(f"a per-channel scale is one-dimensional, got shape {scale.shape}")
+        elif isinstance(granularity, PerBlock) and rank < 1:
+            raise SpecError("a per-block scale has the rank of its tensor, got a single number")
+        if not np.all(np.isfinite(scale)) or not np.all(scale > 0):
+            raise SpecError("scales must be finite and greater than zero")
+        if self.spec.symmetric and np.any(zero_point != 0):
+            raise SpecError("a symmetric format has zero point 0")
+        if self.spec.grid == "affine" and (zero_point.min() < self.spec.qmin or zero_point.max() > self.spec.qmax):
+            raise SpecError(f"zero points must lie in [{self.spec.qmin}, {self.spec.qmax}]")
+        scale.setflags(write=False)
+        zero_point.setflags(write=False)
+        object.__setattr__(self, "scale", scale)
+        object.__setattr__(self, "zero_point", zero_point)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, QParams)
+            and self.spec == other.spec
+            and np.array_equal(self.scale, other.scale)
+            and np.array_equal(self.zero_point, other.zero_point)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; float32 scales print so that they read back to the same bits."""
+        return {
+            "spec": self.spec.to_json(),
+            "scale": _shortest(self.scale),
+            "zero_point": self.zero_point.tolist(),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> QParams:
+        return cls(
+            QuantSpec.from_json(data["spec"]),
+            np.asarray(data["scale"], dtype=np.float32),
+            np.asarray(data["zero_point"], dtype=np.int32),
+        )
+
+
+def _shortest(scale: np.ndarray) -> Any:
+    """Nested lists of floats with the fewest digits that identify each float32."""
+    if scale.ndim == 0:
+        return float(str(scale[()]))
+    return [_shortest(part) for part in scale]
+
+
+@dataclass
+class QParamsTable:
+    """Tensor name -> QParams, integer weights that an algorithm has fixed, and where each came from."""
+
+    entries: dict[str, QParams] = field(default_factory=dict)
+    integer_weights: dict[str, np.ndarray] = field(default_factory=dict)
+    provenance: dict[str, str] = field(default_factory=dict)
+
+    def __getitem__(self, tensor: str) -> QParams:
+        try:
+            return self.entries[tensor]
+        except KeyError:
+            raise SpecError(
+                f"no quantization parameters for tensor '{tensor}'.{did_you_mean(tensor, self.entries)}"
+            ) from None
+
+    def __contains__(self, tensor: object) -> bool:
+        return tensor in self.entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def put(self, tensor: str, qparams: QParams, provenance: str) -> None:
+        self.entries[tensor] = qparams
+        self.provenance[tensor] = provenance
+
+    def to_json(self) -> dict[str, Any]:
+        tensors = {name: {**q.to_json(), "from": self.provenance.get(name, "")} for name, q in self.entries.items()}
+        data: dict[str, Any] = {"format": "onnxq-qparams", "version": 1, "tensors": tensors}
+        if self.integer_weights:
+            data["integer_weights"] = {
+                name: {"dtype": str(values.dtype), "values": values.tolist()}
+                for name, values in self.integer_weights.items()
+            }
+        return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> QParamsTable:
+        if data.get("format") != "onnxq-qparams":
+            raise SpecError('this is not a table of quantization parameters: "format" is not "onnxq-qparams"')
+        table = cls()
+        for name, entry in data["tensors"].items():
+            table.put(name, QParams.from_json(entry), str(entry.get("from", "")))
+        for name, entry in data.get("integer_weights", {}).items():
+            table.integer_weights[name] = np.asarray(entry["values"], dtype=np.dtype(entry["dtype"]))
+        return table

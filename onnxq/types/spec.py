@@ -1,0 +1,156 @@
+"""QuantSpec: which numbers a tensor may hold after quantization."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from dataclasses import replace as dataclass_replace
+from typing import Any, Literal
+
+from onnxq.errors import SpecError, did_you_mean
+from onnxq.types.granularity import Granularity, PerTensor, granularity_from_json
+
+Rounding = Literal["half_even", "half_up", "half_away", "half_to_zero", "floor"]
+ROUNDINGS: tuple[Rounding, ...] = ("half_even", "half_up", "half_away", "half_to_zero", "floor")
+Grid = Literal["affine", "float"]
+
+FLOAT_DTYPES = ("fp8_e4m3", "fp8_e5m2", "fp16", "bf16")
+"""Floating-point grids: x / scale is rounded to the nearest member of the format."""
+
+INT_DTYPES = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in range(1, 17)) + ("int32",)
+DTYPES = INT_DTYPES + FLOAT_DTYPES
+
+
+@dataclass(frozen=True)
+class QuantSpec:
+    """A number format with its granularity; immutable, without ranges or observers.
+
+    `quant_min` / `quant_max` narrow an integer format further (7-bit values in an int8 container); left out, they
+    follow from dtype and `narrow_range` (which drops the lowest value of a signed format: int8 -> [-127, 127]).
+    """
+
+    dtype: str = "int8"
+    symmetric: bool = True
+    narrow_range: bool = False
+    power_of_two: bool = False
+    rounding: Rounding = "half_even"
+    granularity: Granularity = field(default_factory=PerTensor)
+    quant_min: int | None = None
+    quant_max: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise SpecError(
+                f"unknown dtype '{self.dtype}'.{did_you_mean(self.dtype, DTYPES)} "
+                "Known: int1..int16, uint1..uint16, int32, " + ", ".join(FLOAT_DTYPES)
+            )
+        if self.rounding not in ROUNDINGS:
+            raise SpecError(
+                f"unknown rounding '{self.rounding}'.{did_you_mean(self.rounding, ROUNDINGS)} "
+                f"Known: {', '.join(ROUNDINGS)}"
+            )
+        if self.grid == "float":
+            self._check_float()
+            return
+        low, high = container_range(self.dtype)
+        if self.narrow_range:
+            if self.quant_min is not None:
+                raise SpecError("give either narrow_range or an explicit quant_min, not both")
+            if not self.signed or self.bits < 2:
+                raise SpecError(f"narrow_range drops the lowest value of a signed format of 2 bits or more, not of {self.dtype}")
+            low += 1
+        qmin = low if self.quant_min is None else self.quant_min
+        qmax = high if self.quant_max is None else self.quant_max
+        if not low <= qmin < qmax <= high:
+            raise SpecError(
+                f"quant_min {qmin} and quant_max {qmax} must be in order and inside {self.dtype} [{low}, {high}]"
+            )
+        if not qmin <= 0 <= qmax:
+            raise SpecError(f"the range [{qmin}, {qmax}] has no zero: real 0 could not be represented")
+        if self.dtype == "int32" and not self.symmetric:
+            raise SpecError("int32 is for biases, which are symmetric (zero point 0)")
+
+    def _check_float(self) -> None:
+        if not self.symmetric:
+            raise SpecError(f"{self.dtype} is a floating-point grid: it has no zero point, so it must be symmetric")
+        if self.narrow_range or self.quant_min is not None or self.quant_max is not None:
+            raise SpecError(f"{self.dtype} is a floating-point grid: narrow_range, quant_min and quant_max do not apply")
+        if self.rounding != "half_even":
+            raise SpecError(f"{self.dtype} rounds half_even; '{self.rounding}' is for integer formats")
+        if self.dtype in ("fp16", "bf16") and not isinstance(self.granularity, PerTensor):
+            raise SpecError(f"{self.dtype} needs no scale, so its granularity is per tensor")
+
+    @property
+    def grid(self) -> Grid:
+        return "float" if self.dtype in FLOAT_DTYPES else "affine"
+
+    @property
+    def bits(self) -> int:
+        if self.dtype.startswith("fp8"):
+            return 8
+        return int(re.sub(r"\D", "", self.dtype))
+
+    @property
+    def signed(self) -> bool:
+        return not self.dtype.startswith("uint")
+
+    @property
+    def qmin(self) -> int:
+        """Lowest stored integer; only for integer formats."""
+        if self.quant_min is not None:
+            return self.quant_min
+        return container_range(self.dtype)[0] + int(self.narrow_range)
+
+    @property
+    def qmax(self) -> int:
+        """Highest stored integer; only for integer formats."""
+        return container_range(self.dtype)[1] if self.quant_max is None else self.quant_max
+
+    def replace(self, **changes: Any) -> QuantSpec:
+        return dataclass_replace(self, **changes)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; fields at their default are left out."""
+        data: dict[str, Any] = {"dtype": self.dtype}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if item.name == "granularity":
+                if not isinstance(value, PerTensor):
+                    data["granularity"] = value.to_json()
+            elif item.name != "dtype" and value != item.default:
+                data[item.name] = value
+        return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> QuantSpec:
+        known = {item.name for item in fields(cls)}
+        values = dict(data)
+        for key in values:
+            if key not in known:
+                raise SpecError(f"unknown key '{key}' in a quantization spec.{did_you_mean(key, known)}")
+        if "granularity" in values:
+            values["granularity"] = granularity_from_json(values["granularity"])
+        return cls(**values)
+
+    def __str__(self) -> str:
+        words = [self.dtype, "symmetric" if self.symmetric else "asymmetric", str(self.granularity)]
+        if self.narrow_range:
+            words.append("narrow range")
+        if self.quant_min is not None or self.quant_max is not None:
+            words.append(f"[{self.qmin}, {self.qmax}]")
+        if self.power_of_two:
+            words.append("power-of-two scale")
+        if self.rounding != "half_even":
+            words.append(self.rounding)
+        return ", ".join(words)
+
+
+def container_range(dtype: str) -> tuple[int, int]:
+    """Full range of an integer dtype, such as (-128, 127) for int8."""
+    if dtype in FLOAT_DTYPES or dtype not in DTYPES:
+        raise SpecError(f"{dtype} is not an integer format")
+    bits = int(re.sub(r"\D", "", dtype))
+    if dtype.startswith("uint"):
+        return 0, 2**bits - 1
+    return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1

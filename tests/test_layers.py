@@ -1,0 +1,89 @@
+"""The import table of tools/check_layers.py holds for the tree, and a wrong import does not slip through."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+TOOL = REPOSITORY / "tools" / "check_layers.py"
+
+
+def run_check(folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, str(TOOL), str(folder)], capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def small_tree(tmp_path: Path) -> Path:
+    """A package with the folders that the planted imports need, and no wrong import."""
+    for name in ("graph", "passes", "types", "runtime", "torchnet"):
+        (tmp_path / "onnxq" / name).mkdir(parents=True)
+        (tmp_path / "onnxq" / name / "__init__.py").write_text("")
+    for name in ("__init__", "errors", "pipeline"):
+        (tmp_path / "onnxq" / f"{name}.py").write_text("")
+    return tmp_path
+
+
+def test_the_tree_has_no_wrong_import() -> None:
+    result = run_check(REPOSITORY)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_a_wrong_import_planted_in_a_copy_of_the_tree_is_found(tmp_path: Path) -> None:
+    shutil.copytree(REPOSITORY / "onnxq", tmp_path / "onnxq", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "onnxq" / "types" / "planted.py").write_text("import json\n\nfrom onnxq.graph import io\n")
+    result = run_check(tmp_path)
+    assert result.returncode == 1
+    planted = [line for line in result.stdout.splitlines() if "planted.py" in line]
+    assert len(planted) == 1
+    assert planted[0].startswith("onnxq/types/planted.py:3: 'types' imports onnxq.graph; allowed: ")
+    assert "onnxq.errors, onnxq.registry, onnxq.types" in planted[0]
+
+
+@pytest.mark.parametrize(
+    ("file", "code", "line"),
+    [
+        ("passes/wrong.py", "from onnxq import runtime\n", 1),
+        ("passes/wrong.py", "def run() -> None:\n    import onnxq.runtime.session\n", 2),
+        ("passes/wrong.py", "from ..runtime import session\n", 1),
+        ("passes/wrong.py", "from .. import runtime\n", 1),
+        ("passes/wrong.py", "import onnxq\n", 1),
+        ("passes/wrong.py", "import onnx_graphsurgeon as gs\n", 1),
+        ("errors.py", "from onnxq.types import spec\n", 1),
+        ("pipeline.py", "import onnxruntime\n", 1),
+        ("runtime/wrong.py", "from torch.nn import functional\n", 1),
+    ],
+)
+def test_a_wrong_import_is_found_however_it_is_written(small_tree: Path, file: str, code: str, line: int) -> None:
+    (small_tree / "onnxq" / file).write_text(code)
+    result = run_check(small_tree)
+    assert result.returncode == 1
+    assert result.stdout.startswith(f"onnxq/{file}:{line}: ")
+    assert "1 wrong import(s)" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("file", "code"),
+    [
+        ("passes/right.py", "from onnxq.graph import io\nfrom onnxq.errors import ModelError\nfrom . import base\n"),
+        ("pipeline.py", "from onnxq import graph, passes\nfrom onnxq.runtime import session\n"),
+        ("runtime/right.py", "import onnxruntime\nfrom ..graph import io\n"),
+        ("torchnet/right.py", "import torch.nn\n"),
+        ("graph/right.py", "import onnx_graphsurgeon\n"),
+    ],
+)
+def test_an_allowed_import_passes(small_tree: Path, file: str, code: str) -> None:
+    (small_tree / "onnxq" / file).write_text(code)
+    result = run_check(small_tree)
+    assert result.returncode == 0, result.stdout
+
+
+def test_a_package_that_is_in_no_table_is_named(small_tree: Path) -> None:
+    (small_tree / "onnxq" / "novelty.py").write_text("")
+    result = run_check(small_tree)
+    assert result.returncode == 1
+    assert "'novelty' is in no table" in result.stdout
