@@ -15,11 +15,12 @@ from pathlib import Path
 PACKAGE = "onnxq"
 ROOT = "__init__"  # the unit of onnxq/__init__.py
 
-FOR_EVERYONE = frozenset({"errors", "registry"})
+FOR_EVERYONE = frozenset({"errors", "registry", "files"})
 
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "registry": frozenset(),
+    "files": frozenset(),
     "types": frozenset(),
     "match": frozenset(),
     "numerics": frozenset({"types"}),
@@ -40,7 +41,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 }
 """Unit (a package or module directly under onnxq) -> the units it may import besides itself and FOR_EVERYONE."""
 
-MAY_IMPORT_ALL = frozenset({ROOT, "pipeline", "config", "cli", "compat", "demo"})
+MAY_IMPORT_ALL = frozenset({ROOT, "pipeline", "report", "config", "cli", "compat", "demo"})
 
 ONLY_IN: dict[str, frozenset[str]] = {
     "torch": frozenset({"torchnet", "qat", "reconstruct"}),

@@ -8,7 +8,11 @@ from pathlib import Path
 from onnx import TensorProto
 
 from onnxq.errors import ModelError
-from onnxq.graph.values import ExternalFile, ExternalValues
+from onnxq.graph.data_file import DataFile
+from onnxq.graph.values import ExternalValues
+
+_KEPT_OPEN = 64
+"""Data files of one model that are held open; descriptors are a limited resource."""
 
 
 class ExternalFiles:
@@ -16,19 +20,27 @@ class ExternalFiles:
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = None if folder is None else Path(os.path.realpath(folder))
-        self._files: dict[str, ExternalFile] = {}
+        self._files: dict[Path, DataFile] = {}
+
+    @property
+    def used(self) -> bool:
+        """Whether any tensor has external data."""
+        return bool(self._files)
 
     def values(self, tensor: TensorProto) -> ExternalValues:
+        """The values of a tensor that announces external data."""
         entries = {entry.key: entry.value for entry in tensor.external_data}
-        location = entries.get("location", "")
-        if location not in self._files:
-            self._files[location] = ExternalFile(self._resolve(location, tensor.name))
+        path = self._resolve(entries.get("location", ""), tensor.name)
+        if path not in self._files:
+            self._files[path] = DataFile(path, keep_open=len(self._files) < _KEPT_OPEN)
         try:
             offset = int(entries.get("offset", 0))
             length = int(entries["length"]) if "length" in entries else None
         except ValueError:
             raise ModelError(f"external data of tensor '{tensor.name}' has a malformed offset or length") from None
-        return ExternalValues(tensor, self._files[location], offset, length)
+        if tensor.data_type == TensorProto.STRING:
+            raise ModelError(f"tensor '{tensor.name}' holds strings, which ONNX does not allow in external data")
+        return ExternalValues(tensor, self._files[path], offset, length)
 
     def _resolve(self, location: str, tensor: str) -> Path:
         if self._folder is None:

@@ -33,6 +33,11 @@ class Names:
         """A node name that starts with `hint` and is new to the model."""
         return self._fresh(hint, self._nodes)
 
+    def know(self, tensors: Iterable[str] = (), nodes: Iterable[str] = ()) -> None:
+        """Take note of names that came into the model without being asked for here."""
+        self._tensors.update(tensors)
+        self._nodes.update(nodes)
+
     def copy(self) -> Names:
         twin = Names(self._reserved)
         twin._tensors, twin._nodes = set(self._tensors), set(self._nodes)
@@ -46,7 +51,7 @@ class Names:
         return wanted
 
     def _fresh(self, hint: str, taken: set[str]) -> str:
-        name = hint
+        name = hint = hint or "unnamed"
         count = self._counters.get(hint, 0)
         while name in taken or name in self._reserved:
             count += 1
@@ -61,12 +66,14 @@ class Origins:
     """What became of the names in the user's file.
 
     `nodes` and `tensors` map a name of the file to the name that now stands for it (a Conv that swallowed a
-    BatchNormalization stands for both); `removed` says why a name is gone without a successor.
+    BatchNormalization stands for both); `removed` says why a name is gone without a successor. `copies` maps a constant
+    that was split off a shared one to the one that it was copied from.
     """
 
     nodes: dict[str, str] = field(default_factory=dict)
     tensors: dict[str, str] = field(default_factory=dict)
     removed: dict[str, str] = field(default_factory=dict)
+    copies: dict[str, str] = field(default_factory=dict)
 
     def node_became(self, old: str, new: str) -> None:
         if old != new:
@@ -75,6 +82,9 @@ class Origins:
     def tensor_became(self, old: str, new: str) -> None:
         if old != new:
             self.tensors[old] = new
+
+    def tensor_copied(self, original: str, copy: str) -> None:
+        self.copies[copy] = original
 
     def node_removed(self, name: str, why: str) -> None:
         self.removed[name] = why
@@ -90,7 +100,7 @@ class Origins:
         return [node, *(old for old in self.nodes if self.current_node(old) == node)]
 
     def copy(self) -> Origins:
-        return Origins(dict(self.nodes), dict(self.tensors), dict(self.removed))
+        return Origins(dict(self.nodes), dict(self.tensors), dict(self.removed), dict(self.copies))
 
 
 def _follow(name: str, successor: dict[str, str]) -> str:

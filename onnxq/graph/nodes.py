@@ -1,4 +1,8 @@
-"""Nodes and tensors: graphsurgeon's classes with identity comparison and room for what graphsurgeon drops."""
+"""Nodes, tensors and scopes: graphsurgeon's classes with identity comparison and room for what graphsurgeon drops.
+
+The constructors fill `__dict__` directly: graphsurgeon's attribute hooks are for later edits, and cost more than all
+the rest of reading a large model.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,21 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
+from onnx_graphsurgeon.util.misc import SynchronizedList
 
-from onnxq.graph.values import LazyValues
+from onnxq.graph.element_types import numpy_dtype
+from onnxq.graph.values import LazyValues, load_values
 
 
 class Node(gs.Node):  # type: ignore[misc]
     """An operation. Compared by identity: graphsurgeon compares contents, which costs time and confuses twins."""
+
+    doc_string: str
+    overload: str
+    metadata: dict[str, str]
+    attr_types: dict[str, int]
+    attr_docs: dict[str, str]
+    device_configurations: list[Any]
 
     def __init__(
         self,
@@ -24,12 +37,15 @@ class Node(gs.Node):  # type: ignore[misc]
         outputs: Sequence[gs.Tensor] = (),
         domain: str = "",
     ) -> None:
-        super().__init__(op, name, dict(attrs or {}), list(inputs), list(outputs), domain)
-        self.doc_string = ""
-        self.overload = ""
-        self.metadata: dict[str, str] = {}
-        self.attr_types: dict[str, int] = {}
-        self.device_configurations: list[Any] = []
+        self.__dict__.update(
+            op=op,
+            name=name,
+            attrs=dict(attrs or {}),
+            inputs=SynchronizedList(self, "outputs", inputs),
+            outputs=SynchronizedList(self, "inputs", outputs),
+            domain=domain,
+            **_node_extras(),
+        )
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__
@@ -41,20 +57,68 @@ class Node(gs.Node):  # type: ignore[misc]
 class Variable(gs.Variable):  # type: ignore[misc]
     """A tensor known at run time only. `info` is the declaration it was read with, kept while it still holds."""
 
-    def __init__(self, name: str, dtype: Any = None, shape: Any = None, info: onnx.ValueInfoProto | None = None) -> None:
-        super().__init__(name, dtype, shape)
-        self.info = info
+    info: onnx.ValueInfoProto | None
+
+    def __init__(
+        self, name: str, dtype: Any = None, shape: Any = None, info: onnx.ValueInfoProto | None = None
+    ) -> None:
+        self.__dict__.update(
+            name=name,
+            inputs=SynchronizedList(self, "outputs", ()),
+            outputs=SynchronizedList(self, "inputs", ()),
+            dtype=dtype,
+            shape=shape,
+            type="tensor_type",
+            info=info,
+        )
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
 
 class Constant(gs.Constant):  # type: ignore[misc]
-    """A tensor with known values. `scope` is the graph whose initializer it is; None means the main graph."""
+    """A tensor with known values. `scope` is the graph whose initializer it is; None means the main graph.
+
+    Reading `values` keeps the array in memory from then on; `Graph.values` does not.
+    """
+
+    scope: gs.Graph | None
+    info: onnx.ValueInfoProto | None
 
     def __init__(self, name: str, values: np.ndarray | LazyValues, scope: gs.Graph | None = None) -> None:
-        super().__init__(name, values)
-        self.scope = scope
+        self.__dict__.update(
+            name=name,
+            inputs=SynchronizedList(self, "outputs", ()),
+            outputs=SynchronizedList(self, "inputs", ()),
+            _values=values,
+            data_location=None,
+            _export_dtype=None,
+            scope=scope,
+            info=None,
+        )
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+
+class Scope(gs.Graph):  # type: ignore[misc]
+    """The main graph or a body of If, Loop or Scan.
+
+    initializers             by name, in the order of the file
+    overridable              initializer that is declared as an input too -> (its position among the inputs, declaration)
+    output_declarations      output name -> its declaration in the file
+    quantization_annotation  as in the file, following renamed tensors
+    """
+
+    metadata: dict[str, str]
+    initializers: dict[str, Constant]
+    overridable: dict[str, tuple[int, onnx.ValueInfoProto]]
+    output_declarations: dict[str, onnx.ValueInfoProto]
+    quantization_annotation: list[onnx.TensorAnnotation]
+
+    def __init__(self, name: str = "", doc_string: str = "", opset: int | None = None) -> None:
+        super().__init__(name=name, doc_string=doc_string, opset=opset)
+        self.__dict__.update(_scope_extras())
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__
@@ -76,3 +140,58 @@ def bodies(node: gs.Node) -> list[gs.Graph]:
         elif isinstance(value, list) and value and isinstance(value[0], gs.Graph):
             found.extend(value)
     return found
+
+
+def inner_nodes(node: gs.Node) -> list[gs.Node]:
+    """Every node inside the bodies of `node`, at any depth."""
+    found = []
+    pending = bodies(node)
+    while pending:
+        body = pending.pop()
+        found.extend(body.nodes)
+        for inner in body.nodes:
+            pending.extend(bodies(inner))
+    return found
+
+
+def adopt(item: gs.Node | gs.Tensor | gs.Graph) -> None:
+    """Turn an object made with graphsurgeon itself into the class of this module, in place."""
+    kind = type(item)
+    if kind is gs.Node:
+        item.__class__ = Node
+        item.domain = item.domain or ""
+        item.__dict__.update({**_node_extras(), **item.__dict__})
+    elif kind is gs.Variable:
+        item.__class__ = Variable
+        item.__dict__.setdefault("info", None)
+    elif kind is gs.Constant:
+        item.__class__ = Constant
+        item.__dict__.update({"scope": None, "info": None, "_export_dtype": None, **item.__dict__})
+        if item._export_dtype is not None:  # graphsurgeon converts when it exports, onnxq writes what is there
+            dtype = item._export_dtype
+            item._values = load_values(item._values).astype(numpy_dtype(dtype) if isinstance(dtype, int) else dtype)
+            item._export_dtype = None
+    elif kind is gs.Graph:
+        item.__class__ = Scope
+        item.__dict__.update({**_scope_extras(), **item.__dict__})
+
+
+def _node_extras() -> dict[str, Any]:
+    return {
+        "doc_string": "",
+        "overload": "",
+        "metadata": {},
+        "attr_types": {},
+        "attr_docs": {},
+        "device_configurations": [],
+    }
+
+
+def _scope_extras() -> dict[str, Any]:
+    return {
+        "metadata": {},
+        "initializers": {},
+        "overridable": {},
+        "output_declarations": {},
+        "quantization_annotation": [],
+    }

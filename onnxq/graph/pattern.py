@@ -13,7 +13,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any as AnyValue
+from typing import TYPE_CHECKING
+from typing import Any as AnyValue
 
 import numpy as np
 import onnx_graphsurgeon as gs
@@ -21,7 +22,7 @@ import onnx_graphsurgeon as gs
 from onnxq.errors import ConfigError
 
 if TYPE_CHECKING:
-    from onnxq.graph.graph import Graph
+    from onnxq.graph.query import Lookup
 
 _COMMUTATIVE = {"Add", "Mul"}
 
@@ -93,7 +94,7 @@ def parse_pattern(text: str) -> Op:
     return pattern
 
 
-def find_pattern(graph: Graph, pattern: Pattern) -> list[Match]:
+def find_pattern(graph: Lookup, pattern: Pattern) -> list[Match]:
     """Every match in graph order; no node is in two matches (the later root wins)."""
     if not isinstance(pattern, Op):
         raise ConfigError("a pattern must end in an Op: a lone tensor matches nothing")
@@ -108,7 +109,7 @@ def find_pattern(graph: Graph, pattern: Pattern) -> list[Match]:
     return found[::-1]
 
 
-def match_at(graph: Graph, pattern: Op, root: gs.Node) -> Match | None:
+def match_at(graph: Lookup, pattern: Op, root: gs.Node) -> Match | None:
     """The match whose last node is `root`, or None."""
     for state in _match_node(graph, pattern, root, _State({}, {}, ())):
         nodes = tuple(dict.fromkeys(state.nodes))
@@ -124,7 +125,7 @@ class _State:
     nodes: tuple[gs.Node, ...]
 
 
-def _match_node(graph: Graph, pattern: Op, node: gs.Node, state: _State) -> Iterator[_State]:
+def _match_node(graph: Lookup, pattern: Op, node: gs.Node, state: _State) -> Iterator[_State]:
     if node.op not in pattern.ops or any(node.attrs.get(key) != value for key, value in pattern.attrs):
         return
     named = state.named if pattern.name is None else {**state.named, pattern.name: node}
@@ -146,7 +147,7 @@ def _orders(pattern: Op, node: gs.Node) -> Iterator[dict[int, Pattern]]:
         yield dict(enumerate(pattern.inputs))
 
 
-def _match_inputs(graph: Graph, wanted: dict[int, Pattern], node: gs.Node, state: _State) -> Iterator[_State]:
+def _match_inputs(graph: Lookup, wanted: dict[int, Pattern], node: gs.Node, state: _State) -> Iterator[_State]:
     if not wanted:
         yield state
         return
@@ -156,7 +157,7 @@ def _match_inputs(graph: Graph, wanted: dict[int, Pattern], node: gs.Node, state
         yield from _match_inputs(graph, remaining, node, inner)
 
 
-def _match_tensor(graph: Graph, pattern: Pattern, tensor: gs.Tensor, state: _State) -> Iterator[_State]:
+def _match_tensor(graph: Lookup, pattern: Pattern, tensor: gs.Tensor, state: _State) -> Iterator[_State]:
     if isinstance(pattern, Op):
         producer = graph.producer(tensor)
         if producer is not None and producer.outputs[0] is tensor:
@@ -171,7 +172,7 @@ def _match_tensor(graph: Graph, pattern: Pattern, tensor: gs.Tensor, state: _Sta
         yield _State({**state.tensors, name: tensor}, state.named, state.nodes)
 
 
-def _is_value(graph: Graph, tensor: gs.Tensor, pattern: Const) -> bool:
+def _is_value(graph: Lookup, tensor: gs.Tensor, pattern: Const) -> bool:
     if not tensor.name or not graph.is_constant(tensor):
         return False
     if pattern.value is None:
@@ -182,7 +183,7 @@ def _is_value(graph: Graph, tensor: gs.Tensor, pattern: Const) -> bool:
     return bool(np.allclose(values.astype(np.float64), pattern.value, rtol=pattern.tolerance, atol=0.0))
 
 
-def _is_closed(graph: Graph, nodes: tuple[gs.Node, ...]) -> bool:
+def _is_closed(graph: Lookup, nodes: tuple[gs.Node, ...]) -> bool:
     inside = {id(node) for node in nodes}
     for node in nodes[:-1]:
         for tensor in node.outputs:

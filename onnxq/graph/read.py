@@ -10,127 +10,144 @@ from typing import Any
 
 import onnx
 import onnx_graphsurgeon as gs
-from onnx import AttributeProto, TensorProto, numpy_helper
+from onnx import AttributeProto, TensorProto
 
 from onnxq.errors import ModelError
+from onnxq.graph.declare import declared_type
 from onnxq.graph.external import ExternalFiles
 from onnxq.graph.names import Names
-from onnxq.graph.nodes import Constant, Node, Variable
-from onnxq.graph.values import LazyValues, ProtoValues, numpy_dtype
+from onnxq.graph.nodes import Constant, Node, Scope, Variable
+from onnxq.graph.values import LazyValues, ProtoValues, SparseValues, text
 
-Scope = dict[str, gs.Tensor]
+Visible = dict[str, gs.Tensor]
+
+_BODY_KINDS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 
 
 class GraphReader:
-    """Builds one model; `renamed` lists (kind, name in the file, name in memory) for every name that was not unique."""
+    """Builds one model; `given_node_names` maps every node name that is not the one in the file to that one."""
 
     def __init__(self, files: ExternalFiles, names: Names, opset: int) -> None:
         self._files = files
         self._names = names
         self._opset = opset
-        self.renamed: list[tuple[str, str, str]] = []
+        self.given_node_names: dict[str, str] = {}
 
-    def graph(self, proto: onnx.GraphProto, outer: Scope | None = None) -> gs.Graph:
-        scope: Scope = {}
-        result = gs.Graph(name=proto.name, doc_string=proto.doc_string, opset=self._opset)
-        result.metadata = {entry.key: entry.value for entry in proto.metadata_props}
-        result.quantization_annotation = list(proto.quantization_annotation)
-        result.overridable = {}
-        result.initializers = {}
-
+    def graph(self, proto: onnx.GraphProto, outer: Visible | None = None) -> Scope:
+        """One scope; `outer` holds what is visible from outside, by its name in the file."""
+        outer = {} if outer is None else outer
+        here: Visible = {}
+        scope = Scope(proto.name, proto.doc_string, self._opset)
+        scope.metadata = {entry.key: entry.value for entry in proto.metadata_props}
         for tensor in proto.initializer:
-            constant = Constant(tensor.name, self._values(tensor), scope=result)
-            self._declare(constant, scope, "initializer")
-            result.initializers[constant.name] = constant
+            self._initializer(Constant(tensor.name, self._values(tensor), scope), scope, here)
         for sparse in proto.sparse_initializer:
-            constant = Constant(sparse.values.name, _dense(sparse), scope=result)
-            self._declare(constant, scope, "sparse initializer")
-            result.initializers[constant.name] = constant
+            values = SparseValues(sparse, self._values(sparse.values), self._values(sparse.indices))
+            self._initializer(Constant(sparse.values.name, values, scope), scope, here)
         for position, info in enumerate(proto.input):
-            if info.name in scope:  # an initializer that the caller may override: its default counts
-                result.overridable[scope[info.name].name] = (position, info)
-                continue
-            result.inputs.append(self._declare(variable(info), scope, "input"))
+            known = here.get(info.name)
+            if isinstance(known, Constant):  # an initializer that the caller may override: its value is the default
+                scope.overridable[known.name] = (position, info)
+            else:
+                scope.inputs.append(self._declare(_described(Variable(info.name), info), here, "an input"))
         for node in proto.node:
             for name in node.output:
                 if name:
-                    self._declare(Variable(name), scope, f"output of node '{node.name or node.op_type}'")
-        for info in [*proto.value_info, *proto.output]:
-            known = scope.get(info.name)
-            if isinstance(known, Variable) and known.info is None:
-                describe(known, info)
-
-        result.nodes = [self._node(node, scope, outer or {}) for node in proto.node]
+                    self._declare(Variable(name), here, "the output of a node")
+        for info in proto.value_info:
+            known = here.get(info.name)
+            if known is not None and known.info is None:
+                _described(known, info)
         for info in proto.output:
-            result.outputs.append(self._lookup(info.name, scope, outer or {}, f"output '{info.name}'", info))
-        return result
+            known = here.get(info.name)
+            if isinstance(known, Variable) and known.info is None:
+                _described(known, info)
 
-    def _declare(self, tensor: gs.Tensor, scope: Scope, what: str) -> gs.Tensor:
-        if not tensor.name:
-            raise ModelError(f"an {what} of the graph has no name")
-        if tensor.name in scope:
-            raise ModelError(f"tensor '{tensor.name}' is defined twice (second time as {what}); the model is not valid ONNX")
-        scope[tensor.name] = tensor
-        unique = self._names.claim(tensor.name)
-        if unique != tensor.name:
-            self.renamed.append(("tensor", tensor.name, unique))
+        scope.nodes = [self._node(node, here, outer) for node in proto.node]
+        for info in proto.output:
+            tensor = self._lookup(info.name, here, outer, f"an output of graph '{proto.name}'")
+            scope.outputs.append(tensor)
+            scope.output_declarations[tensor.name] = info
+        scope.quantization_annotation = [_annotation(item, here, outer) for item in proto.quantization_annotation]
+        return scope
+
+    def _initializer(self, constant: Constant, scope: Scope, here: Visible) -> None:
+        self._declare(constant, here, "an initializer")
+        scope.initializers[constant.name] = constant
+
+    def _declare(self, tensor: gs.Tensor, here: Visible, what: str) -> gs.Tensor:
+        name = tensor.name
+        if not name:
+            raise ModelError(f"{what} has no name; the model is not valid ONNX")
+        if name in here:
+            raise ModelError(
+                f"tensor '{name}' is defined twice (the second time as {what}); the model is not valid ONNX"
+            )
+        here[name] = tensor
+        unique = self._names.claim(name)
+        if unique != name:
             tensor.name = unique
         return tensor
 
-    def _lookup(self, name: str, scope: Scope, outer: Scope, what: str, info: Any = None) -> gs.Tensor:
-        if not name:
-            return Variable("")
-        tensor = scope.get(name)
-        if tensor is None:
-            tensor = outer.get(name)
+    def _lookup(self, name: str, here: Visible, outer: Visible, what: str) -> gs.Tensor:
+        tensor = here.get(name) or outer.get(name)
         if tensor is None:
             raise ModelError(f"{what} refers to tensor '{name}', which nothing in the model produces")
         return tensor
 
-    def _node(self, proto: onnx.NodeProto, scope: Scope, outer: Scope) -> Node:
-        wanted = proto.name or f"{proto.op_type}_{proto.output[0] if proto.output else 'node'}"
-        name = self._names.claim_node(wanted)
-        if name != proto.name:
-            self.renamed.append(("node", proto.name, name))
-        what = f"node '{name}' ({proto.op_type})"
-        node = Node(
-            proto.op_type,
-            name,
-            inputs=[self._lookup(i, scope, outer, what) for i in proto.input],
-            outputs=[scope[o] if o else Variable("") for o in proto.output],
-            domain="" if proto.domain == "ai.onnx" else proto.domain,
-        )
-        node.doc_string = proto.doc_string
-        node.overload = proto.overload
-        node.metadata = {entry.key: entry.value for entry in proto.metadata_props}
-        node.device_configurations = list(proto.device_configurations)
-        visible = {**outer, **scope} if any(a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for a in proto.attribute) else {}
+    def _node(self, proto: onnx.NodeProto, here: Visible, outer: Visible) -> Node:
+        given = proto.name
+        if given:
+            name = self._names.claim_node(given)
+        else:
+            name = self._names.fresh_node(f"{proto.op_type}_{proto.output[0]}" if proto.output else proto.op_type)
+        if name != given:
+            self.given_node_names[name] = given
+        inputs = []
+        for item in proto.input:
+            tensor = here.get(item) if item else Variable("")
+            inputs.append(
+                self._lookup(item, here, outer, f"node '{name}' ({proto.op_type})") if tensor is None else tensor
+            )
+        outputs = [here[item] if item else Variable("") for item in proto.output]
+        domain = proto.domain
+        node = Node(proto.op_type, name, None, inputs, outputs, "" if domain == "ai.onnx" else domain)
+        node.__dict__.update(doc_string=proto.doc_string, overload=proto.overload)
+        if proto.metadata_props:
+            node.metadata.update((entry.key, entry.value) for entry in proto.metadata_props)
+        if proto.device_configurations:
+            node.device_configurations.extend(proto.device_configurations)
         for attribute in proto.attribute:
-            node.attrs[attribute.name] = self._attribute(attribute, visible)
-            node.attr_types[attribute.name] = attribute.type
+            kind = attribute.type or _kind(attribute)
+            visible = {**outer, **here} if kind in _BODY_KINDS else outer
+            node.attrs[attribute.name] = self._attribute(attribute, kind, visible)
+            node.attr_types[attribute.name] = kind
+            if attribute.doc_string:
+                node.attr_docs[attribute.name] = attribute.doc_string
         return node
 
-    def _attribute(self, proto: AttributeProto, visible: Scope) -> Any:
-        kind = proto.type
-        if kind == AttributeProto.FLOAT:
-            return proto.f
+    def _attribute(self, proto: AttributeProto, kind: int, visible: Visible) -> Any:
         if kind == AttributeProto.INT:
             return proto.i
-        if kind == AttributeProto.STRING:
-            return _text(proto.s)
-        if kind == AttributeProto.FLOATS:
-            return list(proto.floats)
         if kind == AttributeProto.INTS:
             return list(proto.ints)
+        if kind == AttributeProto.FLOAT:
+            return proto.f
+        if kind == AttributeProto.STRING:
+            return text(proto.s)
+        if kind == AttributeProto.FLOATS:
+            return list(proto.floats)
         if kind == AttributeProto.STRINGS:
-            return [_text(item) for item in proto.strings]
+            return [text(item) for item in proto.strings]
         if kind == AttributeProto.TENSOR:
             return Constant(proto.t.name, self._values(proto.t))
+        if kind == AttributeProto.TENSORS:
+            return [Constant(item.name, self._values(item)) for item in proto.tensors]
         if kind == AttributeProto.GRAPH:
             return self.graph(proto.g, visible)
         if kind == AttributeProto.GRAPHS:
             return [self.graph(item, visible) for item in proto.graphs]
-        kept = AttributeProto()  # sparse tensors, type protos, lists of tensors: carried as they are
+        kept = AttributeProto()  # sparse tensors and type protos: carried as they are
         kept.CopyFrom(proto)
         return kept
 
@@ -140,47 +157,36 @@ class GraphReader:
         return ProtoValues(tensor)
 
 
-def variable(info: onnx.ValueInfoProto) -> Variable:
-    return describe(Variable(info.name), info)
-
-
-def describe(tensor: Variable, info: onnx.ValueInfoProto) -> Variable:
-    """Take dtype and shape from a declaration; other than plain tensor types keep only the declaration."""
-    tensor.info = info
-    kind = info.type.WhichOneof("value")
-    if kind == "tensor_type":
-        tensor_type = info.type.tensor_type
-        if tensor_type.elem_type:
-            tensor.dtype = numpy_dtype(tensor_type.elem_type, info.name)
-        if tensor_type.HasField("shape"):
-            tensor.shape = [_dimension(dim) for dim in tensor_type.shape.dim]
-    elif kind is not None:
-        tensor.type = kind
+def _described(tensor: gs.Tensor, info: onnx.ValueInfoProto) -> gs.Tensor:
+    """Attach a declaration; of a variable it also tells dtype and shape."""
+    tensor.__dict__["info"] = info
+    if isinstance(tensor, Variable):
+        kind = info.type.WhichOneof("value")
+        if kind == "tensor_type":
+            tensor.__dict__["dtype"], tensor.__dict__["shape"] = declared_type(info)
+        elif kind is not None:
+            tensor.type = kind
     return tensor
 
 
-def _dimension(dim: Any) -> int | str | None:
-    if dim.HasField("dim_value"):
-        return int(dim.dim_value)
-    if dim.HasField("dim_param") and dim.dim_param:
-        return str(dim.dim_param)
-    return None
+def _kind(proto: AttributeProto) -> int:
+    """The kind of an attribute in a file so old that it does not say."""
+    fields = {"f": "FLOAT", "i": "INT", "s": "STRING", "t": "TENSOR", "g": "GRAPH", "floats": "FLOATS", "ints": "INTS"}
+    fields |= {"strings": "STRINGS", "tensors": "TENSORS", "graphs": "GRAPHS"}
+    for field, _ in proto.ListFields():
+        if field.name in fields:
+            return int(AttributeProto.AttributeType.Value(fields[field.name]))
+    return int(AttributeProto.UNDEFINED)
 
 
-def _text(data: bytes) -> str | bytes:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        return data
-
-
-def _dense(sparse: onnx.SparseTensorProto) -> Any:
-    import numpy as np
-
-    values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
-    dense = np.zeros(tuple(sparse.dims), dtype=values.dtype)
-    if indices.ndim == 2:
-        dense[tuple(indices.T)] = values
-    else:
-        dense.reshape(-1)[indices] = values
-    return dense
+def _annotation(proto: onnx.TensorAnnotation, here: Visible, outer: Visible) -> onnx.TensorAnnotation:
+    """The annotation with the names that its tensors have in memory."""
+    kept = onnx.TensorAnnotation()
+    kept.CopyFrom(proto)
+    for visible in (outer, here):
+        if proto.tensor_name in visible:
+            kept.tensor_name = visible[proto.tensor_name].name
+        for before, entry in zip(proto.quant_parameter_tensor_names, kept.quant_parameter_tensor_names, strict=True):
+            if before.value in visible:
+                entry.value = visible[before.value].name
+    return kept

@@ -2,62 +2,140 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
-from onnx import shape_inference
+from onnx import defs, shape_inference
 
-from onnxq.graph.nodes import bodies
-from onnxq.graph.read import variable
-from onnxq.graph.write import skeleton
+from onnxq.errors import ModelError
+from onnxq.graph.declare import declared_type
+from onnxq.graph.element_types import numpy_dtype
+from onnxq.graph.nodes import Scope, bodies
+from onnxq.graph.save import skeleton
 
-# Operators whose first output has the element type of this input: the fallback where inference stops at a custom
-# operator and everything behind it would be unknown.
-_TYPE_OF_INPUT = {"Where": 1, "ConstantOfShape": None, "Shape": None, "Size": None, "Cast": None, "NonZero": None}
-_BOOLEAN = {"Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Not", "And", "Or", "Xor", "IsNaN", "IsInf"}
-_INDEX = {"ArgMax", "ArgMin", "Shape", "Size", "NonZero"}
+_VARIADIC = defs.OpSchema.FormalParameterOption.Variadic
 
 
-def infer_shapes(header: onnx.ModelProto, graph: gs.Graph) -> None:
-    """Fill in dtype and shape where they are unknown; what the user declared stays as it is."""
-    inferred = shape_inference.infer_shapes(skeleton(header, graph), check_type=False, strict_mode=False, data_prop=True)
-    _take_over(inferred.graph, graph)
-    _propagate_types(graph)
+def infer_shapes(header: onnx.ModelProto, main: Scope) -> None:
+    """Fill in dtype and shape where they are unknown; what the user declared stays as it is.
+
+    Where inference stops at an operator it does not know, element types still follow from the operators behind it:
+    a convolution whose weights are float32 reads and makes float32.
+    """
+    try:
+        inferred = shape_inference.infer_shapes(
+            skeleton(header, main), check_type=False, strict_mode=False, data_prop=True
+        )
+    except Exception as error:  # the C++ side raises classes that onnx does not export by one name
+        raise ModelError(f"the shapes of the model cannot be inferred: {error}") from error
+    _take_over(inferred.graph, main)
+    versions = {entry.domain: entry.version for entry in header.opset_import}
+    while _unify_types(main, versions):
+        pass
 
 
-def _take_over(proto: onnx.GraphProto, graph: gs.Graph) -> None:
-    found = {info.name: info for info in [*proto.value_info, *proto.output]}
-    for node, node_proto in zip(graph.nodes, proto.node, strict=True):
+def _take_over(proto: onnx.GraphProto, scope: Scope) -> None:
+    told = {info.name: info for infos in (proto.input, proto.value_info, proto.output) for info in infos}
+    for tensor in scope.inputs:
+        _fill(tensor, told)
+    for node, node_proto in zip(scope.nodes, proto.node, strict=True):
         for tensor in node.outputs:
-            info = found.get(tensor.name)
-            if info is not None and isinstance(tensor, gs.Variable) and info.type.WhichOneof("value") == "tensor_type":
-                told = variable(info)
-                if tensor.dtype is None:
-                    tensor.dtype = told.dtype
-                if tensor.shape is None:
-                    tensor.shape = told.shape
-        inner = [a.g for a in node_proto.attribute if a.type == onnx.AttributeProto.GRAPH]
-        inner += [g for a in node_proto.attribute if a.type == onnx.AttributeProto.GRAPHS for g in a.graphs]
-        for body, body_proto in zip(bodies(node), inner, strict=True):
-            _take_over(body_proto, body)
+            _fill(tensor, told)
+        inner = bodies(node)
+        if inner:
+            protos = [g for a in node_proto.attribute for g in ([a.g] if a.HasField("g") else a.graphs)]
+            for body, body_proto in zip(inner, protos, strict=True):
+                _take_over(body_proto, body)
 
 
-def _propagate_types(graph: gs.Graph) -> None:
-    import numpy as np
+def _fill(tensor: gs.Tensor, told: dict[str, onnx.ValueInfoProto]) -> None:
+    """Complete a tensor with what inference found, dimension by dimension."""
+    if not isinstance(tensor, gs.Variable) or tensor.type != "tensor_type":
+        return
+    if tensor.dtype is not None and tensor.shape is not None and None not in tensor.shape:
+        return
+    info = told.get(tensor.name)
+    kind = None if info is None else info.type.WhichOneof("value")
+    if info is None or kind is None:
+        return
+    if kind != "tensor_type":
+        tensor.type, tensor.info = kind, info
+        return
+    dtype, shape = declared_type(info)
+    if tensor.dtype is None:
+        tensor.dtype = dtype
+    if tensor.shape is None:
+        tensor.shape = shape
+    elif shape is not None and len(shape) == len(tensor.shape):
+        tensor.shape = [new if old is None else old for old, new in zip(tensor.shape, shape, strict=True)]
 
-    for node in graph.nodes:
-        for body in bodies(node):
-            _propagate_types(body)
-        if node.domain or not node.outputs or getattr(node.outputs[0], "dtype", None) is not None:
+
+# ---- element types behind operators that inference does not know -----------------------------------------------------
+
+
+@functools.cache
+def _type_words(op: str, domain: str, version: int) -> tuple[tuple[str, ...], tuple[str, ...], frozenset[str]] | None:
+    """The type words of an operator's inputs and outputs, such as "T" or "tensor(int64)", and those that may vary.
+
+    A word that may vary belongs to a parameter that takes several tensors of different types.
+    """
+    try:
+        schema = defs.get_schema(op, version, domain)
+    except defs.SchemaError:
+        return None
+    mixed = {p.type_str for p in (*schema.inputs, *schema.outputs) if not p.is_homogeneous}
+    last = [schema.inputs[-1].type_str] * 16 if schema.inputs and schema.inputs[-1].option == _VARIADIC else []
+    return (
+        tuple([p.type_str for p in schema.inputs] + last),
+        tuple(p.type_str for p in schema.outputs),
+        frozenset(mixed),
+    )
+
+
+def _unify_types(main: Scope, versions: dict[str, int]) -> bool:
+    """One walk forwards and one backwards in which tensors of one type word learn from each other; True on news."""
+    nodes = list(_all_nodes(main))
+    missing = [n for n in nodes if any(_untyped(t) for t in (*n.inputs, *n.outputs))]
+    changed = False
+    for node in (*missing, *reversed(missing)):
+        words = _type_words(node.op, node.domain, versions.get(node.domain, 1))
+        if words is None:
             continue
-        output = node.outputs[0]
-        if not isinstance(output, gs.Variable) or output.type != "tensor_type":
-            continue
-        if node.op in _BOOLEAN:
-            output.dtype = np.dtype(bool)
-        elif node.op in _INDEX:
-            output.dtype = np.dtype(np.int64)
-        else:
-            port = _TYPE_OF_INPUT.get(node.op, 0)
-            if port is not None and port < len(node.inputs):
-                known = [t.dtype for t in node.inputs[port:] if t.name and t.dtype is not None]
-                output.dtype = known[0] if known else None
+        inputs, outputs, mixed = words
+        pairs = [*zip(node.inputs, inputs, strict=False), *zip(node.outputs, outputs, strict=False)]
+        known = {word: t.dtype for t, word in pairs if t.name and t.dtype is not None and word not in mixed}
+        for tensor, word in pairs:
+            if _untyped(tensor):
+                dtype = known.get(word) or _only_type(word)
+                if dtype is not None:
+                    tensor.dtype = dtype
+                    changed = True
+    return changed
+
+
+def _all_nodes(main: Scope) -> Iterator[gs.Node]:
+    pending = [main]
+    while pending:
+        scope = pending.pop()
+        yield from scope.nodes
+        pending.extend(body for node in scope.nodes for body in bodies(node))
+
+
+def _untyped(tensor: gs.Tensor) -> bool:
+    return (
+        bool(tensor.name) and isinstance(tensor, gs.Variable) and tensor.dtype is None and tensor.type == "tensor_type"
+    )
+
+
+@functools.cache
+def _only_type(word: str) -> np.dtype[Any] | None:
+    """The element type of a word that is a type itself: "tensor(bool)"."""
+    if not word.startswith("tensor("):
+        return None
+    names = {"float": "FLOAT", "double": "DOUBLE"}
+    name = word[len("tensor(") : -1]
+    return numpy_dtype(int(onnx.TensorProto.DataType.Value(names.get(name, name.upper()))))

@@ -47,12 +47,7 @@ def _sorted(nodes: list[gs.Node]) -> list[gs.Node]:
 
 
 def _dependencies(node: gs.Node, owner: dict[int, gs.Node]) -> list[gs.Node]:
-    found = []
-    for tensor in [*node.inputs, *captured(node)]:
-        producer = owner.get(id(tensor))
-        if producer is not None and producer is not node:
-            found.append(producer)
-    return found
+    return [owner[id(tensor)] for tensor in (*node.inputs, *captured(node)) if id(tensor) in owner]
 
 
 def captured(node: gs.Node) -> list[gs.Tensor]:

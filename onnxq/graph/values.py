@@ -7,27 +7,18 @@ memory with it.
 
 from __future__ import annotations
 
-import mmap
-import os
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
+import onnx_graphsurgeon as gs
 from onnx import TensorProto, numpy_helper
 from onnx_graphsurgeon.ir.tensor import LazyValues as GsLazyValues
 
 from onnxq.errors import ModelError
-
-# Elements per byte of the formats that ONNX packs.
-_PACKED_BITS = {
-    TensorProto.INT4: 4,
-    TensorProto.UINT4: 4,
-    TensorProto.FLOAT4E2M1: 4,
-    TensorProto.INT2: 2,
-    TensorProto.UINT2: 2,
-}
+from onnxq.graph.data_file import DataFile
+from onnxq.graph.element_types import is_packed, numpy_dtype, stored_bytes, stored_size
 
 
 class LazyValues(GsLazyValues):  # type: ignore[misc]
@@ -38,7 +29,11 @@ class LazyValues(GsLazyValues):  # type: ignore[misc]
     def __init__(self, shape: Sequence[int], dtype: np.dtype[Any]) -> None:
         self.shape = tuple(shape)
         self.dtype = np.dtype(dtype)
-        self.nbytes = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array in memory (a packed format takes one byte per element there)."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
     def load(self) -> np.ndarray:
         raise NotImplementedError
@@ -53,49 +48,46 @@ class ProtoValues(LazyValues):
     """Values inside a TensorProto that came with the model."""
 
     def __init__(self, tensor: TensorProto) -> None:
-        super().__init__(tuple(tensor.dims), numpy_dtype(tensor.data_type, tensor.name))
-        self.tensor = tensor
+        super().__init__(tensor.dims, numpy_dtype(tensor.data_type, tensor.name))
+        self.tensor: TensorProto = tensor
 
     def load(self) -> np.ndarray:
-        assert self.tensor is not None
-        return np.asarray(numpy_helper.to_array(self.tensor))
+        if self.tensor.data_type == TensorProto.STRING:
+            strings = np.empty(len(self.tensor.string_data), dtype=object)
+            strings[:] = [text(item) for item in self.tensor.string_data]
+            return strings.reshape(self.shape)
+        try:
+            return np.asarray(numpy_helper.to_array(self.tensor))
+        except ValueError as error:
+            raise ModelError(
+                f"the values of tensor '{self.tensor.name}' do not fit its shape {self.shape}: {error}"
+            ) from error
 
 
-class ExternalFile:
-    """One external-data file, opened at first use and kept open so that a later rewrite of the path does no harm."""
+class SparseValues(LazyValues):
+    """Values of a sparse initializer; `load` gives them dense."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._descriptor: int | None = None
+    def __init__(self, sparse: onnx.SparseTensorProto, values: LazyValues, indices: LazyValues) -> None:
+        super().__init__(sparse.dims, values.dtype)
+        self.sparse = sparse
+        self.values, self.indices = values, indices
 
-    def open(self) -> int:
-        if self._descriptor is None:
-            try:
-                self._descriptor = os.open(self.path, os.O_RDONLY)
-            except OSError as error:
-                raise ModelError(f"cannot read external data file {self.path}: {error.strerror}") from error
-        return self._descriptor
-
-    def size(self) -> int:
-        return os.fstat(self.open()).st_size
-
-    def map(self, offset: int, length: int) -> memoryview:
-        """A read-only view of `length` bytes at `offset`; the mapping ends with the last reference to it."""
-        start = offset - offset % mmap.ALLOCATIONGRANULARITY
-        mapped = mmap.mmap(self.open(), offset + length - start, access=mmap.ACCESS_READ, offset=start)
-        return memoryview(mapped)[offset - start :]
-
-    def __del__(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
+    def load(self) -> np.ndarray:
+        values, indices = self.values.load(), self.indices.load()
+        dense = np.zeros(self.shape, dtype=values.dtype)
+        if indices.ndim == 2:
+            dense[tuple(indices.T)] = values
+        else:
+            dense.reshape(-1)[indices] = values
+        return dense
 
 
 class ExternalValues(LazyValues):
     """Values in an external-data file."""
 
-    def __init__(self, tensor: TensorProto, file: ExternalFile, offset: int, length: int | None) -> None:
-        super().__init__(tuple(tensor.dims), numpy_dtype(tensor.data_type, tensor.name))
-        self.tensor = tensor
+    def __init__(self, tensor: TensorProto, file: DataFile, offset: int, length: int | None) -> None:
+        super().__init__(tensor.dims, numpy_dtype(tensor.data_type, tensor.name))
+        self.tensor: TensorProto = tensor
         self.file, self.offset = file, offset
         self.stored_bytes = stored_size(tensor.data_type, self.shape)
         if length is not None and length != self.stored_bytes:
@@ -103,24 +95,29 @@ class ExternalValues(LazyValues):
                 f"tensor '{tensor.name}' of shape {self.shape} needs {self.stored_bytes} bytes, "
                 f"but its external data in {file.path} has {length}"
             )
+        self._check_inside()
 
-    def raw(self) -> memoryview:
-        """The stored bytes, checked to be inside the file."""
+    def _check_inside(self) -> None:
         size = self.file.size()
         if self.offset < 0 or self.offset + self.stored_bytes > size:
-            name = self.tensor.name if self.tensor is not None else "?"
             raise ModelError(
-                f"external data of tensor '{name}' lies at bytes {self.offset}..{self.offset + self.stored_bytes} "
-                f"of {self.file.path}, which has only {size}"
+                f"external data of tensor '{self.tensor.name}' lies at bytes {self.offset}.."
+                f"{self.offset + self.stored_bytes} of {self.file.path}, which has only {size}: the file is truncated, "
+                "or belongs to another model"
             )
-        return self.file.map(self.offset, self.stored_bytes) if self.stored_bytes else memoryview(b"")
 
     def load(self) -> np.ndarray:
-        assert self.tensor is not None
-        if self.tensor.data_type in _PACKED_BITS:
-            packed = TensorProto(dims=self.shape, data_type=self.tensor.data_type, raw_data=bytes(self.raw()))
+        self._check_inside()
+        data = self.file.map(self.offset, self.stored_bytes)
+        if is_packed(self.tensor.data_type):
+            packed = TensorProto(dims=self.shape, data_type=self.tensor.data_type, raw_data=bytes(data))
             return np.asarray(numpy_helper.to_array(packed))
-        return np.frombuffer(self.raw(), dtype=self.dtype).reshape(self.shape)
+        return np.frombuffer(data, dtype=self.dtype).reshape(self.shape)
+
+    def chunks(self) -> Iterator[bytes]:
+        """The stored bytes piece by piece, so that copying them needs no memory worth mentioning."""
+        self._check_inside()
+        return self.file.chunks(self.offset, self.stored_bytes)
 
 
 class DeferredValues(LazyValues):
@@ -139,35 +136,34 @@ class DeferredValues(LazyValues):
         return values
 
 
-def numpy_dtype(onnx_dtype: int, name: str = "") -> np.dtype[Any]:
-    """numpy (or ml_dtypes) dtype of an ONNX element type."""
-    try:
-        return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(onnx_dtype))
-    except KeyError:
-        raise ModelError(f"tensor '{name}' has the unknown element type {onnx_dtype}") from None
+def load_values(values: np.ndarray | LazyValues) -> np.ndarray:
+    """The array behind a constant's values."""
+    return values.load() if isinstance(values, GsLazyValues) else np.asarray(values)
 
 
-def onnx_dtype(dtype: Any) -> int:
-    """ONNX element type of a numpy or ml_dtypes dtype; ONNX numbers pass through."""
-    if isinstance(dtype, int):
-        return dtype
-    return int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
-
-
-def stored_size(element_type: int, shape: Sequence[int]) -> int:
-    """Bytes that the values take in a file, packed formats included."""
-    count = int(np.prod(tuple(shape), dtype=np.int64))
-    bits = _PACKED_BITS.get(element_type)
-    if bits is not None:
-        return -(-count * bits // 8)
-    return count * numpy_dtype(element_type).itemsize
-
-
-def raw_bytes(values: np.ndarray | LazyValues) -> memoryview:
-    """The bytes as ONNX stores them (little endian, packed where the format is); zero-copy where possible."""
+def raw_chunks(values: np.ndarray | LazyValues) -> Iterator[bytes | memoryview]:
+    """The bytes as ONNX stores them, in one or more pieces."""
     if isinstance(values, ExternalValues):
-        return values.raw()
-    array = values.load() if isinstance(values, GsLazyValues) else values
-    if onnx_dtype(array.dtype) in _PACKED_BITS:
-        return memoryview(numpy_helper.from_array(array).raw_data)
-    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        yield from values.chunks()
+    else:
+        yield stored_bytes(load_values(values))
+
+
+def constant_node_values(attrs: Mapping[str, Any]) -> np.ndarray:
+    """What a Constant node makes, from whichever of its attributes is set."""
+    (name, value), *_ = attrs.items()
+    if isinstance(value, gs.Constant):
+        return load_values(value._values)
+    if isinstance(value, onnx.AttributeProto):
+        sparse = value.sparse_tensor
+        return SparseValues(sparse, ProtoValues(sparse.values), ProtoValues(sparse.indices)).load()
+    element = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
+    return np.asarray(value, dtype=element.get(name, object if name.startswith("value_string") else None))
+
+
+def text(data: bytes) -> str | bytes:
+    """A string of the file, left as bytes when it is not UTF-8."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return data

@@ -1,271 +1,207 @@
-"""graphsurgeon graph -> ModelProto and files; large models go to disk one tensor at a time.
-
-Each file is first written under a temporary name in the target folder and then renamed, data before model, so that a
-killed run never leaves half a file.
-"""
+"""graphsurgeon graph -> GraphProto, with everything that was read and every edit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, BinaryIO
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
-from onnx import AttributeProto, TensorProto, helper, numpy_helper
+from onnx import AttributeProto, helper
 
 from onnxq.errors import ModelError
-from onnxq.files import replace_file
-from onnxq.graph.nodes import bodies
-from onnxq.graph.values import ExternalValues, LazyValues, ProtoValues, onnx_dtype, raw_bytes, stored_size
+from onnxq.graph.declare import declaration
+from onnxq.graph.element_types import onnx_dtype, stored_size
+from onnxq.graph.nodes import Node, Scope, bodies
+from onnxq.graph.store import StoreTensor, fill_tensor, store_inline
+from onnxq.graph.values import LazyValues, SparseValues
 
-PROTOBUF_LIMIT = 2**31 - 2**24
-"""Models are kept inside one protobuf below this size; it leaves room for everything that is not a weight."""
-
-_EXTERNAL_FROM_BYTES = 1024
-_ALIGNMENT = 64
-
-StoreTensor = Callable[[TensorProto, "np.ndarray | LazyValues"], None]
-"""Puts the values into (or beside) a TensorProto that has its name, type and dims already."""
+_INLINE_ATTRIBUTE_BYTES = 2**16
 
 
-def graph_to_proto(graph: gs.Graph, store: StoreTensor, node_name: Callable[[str], str], root: bool = True) -> onnx.GraphProto:
-    proto = onnx.GraphProto(name=graph.name or "", doc_string=graph.doc_string or "")
-    for key, value in getattr(graph, "metadata", {}).items():
-        proto.metadata_props.add(key=key, value=value)
-    proto.node.extend(node_to_proto(node, store, node_name) for node in graph.nodes)
+@dataclass(frozen=True)
+class GraphWriter:
+    """Fills protobufs in place; `store` puts tensor values somewhere, `node_name` gives the name to write."""
 
-    constants = _constants(graph, root)
-    present = set(constants)
-    declared = {position: info for name, (position, info) in getattr(graph, "overridable", {}).items() if name in present}
-    plain = iter([_declaration(tensor) for tensor in graph.inputs])
-    for position in range(len(graph.inputs) + len(declared)):
-        proto.input.append(declared[position] if position in declared else next(plain))
-    proto.output.extend(_declaration(tensor) for tensor in graph.outputs)
-    for constant in constants.values():
-        proto.initializer.append(tensor_to_proto(constant.name, constant._values, store))
+    store: StoreTensor
+    node_name: Callable[[str], str] = str
 
-    shown = {tensor.name for tensor in [*graph.inputs, *graph.outputs]}
-    for node in graph.nodes:
-        for tensor in node.outputs:
-            if tensor.name and tensor.name not in shown and isinstance(tensor, gs.Variable) and _has_type(tensor):
-                shown.add(tensor.name)
-                proto.value_info.append(_declaration(tensor))
-    alive = shown | present
-    proto.quantization_annotation.extend(a for a in getattr(graph, "quantization_annotation", ()) if a.tensor_name in alive)
+    def graph(self, proto: onnx.GraphProto, scope: Scope, *, is_main: bool = True) -> None:
+        """Write one scope with all bodies inside."""
+        if scope.name:
+            proto.name = scope.name
+        if scope.doc_string:
+            proto.doc_string = scope.doc_string
+        _metadata(proto, scope.metadata)
+        for node in scope.nodes:
+            self.node(proto.node.add(), node)
+
+        constants = constants_of(scope, is_main)
+        for constant in constants.values():
+            if isinstance(constant._values, SparseValues):
+                self._sparse(proto.sparse_initializer.add(), constant)
+            else:
+                fill_tensor(proto.initializer.add(), constant.name, constant._values, self.store)
+        self._inputs(proto, scope, constants)
+        for tensor in scope.outputs:
+            told = scope.output_declarations.get(tensor.name, getattr(tensor, "info", None))
+            proto.output.append(declaration(tensor, told, is_interface=True))
+        shown = {tensor.name for tensor in (*scope.inputs, *scope.outputs)}
+        for constant in constants.values():
+            if constant.info is not None and constant.name not in shown:
+                proto.value_info.append(declaration(constant, constant.info, is_interface=False))
+        for node in scope.nodes:
+            for tensor in node.outputs:
+                if tensor.name and tensor.name not in shown and _worth_declaring(tensor):
+                    proto.value_info.append(declaration(tensor, tensor.info, is_interface=False))
+        alive = shown.union(
+            constants, (tensor.name for node in scope.nodes for tensor in (*node.inputs, *node.outputs))
+        )
+        proto.quantization_annotation.extend(a for a in scope.quantization_annotation if a.tensor_name in alive)
+
+    def _inputs(self, proto: onnx.GraphProto, scope: Scope, constants: dict[str, gs.Constant]) -> None:
+        """Plain inputs in their order, with each overridable initializer at the position it had among them."""
+        declared = [declaration(tensor, tensor.info, is_interface=True) for tensor in scope.inputs]
+        overridable = sorted((position, name) for name, (position, _) in scope.overridable.items() if name in constants)
+        for position, name in overridable:
+            info = scope.overridable[name][1]
+            declared.insert(position, declaration(constants[name], info, is_interface=True))
+        proto.input.extend(declared)
+
+    def _sparse(self, proto: onnx.SparseTensorProto, constant: gs.Constant) -> None:
+        held = constant._values
+        proto.dims.extend(held.shape)
+        fill_tensor(proto.values, constant.name, held.values, self.store)
+        fill_tensor(proto.indices, held.sparse.indices.name, held.indices, self.store)
+
+    def node(self, proto: onnx.NodeProto, node: Node) -> None:
+        """Write one node with its attributes."""
+        proto.op_type = node.op
+        name = self.node_name(node.name)
+        if name:
+            proto.name = name
+        if node.domain:
+            proto.domain = node.domain
+        if node.doc_string:
+            proto.doc_string = node.doc_string
+        if node.overload:
+            proto.overload = node.overload
+        proto.input.extend([tensor.name for tensor in node.inputs])
+        proto.output.extend([tensor.name for tensor in node.outputs])
+        _metadata(proto, node.metadata)
+        if node.device_configurations:
+            proto.device_configurations.extend(node.device_configurations)
+        for key, value in node.attrs.items():
+            attribute = proto.attribute.add()
+            try:
+                self._attribute(attribute, key, value, node.attr_types.get(key))
+            except (TypeError, ValueError) as error:
+                raise ModelError(
+                    f"attribute '{key}' of node '{node.name}' ({node.op}) cannot be written: {error}"
+                ) from error
+            if key in node.attr_docs:
+                attribute.doc_string = node.attr_docs[key]
+
+    def _attribute(self, proto: AttributeProto, name: str, value: Any, kind: Any) -> None:
+        """`kind` is the type the attribute was read with, or None; it decides where the value alone does not (empty lists)."""
+        proto.name = name
+        if isinstance(value, np.dtype | type):
+            value = onnx_dtype(value)
+        if isinstance(value, AttributeProto):
+            proto.CopyFrom(value)
+            proto.name = name
+        elif isinstance(value, gs.Constant):
+            proto.type = AttributeProto.TENSOR
+            self._attribute_tensor(proto.t, value.name, value._values)
+        elif isinstance(value, np.ndarray):
+            proto.type = AttributeProto.TENSOR
+            self._attribute_tensor(proto.t, "", value)
+        elif isinstance(value, gs.Graph):
+            proto.type = AttributeProto.GRAPH
+            self.graph(proto.g, value, is_main=False)
+        elif isinstance(value, list) and value and isinstance(value[0], gs.Graph):
+            proto.type = AttributeProto.GRAPHS
+            for item in value:
+                self.graph(proto.graphs.add(), item, is_main=False)
+        elif isinstance(value, list) and value and isinstance(value[0], gs.Constant):
+            proto.type = AttributeProto.TENSORS
+            for item in value:
+                self._attribute_tensor(proto.tensors.add(), item.name, item._values)
+        else:
+            _plain_attribute(proto, name, value, kind)
+
+    def _attribute_tensor(self, proto: onnx.TensorProto, name: str, values: np.ndarray | LazyValues) -> None:
+        """Tensors in attributes stay inline, where every reader understands them, unless they are large."""
+        fill_tensor(proto, name, values, self.store if values.nbytes > _INLINE_ATTRIBUTE_BYTES else store_inline)
+
+
+def node_to_proto(node: Node, store: StoreTensor, node_name: Callable[[str], str]) -> onnx.NodeProto:
+    """One node by itself."""
+    proto = onnx.NodeProto()
+    GraphWriter(store, node_name).node(proto, node)
     return proto
 
 
-def _constants(graph: gs.Graph, root: bool) -> dict[str, gs.Constant]:
-    """Initializers of `graph` in their order; those without a home live in the main graph, visible to all bodies."""
-    found = {c.name: c for c in getattr(graph, "initializers", {}).values() if isinstance(c, gs.Constant)}
-    if root:
-        pending = [graph]
+def _plain_attribute(proto: AttributeProto, name: str, value: Any, kind: Any) -> None:
+    """Numbers, strings and lists of them."""
+    if type(value) is int and kind in (None, AttributeProto.INT):
+        proto.type = AttributeProto.INT
+        proto.i = value
+    elif isinstance(value, int | float) and kind == AttributeProto.FLOAT:
+        proto.type = kind
+        proto.f = value
+    elif isinstance(value, list | tuple) and not value:
+        proto.type = AttributeProto.INTS if kind is None else kind
+    elif isinstance(value, list | tuple) and kind == AttributeProto.FLOATS:
+        proto.type = kind
+        proto.floats.extend(value)
+    elif kind == AttributeProto.INTS and isinstance(value, list) and all(type(item) is int for item in value):
+        proto.type = kind
+        proto.ints.extend(value)
+    else:
+        proto.CopyFrom(helper.make_attribute(name, value))
+
+
+def _metadata(proto: onnx.GraphProto | onnx.NodeProto, entries: dict[str, str]) -> None:
+    for key, value in entries.items():
+        proto.metadata_props.add(key=key, value=value)
+
+
+def _worth_declaring(tensor: gs.Tensor) -> bool:
+    return isinstance(tensor, gs.Variable) and (tensor.dtype is not None or tensor.info is not None)
+
+
+def constants_of(scope: Scope, is_main: bool) -> dict[str, gs.Constant]:
+    """Initializers of `scope` in their order; those without a home live in the main graph, visible to all bodies."""
+    found = {c.name: c for c in scope.initializers.values() if isinstance(c, gs.Constant)}
+    if is_main:
+        pending = [scope]
         while pending:
             current = pending.pop()
-            for node in current.nodes:
-                for tensor in node.inputs:
-                    if isinstance(tensor, gs.Constant) and getattr(tensor, "scope", None) is None:
-                        found.setdefault(tensor.name, tensor)
-                pending.extend(bodies(node))
-            for tensor in current.outputs:
-                if isinstance(tensor, gs.Constant) and getattr(tensor, "scope", None) is None:
+            read = [tensor for node in current.nodes for tensor in node.inputs]
+            for tensor in (*read, *current.outputs):
+                if isinstance(tensor, gs.Constant) and tensor.scope is None:
                     found.setdefault(tensor.name, tensor)
+            pending.extend(body for node in current.nodes for body in bodies(node))
     return found
 
 
-def node_to_proto(node: gs.Node, store: StoreTensor, node_name: Callable[[str], str]) -> onnx.NodeProto:
-    proto = onnx.NodeProto(
-        op_type=node.op,
-        name=node_name(node.name),
-        domain=node.domain or "",
-        input=[tensor.name for tensor in node.inputs],
-        output=[tensor.name for tensor in node.outputs],
-        doc_string=getattr(node, "doc_string", ""),
-        overload=getattr(node, "overload", ""),
+def weight_bytes(main: Scope) -> int:
+    """Bytes of all initializers and tensors in attributes, bodies included."""
+    return sum(
+        stored_size(onnx_dtype(held.dtype), held.shape) for held in _held(main) if held.dtype != np.dtype(object)
     )
-    for key, value in getattr(node, "metadata", {}).items():
-        proto.metadata_props.add(key=key, value=value)
-    proto.device_configurations.extend(getattr(node, "device_configurations", ()))
-    types = getattr(node, "attr_types", {})
-    proto.attribute.extend(_attribute(k, v, types.get(k), store, node_name) for k, v in node.attrs.items())
-    return proto
 
 
-def _attribute(name: str, value: Any, kind: int | None, store: StoreTensor, node_name: Callable[[str], str]) -> AttributeProto:
-    if isinstance(value, AttributeProto):
-        return value
-    if isinstance(value, gs.Constant):
-        return AttributeProto(name=name, type=AttributeProto.TENSOR, t=tensor_to_proto(value.name, value._values, _store_inline))
-    if isinstance(value, np.ndarray):
-        return AttributeProto(name=name, type=AttributeProto.TENSOR, t=numpy_helper.from_array(value))
-    if isinstance(value, gs.Graph):
-        return AttributeProto(name=name, type=AttributeProto.GRAPH, g=graph_to_proto(value, store, node_name, root=False))
-    if isinstance(value, list) and value and isinstance(value[0], gs.Graph):
-        graphs = [graph_to_proto(item, store, node_name, root=False) for item in value]
-        return AttributeProto(name=name, type=AttributeProto.GRAPHS, graphs=graphs)
-    if kind == AttributeProto.FLOATS:
-        return AttributeProto(name=name, type=kind, floats=value)
-    if kind == AttributeProto.FLOAT and isinstance(value, int | float):
-        return AttributeProto(name=name, type=kind, f=value)
-    if isinstance(value, list | tuple) and not value:
-        return AttributeProto(name=name, type=kind or AttributeProto.INTS)
-    if isinstance(value, np.dtype | type):
-        value = onnx_dtype(value)
-    if isinstance(value, bytes):
-        return AttributeProto(name=name, type=AttributeProto.STRING, s=value)
-    return helper.make_attribute(name, value)
-
-
-def tensor_to_proto(name: str, values: np.ndarray | LazyValues, store: StoreTensor) -> TensorProto:
-    origin = values.tensor if isinstance(values, LazyValues) else None
-    proto = TensorProto(name=name, dims=list(values.shape), data_type=onnx_dtype(values.dtype))
-    if origin is not None:
-        proto.doc_string = origin.doc_string
-        proto.metadata_props.extend(origin.metadata_props)
-    store(proto, values)
-    return proto
-
-
-def _store_inline(proto: TensorProto, values: np.ndarray | LazyValues) -> None:
-    if isinstance(values, ProtoValues):
-        assert values.tensor is not None
-        for field, data in values.tensor.ListFields():  # the same field it was read from: nothing is re-encoded
-            if field.name.endswith("_data"):
-                if field.name == "raw_data":
-                    proto.raw_data = data
-                else:
-                    getattr(proto, field.name).extend(data)
-    elif proto.data_type == TensorProto.STRING:
-        array = values.load() if isinstance(values, LazyValues) else values
-        proto.string_data.extend(s if isinstance(s, bytes) else str(s).encode() for s in array.reshape(-1))
-    else:
-        proto.raw_data = bytes(raw_bytes(values))
-
-
-def _store_skeleton(proto: TensorProto, values: np.ndarray | LazyValues) -> None:
-    """Small values inline, the rest only announced: enough for shape inference, whatever the size of the model."""
-    if values.nbytes <= _EXTERNAL_FROM_BYTES or proto.data_type == TensorProto.STRING:
-        _store_inline(proto, values)
-    else:
-        proto.data_location = TensorProto.EXTERNAL
-        proto.external_data.add(key="location", value="skeleton")
-
-
-class _DataFile:
-    """Appends tensors to one external-data file, each aligned so that readers can map it."""
-
-    def __init__(self, stream: BinaryIO, location: str) -> None:
-        self._stream = stream
-        self._location = location
-        self._written: dict[tuple[int, int], tuple[int, int]] = {}
-
-    def store(self, proto: TensorProto, values: np.ndarray | LazyValues) -> None:
-        if proto.data_type == TensorProto.STRING or values.nbytes < _EXTERNAL_FROM_BYTES:
-            _store_inline(proto, values)
-            return
-        key = (id(values.file), values.offset) if isinstance(values, ExternalValues) else None
-        if key is None or key not in self._written:
-            place = self._append(raw_bytes(values))
-            if key is not None:
-                self._written[key] = place
-        else:
-            place = self._written[key]
-        proto.data_location = TensorProto.EXTERNAL
-        for name, value in (("location", self._location), ("offset", place[0]), ("length", place[1])):
-            proto.external_data.add(key=name, value=str(value))
-
-    def _append(self, data: memoryview) -> tuple[int, int]:
-        position = self._stream.tell()
-        padding = -position % _ALIGNMENT
-        self._stream.write(b"\0" * padding)
-        self._stream.write(data)
-        return position + padding, data.nbytes
-
-
-def _declaration(tensor: gs.Tensor) -> onnx.ValueInfoProto:
-    """The declaration a tensor was read with while it still fits, otherwise a new one."""
-    info = getattr(tensor, "info", None)
-    if info is not None and _still_fits(tensor, info):
-        if info.name == tensor.name:
-            return info
-        renamed = onnx.ValueInfoProto()
-        renamed.CopyFrom(info)
-        renamed.name = tensor.name
-        return renamed
-    if tensor.dtype is None:
-        return onnx.ValueInfoProto(name=tensor.name)
-    shape = None if tensor.shape is None else list(tensor.shape)
-    return helper.make_tensor_value_info(tensor.name, onnx_dtype(tensor.dtype), shape)
-
-
-def _still_fits(tensor: gs.Tensor, info: onnx.ValueInfoProto) -> bool:
-    from onnxq.graph.read import variable
-
-    if info.type.WhichOneof("value") != "tensor_type":
-        return True
-    told = variable(info)
-    same_shape = (told.shape is None) == (tensor.shape is None) and list(told.shape or []) == list(tensor.shape or [])
-    return told.dtype == tensor.dtype and same_shape
-
-
-def _has_type(tensor: gs.Variable) -> bool:
-    return tensor.dtype is not None or (getattr(tensor, "info", None) is not None and tensor.type != "tensor_type")
-
-
-def skeleton(header: onnx.ModelProto, graph: gs.Graph) -> onnx.ModelProto:
-    """The model with large weights left out: valid for shape inference, not for running."""
-    model = onnx.ModelProto()
-    model.CopyFrom(header)
-    model.graph.CopyFrom(graph_to_proto(graph, _store_skeleton, str))
-    return model
-
-
-def inline_model(header: onnx.ModelProto, graph: gs.Graph, node_name: Callable[[str], str] = str) -> onnx.ModelProto:
-    """The whole model as one ModelProto; refused above the size that protobuf can hold."""
-    size = weight_bytes(graph)
-    if size > PROTOBUF_LIMIT:
-        raise ModelError(f"the model's weights take {size:,} bytes, more than one protobuf holds; save it to a file instead")
-    model = onnx.ModelProto()
-    model.CopyFrom(header)
-    model.graph.CopyFrom(graph_to_proto(graph, _store_inline, node_name))
-    return model
-
-
-def weight_bytes(graph: gs.Graph) -> int:
-    """Bytes of all initializers, bodies included."""
-    total = 0
-    pending = [(graph, True)]
+def _held(main: Scope) -> Iterator[gs.Constant]:
+    pending = [main]
     while pending:
-        current, root = pending.pop()
-        for constant in _constants(current, root).values():
-            if constant.dtype != np.dtype(object):
-                total += stored_size(onnx_dtype(constant.dtype), constant.shape)
-        for node in current.nodes:
-            pending.extend((body, False) for body in bodies(node))
-    return total
-
-
-def save_model(
-    header: onnx.ModelProto, graph: gs.Graph, path: Path, external: bool, node_name: Callable[[str], str] = str
-) -> list[Path]:
-    """Write `path` (and `path`.data when `external`); returns the files written."""
-    folder = path.parent
-    if not folder.is_dir():
-        raise ModelError(f"the folder {folder} does not exist")
-    if not external:
-        data = inline_model(header, graph, node_name).SerializeToString(deterministic=True)
-        replace_file(path, lambda stream: stream.write(data))
-        return [path]
-
-    data_path = path.with_name(path.name + ".data")
-    model = onnx.ModelProto()
-    model.CopyFrom(header)
-
-    def write_data(stream: BinaryIO) -> None:
-        model.graph.CopyFrom(graph_to_proto(graph, _DataFile(stream, data_path.name).store, node_name))
-
-    replace_file(data_path, write_data)
-    replace_file(path, lambda stream: stream.write(model.SerializeToString(deterministic=True)))
-    return [path, data_path]
+        scope = pending.pop()
+        yield from constants_of(scope, is_main=scope is main).values()
+        for node in scope.nodes:
+            for value in node.attrs.values():
+                items = value if isinstance(value, list) else [value]
+                yield from (item for item in items if isinstance(item, gs.Constant))
+            pending.extend(bodies(node))

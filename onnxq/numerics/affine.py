@@ -12,8 +12,10 @@ Infinities, and quotients beyond float32, saturate. NaN has no integer: runtimes
 yields, so quantizing NaN to an integer format is an error here. The floating-point formats keep NaN.
 
 float16 arrays are widened first, and that is also what onnxruntime does: for a float16 model quantize with
-`with_float16_scale(qparams)` and cast the float32 result of `dequantize` to float16. (One difference: where
-|x / scale| >= 2^31, onnxruntime's float16 kernel wraps positive values to the lowest integer; here they saturate.)
+`with_float16_scale(qparams)` and cast the float32 result of `dequantize` to float16.
+
+One difference is kept: where |x / scale| >= 2^31, the kernels of onnxruntime for float16, for blocks and for fewer than
+8 bits wrap around (infinity can become the lowest integer). Here such values saturate like everywhere else.
 """
 
 from __future__ import annotations

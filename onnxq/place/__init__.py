@@ -1,0 +1,5 @@
+"""Graph + backend -> QuantPlan."""
+
+from onnxq.place.placer import place
+
+__all__ = ["place"]

@@ -8,7 +8,7 @@ run inside another one (`fused_activations`), in which formats, and what it writ
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from dataclasses import replace as dataclass_replace
 from typing import Any, Literal, Protocol
 
@@ -25,6 +25,7 @@ class NodeFacts(Protocol):
     def attrs(self) -> Mapping[str, Any]: ...
     @property
     def input_count(self) -> int: ...
+    def has(self, port: int) -> bool: ...
     def shape(self, port: int) -> tuple[int | None, ...] | None: ...
     def output_shape(self) -> tuple[int | None, ...] | None: ...
     def is_constant(self, port: int) -> bool: ...
@@ -104,8 +105,8 @@ class Backend:
 
     residual         how an Add of two computed tensors is treated: "both" quantizes both inputs, "skip" only the one
                      that does not come straight from a convolution (TensorRT fuses that one into the convolution)
-    edges            "consumer": only rule-covered uses read the quantized value; "producer": every use does when the
-                     producer is quantized itself, so that integer kernels can be chained
+    tied             operators whose input and output quantizers, where both exist, share one scale
+    commuting        operators that the target swaps with the quantizer behind them
     absorb_activations   drop a Relu / Clip whose effect the following quantizer's saturation has exactly
     weight_storage   "integer": integer initializer + DequantizeLinear; "float": float initializer + Q + DQ
     """
@@ -118,16 +119,14 @@ class Backend:
     same_scale: tuple[SameScaleRule, ...] = ()
     commuting: tuple[str, ...] = ()
     fused_activations: tuple[str, ...] = ("Relu", "Clip")
+    tied: tuple[str, ...] = ()
     residual: Literal["both", "skip"] = "both"
-    edges: Literal["consumer", "producer"] = "consumer"
-    quantize_outputs: bool = False
     absorb_activations: bool = False
     weight_storage: Literal["integer", "float"] = "integer"
     passes: tuple[str, ...] = ()
     activation_observer: str = "minmax"
     weight_observer: str = "minmax"
     emitters: tuple[str, ...] = ("qdq",)
-    options: Mapping[str, str] = field(default_factory=dict)
 
     def replace(self, **changes: Any) -> Backend:
         return dataclass_replace(self, **changes)

@@ -69,7 +69,7 @@ class Placement:
             data["observe"] = list(self.observe)
         if self.derive is not None:
             data["derive"] = {"input": self.derive.input, "weight": self.derive.weight}
-        if self.observe or self.role == "weight":
+        if self.observe or self.role == "weight" or self.observer != "minmax":
             data["observer"] = self.observer
         return data
 

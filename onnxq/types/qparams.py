@@ -26,9 +26,15 @@ class QParams:
 
     def __post_init__(self) -> None:
         scale = np.array(self.scale, dtype=np.float32)
-        zero_point = np.array(self.zero_point, dtype=np.int32)
-        if zero_point.shape != scale.shape:
-            zero_point = np.broadcast_to(zero_point, scale.shape).copy()
+        given = np.asarray(self.zero_point)
+        zero_point = given.astype(np.int32)
+        if not np.array_equal(given, zero_point):
+            raise SpecError(f"zero points are whole numbers, got {given}")
+        if zero_point.shape not in ((), (1,), scale.shape):
+            raise SpecError(f"zero points of shape {zero_point.shape} do not fit scales of shape {scale.shape}")
+        zero_point = np.broadcast_to(zero_point, scale.shape).copy()
+        if scale.size == 0:
+            raise SpecError("a tensor without channels has no scales and cannot be quantized")
         rank = scale.ndim
         granularity = self.spec.granularity
         if isinstance(granularity, PerTensor) and rank != 0:

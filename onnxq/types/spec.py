@@ -9,7 +9,7 @@ from dataclasses import replace as dataclass_replace
 from typing import Any, Literal
 
 from onnxq.errors import SpecError, did_you_mean
-from onnxq.types.granularity import Granularity, PerTensor, granularity_from_json
+from onnxq.types.granularity import Granularity, PerBlock, PerChannel, PerTensor, granularity_from_json
 
 Rounding = Literal["half_even", "half_up", "half_away", "half_to_zero", "floor"]
 ROUNDINGS: tuple[Rounding, ...] = ("half_even", "half_up", "half_away", "half_to_zero", "floor")
@@ -50,6 +50,8 @@ class QuantSpec:
                 f"unknown rounding '{self.rounding}'.{did_you_mean(self.rounding, ROUNDINGS)} "
                 f"Known: {', '.join(ROUNDINGS)}"
             )
+        if not isinstance(self.granularity, PerTensor | PerChannel | PerBlock):
+            raise SpecError(f"granularity must be PerTensor(), PerChannel(axis) or PerBlock(axis, size), got {self.granularity!r}")
         if self.grid == "float":
             self._check_float()
             return

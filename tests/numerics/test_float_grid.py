@@ -12,7 +12,8 @@ from onnxq.types.spec import FLOAT_DTYPES
 def members(dtype: str) -> np.ndarray:
     """Every finite value of the format, ascending."""
     width = 8 * float_storage(dtype).itemsize
-    values = from_bits(np.arange(2**width).astype(f"u{width // 8}"), dtype).astype(np.float64)
+    with np.errstate(invalid="ignore"):  # signalling NaNs are among the patterns
+        values = from_bits(np.arange(2**width).astype(f"u{width // 8}"), dtype).astype(np.float64)
     return np.unique(values[np.isfinite(values)])
 
 

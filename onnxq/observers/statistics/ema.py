@@ -39,7 +39,7 @@ class EmaStatistic(RangeStatistic):
     def _update_one(self, values: np.ndarray, sample: int) -> None:
         one = RangeStatistic(self.axis)
         one.update(values, sample)
-        super().merge(one)  # type: ignore[arg-type]
+        self._absorb(one)
         if one.rows == 0:
             return
         if len(self.average_minimum) == 0:

@@ -43,7 +43,7 @@ class Bins:
     @property
     def middle(self) -> np.ndarray:
         """The value that stands for a bin without bias."""
-        return 0.5 * (self.lower + self.upper)
+        return np.asarray(0.5 * (self.lower + self.upper))
 
     def magnitudes(self, *, positive_only: bool = False) -> Bins:
         """The bins of |x|, x and -x counted together; `positive_only` counts negative values as zero instead."""

@@ -93,6 +93,9 @@ class RangeStatistic:
                 f"cannot merge a {other.kind} statistic of axis {other.axis} into a {self.kind} statistic of axis "
                 f"{self.axis}: collect every shard with the same settings"
             )
+        self._absorb(other)
+
+    def _absorb(self, other: RangeStatistic) -> None:
         if other.rows:
             self._grow(other.rows)
             self.minimum = np.minimum(self.minimum, other.minimum)

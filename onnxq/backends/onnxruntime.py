@@ -1,0 +1,79 @@
+"""onnxruntime on CPUs: QDQ that its optimiser turns into integer kernels (QLinearConv, QGemm, MatMulIntegerToFloat ...).
+
+Activations are asymmetric uint8: onnxruntime drops a Relu or Clip only when the quantizer behind it saturates at the same
+values, and a signed symmetric format keeps a third of the convolutions in float. Weights are int8 per channel, biases
+int32. Conv needs a quantizer on its output to become an integer kernel; MatMul and Gemm also exist with float results,
+so their outputs stay float unless the next node wants integers. Element-wise operators are quantized where integers
+arrive and integers are wanted (residual blocks, squeeze-and-excitation), never around a LayerNorm or Softmax: that costs
+accuracy and saves nothing.
+"""
+
+from __future__ import annotations
+
+from onnxq.backends import BACKENDS
+from onnxq.types import Backend, Limits, NodeFacts, OpRule, PerChannel, QuantSpec, SameScaleRule, Scheme
+
+
+def _dynamic_weight(node: NodeFacts) -> str | None:
+    return None if node.is_constant(1) else "its weight is computed at run time"
+
+
+def _gemm_axis(node: NodeFacts) -> int:
+    return 0 if node.attrs.get("transB", 0) else 1
+
+
+def _not_nearest(node: NodeFacts) -> str | None:
+    mode = node.attrs.get("mode", "nearest")
+    return None if mode == "nearest" else f"mode '{mode}' computes new values, onnxruntime does that in float"
+
+
+BACKENDS.add(
+    "onnxruntime",
+    Backend(
+        name="onnxruntime",
+        summary="onnxruntime CPU: QDQ model placed for integer kernels, activations uint8, weights int8 per channel",
+        scheme=Scheme(
+            activation=QuantSpec("uint8", symmetric=False),
+            weight=QuantSpec("int8", granularity=PerChannel(0)),
+            bias=QuantSpec("int32"),
+        ),
+        rules=(
+            OpRule(("Conv",), weight=1, weight_axis=0, bias=2, output=True, decline=_dynamic_weight),
+            OpRule(("Gemm",), weight=1, weight_axis=_gemm_axis, bias=2),
+            OpRule(("MatMul",), inputs=(0,), weight=1, weight_axis=-1),
+            OpRule(("Add", "Mul"), inputs=(0, 1), output=True, joins=True),
+            OpRule(("AveragePool", "GlobalAveragePool", "Sigmoid", "LeakyRelu"), output=True, joins=True),
+            OpRule(("Concat",), inputs=None, output=True, joins=True),
+        ),
+        same_scale=(
+            SameScaleRule(("MaxPool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze")),
+            SameScaleRule(("Slice", "Split", "Gather", "DepthToSpace", "SpaceToDepth", "Expand", "Tile")),
+            SameScaleRule(("Resize",), decline=_not_nearest),
+            SameScaleRule(("Pad",), widens=True),
+        ),
+        absorb_activations=True,
+        limits=Limits(
+            dtypes=("int8", "uint8", "int16", "uint16", "int4", "uint4", "int32", "float8e4m3fn", "float8e5m2"),
+            min_opset=10,
+            float_types=("float32",),
+        ),
+        passes=(
+            "constants_to_initializers",
+            "fold_constants",
+            "remove_identity",
+            "remove_dropout",
+            "widen_bfloat16",
+            "widen_float16",
+            "canonicalize_gemm",
+            "fold_batchnorm",
+            "fuse_conv_bias",
+            "relu6_as_clip",
+            "recognize_layernorm",
+            "recognize_gelu",
+            "recognize_hardswish",
+            "fuse_matmul_add",
+            "split_shared_weights",
+            "remove_dead",
+        ),
+    ),
+)

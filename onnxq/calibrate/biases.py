@@ -1,0 +1,85 @@
+"""Biases: scale = scale(input) * scale(weight), zero point 0, with weights made coarser where a bias would overflow.
+
+Input scales are per tensor. A bias has one scale for each scale of its weight, along its own channel axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from onnxq.calibrate.precision import fitted
+from onnxq.errors import SpecError
+from onnxq.graph import Graph
+from onnxq.numerics import derived_bias_scale, widen_weight_scale_for_bias
+from onnxq.types import BiasOf, PerChannel, PerTensor, Placement, QParams, QParamsTable, QuantPlan, QuantSpec
+from onnxq.types.granularity import resolve_axis
+
+
+def widen_weights(graph: Graph, plan: QuantPlan, biases: Sequence[Placement], table: QParamsTable) -> dict[str, float]:
+    """Enlarge weight scales so that each bias fits into int32; returns weight -> largest factor.
+
+    All biases of a weight are taken into account before any bias is derived.
+    """
+    before: dict[str, np.ndarray] = {}
+    for placement in biases:
+        source = _source(placement)
+        weight_name = plan.leader(source.weight)
+        weight = table[weight_name]
+        largest = _per_scale(np.abs(graph.values(placement.tensor).astype(np.float64)), placement, weight)
+        scale = widen_weight_scale_for_bias(
+            largest, table[plan.leader(source.input)].scale, weight.scale, power_of_two=weight.spec.power_of_two
+        )
+        if np.any(scale > weight.scale):
+            before.setdefault(weight_name, weight.scale)
+            wider = fitted(graph, weight_name, QParams(weight.spec, scale, weight.zero_point))
+            table.put(weight_name, wider, table.provenance[weight_name])
+    for name in before:
+        table.provenance[name] += ", widened for its bias"
+    return {name: float(np.max(table[name].scale / scale)) for name, scale in before.items()}
+
+
+def derive_biases(graph: Graph, plan: QuantPlan, biases: Sequence[Placement], table: QParamsTable) -> None:
+    """Fill in the parameters of each bias."""
+    for placement in biases:
+        source = _source(placement)
+        weight = table[plan.leader(source.weight)]
+        try:
+            scale = derived_bias_scale(table[plan.leader(source.input)], weight)
+        except SpecError as error:
+            raise SpecError(f"bias '{placement.tensor}': {error}") from error
+        spec = _bias_spec(placement, weight, len(graph.shape(placement.tensor) or ()))
+        qparams = QParams(spec, scale, np.zeros(scale.shape, np.int32))
+        table.put(placement.tensor, fitted(graph, placement.tensor, qparams), f"{source.input} * {source.weight}")
+
+
+def _source(placement: Placement) -> BiasOf:
+    if placement.derive is None:
+        raise SpecError(f"bias '{placement.tensor}' does not say which input and weight its scale derives from")
+    return placement.derive
+
+
+def _bias_spec(placement: Placement, weight: QParams, rank: int) -> QuantSpec:
+    """The bias's own format with as many scales as its weight has."""
+    if isinstance(weight.spec.granularity, PerTensor):
+        return placement.spec.replace(granularity=PerTensor())
+    if isinstance(placement.spec.granularity, PerChannel):
+        return placement.spec
+    # A bias of rank 1 is a list of channels; one of higher rank broadcasts, channels last.
+    return placement.spec.replace(granularity=PerChannel(0 if rank == 1 else rank - 1))
+
+
+def _per_scale(bias: np.ndarray, placement: Placement, weight: QParams) -> np.ndarray:
+    """The largest |bias| that shares each scale."""
+    granularity = _bias_spec(placement, weight, bias.ndim).granularity
+    if isinstance(granularity, PerTensor):
+        return np.asarray(bias.max(initial=0.0))
+    assert isinstance(granularity, PerChannel)
+    axis = resolve_axis(granularity.axis, bias.ndim)
+    if weight.scale.shape != (bias.shape[axis],):
+        raise SpecError(
+            f"bias '{placement.tensor}' has {bias.shape[axis]} channels along axis {axis}, but its weight has "
+            f"{weight.scale.size} scales: quantize the weight along its output channels, or keep the bias in float"
+        )
+    return np.asarray(bias.max(axis=tuple(i for i in range(bias.ndim) if i != axis), initial=0.0))

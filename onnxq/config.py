@@ -1,0 +1,116 @@
+"""Configuration: TOML, YAML, JSON, a dict or keyword arguments become one typed value; unknown keys are errors."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from onnxq.errors import ConfigError, did_you_mean
+from onnxq.types import Backend, PerChannel, PerTensor, QuantSpec, Scheme
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FormatChange(_Strict):
+    """What to change in a number format; everything left out stays as the backend has it."""
+
+    dtype: str | None = Field(None, description="int2 .. int16, uint2 .. uint16, fp8_e4m3, fp8_e5m2")
+    symmetric: bool | None = None
+    narrow_range: bool | None = None
+    power_of_two: bool | None = None
+    rounding: str | None = None
+    per_channel: bool | None = Field(None, description="weights only: one scale per output channel")
+
+    def apply(self, spec: QuantSpec) -> QuantSpec:
+        changes: dict[str, Any] = {k: v for k, v in self.model_dump().items() if v is not None and k != "per_channel"}
+        if self.per_channel is not None:
+            changes["granularity"] = PerChannel(0) if self.per_channel else PerTensor()
+        return spec.replace(**changes)
+
+
+class Config(_Strict):
+    """Everything a run can be told, with the backend's choice where a value is left out."""
+
+    skip: tuple[str, ...] = Field((), description="nodes to leave float: exact name, glob, re:REGEX or op:OPERATOR")
+    observer: str | None = Field(None, description="how ranges of activations are found, such as percentile:99.99")
+    weight_observer: str | None = Field(None, description="how ranges of weights are found")
+    activation: FormatChange = FormatChange()  # type: ignore[call-arg]
+    weight: FormatChange = FormatChange()  # type: ignore[call-arg]
+    weight_storage: Literal["integer", "float"] | None = Field(None, description="integers in the file, or float with Q/DQ")
+    samples: int | None = Field(None, ge=1, description="use at most this many calibration samples")
+    verify_samples: int = Field(8, ge=1, description="samples on which the written file is compared with the float model")
+    minimum_sqnr_db: float = Field(10.0, description="an output below this fails the run")
+    skip_passes: tuple[str, ...] = Field((), description="graph passes of the backend to leave out")
+
+    def resolve(self, backend: Backend) -> Backend:
+        """The backend with this configuration's changes."""
+        scheme = backend.scheme
+        changed = Scheme(
+            activation=None if scheme.activation is None else self.activation.apply(scheme.activation),
+            weight=None if scheme.weight is None else self.weight.apply(scheme.weight),
+            bias=scheme.bias,
+        )
+        for name in self.skip_passes:
+            if name not in backend.passes:
+                raise ConfigError(f"skip_passes: {backend.name} has no pass '{name}'.{did_you_mean(name, backend.passes)}")
+        return backend.replace(
+            scheme=changed,
+            activation_observer=self.observer or backend.activation_observer,
+            weight_observer=self.weight_observer or backend.weight_observer,
+            weight_storage=self.weight_storage or backend.weight_storage,
+            passes=tuple(name for name in backend.passes if name not in self.skip_passes),
+        )
+
+
+def read_config(source: Config | Mapping[str, Any] | str | Path | None, **overrides: Any) -> Config:
+    """A Config from whatever the caller has; `overrides` that are not None win over the file."""
+    if isinstance(source, Config):
+        values = source.model_dump(exclude_unset=True)
+        where = "configuration"
+    elif isinstance(source, str | Path):
+        values, where = _read_file(Path(source)), str(source)
+    else:
+        values, where = dict(source or {}), "configuration"
+    values.update({key: value for key, value in overrides.items() if value is not None})
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(f"{where}: " + "; ".join(_explain(item) for item in error.errors())) from None
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise ConfigError(f"no configuration file at {path}")
+    text = path.read_text(encoding="utf-8")
+    try:
+        if path.suffix == ".toml":
+            data = tomllib.loads(text)
+        elif path.suffix in (".yaml", ".yml"):
+            data = yaml.safe_load(text)
+        elif path.suffix == ".json":
+            data = json.loads(text)
+        else:
+            raise ConfigError(f"{path}: a configuration is a .toml, .yaml, .yml or .json file")
+    except (tomllib.TOMLDecodeError, yaml.YAMLError, json.JSONDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path} must hold keys and values, it holds a {type(data).__name__}")
+    return data
+
+
+def _explain(item: Any) -> str:
+    key = ".".join(str(part) for part in item["loc"])
+    if item["type"] == "extra_forbidden":
+        known = FormatChange.model_fields if len(item["loc"]) > 1 else Config.model_fields
+        return f"unknown key '{key}'.{did_you_mean(str(item['loc'][-1]), known)} Known: {', '.join(known)}"
+    return f"'{key}': {item['msg'].lower()} (got {item['input']!r})"

@@ -1,0 +1,62 @@
+"""Drop a Relu or Clip whose effect the quantizer behind it has anyway.
+
+Quantizing is monotone and saturates, so Q(clip(x)) == Q(x) for every x exactly when Q(low) is the lowest and Q(high) the
+highest code. onnxruntime needs that to see DequantizeLinear -> Conv -> QuantizeLinear without anything in between.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from onnxq.graph import Graph, Node
+from onnxq.numerics import quantize
+from onnxq.types import QParams
+
+
+class Absorbed(NamedTuple):
+    """The node that is gone, and the tensor that the quantizer reads in its place."""
+
+    node: str
+    tensor: str
+
+
+def absorb_activation(graph: Graph, tensor: str, qparams: QParams) -> Absorbed | None:
+    """Remove the Relu / Clip that makes `tensor` if nothing changes by it; readers of `tensor` read its input then."""
+    node = graph.producer(tensor)
+    if node is None or node.op not in ("Relu", "Clip") or qparams.scale.ndim or qparams.spec.grid == "float":
+        return None
+    source = node.inputs[0]
+    if graph.is_output(source) or len(graph.consumers(source)) != 1 or graph.producer(source) is None:
+        return None
+    bounds = _bounds(graph, node)
+    if bounds is None or not _saturates_at(bounds, qparams):
+        return None
+    made = graph.tensor(tensor)
+    name = node.name
+    graph.redirect(made, source)
+    graph.remove(node)
+    producer = graph.producer(source)
+    if producer is not None:
+        graph.origins.node_became(name, producer.name)
+    return Absorbed(name, source.name)
+
+
+def _bounds(graph: Graph, node: Node) -> tuple[float, float] | None:
+    if node.op == "Relu":
+        return 0.0, np.inf
+    if "min" in node.attrs or "max" in node.attrs:
+        return float(node.attrs.get("min", -np.inf)), float(node.attrs.get("max", np.inf))
+    found = []
+    for port, default in ((1, -np.inf), (2, np.inf)):
+        given = port < len(node.inputs) and bool(node.inputs[port].name)
+        if given and not graph.is_constant(node.inputs[port]):
+            return None
+        found.append(float(graph.values(node.inputs[port]).reshape(-1)[0]) if given else default)
+    return found[0], found[1]
+
+
+def _saturates_at(bounds: tuple[float, float], qparams: QParams) -> bool:
+    codes = quantize(np.array(bounds, dtype=np.float32), qparams)
+    return int(codes[0]) == qparams.spec.qmin and int(codes[1]) == qparams.spec.qmax

@@ -1,0 +1,234 @@
+"""QuantizeLinear / DequantizeLinear models: the float graph with the plan's quantizers written into it.
+
+Weights become integer initializers with a DequantizeLinear behind (computed while the file is written, one at a time),
+or stay float behind a Q/DQ pair where the target folds them itself. Biases become int32 initializers. A format that
+QuantizeLinear does not saturate at its own bounds (7 bits in an int8, a narrow range) gets a Clip in front, so that the
+file computes exactly what `onnxq.numerics` computes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from onnxq.emit import EMITTERS, Emitted
+from onnxq.emit.absorb import absorb_activation
+from onnxq.errors import SpecError, UnsupportedError
+from onnxq.graph import DeferredValues, Graph, Node, Use
+from onnxq.numerics import quantize
+from onnxq.types import Backend, PerBlock, PerChannel, Placement, QParams, QParamsTable, QuantPlan, QuantSpec
+from onnxq.types.spec import container_range
+
+_CONTAINERS = (("int2", 2), ("int4", 4), ("int8", 8), ("int16", 16), ("int32", 32))
+_FLOAT8 = {"fp8_e4m3": np.dtype(ml_dtypes.float8_e4m3fn), "fp8_e5m2": np.dtype(ml_dtypes.float8_e5m2)}
+_CASTS = {"fp16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
+_OPSET_OF = {"int2": 25, "uint2": 25, "int4": 21, "uint4": 21, "int16": 21, "uint16": 21, "fp8_e4m3": 19, "fp8_e5m2": 19}
+
+
+def to_qdq(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> tuple[Graph, list[str]]:
+    """A new graph with Q/DQ nodes, and a line for each thing that had to change on the way (opset, absorbed nodes)."""
+    _check_names(graph, plan, qparams)
+    result = graph.copy()
+    result.keep_given_names()
+    before = result.opset
+    notes = result.raise_opset(max(backend.limits.min_opset, required_opset(graph, plan)))
+    if result.opset != before:
+        notes.insert(0, f"opset raised from {before} to {result.opset}: the quantized types need it")
+    if backend.limits.max_opset is not None and result.opset > backend.limits.max_opset:
+        raise UnsupportedError(
+            f"the model has opset {result.opset}, {backend.name} takes at most {backend.limits.max_opset}; export it with a lower opset"
+        )
+    writer = _Writer(result, qparams, backend)
+    for placement in plan:
+        writer.write(placement, plan.leader(placement.tensor))
+    result.remove_unused_constants()
+    return result, notes + writer.notes
+
+
+def required_opset(graph: Graph, plan: QuantPlan) -> int:
+    """The lowest opset whose QuantizeLinear can say what the plan says."""
+    needed = 10
+    for placement in plan:
+        spec = placement.spec
+        if spec.grid == "affine":
+            needed = max(needed, _OPSET_OF.get(container_of(spec), 10))
+        else:
+            needed = max(needed, _OPSET_OF.get(spec.dtype, 13))
+        if isinstance(spec.granularity, PerChannel):
+            needed = max(needed, 13)
+        elif isinstance(spec.granularity, PerBlock):
+            needed = max(needed, 21)
+        kind = graph.dtype(placement.tensor)
+        if kind is not None and kind.name in ("float16", "bfloat16"):
+            needed = max(needed, 19)
+    return needed
+
+
+def container_of(spec: QuantSpec) -> str:
+    """The ONNX integer type that holds a format: the smallest one with enough bits."""
+    for name, bits in _CONTAINERS:
+        if spec.bits <= bits:
+            return name if spec.signed else f"u{name}"
+    raise UnsupportedError(f"no ONNX integer type holds {spec.dtype}")
+
+
+def _check_names(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> None:
+    for placement in plan:
+        if not graph.has_tensor(placement.tensor):
+            raise SpecError(f"the plan quantizes tensor '{placement.tensor}', which the model does not have; was it made for another model?")
+        held = qparams[placement.tensor]
+        if held.spec != placement.spec:
+            raise SpecError(f"tensor '{placement.tensor}': the plan says {placement.spec}, the parameters are for {held.spec}")
+        for edge in placement.edges or ():
+            if not graph.has_node(edge.node):
+                raise SpecError(f"the plan has tensor '{placement.tensor}' quantized for node '{edge.node}', which the model does not have")
+
+
+class _Writer:
+    """Writes one placement after the other into a graph; equal parameters share their initializers."""
+
+    def __init__(self, graph: Graph, qparams: QParamsTable, backend: Backend) -> None:
+        self.graph = graph
+        self.qparams = qparams
+        self.backend = backend
+        self.notes: list[str] = []
+        self._shared: dict[tuple[str, str], tuple[str, str | None]] = {}
+
+    def write(self, placement: Placement, leader: str) -> None:
+        tensor = placement.tensor
+        parameters = self.qparams[tensor]
+        if placement.spec.dtype in _CASTS:
+            self._write_casts(placement)
+        elif self.graph.is_constant(tensor) and (self.backend.weight_storage == "integer" or placement.role == "bias"):
+            self._write_integer_constant(placement, parameters)
+        else:
+            self._write_pair(placement, parameters, leader)
+
+    def _uses(self, placement: Placement) -> list[Use] | None:
+        if placement.edges is None:
+            return None
+        uses = []
+        for edge in placement.edges:
+            node = self.graph.node(edge.node)
+            if edge.port >= len(node.inputs) or node.inputs[edge.port].name != placement.tensor:
+                raise SpecError(f"input {edge.port} of node '{edge.node}' is not tensor '{placement.tensor}' as the plan says")
+            uses.append(Use(node, edge.port))
+        return uses
+
+    def _write_integer_constant(self, placement: Placement, parameters: QParams) -> None:
+        tensor, spec = placement.tensor, placement.spec
+        uses = self._uses(placement)
+        original = self.graph.tensor(tensor)
+        stored = _stored_dtype(spec)
+        fixed = self.qparams.integer_weights.get(tensor)
+        source = self.graph
+
+        def compute() -> np.ndarray:
+            values = fixed if fixed is not None else quantize(_as_float32(source.values(original)), parameters)
+            return values.astype(stored)
+
+        shape = tuple(original.shape)
+        scope = getattr(original, "scope", None)
+        integers = self.graph.add_constant(f"{tensor}_quantized", DeferredValues(shape, stored, compute), scope=scope)
+        scale, zero = self._parameters(tensor, tensor, parameters, self.graph.dtype(original))
+        inputs = [integers.name, scale] + ([zero] if zero is not None else [])
+        output = self.graph.add_variable(f"{tensor}_DequantizeLinear", original.dtype, shape)
+        name = f"{tensor}_DequantizeLinear"
+        self.graph.add_node("DequantizeLinear", inputs, [output], attrs=_axis_attributes(spec, shape), name=name, scope=scope)
+        self.graph.redirect(original, output, uses=self.graph.consumers(original) if uses is None else uses)
+        self.graph.origins.tensor_became(tensor, integers.name)
+
+    def _write_pair(self, placement: Placement, parameters: QParams, leader: str) -> None:
+        tensor, spec = placement.tensor, placement.spec
+        uses = self._uses(placement)
+        source = self.graph.tensor(tensor)
+        kind = self.graph.dtype(source)
+        shape = source.shape
+        if placement.role == "activation" and self.backend.absorb_activations and uses is None:
+            source = self._absorb(tensor, parameters) or source
+        scale, zero = self._parameters(tensor, leader, parameters, kind)
+        scope = self.graph.home_of(source)
+        attrs = _axis_attributes(spec, None if shape is None else tuple(shape))
+        readers = self.graph.consumers(source) if uses is None else uses
+        begin = self._clip_to_range(source, parameters, kind, scope)
+        inputs = [begin, scale] + ([zero] if zero is not None else [])
+        stored = self.graph.add_variable(f"{tensor}_QuantizeLinear", _stored_dtype(spec), shape)
+        self.graph.add_node("QuantizeLinear", inputs, [stored], attrs=attrs, name=f"{tensor}_QuantizeLinear", scope=scope)
+        real = self.graph.add_variable(f"{tensor}_DequantizeLinear", kind, shape)
+        inputs = [stored, scale] + ([zero] if zero is not None else [])
+        self.graph.add_node("DequantizeLinear", inputs, [real], attrs=attrs, name=f"{tensor}_DequantizeLinear", scope=scope)
+        self.graph.redirect(source, real, uses=readers)
+        if uses is None:
+            self.graph.take_over_outputs(source, real)
+
+    def _absorb(self, tensor: str, parameters: QParams) -> Any:
+        freed = absorb_activation(self.graph, tensor, parameters)
+        if freed is not None:
+            self.notes.append(f"'{freed.node}' dropped: the quantizer of '{tensor}' saturates at the same values")
+            return self.graph.tensor(freed.tensor)
+        return None
+
+    def _clip_to_range(self, source: Any, parameters: QParams, kind: Any, scope: Any) -> Any:
+        """A Clip in front of QuantizeLinear when the format is narrower than the type that stores it."""
+        spec = parameters.spec
+        if spec.grid == "float" or (spec.qmin, spec.qmax) == container_range(container_of(spec)):
+            return source
+        if parameters.scale.ndim:
+            raise UnsupportedError(f"tensor '{source.name}': {spec} on an activation cannot be written as QuantizeLinear")
+        steps = np.array([spec.qmin, spec.qmax], dtype=np.float32) - np.float32(parameters.zero_point)
+        low, high = (steps * parameters.scale).astype(kind or np.float32)
+        bounds = [self.graph.add_constant(f"{source.name}_{side}", np.asarray(v)) for side, v in (("low", low), ("high", high))]
+        clipped = self.graph.add_variable(f"{source.name}_clipped", kind, source.shape)
+        self.graph.add_node("Clip", [source, *bounds], [clipped], name=f"{source.name}_Clip", scope=scope)
+        return clipped
+
+    def _write_casts(self, placement: Placement) -> None:
+        tensor = self.graph.tensor(placement.tensor)
+        back = self.graph.dtype(tensor) or np.dtype(np.float32)
+        narrow: Node = self.graph.insert_after(
+            tensor, "Cast", attrs={"to": _CASTS[placement.spec.dtype]}, uses=self._uses(placement), name=f"{tensor.name}_narrow"
+        )
+        self.graph.insert_after(narrow.outputs[0], "Cast", attrs={"to": back}, name=f"{tensor.name}_widen")
+
+    def _parameters(self, tensor: str, leader: str, parameters: QParams, kind: Any) -> tuple[str, str | None]:
+        """Names of the scale and zero-point initializers; tied tensors use those of their leader."""
+        real = np.dtype(np.float32) if kind is None else np.dtype(kind)
+        key = (leader, real.name)
+        if key not in self._shared:
+            scale = self.graph.add_constant(f"{leader}_scale", parameters.scale.astype(real)).name
+            zero = None
+            if parameters.spec.dtype != "int32":
+                stored = _stored_dtype(parameters.spec)
+                zero = self.graph.add_constant(f"{leader}_zero_point", parameters.zero_point.astype(stored)).name
+            self._shared[key] = (scale, zero)
+        return self._shared[key]
+
+
+def _stored_dtype(spec: QuantSpec) -> np.dtype[Any]:
+    if spec.dtype in _FLOAT8:
+        return _FLOAT8[spec.dtype]
+    container = container_of(spec)
+    return np.dtype(getattr(ml_dtypes, container) if container.lstrip("u") in ("int2", "int4") else container)
+
+
+def _axis_attributes(spec: QuantSpec, shape: tuple[Any, ...] | None) -> dict[str, int]:
+    granularity = spec.granularity
+    if isinstance(granularity, PerChannel):
+        return {"axis": granularity.axis if shape is None else granularity.axis % len(shape)}
+    if isinstance(granularity, PerBlock):
+        return {"axis": granularity.axis, "block_size": granularity.size}
+    return {}
+
+
+def _as_float32(values: np.ndarray) -> np.ndarray:
+    return values if values.dtype == np.float32 else values.astype(np.float32)
+
+
+@EMITTERS.register("qdq")
+def write_qdq(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str) -> Emitted:
+    """Write `<name>.onnx` with Q/DQ nodes (and `<name>.onnx.data` for large models)."""
+    result, notes = to_qdq(graph, plan, qparams, backend)
+    return Emitted(tuple(result.save(folder / f"{name}.onnx")), tuple(notes))

@@ -1,0 +1,81 @@
+"""Declarations of tensors (ValueInfoProto): what they say, and whether they still hold after edits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_graphsurgeon as gs
+
+from onnxq.graph.element_types import numpy_dtype, onnx_dtype
+
+Dimensions = list[int | str | None]
+
+
+def declared_type(info: onnx.ValueInfoProto) -> tuple[np.dtype[Any] | None, Dimensions | None]:
+    """Element type and shape that the declaration of a plain tensor tells; None for what it leaves open."""
+    tensor_type = info.type.tensor_type
+    dtype = numpy_dtype(tensor_type.elem_type, info.name) if tensor_type.elem_type else None
+    if not tensor_type.HasField("shape"):
+        return dtype, None
+    return dtype, [_dimension(dim) for dim in tensor_type.shape.dim]
+
+
+def _dimension(dim: Any) -> int | str | None:
+    kind = dim.WhichOneof("value")
+    if kind == "dim_value":
+        return int(dim.dim_value)
+    return str(dim.dim_param) or None if kind == "dim_param" else None
+
+
+def declaration(tensor: gs.Tensor, info: onnx.ValueInfoProto | None, *, is_interface: bool) -> onnx.ValueInfoProto:
+    """How `tensor` is declared in a file: as in `info` while that is true, else corrected to what the tensor is now.
+
+    Inputs and outputs (`is_interface`) keep a declaration that says less than is known by now: it belongs to the user.
+    """
+    if info is not None and _holds(tensor, info, is_interface):
+        if info.name == tensor.name:
+            return info
+        told = onnx.ValueInfoProto()
+        told.CopyFrom(info)
+        told.name = tensor.name
+        return told
+    told = onnx.ValueInfoProto(name=tensor.name)
+    if info is not None:
+        told.doc_string = info.doc_string
+        told.metadata_props.extend(info.metadata_props)
+    if tensor.dtype is not None:
+        _fill_type(told.type.tensor_type, tensor)
+    return told
+
+
+def _fill_type(told: onnx.TypeProto.Tensor, tensor: gs.Tensor) -> None:
+    told.elem_type = onnx_dtype(tensor.dtype)
+    if tensor.shape is not None:
+        told.shape.SetInParent()
+        for size in tensor.shape:
+            dim = told.shape.dim.add()
+            if isinstance(size, str):
+                dim.dim_param = size
+            elif size is not None:
+                dim.dim_value = int(size)
+
+
+def _holds(tensor: gs.Tensor, info: onnx.ValueInfoProto, is_interface: bool) -> bool:
+    kind = info.type.WhichOneof("value")
+    if kind != "tensor_type":
+        return kind is not None or tensor.dtype is None
+    dtype, shape = declared_type(info)
+    if dtype != tensor.dtype:
+        return tensor.dtype is None and not isinstance(tensor, gs.Constant)
+    if is_interface:
+        return shape is None or tensor.shape is None or _compatible(shape, tensor.shape)
+    return tensor.shape is None or (shape is not None and shape == list(tensor.shape))
+
+
+def _compatible(told: Sequence[int | str | None], now: Sequence[int | str | None]) -> bool:
+    return len(told) == len(now) and all(
+        a == b or not isinstance(a, int) or not isinstance(b, int) for a, b in zip(told, now, strict=True)
+    )

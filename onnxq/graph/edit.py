@@ -1,0 +1,334 @@
+"""Changing a model: new nodes and tensors, other readers, other names; everything not touched stays as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_graphsurgeon as gs
+
+from onnxq.errors import ModelError
+from onnxq.graph.liveness import dead_nodes
+from onnxq.graph.names import Origins
+from onnxq.graph.nodes import Constant, Node, Scope, Use, Variable, adopt, bodies, inner_nodes
+from onnxq.graph.pattern import Match
+from onnxq.graph.query import Lookup
+from onnxq.graph.units import Units
+from onnxq.graph.values import LazyValues
+
+
+class Editing(Lookup):
+    """The part of `Graph` that changes the model. Names given out once are never given out again."""
+
+    origins: Origins
+    units: Units
+
+    # ---- new things ----------------------------------------------------------------------------------------------
+
+    def fresh(self, hint: str) -> str:
+        """A new tensor name that starts with `hint`."""
+        return self._names.fresh(hint)
+
+    def add_constant(self, hint: str, values: np.ndarray | LazyValues, *, scope: gs.Graph | None = None) -> Constant:
+        """A new initializer; in the main graph unless `scope` names a body."""
+        home = self.gs if scope is None else scope
+        constant = Constant(
+            self.fresh(hint), values if isinstance(values, LazyValues) else np.asarray(values), scope=home
+        )
+        home.initializers[constant.name] = constant
+        self._tensor_index[constant.name] = constant
+        return constant
+
+    def add_variable(self, hint: str, dtype: Any = None, shape: Sequence[int | str | None] | None = None) -> Variable:
+        """A new tensor that some node is going to produce."""
+        variable = Variable(self.fresh(hint), dtype, None if shape is None else list(shape))
+        self._tensor_index[variable.name] = variable
+        return variable
+
+    def add_node(
+        self,
+        op: str,
+        inputs: Sequence[str | gs.Tensor | None],
+        outputs: Sequence[str | gs.Tensor | None] | None = None,
+        *,
+        attrs: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        domain: str = "",
+        scope: gs.Graph | None = None,
+    ) -> Node:
+        """Add a node; without `outputs` it makes one new tensor. None or "" stands for an omitted input or output.
+
+        Order does not matter: `sort` runs before saving.
+        """
+        return self._put_node(op, self._names.fresh_node(name or op), inputs, outputs, attrs, domain, scope)
+
+    def _put_node(
+        self,
+        op: str,
+        name: str,
+        inputs: Sequence[str | gs.Tensor | None],
+        outputs: Sequence[str | gs.Tensor | None] | None,
+        attrs: Mapping[str, Any] | None,
+        domain: str,
+        scope: gs.Graph | None,
+    ) -> Node:
+        read = [self._operand(item) for item in inputs]
+        made = [self.add_variable(f"{name}_output")] if outputs is None else [self._operand(item) for item in outputs]
+        node = Node(op, name, attrs, read, made, domain)
+        home = self.gs if scope is None else scope
+        home.nodes.append(node)
+        self._node_index[name] = (node, home)
+        if bodies(node):
+            self.refresh()
+        return node
+
+    def _operand(self, item: str | gs.Tensor | None) -> gs.Tensor:
+        if item is None or item == "":
+            return Variable("")
+        tensor = self._resolve(item)
+        adopt(tensor)
+        self._note_tensor(tensor)
+        return tensor
+
+    # ---- taking away ---------------------------------------------------------------------------------------------
+
+    def remove(self, nodes: gs.Node | Iterable[gs.Node]) -> None:
+        """Take nodes out of the graph.
+
+        What reads their outputs must be redirected or get another producer: `save` refuses a tensor that nothing makes.
+        """
+        doomed = {id(node): node for node in ([nodes] if isinstance(nodes, gs.Node) else nodes)}
+        touched = {id(scope): scope for scope in (self.scope_of(node) for node in doomed.values())}
+        for node in doomed.values():
+            for inner in inner_nodes(node):
+                self._unlink(inner)
+            self._unlink(node)
+        for scope in touched.values():
+            scope.nodes = [node for node in scope.nodes if id(node) not in doomed]
+        if any(bodies(node) for node in doomed.values()):
+            self._scopes = self._find_scopes()
+
+    def _unlink(self, node: gs.Node) -> None:
+        for body in bodies(node):
+            for tensor in (*body.inputs, *body.initializers.values()):
+                self._tensor_index.pop(tensor.name, None)
+        node.inputs.clear()
+        for tensor in node.outputs:
+            if not tensor.outputs and not self.is_output(tensor):
+                self._tensor_index.pop(tensor.name, None)
+        node.outputs.clear()
+        del self._node_index[node.name]
+        self.units.forget(node.name)
+
+    def remove_dead(self) -> list[str]:
+        """Remove nodes whose outputs nobody reads and initializers without readers; returns the names of the nodes."""
+        removed: list[str] = []
+        for scope in reversed(self.scopes()):  # inner first: a body that reads less may free nodes outside
+            doomed = dead_nodes(scope)
+            removed.extend(node.name for node in doomed)
+            self.remove(doomed)
+        self.remove_unused_constants()
+        return removed
+
+    def remove_unused_constants(self) -> list[str]:
+        """Remove initializers that nobody reads; returns their names."""
+        removed = []
+        outputs = {id(tensor) for scope in self._scopes for tensor in scope.outputs}
+        for scope in self._scopes:
+            for name, constant in list(scope.initializers.items()):
+                if not constant.outputs and id(constant) not in outputs:
+                    del scope.initializers[name]
+                    self._tensor_index.pop(name, None)
+                    removed.append(name)
+        return removed
+
+    # ---- other readers, other names ------------------------------------------------------------------------------
+
+    def redirect(self, old: str | gs.Tensor, new: str | gs.Tensor, *, uses: Iterable[Use] | None = None) -> None:
+        """Let readers of `old` read `new` instead: the given uses, or all of them with graph outputs.
+
+        Without `uses`, the node that makes `new` keeps reading `old`. A graph output keeps its name: `new` takes it
+        over, and `old` gets a fresh one. An output that is at the same time an input of the model stays what it is: it
+        could not change without one of the two losing its name.
+        """
+        old, new = self._resolve(old), self._operand(new)
+        maker = self.producer(new)
+        chosen = [use for use in self.consumers(old) if use.node is not maker] if uses is None else list(uses)
+        for node, port in chosen:
+            node.inputs[port] = new
+        if uses is None:
+            self.take_over_outputs(old, new)
+
+    def take_over_outputs(self, old: gs.Tensor, new: gs.Tensor) -> None:
+        """Where `old` is an output of the model or of a body, make `new` that output, under the same name."""
+        for scope in self._scopes:
+            if scope is not self.gs:
+                scope.outputs = [new if output is old else output for output in scope.outputs]
+        main = self.gs
+        fixed = old.name in main.overridable or any(old is tensor for tensor in main.inputs)
+        if fixed or not any(old is output for output in main.outputs):
+            return
+        name = old.name
+        self._set_name(old, self.fresh(f"{name}_before"))
+        if isinstance(new, gs.Constant) or any(new is tensor for tensor in [*main.inputs, *main.outputs]):
+            carrier = Variable(name, old.dtype, old.shape)
+            self._tensor_index[name] = carrier
+            self.add_node("Identity", [new], [carrier], name=f"{name}_identity")
+        else:
+            carrier = new
+            self._set_name(new, name)
+            new.dtype = old.dtype if new.dtype is None else new.dtype
+            new.shape = old.shape if new.shape is None else new.shape
+        main.outputs = [carrier if output is old else output for output in main.outputs]
+
+    def rename(self, tensor: str | gs.Tensor, name: str, *, claim: bool = True) -> str:
+        """Give a tensor the name `name`, or a variation when it is taken; returns the name it got.
+
+        With claim=False the caller vouches that the name is free.
+        """
+        tensor = self._resolve(tensor)
+        old = tensor.name
+        if old == name:
+            return name
+        new = self._names.fresh(name) if claim else name
+        for scope in self._scopes:
+            if any(tensor is output for output in scope.outputs) and old in scope.output_declarations:
+                scope.output_declarations[new] = scope.output_declarations.pop(old)
+            scope.quantization_annotation = [_renamed(a, old, new) for a in scope.quantization_annotation]
+        self._set_name(tensor, new)
+        self.origins.tensor_became(old, new)
+        return new
+
+    def _set_name(self, tensor: gs.Tensor, new: str) -> None:
+        old = tensor.name
+        tensor.name = new
+        if self._tensor_index.get(old) is tensor:
+            del self._tensor_index[old]
+        self._tensor_index[new] = tensor
+        scope = tensor.scope if isinstance(tensor, Constant) else None
+        if scope is not None and scope.initializers.get(old) is tensor:
+            scope.initializers[new] = scope.initializers.pop(old)
+            if old in scope.overridable:
+                scope.overridable[new] = scope.overridable.pop(old)
+
+    # ---- whole rewrites ------------------------------------------------------------------------------------------
+
+    def insert_after(
+        self,
+        tensor: str | gs.Tensor,
+        op: str,
+        *,
+        attrs: Mapping[str, Any] | None = None,
+        extra_inputs: Sequence[str | gs.Tensor] = (),
+        uses: Iterable[Use] | None = None,
+        name: str | None = None,
+        domain: str = "",
+    ) -> Node:
+        """Put a node behind a tensor; `uses` (default: all readers and outputs) read the node's output from then on.
+
+        The node lives where the tensor does, so that every reader, inside a body or not, can see its output.
+        """
+        tensor = self._resolve(tensor)
+        chosen = None if uses is None else list(uses)
+        label = f"{tensor.name}_{op}"
+        output = self.add_variable(label, tensor.dtype, tensor.shape)
+        home = self.home_of(tensor)
+        node = self.add_node(
+            op, [tensor, *extra_inputs], [output], attrs=attrs, name=name or label, domain=domain, scope=home
+        )
+        self.redirect(tensor, output, uses=chosen)
+        return node
+
+    def home_of(self, tensor: gs.Tensor) -> Scope:
+        """The graph in which a tensor is made, stored or declared."""
+        producer = self.producer(tensor)
+        if producer is not None:
+            return self.scope_of(producer)
+        if isinstance(tensor, Constant):
+            return self.gs if tensor.scope is None else tensor.scope
+        for scope in self._scopes:
+            if any(tensor is declared for declared in scope.inputs):
+                return scope
+        raise ModelError(f"nothing makes tensor '{tensor.name}', so no node can be put behind it")
+
+    def replace(
+        self,
+        nodes: Match | gs.Node | Sequence[gs.Node],
+        op: str,
+        inputs: Sequence[str | gs.Tensor | None],
+        *,
+        attrs: Mapping[str, Any] | None = None,
+        domain: str = "",
+        name: str | None = None,
+        output: str | gs.Tensor | None = None,
+    ) -> Node:
+        """Exchange nodes for one new node that makes the same output tensor.
+
+        `output` defaults to the only tensor that leaves the group. The new node takes the name (unless `name` is given)
+        and the metadata of the node that made it, and `origins` records that it stands for all of them.
+        """
+        group = (
+            list(nodes.nodes) if isinstance(nodes, Match) else [nodes] if isinstance(nodes, gs.Node) else list(nodes)
+        )
+        made = self._resolve(output) if output is not None else self._leaving(group)
+        producer = next((node for node in group if any(made is tensor for tensor in node.outputs)), None)
+        if producer is None:
+            raise ModelError(f"no node of the group makes tensor '{made.name}'")
+        read = [self._operand(item) for item in inputs]
+        self._check_replaceable(group, made, read)
+        scope, old_names, metadata = self.scope_of(producer), [node.name for node in group], producer.metadata
+        producer.outputs.remove(made)
+        self.remove(group)
+        new = self._put_node(
+            op, producer.name if name is None else self._names.fresh_node(name), read, [made], attrs, domain, scope
+        )
+        new.metadata = dict(metadata)
+        for old in old_names:
+            self.origins.node_became(old, new.name)
+        return new
+
+    def _check_replaceable(self, group: Sequence[gs.Node], made: gs.Tensor, read: Sequence[gs.Tensor]) -> None:
+        lost = {id(tensor): tensor for tensor, _ in self._leaving_tensors(group) if tensor is not made}
+        for tensor, reader in self._leaving_tensors(group):
+            if id(tensor) in lost:
+                raise ModelError(f"cannot replace the group: its tensor '{tensor.name}' is also read by {reader}")
+        inside = {id(tensor) for node in group for tensor in node.outputs}
+        for tensor in read:
+            if id(tensor) in inside:
+                raise ModelError(f"the new node cannot read '{tensor.name}', which a replaced node makes")
+
+    def _leaving(self, group: Sequence[gs.Node]) -> gs.Tensor:
+        leaving = {id(tensor): tensor for tensor, _ in self._leaving_tensors(group)}
+        if len(leaving) != 1:
+            names = ", ".join(f"'{tensor.name}'" for tensor in leaving.values()) or "none"
+            raise ModelError(
+                f"the group must have exactly one tensor that is read outside, it has {names}; say which with output="
+            )
+        return next(iter(leaving.values()))
+
+    def _leaving_tensors(self, group: Sequence[gs.Node]) -> list[tuple[gs.Tensor, str]]:
+        """Tensors made in the group and read outside, each with one who reads it."""
+        inside = {id(node) for member in group for node in [member, *inner_nodes(member)]}
+        found = []
+        for node in group:
+            for tensor in node.outputs:
+                reader = next((reader for reader in tensor.outputs if id(reader) not in inside), None)
+                if reader is not None:
+                    found.append((tensor, f"node '{reader.name}' ({reader.op})"))
+                elif tensor.name and self.is_output(tensor):
+                    found.append((tensor, "the outputs of a graph"))
+        return found
+
+
+def _renamed(annotation: onnx.TensorAnnotation, old: str, new: str) -> onnx.TensorAnnotation:
+    """A tensor annotation that follows a rename, both as its subject and in the parameters it names."""
+    if annotation.tensor_name != old and all(entry.value != old for entry in annotation.quant_parameter_tensor_names):
+        return annotation
+    changed = onnx.TensorAnnotation()
+    changed.CopyFrom(annotation)
+    changed.tensor_name = new if annotation.tensor_name == old else annotation.tensor_name
+    for entry in changed.quant_parameter_tensor_names:
+        entry.value = new if entry.value == old else entry.value
+    return changed

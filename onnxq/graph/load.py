@@ -1,0 +1,101 @@
+"""From a file to the parts of a Graph: opened, functions inlined, opset imports in order, everything named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+from onnx import inliner
+
+from onnxq.errors import ModelError
+from onnxq.graph.external import ExternalFiles
+from onnxq.graph.names import Names
+from onnxq.graph.nodes import Scope
+from onnxq.graph.read import GraphReader
+
+
+@dataclass(frozen=True)
+class ModelParts:
+    """What reading a model yields; `given_names` maps node names that onnxq made up to the ones in the file."""
+
+    header: onnx.ModelProto
+    main: Scope
+    names: Names
+    given_names: dict[str, str]
+    external: bool
+
+
+def open_model(path: Path) -> onnx.ModelProto:
+    """Parse a model file, leaving external data alone."""
+    if path.is_dir():
+        raise ModelError(f"{path} is a folder; give the path of the model file in it")
+    if not path.is_file():
+        raise ModelError(f"no model file at {path}")
+    try:
+        return onnx.load(str(path), load_external_data=False)
+    except Exception as error:  # protobuf raises different classes in its different implementations
+        raise ModelError(f"{path} is not a readable ONNX model: {error}") from error
+
+
+def read_model(model: onnx.ModelProto, path: Path | None) -> ModelParts:
+    """Build the graph of a model; `path` says where it came from."""
+    where = f"{path}" if path else "the model"
+    if not model.HasField("graph") or not model.opset_import:
+        raise ModelError(f"{where} has no graph or no opset: it is not a complete ONNX model")
+    if model.functions:
+        model = _inline_functions(model, where)
+    header = _header(model, where)
+    opset = max(entry.version for entry in header.opset_import if entry.domain == "")
+    names = Names(_names_in(model.graph))
+    files = ExternalFiles(path.parent if path else None)
+    reader = GraphReader(files, names, opset)
+    main = reader.graph(model.graph)
+    return ModelParts(header, main, names, reader.given_node_names, files.used)
+
+
+def _inline_functions(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
+    try:
+        return inliner.inline_local_functions(model, convert_version=True)
+    except Exception as error:  # the inliner reports everything as one of several C++ exceptions
+        raise ModelError(f"the local functions of {where} cannot be inlined: {error}") from error
+
+
+def _header(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
+    """Everything but graph and functions; the default domain is imported once and spelled ''."""
+    header = onnx.ModelProto()
+    for field, value in model.ListFields():
+        if field.name in ("graph", "functions", "opset_import"):
+            continue
+        if isinstance(value, str | int | bytes | float):
+            setattr(header, field.name, value)
+        else:
+            getattr(header, field.name).MergeFrom(value)
+    versions: dict[str, int] = {}
+    for entry in model.opset_import:
+        domain = "" if entry.domain == "ai.onnx" else entry.domain
+        versions[domain] = max(entry.version, versions.get(domain, 0))
+    if "" not in versions:
+        raise ModelError(f"{where} does not import the default ONNX operator set (domain '')")
+    for domain, version in versions.items():
+        header.opset_import.add(domain=domain, version=version)
+    return header
+
+
+def _names_in(proto: onnx.GraphProto) -> set[str]:
+    """Every tensor and node name of the file, bodies included."""
+    names: set[str] = set()
+    pending = [proto]
+    while pending:
+        graph = pending.pop()
+        names.update(tensor.name for tensor in graph.initializer)
+        names.update(sparse.values.name for sparse in graph.sparse_initializer)
+        names.update(info.name for info in graph.input)
+        for node in graph.node:
+            names.add(node.name)
+            names.update(node.output)
+            for attribute in node.attribute:
+                if attribute.HasField("g"):
+                    pending.append(attribute.g)
+                pending.extend(attribute.graphs)
+    return names

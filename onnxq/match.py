@@ -1,0 +1,72 @@
+"""One way to name nodes and tensors everywhere: exact, glob, `re:`, `op:`; the most specific pattern wins.
+
+    stem.conv        exactly this name
+    layer1.*         shell-style wildcards (* ? [abc])
+    re:layer\\d+/.*   a regular expression over the whole name
+    op:Conv          every node of this operator
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from onnxq.errors import ConfigError, did_you_mean
+
+
+@dataclass(frozen=True)
+class Matcher:
+    """A compiled pattern. `rank` orders patterns from general (op) to specific (exact name)."""
+
+    pattern: str
+
+    def __post_init__(self) -> None:
+        if not self.pattern or self.pattern in ("re:", "op:"):
+            raise ConfigError("an empty pattern matches nothing; give a name, a glob, re:REGEX or op:OPERATOR")
+        if self.pattern.startswith("re:"):
+            try:
+                re.compile(self.pattern[3:])
+            except re.error as error:
+                raise ConfigError(f"pattern '{self.pattern}' is not a regular expression: {error}") from None
+
+    @property
+    def rank(self) -> int:
+        if self.pattern.startswith("op:"):
+            return 0
+        if self.pattern.startswith("re:"):
+            return 1
+        return 2 if any(sign in self.pattern for sign in "*?[") else 3
+
+    def matches(self, name: str, op: str = "") -> bool:
+        if self.pattern.startswith("op:"):
+            return op == self.pattern[3:]
+        if self.pattern.startswith("re:"):
+            return re.fullmatch(self.pattern[3:], name) is not None
+        return name == self.pattern or (self.rank == 2 and fnmatch.fnmatchcase(name, self.pattern))
+
+
+def resolve(patterns: Iterable[str], candidates: Mapping[str, str], what: str) -> dict[str, str]:
+    """Candidate name -> the most specific pattern that names it. `candidates` maps names to operators.
+
+    A pattern that names nothing is an error with the nearest names.
+    """
+    chosen: dict[str, tuple[int, str]] = {}
+    for pattern in patterns:
+        matcher = Matcher(pattern)
+        hits = [pattern] if pattern in candidates else [n for n, op in candidates.items() if matcher.matches(n, op)]
+        if not hits:
+            raise ConfigError(_nothing(pattern, candidates, what))
+        for name in hits:
+            if name not in chosen or matcher.rank >= chosen[name][0]:
+                chosen[name] = (matcher.rank, pattern)
+    return {name: pattern for name, (_, pattern) in chosen.items()}
+
+
+def _nothing(pattern: str, candidates: Mapping[str, str], what: str) -> str:
+    if pattern.startswith("op:"):
+        operators = sorted(set(candidates.values()))
+        near = did_you_mean(pattern[3:], operators)
+        return f"'{pattern}' matches no {what}: the model has no such operator.{near} Operators: {', '.join(operators)}"
+    return f"'{pattern}' matches no {what} of the model.{did_you_mean(pattern, candidates)}"

@@ -1,0 +1,150 @@
+"""Observers: pure functions from what was seen of a tensor (a statistic) to the range that is worth representing.
+
+A statistic is collected once; every observer and every number format can then be tried on it without another pass
+over the data.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+
+from onnxq.errors import ConfigError, UnsupportedError, did_you_mean
+from onnxq.numerics.ranges import qparams_from_range
+from onnxq.observers.statistics import STATISTICS, HistogramStatistic, RangeStatistic, StatisticKind
+from onnxq.registry import Registry
+from onnxq.types.granularity import PerBlock, PerChannel
+from onnxq.types.qparams import QParams
+from onnxq.types.spec import QuantSpec
+
+
+@dataclass(frozen=True)
+class Observer(ABC):
+    """One method with its parameters, which are the fields of the subclass (numbers with defaults).
+
+    `statistic` names what it needs to see. Every statistic holds the exact minimum and maximum too, so an observer
+    that needs only a range works on any of them.
+    """
+
+    name: ClassVar[str]
+    statistic: ClassVar[StatisticKind]
+
+    def new_statistic(self, axis: int | None = None) -> RangeStatistic:
+        """An empty statistic of the kind this observer needs, per tensor or per channel along `axis`."""
+        return STATISTICS[self.statistic](axis)
+
+    def range(self, statistic: RangeStatistic, spec: QuantSpec, *, tensor: str = "") -> tuple[np.ndarray, np.ndarray]:
+        """Low and high end to represent, float64: one number, or one per channel of a per-channel statistic.
+
+        `tensor` is only used to name the tensor in an error.
+        """
+        statistic.check(tensor)
+        if self.statistic not in ("range", statistic.kind):
+            raise UnsupportedError(
+                f"observer '{self.name}' needs a {self.statistic} statistic, but a {statistic.kind} statistic was "
+                f"collected{_of(tensor)}: collect it again for this observer, or use minmax"
+            )
+        if spec.dtype in ("fp16", "bf16"):
+            # These formats have no scale to choose.
+            low, high = statistic.minimum, statistic.maximum
+        else:
+            low, high = self.rows(statistic, spec)
+        shape = () if statistic.axis is None else (statistic.rows,)
+        return np.reshape(low, shape).astype(np.float64), np.reshape(high, shape).astype(np.float64)
+
+    @abstractmethod
+    def rows(self, statistic: RangeStatistic, spec: QuantSpec) -> tuple[np.ndarray, np.ndarray]:
+        """Low and high end of every row of a statistic that has values in each."""
+
+    def __str__(self) -> str:
+        """The shortest text that `make_observer` turns into this observer again."""
+        changed = [f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if getattr(self, f.name) != f.default]
+        return f"{self.name}:{','.join(changed)}" if changed else self.name
+
+
+OBSERVERS: Registry[type[Observer]] = Registry("observer", "onnxq.observers")
+
+
+def make_observer(description: str | Mapping[str, Any] | Observer) -> Observer:
+    """An observer from "percentile", "percentile:99.99", "percentile:percentile=99.99" or {"name": ..., parameters}."""
+    if isinstance(description, Observer):
+        return description
+    if isinstance(description, str):
+        name, _, text = description.partition(":")
+        kind = OBSERVERS.get(name.strip())
+        return _build(kind, _parse_parameters(kind, text))
+    parameters = dict(description)
+    if "name" not in parameters:
+        raise ConfigError(f'an observer needs a "name", one of {", ".join(OBSERVERS.names())}; got {parameters}')
+    return _build(OBSERVERS.get(str(parameters.pop("name"))), parameters)
+
+
+def qparams(observer: Observer, statistic: RangeStatistic, spec: QuantSpec, *, tensor: str = "") -> QParams:
+    """Scale and zero point of `spec` for the range that `observer` takes from `statistic`."""
+    if isinstance(spec.granularity, PerBlock):
+        raise UnsupportedError(
+            f"statistics are per tensor or per channel, not {spec.granularity}{_of(tensor)}: block-wise formats are "
+            "for constants (weights)"
+        )
+    if isinstance(spec.granularity, PerChannel) != (statistic.axis is not None):
+        collected = "per tensor" if statistic.axis is None else f"per channel (axis {statistic.axis})"
+        raise UnsupportedError(
+            f"the format is {spec.granularity} but the statistic was collected {collected}{_of(tensor)}: collect it "
+            "with the axis of the format"
+        )
+    low, high = observer.range(statistic, spec, tensor=tensor)
+    return qparams_from_range(low, high, spec)
+
+
+def histogram_of(statistic: RangeStatistic) -> HistogramStatistic:
+    """The statistic as the histogram that `Observer.range` has made sure of."""
+    assert isinstance(statistic, HistogramStatistic)
+    return statistic
+
+
+def outer_range(statistic: RangeStatistic) -> tuple[np.ndarray, np.ndarray]:
+    """Minimum and maximum of each row widened to zero, which every range includes: what clipping starts from."""
+    return np.minimum(statistic.minimum.astype(np.float64), 0.0), np.maximum(statistic.maximum.astype(np.float64), 0.0)
+
+
+def saturates_negative(spec: QuantSpec) -> bool:
+    """Whether the format has no negative numbers, so that only the positive side of the data decides."""
+    return spec.grid == "affine" and spec.symmetric and spec.qmin == 0
+
+
+def _of(tensor: str) -> str:
+    return f" of tensor '{tensor}'" if tensor else ""
+
+
+def _parse_parameters(kind: type[Observer], text: str) -> dict[str, Any]:
+    names = [item.name for item in fields(kind)]
+    parameters: dict[str, Any] = {}
+    for position, part in enumerate(part.strip() for part in text.split(",") if part.strip()):
+        key, equals, value = part.partition("=")
+        if not equals:
+            if position >= len(names):
+                takes = ", ".join(names) or "none"
+                raise ConfigError(f"observer '{kind.name}' has no parameter for '{part}'; its parameters: {takes}")
+            key, value = names[position], part
+        parameters[key.strip()] = value.strip()
+    return parameters
+
+
+def _build(kind: type[Observer], parameters: Mapping[str, Any]) -> Observer:
+    names = [item.name for item in fields(kind)]
+    values: dict[str, float] = {}
+    for key, value in parameters.items():
+        if key not in names:
+            known = ", ".join(names) or "none"
+            raise ConfigError(
+                f"observer '{kind.name}' has no parameter '{key}'.{did_you_mean(key, names)} Its parameters: {known}"
+            )
+        try:
+            values[key] = float(value)
+        except (TypeError, ValueError):
+            raise ConfigError(f"parameter '{key}' of observer '{kind.name}' must be a number, got {value!r}") from None
+    return kind(**values)

@@ -1,0 +1,141 @@
+"""Nodes whose inputs are all known are computed now; so are shapes that are known."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from onnxq.errors import UnsupportedError
+from onnxq.graph import DeferredValues, Graph, LazyValues, Node, bodies
+from onnxq.passes.base import PASSES, PassResult
+from onnxq.passes.edits import LARGE_BYTES, Folding, held_values, node_line
+from onnxq.passes.evaluate import Evaluation
+
+_RANDOM = ("Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+_QUANTIZED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
+_SLOW = ("Conv", "ConvTranspose", "GRU", "LSTM", "RNN")
+_NEVER = {
+    **dict.fromkeys(_RANDOM, "it draws random numbers"),
+    **dict.fromkeys(_QUANTIZED, "what is quantized already stays as the file has it"),
+    **dict.fromkeys(_SLOW, "it computes too much to be repeated whenever the weights are read"),
+}
+
+_GROWTH = 4
+_DEPTH = 8
+
+
+@PASSES.register("fold_constants")
+def fold_constants(graph: Graph) -> PassResult:
+    """Op(constants) -> initializer, and Shape or Size of a tensor of known shape -> initializer; chains fold at once.
+
+    Not random operators, nodes with bodies, other domains, quantized weights, a result that is an output of the graph,
+    a result much larger than what it is computed from (over 4 times the inputs and 1 MB), nor what the reference
+    implementation of ONNX cannot compute. Results of 1 MB or more are computed again whenever they are read.
+    """
+    result = PassResult()
+    while True:
+        if any(graph.shape(node.inputs[0]) is None for node in _shape_readers(graph)):
+            graph.infer_shapes()  # a folded target of Reshape may have made more shapes known since the last round
+        before = len(result.changed)
+        result.declined.clear()
+        _fold_once(graph, result)
+        if len(result.changed) == before or not _shape_readers(graph):
+            return result
+
+
+def _shape_readers(graph: Graph) -> list[Node]:
+    return [node for op in ("Shape", "Size") for node in graph.nodes(op) if not node.domain]
+
+
+def _fold_once(graph: Graph, result: PassResult) -> None:
+    graph.sort()
+    folding = Folding(graph)
+    for node in graph.nodes():
+        if node.domain or node.op == "Constant" or not any(tensor.name for tensor in node.inputs) or bodies(node):
+            continue
+        known_shape = _shape_values(graph, node)
+        if known_shape is None and not all(graph.is_constant(tensor) for tensor in node.inputs if tensor.name):
+            continue
+        try:
+            values = [known_shape] if known_shape is not None else _values(graph, node)
+            _check_outputs(graph, node, values)
+        except UnsupportedError as reason:
+            result.declined.append(node_line(node, str(reason)))
+            continue
+        for tensor, value in zip(node.outputs, values, strict=True):
+            if tensor.name:
+                folding.become_constant(tensor, value, graph.scope_of(node))
+        folding.discard(node, "its result is known and became a constant")
+        result.changed.append(node_line(node, f"became the constant '{node.outputs[0].name}'"))
+    folding.finish()
+
+
+def _shape_values(graph: Graph, node: Node) -> np.ndarray | None:
+    """The result of Shape or Size where the shape is known, even though the values are not."""
+    if node.op not in ("Shape", "Size"):
+        return None
+    shape = graph.shape(node.inputs[0])
+    if shape is None or not all(isinstance(size, int) for size in shape):
+        return None
+    if node.op == "Size":
+        return np.array(math.prod(size for size in shape if isinstance(size, int)), dtype=np.int64)
+    return np.array(shape[node.attrs.get("start", 0) : node.attrs.get("end")], dtype=np.int64)
+
+
+def _values(graph: Graph, node: Node) -> list[np.ndarray | LazyValues]:
+    if node.op in _NEVER:
+        raise UnsupportedError(_NEVER[node.op])
+    inputs = [held_values(graph, tensor) if tensor.name else None for tensor in node.inputs]
+    if node.op == "Identity" and inputs[0] is not None:
+        return [inputs[0]]
+    evaluation = Evaluation(graph, node, inputs)
+    given = [held for held in inputs if held is not None]
+    allowed = _GROWTH * sum(held.nbytes for held in given) + LARGE_BYTES
+    _check_size(evaluation.expected_size() * given[0].dtype.itemsize, allowed)
+    depth = 1 + max(getattr(held, "depth", 0) for held in given)
+    values: list[np.ndarray | LazyValues] = []
+    for position, array in enumerate(evaluation.compute()):
+        _check_size(array.nbytes, allowed)
+        if array.nbytes < LARGE_BYTES or depth > _DEPTH:
+            values.append(np.array(array))  # a copy, because views keep whole weights in memory
+        else:
+            values.append(_Folded(array.shape, array.dtype, partial(_output, evaluation, position), depth))
+    return values
+
+
+class _Folded(DeferredValues):
+    """A large result; `depth` counts how many folded nodes are computed one after the other to read it."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], compute: Any, depth: int) -> None:
+        super().__init__(shape, dtype, compute)
+        self.depth = depth
+
+
+def _output(evaluation: Evaluation, position: int) -> np.ndarray:
+    return evaluation.compute()[position]
+
+
+def _check_size(size: int, allowed: int) -> None:
+    if size > allowed:
+        raise UnsupportedError(f"its result takes {size:,} bytes, more than {allowed:,} would allow for its inputs")
+
+
+def _check_outputs(graph: Graph, node: Node, values: list[np.ndarray | LazyValues]) -> None:
+    for tensor, value in zip(node.outputs, values, strict=True):
+        if not tensor.name:
+            continue
+        if graph.is_output(tensor):
+            raise UnsupportedError(f"its result '{tensor.name}' is an output of the graph")
+        dtype, shape = graph.dtype(tensor), graph.shape(tensor)
+        if dtype is not None and dtype != value.dtype:
+            raise UnsupportedError(f"its result came out as {value.dtype}, but '{tensor.name}' is declared as {dtype}")
+        if shape is not None and not _fits(shape, value.shape):
+            raise UnsupportedError(f"its result has the shape {value.shape}, but '{tensor.name}' is declared as {shape}")
+
+
+def _fits(declared: tuple[int | str | None, ...], shape: tuple[int, ...]) -> bool:
+    same_rank = len(declared) == len(shape)
+    return same_rank and all(not isinstance(d, int) or d == s for d, s in zip(declared, shape, strict=True))

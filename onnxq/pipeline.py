@@ -1,0 +1,225 @@
+"""The whole flow as one function: model in, checked files out."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from onnxq.backends import get_backend
+from onnxq.calibrate import calibrate
+from onnxq.config import Config, read_config
+from onnxq.emit import Emitted, emit
+from onnxq.errors import CheckFailed, ConfigError, UnsupportedError
+from onnxq.files import write_json
+from onnxq.graph import Graph
+from onnxq.observers import make_observer
+from onnxq.passes import Pass, PassReport, run_passes
+from onnxq.place import place
+from onnxq.report import Report, build_report
+from onnxq.runtime import Dataset, input_infos, open_dataset
+from onnxq.types import Backend, QParamsTable, QuantPlan
+from onnxq.verify import VerifyReport, lint, verify
+
+MODEL_NAME = "model"
+
+Progress = Callable[[str, int, int | None], None]
+"""Called with (stage, done, total); total is None while it is unknown."""
+
+
+@dataclass
+class Result:
+    """What `quantize` gives back: the written model, the values behind it and the report."""
+
+    model: Path
+    plan: QuantPlan
+    qparams: QParamsTable
+    report: Report
+
+
+@dataclass
+class Prepared:
+    """A float graph after a backend's passes, ready to be placed, calibrated or emitted."""
+
+    graph: Graph
+    backend: Backend
+    config: Config
+    passes: list[PassReport] = field(default_factory=list)
+
+
+@dataclass
+class _Clock:
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+
+def quantize(
+    model: str | Path | onnx.ModelProto | Graph,
+    *,
+    backend: str | Backend,
+    data: Any = None,
+    config: Config | Mapping[str, Any] | str | Path | None = None,
+    out: str | Path | None = None,
+    passes: Sequence[str | Pass] = (),
+    progress: Progress | None = None,
+) -> Result:
+    """Quantize a model for a backend and write model.onnx, plan.json, qparams.json and report.json into `out`.
+
+    data      calibration samples: .npz / .npy file, folder, iterable of feeds, CalibrationDataReader, "module:function"
+    config    see `onnxq.config.Config`
+    out       folder for the files; None makes a new temporary folder, which is the caller's to delete
+    passes    the caller's own graph passes, run after the backend's
+
+    The files appear only when every check of them has passed; otherwise CheckFailed is raised and `out` is untouched.
+    """
+    clock = _Clock()
+    say = progress or (lambda stage, done, total: None)
+    folder = _output_folder(out, model)
+    with clock.stage("load"):
+        graph = load_model(model)
+        original = graph.copy()
+        dataset = open_dataset(data, input_infos(graph), limit=read_config(config).samples)
+    with clock.stage("passes"):
+        say("passes", 0, None)
+        prepared = prepare(graph, backend, config, passes=passes)
+    with clock.stage("place"):
+        plan = make_plan(prepared)
+    with clock.stage("calibrate"):
+        qparams, calibration, plan = run_calibration(prepared, plan, dataset, say)
+    with staging(folder) as stage:
+        with clock.stage("emit"):
+            say("emit", 0, None)
+            emitted = emit(prepared.graph, plan, qparams, prepared.backend, stage, MODEL_NAME)
+        with clock.stage("verify"):
+            say("verify", 0, None)
+            checks = check(original, emitted, plan, prepared, dataset)
+        names = [*(path.name for path in emitted.files), "plan.json", "qparams.json", "report.json"]
+        report = build_report(
+            backend=prepared.backend,
+            config=prepared.config,
+            passes=prepared.passes,
+            plan=plan,
+            warnings=[*calibration.warnings, *checks.warnings],
+            notes=[*calibration.notes, *emitted.notes],
+            samples=calibration.samples,
+            sqnr_db=checks.sqnr_db,
+            checks=checks.passed,
+            kernels=checks.kernels,
+            files=[folder / name for name in names],
+            seconds=clock.seconds,
+        )
+        write_json(stage / "plan.json", plan.to_json())
+        write_json(stage / "qparams.json", qparams.to_json())
+        write_json(stage / "report.json", report)
+    return Result(folder / f"{MODEL_NAME}.onnx", plan, qparams, report)
+
+
+def load_model(model: str | Path | onnx.ModelProto | Graph) -> Graph:
+    """A graph of one's own: changes to it do not reach the caller's object or file."""
+    if isinstance(model, Graph):
+        return model.copy()
+    if isinstance(model, onnx.ModelProto):
+        return Graph.from_model(model)
+    return Graph.load(model)
+
+
+def prepare(
+    model: str | Path | onnx.ModelProto | Graph,
+    backend: str | Backend,
+    config: Config | Mapping[str, Any] | str | Path | None = None,
+    *,
+    passes: Sequence[str | Pass] = (),
+) -> Prepared:
+    """Run the backend's passes (then the caller's) and infer shapes; deterministic, so that later stages can repeat it."""
+    graph = model if isinstance(model, Graph) else load_model(model)
+    settings = read_config(config)
+    target = settings.resolve(get_backend(backend))
+    for observer in (target.activation_observer, target.weight_observer):
+        make_observer(observer)  # a wrong name is an error now, not after minutes of inference
+    graph.infer_shapes()
+    reports = run_passes(graph, [*target.passes, *passes])
+    graph.infer_shapes()
+    return Prepared(graph, target, settings, reports)
+
+
+def make_plan(prepared: Prepared) -> QuantPlan:
+    """Place quantizers; a model in which nothing can be quantized is refused with the reasons."""
+    plan = place(prepared.graph, prepared.backend, skip=prepared.config.skip)
+    if not len(plan):
+        reasons = list(dict.fromkeys(plan.left_float.values()))
+        shown = "; ".join(reasons[:4]) + ("; ..." if len(reasons) > 4 else "")
+        raise UnsupportedError(f"nothing in this model can be quantized for {prepared.backend.name}: {shown or 'it has no nodes'}")
+    return plan
+
+
+def run_calibration(
+    prepared: Prepared, plan: QuantPlan, dataset: Dataset, progress: Progress | None = None
+) -> tuple[QParamsTable, Any, QuantPlan]:
+    """Ranges for a plan; returns the parameters, the calibration report and the plan without what no sample reached."""
+    say = progress or (lambda stage, done, total: None)
+    result = calibrate(prepared.graph, plan, dataset, progress=lambda done, total: say("calibrate", done, total))
+    return result.qparams, result.report, result.plan
+
+
+def check(original: Graph, emitted: Emitted, plan: QuantPlan, prepared: Prepared, dataset: Dataset | None) -> VerifyReport:
+    """Check the written files; raises CheckFailed with every finding."""
+    model = next(path for path in emitted.files if path.suffix == ".onnx")
+    findings = lint(model, prepared.backend)
+    report = verify(
+        original,
+        model,
+        plan,
+        prepared.backend,
+        dataset,
+        samples=prepared.config.verify_samples,
+        minimum_db=prepared.config.minimum_sqnr_db,
+    )
+    problems = [f"{f.rule}: {f.message} {f.remedy}" for f in findings] + list(report.failures)
+    if problems:
+        raise CheckFailed("the quantized model failed its checks, so no files were written:\n  " + "\n  ".join(problems))
+    return report
+
+
+def _output_folder(out: str | Path | None, model: Any) -> Path:
+    if out is None:
+        return Path(tempfile.mkdtemp(prefix="onnxq-"))
+    folder = Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"the output must be a folder, {folder} is a file")
+    source = model.path if isinstance(model, Graph) else model
+    if isinstance(source, str | Path):
+        target = folder / f"{MODEL_NAME}.onnx"
+        if target.exists() and os.path.exists(source) and os.path.samefile(source, target):
+            raise ConfigError(f"the output would overwrite the input {source}; choose another folder with -o")
+    return folder
+
+
+@contextmanager
+def staging(folder: Path) -> Iterator[Path]:
+    """A hidden folder inside `folder`; its files move up when the block ends well, and vanish when it does not."""
+    created = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    stage = Path(tempfile.mkdtemp(prefix=".onnxq-", dir=folder))
+    try:
+        yield stage
+        for path in sorted(stage.iterdir()):
+            os.replace(path, folder / path.name)
+    except BaseException:
+        shutil.rmtree(stage, ignore_errors=True)
+        if created and not any(folder.iterdir()):
+            folder.rmdir()
+        raise
+    shutil.rmtree(stage, ignore_errors=True)

@@ -1,0 +1,122 @@
+"""Nodes that no target may quantize, whatever its rules say, each with its reason.
+
+- what only serves the condition or trip count of an If or Loop: rounding could take another branch
+- what computes in integers, booleans or strings: shapes, indices, masks as conditions
+- attention masks: an Add of minus infinity (or -3.4e38) in front of a Softmax; one such value would ruin the range
+- nodes between existing QuantizeLinear / DequantizeLinear pairs, which are quantized already
+- the inside of units (a decomposed LayerNorm) that targets compute in float
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from onnxq.graph import Graph, Node
+from onnxq.graph.sort import captured
+from onnxq.place.facts import FLOAT_TYPES
+
+MASK_VALUE = -1e4
+"""Additive constants at or below this are masks: no trained bias is that large."""
+
+_QDQ = ("QuantizeLinear", "DequantizeLinear")
+_MOVES = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Expand", "Flatten", "Identity", "Cast")
+_TRANSPARENT_UNITS = ("MatMulAdd",)
+
+
+def exempt_nodes(graph: Graph, nodes: list[Node]) -> dict[str, str]:
+    """Node name -> why it stays float."""
+    reasons: dict[str, str] = {}
+    for node in nodes:
+        reason = _kind_of_values(graph, node) or _mask(graph, node) or _quantized_already(graph, node) or _in_unit(graph, node)
+        if reason:
+            reasons[node.name] = reason
+    for name, owner in _serving_conditions(graph, nodes).items():
+        reasons.setdefault(name, f"decides the course of '{owner}': rounding could take another branch")
+    return reasons
+
+
+def _kind_of_values(graph: Graph, node: Node) -> str | None:
+    if node.op in ("If", "Loop", "Scan"):
+        return "control flow: the nodes inside are treated one by one"
+    made = [graph.dtype(t) for t in node.outputs if t.name]
+    if made and made[0] is not None and made[0].name not in FLOAT_TYPES:
+        return f"computes {made[0].name} values"
+    return None
+
+
+def _in_unit(graph: Graph, node: Node) -> str | None:
+    unit = graph.units.of(node.name)
+    if unit is None or unit.kind in _TRANSPARENT_UNITS:
+        return None
+    return f"part of a {unit.kind}, which is computed in float as a whole"
+
+
+def _mask(graph: Graph, node: Node) -> str | None:
+    if node.op not in ("Add", "Sub", "Where"):
+        return None
+    if _feeds_softmax(graph, node):
+        return "adds the attention mask in front of a Softmax: a mask value would ruin the range"
+    for tensor in node.inputs:
+        if tensor.name and graph.is_constant(tensor) and _holds_mask(graph, tensor):
+            return f"'{tensor.name}' holds mask values (minus infinity or nearly): they would ruin the range"
+    return None
+
+
+def _feeds_softmax(graph: Graph, node: Node) -> bool:
+    for _ in range(4):
+        uses = graph.consumers(node.outputs[0])
+        if len(uses) != 1:
+            return bool(uses) and all(use.node.op == "Softmax" for use in uses)
+        node = uses[0].node
+        if node.op == "Softmax":
+            return True
+        if node.op not in _MOVES:
+            return False
+    return False
+
+
+def _holds_mask(graph: Graph, tensor: object) -> bool:
+    values = graph.values(tensor)  # type: ignore[arg-type]
+    if values.dtype.name not in FLOAT_TYPES or values.size == 0:
+        return False
+    return bool(np.asarray(values, dtype=np.float64).min() <= MASK_VALUE)
+
+
+def _quantized_already(graph: Graph, node: Node) -> str | None:
+    if node.op in _QDQ:
+        return "quantizes already: it is in the model that was given"
+    sources = [graph.producer(t) for t in node.inputs if t.name and not graph.is_constant(t)]
+    if any(source is not None and source.op == "DequantizeLinear" for source in sources):
+        return "quantized already in the model that was given"
+    readers = [use.node for t in node.outputs if t.name for use in graph.consumers(t)]
+    if readers and all(reader.op == "QuantizeLinear" for reader in readers):
+        return "quantized already in the model that was given"
+    return None
+
+
+def _serving_conditions(graph: Graph, nodes: list[Node]) -> dict[str, str]:
+    """Nodes whose values reach nothing but a condition; name -> the control-flow node."""
+    serving: dict[str, str] = {}
+    pending = []
+    for node in nodes:
+        ports = {"If": (0,), "Loop": (0, 1)}.get(node.op, ())
+        pending.extend((node.inputs[port], node.name) for port in ports if port < len(node.inputs) and node.inputs[port].name)
+        if node.op == "Loop":
+            body = node.attrs["body"]
+            pending.extend((t, node.name) for t in body.outputs[:1])
+    read_inside = {id(t) for node in nodes for t in captured(node)} if pending else set()
+    conditions = {id(tensor) for tensor, _ in pending}
+    while pending:
+        tensor, owner = pending.pop()
+        node = graph.producer(tensor)
+        if node is None or node.name in serving:
+            continue
+        for made in node.outputs:
+            if made.name and id(made) not in conditions and (graph.is_output(made) or id(made) in read_inside):
+                break
+            if any(use.node.name not in serving and use.node.op not in ("If", "Loop") for use in graph.consumers(made)):
+                break
+        else:
+            serving[node.name] = owner
+            pending.extend((t, owner) for t in node.inputs if t.name)
+    return serving

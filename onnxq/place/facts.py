@@ -1,0 +1,54 @@
+"""What placement knows about a node: the answers to a rule's questions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from onnxq.graph import Graph, Node
+
+FLOAT_TYPES = ("float32", "float16", "bfloat16", "float64")
+
+
+class Facts:
+    """One node as rules see it (implements `onnxq.types.NodeFacts`)."""
+
+    __slots__ = ("_graph", "node")
+
+    def __init__(self, graph: Graph, node: Node) -> None:
+        self._graph = graph
+        self.node = node
+
+    @property
+    def op(self) -> str:
+        return str(self.node.op) if not self.node.domain else f"{self.node.domain}.{self.node.op}"
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        attrs: Mapping[str, Any] = self.node.attrs
+        return attrs
+
+    @property
+    def input_count(self) -> int:
+        return len(self.node.inputs)
+
+    def has(self, port: int) -> bool:
+        """Whether the optional input at `port` is given."""
+        return port < len(self.node.inputs) and bool(self.node.inputs[port].name)
+
+    def shape(self, port: int) -> tuple[int | None, ...] | None:
+        return self._known(self.node.inputs[port].shape) if self.has(port) else None
+
+    def output_shape(self) -> tuple[int | None, ...] | None:
+        return self._known(self.node.outputs[0].shape)
+
+    def is_constant(self, port: int) -> bool:
+        return self.has(port) and self._graph.is_constant(self.node.inputs[port])
+
+    def dtype(self, port: int) -> str | None:
+        kind = self._graph.dtype(self.node.inputs[port]) if self.has(port) else None
+        return None if kind is None else kind.name
+
+    @staticmethod
+    def _known(shape: Any) -> tuple[int | None, ...] | None:
+        return None if shape is None else tuple(dim if isinstance(dim, int) else None for dim in shape)

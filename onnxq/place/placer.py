@@ -1,0 +1,417 @@
+"""Graph + backend -> QuantPlan: which tensors get a quantizer, on which edges, and why.
+
+Three walks over the nodes in topological order, each linear:
+1. decide which nodes run quantized (`_select`), following the backend's rules and the exemptions;
+2. ask for a quantizer wherever a selected node needs one (`_request`);
+3. tie tensors that must share a scale, and write placements and reasons (`_finish`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from onnxq.errors import UnsupportedError
+from onnxq.graph import Graph, Node
+from onnxq.match import resolve
+from onnxq.place.exempt import exempt_nodes
+from onnxq.place.facts import FLOAT_TYPES, Facts
+from onnxq.place.residual import fused_port
+from onnxq.place.ties import Ties
+from onnxq.types import Backend, BiasOf, Edge, OpRule, PerChannel, Placement, QuantPlan, QuantSpec
+from onnxq.types.backend import per_tensor
+
+
+_BOTH_QUANTIZED = ("both inputs come from the same", "the branches part at")
+"""Residual Adds of convolutions in which no input can be left out: both are quantized."""
+
+
+@dataclass
+class _Request:
+    """A quantizer that somebody needs on a tensor."""
+
+    spec: QuantSpec
+    role: str
+    why: str
+    edges: dict[Edge, None] = field(default_factory=dict)
+    everywhere: bool = False
+    derive: BiasOf | None = None
+    observer: str = "minmax"
+
+
+def place(graph: Graph, backend: Backend, *, skip: Sequence[str] = ()) -> QuantPlan:
+    """Decide what is quantized. `skip` names nodes (exact, glob, re:, op:) that stay float.
+
+    The graph's shapes must be inferred. A pure function of its arguments: the graph is not changed.
+    """
+    return _Placer(graph, backend, _skipped(graph, skip)).plan()
+
+
+def _skipped(graph: Graph, patterns: Sequence[str]) -> dict[str, str]:
+    """Node name -> the pattern that excludes it; names of the user's file find what became of them."""
+    candidates = {node.name: node.op for node in graph.nodes()}
+    for old in graph.origins.nodes:
+        current = graph.origins.current_node(old)
+        if current in candidates:
+            candidates.setdefault(old, candidates[current])
+    found = resolve(patterns, candidates, "node")
+    return {graph.origins.current_node(name): pattern for name, pattern in found.items()}
+
+
+class _Placer:
+    def __init__(self, graph: Graph, backend: Backend, skipped: Mapping[str, str]) -> None:
+        self.graph = graph
+        self.backend = backend
+        self.skipped = skipped
+        self.nodes: list[Node] = graph.nodes()
+        self.exempt = exempt_nodes(graph, self.nodes)
+        self.selected: dict[str, OpRule] = {}
+        self.carried: dict[str, str] = {}
+        self.reasons: dict[str, str] = {}
+        self.fused: dict[str, str] = {}
+        self.requests: dict[str, _Request] = {}
+        self.integer_tensors: set[str] = set()
+        self.ties = Ties()
+        self.widening: set[str] = set()
+        self._fused_ports: dict[str, tuple[int | None, str]] = {}
+
+    def plan(self) -> QuantPlan:
+        for node in self.nodes:
+            self._select(node)
+        self._drop_pointless_joins()
+        for node in self.nodes:
+            if node.name in self.selected:
+                self._request(node, self.selected[node.name])
+        self._carry()
+        return self._finish()
+
+    # ---- 1. which nodes -------------------------------------------------------------------------------------------
+
+    def _select(self, node: Node) -> None:
+        name = node.name
+        reason = self.exempt.get(name)
+        if reason is None and name in self.skipped:
+            reason = f"excluded by '{self.skipped[name]}'"
+        facts = Facts(self.graph, node)
+        rule = self.backend.rule_for(facts.op)
+        if reason is None and rule is not None:
+            reason = self._refusal(facts, rule)
+            if reason is None:
+                self.selected[name] = rule
+                if rule.output:
+                    self.integer_tensors.add(self._result(node).name)
+                return
+        if reason is None:
+            same = self.backend.same_scale_rule_for(facts.op)
+            if same is not None and self._is_carrier(facts, same.inputs, same.decline):
+                self.integer_tensors.update(t.name for t in node.outputs if t.name)
+        if reason is not None:
+            self.reasons[name] = reason
+
+    def _is_carrier(self, facts: Facts, ports: tuple[int, ...] | None, decline: object) -> bool:
+        data = self._data_tensors(facts.node, ports)
+        return bool(data) and all(t in self.integer_tensors for t in data) and not (callable(decline) and decline(facts))
+
+    def _data_tensors(self, node: Node, ports: tuple[int, ...] | None) -> list[str]:
+        chosen = range(len(node.inputs)) if ports is None else [p for p in ports if p < len(node.inputs)]
+        return [node.inputs[p].name for p in chosen if node.inputs[p].name and not self.graph.is_constant(node.inputs[p])]
+
+    def _refusal(self, facts: Facts, rule: OpRule) -> str | None:
+        """Why a node that has a rule stays float nevertheless, or None."""
+        node = facts.node
+        ports = self._activation_ports(facts, rule)
+        variable = [p for p in ports if facts.has(p) and not facts.is_constant(p)]
+        if not variable:
+            return "all its inputs are constants"
+        for port in variable:
+            kind = facts.dtype(port)
+            if kind is not None and kind not in self.backend.limits.float_types:
+                return f"computes in {kind}, {self.backend.name} quantizes {' or '.join(self.backend.limits.float_types)}"
+        if rule.decline is not None:
+            reason = rule.decline(facts)
+            if reason:
+                return reason
+        if rule.weight is not None and facts.has(rule.weight) and not facts.is_constant(rule.weight):
+            source = self.graph.producer(node.inputs[rule.weight])
+            if source is not None and source.op == "DequantizeLinear":
+                return "its weight is quantized already in the model that was given"
+        if self.backend.residual == "skip" and node.op == "Add":
+            port, why = self._fused_port(node)
+            if port is None and not why.startswith(_BOTH_QUANTIZED):
+                return why
+        if rule.joins and not all(self._comes_as_integer(node.inputs[p].name) for p in variable):
+            float_input = next(node.inputs[p].name for p in variable if not self._comes_as_integer(node.inputs[p].name))
+            return f"its input '{float_input}' is not quantized, so quantizing it would only add conversions"
+        return None
+
+    def _comes_as_integer(self, tensor: str) -> bool:
+        return tensor in self.integer_tensors or self.graph.producer(tensor) is None
+
+    def _activation_ports(self, facts: Facts, rule: OpRule) -> list[int]:
+        """Ports read as activations: the rule's, and the weight port when its tensor is computed at run time."""
+        if rule.inputs is None:
+            return [p for p in range(facts.input_count) if p not in (rule.weight, rule.bias)]
+        ports = [p for p in rule.inputs if p < facts.input_count]
+        if rule.weight is not None and facts.has(rule.weight) and not facts.is_constant(rule.weight):
+            ports.append(rule.weight)
+        return ports
+
+    def _drop_pointless_joins(self) -> None:
+        """Element-wise nodes whose result no quantized node reads stay float: backwards, so that chains fall together."""
+        for node in reversed(self.nodes):
+            rule = self.selected.get(node.name)
+            if rule is None or not rule.joins:
+                continue
+            if not self._reaches_quantized(self._result(node)):
+                del self.selected[node.name]
+                self.integer_tensors.discard(self._result(node).name)
+                self.reasons[node.name] = "no quantized node reads its result"
+
+    def _reaches_quantized(self, tensor: object) -> bool:
+        pending, seen = [tensor], set()
+        while pending:
+            for use in self.graph.consumers(pending.pop()):  # type: ignore[arg-type]
+                if use.node.name in self.selected:
+                    return True
+                if use.node.name not in seen and self.backend.same_scale_rule_for(use.node.op) is not None:
+                    seen.add(use.node.name)
+                    pending.extend(made for made in use.node.outputs if made.name)
+        return False
+
+    def _fused_port(self, add: Node) -> tuple[int | None, str]:
+        if add.name not in self._fused_ports:
+            self._fused_ports[add.name] = fused_port(self.graph, add)
+        return self._fused_ports[add.name]
+
+    def _result(self, node: Node) -> object:
+        """The tensor that leaves a node together with the bias Add and the activation fused behind it."""
+        made = node.outputs[0]
+        unit = self.graph.units.of(node.name)
+        if unit is not None and unit.kind == "MatMulAdd" and unit.nodes[0] == node.name:
+            made = self.graph.node(unit.last).outputs[0]
+        follower = self._fused_activation(made)
+        return made if follower is None else follower.outputs[0]
+
+    def _fused_activation(self, tensor: object) -> Node | None:
+        if self.graph.is_output(tensor):  # type: ignore[arg-type]
+            return None
+        uses = self.graph.consumers(tensor)  # type: ignore[arg-type]
+        if len(uses) == 1 and uses[0].port == 0 and uses[0].node.op in self.backend.fused_activations:
+            follower = uses[0].node
+            bounds_known = all(self.graph.is_constant(t) for t in follower.inputs[1:] if t.name)
+            if bounds_known and follower.name not in self.skipped and follower.name not in self.exempt:
+                return follower
+        return None
+
+    # ---- 2. which tensors -----------------------------------------------------------------------------------------
+
+    def _request(self, node: Node, rule: OpRule) -> None:
+        facts = Facts(self.graph, node)
+        scheme = self.backend.scheme
+        ports = self._activation_ports(facts, rule)
+        left_out, residual_why = None, ""
+        if self.backend.residual == "skip" and node.op == "Add":
+            left_out, residual_why = self._fused_port(node)
+        if scheme.activation is not None:
+            for port in ports:
+                if facts.has(port) and port != left_out:
+                    self._ask_activation(node, port, residual_why)
+        if rule.weight is not None and facts.is_constant(rule.weight) and scheme.weight is not None:
+            self._ask_weight(facts, rule)
+            if rule.bias is not None and scheme.bias is not None and facts.is_constant(rule.bias):
+                self._ask_bias(node, rule)
+        self._note_fused(node)
+        if rule.output and scheme.activation is not None:
+            result = self._result(node)
+            self._ask(result, scheme.activation, "activation", f"output of {node.op} '{node.name}'", None)
+
+    def _note_fused(self, node: Node) -> None:
+        made, end = node.outputs[0], self._result(node)
+        while made is not end:
+            follower = self.graph.consumers(made)[0].node
+            self.fused[follower.name] = node.name
+            self.reasons.pop(follower.name, None)
+            made = follower.outputs[0]
+
+    def _ask_activation(self, node: Node, port: int, extra: str) -> None:
+        tensor = node.inputs[port]
+        spec = self.backend.scheme.activation
+        assert spec is not None
+        if self.graph.is_constant(tensor):
+            self._ask(tensor, spec, "weight", f"constant input of {node.op} '{node.name}'", Edge(node.name, port))
+            return
+        why = f"input of {node.op} '{node.name}'" + (f"; {extra}" if extra else "")
+        self._ask(tensor, spec, "activation", why, Edge(node.name, port))
+
+    def _ask_weight(self, facts: Facts, rule: OpRule) -> None:
+        assert rule.weight is not None and self.backend.scheme.weight is not None
+        spec = self.backend.scheme.weight
+        axis = rule.weight_axis(facts) if callable(rule.weight_axis) else rule.weight_axis
+        rank = len(facts.shape(rule.weight) or ())
+        if not isinstance(spec.granularity, PerChannel) or axis is None or rank < 2:
+            spec = per_tensor(spec)
+        else:
+            spec = spec.replace(granularity=PerChannel(axis % rank))
+        node = facts.node
+        why = f"weight of {node.op} '{node.name}'"
+        self._ask(node.inputs[rule.weight], spec, "weight", why, Edge(node.name, rule.weight))
+
+    def _ask_bias(self, node: Node, rule: OpRule) -> None:
+        assert rule.bias is not None and rule.weight is not None and self.backend.scheme.bias is not None
+        bias, weight, data = node.inputs[rule.bias], node.inputs[rule.weight], node.inputs[0]
+        shape = bias.shape
+        if len(shape) != 1:
+            return
+        weight_spec = self.requests[weight.name].spec
+        per_channel = isinstance(weight_spec.granularity, PerChannel)
+        spec = self.backend.scheme.bias
+        spec = spec.replace(granularity=PerChannel(0)) if per_channel else per_tensor(spec)
+        request = self._ask(bias, spec, "bias", f"bias of {node.op} '{node.name}'", Edge(node.name, rule.bias))
+        request.derive = BiasOf(data.name, weight.name)
+
+    def _ask(self, tensor: object, spec: QuantSpec, role: str, why: str, edge: Edge | None) -> _Request:
+        name = tensor.name  # type: ignore[attr-defined]
+        request = self.requests.get(name)
+        if request is None:
+            observer = self.backend.weight_observer if role == "weight" else self.backend.activation_observer
+            request = self.requests[name] = _Request(spec, role, why, observer=observer)
+        elif request.spec != spec and role == "weight":
+            raise UnsupportedError(
+                f"constant '{name}' is needed as {request.spec} ({request.why}) and as {spec} ({why}); "
+                "run the pass split_shared_weights first"
+            )
+        if edge is None:
+            request.everywhere = True
+        else:
+            request.edges[edge] = None
+        return request
+
+    # ---- 3. ties, placements, reasons -----------------------------------------------------------------------------
+
+    def _carry(self) -> None:
+        """Nodes that only move values continue the quantization of their input, with its scale."""
+        spec = self.backend.scheme.activation
+        if spec is None:
+            return
+        for node in self.nodes:
+            if node.name in self.selected or node.name in self.exempt or node.name in self.fused or node.name in self.skipped:
+                continue
+            rule = self.backend.same_scale_rule_for(node.op)
+            if rule is None:
+                continue
+            facts = Facts(self.graph, node)
+            reason = rule.decline(facts) if rule.decline is not None else None
+            data = self._data_tensors(node, rule.inputs)
+            outputs = [t for t in node.outputs if t.name]
+            if reason or not data or not all(self._quantized_for(t) for t in data):
+                self.reasons[node.name] = reason or "its input is not quantized, and moving values needs no arithmetic"
+                continue
+            ports = range(len(node.inputs)) if rule.inputs is None else rule.inputs
+            for port in ports:
+                if port < len(node.inputs) and node.inputs[port].name in data:
+                    self._ask(node.inputs[port], spec, "activation", f"input of {node.op} '{node.name}'", Edge(node.name, port))
+            for made in outputs:
+                self._ask(made, spec, "activation", f"{node.op} '{node.name}' keeps the scale of its input", None)
+                for name in data:
+                    self.ties.join(name, made.name)
+                if rule.widens:
+                    self.widening.add(made.name)
+            self.carried[node.name] = f"moves the quantized values of '{data[0]}'"
+
+    def _quantized_for(self, tensor: str) -> bool:
+        request = self.requests.get(tensor)
+        return request is not None and request.everywhere
+
+    def _finish(self) -> QuantPlan:
+        for node in self.nodes:
+            if node.op in self.backend.tied:
+                made = node.outputs[0].name
+                for tensor in node.inputs:
+                    if made in self.requests and tensor.name in self.requests and not self.graph.is_constant(tensor):
+                        self.ties.join(made, tensor.name)
+        plan = QuantPlan(self.backend.name)
+        observed_in = {leader: self._observed(members) for leader, members in self.ties.groups().items()}
+        for name, request in self.requests.items():
+            leader = self.ties.leader(name)
+            constant = self.graph.is_constant(name)
+            observe: tuple[str, ...] = ()
+            if leader == name and not constant:
+                observe = observed_in.get(name, (name,))
+            edges = None if request.everywhere else tuple(request.edges)
+            plan.placements[name] = Placement(
+                tensor=name,
+                spec=request.spec,
+                role=request.role,  # type: ignore[arg-type]
+                why=request.why,
+                edges=edges,
+                tie=None if leader == name else leader,
+                observe=observe,
+                derive=request.derive,
+                observer=request.observer,
+            )
+        self._account(plan)
+        return plan
+
+    def _observed(self, members: list[str]) -> tuple[str, ...]:
+        """Members whose values can set the range: those not made by moving values of other members."""
+        inside = set(members)
+        found = []
+        for name in members:
+            producer = self.graph.producer(name)
+            moved = producer is not None and producer.name in self.carried
+            if not moved or name in self.widening or not inside.intersection(t.name for t in producer.inputs):
+                found.append(name)
+        return tuple(found)
+
+    def _account(self, plan: QuantPlan) -> None:
+        """Every node is quantized, fused into a quantized one, or float with a reason."""
+        commuting = self._commuting()
+        for node in self.nodes:
+            name = node.name
+            if name in self.selected:
+                plan.quantized[name] = f"{node.op}: rule of {self.backend.name}"
+            elif name in self.carried:
+                plan.quantized[name] = self.carried[name]
+            elif name in commuting:
+                plan.quantized[name] = commuting[name]
+            elif name in self.fused and not self._stays_apart(name):
+                plan.fused[name] = self.fused[name]
+            else:
+                plan.left_float[name] = self.reasons.get(name) or self._no_rule(node)
+
+    def _stays_apart(self, name: str) -> bool:
+        """Whether a follower is computed in float after all, because no quantizer behind it can absorb it."""
+        result = self._result(self.graph.node(self.fused[name])).name  # type: ignore[attr-defined]
+        apart = self.backend.absorb_activations and result not in self.requests
+        if apart:
+            self.reasons[name] = f"computed in float: the result of '{self.fused[name]}' is not quantized"
+        return apart
+
+    def _commuting(self) -> dict[str, str]:
+        """Nodes the target swaps with the quantizers behind them: all their readers read quantized values."""
+        found: dict[str, str] = {}
+        for node in reversed(self.nodes):
+            if node.op not in self.backend.commuting or node.name in self.exempt or node.name in self.skipped:
+                continue
+            uses = [use for made in node.outputs if made.name for use in self.graph.consumers(made)]
+            if not uses or any(self.graph.is_output(made) for made in node.outputs if made.name):
+                continue
+            if all(self._reads_quantized(use.node, use.port) or use.node.name in found for use in uses):
+                found[node.name] = f"{self.backend.name} moves the quantizer behind it in front"
+        return found
+
+    def _reads_quantized(self, node: Node, port: int) -> bool:
+        request = self.requests.get(node.inputs[port].name)
+        return request is not None and (request.everywhere or Edge(node.name, port) in request.edges)
+
+    def _no_rule(self, node: Node) -> str:
+        if node.domain:
+            return f"operator {node.domain}.{node.op} is unknown to {self.backend.name}"
+        kind = self.graph.dtype(node.outputs[0]) if node.outputs else None
+        if kind is not None and kind.name not in FLOAT_TYPES:
+            return f"computes {kind.name} values"
+        if node.op in self.backend.commuting:
+            return "not every reader of its result is quantized"
+        if node.op in self.backend.fused_activations:
+            return "not directly behind a quantized operator"
+        return f"{self.backend.name} has no rule for {node.op}"

@@ -1,0 +1,96 @@
+"""The report of a run: plain values for report.json, with nothing left out that the run decided or noticed."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from onnxq.config import Config
+from onnxq.passes import PassReport
+from onnxq.types import Backend, QuantPlan
+
+Report = dict[str, Any]
+
+LOW_SQNR_DB = 20.0
+"""Outputs below this are worth a warning."""
+
+
+def build_report(
+    *,
+    backend: Backend,
+    config: Config,
+    passes: Sequence[PassReport],
+    plan: QuantPlan,
+    warnings: Sequence[str],
+    notes: Sequence[str],
+    samples: int,
+    sqnr_db: Mapping[str, float],
+    checks: Sequence[str],
+    kernels: Mapping[str, int] | None,
+    files: Sequence[Path],
+    seconds: Mapping[str, float],
+) -> Report:
+    """One dictionary of JSON values; infinities are written as the string "inf"."""
+    low = [
+        f"output '{name}' has only {value:.1f} dB: see 'onnxq compare' for the layers that cost most"
+        for name, value in sqnr_db.items()
+        if value < LOW_SQNR_DB
+    ]
+    return {
+        "backend": backend.name,
+        "coverage": coverage(plan),
+        "sqnr_db": {name: json_number(value) for name, value in sqnr_db.items()},
+        "warnings": [*warnings, *low],
+        "notes": list(notes),
+        "calibration_samples": samples,
+        "checks": list(checks),
+        "kernels": dict(kernels) if kernels is not None else None,
+        "files": [str(path) for path in files],
+        "seconds": {name: round(value, 4) for name, value in seconds.items()},
+        "passes": [
+            {"name": p.name, "changed": list(p.changed), "declined": list(p.declined), "seconds": round(p.seconds, 4)}
+            for p in passes
+        ],
+        "config": resolved_config(backend, config),
+    }
+
+
+def coverage(plan: QuantPlan) -> dict[str, Any]:
+    """How many nodes run quantized, and every other node with its reason."""
+    total = len(plan.quantized) + len(plan.fused) + len(plan.left_float)
+    inside = len(plan.quantized) + len(plan.fused)
+    return {
+        "nodes": total,
+        "quantized": len(plan.quantized),
+        "fused": len(plan.fused),
+        "float": len(plan.left_float),
+        "fraction": round(inside / total, 4) if total else 0.0,
+        "tensors": dict(Counter(placement.role for placement in plan)),
+        "float_nodes": dict(plan.left_float),
+    }
+
+
+def resolved_config(backend: Backend, config: Config) -> dict[str, Any]:
+    """What the run used after the backend's defaults and the caller's changes."""
+    scheme = backend.scheme
+    formats = {"activation": scheme.activation, "weight": scheme.weight, "bias": scheme.bias}
+    return {
+        "backend": backend.name,
+        "formats": {role: None if spec is None else spec.to_json() for role, spec in formats.items()},
+        "observer": backend.activation_observer,
+        "weight_observer": backend.weight_observer,
+        "weight_storage": backend.weight_storage,
+        "passes": list(backend.passes),
+        "given": config.model_dump(mode="json", exclude_defaults=True),
+        "skip": list(config.skip),
+        "verify_samples": config.verify_samples,
+        "minimum_sqnr_db": config.minimum_sqnr_db,
+    }
+
+
+def json_number(value: float) -> float | str:
+    """JSON has no infinity and no NaN: they become strings that float() reads."""
+    return value if math.isfinite(value) else str(value)

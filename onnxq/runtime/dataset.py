@@ -1,0 +1,143 @@
+"""Calibration and test data as feeds that can be read as often as needed, each checked against the model's inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from onnxq.errors import DataError
+from onnxq.runtime.cut import Cut, plan_cut
+from onnxq.runtime.feeds import Feed, InputInfo, check_names, fit_feed
+from onnxq.runtime.sources import Piece, Source, open_source
+
+__all__ = ["Dataset", "Feed", "InputInfo", "open_dataset", "random_dataset"]
+
+RANDOM_DIMENSION = 8
+"""Length of a dynamic dimension in random data; a dynamic first dimension, the batch, is 1."""
+
+
+class Dataset:
+    """Feeds for single session runs; iterating twice gives the same feeds.
+
+    `description` says where they come from, `notes` what was converted or left out on the way so far.
+    A data loader that shuffles is asked again for each pass: make it keep its order.
+    """
+
+    def __init__(
+        self, source: Source, inputs: Sequence[InputInfo], *, limit: int | None = None, batch: int | None = None
+    ) -> None:
+        for name, value in (("limit", limit), ("batch", batch)):
+            if value is not None and value < 1:
+                raise DataError(f"{name} must be at least 1, got {value}")
+        self.inputs = tuple(inputs)
+        self.description = source.description
+        self.source = source
+        self.limit = limit
+        self.batch = batch
+        self._notes: dict[str, None] = {}
+        self._length: int | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(self._notes)
+
+    @property
+    def length(self) -> int | None:
+        """The number of feeds, or None while it can only be found by reading them all."""
+        if self._length is None and self.source.countable:
+            total = sum(cut.count for _, cut in self._cuts())
+            self._length = total if self.limit is None else min(total, self.limit)
+        return self._length
+
+    def __len__(self) -> int:
+        if self.length is None:
+            raise TypeError(f"the number of feeds of {self.description} is not known before they are read")
+        return self.length
+
+    def __iter__(self) -> Iterator[Feed]:
+        number = 0
+        for piece, cut in self._cuts():
+            arrays = piece.load()
+            for i in range(cut.count):
+                where = f"sample {number} ({piece.where})"
+                yield fit_feed(cut.feed(arrays, i), self.inputs, where, self._note)
+                number += 1
+                if number == self.limit:
+                    self._length = number
+                    return
+        if number == 0:
+            raise DataError(f"the calibration data ({self.description}) holds no samples: give at least one")
+        self._length = number
+
+    def _cuts(self) -> Iterator[tuple[Piece, Cut]]:
+        for given in self.source.pieces():
+            piece = given.renamed(self.inputs)
+            check_names(piece.shapes, self.inputs, piece.where)
+            cut = plan_cut(piece.shapes, self.inputs, piece.where, self._note, batch=self.batch, whole=piece.whole)
+            yield piece, cut
+
+    def _note(self, text: str) -> None:
+        self._notes[text] = None
+
+
+def open_dataset(
+    source: Any, inputs: Sequence[InputInfo], *, limit: int | None = None, batch: int | None = None
+) -> Dataset:
+    """Feeds from whatever the user has (see `onnxq.runtime.sources.FORMS`).
+
+    Stacked samples are cut to the model's first dimension where it is fixed (a remainder is left out, with a note), and
+    to `batch` rows, 1 unless given, where it is free. Ready feeds keep their batch size where the model allows it.
+    `limit` is the largest number of feeds.
+    """
+    if isinstance(source, Dataset):
+        return Dataset(source.source, inputs, limit=limit or source.limit, batch=batch or source.batch)
+    return Dataset(open_source(source, inputs), inputs, limit=limit, batch=batch)
+
+
+def random_dataset(inputs: Sequence[InputInfo], count: int, seed: int = 0) -> Dataset:
+    """Random feeds, for trying things out only: ranges calibrated on them mean nothing.
+
+    Floats are standard normal, integers 0 or 1 (legal as token, index and mask), bools either. Dynamic dimensions are
+    8 long, dynamic first dimensions (the batch) 1; a symbol has one length in all inputs. The same seed gives the same.
+    """
+    if count < 1:
+        raise DataError(f"random data needs at least 1 sample, got {count}")
+    shapes = _concrete_shapes(inputs)
+
+    def pieces() -> Iterator[Piece]:
+        for number in range(count):
+            yield Piece(f"random sample {number}", shapes, _random_feed(inputs, shapes, (seed, number)), whole=True)
+
+    return Dataset(Source(f"random data ({count} samples, seed {seed})", pieces, countable=True), inputs)
+
+
+def _concrete_shapes(inputs: Sequence[InputInfo]) -> dict[str, tuple[int, ...]]:
+    symbols: dict[str, int] = {}
+    shapes = {}
+    for info in inputs:
+        shape = []
+        for axis, dim in enumerate(info.shape):
+            length = dim if isinstance(dim, int) else (1 if axis == 0 else RANDOM_DIMENSION)
+            shape.append(symbols.setdefault(dim, length) if isinstance(dim, str) else length)
+        shapes[info.name] = tuple(shape)
+    return shapes
+
+
+def _random_feed(
+    inputs: Sequence[InputInfo], shapes: Mapping[str, tuple[int, ...]], seed: tuple[int, int]
+) -> Callable[[], Feed]:
+    def load() -> Feed:
+        generator = np.random.default_rng(seed)
+        return {info.name: _random_array(generator, info, shapes[info.name]) for info in inputs}
+
+    return load
+
+
+def _random_array(generator: np.random.Generator, info: InputInfo, shape: tuple[int, ...]) -> np.ndarray:
+    if info.dtype.kind in "iub":
+        return np.asarray(generator.integers(0, 2, shape)).astype(info.dtype)
+    if info.dtype.kind in "OUST":
+        raise DataError(f"input '{info.name}' holds text, for which there is no random data: give real data with -d")
+    return np.asarray(generator.standard_normal(shape)).astype(info.dtype)

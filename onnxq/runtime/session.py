@@ -1,0 +1,150 @@
+"""Sessions of onnxruntime: how onnxq runs a model, and what it says when onnxruntime cannot."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnxruntime.capi import onnxruntime_pybind11_state as ort_state
+
+from onnxq.errors import DataError, ModelError, UnsupportedError
+from onnxq.graph import Graph
+from onnxq.graph.write import weight_bytes
+from onnxq.runtime.feeds import Feed, InputInfo
+
+Optimize = Literal["all", "basic", "none"]
+
+_LEVELS = {
+    "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+    "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    "none": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+}
+
+ORT_ERRORS: tuple[type[Exception], ...] = (
+    ort_state.EPFail,
+    ort_state.EngineError,
+    ort_state.Fail,
+    ort_state.InvalidArgument,
+    ort_state.InvalidGraph,
+    ort_state.InvalidProtobuf,
+    ort_state.NoModel,
+    ort_state.NoSuchFile,
+    ort_state.NotImplemented,
+    ort_state.RuntimeException,
+    RuntimeError,
+    ValueError,  # feeds with missing inputs
+)
+"""What onnxruntime raises; its own classes have no common base."""
+
+INLINE_BYTES = 64 * 2**20
+"""Models with more weights than this reach onnxruntime through a file, which it maps instead of copying."""
+
+
+def make_session(
+    model: bytes | Path,
+    *,
+    threads: int | None = None,
+    optimize: Optimize = "all",
+    config: Mapping[str, str] | None = None,
+    optimized_path: Path | None = None,
+    what: str = "the model",
+) -> ort.InferenceSession:
+    """A session on the CPU for a serialized model or a file.
+
+    `config` holds session configuration entries, `optimized_path` is where onnxruntime writes the graph it is going to
+    run, `what` names the model in errors.
+    """
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    options.graph_optimization_level = _LEVELS[optimize]
+    if threads is not None:
+        options.intra_op_num_threads = threads
+    for key, value in (config or {}).items():
+        options.add_session_config_entry(key, value)
+    if optimized_path is not None:
+        options.optimized_model_filepath = str(optimized_path)
+    source = model if isinstance(model, bytes) else str(model)
+    if isinstance(source, str) and not Path(source).is_file():
+        raise ModelError(f"no model file at {source}")
+    try:
+        return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    except ORT_ERRORS as error:
+        raise _load_error(error, what) from error
+
+
+def float_session(
+    graph: Graph, extra_outputs: Sequence[str] = (), *, threads: int | None = None, optimize: Optimize = "all"
+) -> ort.InferenceSession:
+    """A session for a graph, which also returns the main-graph tensors `extra_outputs`; the graph is not changed.
+
+    A large model goes through a temporary folder that is gone when this returns.
+    """
+    present = set(graph.output_names)
+    extra = [onnx.ValueInfoProto(name=name) for name in dict.fromkeys(extra_outputs) if name not in present]
+    if weight_bytes(graph.gs) <= INLINE_BYTES:
+        model = graph.to_model()
+        model.graph.output.extend(extra)
+        return make_session(model.SerializeToString(), threads=threads, optimize=optimize)
+    with tempfile.TemporaryDirectory(prefix="onnxq-") as folder:
+        path = Path(folder) / "model.onnx"
+        graph.save(path, external=True)
+        if extra:
+            model = onnx.load(str(path), load_external_data=False)
+            model.graph.output.extend(extra)
+            path.write_bytes(model.SerializeToString())
+        return make_session(path, threads=threads, optimize=optimize)
+
+
+def input_infos(graph: Graph) -> list[InputInfo]:
+    """What a graph says about its inputs, for opening a dataset; inputs that are no tensors cannot be fed."""
+    infos = []
+    for name in graph.input_names:
+        dtype, shape = graph.dtype(name), graph.shape(name)
+        if dtype is None or shape is None:
+            raise UnsupportedError(
+                f"input '{name}' is not a tensor of known type and rank; onnxq cannot feed it. Declare its type and "
+                "rank in the model, or cut the model behind it"
+            )
+        infos.append(InputInfo(name, dtype, shape))
+    return infos
+
+
+def run_session(
+    session: ort.InferenceSession, outputs: Sequence[str] | None, feed: Feed, where: str
+) -> list[np.ndarray]:
+    """The outputs (all of them for None); an error of onnxruntime becomes one that says on which data it happened."""
+    try:
+        results = session.run(None if outputs is None else list(outputs), feed)
+    except ORT_ERRORS as error:
+        raise DataError(f"onnxruntime could not run the model on {where}: {_sentence(error)}") from error
+    return list(results)
+
+
+def _load_error(error: Exception, what: str) -> ModelError | UnsupportedError:
+    text = _sentence(error)
+    for pattern in (
+        r"(?P<domain>[\w.]*):(?P<op>\w+)\(-?\d+\) is not a registered function/op",
+        r"No Op registered for (?P<op>\w+) with domain_version",
+        r"Could not find an implementation for (?P<op>\w+)\(-?\d+\) node with name '(?P<node>[^']*)'",
+    ):
+        found = re.search(pattern, text)
+        if found is not None:
+            parts = found.groupdict()
+            domain = parts.get("domain") or "ai.onnx"
+            node = f", node '{parts['node']}'" if parts.get("node") else ""
+            return UnsupportedError(
+                f"onnxruntime has no implementation of operator '{parts['op']}' (domain '{domain}'{node}), so {what} "
+                "cannot be run. Replace the operator, or cut the model in front of it"
+            )
+    return ModelError(f"onnxruntime cannot load {what}: {text}")
+
+
+def _sentence(error: Exception) -> str:
+    """onnxruntime's message without its error number."""
+    return re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", str(error)).strip()
