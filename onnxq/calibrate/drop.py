@@ -26,7 +26,9 @@ def drop_unseen(graph: Graph, plan: QuantPlan, unseen: Mapping[str, str]) -> Qua
         if lead in floating:
             floating.setdefault(node, f"runs with '{lead}', which stays float")
 
-    kept = {name: _without(graph, placement, floating) for name, placement in plan.placements.items() if name not in gone}
+    kept = {
+        name: _without(graph, placement, floating) for name, placement in plan.placements.items() if name not in gone
+    }
     needed = {p.tie for p in kept.values() if p is not None and p.tie is not None}
     needed |= {name for p in kept.values() if p is not None and p.derive is not None for name in p.derive}
     placements = {}

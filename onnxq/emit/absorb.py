@@ -6,7 +6,7 @@ highest code. onnxruntime needs that to see DequantizeLinear -> Conv -> Quantize
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,31 +16,30 @@ from onnxq.types import QParams
 
 
 class Absorbed(NamedTuple):
-    """The node that is gone, and the tensor that the quantizer reads in its place."""
+    """The node that nobody needs any more, and the tensor that the quantizer reads in its place."""
 
-    node: str
-    tensor: str
+    node: Node
+    source: Any
 
 
 def absorb_activation(graph: Graph, tensor: str, qparams: QParams) -> Absorbed | None:
-    """Remove the Relu / Clip that makes `tensor` if nothing changes by it; readers of `tensor` read its input then."""
+    """Bypass the Relu / Clip that makes `tensor` if nothing changes by it: its readers read its input then.
+
+    The bypassed node stays in the graph for the caller to remove, all of them at once.
+    """
     node = graph.producer(tensor)
     if node is None or node.op not in ("Relu", "Clip") or qparams.scale.ndim or qparams.spec.grid == "float":
         return None
     source = node.inputs[0]
-    if graph.is_output(source) or len(graph.consumers(source)) != 1 or graph.producer(source) is None:
+    producer = graph.producer(source)
+    if producer is None or graph.is_output(source) or len(graph.consumers(source)) != 1:
         return None
     bounds = _bounds(graph, node)
     if bounds is None or not _saturates_at(bounds, qparams):
         return None
-    made = graph.tensor(tensor)
-    name = node.name
-    graph.redirect(made, source)
-    graph.remove(node)
-    producer = graph.producer(source)
-    if producer is not None:
-        graph.origins.node_became(name, producer.name)
-    return Absorbed(name, source.name)
+    graph.redirect(tensor, source)
+    graph.origins.node_became(node.name, producer.name)
+    return Absorbed(node, source)
 
 
 def _bounds(graph: Graph, node: Node) -> tuple[float, float] | None:

@@ -44,6 +44,7 @@ def to_qdq(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backen
     writer = _Writer(result, qparams, backend)
     for placement in plan:
         writer.write(placement, plan.leader(placement.tensor))
+    result.remove(writer.absorbed)
     result.remove_unused_constants()
     return result, notes + writer.notes
 
@@ -54,7 +55,7 @@ def required_opset(graph: Graph, plan: QuantPlan) -> int:
     for placement in plan:
         spec = placement.spec
         if spec.grid == "affine":
-            needed = max(needed, _OPSET_OF.get(container_of(spec), 10))
+            needed = max(needed, _OPSET_OF.get(container_of(spec), 10), 11 if _is_narrower(spec) else 10)
         else:
             needed = max(needed, _OPSET_OF.get(spec.dtype, 13))
         if isinstance(spec.granularity, PerChannel):
@@ -95,6 +96,7 @@ class _Writer:
         self.qparams = qparams
         self.backend = backend
         self.notes: list[str] = []
+        self.absorbed: list[Node] = []
         self._shared: dict[tuple[str, str], tuple[str, str | None]] = {}
 
     def write(self, placement: Placement, leader: str) -> None:
@@ -148,11 +150,11 @@ class _Writer:
         kind = self.graph.dtype(source)
         shape = source.shape
         if placement.role == "activation" and self.backend.absorb_activations and uses is None:
-            source = self._absorb(tensor, parameters) or source
+            source = self._absorb(tensor, parameters, source)
         scale, zero = self._parameters(tensor, leader, parameters, kind)
         scope = self.graph.home_of(source)
         attrs = _axis_attributes(spec, None if shape is None else tuple(shape))
-        readers = self.graph.consumers(source) if uses is None else uses
+        readers = [use for use in self.graph.consumers(source) if use.node not in self.absorbed[-1:]] if uses is None else uses
         begin = self._clip_to_range(source, parameters, kind, scope)
         inputs = [begin, scale] + ([zero] if zero is not None else [])
         stored = self.graph.add_variable(f"{tensor}_QuantizeLinear", _stored_dtype(spec), shape)
@@ -164,17 +166,18 @@ class _Writer:
         if uses is None:
             self.graph.take_over_outputs(source, real)
 
-    def _absorb(self, tensor: str, parameters: QParams) -> Any:
+    def _absorb(self, tensor: str, parameters: QParams, source: Any) -> Any:
         freed = absorb_activation(self.graph, tensor, parameters)
-        if freed is not None:
-            self.notes.append(f"'{freed.node}' dropped: the quantizer of '{tensor}' saturates at the same values")
-            return self.graph.tensor(freed.tensor)
-        return None
+        if freed is None:
+            return source
+        self.absorbed.append(freed.node)
+        self.notes.append(f"'{freed.node.name}' dropped: the quantizer of '{tensor}' saturates at the same values")
+        return freed.source
 
     def _clip_to_range(self, source: Any, parameters: QParams, kind: Any, scope: Any) -> Any:
         """A Clip in front of QuantizeLinear when the format is narrower than the type that stores it."""
         spec = parameters.spec
-        if spec.grid == "float" or (spec.qmin, spec.qmax) == container_range(container_of(spec)):
+        if not _is_narrower(spec):
             return source
         if parameters.scale.ndim:
             raise UnsupportedError(f"tensor '{source.name}': {spec} on an activation cannot be written as QuantizeLinear")
@@ -186,12 +189,23 @@ class _Writer:
         return clipped
 
     def _write_casts(self, placement: Placement) -> None:
-        tensor = self.graph.tensor(placement.tensor)
-        back = self.graph.dtype(tensor) or np.dtype(np.float32)
-        narrow: Node = self.graph.insert_after(
-            tensor, "Cast", attrs={"to": _CASTS[placement.spec.dtype]}, uses=self._uses(placement), name=f"{tensor.name}_narrow"
-        )
-        self.graph.insert_after(narrow.outputs[0], "Cast", attrs={"to": back}, name=f"{tensor.name}_widen")
+        """A Cast to the narrow type and back; a Clip first, because Cast gives infinity where the format saturates."""
+        source = self.graph.tensor(placement.tensor)
+        kind = self.graph.dtype(source) or np.dtype(np.float32)
+        narrow = _CASTS[placement.spec.dtype]
+        name, uses, home = source.name, self._uses(placement), self.graph.home_of(source)
+        readers = self.graph.consumers(source) if uses is None else uses
+        top = float(ml_dtypes.finfo(narrow).max)
+        bounds = [self.graph.add_constant(f"{name}_{side}", np.asarray(v, kind)) for side, v in (("low", -top), ("high", top))]
+        clipped = self.graph.add_variable(f"{name}_clipped", kind, source.shape)
+        small = self.graph.add_variable(f"{name}_narrow", narrow, source.shape)
+        wide = self.graph.add_variable(f"{name}_widened", kind, source.shape)
+        self.graph.add_node("Clip", [source, *bounds], [clipped], name=f"{name}_Clip", scope=home)
+        self.graph.add_node("Cast", [clipped], [small], attrs={"to": narrow}, name=f"{name}_narrow", scope=home)
+        self.graph.add_node("Cast", [small], [wide], attrs={"to": kind}, name=f"{name}_widen", scope=home)
+        self.graph.redirect(source, wide, uses=readers)
+        if uses is None:
+            self.graph.take_over_outputs(source, wide)
 
     def _parameters(self, tensor: str, leader: str, parameters: QParams, kind: Any) -> tuple[str, str | None]:
         """Names of the scale and zero-point initializers; tied tensors use those of their leader."""
@@ -205,6 +219,11 @@ class _Writer:
                 zero = self.graph.add_constant(f"{leader}_zero_point", parameters.zero_point.astype(stored)).name
             self._shared[key] = (scale, zero)
         return self._shared[key]
+
+
+def _is_narrower(spec: QuantSpec) -> bool:
+    """Whether QuantizeLinear, which saturates at the bounds of its type, would let values pass that the format lacks."""
+    return spec.grid == "affine" and (spec.qmin, spec.qmax) != container_range(container_of(spec))
 
 
 def _stored_dtype(spec: QuantSpec) -> np.dtype[Any]:

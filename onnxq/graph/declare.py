@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,26 +32,42 @@ def _dimension(dim: Any) -> int | str | None:
 def declaration(tensor: gs.Tensor, info: onnx.ValueInfoProto | None, *, is_interface: bool) -> onnx.ValueInfoProto:
     """How `tensor` is declared in a file: as in `info` while that is true, else corrected to what the tensor is now.
 
-    Inputs and outputs (`is_interface`) keep a declaration that says less than is known by now: it belongs to the user.
+    Inputs and outputs (`is_interface`) keep names and unknown sizes of dimensions: these belong to the user.
     """
-    if info is not None and _holds(tensor, info, is_interface):
-        if info.name == tensor.name:
-            return info
-        told = onnx.ValueInfoProto()
-        told.CopyFrom(info)
-        told.name = tensor.name
-        return told
-    told = onnx.ValueInfoProto(name=tensor.name)
-    if info is not None:
-        told.doc_string = info.doc_string
-        told.metadata_props.extend(info.metadata_props)
-    if tensor.dtype is not None:
+    if info is None:
+        info = onnx.ValueInfoProto(name=tensor.name)
+    holds = _holds(tensor, info, is_interface)
+    if holds and info.name == tensor.name:
+        return info
+    told = onnx.ValueInfoProto()
+    told.CopyFrom(info)
+    told.name = tensor.name
+    if not holds:
         _fill_type(told.type.tensor_type, tensor)
     return told
 
 
+def _holds(tensor: gs.Tensor, info: onnx.ValueInfoProto, is_interface: bool) -> bool:
+    """Whether a declaration says what is known of the tensor."""
+    kind = info.type.WhichOneof("value")
+    if tensor.dtype is None:
+        return True
+    if kind != "tensor_type":
+        return kind is not None
+    dtype, shape = declared_type(info)
+    if dtype != tensor.dtype:
+        return False
+    if tensor.shape is None:
+        return isinstance(tensor, gs.Variable)
+    if shape is None or len(shape) != len(tensor.shape):
+        return False
+    pairs = zip(shape, tensor.shape, strict=True)
+    return all(a == b or (is_interface and not (isinstance(a, int) and isinstance(b, int))) for a, b in pairs)
+
+
 def _fill_type(told: onnx.TypeProto.Tensor, tensor: gs.Tensor) -> None:
     told.elem_type = onnx_dtype(tensor.dtype)
+    told.ClearField("shape")
     if tensor.shape is not None:
         told.shape.SetInParent()
         for size in tensor.shape:
@@ -61,21 +76,3 @@ def _fill_type(told: onnx.TypeProto.Tensor, tensor: gs.Tensor) -> None:
                 dim.dim_param = size
             elif size is not None:
                 dim.dim_value = int(size)
-
-
-def _holds(tensor: gs.Tensor, info: onnx.ValueInfoProto, is_interface: bool) -> bool:
-    kind = info.type.WhichOneof("value")
-    if kind != "tensor_type":
-        return kind is not None or tensor.dtype is None
-    dtype, shape = declared_type(info)
-    if dtype != tensor.dtype:
-        return tensor.dtype is None and not isinstance(tensor, gs.Constant)
-    if is_interface:
-        return shape is None or tensor.shape is None or _compatible(shape, tensor.shape)
-    return tensor.shape is None or (shape is not None and shape == list(tensor.shape))
-
-
-def _compatible(told: Sequence[int | str | None], now: Sequence[int | str | None]) -> bool:
-    return len(told) == len(now) and all(
-        a == b or not isinstance(a, int) or not isinstance(b, int) for a, b in zip(told, now, strict=True)
-    )

@@ -101,9 +101,10 @@ class Editing(Lookup):
         """
         doomed = {id(node): node for node in ([nodes] if isinstance(nodes, gs.Node) else nodes)}
         touched = {id(scope): scope for scope in (self.scope_of(node) for node in doomed.values())}
-        for node in doomed.values():
-            for inner in inner_nodes(node):
-                self._unlink(inner)
+        leaving = [inner for node in doomed.values() for inner in (*inner_nodes(node), node)]
+        for node in leaving:  # all inputs first: only then does a tensor between two of them have no readers
+            node.inputs.clear()
+        for node in leaving:
             self._unlink(node)
         for scope in touched.values():
             scope.nodes = [node for node in scope.nodes if id(node) not in doomed]
@@ -114,7 +115,6 @@ class Editing(Lookup):
         for body in bodies(node):
             for tensor in (*body.inputs, *body.initializers.values()):
                 self._tensor_index.pop(tensor.name, None)
-        node.inputs.clear()
         for tensor in node.outputs:
             if not tensor.outputs and not self.is_output(tensor):
                 self._tensor_index.pop(tensor.name, None)
@@ -198,7 +198,8 @@ class Editing(Lookup):
                 scope.output_declarations[new] = scope.output_declarations.pop(old)
             scope.quantization_annotation = [_renamed(a, old, new) for a in scope.quantization_annotation]
         self._set_name(tensor, new)
-        self.origins.tensor_became(old, new)
+        if self._names.is_from_file(old):
+            self.origins.tensor_became(old, new)
         return new
 
     def _set_name(self, tensor: gs.Tensor, new: str) -> None:

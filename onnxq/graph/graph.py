@@ -92,13 +92,15 @@ class Graph(Editing):
         return twin
 
     def _header(self) -> onnx.ModelProto:
-        """The header with every domain that a node uses; unheard-of ones at version 1."""
+        """The header with every domain that a node uses (unheard-of ones at version 1)."""
         header = onnx.ModelProto()
         header.CopyFrom(self.header)
         known = {entry.domain for entry in header.opset_import}
         used = {node.domain or "" for node in self.nodes()}
         for domain in sorted(used - known):
             header.opset_import.add(domain=domain, version=1)
+        if self.gs.initializers and not self.gs.overridable:
+            header.ir_version = max(header.ir_version, 4)  # before, every initializer was listed as an input
         return header
 
     def _written_name(self, name: str) -> str:
@@ -142,8 +144,16 @@ class Graph(Editing):
                 entry.version = version
         for graph in self.scopes():
             graph.opset = version
-        self.header.ir_version = max(self.header.ir_version, opsets.ir_version_for(version))
+        self._raise_ir_version(opsets.ir_version_for(version))
         return notes
+
+    def _raise_ir_version(self, version: int) -> None:
+        if self.header.ir_version < 4 <= version:
+            # Before version 4 every initializer had to be listed as an input. From then on that means "may be
+            # overridden", and runtimes stop treating such weights as constants.
+            for scope in self.scopes():
+                scope.overridable.clear()
+        self.header.ir_version = max(self.header.ir_version, version)
 
 
 def load(path: str | Path) -> Graph:

@@ -38,6 +38,10 @@ class Names:
         self._tensors.update(tensors)
         self._nodes.update(nodes)
 
+    def is_from_file(self, name: str) -> bool:
+        """Whether the model's file holds a tensor or node of this name."""
+        return name in self._reserved
+
     def copy(self) -> Names:
         twin = Names(self._reserved)
         twin._tensors, twin._nodes = set(self._tensors), set(self._nodes)
@@ -76,10 +80,14 @@ class Origins:
     copies: dict[str, str] = field(default_factory=dict)
 
     def node_became(self, old: str, new: str) -> None:
+        """`new` stands for `old` from now on, and for itself."""
+        self.nodes.pop(new, None)
         if old != new:
             self.nodes[old] = new
 
     def tensor_became(self, old: str, new: str) -> None:
+        """`new` stands for `old` from now on, and for itself."""
+        self.tensors.pop(new, None)
         if old != new:
             self.tensors[old] = new
 

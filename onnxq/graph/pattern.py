@@ -4,13 +4,16 @@
     Op("Div", Any("x"), Const(1.41421356))                x / sqrt(2)
     parse_pattern("Conv -> BatchNormalization -> Relu|Clip")   a chain; `|` separates alternatives
 
-Inputs that a pattern does not list may be anything. Add and Mul match in either order. Values computed inside a match
-must not be read outside of it, except the last one, so that the match can be replaced as a whole.
+Operators are those of the default ONNX domain; others are spelled with theirs: "com.microsoft::Gelu". Inputs that a
+pattern does not list may be anything. Add and Mul match in either order. Values computed inside a match must not be
+read outside of it, except the last one, so that the match can be replaced as a whole; for the same reason all its nodes
+lie in one graph or body.
 """
 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     from onnxq.graph.query import Lookup
 
 _COMMUTATIVE = {"Add", "Mul"}
+_LARGEST_VALUE = 4096
+_OPERATOR = re.compile(r"([\w.]+::)?\w+")
 
 
 class Pattern:
@@ -33,14 +38,14 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Any(Pattern):
-    """Any tensor; the same name twice means the same tensor twice."""
+    """Any tensor (an omitted input is none); the same name twice means the same tensor twice."""
 
     name: str | None = None
 
 
 @dataclass(frozen=True)
 class Const(Pattern):
-    """A constant; with `value`, one whose every element is near it (relative tolerance)."""
+    """A constant; with `value`, one of at most 4096 elements that are all near it (relative tolerance)."""
 
     value: float | None = None
     name: str | None = None
@@ -86,7 +91,7 @@ class Match:
 def parse_pattern(text: str) -> Op:
     """Read "Conv -> BatchNormalization -> Relu|Clip"."""
     steps = [step.strip() for step in text.split("->")]
-    if not all(all(part.strip().isidentifier() for part in step.split("|")) for step in steps):
+    if not all(_OPERATOR.fullmatch(part.strip()) for step in steps for part in step.split("|")):
         raise ConfigError(f"pattern '{text}' must be operator names joined by '->', with '|' between alternatives")
     pattern = Op(steps[0])
     for step in steps[1:]:
@@ -101,7 +106,7 @@ def find_pattern(graph: Lookup, pattern: Pattern) -> list[Match]:
     taken: set[int] = set()
     found = []
     for node in reversed(graph.nodes()):
-        if node.op in pattern.ops and id(node) not in taken:
+        if id(node) not in taken:
             match = match_at(graph, pattern, node)
             if match is not None and not any(id(inner) in taken for inner in match.nodes):
                 taken.update(id(inner) for inner in match.nodes)
@@ -126,7 +131,7 @@ class _State:
 
 
 def _match_node(graph: Lookup, pattern: Op, node: gs.Node, state: _State) -> Iterator[_State]:
-    if node.op not in pattern.ops or any(node.attrs.get(key) != value for key, value in pattern.attrs):
+    if operator_name(node) not in pattern.ops or any(node.attrs.get(key) != value for key, value in pattern.attrs):
         return
     named = state.named if pattern.name is None else {**state.named, pattern.name: node}
     start = _State(state.tensors, named, state.nodes)
@@ -135,12 +140,17 @@ def _match_node(graph: Lookup, pattern: Op, node: gs.Node, state: _State) -> Ite
             yield _State(inner.tensors, inner.named, (*inner.nodes, node))
 
 
+def operator_name(node: gs.Node) -> str:
+    """The operator as patterns spell it: Conv in the default domain, com.microsoft::Gelu in any other."""
+    return f"{node.domain}::{node.op}" if node.domain else str(node.op)
+
+
 def _orders(pattern: Op, node: gs.Node) -> Iterator[dict[int, Pattern]]:
     """Which pattern is tried at which input port."""
     if pattern.any_port:
         for port in range(len(node.inputs)):
             yield {port: pattern.inputs[0]}
-    elif node.op in _COMMUTATIVE and len(pattern.inputs) == 2:
+    elif operator_name(node) in _COMMUTATIVE and len(pattern.inputs) == 2:
         for order in itertools.permutations(range(2)):
             yield dict(zip(order, pattern.inputs, strict=True))
     elif len(pattern.inputs) <= len(node.inputs):
@@ -153,14 +163,20 @@ def _match_inputs(graph: Lookup, wanted: dict[int, Pattern], node: gs.Node, stat
         return
     port, *rest = sorted(wanted)
     remaining = {key: wanted[key] for key in rest}
-    for inner in _match_tensor(graph, wanted[port], node.inputs[port], state):
+    for inner in _match_tensor(graph, wanted[port], node, node.inputs[port], state):
         yield from _match_inputs(graph, remaining, node, inner)
 
 
-def _match_tensor(graph: Lookup, pattern: Pattern, tensor: gs.Tensor, state: _State) -> Iterator[_State]:
+def _match_tensor(
+    graph: Lookup, pattern: Pattern, reader: gs.Node, tensor: gs.Tensor, state: _State
+) -> Iterator[_State]:
+    if not tensor.name:
+        return
     if isinstance(pattern, Op):
         producer = graph.producer(tensor)
-        if producer is not None and producer.outputs[0] is tensor:
+        if producer is None or producer.outputs[0] is not tensor:
+            return
+        if operator_name(producer) in pattern.ops and graph.scope_of(producer) is graph.scope_of(reader):
             yield from _match_node(graph, pattern, producer, state)
         return
     if isinstance(pattern, Const) and not _is_value(graph, tensor, pattern):
@@ -173,12 +189,14 @@ def _match_tensor(graph: Lookup, pattern: Pattern, tensor: gs.Tensor, state: _St
 
 
 def _is_value(graph: Lookup, tensor: gs.Tensor, pattern: Const) -> bool:
-    if not tensor.name or not graph.is_constant(tensor):
+    if not graph.is_constant(tensor):
         return False
     if pattern.value is None:
         return True
+    if isinstance(tensor, gs.Constant) and np.prod(tensor.shape, dtype=np.int64) > _LARGEST_VALUE:
+        return False
     values = graph.values(tensor)
-    if values.size == 0 or values.size > 4096:
+    if values.size == 0 or values.size > _LARGEST_VALUE or values.dtype.kind not in "biufV":
         return False
     return bool(np.allclose(values.astype(np.float64), pattern.value, rtol=pattern.tolerance, atol=0.0))
 

@@ -88,7 +88,10 @@ class Lookup:
         return held[1]
 
     def nodes(self, op: str | None = None) -> list[surgeon.Node]:
-        """Every node, those of bodies directly after the node that owns them; optionally of one operator only."""
+        """Every node, those of bodies directly after the node that owns them; with `op`, those of that name only.
+
+        An operator of another domain may have the same name: look at `node.domain` where that matters.
+        """
         found: list[surgeon.Node] = []
         stack = [iter(self.gs.nodes)]
         while stack:

@@ -66,5 +66,5 @@ def _model(
 ) -> onnx.ModelProto:
     model = onnx.ModelProto()
     model.CopyFrom(header)
-    GraphWriter(store, node_name).graph(model.graph, main)
+    GraphWriter(store, node_name, header.ir_version).graph(model.graph, main)
     return model

@@ -20,7 +20,8 @@ StoreTensor = Callable[[TensorProto, "np.ndarray | LazyValues"], None]
 
 def fill_tensor(proto: TensorProto, name: str, values: np.ndarray | LazyValues, store: StoreTensor) -> None:
     """Write one tensor; doc string and metadata follow values that came from a file."""
-    proto.name = name
+    if name:
+        proto.name = name
     proto.dims.extend(values.shape)
     proto.data_type = onnx_dtype(values.dtype)
     origin = values.tensor if isinstance(values, LazyValues) else None

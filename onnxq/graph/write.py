@@ -19,6 +19,8 @@ from onnxq.graph.store import StoreTensor, fill_tensor, store_inline
 from onnxq.graph.values import LazyValues, SparseValues
 
 _INLINE_ATTRIBUTE_BYTES = 2**16
+_INITIALIZERS_APART = 4
+"""The IR version from which initializers need not be listed among the inputs."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class GraphWriter:
 
     store: StoreTensor
     node_name: Callable[[str], str] = str
+    ir_version: int = 4
 
     def graph(self, proto: onnx.GraphProto, scope: Scope, *, is_main: bool = True) -> None:
         """Write one scope with all bodies inside."""
@@ -44,7 +47,7 @@ class GraphWriter:
                 self._sparse(proto.sparse_initializer.add(), constant)
             else:
                 fill_tensor(proto.initializer.add(), constant.name, constant._values, self.store)
-        self._inputs(proto, scope, constants)
+        self._inputs(proto, scope, constants, is_main)
         for tensor in scope.outputs:
             told = scope.output_declarations.get(tensor.name, getattr(tensor, "info", None))
             proto.output.append(declaration(tensor, told, is_interface=True))
@@ -61,13 +64,16 @@ class GraphWriter:
         )
         proto.quantization_annotation.extend(a for a in scope.quantization_annotation if a.tensor_name in alive)
 
-    def _inputs(self, proto: onnx.GraphProto, scope: Scope, constants: dict[str, gs.Constant]) -> None:
+    def _inputs(self, proto: onnx.GraphProto, scope: Scope, constants: dict[str, gs.Constant], is_main: bool) -> None:
         """Plain inputs in their order, with each overridable initializer at the position it had among them."""
         declared = [declaration(tensor, tensor.info, is_interface=True) for tensor in scope.inputs]
         overridable = sorted((position, name) for name, (position, _) in scope.overridable.items() if name in constants)
         for position, name in overridable:
             info = scope.overridable[name][1]
             declared.insert(position, declaration(constants[name], info, is_interface=True))
+        if is_main and self.ir_version < _INITIALIZERS_APART:
+            new = (constant for name, constant in constants.items() if name not in scope.overridable)
+            declared.extend(declaration(constant, constant.info, is_interface=True) for constant in new)
         proto.input.extend(declared)
 
     def _sparse(self, proto: onnx.SparseTensorProto, constant: gs.Constant) -> None:
@@ -105,7 +111,7 @@ class GraphWriter:
                 attribute.doc_string = node.attr_docs[key]
 
     def _attribute(self, proto: AttributeProto, name: str, value: Any, kind: Any) -> None:
-        """`kind` is the type the attribute was read with, or None; it decides where the value alone does not (empty lists)."""
+        """`kind` is the type it was read with, or None; it decides where the value alone does not (empty lists)."""
         proto.name = name
         if isinstance(value, np.dtype | type):
             value = onnx_dtype(value)

@@ -11,7 +11,7 @@ Channels of a grouped layer are numbered group after group, so a vector over all
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -90,11 +90,16 @@ def bias_or_zeros(graph: Graph, node: Node, channels: int) -> np.ndarray:
     return bias
 
 
-def convolution_before(graph: Graph, node: Node) -> tuple[Node, np.ndarray] | None:
-    """For an element-wise node of a convolution's output and a constant: the convolution and one value per channel.
+class ChannelOperand(NamedTuple):
+    """A convolution, and the constant that is combined with its output: float64, one value per output channel."""
 
-    None where there is no such pair; a decline where there is one that does not fit.
-    """
+    convolution: Node
+    values: np.ndarray
+    dtype: np.dtype[Any]
+
+
+def channel_operand(graph: Graph, node: Node) -> ChannelOperand | None:
+    """What an element-wise node reads, if that is a convolution and a constant; declines a pair that does not fit."""
     if len(node.inputs) != 2:
         return None
     for port in (0, 1):
@@ -105,8 +110,9 @@ def convolution_before(graph: Graph, node: Node) -> tuple[Node, np.ndarray] | No
         shape = known_shape(graph, convolution.inputs[WEIGHT])
         if shape is None or not all(isinstance(dim, int) for dim in shape):
             raise Declined(f"the weight shape of {shown(convolution)} is not known")
-        values = constant_values(graph, node, 1 - port, "operand")
-        return convolution, _one_per_channel(values, len(shape), output_channels(convolution, shape))
+        values = graph.values(node.inputs[1 - port])
+        spread = _one_per_channel(values, len(shape), output_channels(convolution, shape))
+        return ChannelOperand(convolution, spread.astype(np.float64), values.dtype)
     return None
 
 

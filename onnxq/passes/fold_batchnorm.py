@@ -10,8 +10,6 @@ result has more than two dimensions must not either: its last axis is not the on
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from onnxq.graph import Graph, Node
@@ -115,45 +113,34 @@ def _into_layer_after(rewriter: Rewriter, node: Node, affine: Affine) -> None:
     dtype = element_type(graph, layer.inputs[WEIGHT])
     new_weight = cast_back(weight * over_inputs(layer, affine.scale, weight.shape), dtype, "weight")
     moved = response(layer, affine.shift, weight)
-
     if is_op(layer, "MatMul"):
-        set_bias = _bias_setter_of_matmul(rewriter, layer, moved, dtype)
+        holder, bias_port, bias = _addition_behind(graph, layer, moved)
     else:
         alpha = float(layer.attrs.get("alpha", 1.0)) if is_op(layer, "Gemm") else 1.0
-        new_bias = cast_back(_bias(graph, layer, len(moved)) + alpha * moved, dtype, "bias")
-        needed = has_input(layer, BIAS) or bool(np.any(new_bias))
-
-        def set_bias() -> str:
-            layer.attrs.pop("beta", None)  # it is part of the new bias
-            return rewriter.set_constant(layer, BIAS, new_bias, "bias") if needed else ""
+        holder, bias_port, bias = layer, BIAS, _bias(graph, layer, len(moved)) + alpha * moved
+    new_bias = cast_back(bias, dtype, "bias")
 
     layer.inputs[0] = node.inputs[0]
-    remark = rewriter.set_constant(layer, WEIGHT, new_weight, "weight") + set_bias()
+    remark = rewriter.set_constant(layer, WEIGHT, new_weight, "weight")
+    if holder is not None and (has_input(holder, bias_port) or np.any(new_bias)):
+        remark += rewriter.set_constant(holder, bias_port, new_bias, "bias")
+    elif holder is None and np.any(new_bias):
+        _add_behind(rewriter, layer, new_bias)
+    layer.attrs.pop("beta", None)  # it is part of the new bias
     rewriter.changed(node, f"folded into {shown(layer)} after it{remark}")
     rewriter.discard(node, layer)
 
 
-def _bias_setter_of_matmul(rewriter: Rewriter, layer: Node, moved: np.ndarray, dtype: object) -> Callable[[], str]:
-    """A MatMul has no bias: what would be added to it goes into the Add behind it, or into a new one."""
-    graph = rewriter.graph
-    if not np.any(moved):
-        return lambda: ""
+def _addition_behind(graph: Graph, layer: Node, moved: np.ndarray) -> tuple[Node | None, int, np.ndarray]:
+    """A MatMul has no bias: the Add of a constant behind it, the port and the new values; None asks for a new Add."""
     uses = graph.consumers(layer.outputs[0])
-    addition = uses[0].node if len(uses) == 1 and is_op(uses[0].node, "Add") else None
-    alone = addition is not None and not graph.is_output(layer.outputs[0])
-    if addition is not None and alone and graph.is_constant(addition.inputs[1 - uses[0].port]):
-        port = 1 - uses[0].port
-        added = constant_values(graph, addition, port, "operand")
-        if added.ndim < 2 or added.shape[:-1] == (1,):
-            summed = cast_back(added + moved, dtype, "bias")
-            return lambda: rewriter.set_constant(addition, port, summed, "bias")
-    alone_bias = cast_back(moved, dtype, "bias")
-
-    def insert() -> str:
-        _add_behind(rewriter, layer, alone_bias)
-        return ""
-
-    return insert
+    if len(uses) == 1 and is_op(uses[0].node, "Add") and not graph.is_output(layer.outputs[0]):
+        addition, port = uses[0].node, 1 - uses[0].port
+        if graph.is_constant(addition.inputs[port]):
+            added = constant_values(graph, addition, port, "operand")
+            if added.ndim < 2 or added.shape[:-1] == (1,):
+                return addition, port, added + moved
+    return None, 0, moved
 
 
 def _add_behind(rewriter: Rewriter, layer: Node, values: np.ndarray) -> Node:

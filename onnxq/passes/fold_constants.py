@@ -14,7 +14,15 @@ from onnxq.passes.base import PASSES, PassResult
 from onnxq.passes.edits import LARGE_BYTES, Folding, held_values, node_line
 from onnxq.passes.evaluate import Evaluation
 
-_RANDOM = ("Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+_RANDOM = (
+    "Bernoulli",
+    "Dropout",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+)
 _QUANTIZED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 _SLOW = ("Conv", "ConvTranspose", "GRU", "LSTM", "RNN")
 _NEVER = {
@@ -133,7 +141,9 @@ def _check_outputs(graph: Graph, node: Node, values: list[np.ndarray | LazyValue
         if dtype is not None and dtype != value.dtype:
             raise UnsupportedError(f"its result came out as {value.dtype}, but '{tensor.name}' is declared as {dtype}")
         if shape is not None and not _fits(shape, value.shape):
-            raise UnsupportedError(f"its result has the shape {value.shape}, but '{tensor.name}' is declared as {shape}")
+            raise UnsupportedError(
+                f"its result has the shape {value.shape}, but '{tensor.name}' is declared as {shape}"
+            )
 
 
 def _fits(declared: tuple[int | str | None, ...], shape: tuple[int, ...]) -> bool:

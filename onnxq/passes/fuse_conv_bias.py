@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from onnxq.graph import Graph, Node
 from onnxq.passes.base import PASSES, PassResult
-from onnxq.passes.channels import BIAS, WEIGHT, bias_or_zeros, convolution_before
-from onnxq.passes.rewriter import Rewriter, cast_back, element_type, shown
+from onnxq.passes.channels import BIAS, bias_or_zeros, channel_operand
+from onnxq.passes.rewriter import Rewriter, cast_back, shown
 
 
 @PASSES.register("fuse_conv_bias")
@@ -20,11 +20,10 @@ def fuse_conv_bias(graph: Graph) -> PassResult:
 
 def _fuse(rewriter: Rewriter, node: Node) -> None:
     graph = rewriter.graph
-    found = convolution_before(graph, node)
+    found = channel_operand(graph, node)
     if found is None:
         return
-    convolution, added = found
-    dtype = element_type(graph, convolution.inputs[WEIGHT])
+    convolution, added, dtype = found
     bias = cast_back(bias_or_zeros(graph, convolution, len(added)) + added, dtype, "bias")
     remark = rewriter.set_constant(convolution, BIAS, bias, "bias")
     rewriter.changed(node, f"moved into the bias of {shown(convolution)}{remark}")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from onnxq.graph import Graph, Node
 from onnxq.passes.base import PASSES, PassResult
-from onnxq.passes.channels import BIAS, WEIGHT, bias_or_zeros, convolution_before, over_outputs
-from onnxq.passes.rewriter import Rewriter, cast_back, constant_values, element_type, has_input, shown
+from onnxq.passes.channels import BIAS, WEIGHT, bias_or_zeros, channel_operand, over_outputs
+from onnxq.passes.rewriter import Rewriter, cast_back, constant_values, has_input, shown
 
 
 @PASSES.register("fuse_conv_scale")
@@ -20,11 +20,10 @@ def fuse_conv_scale(graph: Graph) -> PassResult:
 
 def _fuse(rewriter: Rewriter, node: Node) -> None:
     graph = rewriter.graph
-    found = convolution_before(graph, node)
+    found = channel_operand(graph, node)
     if found is None:
         return
-    convolution, factor = found
-    dtype = element_type(graph, convolution.inputs[WEIGHT])
+    convolution, factor, dtype = found
     weight = constant_values(graph, convolution, WEIGHT, "weight")
     new_weight = cast_back(weight * over_outputs(convolution, factor, weight.shape), dtype, "weight")
     new_bias = cast_back(bias_or_zeros(graph, convolution, len(factor)) * factor, dtype, "bias")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnxq.graph import Graph, Pattern
+from onnxq.graph import Graph, Pattern, parse_pattern
 from onnxq.passes.base import Pass, PassResult
 from onnxq.passes.units import add_unit
 
@@ -20,9 +20,11 @@ def fuse_pattern(kind: str, pattern: str | Pattern) -> Pass:
         run_passes(graph, [fuse_pattern("ScaledTanh", scaled_tanh)])
     """
 
+    wanted = parse_pattern(pattern) if isinstance(pattern, str) else pattern
+
     def fuse(graph: Graph) -> PassResult:
         result = PassResult()
-        for match in graph.find(pattern):
+        for match in graph.find(wanted):
             add_unit(graph, result, kind, match.nodes)
         return result
 

@@ -28,12 +28,11 @@ class NormParts(NamedTuple):
 
 def find_core(graph: Graph, mean_of_squares: Node) -> NormParts | None:
     """The normalisation whose variance a ReduceMean computes, or None when it computes something else."""
-    axes = _axes(graph, mean_of_squares)
-    squared = _squared(graph, mean_of_squares.inputs[0]) if axes is not None else None
+    squared = _squared(graph, mean_of_squares.inputs[0]) if _axes(graph, mean_of_squares) is not None else None
     epsilon = _reader(graph, mean_of_squares.outputs[0], "Add") if squared is not None else None
     if epsilon is None or all(scalar(graph, tensor) is None for tensor in epsilon.inputs):
         return None
-    center = _center(graph, squared, axes)
+    center = _center(graph, squared, mean_of_squares)
     source = squared if center is None else center.inputs[0]
     last, complete = _division(graph, epsilon.outputs[0], squared), False
     if last is None and center is not None:
@@ -53,13 +52,13 @@ def _squared(graph: Graph, tensor: Any) -> Any:
     return None
 
 
-def _center(graph: Graph, tensor: Any, axes: tuple[int, ...] | None) -> Any:
+def _center(graph: Graph, tensor: Any, mean_of_squares: Node) -> Any:
     """The Sub that takes the mean over the same axes off x, when the tensor is made so."""
     node = graph.producer(_uncast(graph, tensor))
     if not is_op(node, "Sub"):
         return None
     mean = graph.producer(_uncast(graph, node.inputs[1]))
-    if not is_op(mean, "ReduceMean") or _axes(graph, mean) != axes:
+    if not is_op(mean, "ReduceMean") or not _same_axes(graph, mean, mean_of_squares):
         return None
     return node if _key(graph, mean.inputs[0]) == _key(graph, node.inputs[0]) else None
 
@@ -162,7 +161,13 @@ def _axes(graph: Graph, node: Node) -> tuple[int, ...] | None:
     axes = node.attrs.get("axes")
     if axes is None and len(node.inputs) > 1 and node.inputs[1].name:
         axes = graph.values(node.inputs[1]).tolist() if graph.is_constant(node.inputs[1]) else None
-    if axes is None or not node.attrs.get("keepdims", 1):
-        return None
-    shape = graph.shape(node.inputs[0])
-    return tuple(sorted(axis if shape is None else axis % len(shape) for axis in axes))
+    return None if axes is None or not node.attrs.get("keepdims", 1) else tuple(sorted(axes))
+
+
+def _same_axes(graph: Graph, first: Node, second: Node) -> bool:
+    """Whether two means of tensors of the same rank go over the same axes, counted from either end."""
+    left, right = _axes(graph, first), _axes(graph, second)
+    if left is None or right is None or left == right:
+        return left is not None and left == right
+    shape = graph.shape(first.inputs[0]) or graph.shape(second.inputs[0]) or ()
+    return bool(shape) and {axis % len(shape) for axis in left} == {axis % len(shape) for axis in right}

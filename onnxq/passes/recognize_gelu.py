@@ -1,7 +1,7 @@
 """Gelu written in small operators is treated as one operation.
 
-    erf form     x / 2 * (1 + erf(x / sqrt(2)))
-    tanh form    x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))       (Hendrycks and Gimpel, 2016)
+erf form     x / 2 * (1 + erf(x / sqrt(2)))
+tanh form    x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))       (Hendrycks and Gimpel, 2016)
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """LayerNorm and RMSNorm written in small operators are treated as one operation.
 
-    LayerNorm    (x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) * gamma + beta        (Ba et al., 2016)
-    RMSNorm      x / sqrt(mean(x^2) + epsilon) * gamma                                       (Zhang and Sennrich, 2019)
+LayerNorm    (x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) * gamma + beta        (Ba et al., 2016)
+RMSNorm      x / sqrt(mean(x^2) + epsilon) * gamma                                       (Zhang and Sennrich, 2019)
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def _only_reader(graph: Graph, node: Any) -> Any:
 def _has_parameter(graph: Graph, node: Node | None, op: str) -> bool:
     """Whether a node combines its input with a constant that is more than a number."""
     return is_op(node, op) and any(
-        graph.is_constant(tensor) and scalar(graph, tensor) is None for tensor in node.inputs  # type: ignore[union-attr]
+        graph.is_constant(tensor) and scalar(graph, tensor) is None
+        for tensor in node.inputs  # type: ignore[union-attr]
     )
 
 

@@ -89,7 +89,9 @@ class _Widening:
 
     def _widen_behind(self, tensor: Any) -> None:
         """Let those who compute with a narrow tensor read a float32 copy of it."""
-        uses = [use for use in self._graph.consumers(tensor) if use.node.op != "Cast" and not self._keeps_types(use.node)]
+        uses = [
+            use for use in self._graph.consumers(tensor) if use.node.op != "Cast" and not self._keeps_types(use.node)
+        ]
         inner = [scope for scope in self._graph.scopes()[1:] if any(tensor is output for output in scope.outputs)]
         if not uses and not inner:
             return

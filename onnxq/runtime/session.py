@@ -6,9 +6,8 @@ import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-import numpy as np
 import onnx
 import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_state
@@ -115,10 +114,8 @@ def input_infos(graph: Graph) -> list[InputInfo]:
     return infos
 
 
-def run_session(
-    session: ort.InferenceSession, outputs: Sequence[str] | None, feed: Feed, where: str
-) -> list[np.ndarray]:
-    """The outputs (all of them for None); an error of onnxruntime becomes one that says on which data it happened."""
+def run_session(session: ort.InferenceSession, outputs: Sequence[str] | None, feed: Feed, where: str) -> list[Any]:
+    """The outputs (all of them for None): arrays, or lists for sequences. An error of onnxruntime becomes one that says on which data it happened."""
     try:
         results = session.run(None if outputs is None else list(outputs), feed)
     except ORT_ERRORS as error:

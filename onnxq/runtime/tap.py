@@ -117,7 +117,7 @@ def observe(
     a single tensor is not divided further. Samples are counted by the rows of axis 0 that all inputs share.
     """
     started = time.monotonic()
-    limit = available_memory() // 4 if memory_limit_bytes is None else memory_limit_bytes
+    limit = default_memory_limit() if memory_limit_bytes is None else memory_limit_bytes
     wanted = list(dict.fromkeys(tensors))
     constants = [name for name in wanted if graph.is_constant(name)]
     for name in constants:
@@ -130,7 +130,7 @@ def observe(
     first = next(iter(dataset), None)
     if first is None:
         raise DataError("the calibration data holds no samples: give at least one")
-    pending = _divide(varying, _estimated_sizes(graph, varying, first), limit)
+    pending = memory_groups(graph, varying, first, limit)
     unreachable: dict[str, str] = {}
     samples = done = passes = 0
     while pending:
@@ -216,6 +216,16 @@ def _rows(feed: Feed) -> int:
     """Samples in a feed: the length of axis 0 when all inputs that have one agree, otherwise 1."""
     lengths = {array.shape[0] for array in feed.values() if array.ndim}
     return lengths.pop() if len(lengths) == 1 else 1
+
+
+def default_memory_limit() -> int:
+    """A quarter of the available memory: onnxruntime and numpy may each hold a copy for a moment."""
+    return available_memory() // 4
+
+
+def memory_groups(graph: Graph, tensors: Sequence[str], feed: Feed, limit: int) -> list[list[str]]:
+    """The tensors in groups that one run on `feed` can return within `limit` bytes, as far as shapes tell."""
+    return _divide(tensors, _estimated_sizes(graph, tensors, feed), limit)
 
 
 def _divide(tensors: Sequence[str], sizes: Mapping[str, int], limit: int) -> list[list[str]]:

@@ -46,7 +46,9 @@ def conv_graph(weight: np.ndarray, bias: np.ndarray) -> Graph:
 
 def conv_plan(weight: QuantSpec = CHANNELS, activation: QuantSpec = UINT8, observer: str = "minmax") -> QuantPlan:
     placements = [
-        Placement("x", activation, "activation", "input of conv", (Edge("conv", 0),), observe=("x",), observer=observer),
+        Placement(
+            "x", activation, "activation", "input of conv", (Edge("conv", 0),), observe=("x",), observer=observer
+        ),
         Placement("w", weight, "weight", "weight of conv", (Edge("conv", 1),)),
         Placement("b", INT32, "bias", "bias of conv", (Edge("conv", 2),), derive=BiasOf("x", "w")),
     ]
@@ -143,7 +145,9 @@ def tied_plan(second: QuantSpec = UINT8, observer: str = "minmax") -> QuantPlan:
 def test_tied_tensors_share_one_range_that_covers_both(observer: str) -> None:
     graph = conv_graph(weights() * 10, np.zeros(3, np.float32))
     table, _, report = calibrate(graph, tied_plan(observer=observer), data(1))
-    separate = QuantPlan("test", {n: Placement(n, UINT8, "activation", "", observe=(n,), observer=observer) for n in "xc"})
+    separate = QuantPlan(
+        "test", {n: Placement(n, UINT8, "activation", "", observe=(n,), observer=observer) for n in "xc"}
+    )
     apart, _, _ = calibrate(graph, separate, data(1))
     assert table["x"] == table["c"]
     lows = [-float(q.scale) * int(q.zero_point) for q in (apart["x"], apart["c"])]

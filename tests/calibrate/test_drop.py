@@ -55,11 +55,20 @@ def plan_for_both() -> QuantPlan:
         placements += [
             Placement(f"{name}_r", UINT8, "activation", "", (Edge(f"{name}_gemm", 0),), observe=(f"{name}_r",)),
             Placement(f"{name}_w", INT8, "weight", "", (Edge(f"{name}_gemm", 1),)),
-            Placement(f"{name}_b", QuantSpec("int32"), "bias", "", (Edge(f"{name}_gemm", 2),), derive=BiasOf(f"{name}_r", f"{name}_w")),
+            Placement(
+                f"{name}_b",
+                QuantSpec("int32"),
+                "bias",
+                "",
+                (Edge(f"{name}_gemm", 2),),
+                derive=BiasOf(f"{name}_r", f"{name}_w"),
+            ),
             Placement(f"{name}_g", UINT8, "activation", "", (Edge(f"{name}_matmul", 0),), observe=(f"{name}_g",)),
         ]
     quantized = {f"{name}_{op}": "rule" for name in ("yes", "no") for op in ("gemm", "matmul")}
-    return QuantPlan("test", {p.tensor: p for p in placements}, quantized, {"yes_relu": "yes_gemm", "no_relu": "no_gemm"})
+    return QuantPlan(
+        "test", {p.tensor: p for p in placements}, quantized, {"yes_relu": "yes_gemm", "no_relu": "no_gemm"}
+    )
 
 
 def feed(flag: bool, seed: int = 0) -> dict[str, np.ndarray]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, shape_inference
 
 from onnxq.graph import Graph
 from onnxq.passes import Pass, PassReport, run_passes
@@ -24,7 +24,7 @@ def build_model(
     opset: int = 17,
     element_type: int = TensorProto.FLOAT,
 ) -> onnx.ModelProto:
-    """A model whose inputs and outputs all have `element_type`; shapes of outputs may be left out."""
+    """A valid model whose inputs and outputs all have `element_type`; missing shapes of outputs are inferred."""
     shapes = outputs if isinstance(outputs, Mapping) else dict.fromkeys(outputs)
     graph = helper.make_graph(
         list(nodes),
@@ -37,6 +37,10 @@ def build_model(
         graph.input.extend(helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in graph.initializer)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     model.ir_version = IR_VERSION_OF_OPSET.get(opset, 10)
+    inferred = {info.name: info for info in shape_inference.infer_shapes(model).graph.output}
+    for info in model.graph.output:
+        if shapes[info.name] is None:
+            info.CopyFrom(inferred[info.name])
     onnx.checker.check_model(model)
     return model
 
@@ -74,10 +78,7 @@ def assert_pass_keeps_outputs(
     after = graph.to_model()
 
     onnx.checker.check_model(after)
-    weights = {tensor.name for tensor in model.graph.initializer}
-    assert_same_declarations(
-        [i for i in model.graph.input if i.name not in weights], [i for i in after.graph.input if i.name not in weights]
-    )
+    assert_same_declarations(_fed_inputs(model), _fed_inputs(after))
     assert_same_declarations(model.graph.output, after.graph.output)
     assert_same_outputs(run_model(model, feeds), run_model(after, feeds), rtol)
     assert_names_are_findable(graph)
@@ -86,6 +87,12 @@ def assert_pass_keeps_outputs(
     assert again.changed == ()
     assert graph.to_model() == after
     return graph, report
+
+
+def _fed_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    """The inputs without those that initializers give a value to (in IR version 3 every initializer is an input)."""
+    given = {tensor.name for tensor in model.graph.initializer}
+    return [info for info in model.graph.input if info.name not in given]
 
 
 def assert_same_declarations(before: Sequence[onnx.ValueInfoProto], after: Sequence[onnx.ValueInfoProto]) -> None:

@@ -39,7 +39,7 @@ def ops(graph: Graph) -> list[str]:
     return [node.op for node in graph.nodes()]
 
 
-@pytest.mark.parametrize("opset", [7, 8, 9, 11, 13, 14, 15, 17, 20])
+@pytest.mark.parametrize("opset", [7, 8, 9, 11, 13, 14, 15, 17, 20, 22, 24])
 @pytest.mark.parametrize("bias", [True, False])
 def test_batchnorm_after_conv_goes_into_weight_and_bias(opset, bias):
     constants = {"w": random(6, 4, 3, 3), **({"b": random(6)} if bias else {}), **statistics(6)}
@@ -224,7 +224,9 @@ def test_inside_a_branch_with_weights_of_the_outer_graph():
             helper.make_node("Conv", ["s", "w"], ["c"], name="conv"),
             batchnorm("c", "r"),
         ]
-        return helper.make_graph(nodes, "branch", [], [helper.make_tensor_value_info("r", TensorProto.FLOAT, None)])
+        return helper.make_graph(
+            nodes, "branch", [], [helper.make_tensor_value_info("r", TensorProto.FLOAT, [1, 4, 3, 3])]
+        )
 
     nodes = [
         helper.make_node("ReduceMax", ["x"], ["m"], keepdims=0),
@@ -240,13 +242,13 @@ def test_inside_a_branch_with_weights_of_the_outer_graph():
 
 def test_a_conv_outside_the_branch_that_holds_the_batchnorm_is_declined():
     body = helper.make_graph(
-        [batchnorm("c", "r")], "branch", [], [helper.make_tensor_value_info("r", TensorProto.FLOAT, None)]
+        [batchnorm("c", "r")], "branch", [], [helper.make_tensor_value_info("r", TensorProto.FLOAT, [1, 4, 3, 3])]
     )
     same = helper.make_graph(
         [helper.make_node("Relu", ["x2"], ["q"])],
         "e",
         [],
-        [helper.make_tensor_value_info("q", TensorProto.FLOAT, None)],
+        [helper.make_tensor_value_info("q", TensorProto.FLOAT, [1, 4, 3, 3])],
     )
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"], name="conv"),

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from onnxq.graph import Graph
+from onnxq.passes import run_passes
 from tests.passes.equivalence import assert_pass_keeps_outputs, build_model
 
 RNG = np.random.default_rng(5)
@@ -90,7 +92,7 @@ def test_a_bias_joins_a_conv_whose_weight_is_computed_but_a_factor_does_not():
         ]
         model = build_model(nodes, {"x": [1, 4, 5, 5], "w": [6, 4, 1, 1]}, ["y"], {"k": random(6, 1, 1)})
         feeds = {"x": random(1, 4, 5, 5), "w": random(6, 4, 1, 1)}
-        if op == "Add":  # the element type of the new bias is that of the constant
+        if op == "Add":
             graph, _ = assert_pass_keeps_outputs(model, PASS_OF[op], feeds)
             assert ops(graph) == ["Conv"]
         else:
@@ -101,13 +103,14 @@ def test_a_bias_joins_a_conv_whose_weight_is_computed_but_a_factor_does_not():
 @pytest.mark.parametrize("op", ["Add", "Mul"])
 def test_float16_inside_a_branch_with_constant_nodes(op):
     def branch(name: str):
+        value = numpy_helper.from_array(random(6, 1, 1, dtype=np.float16))
         nodes = [
-            helper.make_node("Constant", [], [f"{name}_k"], value=numpy_helper.from_array(random(6, 1, 1, dtype=np.float16))),
+            helper.make_node("Constant", [], [f"{name}_k"], value=value),
             helper.make_node("Conv", ["x", "w"], [f"{name}_c"], name=f"{name}_conv"),
             helper.make_node(op, [f"{name}_c", f"{name}_k"], [f"{name}_y"]),
-        ]  # fmt: skip
+        ]
         return helper.make_graph(
-            nodes, name, [], [helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT16, None)]
+            nodes, name, [], [helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT16, [1, 6, 3, 3])]
         )
 
     nodes = [
@@ -172,6 +175,22 @@ def test_batchnorm_of_float64_stays():
 
 def test_batchnorm_of_unknown_rank_stays():
     model = batchnorm_model([2, 3, 4, 4])
-    model.graph.input[0].type.tensor_type.ClearField("shape")
-    _, report = assert_pass_keeps_outputs(model, "batchnorm_to_conv", {"x": random(2, 3, 4, 4)})
-    assert "rank of 'x' is not known" in report.declined[0]
+    for info in (model.graph.input[0], model.graph.output[0]):
+        info.type.tensor_type.ClearField("shape")
+    graph = Graph.from_model(model)
+    report = run_passes(graph, ["batchnorm_to_conv"])[0]
+    assert report.declined == ("node 'bn' (BatchNormalization): the rank of 'x' is not known",)
+    assert ops(graph) == ["BatchNormalization"]
+
+
+def test_the_new_bias_has_the_type_of_the_constant_when_no_other_is_known():
+    nodes = [
+        helper.make_node("Identity", ["v"], ["w"]),
+        helper.make_node("Conv", ["x", "w"], ["c"], name="conv"),
+        helper.make_node("Add", ["c", "k"], ["y"], name="after"),
+    ]
+    model = build_model(nodes, {"x": [1, 4, 5, 5], "v": [6, 4, 1, 1]}, ["y"], {"k": random(6, 1, 1)})
+    graph = Graph.from_model(model)
+    graph.tensor("w").shape = [6, 4, 1, 1]
+    run_passes(graph, ["fuse_conv_bias"])
+    assert graph.dtype("conv_bias") == np.float32

@@ -41,7 +41,14 @@ def branch(name: str, factor: str, dtype: int = FLOAT) -> onnx.GraphProto:
 
 def if_model(dtype: int = FLOAT, opset: int = 17) -> Graph:
     numpy_type = np.float16 if dtype == TensorProto.FLOAT16 else np.float32
-    node = helper.make_node("If", ["flag"], ["y"], name="choose", then_branch=branch("yes", "two", dtype), else_branch=branch("no", "ten", dtype))
+    node = helper.make_node(
+        "If",
+        ["flag"],
+        ["y"],
+        name="choose",
+        then_branch=branch("yes", "two", dtype),
+        else_branch=branch("no", "ten", dtype),
+    )
     graph = helper.make_graph(
         [node],
         "main",
@@ -100,7 +107,11 @@ def loop_model(*, grows: bool = False, shape: list[int | None] | None = None, op
     loop = helper.make_node("Loop", ["count", "", "x"], ["y", "sums"], name="loop", body=body)
     return model_of(
         helper.make_graph(
-            [loop], "main", [info("x", [2]), info("count", [], INT64)], [info("y", [None]), info("sums", [None])], [constant("two", 2)]
+            [loop],
+            "main",
+            [info("x", [2]), info("count", [], INT64)],
+            [info("y", [None]), info("sums", [None])],
+            [constant("two", 2)],
         ),
         opset,
     )
@@ -149,9 +160,15 @@ def scan_model(opset: int = 17, **attributes: list[int]) -> Graph:
         helper.make_node("Add", ["sum_in", "inner"], ["sum_out"], name="add"),
         helper.make_node("Identity", ["inner"], ["scaled"], name="out"),
     ]
-    scan = helper.make_node("Scan", ["start", "x"], ["total", "all"], name="scan", body=scan_body(nodes), num_scan_inputs=1, **attributes)
+    scan = helper.make_node(
+        "Scan", ["start", "x"], ["total", "all"], name="scan", body=scan_body(nodes), num_scan_inputs=1, **attributes
+    )
     graph = helper.make_graph(
-        [scan], "main", [info("x", ["T", 2])], [info("total", [2]), info("all", [None, None])], [constant("two", 2), constant("start", [0, 0])]
+        [scan],
+        "main",
+        [info("x", ["T", 2])],
+        [info("total", [2]), info("all", [None, None])],
+        [constant("two", 2), constant("start", [0, 0])],
     )
     return model_of(graph, opset)
 
@@ -167,6 +184,7 @@ def test_every_step_of_a_scan_is_seen(attributes: dict[str, list[int]]) -> None:
 
 def test_an_if_inside_a_loop_is_seen_in_the_iterations_that_take_it() -> None:
     """Even iterations double, odd ones multiply by ten."""
+
     def inner_branch(name: str, factor: str) -> onnx.GraphProto:
         nodes = [helper.make_node("Mul", ["state_in", factor], [f"{name}_inner"], name=f"{name}_mul")]
         nodes.append(helper.make_node("Identity", [f"{name}_inner"], [f"{name}_out"], name=f"{name}_identity"))
@@ -175,7 +193,14 @@ def test_an_if_inside_a_loop_is_seen_in_the_iterations_that_take_it() -> None:
     body_nodes = [
         helper.make_node("Mod", ["i", "two_int"], ["odd_int"], name="mod"),
         helper.make_node("Cast", ["odd_int"], ["odd"], to=BOOL, name="cast"),
-        helper.make_node("If", ["odd"], ["state_out"], name="choose", then_branch=inner_branch("odd", "ten"), else_branch=inner_branch("even", "two")),
+        helper.make_node(
+            "If",
+            ["odd"],
+            ["state_out"],
+            name="choose",
+            then_branch=inner_branch("odd", "ten"),
+            else_branch=inner_branch("even", "two"),
+        ),
         helper.make_node("Identity", ["go_in"], ["go_out"], name="go"),
     ]
     body = helper.make_graph(
@@ -210,10 +235,19 @@ def test_an_if_inside_a_scan_is_refused_with_the_reason() -> None:
     nodes = [
         helper.make_node("ReduceSum", ["row"], ["height"], keepdims=0, name="height"),
         helper.make_node("Cast", ["height"], ["flag"], to=BOOL, name="cast"),
-        helper.make_node("If", ["flag"], ["scaled"], name="choose", then_branch=inner_branch("yes", "two"), else_branch=inner_branch("no", "ten")),
+        helper.make_node(
+            "If",
+            ["flag"],
+            ["scaled"],
+            name="choose",
+            then_branch=inner_branch("yes", "two"),
+            else_branch=inner_branch("no", "ten"),
+        ),
         helper.make_node("Add", ["sum_in", "scaled"], ["sum_out"], name="add"),
     ]
-    scan = helper.make_node("Scan", ["start", "x"], ["total", "all"], name="scan", body=scan_body(nodes), num_scan_inputs=1)
+    scan = helper.make_node(
+        "Scan", ["start", "x"], ["total", "all"], name="scan", body=scan_body(nodes), num_scan_inputs=1
+    )
     graph = model_of(
         helper.make_graph(
             [scan],

@@ -34,7 +34,8 @@ def build(nodes, inputs, outputs, initializers=(), opset: int = 17) -> Graph:  #
 def chain(length: int = 3, shape: tuple[int | str, ...] = ("N", 4)) -> Graph:
     """y = x * 2 * 2 * ..., with intermediate tensors t0, t1, ..."""
     nodes = [
-        helper.make_node("Mul", ["x" if i == 0 else f"t{i - 1}", "two"], [f"t{i}"], name=f"mul{i}") for i in range(length)
+        helper.make_node("Mul", ["x" if i == 0 else f"t{i - 1}", "two"], [f"t{i}"], name=f"mul{i}")
+        for i in range(length)
     ]
     nodes.append(helper.make_node("Identity", [f"t{length - 1}"], ["y"], name="last"))
     return build(nodes, [info("x", list(shape))], [info("y", list(shape))], [constant("two", 2.0)])
@@ -45,7 +46,9 @@ def feeds(count: int, rows: int = 1) -> list[dict[str, np.ndarray]]:
     return [{"x": generator.normal(size=(rows, 4)).astype(np.float32)} for _ in range(count)]
 
 
-def seen_by(graph: Graph, tensors: list[str], data: list[dict[str, np.ndarray]], **options: int) -> dict[str, list[np.ndarray]]:
+def seen_by(
+    graph: Graph, tensors: list[str], data: list[dict[str, np.ndarray]], **options: int
+) -> dict[str, list[np.ndarray]]:
     found: dict[str, list[np.ndarray]] = {name: [] for name in tensors}
 
     def visit(seen: Observation) -> None:
@@ -124,7 +127,9 @@ def test_nan_and_infinity_are_named_with_tensor_count_and_sample() -> None:
 def test_progress_counts_the_runs_of_all_passes() -> None:
     calls: list[tuple[int, int | None]] = []
     statistics = {f"t{i}": RangeStatistic() for i in range(4)}
-    collect(chain(4), feeds(2), statistics, memory_limit_bytes=32, progress=lambda done, total: calls.append((done, total)))
+    collect(
+        chain(4), feeds(2), statistics, memory_limit_bytes=32, progress=lambda done, total: calls.append((done, total))
+    )
     assert calls == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 

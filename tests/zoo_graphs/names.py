@@ -67,7 +67,7 @@ def duplicate_and_empty_node_names() -> Case:
         photographs(net),
         minimum_db=27.0,
         min_quantized=4,
-        notes="valid ONNX, but onnxruntime loads no twin names",
+        notes="onnxruntime loads no twins",
     )
 
 

@@ -58,6 +58,25 @@ def bf16_everywhere() -> Case:
 
 
 @register
+def bf16_inside_float32_outside() -> Case:
+    net = Net("bf16_inside_float32_outside", dtype=ml_dtypes.bfloat16)
+    y = net.node("Cast", net.input("x", [ROWS, K], np.float32), to=TensorProto.BFLOAT16)
+    for _ in range(2):
+        y = net.relu(net.linear(y, K, K))
+    net.output(net.node("Cast", y, to=TensorProto.FLOAT))
+    feeds = [{"x": net.normal(ROWS, K).astype(np.float32)} for _ in range(4)]
+    return Case(
+        net.model(),
+        feeds,
+        expect="either",
+        min_quantized=2,
+        error_mentions=("bfloat16", "bf16"),
+        runs_in_onnxruntime=False,
+        notes="could be widened to float32; the reference is onnx's own evaluator",
+    )
+
+
+@register
 def double_net() -> Case:
     net = Net("double_net", dtype=np.float64)
     net.output(net.gemm(net.relu(net.gemm(net.input("x", [ROWS, K]), K, K)), K, 8))

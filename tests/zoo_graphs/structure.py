@@ -102,9 +102,7 @@ def long_elementwise_chain() -> Case:
     for _ in range(60):
         y = net.node("Add", y, net.floats(0.001))
     net.output(net.conv(y, 4, 4))
-    return Case(
-        net.model(), photographs(net), minimum_db=20.0, min_quantized=2, notes="a long chain of element-wise operators"
-    )
+    return Case(net.model(), photographs(net), minimum_db=20.0, min_quantized=2, notes="60 element-wise operators")
 
 
 @register

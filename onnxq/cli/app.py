@@ -1,0 +1,85 @@
+"""The commands put together, and what every one of them does about errors.
+
+Exit codes: 0 good; 1 a check failed, or --strict and a warning; 2 wrong use or bad input; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from onnxq.cli.calibrate import calibrate
+from onnxq.cli.compare import compare
+from onnxq.cli.console import print_error
+from onnxq.cli.demo import demo
+from onnxq.cli.emit import emit
+from onnxq.cli.explain import explain
+from onnxq.cli.inspect import inspect
+from onnxq.cli.list import list_registered
+from onnxq.cli.place import place
+from onnxq.cli.quantize import quantize
+from onnxq.errors import OnnxqError
+
+
+class _Commands(TyperGroup):
+    """Turns errors a user can act on into one message and an exit code; a bug keeps its traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except OnnxqError as error:
+            print_error(str(error))
+            raise typer.Exit(error.exit_code) from None
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # the reader of our output has gone; typer ends the process quietly
+                raise
+            print_error(_system_message(error))
+            raise typer.Exit(2) from None
+        except KeyboardInterrupt:
+            print_error("interrupted")
+            raise typer.Exit(130) from None
+
+
+def _system_message(error: OSError) -> str:
+    reason = error.strerror or str(error)
+    return reason if error.filename is None else f"{error.filename}: {reason}"
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from onnxq import __version__
+
+        typer.echo(f"onnxq {__version__}")
+        raise typer.Exit()
+
+
+app = typer.Typer(
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Quantize ONNX models for real chips, and check what was written."""
+
+
+app.command()(quantize)
+app.command()(inspect)
+app.command()(place)
+app.command()(calibrate)
+app.command()(emit)
+app.command()(compare)
+app.command()(explain)
+app.command("list")(list_registered)
+app.command()(demo)

@@ -1,0 +1,81 @@
+"""The files between the stages: plans and parameter tables read with errors that name the file, outputs written whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from onnxq.errors import ConfigError, OnnxqError, SpecError
+from onnxq.files import write_json
+from onnxq.types import QParamsTable, QuantPlan
+
+T = TypeVar("T")
+
+PLAN_NAME, QPARAMS_NAME, REPORT_NAME = "plan.json", "qparams.json", "report.json"
+
+
+def read_plan(path: Path) -> QuantPlan:
+    """A plan from its file, or from the folder that holds plan.json."""
+    return _read(path / PLAN_NAME if path.is_dir() else path, QuantPlan.from_json, "plan")
+
+
+def read_qparams(path: Path) -> QParamsTable:
+    """Parameters from their file, or from the folder that holds qparams.json."""
+    return _read(path / QPARAMS_NAME if path.is_dir() else path, QParamsTable.from_json, "parameter table")
+
+
+def read_json(path: Path, what: str) -> Mapping[str, Any]:
+    """A JSON object from a file."""
+    if not path.is_file():
+        raise ConfigError(f"no {what} at {path}")
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # undecodable bytes and broken JSON alike
+        raise SpecError(f"{path} is not readable JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise SpecError(f"{path} holds a JSON {type(data).__name__}, a {what} is an object")
+    return data
+
+
+def _read(path: Path, parse: Callable[[Mapping[str, Any]], T], what: str) -> T:
+    data = read_json(path, what)
+    try:
+        return parse(data)
+    except OnnxqError as error:
+        raise SpecError(f"{path}: {error}") from None
+    except KeyError as error:
+        raise SpecError(f"{path}: the key {error} is missing") from None
+    except (TypeError, ValueError, AttributeError) as error:  # a value of the wrong kind in a file edited by hand
+        raise SpecError(f"{path} is not a valid {what}: {error}") from None
+
+
+def output_file(path: Path, name: str, *inputs: Path) -> Path:
+    """Where a single result goes: `path`, or `name` in it when it is a folder; never one of the inputs."""
+    target = path / name if path.is_dir() else path
+    for given in inputs:
+        if target.exists() and given.exists() and os.path.samefile(target, given):
+            raise ConfigError(f"the output would overwrite the input {given}; choose another file with -o")
+    check_writable(target.parent)
+    return target
+
+
+def write_output(path: Path, data: Any) -> None:
+    """Write JSON whole or not at all, making the folder if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, data)
+
+
+def check_writable(folder: Path) -> None:
+    """Fail before minutes of work rather than after, when files could not be written into `folder` in the end."""
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"the output must be a folder, {folder} is a file")
+    existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        raise ConfigError(f"cannot write into {folder}: {error.strerror}; choose another place with -o") from None

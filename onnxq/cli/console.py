@@ -1,0 +1,90 @@
+"""Where text goes: results to stdout, everything said on the way to stderr; names are printed as they are."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from io import TextIOWrapper
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+PIPE_WIDTH = 160
+"""Columns of a table that goes into a file or another program, where there is no window to fit."""
+
+
+def accept_every_character() -> None:
+    """Print escapes for names that the terminal's encoding lacks instead of failing on them."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console that takes nothing for markup: tensor names hold brackets and colons."""
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else PIPE_WIDTH
+    return Console(stderr=stderr, markup=False, emoji=False, highlight=False, width=width)
+
+
+def print_error(message: str) -> None:
+    _print_labelled("error", "bold red", message)
+
+
+def print_warning(message: str) -> None:
+    _print_labelled("warning", "yellow", message)
+
+
+def say(message: str, *, quiet: bool = False) -> None:
+    """A line for the person who waits, on stderr."""
+    if not quiet:
+        console(stderr=True).print(message, soft_wrap=True)
+
+
+def print_json(data: Any) -> None:
+    """Exactly one JSON document on stdout; escapes keep it readable in every encoding."""
+    sys.stdout.write(json.dumps(data, indent=2, allow_nan=False) + "\n")
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table on stdout; cells that do not fit are folded, never cut. Columns named with a leading > are numbers."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in columns:
+        right = column.startswith(">")
+        table.add_column(column.lstrip(">"), justify="right" if right else "left", overflow="fold", no_wrap=right)
+    for row in rows:
+        table.add_row(*row)
+    out = console()
+    out.print(table)
+    out.print()
+
+
+def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
+    """Labels with their values on stdout; a repeated label is printed once."""
+    shown = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False)
+    shown.add_column(style="dim", no_wrap=True)
+    shown.add_column(overflow="fold")
+    last = None
+    for label, value in pairs:
+        shown.add_row("" if label == last else label, value)
+        last = label
+    out = console()
+    out.print(shown)
+    out.print()
+
+
+def human_bytes(count: int) -> str:
+    """12,345,678 -> "11.8 MiB"; below 1 KiB whole bytes."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            return f"{count} B" if unit == "B" else f"{size:,.1f} {unit}"
+        size /= 1024
+    raise AssertionError("unreachable")
+
+
+def _print_labelled(label: str, style: str, message: str) -> None:
+    console(stderr=True).print(Text.assemble((f"{label}: ", style), message), soft_wrap=True)

@@ -1,0 +1,52 @@
+"""`onnxq emit`: the files for a plan and its parameters, checked; data is only needed to measure accuracy."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onnxq.cli import options
+
+
+def emit(
+    model: options.ModelArgument,
+    plan: Annotated[Path, typer.Option("--plan", help="Plan from 'onnxq place', perhaps edited.")],
+    qparams: Annotated[Path, typer.Option("--qparams", help="Parameters from 'onnxq calibrate'.")],
+    out: options.FolderOption,
+    backend: options.PlanBackendOption = None,
+    data: options.DataOption = None,
+    config: options.ConfigOption = None,
+    samples: options.SamplesOption = None,
+    passes: options.PassOption = None,
+    plugin: options.PluginOption = None,
+    strict: options.StrictOption = False,
+    as_json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
+) -> None:
+    """Write the quantized MODEL for a plan and its parameters, and check what was written.
+
+    With -d the outputs are compared with those of the float model too.
+    """
+    from onnxq.cli.artifacts import check_writable, read_plan, read_qparams
+    from onnxq.cli.data import open_data
+    from onnxq.cli.planned import prepare_again
+    from onnxq.cli.settings import load_plugins, read_settings
+    from onnxq.cli.summary import fail_on_warnings, show_report
+    from onnxq.graph import Graph
+    from onnxq.pipeline import emit_plan
+
+    load_plugins(plugin)
+    settings = read_settings(config, samples=samples)
+    wanted, table = read_plan(plan), read_qparams(qparams)
+    check_writable(out)
+    original = Graph.load(model)
+    dataset = None if data is None else open_data(original, data, None, settings.samples)
+    started = time.perf_counter()
+    prepared = prepare_again(original.copy(), wanted, backend, settings, passes)
+    seconds = {"passes": time.perf_counter() - started}
+    result = emit_plan(original, prepared, wanted, table, out, dataset=dataset, seconds=seconds)
+    show_report(result.report, model, result.model, as_json=as_json, quiet=quiet)
+    fail_on_warnings(result.report, out, strict=strict)

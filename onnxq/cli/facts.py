@@ -1,0 +1,168 @@
+"""What `onnxq inspect` reports about a model file, gathered without reading weights or running anything."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+import onnx
+
+from onnxq.backends import BACKENDS
+from onnxq.cli.protos import external_files, nodes_of, tensors_of
+from onnxq.errors import OnnxqError
+from onnxq.graph import Graph
+from onnxq.graph.element_types import stored_size
+from onnxq.graph.load import open_model
+
+QUANTIZED_OPS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger", "MatMulNBits")
+"""Operators of quantized models, besides all whose names begin with QLinear or end with Integer / QAttention."""
+
+KNOWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
+"""Domains with operators that onnxruntime can run."""
+
+WRITTEN_OPSET = 13
+"""Per-channel QuantizeLinear needs this opset, so older models are raised to it."""
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output; dimensions are numbers, names, or "?" where nothing is said; shape None: unknown rank."""
+
+    name: str
+    type: str
+    shape: tuple[int | str, ...] | None
+
+    @property
+    def dynamic(self) -> list[str]:
+        return [f"axis {i} ({dim})" for i, dim in enumerate(self.shape or ()) if isinstance(dim, str)]
+
+    @property
+    def shape_text(self) -> str:
+        return "unknown rank" if self.shape is None else "[" + ", ".join(str(dim) for dim in self.shape) + "]"
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """A model file in plain values; counts include the bodies of If, Loop and Scan and local functions."""
+
+    path: str
+    file_bytes: int
+    ir_version: int
+    producer: str
+    opsets: dict[str, int]
+    metadata: dict[str, str]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    operators: dict[str, int]
+    stored_tensors: int
+    parameters: int
+    parameter_bytes: int
+    parameters_by_type: dict[str, int]
+    external_files: tuple[str, ...]
+    quantized: tuple[str, ...]
+    blocking: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+
+def model_facts(path: Path) -> ModelFacts:
+    """Look at a model file; only a file that is no model at all is an error."""
+    model = open_model(path)
+    operators = Counter(f"{node.domain}.{node.op_type}" if node.domain else node.op_type for node in nodes_of(model))
+    by_type: Counter[str] = Counter()
+    tensors = stored_bytes = 0
+    for tensor in tensors_of(model):
+        by_type[_type_name(tensor.data_type)] += prod(tensor.dims)
+        stored_bytes += 0 if tensor.data_type == onnx.TensorProto.STRING else stored_size(tensor.data_type, tensor.dims)
+        tensors += 1
+    files = external_files(model, path.parent)
+    stored = {tensor.name for tensor in model.graph.initializer}
+    inputs = tuple(_port(info) for info in model.graph.input if info.name not in stored)
+    return ModelFacts(
+        path=str(path),
+        file_bytes=path.stat().st_size + sum(file.stat().st_size for file in files if file.is_file()),
+        ir_version=model.ir_version,
+        producer=f"{model.producer_name} {model.producer_version}".strip(),
+        opsets={entry.domain: entry.version for entry in model.opset_import},
+        metadata={entry.key: entry.value for entry in model.metadata_props},
+        inputs=inputs,
+        outputs=tuple(_port(info) for info in model.graph.output),
+        operators=dict(operators.most_common()),
+        stored_tensors=tensors,
+        parameters=sum(by_type.values()),
+        parameter_bytes=stored_bytes,
+        parameters_by_type=dict(by_type.most_common()),
+        external_files=tuple(str(file) for file in files),
+        quantized=tuple(_quantized(operators)),
+        blocking=tuple(_blocking(model, path, inputs, files, operators)),
+        remarks=tuple(_remarks(model, operators)),
+    )
+
+
+def _port(info: onnx.ValueInfoProto) -> Port:
+    kind = info.type.WhichOneof("value")
+    if kind != "tensor_type":
+        return Port(info.name, (kind or "unknown").removesuffix("_type"), None)
+    tensor = info.type.tensor_type
+    if not tensor.HasField("shape"):
+        return Port(info.name, _type_name(tensor.elem_type), None)
+    dims = tuple(dim.dim_value if dim.HasField("dim_value") else dim.dim_param or "?" for dim in tensor.shape.dim)
+    return Port(info.name, _type_name(tensor.elem_type), dims)
+
+
+def _type_name(element_type: int) -> str:
+    try:
+        return str(onnx.TensorProto.DataType.Name(element_type)).lower()
+    except ValueError:  # a type newer than the installed onnx
+        return f"type {element_type}"
+
+
+def _quantized(operators: Counter[str]) -> list[str]:
+    found = []
+    for name, count in operators.items():
+        op = name.rpartition(".")[2]
+        if op in QUANTIZED_OPS or op.startswith("QLinear") or op in ("QGemm", "QAttention", "MatMulIntegerToFloat"):
+            found.append(f"{count} {name}")
+    return found
+
+
+def _blocking(
+    model: onnx.ModelProto, path: Path, inputs: tuple[Port, ...], files: list[Path], operators: Counter[str]
+) -> list[str]:
+    """Why `onnxq quantize` would refuse this file, as far as that shows without data."""
+    found = [f"the external data file {file} does not exist" for file in files if not file.is_file()]
+    found += [
+        f"input '{port.name}' is not a tensor of known type and rank, so it cannot be fed"
+        for port in inputs
+        if port.shape is None
+    ]
+    if not any(_has_rule(name) for name in operators):
+        found.append("no backend has a rule for any of its operators")
+    if found:
+        return found
+    try:
+        graph = Graph.from_model(model, path=path.resolve())
+        graph.raise_opset(WRITTEN_OPSET)
+    except OnnxqError as error:
+        found.append(str(error))
+    return found
+
+
+def _has_rule(op: str) -> bool:
+    return any(backend.rule_for(op) is not None for _, backend in BACKENDS.items())
+
+
+def _remarks(model: onnx.ModelProto, operators: Counter[str]) -> list[str]:
+    found = []
+    if _quantized(operators):
+        found.append("the model is quantized already, at least in part: those nodes are left as they are")
+    foreign = [name for name in operators if name.rpartition(".")[0] not in KNOWN_DOMAINS]
+    if foreign:
+        found.append(f"onnxruntime may have no implementation of {', '.join(foreign)}: calibration would not run")
+    if model.functions:
+        found.append(f"{len(model.functions)} local functions are inlined before anything else")
+    version = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=WRITTEN_OPSET)
+    if version < WRITTEN_OPSET:
+        found.append(f"opset {version} is raised to {WRITTEN_OPSET} where scales per channel are written")
+    return found

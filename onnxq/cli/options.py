@@ -1,0 +1,47 @@
+"""Options that several commands share: one spelling and one help text each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ModelArgument = Annotated[Path, typer.Argument(help="ONNX model file.", show_default=False)]
+
+BackendOption = Annotated[
+    str, typer.Option("--backend", "-b", help="Target: a name from 'onnxq list backends', or a backend file.py.")
+]
+PlanBackendOption = Annotated[
+    str | None,
+    typer.Option("--backend", "-b", help="Target, when the plan's own name is not enough: a backend file.py."),
+]
+DataOption = Annotated[
+    str | None,
+    typer.Option("--data", "-d", help="Samples: .npz or .npy file, folder of them, or module:function."),
+]
+RandomOption = Annotated[
+    int | None, typer.Option("--random", help="N random samples instead of data, to try things out.", metavar="N")
+]
+SamplesOption = Annotated[int | None, typer.Option("--samples", help="Use at most N samples.", metavar="N")]
+ConfigOption = Annotated[Path | None, typer.Option("--config", "-c", help="Configuration: .toml, .yaml or .json.")]
+ObserverOption = Annotated[
+    str | None, typer.Option("--observer", help="How ranges of activations are found, such as percentile:99.99.")
+]
+WeightObserverOption = Annotated[str | None, typer.Option("--weight-observer", help="How ranges of weights are found.")]
+SkipOption = Annotated[
+    list[str] | None,
+    typer.Option("--skip", help="Leave nodes float: name, glob, re:REGEX or op:OPERATOR. Repeatable.", metavar="PATTERN"),
+]
+PassOption = Annotated[
+    list[str] | None,
+    typer.Option("--pass", help="Run this pass after the backend's own. Repeatable.", metavar="NAME"),
+]
+PluginOption = Annotated[
+    list[Path] | None,
+    typer.Option("--plugin", help="Python file that registers passes, backends, observers or emitters. Repeatable."),
+]
+FolderOption = Annotated[Path, typer.Option("--out", "-o", help="Folder for the files.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else there.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary; warnings and errors only.")]
+StrictOption = Annotated[bool, typer.Option("--strict", help="Exit with 1 when there is a warning; files are written.")]

@@ -1,0 +1,54 @@
+"""A model taken up again with a plan that was made earlier: backend from the plan, the same passes, nothing mixed up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from onnxq.backends import get_backend
+from onnxq.config import Config
+from onnxq.errors import ConfigError
+from onnxq.graph import Graph
+from onnxq.observers import make_observer
+from onnxq.pipeline import Prepared, prepare
+from onnxq.types import Backend, QuantPlan
+
+
+def backend_of(plan: QuantPlan, given: str | None) -> Backend:
+    """The backend that a plan was made for; `given` is needed when that one is in a file of the user's."""
+    if given is None:
+        try:
+            return get_backend(plan.backend)
+        except ConfigError as error:
+            raise ConfigError(f"the plan is for a backend that is not registered: {error}. Give its file with -b or --plugin") from None
+    backend = get_backend(given)
+    if backend.name != plan.backend:
+        raise ConfigError(f"the plan is for backend '{plan.backend}', not for '{backend.name}'; leave -b out, or place again")
+    return backend
+
+
+def prepare_again(
+    graph: Graph, plan: QuantPlan, backend: str | None, config: Config, passes: Sequence[str] | None
+) -> Prepared:
+    """The graph that the plan was made on; a plan for another model, or other passes, is refused."""
+    prepared = prepare(graph, backend_of(plan, backend), config, passes=passes or ())
+    unknown = [name for name in plan.placements if not prepared.graph.has_tensor(name)]
+    if unknown:
+        raise ConfigError(
+            f"the plan quantizes {len(unknown)} tensors that this model does not have, such as '{unknown[0]}': it was made "
+            "for another model, or with another --config or --pass"
+        )
+    return prepared
+
+
+def with_observers(plan: QuantPlan, observer: str | None, weight_observer: str | None) -> QuantPlan:
+    """The plan with other observers for activations or weights."""
+    chosen = {"activation": observer, "output": observer, "weight": weight_observer}
+    for text in chosen.values():
+        if text is not None:
+            make_observer(text)  # a wrong name is an error now, not after the model was run
+    placements = {
+        name: replace(placement, observer=chosen.get(placement.role) or placement.observer)
+        for name, placement in plan.placements.items()
+    }
+    return replace(plan, placements=placements)

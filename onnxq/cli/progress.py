@@ -1,0 +1,31 @@
+"""Progress bars on stderr, one per stage; nothing where no one can watch them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from onnxq.cli.console import console
+
+Report = Callable[[str, int, int | None], None]
+"""Called with (stage, done, total); the same as `onnxq.pipeline.Progress`, which is costly to import."""
+
+
+@contextmanager
+def stage_bars(*, quiet: bool = False) -> Iterator[Report]:
+    """A function to call with (stage, done, total); a new stage completes the one before."""
+    screen = console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=screen, transient=True, disable=quiet or not screen.is_terminal) as bars:
+        tasks = {}
+
+        def report(stage: str, done: int, total: int | None) -> None:
+            if stage not in tasks:
+                for task in tasks.values():
+                    bars.update(task, total=1, completed=1)
+                tasks[stage] = bars.add_task(stage, total=total)
+            bars.update(tasks[stage], completed=done, total=total)
+
+        yield report

@@ -1,0 +1,56 @@
+"""A model file looked at as it is, without its weights: nodes and tensors with bodies and functions, files on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+
+from onnxq.graph.load import open_model
+
+
+def nodes_of(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """Every node: of the main graph, of bodies at any depth, and of local functions once each."""
+    pending = [iter(model.graph.node), *(iter(function.node) for function in model.functions)]
+    while pending:
+        for node in pending.pop():
+            yield node
+            pending.extend(iter(body.node) for body in bodies_of(node))
+
+
+def bodies_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The graphs in a node's attributes."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def tensors_of(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every stored tensor: initializers, sparse ones by their values, and the tensors in attributes of Constant nodes."""
+    graphs = [model.graph, *(body for node in nodes_of(model) for body in bodies_of(node))]
+    for graph in graphs:
+        yield from graph.initializer
+        yield from (sparse.values for sparse in graph.sparse_initializer)
+    for node in nodes_of(model):
+        if node.op_type == "Constant":
+            yield from (attribute.t for attribute in node.attribute if attribute.HasField("t"))
+
+
+def external_files(model: onnx.ModelProto, folder: Path) -> list[Path]:
+    """The files beside a model that hold its weights, each once; they need not exist."""
+    names = dict.fromkeys(
+        entry.value
+        for tensor in tensors_of(model)
+        if tensor.data_location == onnx.TensorProto.EXTERNAL
+        for entry in tensor.external_data
+        if entry.key == "location"
+    )
+    return [folder / name for name in names]
+
+
+def file_bytes(path: Path) -> int:
+    """Size on disk of a model file with its external data."""
+    files = external_files(open_model(path), path.parent)
+    return path.stat().st_size + sum(file.stat().st_size for file in files if file.is_file())

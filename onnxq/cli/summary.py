@@ -1,0 +1,94 @@
+"""A run's report as a page of text: coverage, accuracy, size, time, files."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from onnxq.cli.console import human_bytes, print_error, print_json, print_pairs, print_table, print_warning
+from onnxq.cli.protos import file_bytes
+
+REASONS_SHOWN = 8
+"""Groups of reasons in the summary; report.json has each node with its own."""
+
+
+def show_report(report: Mapping[str, Any], model: Path, written: Path, *, as_json: bool, quiet: bool) -> None:
+    """The report in the form that was asked for; warnings always reach stderr."""
+    if as_json:
+        print_json(report)
+    elif not quiet:
+        print_summary(report, model, written)
+    for warning in report["warnings"]:
+        print_warning(warning)
+
+
+def fail_on_warnings(report: Mapping[str, Any], out: Path, *, strict: bool) -> None:
+    """With --strict a warning is a failure, although the files passed every check and were written."""
+    count = len(report["warnings"])
+    if strict and count:
+        print_error(f"--strict, and there {'is 1 warning' if count == 1 else f'are {count} warnings'}; the files are in {out}")
+        raise typer.Exit(1)
+
+
+def print_summary(report: Mapping[str, Any], model: Path, written: Path) -> None:
+    """What a person wants to know after a run."""
+    coverage = report["coverage"]
+    pairs = [
+        ("model", f"{model} -> {written}"),
+        ("nodes", nodes_line(coverage)),
+        ("tensors", ", ".join(f"{count} {role}" for role, count in coverage["tensors"].items())),
+        ("size", size_line(model, written)),
+    ]
+    pairs += [("accuracy", f"{decibels(value)} on output '{name}'") for name, value in report["sqnr_db"].items()]
+    if report["calibration_samples"]:
+        pairs.append(("samples", str(report["calibration_samples"])))
+    if report["kernels"]:
+        pairs.append(("kernels", ", ".join(f"{count} {name}" for name, count in report["kernels"].items())))
+    pairs.append(("seconds", ", ".join(f"{stage} {value:.2f}" for stage, value in report["seconds"].items())))
+    pairs += [("checks", check) for check in report["checks"]]
+    pairs += [("files", path) for path in report["files"]]
+    pairs += [("note", note) for note in report["notes"]]
+    print_pairs(f"quantized for {report['backend']}", pairs)
+    reasons = grouped_reasons(coverage["float_nodes"])
+    if reasons:
+        shown = [(str(count), reason) for reason, count in reasons[:REASONS_SHOWN]]
+        rest = sum(count for _, count in reasons[REASONS_SHOWN:])
+        if rest:
+            shown.append((str(rest), "other reasons, each in report.json"))
+        print_table("why nodes stay float", (">nodes", "reason"), shown)
+
+
+def nodes_line(coverage: Mapping[str, Any]) -> str:
+    """Coverage in a line: how many nodes, and what became of them."""
+    return (
+        f"{coverage['nodes']}: {coverage['quantized']} quantized, {coverage['fused']} fused into them, "
+        f"{coverage['float']} float ({100 * coverage['fraction']:.1f} % quantized or fused)"
+    )
+
+
+def size_line(model: Path, written: Path) -> str:
+    """Size on disk before and after, external data included."""
+    before, after = file_bytes(model), file_bytes(written)
+    return f"{human_bytes(before)} -> {human_bytes(after)} ({after / before:.2f}x)"
+
+
+def grouped_reasons(reasons: Mapping[str, str]) -> list[tuple[str, int]]:
+    """Reasons with their counts, the most frequent first; reasons that differ only in a quoted name are one."""
+    counts: Counter[str] = Counter()
+    example: dict[str, str] = {}
+    for reason in reasons.values():
+        key = re.sub(r"'[^']*'", "'...'", reason)
+        counts[key] += 1
+        example.setdefault(key, reason)
+    return [(key if count > 1 else example[key], count) for key, count in counts.most_common()]
+
+
+def decibels(value: float | str) -> str:
+    """An SQNR as in the report, where infinity (equal outputs) is a string."""
+    number = float(value)
+    return "equal to float" if number == float("inf") else f"{number:.1f} dB"

@@ -1,0 +1,201 @@
+"""verify: is the emitted file valid, loadable, unchanged at its borders, within its target's limits, and accurate?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+from onnxq.errors import OnnxqError
+from onnxq.graph import Graph
+from onnxq.numerics import SqnrAccumulator
+from onnxq.runtime.feeds import Feed, shape_text
+from onnxq.runtime.session import Optimize, float_session, make_session, run_session
+from onnxq.types import Backend, QuantPlan
+from onnxq.verify.kernels import EXACT_KERNELS
+from onnxq.verify.lint import lint
+from onnxq.verify.quantizers import quantizers
+from onnxq.verify.report import OutputCheck, VerifyReport
+
+FULL_OPTIMIZATION_NODES = 3000
+"""Larger models are loaded without onnxruntime's optimizer, whose time grows faster than the model."""
+
+
+def verify(
+    float_model: Path | str | Graph,
+    model_path: Path | str,
+    plan: QuantPlan,
+    backend: Backend,
+    dataset: Iterable[Feed] | None,
+    *,
+    samples: int = 8,
+    minimum_db: float | None = None,
+) -> VerifyReport:
+    """Check an emitted file against the float model it came from; never raises for what it finds wrong with the file.
+
+    The outputs of both are compared on the first `samples` feeds (none without a dataset), with integer kernels that
+    compute exactly: see `onnxq.verify.kernels` for what a processor may do instead. `minimum_db` makes a lower SQNR of
+    any float output a failure.
+    """
+    started = time.monotonic()
+    original = float_model if isinstance(float_model, Graph) else Graph.load(float_model)
+    path = Path(model_path)
+    failures = [f"the ONNX checker refuses the file: {text}" for text in _checker(path)]
+    try:
+        quantized = Graph.load(path)
+        session = make_session(path, optimize=_level(quantized), config=EXACT_KERNELS, what=str(path))
+    except OnnxqError as error:
+        return VerifyReport(0, time.monotonic() - started, failures=(*failures, str(error)))
+    failures += _border_changes(original, quantized)
+    findings = tuple(lint(quantized, backend))
+    failures += [str(finding) for finding in findings]
+    if len(plan) and "qdq" in backend.emitters and not quantizers(quantized):
+        failures.append(
+            f"the plan quantizes {len(plan)} tensors, but the file has no QuantizeLinear or DequantizeLinear"
+        )
+
+    comparison = _Comparison(original)
+    if dataset is not None and not any("output" in failure and "is missing" in failure for failure in failures):
+        comparison.run(session, dataset, samples)
+    failures += comparison.failures(minimum_db)
+    return VerifyReport(
+        samples=comparison.samples,
+        seconds=time.monotonic() - started,
+        outputs=tuple(comparison.outputs()),
+        findings=findings,
+        failures=tuple(failures),
+        warnings=tuple(comparison.warnings()),
+    )
+
+
+def _level(graph: Graph) -> Optimize:
+    return "all" if len(graph.nodes()) <= FULL_OPTIMIZATION_NODES else "none"
+
+
+def _checker(path: Path) -> Iterator[str]:
+    if not path.is_file():
+        return  # loading says so
+    try:
+        onnx.checker.check_model(str(path))  # by path, so that external data is found
+    except onnx.checker.ValidationError as error:
+        yield str(error)
+
+
+def _border_changes(original: Graph, quantized: Graph) -> list[str]:
+    """Inputs, outputs and metadata that the file does not have as the float model has them."""
+    changes = []
+    for what, before, after in (
+        ("input", original.input_names, quantized.input_names),
+        ("output", original.output_names, quantized.output_names),
+    ):
+        changes += [f"{what} '{name}' is missing in the file" for name in before if name not in after]
+        changes += [
+            f"{what} '{name}' is new: the float model has no such {what}" for name in after if name not in before
+        ]
+        if sorted(before) == sorted(after) and before != after:
+            changes.append(f"the {what}s come in another order: {', '.join(after)} instead of {', '.join(before)}")
+        for name in before:
+            if name in after and _described(original, name) != _described(quantized, name):
+                now, then = _described(quantized, name), _described(original, name)
+                changes.append(f"{what} '{name}' is {now} in the file, {then} in the float model")
+    metadata = quantized.metadata
+    for key, value in original.metadata.items():
+        if metadata.get(key) != value:
+            changes.append(f"metadata '{key}' is {metadata.get(key)!r} in the file, {value!r} in the float model")
+    return changes
+
+
+def _described(graph: Graph, name: str) -> str:
+    dtype, shape = graph.dtype(name), graph.shape(name)
+    return f"{'untyped' if dtype is None else dtype.name} {'of unknown rank' if shape is None else shape_text(shape)}"
+
+
+class _Comparison:
+    """Outputs of the float and the quantized model on the same feeds, summed up."""
+
+    def __init__(self, original: Graph) -> None:
+        self._original = original
+        self._names = original.output_names
+        self._sums: dict[str, SqnrAccumulator] = {}
+        self._equal: dict[str, list[int]] = {}
+        self._reshaped: dict[str, int] = {}
+        self._broken: dict[str, str] = {}
+        self._skipped: dict[str, str] = {}
+        self._stopped: str | None = None
+        self.samples = 0
+
+    def run(self, session: ort.InferenceSession, dataset: Iterable[Feed], samples: int) -> None:
+        reference = float_session(self._original, optimize=_level(self._original))
+        for number, feed in enumerate(islice(dataset, samples)):
+            where = f"sample {number}"
+            expected = run_session(reference, self._names, feed, where)
+            try:
+                measured = run_session(session, self._names, feed, where)
+            except OnnxqError as error:
+                self._stopped = f"the quantized file does not run: {error}"
+                return
+            for name, one, other in zip(self._names, expected, measured, strict=True):
+                self._add(name, one, other, where)
+            self.samples += 1
+
+    def _add(self, name: str, expected: Any, measured: Any, where: str) -> None:
+        if not isinstance(expected, np.ndarray) or not isinstance(measured, np.ndarray):
+            self._skipped[name] = "it is not a tensor"
+        elif expected.shape != measured.shape:
+            self._reshaped[name] = self._reshaped.get(name, 0) + 1
+        elif _is_float(expected):
+            self._sums.setdefault(name, SqnrAccumulator()).add(expected, measured)
+            bad = ~np.isfinite(measured.astype(np.float32)) & np.isfinite(expected.astype(np.float32))
+            if bad.any():
+                self._broken.setdefault(
+                    name, f"{int(bad.sum())} NaN/inf values in {where} where the float model has numbers"
+                )
+        else:
+            counts = self._equal.setdefault(name, [0, 0])
+            counts[0] += int(np.count_nonzero(expected == measured))
+            counts[1] += expected.size
+
+    def outputs(self) -> Iterator[OutputCheck]:
+        for name in self._names:
+            reshaped = self._reshaped.get(name, 0)
+            if name in self._sums:
+                total = self._sums[name]
+                yield OutputCheck(
+                    name, total.value, total.cosine, total.max_abs_error, compared=total.compared, reshaped=reshaped
+                )
+            elif name in self._equal:
+                equal, count = self._equal[name]
+                yield OutputCheck(name, agreement=equal / count if count else 1.0, compared=count, reshaped=reshaped)
+            elif reshaped:
+                yield OutputCheck(name, reshaped=reshaped)
+
+    def failures(self, minimum_db: float | None) -> Iterator[str]:
+        if self._stopped is not None:
+            yield self._stopped
+        for name, what in self._broken.items():
+            yield f"output '{name}': {what}"
+        for name, total in self._sums.items():
+            if minimum_db is not None and total.value < minimum_db:
+                yield f"output '{name}': SQNR {total.value:.1f} dB is below the required {minimum_db:g} dB"
+
+    def warnings(self) -> Iterator[str]:
+        for name, count in self._reshaped.items():
+            yield (
+                f"output '{name}' has another shape than in the float model in {count} of {self.samples} samples: not "
+                "compared there"
+            )
+        for name, total in self._sums.items():
+            if total.mismatched:
+                yield f"output '{name}': {total.mismatched} values are NaN, infinite or masked in the float model only"
+        for name, why in self._skipped.items():
+            yield f"output '{name}' was not compared: {why}"
+
+
+def _is_float(array: np.ndarray) -> bool:
+    return array.dtype.kind == "f" or array.dtype.name in ("bfloat16",)

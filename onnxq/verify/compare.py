@@ -1,0 +1,93 @@
+"""Layer by layer: where does a quantized model leave its float original?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from onnxq.errors import DataError, ModelError
+from onnxq.graph import Graph
+from onnxq.numerics import SqnrAccumulator
+from onnxq.runtime.feeds import Feed
+from onnxq.runtime.tap import Tap, default_memory_limit, memory_groups
+
+
+@dataclass(frozen=True)
+class LayerError:
+    """How far one tensor is from its float original; `node` and `op` made it in the float model."""
+
+    tensor: str
+    node: str
+    op: str
+    sqnr_db: float
+    cosine: float
+    max_abs: float
+
+
+def compare_layers(
+    float_path: Path | str | Graph,
+    quantized_path: Path | str | Graph,
+    dataset: Iterable[Feed],
+    samples: int = 4,
+    *,
+    memory_limit_bytes: int | None = None,
+) -> list[LayerError]:
+    """The error of every float tensor that both models have under the same name, the worst SQNR first.
+
+    Each tensor shows the error of everything before it. Both models compute quantization as it is defined, without
+    fused integer kernels. Tensors inside bodies of If, Loop and Scan are not compared; tensors that are no floats, or
+    whose shapes differ between the models, are left out. `memory_limit_bytes` bounds the tensors held at once, for both
+    models together.
+    """
+    original = float_path if isinstance(float_path, Graph) else Graph.load(float_path)
+    quantized = quantized_path if isinstance(quantized_path, Graph) else Graph.load(quantized_path)
+    shared = list(_shared(original, quantized))
+    if not shared:
+        raise ModelError(
+            "the two models have no computed float tensor of the same name: compare a model with the one it was "
+            "quantized from"
+        )
+    feeds = list(islice(dataset, samples))
+    if not feeds:
+        raise DataError("there are no samples to compare the models on: give at least one")
+    sums: dict[str, SqnrAccumulator] = {name: SqnrAccumulator() for name in shared}
+    different: set[str] = set()
+    limit = (default_memory_limit() if memory_limit_bytes is None else memory_limit_bytes) // 2
+    for group in memory_groups(original, shared, feeds[0], limit):
+        one, other = Tap(original, group, optimize="basic"), Tap(quantized, group, optimize="none")
+        for number, feed in enumerate(feeds):
+            expected, measured = one.run(feed, f"sample {number}"), other.run(feed, f"sample {number}")
+            for name in group:
+                if not _comparable(expected[name], measured[name]):
+                    different.add(name)
+                else:
+                    sums[name].add(expected[name], measured[name])
+    layers = [_layer(original, name, sums[name]) for name in shared if name not in different]
+    return sorted(layers, key=lambda layer: layer.sqnr_db)
+
+
+def _comparable(expected: np.ndarray, measured: np.ndarray) -> bool:
+    """Float tensors of one shape; types that the file does not declare show only here."""
+    return expected.shape == measured.shape and expected.dtype.kind == "f" and measured.dtype.kind == "f"
+
+
+def _shared(original: Graph, quantized: Graph) -> Iterator[str]:
+    """Float tensors that nodes of the main graph make in both models, in the order of the float model."""
+    made = {tensor.name for node in quantized.gs.nodes for tensor in node.outputs if node.op != "Constant"}
+    for node in original.gs.nodes:
+        if node.op == "Constant":
+            continue
+        for tensor in node.outputs:
+            dtype = original.dtype(tensor)
+            if tensor.name and tensor.name in made and (dtype is None or dtype.kind == "f"):
+                yield str(tensor.name)
+
+
+def _layer(graph: Graph, tensor: str, total: SqnrAccumulator) -> LayerError:
+    producer = graph.producer(tensor)
+    node, op = ("", "") if producer is None else (str(producer.name), str(producer.op))
+    return LayerError(tensor, node, op, total.value, total.cosine, total.max_abs_error)

@@ -1,0 +1,188 @@
+"""lint: does a Q/DQ model keep to the limits of a target? Works on files from elsewhere too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from onnxq.graph import Graph
+from onnxq.types import Backend, Limits
+from onnxq.verify.quantizers import Quantizer, element_name, quantizers
+from onnxq.verify.report import Finding
+
+_BIAS_PORTS = {"Conv": 2, "ConvTranspose": 2, "Gemm": 2}
+
+
+def lint(model: Path | str | Graph, backend: Backend) -> list[Finding]:
+    """Every violation, in the order of the nodes; an empty list means that the target takes the model's quantizers."""
+    graph = model if isinstance(model, Graph) else Graph.load(model)
+    findings = list(_opset(graph, backend))
+    found = quantizers(graph)
+    for quantizer in found:
+        for rule in _RULES:
+            findings.extend(rule(graph, quantizer, backend.limits, backend.name))
+    findings.extend(_pairs(found))
+    if not backend.limits.bias_quantized:
+        findings.extend(_biases(graph, backend))
+    return findings
+
+
+def _opset(graph: Graph, backend: Backend) -> Iterator[Finding]:
+    low, high = backend.limits.min_opset, backend.limits.max_opset
+    if graph.opset < low or (high is not None and graph.opset > high):
+        allowed = f"{low} or newer" if high is None else f"{low} to {high}"
+        yield Finding(
+            "opset",
+            "",
+            "",
+            f"the model has opset {graph.opset}, {backend.name} takes {allowed}",
+            "Export the model with an opset in that range",
+        )
+
+
+def _dtype(graph: Graph, quantizer: Quantizer, limits: Limits, target: str) -> Iterator[Finding]:
+    kind = quantizer.dtype
+    if kind is None or kind in {element_name(name) for name in limits.dtypes}:
+        return
+    if kind == "int32" and limits.bias_quantized and quantizer.op == "DequantizeLinear" and quantizer.constant:
+        return  # a bias
+    yield quantizer.finding(
+        "dtype",
+        f"is {kind}, {target} takes {', '.join(limits.dtypes)}",
+        "Choose one of these formats for this tensor",
+    )
+
+
+def _zero_point(graph: Graph, quantizer: Quantizer, limits: Limits, target: str) -> Iterator[Finding]:
+    if quantizer.zero_point_name and quantizer.zero_point is None:
+        yield quantizer.finding(
+            "constant-zero-point",
+            f"has a zero point '{quantizer.zero_point_name}' that is computed at run time",
+            "Make it a constant",
+        )
+    if quantizer.zero_point is None:
+        return
+    if limits.zero_point_zero and np.any(quantizer.zero_point.astype(np.float64) != 0):
+        yield quantizer.finding(
+            "zero-point-zero",
+            f"has a zero point other than 0, and {target} takes only 0",
+            "Use a symmetric format for this tensor",
+        )
+    stored = element_name(quantizer.zero_point.dtype.name)
+    if quantizer.dtype is not None and stored != quantizer.dtype:
+        yield quantizer.finding(
+            "zero-point-type",
+            f"holds {quantizer.dtype} but its zero point is {stored}",
+            "Give the zero point the type of the quantized values",
+        )
+    if quantizer.scale is not None and quantizer.zero_point.shape != quantizer.scale.shape:
+        yield quantizer.finding(
+            "zero-point-shape",
+            f"has a zero point of shape {quantizer.zero_point.shape} and a scale of shape {quantizer.scale.shape}",
+            "Give both the same shape",
+        )
+
+
+def _scale(graph: Graph, quantizer: Quantizer, limits: Limits, target: str) -> Iterator[Finding]:
+    if quantizer.scale is None:
+        yield quantizer.finding(
+            "constant-scale",
+            f"has a scale '{quantizer.scale_name}' that is computed at run time",
+            "Make it a constant, or leave this tensor float",
+        )
+        return
+    scale = quantizer.scale.astype(np.float64)
+    if not (np.isfinite(scale).all() and (scale > 0).all()):
+        yield quantizer.finding(
+            "positive-scale", "has a scale that is not a finite number above 0", "Calibrate this tensor again"
+        )
+    if quantizer.scale.dtype.name not in limits.float_types:
+        yield quantizer.finding(
+            "float-type",
+            f"has a {quantizer.scale.dtype.name} scale, {target} computes in {', '.join(limits.float_types)}",
+            "Convert the float model to one of these types before quantizing it",
+        )
+    yield from _scale_shape(graph, quantizer)
+
+
+def _scale_shape(graph: Graph, quantizer: Quantizer) -> Iterator[Finding]:
+    """A scale along an axis has as many entries as the tensor has along it."""
+    shape = graph.shape(quantizer.data_name)
+    if quantizer.scale is None or quantizer.scale.ndim != 1 or quantizer.scale.size == 1 or shape is None:
+        return
+    axis = quantizer.axis
+    length = shape[axis] if -len(shape) <= axis < len(shape) else None
+    if not -len(shape) <= axis < len(shape) or (isinstance(length, int) and length != quantizer.scale.size):
+        yield quantizer.finding(
+            "scale-shape",
+            f"has {quantizer.scale.size} scales along axis {axis}, but its shape is {list(shape)}",
+            "Give one scale for each index along the axis",
+        )
+
+
+def _granularity(graph: Graph, quantizer: Quantizer, limits: Limits, target: str) -> Iterator[Finding]:
+    if (
+        limits.activations_per_tensor
+        and not quantizer.constant
+        and quantizer.scale is not None
+        and quantizer.scale.size > 1
+    ):
+        yield quantizer.finding(
+            "activation-per-tensor",
+            f"is computed at run time and has {quantizer.scale.size} scales, {target} takes one for an activation",
+            "Quantize it per tensor",
+        )
+
+
+Rule = Callable[[Graph, Quantizer, Limits, str], Iterator[Finding]]
+_RULES: tuple[Rule, ...] = (_dtype, _zero_point, _scale, _granularity)
+
+
+def _pairs(found: list[Quantizer]) -> Iterator[Finding]:
+    """A DequantizeLinear behind a QuantizeLinear has the same parameters: otherwise the pair multiplies the values."""
+    writers = {q.output_name: q for q in found if q.op == "QuantizeLinear"}
+    for reader in found:
+        writer = writers.get(reader.data_name)
+        if reader.op != "DequantizeLinear" or writer is None:
+            continue
+        if not (_same(reader.scale, writer.scale) and _same(_or_zero(reader), _or_zero(writer))):
+            yield reader.finding(
+                "pair",
+                f"is dequantized with another scale or zero point than node '{writer.node}' quantized it with",
+                "Use the same parameters on both sides",
+            )
+
+
+def _same(one: Any, other: Any) -> bool:
+    if one is None or other is None:
+        return one is other
+    return bool(np.array_equal(one.astype(np.float64), other.astype(np.float64)))
+
+
+def _or_zero(quantizer: Quantizer) -> Any:
+    if quantizer.zero_point is not None or quantizer.zero_point_name or quantizer.scale is None:
+        return quantizer.zero_point
+    return np.zeros(quantizer.scale.shape)
+
+
+def _biases(graph: Graph, backend: Backend) -> Iterator[Finding]:
+    ports = dict(_BIAS_PORTS)
+    for rule in backend.rules:
+        if rule.bias is not None:
+            ports.update(dict.fromkeys(rule.ops, rule.bias))
+    for node in graph.nodes():
+        port = ports.get(node.op)
+        if port is None or len(node.inputs) <= port or not node.inputs[port].name:
+            continue
+        producer = graph.producer(node.inputs[port])
+        if producer is not None and producer.op == "DequantizeLinear":
+            yield Finding(
+                "float-bias",
+                str(producer.inputs[0].name),
+                str(node.name),
+                f"the bias of node '{node.name}' ({node.op}) is quantized, and {backend.name} takes float biases",
+                "Leave the bias float",
+            )
