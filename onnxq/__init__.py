@@ -8,3 +8,70 @@
 onnxruntime is loaded when a model is run, torch never by this package's core.
 """
 
+from onnxq.errors import (
+    CheckFailed,
+    ConfigError,
+    DataError,
+    ModelError,
+    OnnxqError,
+    SpecError,
+    UnsupportedError,
+)
+from onnxq.graph import Graph, load
+from onnxq.types import (
+    Backend,
+    PerBlock,
+    PerChannel,
+    PerTensor,
+    Placement,
+    QParams,
+    QParamsTable,
+    QuantPlan,
+    QuantSpec,
+)
+
+from onnxq.backends import BACKENDS, get_backend  # isort: skip
+from onnxq.passes import PASSES, PassResult, run_passes  # isort: skip
+
+# The stages share their names with the packages they live in; binding them last makes `onnxq.place` the function.
+from onnxq.calibrate import calibrate  # isort: skip
+from onnxq.emit import emit  # isort: skip
+from onnxq.pipeline import Prepared, Result, prepare, quantize  # isort: skip
+from onnxq.place import place  # isort: skip
+from onnxq.verify import compare_layers as compare  # isort: skip
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BACKENDS",
+    "PASSES",
+    "Backend",
+    "CheckFailed",
+    "ConfigError",
+    "DataError",
+    "Graph",
+    "ModelError",
+    "OnnxqError",
+    "PassResult",
+    "PerBlock",
+    "PerChannel",
+    "PerTensor",
+    "Placement",
+    "Prepared",
+    "QParams",
+    "QParamsTable",
+    "QuantPlan",
+    "QuantSpec",
+    "Result",
+    "SpecError",
+    "UnsupportedError",
+    "calibrate",
+    "compare",
+    "emit",
+    "get_backend",
+    "load",
+    "place",
+    "prepare",
+    "quantize",
+    "run_passes",
+]

@@ -45,6 +45,7 @@ class Config(_Strict):
     activation: FormatChange = FormatChange()  # type: ignore[call-arg]
     weight: FormatChange = FormatChange()  # type: ignore[call-arg]
     weight_storage: Literal["integer", "float"] | None = Field(None, description="integers in the file, or float with Q/DQ")
+    portable: bool = Field(False, description="onnxruntime: weights that no processor's kernels saturate, at some speed")
     samples: int | None = Field(None, ge=1, description="use at most this many calibration samples")
     verify_samples: int = Field(8, ge=1, description="samples on which the written file is compared with the float model")
     minimum_sqnr_db: float = Field(10.0, description="an output below this fails the run")

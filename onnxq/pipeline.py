@@ -18,6 +18,7 @@ from onnxq.backends import get_backend
 from onnxq.calibrate import calibrate
 from onnxq.config import Config, read_config
 from onnxq.emit import Emitted, emit
+from onnxq.emit.unsigned import with_unsigned_weights
 from onnxq.errors import CheckFailed, ConfigError, UnsupportedError
 from onnxq.files import write_json
 from onnxq.graph import Graph
@@ -27,9 +28,15 @@ from onnxq.place import place
 from onnxq.report import Report, build_report
 from onnxq.runtime import Dataset, input_infos, open_dataset
 from onnxq.types import Backend, QParamsTable, QuantPlan
-from onnxq.verify import VerifyReport, lint, verify
+from onnxq.verify import KernelCount, VerifyReport, integer_kernels, kernel_exactness, verify
 
 MODEL_NAME = "model"
+
+SATURATION_MARGIN_DB = 6.0
+"""Kernel errors this far below the quantization error are left alone: they add less than a quarter to it."""
+
+OPTIMIZER_NODES = 1500
+"""Larger float graphs are not run through onnxruntime's optimizer for checks: its time grows faster than the graph."""
 
 Progress = Callable[[str, int, int | None], None]
 """Called with (stage, done, total); total is None while it is unknown."""
@@ -75,6 +82,7 @@ def quantize(
     out: str | Path | None = None,
     passes: Sequence[str | Pass] = (),
     progress: Progress | None = None,
+    warnings: Sequence[str] = (),
 ) -> Result:
     """Quantize a model for a backend and write model.onnx, plan.json, qparams.json and report.json into `out`.
 
@@ -82,6 +90,7 @@ def quantize(
     config    see `onnxq.config.Config`
     out       folder for the files; None makes a new temporary folder, which is the caller's to delete
     passes    the caller's own graph passes, run after the backend's
+    warnings  what the caller knows about the run (random data), for the report
 
     The files appear only when every check of them has passed; otherwise CheckFailed is raised and `out` is untouched.
     """
@@ -99,6 +108,45 @@ def quantize(
         plan = make_plan(prepared)
     with clock.stage("calibrate"):
         qparams, calibration, plan = run_calibration(prepared, plan, dataset, say)
+    return emit_plan(
+        original,
+        prepared,
+        plan,
+        qparams,
+        folder,
+        dataset=dataset,
+        samples=calibration.samples,
+        warnings=[*warnings, *calibration.warnings],
+        notes=list(dataset.notes),
+        seconds=clock.seconds,
+        progress=progress,
+    )
+
+
+def emit_plan(
+    original: Graph,
+    prepared: Prepared,
+    plan: QuantPlan,
+    qparams: QParamsTable,
+    folder: Path,
+    *,
+    dataset: Dataset | None = None,
+    samples: int = 0,
+    warnings: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    seconds: Mapping[str, float] | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """Write the files of a plan with its parameters and check them; without a dataset accuracy is not measured.
+
+    `original` is the float model before any pass. `samples`, `warnings`, `notes` and `seconds` of earlier stages go into
+    the report.
+    """
+    clock = _Clock(dict(seconds or {}))
+    say = progress or (lambda stage, done, total: None)
+    remarks = list(notes)
+    if prepared.config.portable and prepared.backend.saturating_products:
+        plan, qparams = with_unsigned_weights(plan, qparams)
     with staging(folder) as stage:
         with clock.stage("emit"):
             say("emit", 0, None)
@@ -106,18 +154,30 @@ def quantize(
         with clock.stage("verify"):
             say("verify", 0, None)
             checks = check(original, emitted, plan, prepared, dataset)
+            saturating = dataset is not None and _saturates(emitted, checks, prepared, dataset)
+        if saturating:
+            plan, qparams = with_unsigned_weights(plan, qparams)
+            with clock.stage("emit"):
+                emitted = emit(prepared.graph, plan, qparams, prepared.backend, stage, MODEL_NAME)
+            with clock.stage("verify"):
+                checks = check(original, emitted, plan, prepared, dataset)
+            remarks.append(
+                "this processor's int8 kernels saturate on this model (it lacks VNNI), so weights are stored as uint8 with "
+                "zero point 128: the same numbers, exact on every processor"
+            )
+        with clock.stage("verify"):
+            kernels = _kernels(emitted, prepared, dataset)
         names = [*(path.name for path in emitted.files), "plan.json", "qparams.json", "report.json"]
         report = build_report(
             backend=prepared.backend,
             config=prepared.config,
             passes=prepared.passes,
             plan=plan,
-            warnings=[*calibration.warnings, *checks.warnings],
-            notes=[*calibration.notes, *emitted.notes],
-            samples=calibration.samples,
-            sqnr_db=checks.sqnr_db,
-            checks=checks.passed,
-            kernels=checks.kernels,
+            warnings=[*warnings, *checks.warnings],
+            notes=[*remarks, *emitted.notes],
+            samples=samples,
+            checks=checks,
+            kernels=kernels,
             files=[folder / name for name in names],
             seconds=clock.seconds,
         )
@@ -125,6 +185,29 @@ def quantize(
         write_json(stage / "qparams.json", qparams.to_json())
         write_json(stage / "report.json", report)
     return Result(folder / f"{MODEL_NAME}.onnx", plan, qparams, report)
+
+
+def _saturates(emitted: Emitted, checks: VerifyReport, prepared: Prepared, dataset: Dataset) -> bool:
+    """Whether the kernels that onnxruntime uses here lose noticeably more than the quantization itself."""
+    if not prepared.backend.saturating_products or prepared.config.portable or checks.worst_db is None:
+        return False
+    if not _fits_the_optimizer(prepared):
+        return False
+    return kernel_exactness(_model_file(emitted), dataset, prepared.config.verify_samples) < checks.worst_db + SATURATION_MARGIN_DB
+
+
+def _kernels(emitted: Emitted, prepared: Prepared, dataset: Dataset | None) -> KernelCount | None:
+    if not prepared.backend.saturating_products or dataset is None or not _fits_the_optimizer(prepared):
+        return None
+    return integer_kernels(_model_file(emitted))
+
+
+def _fits_the_optimizer(prepared: Prepared) -> bool:
+    return len(prepared.graph.nodes()) <= OPTIMIZER_NODES
+
+
+def _model_file(emitted: Emitted) -> Path:
+    return next(path for path in emitted.files if path.suffix == ".onnx")
 
 
 def load_model(model: str | Path | onnx.ModelProto | Graph) -> Graph:
@@ -176,20 +259,18 @@ def run_calibration(
 
 def check(original: Graph, emitted: Emitted, plan: QuantPlan, prepared: Prepared, dataset: Dataset | None) -> VerifyReport:
     """Check the written files; raises CheckFailed with every finding."""
-    model = next(path for path in emitted.files if path.suffix == ".onnx")
-    findings = lint(model, prepared.backend)
     report = verify(
         original,
-        model,
+        _model_file(emitted),
         plan,
         prepared.backend,
         dataset,
         samples=prepared.config.verify_samples,
         minimum_db=prepared.config.minimum_sqnr_db,
     )
-    problems = [f"{f.rule}: {f.message} {f.remedy}" for f in findings] + list(report.failures)
-    if problems:
-        raise CheckFailed("the quantized model failed its checks, so no files were written:\n  " + "\n  ".join(problems))
+    if report.failures:
+        findings = "\n  ".join(report.failures)
+        raise CheckFailed(f"the quantized model failed its checks, so no files were written:\n  {findings}")
     return report
 
 

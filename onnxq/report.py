@@ -11,6 +11,7 @@ from typing import Any
 from onnxq.config import Config
 from onnxq.passes import PassReport
 from onnxq.types import Backend, QuantPlan
+from onnxq.verify import KernelCount, VerifyReport
 
 Report = dict[str, Any]
 
@@ -27,27 +28,26 @@ def build_report(
     warnings: Sequence[str],
     notes: Sequence[str],
     samples: int,
-    sqnr_db: Mapping[str, float],
-    checks: Sequence[str],
-    kernels: Mapping[str, int] | None,
+    checks: VerifyReport,
+    kernels: KernelCount | None,
     files: Sequence[Path],
     seconds: Mapping[str, float],
 ) -> Report:
     """One dictionary of JSON values; infinities are written as the string "inf"."""
     low = [
         f"output '{name}' has only {value:.1f} dB: see 'onnxq compare' for the layers that cost most"
-        for name, value in sqnr_db.items()
+        for name, value in checks.sqnr_db.items()
         if value < LOW_SQNR_DB
     ]
     return {
         "backend": backend.name,
         "coverage": coverage(plan),
-        "sqnr_db": {name: json_number(value) for name, value in sqnr_db.items()},
+        "sqnr_db": {name: json_number(value) for name, value in checks.sqnr_db.items()},
         "warnings": [*warnings, *low],
         "notes": list(notes),
         "calibration_samples": samples,
-        "checks": list(checks),
-        "kernels": dict(kernels) if kernels is not None else None,
+        "checks": checks.to_json(),
+        "kernels": None if kernels is None else kernels.to_json(),
         "files": [str(path) for path in files],
         "seconds": {name: round(value, 4) for name, value in seconds.items()},
         "passes": [

@@ -52,6 +52,7 @@ BACKENDS.add(
             SameScaleRule(("Pad",), widens=True),
         ),
         absorb_activations=True,
+        saturating_products=True,
         limits=Limits(
             dtypes=("int8", "uint8", "int16", "uint16", "int4", "uint4", "int32", "float8e4m3fn", "float8e5m2"),
             min_opset=10,

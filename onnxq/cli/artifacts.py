@@ -1,4 +1,4 @@
-"""The files between the stages: plans and parameter tables read with errors that name the file, outputs written whole."""
+"""The files between the stages: plans and parameters read with errors that name the file, outputs written whole."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onnxq.types import QParamsTable, QuantPlan
 
 T = TypeVar("T")
 
-PLAN_NAME, QPARAMS_NAME, REPORT_NAME = "plan.json", "qparams.json", "report.json"
+MODEL_NAME, PLAN_NAME, QPARAMS_NAME = "model.onnx", "plan.json", "qparams.json"
 
 
 def read_plan(path: Path) -> QuantPlan:
@@ -67,6 +67,18 @@ def write_output(path: Path, data: Any) -> None:
     """Write JSON whole or not at all, making the folder if need be."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, data)
+
+
+def check_folder(folder: Path, model: Path) -> None:
+    """Refuse a folder that cannot be written into, or in which the results would replace the input."""
+    from onnxq.cli.protos import external_files
+    from onnxq.graph.load import open_model
+
+    written = (folder / MODEL_NAME, folder / f"{MODEL_NAME}.data")
+    for given in (model, *external_files(open_model(model), model.parent)):
+        if any(target.exists() and given.exists() and os.path.samefile(target, given) for target in written):
+            raise ConfigError(f"the output would overwrite the input {given}; choose another folder with -o")
+    check_writable(folder)
 
 
 def check_writable(folder: Path) -> None:

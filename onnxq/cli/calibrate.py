@@ -14,12 +14,16 @@ from onnxq.cli.progress import stage_bars
 
 def calibrate(
     model: options.ModelArgument,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Write the parameters into this file, such as qparams.json.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Write the parameters into this file, such as qparams.json.")
+    ],
     backend: Annotated[
         str | None, typer.Option("--backend", "-b", help="Target; with --plan only for a backend file.py.")
     ] = None,
     data: options.DataOption = None,
-    plan: Annotated[Path | None, typer.Option("--plan", help="Plan from 'onnxq place'; made anew when left out.")] = None,
+    plan: Annotated[
+        Path | None, typer.Option("--plan", help="Plan from 'onnxq place'; made anew when left out.")
+    ] = None,
     config: options.ConfigOption = None,
     observer: options.ObserverOption = None,
     weight_observer: options.WeightObserverOption = None,
@@ -44,9 +48,7 @@ def calibrate(
     from onnxq.pipeline import make_plan, prepare, run_calibration
 
     load_plugins(plugin)
-    settings = read_settings(
-        config, skip=skip, observer=observer, weight_observer=weight_observer, samples=samples
-    )
+    settings = read_settings(config, skip=skip, observer=observer, weight_observer=weight_observer, samples=samples)
     target = output_file(out, QPARAMS_NAME, model, *([] if plan is None else [plan]))
     if plan is None and backend is None:
         raise ConfigError("say for which target: -b BACKEND (see 'onnxq list backends'), or --plan plan.json")

@@ -22,19 +22,22 @@ def compare(
         Path, typer.Argument(metavar="QUANTIZED", help="The quantized model, or its folder.", show_default=False)
     ],
     data: options.DataOption = None,
-    samples: Annotated[int, typer.Option("--samples", help="Use at most N samples.", metavar="N", min=1)] = COMPARED_SAMPLES,
+    samples: Annotated[
+        int, typer.Option("--samples", help="Use at most N samples.", metavar="N", min=1)
+    ] = COMPARED_SAMPLES,
     random: options.RandomOption = None,
     worst: Annotated[int, typer.Option("--worst", help="Rows to show; 0 shows all.", metavar="N", min=0)] = 20,
     as_json: options.JsonOption = False,
 ) -> None:
     """Compare the tensors that two models have in common, the worst layer first."""
+    from onnxq.cli.artifacts import MODEL_NAME
     from onnxq.cli.data import open_data
     from onnxq.graph import Graph
     from onnxq.report import json_number
-    from onnxq.verify import compare_layers
+    from onnxq.verify.compare import compare_layers
 
     dataset = open_data(Graph.load(float_model), data, random, samples)
-    path = quantized / "model.onnx" if quantized.is_dir() else quantized
+    path = quantized / MODEL_NAME if quantized.is_dir() else quantized
     errors = compare_layers(float_model, path, dataset, samples=samples)
     shown = errors[:worst] if worst else errors
     if as_json:

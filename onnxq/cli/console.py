@@ -51,28 +51,31 @@ def print_json(data: Any) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """A table on stdout; cells that do not fit are folded, never cut. Columns named with a leading > are numbers."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in columns:
         right = column.startswith(">")
         table.add_column(column.lstrip(">"), justify="right" if right else "left", overflow="fold", no_wrap=right)
     for row in rows:
         table.add_row(*row)
-    out = console()
-    out.print(table)
-    out.print()
+    _print_titled(title, table)
 
 
 def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
-    """Labels with their values on stdout; a repeated label is printed once."""
-    shown = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False)
-    shown.add_column(style="dim", no_wrap=True)
-    shown.add_column(overflow="fold")
+    """Labels with their values on stdout; a label that repeats is printed once."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
     last = None
     for label, value in pairs:
-        shown.add_row("" if label == last else label, value)
+        table.add_row("" if label == last else label, value)
         last = label
+    _print_titled(title, table)
+
+
+def _print_titled(title: str, table: Table) -> None:
     out = console()
-    out.print(shown)
+    out.print(title, style="bold", soft_wrap=True)
+    out.print(table)
     out.print()
 
 

@@ -30,7 +30,7 @@ def emit(
 
     With -d the outputs are compared with those of the float model too.
     """
-    from onnxq.cli.artifacts import check_writable, read_plan, read_qparams
+    from onnxq.cli.artifacts import check_folder, read_plan, read_qparams
     from onnxq.cli.data import open_data
     from onnxq.cli.planned import prepare_again
     from onnxq.cli.settings import load_plugins, read_settings
@@ -41,7 +41,7 @@ def emit(
     load_plugins(plugin)
     settings = read_settings(config, samples=samples)
     wanted, table = read_plan(plan), read_qparams(qparams)
-    check_writable(out)
+    check_folder(out, model)
     original = Graph.load(model)
     dataset = None if data is None else open_data(original, data, None, settings.samples)
     started = time.perf_counter()

@@ -16,8 +16,18 @@ from onnxq.graph import Graph
 from onnxq.graph.element_types import stored_size
 from onnxq.graph.load import open_model
 
-QUANTIZED_OPS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger", "MatMulNBits")
-"""Operators of quantized models, besides all whose names begin with QLinear or end with Integer / QAttention."""
+QUANTIZED_OPS = (
+    "QuantizeLinear",
+    "DequantizeLinear",
+    "DynamicQuantizeLinear",
+    "ConvInteger",
+    "MatMulInteger",
+    "MatMulIntegerToFloat",
+    "MatMulNBits",
+    "QGemm",
+    "QAttention",
+)
+"""Operators of quantized models, besides those whose names begin with QLinear."""
 
 KNOWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
 """Domains with operators that onnxruntime can run."""
@@ -122,7 +132,7 @@ def _quantized(operators: Counter[str]) -> list[str]:
     found = []
     for name, count in operators.items():
         op = name.rpartition(".")[2]
-        if op in QUANTIZED_OPS or op.startswith("QLinear") or op in ("QGemm", "QAttention", "MatMulIntegerToFloat"):
+        if op in QUANTIZED_OPS or op.startswith("QLinear"):
             found.append(f"{count} {name}")
     return found
 
@@ -162,7 +172,8 @@ def _remarks(model: onnx.ModelProto, operators: Counter[str]) -> list[str]:
         found.append(f"onnxruntime may have no implementation of {', '.join(foreign)}: calibration would not run")
     if model.functions:
         found.append(f"{len(model.functions)} local functions are inlined before anything else")
-    version = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=WRITTEN_OPSET)
+    versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
+    version = max(versions, default=WRITTEN_OPSET)
     if version < WRITTEN_OPSET:
         found.append(f"opset {version} is raised to {WRITTEN_OPSET} where scales per channel are written")
     return found

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-ModelArgument = Annotated[Path, typer.Argument(help="ONNX model file.", show_default=False)]
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="ONNX model file.", show_default=False)]
 
 BackendOption = Annotated[
     str, typer.Option("--backend", "-b", help="Target: a name from 'onnxq list backends', or a backend file.py.")
@@ -31,7 +31,9 @@ ObserverOption = Annotated[
 WeightObserverOption = Annotated[str | None, typer.Option("--weight-observer", help="How ranges of weights are found.")]
 SkipOption = Annotated[
     list[str] | None,
-    typer.Option("--skip", help="Leave nodes float: name, glob, re:REGEX or op:OPERATOR. Repeatable.", metavar="PATTERN"),
+    typer.Option(
+        "--skip", help="Nodes that stay float: name, glob, re:REGEX, op:OPERATOR. Repeatable.", metavar="PATTERN"
+    ),
 ]
 PassOption = Annotated[
     list[str] | None,
@@ -43,5 +45,5 @@ PluginOption = Annotated[
 ]
 FolderOption = Annotated[Path, typer.Option("--out", "-o", help="Folder for the files.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else there.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary; warnings and errors only.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Nothing but warnings and errors.")]
 StrictOption = Annotated[bool, typer.Option("--strict", help="Exit with 1 when there is a warning; files are written.")]

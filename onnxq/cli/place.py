@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onnxq.cli import options
-from onnxq.cli.console import print_json, print_table, say
+from onnxq.cli.console import print_json, print_pairs, print_table, say
 
 if TYPE_CHECKING:
     from onnxq.graph import Graph
@@ -53,7 +53,7 @@ def _print_plan(plan: QuantPlan, graph: Graph) -> None:
 
     print_table("nodes", ("node", "operator", "state", "why"), _node_rows(plan, graph))
     print_table("tensors", ("tensor", "role", "format", "quantized for", "why"), _tensor_rows(plan))
-    typer.echo(f"{plan.backend}: {nodes_line(coverage(plan))}")
+    print_pairs(f"plan for {plan.backend}", [("nodes", nodes_line(coverage(plan)))])
 
 
 def _node_rows(plan: QuantPlan, graph: Graph) -> Iterator[tuple[str, str, str, str]]:

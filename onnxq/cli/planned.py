@@ -1,4 +1,4 @@
-"""A model taken up again with a plan that was made earlier: backend from the plan, the same passes, nothing mixed up."""
+"""A model taken up again with a plan made earlier: the plan's backend, the same passes, nothing mixed up."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ def backend_of(plan: QuantPlan, given: str | None) -> Backend:
         try:
             return get_backend(plan.backend)
         except ConfigError as error:
-            raise ConfigError(f"the plan is for a backend that is not registered: {error}. Give its file with -b or --plugin") from None
+            raise ConfigError(f"{error}. The plan was made for it: give its file with -b or --plugin") from None
     backend = get_backend(given)
     if backend.name != plan.backend:
-        raise ConfigError(f"the plan is for backend '{plan.backend}', not for '{backend.name}'; leave -b out, or place again")
+        raise ConfigError(
+            f"the plan was made for backend '{plan.backend}', not for '{backend.name}': leave -b out, or place again"
+        )
     return backend
 
 
@@ -35,8 +37,8 @@ def prepare_again(
     unknown = [name for name in plan.placements if not prepared.graph.has_tensor(name)]
     if unknown:
         raise ConfigError(
-            f"the plan quantizes {len(unknown)} tensors that this model does not have, such as '{unknown[0]}': it was made "
-            "for another model, or with another --config or --pass"
+            f"the plan quantizes {len(unknown)} tensors that this model does not have, such as '{unknown[0]}': it was "
+            "made for another model, or with another --config or --pass"
         )
     return prepared
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from onnxq.cli.console import console
 
@@ -17,9 +17,10 @@ Report = Callable[[str, int, int | None], None]
 def stage_bars(*, quiet: bool = False) -> Iterator[Report]:
     """A function to call with (stage, done, total); a new stage completes the one before."""
     screen = console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    text = TextColumn("{task.description}")
+    columns = (SpinnerColumn(), text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=screen, transient=True, disable=quiet or not screen.is_terminal) as bars:
-        tasks = {}
+        tasks: dict[str, TaskID] = {}
 
         def report(stage: str, done: int, total: int | None) -> None:
             if stage not in tasks:

@@ -28,7 +28,7 @@ def bodies_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def tensors_of(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Every stored tensor: initializers, sparse ones by their values, and the tensors in attributes of Constant nodes."""
+    """Every stored tensor: initializers, sparse ones by their values, and what Constant nodes hold."""
     graphs = [model.graph, *(body for node in nodes_of(model) for body in bodies_of(node))]
     for graph in graphs:
         yield from graph.initializer

@@ -31,7 +31,7 @@ def quantize(
     quiet: options.QuietOption = False,
 ) -> None:
     """Quantize MODEL for a target and write the checked files into a folder."""
-    from onnxq.cli.artifacts import check_writable
+    from onnxq.cli.artifacts import check_folder
     from onnxq.cli.data import data_warnings, open_data
     from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.cli.summary import fail_on_warnings, show_report
@@ -47,7 +47,7 @@ def quantize(
         samples=samples,
         min_sqnr=min_sqnr,
     )
-    check_writable(out)
+    check_folder(out, model)
     graph = Graph.load(model)
     dataset = open_data(graph, data, random, settings.samples)
     with stage_bars(quiet=quiet) as progress:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,8 @@ def fail_on_warnings(report: Mapping[str, Any], out: Path, *, strict: bool) -> N
     """With --strict a warning is a failure, although the files passed every check and were written."""
     count = len(report["warnings"])
     if strict and count:
-        print_error(f"--strict, and there {'is 1 warning' if count == 1 else f'are {count} warnings'}; the files are in {out}")
+        warnings = "1 warning" if count == 1 else f"{count} warnings"
+        print_error(f"{warnings} and --strict; the files passed their checks and are in {out}")
         raise typer.Exit(1)
 
 
@@ -44,7 +45,7 @@ def print_summary(report: Mapping[str, Any], model: Path, written: Path) -> None
         ("tensors", ", ".join(f"{count} {role}" for role, count in coverage["tensors"].items())),
         ("size", size_line(model, written)),
     ]
-    pairs += [("accuracy", f"{decibels(value)} on output '{name}'") for name, value in report["sqnr_db"].items()]
+    pairs += [("SQNR", f"{decibels(value)} on output '{name}'") for name, value in report["sqnr_db"].items()]
     if report["calibration_samples"]:
         pairs.append(("samples", str(report["calibration_samples"])))
     if report["kernels"]:
@@ -52,9 +53,9 @@ def print_summary(report: Mapping[str, Any], model: Path, written: Path) -> None
     pairs.append(("seconds", ", ".join(f"{stage} {value:.2f}" for stage, value in report["seconds"].items())))
     pairs += [("checks", check) for check in report["checks"]]
     pairs += [("files", path) for path in report["files"]]
-    pairs += [("note", note) for note in report["notes"]]
+    pairs += [("notes", f"{count} x {note}" if count > 1 else note) for note, count in grouped(report["notes"])]
     print_pairs(f"quantized for {report['backend']}", pairs)
-    reasons = grouped_reasons(coverage["float_nodes"])
+    reasons = grouped(coverage["float_nodes"].values())
     if reasons:
         shown = [(str(count), reason) for reason, count in reasons[:REASONS_SHOWN]]
         rest = sum(count for _, count in reasons[REASONS_SHOWN:])
@@ -77,14 +78,14 @@ def size_line(model: Path, written: Path) -> str:
     return f"{human_bytes(before)} -> {human_bytes(after)} ({after / before:.2f}x)"
 
 
-def grouped_reasons(reasons: Mapping[str, str]) -> list[tuple[str, int]]:
-    """Reasons with their counts, the most frequent first; reasons that differ only in a quoted name are one."""
+def grouped(lines: Iterable[str]) -> list[tuple[str, int]]:
+    """Lines with their counts, the most frequent first; lines that differ only in quoted names are one."""
     counts: Counter[str] = Counter()
     example: dict[str, str] = {}
-    for reason in reasons.values():
-        key = re.sub(r"'[^']*'", "'...'", reason)
+    for line in lines:
+        key = re.sub(r"'[^']*'", "'...'", line)
         counts[key] += 1
-        example.setdefault(key, reason)
+        example.setdefault(key, line)
     return [(key if count > 1 else example[key], count) for key, count in counts.most_common()]
 
 

@@ -212,7 +212,7 @@ class Editing(Lookup):
         if scope is not None and scope.initializers.get(old) is tensor:
             scope.initializers[new] = scope.initializers.pop(old)
             if old in scope.overridable:
-                scope.overridable[new] = scope.overridable.pop(old)
+                scope.overridable = {new if key == old else key: held for key, held in scope.overridable.items()}
 
     # ---- whole rewrites ------------------------------------------------------------------------------------------
 

@@ -16,10 +16,14 @@ _KEPT_OPEN = 64
 
 
 class ExternalFiles:
-    """The external-data files of one model; paths are fixed at construction, whatever the current directory does."""
+    """The external-data files of one model; paths are fixed at construction, whatever the current directory does.
 
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = None if folder is None else Path(os.path.realpath(folder))
+    `model` is the model's file. Where it is a link, its data may lie beside the link or beside the file it leads to.
+    """
+
+    def __init__(self, model: Path | None) -> None:
+        places = [] if model is None else [os.path.realpath(model.parent), os.path.dirname(os.path.realpath(model))]
+        self._folders = [Path(place) for place in dict.fromkeys(places)]
         self._files: dict[Path, DataFile] = {}
 
     @property
@@ -43,20 +47,22 @@ class ExternalFiles:
         return ExternalValues(tensor, self._files[path], offset, length)
 
     def _resolve(self, location: str, tensor: str) -> Path:
-        if self._folder is None:
+        if not self._folders:
             raise ModelError(
                 f"tensor '{tensor}' has external data ('{location}'), but the model was not read from a file; "
                 "load it by its path instead"
             )
         if not location:
             raise ModelError(f"tensor '{tensor}' has external data without a location")
-        path = Path(os.path.realpath(self._folder / location))
-        if os.path.isabs(location) or not path.is_relative_to(self._folder):
+        paths = [Path(os.path.realpath(folder / location)) for folder in self._folders]
+        allowed = [path for path in paths if any(path.is_relative_to(folder) for folder in self._folders)]
+        if os.path.isabs(location) or not allowed:
             raise ModelError(
                 f"tensor '{tensor}' wants external data from '{location}', which is outside the model's folder "
-                f"{self._folder}; such files are refused because a model must not read other files. "
+                f"{self._folders[0]}; such files are refused because a model must not read other files. "
                 "Copy the data beside the model and correct its location"
             )
-        if not path.is_file():
-            raise ModelError(f"external data file {path} of tensor '{tensor}' does not exist")
-        return path
+        for path in allowed:
+            if path.is_file():
+                return path
+        raise ModelError(f"external data file {allowed[0]} of tensor '{tensor}' does not exist")

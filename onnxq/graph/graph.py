@@ -45,7 +45,7 @@ class Graph(Editing):
     def load(cls, path: str | Path) -> Graph:
         """Read a model file; weights in external files are mapped when they are needed."""
         path = Path(path)
-        return cls.from_model(open_model(path), path=path.resolve())
+        return cls.from_model(open_model(path), path=path.absolute())
 
     @classmethod
     def from_model(cls, model: onnx.ModelProto, path: Path | None = None) -> Graph:

@@ -48,7 +48,7 @@ def read_model(model: onnx.ModelProto, path: Path | None) -> ModelParts:
     header = _header(model, where)
     opset = max(entry.version for entry in header.opset_import if entry.domain == "")
     names = Names(_names_in(model.graph))
-    files = ExternalFiles(path.parent if path else None)
+    files = ExternalFiles(path)
     reader = GraphReader(files, names, opset)
     main = reader.graph(model.graph)
     return ModelParts(header, main, names, reader.given_node_names, files.used)

@@ -105,7 +105,7 @@ class Scope(gs.Graph):  # type: ignore[misc]
     """The main graph or a body of If, Loop or Scan.
 
     initializers             by name, in the order of the file
-    overridable              initializer declared as an input too -> (its position among the inputs, declaration)
+    overridable              initializer declared as an input too -> (how many plain inputs before it, declaration)
     output_declarations      output name -> its declaration in the file
     quantization_annotation  as in the file, following renamed tensors
     """

@@ -44,10 +44,10 @@ class GraphReader:
         for sparse in proto.sparse_initializer:
             values = SparseValues(sparse, self._values(sparse.values), self._values(sparse.indices))
             self._initializer(Constant(sparse.values.name, values, scope), scope, here)
-        for position, info in enumerate(proto.input):
+        for info in proto.input:
             known = here.get(info.name)
             if isinstance(known, Constant):  # an initializer that the caller may override: its value is the default
-                scope.overridable[known.name] = (position, info)
+                scope.overridable[known.name] = (len(scope.inputs), info)
             else:
                 scope.inputs.append(self._declare(_described(Variable(info.name), info), here, "an input"))
         for node in proto.node:

@@ -66,15 +66,14 @@ class GraphWriter:
 
     def _inputs(self, proto: onnx.GraphProto, scope: Scope, constants: dict[str, gs.Constant], is_main: bool) -> None:
         """Plain inputs in their order, with each overridable initializer at the position it had among them."""
-        declared = [declaration(tensor, tensor.info, is_interface=True) for tensor in scope.inputs]
-        overridable = sorted((position, name) for name, (position, _) in scope.overridable.items() if name in constants)
-        for position, name in overridable:
-            info = scope.overridable[name][1]
-            declared.insert(position, declaration(constants[name], info, is_interface=True))
+        declared = [(i + 1, declaration(t, t.info, is_interface=True)) for i, t in enumerate(scope.inputs)]
+        for name, (position, info) in scope.overridable.items():
+            if name in constants:
+                declared.append((position, declaration(constants[name], info, is_interface=True)))
+        proto.input.extend(info for _, info in sorted(declared, key=lambda item: item[0]))
         if is_main and self.ir_version < _INITIALIZERS_APART:
             new = (constant for name, constant in constants.items() if name not in scope.overridable)
-            declared.extend(declaration(constant, constant.info, is_interface=True) for constant in new)
-        proto.input.extend(declared)
+            proto.input.extend(declaration(constant, constant.info, is_interface=True) for constant in new)
 
     def _sparse(self, proto: onnx.SparseTensorProto, constant: gs.Constant) -> None:
         held = constant._values

@@ -27,7 +27,7 @@ def bypass(graph: Graph, node: Node) -> str | None:
     if graph.is_output(result):
         producer = graph.producer(source)
         if producer is None or graph.scope_of(producer) is not graph.scope_of(node):
-            return f"it connects '{source.name}', which this graph does not compute, directly to the output '{result.name}'"
+            return f"it connects '{source.name}', which is not computed here, directly to the output '{result.name}'"
         if graph.is_output(source):
             return f"both its input '{source.name}' and its output '{result.name}' are outputs of the graph"
     source_name, result_name = source.name, result.name
@@ -48,7 +48,7 @@ class Folding:
         self._names: list[tuple[Any, str]] = []
 
     def become_constant(self, tensor: Any, values: np.ndarray | LazyValues, scope: Any) -> None:
-        """Let an initializer of `scope` take over the readers, and at the end the name, of a tensor that is no output."""
+        """Let an initializer of `scope` take the readers and, at the end, the name of a tensor that is no output."""
         constant = self._graph.add_constant(f"{tensor.name}_value", values, scope=scope)
         self._graph.redirect(tensor, constant, uses=self._graph.consumers(tensor))
         self._names.append((constant, tensor.name))

@@ -45,17 +45,23 @@ def fold_constants(graph: Graph) -> PassResult:
     """
     result = PassResult()
     while True:
-        if any(graph.shape(node.inputs[0]) is None for node in _shape_readers(graph)):
+        if _knows_too_little(graph):
             graph.infer_shapes()  # a folded target of Reshape may have made more shapes known since the last round
         before = len(result.changed)
         result.declined.clear()
         _fold_once(graph, result)
-        if len(result.changed) == before or not _shape_readers(graph):
+        if len(result.changed) == before:
             return result
 
 
-def _shape_readers(graph: Graph) -> list[Node]:
-    return [node for op in ("Shape", "Size") for node in graph.nodes(op) if not node.domain]
+def _knows_too_little(graph: Graph) -> bool:
+    """Whether some shape is unknown that is asked for, or some type against which results could be checked."""
+    for node in graph.nodes():
+        if node.op in ("Shape", "Size") and not node.domain and graph.shape(node.inputs[0]) is None:
+            return True
+        if any(tensor.name and tensor.dtype is None for tensor in node.outputs):
+            return True
+    return False
 
 
 def _fold_once(graph: Graph, result: PassResult) -> None:

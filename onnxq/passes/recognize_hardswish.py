@@ -1,4 +1,7 @@
-"""HardSwish, x * clip(x / 6 + 1 / 2, 0, 1) (Howard et al., 2019), written in small operators is treated as one operation."""
+"""HardSwish written in small operators is treated as one operation.
+
+HardSwish    x * min(max(x / 6 + 1 / 2, 0), 1)       (Howard et al., 2019)
+"""
 
 from __future__ import annotations
 

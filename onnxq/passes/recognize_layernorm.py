@@ -39,32 +39,28 @@ def recognize_layernorm(graph: Graph) -> PassResult:
 
 def _affine_end(graph: Graph, parts: NormParts) -> Node:
     """The last node after an optional Mul with gamma and, for LayerNorm, an optional Add of beta."""
-    last = parts.last
-    scaled = _only_reader(graph, last)
+    scaled = _only_reader(graph, parts.last)
     if is_op(scaled, "Cast"):
         scaled = _only_reader(graph, scaled)
-    if not _has_parameter(graph, scaled, "Mul"):
-        return last
+    if scaled is None or not _takes_parameter(graph, scaled, "Mul"):
+        return parts.last
     shifted = _only_reader(graph, scaled) if parts.centered else None
-    return shifted if _has_parameter(graph, shifted, "Add") else scaled
+    return scaled if shifted is None or not _takes_parameter(graph, shifted, "Add") else shifted
 
 
-def _only_reader(graph: Graph, node: Any) -> Any:
+def _only_reader(graph: Graph, node: Node) -> Node | None:
     made = node.outputs[0]
-    readers = {id(use.node): use.node for use in graph.consumers(made)}
-    return next(iter(readers.values())) if len(readers) == 1 and not graph.is_output(made) else None
+    readers = list(dict.fromkeys(use.node for use in graph.consumers(made)))
+    return readers[0] if len(readers) == 1 and not graph.is_output(made) else None
 
 
-def _has_parameter(graph: Graph, node: Node | None, op: str) -> bool:
+def _takes_parameter(graph: Graph, node: Node, op: str) -> bool:
     """Whether a node combines its input with a constant that is more than a number."""
-    return is_op(node, op) and any(
-        graph.is_constant(tensor) and scalar(graph, tensor) is None
-        for tensor in node.inputs  # type: ignore[union-attr]
-    )
+    return is_op(node, op) and any(graph.is_constant(t) and scalar(graph, t) is None for t in node.inputs)
 
 
 def _unit_nodes(graph: Graph, last: Node, parts: NormParts) -> list[Node] | None:
-    """All nodes between x and the last one in the order they run; a Cast of x belongs to the unit if it serves it alone."""
+    """All nodes from x to the last one in the order they run, with the Cast of x if nobody else reads that."""
     with_casts = _between(graph, last, parts.uncast_source)
     if with_casts is not None and find_leak(graph, with_casts) is None:
         return with_casts

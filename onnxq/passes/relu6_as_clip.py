@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +16,10 @@ from onnxq.passes.units import find_leak
 
 @PASSES.register("relu6_as_clip")
 def relu6_as_clip(graph: Graph) -> PassResult:
-    """Min(Max(x, 0), 6), Min(Relu(x), 6), Clip(Relu(x), max=6) and the like -> Clip(x, 0, 6), for any two finite bounds.
+    """Min(Max(x, 0), 6), Min(Relu(x), 6), Clip(Relu(x), max=6) and the like -> Clip(x, 0, 6).
 
-    Not where a bound is a tensor of several numbers or not constant, where the value between the two is read
-    elsewhere, nor for integers, which not every runtime clips.
+    The same for any two finite bounds. Not where a bound is a tensor of several numbers or not constant, where the
+    value between the two is read elsewhere, nor for integers, which not every runtime clips.
     """
     graph.sort()
     result = PassResult()
@@ -50,7 +51,7 @@ def relu6_as_clip(graph: Graph) -> PassResult:
     return result
 
 
-def _next_clamp(graph: Graph, node: Node) -> Node | None:
+def _next_clamp(graph: Graph, node: Node) -> Any:
     """The first reader of a node's output that clamps it further."""
     made = node.outputs[0]
     for use in graph.consumers(made):

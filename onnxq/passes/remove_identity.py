@@ -13,7 +13,7 @@ from onnxq.passes.edits import bypass, node_line
 
 @PASSES.register("remove_identity")
 def remove_identity(graph: Graph) -> PassResult:
-    """Identity, Cast to the same type, Transpose in order, Reshape to the same shape, Pad by nothing, Concat of one -> x.
+    """Identity(x), Cast to the same type, Transpose in order, Reshape to the same shape, Pad by 0, Concat of one -> x.
 
     Not where the node connects an input, an initializer or an outer value directly to an output: runtimes want a node
     there.

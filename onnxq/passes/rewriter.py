@@ -6,7 +6,7 @@ Nodes that became superfluous are collected and leave the graph together, so tha
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -23,7 +23,7 @@ def shown(node: Node) -> str:
     return f"node '{node.name}' ({node.op})"
 
 
-def is_op(node: Node | None, *ops: str) -> bool:
+def is_op(node: Node | None, *ops: str) -> TypeGuard[Node]:
     """Whether a node is one of these operators of the default ONNX domain."""
     return node is not None and not node.domain and node.op in ops
 

@@ -6,40 +6,21 @@ import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import onnx
-import onnxruntime as ort
-from onnxruntime.capi import onnxruntime_pybind11_state as ort_state
 
 from onnxq.errors import DataError, ModelError, UnsupportedError
 from onnxq.graph import Graph
 from onnxq.graph.write import weight_bytes
 from onnxq.runtime.feeds import Feed, InputInfo
 
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
 Optimize = Literal["all", "basic", "none"]
 
-_LEVELS = {
-    "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
-    "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
-    "none": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
-}
-
-ORT_ERRORS: tuple[type[Exception], ...] = (
-    ort_state.EPFail,
-    ort_state.EngineError,
-    ort_state.Fail,
-    ort_state.InvalidArgument,
-    ort_state.InvalidGraph,
-    ort_state.InvalidProtobuf,
-    ort_state.NoModel,
-    ort_state.NoSuchFile,
-    ort_state.NotImplemented,
-    ort_state.RuntimeException,
-    RuntimeError,
-    ValueError,  # feeds with missing inputs
-)
-"""What onnxruntime raises; its own classes have no common base."""
+_LEVELS = {"all": "ORT_ENABLE_ALL", "basic": "ORT_ENABLE_BASIC", "none": "ORT_DISABLE_ALL"}
 
 INLINE_BYTES = 64 * 2**20
 """Models with more weights than this reach onnxruntime through a file, which it maps instead of copying."""
@@ -59,9 +40,11 @@ def make_session(
     `config` holds session configuration entries, `optimized_path` is where onnxruntime writes the graph it is going to
     run, `what` names the model in errors.
     """
+    import onnxruntime as ort  # here, because importing onnxq must not cost what running a model costs
+
     options = ort.SessionOptions()
     options.log_severity_level = 3
-    options.graph_optimization_level = _LEVELS[optimize]
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, _LEVELS[optimize])
     if threads is not None:
         options.intra_op_num_threads = threads
     for key, value in (config or {}).items():
@@ -73,7 +56,7 @@ def make_session(
         raise ModelError(f"no model file at {source}")
     try:
         return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-    except ORT_ERRORS as error:
+    except onnxruntime_errors() as error:
         raise _load_error(error, what) from error
 
 
@@ -115,12 +98,35 @@ def input_infos(graph: Graph) -> list[InputInfo]:
 
 
 def run_session(session: ort.InferenceSession, outputs: Sequence[str] | None, feed: Feed, where: str) -> list[Any]:
-    """The outputs (all of them for None): arrays, or lists for sequences. An error of onnxruntime becomes one that says on which data it happened."""
+    """The outputs (all of them for None): arrays, or lists for sequences.
+
+    An error of onnxruntime becomes one that says on which data it happened.
+    """
     try:
         results = session.run(None if outputs is None else list(outputs), feed)
-    except ORT_ERRORS as error:
+    except onnxruntime_errors() as error:
         raise DataError(f"onnxruntime could not run the model on {where}: {_sentence(error)}") from error
     return list(results)
+
+
+def onnxruntime_errors() -> tuple[type[Exception], ...]:
+    """What onnxruntime raises; its own classes have no common base."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    return (
+        state.EPFail,
+        state.EngineError,
+        state.Fail,
+        state.InvalidArgument,
+        state.InvalidGraph,
+        state.InvalidProtobuf,
+        state.NoModel,
+        state.NoSuchFile,
+        state.NotImplemented,
+        state.RuntimeException,
+        RuntimeError,
+        ValueError,  # feeds with missing inputs
+    )
 
 
 def _load_error(error: Exception, what: str) -> ModelError | UnsupportedError:

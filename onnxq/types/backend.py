@@ -108,6 +108,7 @@ class Backend:
     tied             operators whose input and output quantizers, where both exist, share one scale
     commuting        operators that the target swaps with the quantizer behind them
     absorb_activations   drop a Relu / Clip whose effect the following quantizer's saturation has exactly
+    saturating_products  the target's kernels may saturate inside products with int8 weights on some processors
     weight_storage   "integer": integer initializer + DequantizeLinear; "float": float initializer + Q + DQ
     """
 
@@ -122,6 +123,7 @@ class Backend:
     tied: tuple[str, ...] = ()
     residual: Literal["both", "skip"] = "both"
     absorb_activations: bool = False
+    saturating_products: bool = False
     weight_storage: Literal["integer", "float"] = "integer"
     passes: tuple[str, ...] = ()
     activation_observer: str = "minmax"

@@ -1,1 +1,20 @@
 """Did it work: the checks of an emitted model, its target's lint, and the comparison with the float model."""
+
+from onnxq.verify.checks import verify
+from onnxq.verify.compare import LayerError, compare_layers
+from onnxq.verify.kernels import KernelCount, integer_kernels, kernel_exactness
+from onnxq.verify.lint import lint
+from onnxq.verify.report import Finding, OutputCheck, VerifyReport
+
+__all__ = [
+    "Finding",
+    "KernelCount",
+    "LayerError",
+    "OutputCheck",
+    "VerifyReport",
+    "compare_layers",
+    "integer_kernels",
+    "kernel_exactness",
+    "lint",
+    "verify",
+]

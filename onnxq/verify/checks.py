@@ -6,11 +6,10 @@ import time
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 
 from onnxq.errors import OnnxqError
 from onnxq.graph import Graph
@@ -22,6 +21,9 @@ from onnxq.verify.kernels import EXACT_KERNELS
 from onnxq.verify.lint import lint
 from onnxq.verify.quantizers import quantizers
 from onnxq.verify.report import OutputCheck, VerifyReport
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
 
 FULL_OPTIMIZATION_NODES = 3000
 """Larger models are loaded without onnxruntime's optimizer, whose time grows faster than the model."""

@@ -61,6 +61,11 @@ class VerifyReport:
         return not self.failures
 
     @property
+    def sqnr_db(self) -> dict[str, float]:
+        """Output -> SQNR, float outputs only."""
+        return {check.name: check.sqnr_db for check in self.outputs if check.sqnr_db is not None}
+
+    @property
     def worst_db(self) -> float | None:
         """The lowest SQNR of all float outputs; None when there is none."""
         return min((check.sqnr_db for check in self.outputs if check.sqnr_db is not None), default=None)

@@ -278,6 +278,17 @@ def test_the_folder_itself_may_be_reached_through_a_link(tmp_path: Path) -> None
     np.testing.assert_array_equal(Graph.load(tmp_path / "alias" / "m.onnx").values("a"), weights(1))
 
 
+@pytest.mark.parametrize("data_is_a_link_too", [True, False])
+def test_the_model_may_be_a_link_as_download_caches_make_them(tmp_path: Path, data_is_a_link_too: bool) -> None:
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "snapshot").mkdir()
+    one_file_model(tmp_path / "blobs")
+    (tmp_path / "snapshot" / "model.onnx").symlink_to("../blobs/m.onnx")
+    if data_is_a_link_too:
+        (tmp_path / "snapshot" / "w.bin").symlink_to("../blobs/w.bin")
+    np.testing.assert_array_equal(Graph.load(tmp_path / "snapshot" / "model.onnx").values("a"), weights(1))
+
+
 def test_a_model_in_memory_has_no_folder(tmp_path: Path) -> None:
     source = onnx.load(one_file_model(tmp_path), load_external_data=False)
     with pytest.raises(ModelError, match="load it by its path"):

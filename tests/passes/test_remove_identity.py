@@ -114,7 +114,7 @@ def test_an_input_or_constant_that_is_also_an_output_keeps_its_node(source: str)
     graph, report = assert_pass_keeps_outputs(model, "remove_identity", {"x": X})
     assert graph.has_node("n")
     assert report.declined == (
-        f"node 'n' (Identity): it connects '{source}', which this graph does not compute, directly to the output 'y'",
+        f"node 'n' (Identity): it connects '{source}', which is not computed here, directly to the output 'y'",
     )
 
 

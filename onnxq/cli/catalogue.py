@@ -1,0 +1,97 @@
+"""Every registered thing with its one-line description; each entry has the same keys in the same order."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from dataclasses import fields
+
+from onnxq.backends import BACKENDS
+from onnxq.emit import EMITTERS
+from onnxq.observers import OBSERVERS
+from onnxq.passes import PASSES
+from onnxq.types import QuantSpec
+from onnxq.types.spec import DTYPES
+
+Entry = dict[str, str | int | list[str]]
+
+
+def backends() -> list[Entry]:
+    """Targets: number formats by role, and what they write."""
+    return [
+        {
+            "name": name,
+            "activations": _format(backend.scheme.activation),
+            "weights": _format(backend.scheme.weight),
+            "biases": _format(backend.scheme.bias),
+            "writes": [f"{emitter}: {_sentence(EMITTERS.get(emitter))}" for emitter in backend.emitters],
+            "summary": backend.summary,
+        }
+        for name, backend in BACKENDS.items()
+    ]
+
+
+def passes() -> list[Entry]:
+    """Graph passes, and the backends that run them."""
+    return [
+        {
+            "name": name,
+            "backends": [b for b, backend in BACKENDS.items() if name in backend.passes],
+            "summary": _sentence(step),
+        }
+        for name, step in PASSES.items()
+    ]
+
+
+def observers() -> list[Entry]:
+    """Ways to find a range, with their parameters and defaults."""
+    return [
+        {
+            "name": name,
+            "parameters": [f"{field.name}={field.default}" for field in fields(kind)],
+            "collects": kind.statistic,
+            "summary": _sentence(kind),
+        }
+        for name, kind in OBSERVERS.items()
+    ]
+
+
+def formats() -> list[Entry]:
+    """Number formats, and the backends that have them by default."""
+    entries: list[Entry] = []
+    for dtype in DTYPES:
+        spec = QuantSpec(dtype)
+        affine = spec.grid == "affine"
+        entries.append(
+            {
+                "name": dtype,
+                "bits": spec.bits,
+                "grid": "integer steps" if affine else "floating point",
+                "range": f"{spec.qmin} .. {spec.qmax}" if affine else "",
+                "backends": _users(dtype),
+            }
+        )
+    return entries
+
+
+def _users(dtype: str) -> list[str]:
+    found = []
+    for name, backend in BACKENDS.items():
+        scheme = backend.scheme
+        roles = {"activations": scheme.activation, "weights": scheme.weight, "biases": scheme.bias}
+        used = [role for role, spec in roles.items() if spec is not None and spec.dtype == dtype]
+        if used:
+            found.append(f"{name} ({', '.join(used)})")
+    return found
+
+
+def _format(spec: QuantSpec | None) -> str:
+    return "float" if spec is None else str(spec)
+
+
+def _sentence(item: object) -> str:
+    """The first line of an item's docstring, or of its module's when it has none of its own."""
+    own = getattr(item, "__doc__", None)
+    module = sys.modules.get(getattr(item, "__module__", ""))
+    text = own or (None if module is None else module.__doc__) or ""
+    return inspect.cleandoc(text).partition("\n")[0]
