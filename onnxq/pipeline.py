@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
+import numpy as np
 import onnx
 
 from onnxq.backends import get_backend
@@ -37,6 +39,8 @@ SATURATION_MARGIN_DB = 6.0
 
 OPTIMIZER_NODES = 1500
 """Larger float graphs are not run through onnxruntime's optimizer for checks: its time grows faster than the graph."""
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 Progress = Callable[[str, int, int | None], None]
 """Called with (stage, done, total); total is None while it is unknown."""
@@ -100,6 +104,7 @@ def quantize(
     with clock.stage("load"):
         graph = load_model(model)
         original = graph.copy()
+        check_borders(graph)
         dataset = open_dataset(data, input_infos(graph), limit=read_config(config).samples)
     with clock.stage("passes"):
         say("passes", 0, None)
@@ -219,6 +224,26 @@ def load_model(model: str | Path | onnx.ModelProto | Graph) -> Graph:
     return Graph.load(model)
 
 
+def check_borders(graph: Graph) -> None:
+    """Refuse models whose inputs or outputs cannot be passed between numpy and onnxruntime."""
+    for name in [*graph.input_names, *graph.output_names]:
+        kind = graph.dtype(name)
+        if kind is not None and kind.name == "bfloat16":
+            raise UnsupportedError(
+                f"'{name}' is bfloat16, which cannot be fed to or read from onnxruntime, so the model cannot be calibrated or "
+                "checked. Put a Cast from and to float32 at its inputs and outputs: bfloat16 inside is fine"
+            )
+
+
+def _runnable(original: Graph) -> Graph | None:
+    """onnxruntime has no bfloat16 kernels for most operators: such a model is compared in its float32 form."""
+    if not any(original.dtype(name) == BFLOAT16 for name in original.tensor_names()):
+        return None
+    widened = original.copy()
+    run_passes(widened, ["widen_bfloat16"])
+    return widened
+
+
 def prepare(
     model: str | Path | onnx.ModelProto | Graph,
     backend: str | Backend,
@@ -267,6 +292,7 @@ def check(original: Graph, emitted: Emitted, plan: QuantPlan, prepared: Prepared
         dataset,
         samples=prepared.config.verify_samples,
         minimum_db=prepared.config.minimum_sqnr_db,
+        reference=_runnable(original),
     )
     if report.failures:
         findings = "\n  ".join(report.failures)

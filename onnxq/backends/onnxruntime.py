@@ -18,6 +18,11 @@ def _dynamic_weight(node: NodeFacts) -> str | None:
     return None if node.is_constant(1) else "its weight is computed at run time"
 
 
+def _matmul_axis(node: NodeFacts) -> int | None:
+    """Columns of a matrix; a stack of matrices gets one scale."""
+    return 1 if len(node.shape(1) or ()) == 2 else None
+
+
 def _gemm_axis(node: NodeFacts) -> int:
     return 0 if node.attrs.get("transB", 0) else 1
 
@@ -40,7 +45,7 @@ BACKENDS.add(
         rules=(
             OpRule(("Conv",), weight=1, weight_axis=0, bias=2, output=True, decline=_dynamic_weight),
             OpRule(("Gemm",), weight=1, weight_axis=_gemm_axis, bias=2),
-            OpRule(("MatMul",), inputs=(0,), weight=1, weight_axis=-1),
+            OpRule(("MatMul",), inputs=(0,), weight=1, weight_axis=_matmul_axis),
             OpRule(("Add", "Mul"), inputs=(0, 1), output=True, joins=True),
             OpRule(("AveragePool", "GlobalAveragePool", "Sigmoid", "LeakyRelu"), output=True, joins=True),
             OpRule(("Concat",), inputs=None, output=True, joins=True),

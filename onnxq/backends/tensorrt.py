@@ -21,6 +21,11 @@ def _transposed_axis(node: NodeFacts) -> int | None:
     return 1 if node.attrs.get("group", 1) == 1 else None
 
 
+def _matmul_axis(node: NodeFacts) -> int | None:
+    """Columns of a matrix; a stack of matrices gets one scale."""
+    return 1 if len(node.shape(1) or ()) == 2 else None
+
+
 def _gemm_axis(node: NodeFacts) -> int:
     return 0 if node.attrs.get("transB", 0) else 1
 
@@ -42,7 +47,7 @@ BACKENDS.add(
             OpRule(("Conv",), weight=1, weight_axis=0, decline=_dynamic_weight),
             OpRule(("ConvTranspose",), weight=1, weight_axis=_transposed_axis, decline=_dynamic_weight),
             OpRule(("Gemm",), weight=1, weight_axis=_gemm_axis),
-            OpRule(("MatMul",), inputs=(0,), weight=1, weight_axis=-1, decline=_matrix_vector),
+            OpRule(("MatMul",), inputs=(0,), weight=1, weight_axis=_matmul_axis, decline=_matrix_vector),
             OpRule(("Add",), inputs=(0, 1)),
         ),
         tied=("Concat",),

@@ -11,7 +11,7 @@ import numpy as np
 
 from onnxq.calibrate.precision import fitted
 from onnxq.errors import SpecError
-from onnxq.graph import Graph
+from onnxq.graph import Graph, Node
 from onnxq.numerics import derived_bias_scale, widen_weight_scale_for_bias
 from onnxq.types import BiasOf, PerChannel, PerTensor, Placement, QParams, QParamsTable, QuantPlan, QuantSpec
 from onnxq.types.granularity import resolve_axis
@@ -38,6 +38,34 @@ def widen_weights(graph: Graph, plan: QuantPlan, biases: Sequence[Placement], ta
     for name in before:
         table.provenance[name] += ", widened for its bias"
     return {name: float(np.max(table[name].scale / scale)) for name, scale in before.items()}
+
+
+def float_biases(graph: Graph, plan: QuantPlan) -> list[Placement]:
+    """Biases that stay float beside a quantized input and weight, as if they were quantized.
+
+    Engines hold them in int32 all the same, with scale(input) * scale(weight), and some do not notice an overflow.
+    """
+    found = []
+    for placement in plan:
+        for edge in placement.edges or () if placement.role == "weight" else ():
+            node = graph.node(edge.node)
+            data = node.inputs[0].name
+            bias = _bias_operand(graph, node)
+            if edge.port == 1 and bias is not None and data in plan and bias not in plan:
+                spec = QuantSpec("int32", granularity=PerChannel(0))
+                derive = BiasOf(data, placement.tensor)
+                found.append(Placement(bias, spec, "bias", "float bias of a quantized node", derive=derive))
+    return found
+
+
+def _bias_operand(graph: Graph, node: Node) -> str | None:
+    """A constant row of numbers that is added to the result: the third input, or the Add of a MatMulAdd unit."""
+    candidates = node.inputs[2:3]
+    unit = graph.units.of(node.name)
+    if node.op == "MatMul" and unit is not None and unit.kind == "MatMulAdd":
+        candidates = graph.node(unit.last).inputs
+    rows = [t.name for t in candidates if t.name and graph.is_constant(t) and len(graph.shape(t) or ()) == 1]
+    return rows[0] if rows else None
 
 
 def derive_biases(graph: Graph, plan: QuantPlan, biases: Sequence[Placement], table: QParamsTable) -> None:

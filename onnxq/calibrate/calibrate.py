@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 
 from onnxq.calibrate.activations import ActivationReport, calibrate_activations
-from onnxq.calibrate.biases import derive_biases, widen_weights
+from onnxq.calibrate.biases import derive_biases, float_biases, widen_weights
 from onnxq.calibrate.constants import calibrate_constants
 from onnxq.calibrate.drop import drop_unseen
 from onnxq.calibrate.report import Calibration, CalibrationReport
@@ -51,7 +51,7 @@ def calibrate(
     kept = drop_unseen(graph, plan, seen.unseen)
 
     biases = [placement for placement in kept if placement.derive is not None]
-    widened = widen_weights(graph, kept, biases, table)
+    widened = widen_weights(graph, kept, [*biases, *float_biases(graph, kept)], table)
     for placement in kept:
         if placement.tie is not None:
             table.put(placement.tensor, table[placement.tie], f"tied to {placement.tie}")

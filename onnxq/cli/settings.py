@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
 from onnxq.config import Config, read_config
 from onnxq.errors import ConfigError, OnnxqError
@@ -38,14 +38,12 @@ def load_plugins(paths: Sequence[Path] | None) -> None:
     for path in paths or ():
         if not path.is_file():
             raise ConfigError(f"no plugin file at {path}")
-        name = f"onnxq_plugin_{path.stem}"
-        spec = importlib.util.spec_from_file_location(name, path)
-        if spec is None or spec.loader is None:
-            raise ConfigError(f"plugin {path} is not a Python file: its name must end in .py")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
+        module = ModuleType(f"onnxq_plugin_{path.stem}")
+        module.__file__ = str(path)
+        sys.modules[module.__name__] = module  # dataclasses look their module up
         try:
-            spec.loader.exec_module(module)
+            # Not through the import system, which would leave compiled files beside the user's.
+            exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)
         except OnnxqError as error:
             raise ConfigError(f"plugin {path}: {error}") from error
         except Exception as error:  # whatever foreign code raises is the plugin's fault, not onnxq's

@@ -46,12 +46,20 @@ def print_summary(report: Mapping[str, Any], model: Path, written: Path) -> None
         ("size", size_line(model, written)),
     ]
     pairs += [("SQNR", f"{decibels(value)} on output '{name}'") for name, value in report["sqnr_db"].items()]
+    pairs += [
+        ("agreement", f"{output['agreement']:.2%} of output '{output['name']}'")
+        for output in report["checks"]["outputs"]
+        if "agreement" in output
+    ]
     if report["calibration_samples"]:
         pairs.append(("samples", str(report["calibration_samples"])))
-    if report["kernels"]:
-        pairs.append(("kernels", ", ".join(f"{count} {name}" for name, count in report["kernels"].items())))
+    pairs += [
+        ("kernels", f"{kind}: " + ", ".join(f"{count} {name}" for name, count in counts.items()))
+        for kind, counts in (report["kernels"] or {}).items()
+        if counts
+    ]
     pairs.append(("seconds", ", ".join(f"{stage} {value:.2f}" for stage, value in report["seconds"].items())))
-    pairs += [("checks", check) for check in report["checks"]]
+    pairs.append(("checks", checks_line(report)))
     pairs += [("files", path) for path in report["files"]]
     pairs += [("notes", f"{count} x {note}" if count > 1 else note) for note, count in grouped(report["notes"])]
     print_pairs(f"quantized for {report['backend']}", pairs)
@@ -72,6 +80,13 @@ def nodes_line(coverage: Mapping[str, Any]) -> str:
     )
 
 
+def checks_line(report: Mapping[str, Any]) -> str:
+    """What the written model has passed; a model that fails is never written."""
+    compared = report["checks"]["samples"]
+    measured = f"outputs compared on {compared} samples" if compared else "accuracy not measured (no data)"
+    return f"valid ONNX, loads in onnxruntime, inputs and outputs unchanged, within the target's limits; {measured}"
+
+
 def size_line(model: Path, written: Path) -> str:
     """Size on disk before and after, external data included."""
     before, after = file_bytes(model), file_bytes(written)
@@ -80,13 +95,11 @@ def size_line(model: Path, written: Path) -> str:
 
 def grouped(lines: Iterable[str]) -> list[tuple[str, int]]:
     """Lines with their counts, the most frequent first; lines that differ only in quoted names are one."""
-    counts: Counter[str] = Counter()
-    example: dict[str, str] = {}
+    members: dict[str, Counter[str]] = {}
     for line in lines:
-        key = re.sub(r"'[^']*'", "'...'", line)
-        counts[key] += 1
-        example.setdefault(key, line)
-    return [(key if count > 1 else example[key], count) for key, count in counts.most_common()]
+        members.setdefault(re.sub(r"'[^']*'", "'...'", line), Counter())[line] += 1
+    groups = [(next(iter(same)) if len(same) == 1 else key, same.total()) for key, same in members.items()]
+    return sorted(groups, key=lambda group: -group[1])
 
 
 def decibels(value: float | str) -> str:

@@ -97,7 +97,7 @@ class _Writer:
         self.backend = backend
         self.notes: list[str] = []
         self.absorbed: list[Node] = []
-        self._shared: dict[tuple[str, str], tuple[str, str | None]] = {}
+        self._shared: dict[tuple[str, str, int], tuple[str, str | None]] = {}
 
     def write(self, placement: Placement, leader: str) -> None:
         tensor = placement.tensor
@@ -135,7 +135,7 @@ class _Writer:
         shape = tuple(original.shape)
         scope = getattr(original, "scope", None)
         integers = self.graph.add_constant(f"{tensor}_quantized", DeferredValues(shape, stored, compute), scope=scope)
-        scale, zero = self._parameters(tensor, tensor, parameters, self.graph.dtype(original))
+        scale, zero = self._parameters(tensor, parameters, self.graph.dtype(original), scope)
         inputs = [integers.name, scale] + ([zero] if zero is not None else [])
         output = self.graph.add_variable(f"{tensor}_DequantizeLinear", original.dtype, shape)
         name = f"{tensor}_DequantizeLinear"
@@ -151,14 +151,15 @@ class _Writer:
         shape = source.shape
         if placement.role == "activation" and self.backend.absorb_activations and uses is None:
             source = self._absorb(tensor, parameters, source)
-        scale, zero = self._parameters(tensor, leader, parameters, kind)
         scope = self.graph.home_of(source)
+        scale, zero = self._parameters(leader, parameters, kind, scope)
         attrs = _axis_attributes(spec, None if shape is None else tuple(shape))
+        typed = attrs if zero is not None else {**attrs, "output_dtype": _stored_dtype(spec)}
         readers = [use for use in self.graph.consumers(source) if use.node not in self.absorbed[-1:]] if uses is None else uses
         begin = self._clip_to_range(source, parameters, kind, scope)
         inputs = [begin, scale] + ([zero] if zero is not None else [])
         stored = self.graph.add_variable(f"{tensor}_QuantizeLinear", _stored_dtype(spec), shape)
-        self.graph.add_node("QuantizeLinear", inputs, [stored], attrs=attrs, name=f"{tensor}_QuantizeLinear", scope=scope)
+        self.graph.add_node("QuantizeLinear", inputs, [stored], attrs=typed, name=f"{tensor}_QuantizeLinear", scope=scope)
         real = self.graph.add_variable(f"{tensor}_DequantizeLinear", kind, shape)
         inputs = [stored, scale] + ([zero] if zero is not None else [])
         self.graph.add_node("DequantizeLinear", inputs, [real], attrs=attrs, name=f"{tensor}_DequantizeLinear", scope=scope)
@@ -207,18 +208,31 @@ class _Writer:
         if uses is None:
             self.graph.take_over_outputs(source, wide)
 
-    def _parameters(self, tensor: str, leader: str, parameters: QParams, kind: Any) -> tuple[str, str | None]:
-        """Names of the scale and zero-point initializers; tied tensors use those of their leader."""
+    def _parameters(self, leader: str, parameters: QParams, kind: Any, scope: Any) -> tuple[str, str | None]:
+        """Names of the scale and zero-point initializers, in the scope of their reader: onnxruntime's optimizer looks for
+        them nowhere else. Tied tensors use those of their leader.
+        """
         real = np.dtype(np.float32) if kind is None else np.dtype(kind)
-        key = (leader, real.name)
+        key = (leader, real.name, id(scope))
         if key not in self._shared:
-            scale = self.graph.add_constant(f"{leader}_scale", parameters.scale.astype(real)).name
+            scale = self.graph.add_constant(f"{leader}_scale", parameters.scale.astype(real), scope=scope).name
             zero = None
-            if parameters.spec.dtype != "int32":
+            if self._needs_zero_point(parameters.spec):
                 stored = _stored_dtype(parameters.spec)
-                zero = self.graph.add_constant(f"{leader}_zero_point", parameters.zero_point.astype(stored)).name
+                values = parameters.zero_point.astype(stored)
+                zero = self.graph.add_constant(f"{leader}_zero_point", values, scope=scope).name
             self._shared[key] = (scale, zero)
         return self._shared[key]
+
+    def _needs_zero_point(self, spec: QuantSpec) -> bool:
+        """A zero point also tells the type; from opset 21 on `output_dtype` can, where the target's zero points are all 0.
+
+        onnxruntime 1.31 refuses some models of opset 21 with signed zero points: its own rewriting to unsigned ones
+        forgets the type it noted before.
+        """
+        if spec.dtype == "int32":
+            return False
+        return not (self.backend.limits.zero_point_zero and self.graph.opset >= 21)
 
 
 def _is_narrower(spec: QuantSpec) -> bool:

@@ -9,11 +9,9 @@ import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 
-from onnxq.errors import ModelError
 from onnxq.graph.liveness import dead_nodes
 from onnxq.graph.names import Origins
-from onnxq.graph.nodes import Constant, Node, Scope, Use, Variable, adopt, bodies, inner_nodes
-from onnxq.graph.pattern import Match
+from onnxq.graph.nodes import Constant, Node, Use, Variable, adopt, bodies, inner_nodes
 from onnxq.graph.query import Lookup
 from onnxq.graph.units import Units
 from onnxq.graph.values import LazyValues
@@ -101,23 +99,22 @@ class Editing(Lookup):
         """
         doomed = {id(node): node for node in ([nodes] if isinstance(nodes, gs.Node) else nodes)}
         touched = {id(scope): scope for scope in (self.scope_of(node) for node in doomed.values())}
-        leaving = [inner for node in doomed.values() for inner in (*inner_nodes(node), node)]
-        for node in leaving:  # all inputs first: only then does a tensor between two of them have no readers
+        inside = [inner for node in doomed.values() for inner in inner_nodes(node)]
+        for node in (*inside, *doomed.values()):  # only then does a tensor between two of them have no readers
             node.inputs.clear()
-        for node in leaving:
-            self._unlink(node)
+        for node in inside:
+            self._unlink(node, forget=node.outputs)
+        for node in doomed.values():
+            self._unlink(node, forget=[t for t in node.outputs if not t.outputs and not self.is_output(t)])
         for scope in touched.values():
             scope.nodes = [node for node in scope.nodes if id(node) not in doomed]
         if any(bodies(node) for node in doomed.values()):
             self._scopes = self._find_scopes()
 
-    def _unlink(self, node: gs.Node) -> None:
-        for body in bodies(node):
-            for tensor in (*body.inputs, *body.initializers.values()):
-                self._tensor_index.pop(tensor.name, None)
-        for tensor in node.outputs:
-            if not tensor.outputs and not self.is_output(tensor):
-                self._tensor_index.pop(tensor.name, None)
+    def _unlink(self, node: gs.Node, forget: Iterable[gs.Tensor]) -> None:
+        own = (tensor for body in bodies(node) for tensor in (*body.inputs, *body.initializers.values()))
+        for tensor in (*forget, *own):
+            self._tensor_index.pop(tensor.name, None)
         node.outputs.clear()
         del self._node_index[node.name]
         self.units.forget(node.name)
@@ -164,8 +161,12 @@ class Editing(Lookup):
     def take_over_outputs(self, old: gs.Tensor, new: gs.Tensor) -> None:
         """Where `old` is an output of the model or of a body, make `new` that output, under the same name."""
         for scope in self._scopes:
-            if scope is not self.gs:
-                scope.outputs = [new if output is old else output for output in scope.outputs]
+            if scope is not self.gs and any(old is output for output in scope.outputs):
+                carrier = new
+                if self.home_of(new) is not scope:  # onnxruntime wants a body to return only what is its own
+                    carrier = self.add_node("Identity", [new], scope=scope).outputs[0]
+                    carrier.dtype, carrier.shape = old.dtype, old.shape
+                scope.outputs = [carrier if output is old else output for output in scope.outputs]
         main = self.gs
         fixed = old.name in main.overridable or any(old is tensor for tensor in main.inputs)
         if fixed or not any(old is output for output in main.outputs):
@@ -213,114 +214,6 @@ class Editing(Lookup):
             scope.initializers[new] = scope.initializers.pop(old)
             if old in scope.overridable:
                 scope.overridable = {new if key == old else key: held for key, held in scope.overridable.items()}
-
-    # ---- whole rewrites ------------------------------------------------------------------------------------------
-
-    def insert_after(
-        self,
-        tensor: str | gs.Tensor,
-        op: str,
-        *,
-        attrs: Mapping[str, Any] | None = None,
-        extra_inputs: Sequence[str | gs.Tensor] = (),
-        uses: Iterable[Use] | None = None,
-        name: str | None = None,
-        domain: str = "",
-    ) -> Node:
-        """Put a node behind a tensor; `uses` (default: all readers and outputs) read the node's output from then on.
-
-        The node lives where the tensor does, so that every reader, inside a body or not, can see its output.
-        """
-        tensor = self._resolve(tensor)
-        chosen = None if uses is None else list(uses)
-        label = f"{tensor.name}_{op}"
-        output = self.add_variable(label, tensor.dtype, tensor.shape)
-        home = self.home_of(tensor)
-        node = self.add_node(
-            op, [tensor, *extra_inputs], [output], attrs=attrs, name=name or label, domain=domain, scope=home
-        )
-        self.redirect(tensor, output, uses=chosen)
-        return node
-
-    def home_of(self, tensor: gs.Tensor) -> Scope:
-        """The graph in which a tensor is made, stored or declared."""
-        producer = self.producer(tensor)
-        if producer is not None:
-            return self.scope_of(producer)
-        if isinstance(tensor, Constant):
-            return self.gs if tensor.scope is None else tensor.scope
-        for scope in self._scopes:
-            if any(tensor is declared for declared in scope.inputs):
-                return scope
-        raise ModelError(f"nothing makes tensor '{tensor.name}', so no node can be put behind it")
-
-    def replace(
-        self,
-        nodes: Match | gs.Node | Sequence[gs.Node],
-        op: str,
-        inputs: Sequence[str | gs.Tensor | None],
-        *,
-        attrs: Mapping[str, Any] | None = None,
-        domain: str = "",
-        name: str | None = None,
-        output: str | gs.Tensor | None = None,
-    ) -> Node:
-        """Exchange nodes for one new node that makes the same output tensor.
-
-        `output` defaults to the only tensor that leaves the group. The new node takes the name (unless `name` is given)
-        and the metadata of the node that made it, and `origins` records that it stands for all of them.
-        """
-        group = (
-            list(nodes.nodes) if isinstance(nodes, Match) else [nodes] if isinstance(nodes, gs.Node) else list(nodes)
-        )
-        made = self._resolve(output) if output is not None else self._leaving(group)
-        producer = next((node for node in group if any(made is tensor for tensor in node.outputs)), None)
-        if producer is None:
-            raise ModelError(f"no node of the group makes tensor '{made.name}'")
-        read = [self._operand(item) for item in inputs]
-        self._check_replaceable(group, made, read)
-        scope, old_names, metadata = self.scope_of(producer), [node.name for node in group], producer.metadata
-        producer.outputs.remove(made)
-        self.remove(group)
-        new = self._put_node(
-            op, producer.name if name is None else self._names.fresh_node(name), read, [made], attrs, domain, scope
-        )
-        new.metadata = dict(metadata)
-        for old in old_names:
-            self.origins.node_became(old, new.name)
-        return new
-
-    def _check_replaceable(self, group: Sequence[gs.Node], made: gs.Tensor, read: Sequence[gs.Tensor]) -> None:
-        lost = {id(tensor): tensor for tensor, _ in self._leaving_tensors(group) if tensor is not made}
-        for tensor, reader in self._leaving_tensors(group):
-            if id(tensor) in lost:
-                raise ModelError(f"cannot replace the group: its tensor '{tensor.name}' is also read by {reader}")
-        inside = {id(tensor) for node in group for tensor in node.outputs}
-        for tensor in read:
-            if id(tensor) in inside:
-                raise ModelError(f"the new node cannot read '{tensor.name}', which a replaced node makes")
-
-    def _leaving(self, group: Sequence[gs.Node]) -> gs.Tensor:
-        leaving = {id(tensor): tensor for tensor, _ in self._leaving_tensors(group)}
-        if len(leaving) != 1:
-            names = ", ".join(f"'{tensor.name}'" for tensor in leaving.values()) or "none"
-            raise ModelError(
-                f"the group must have exactly one tensor that is read outside, it has {names}; say which with output="
-            )
-        return next(iter(leaving.values()))
-
-    def _leaving_tensors(self, group: Sequence[gs.Node]) -> list[tuple[gs.Tensor, str]]:
-        """Tensors made in the group and read outside, each with one who reads it."""
-        inside = {id(node) for member in group for node in [member, *inner_nodes(member)]}
-        found = []
-        for node in group:
-            for tensor in node.outputs:
-                reader = next((reader for reader in tensor.outputs if id(reader) not in inside), None)
-                if reader is not None:
-                    found.append((tensor, f"node '{reader.name}' ({reader.op})"))
-                elif tensor.name and self.is_output(tensor):
-                    found.append((tensor, "the outputs of a graph"))
-        return found
 
 
 def _renamed(annotation: onnx.TensorAnnotation, old: str, new: str) -> onnx.TensorAnnotation:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -73,7 +74,7 @@ def is_packed(element_type: int) -> bool:
 
 def stored_size(element_type: int, shape: Sequence[int]) -> int:
     """Bytes that the values take in a file, packed formats included."""
-    count = int(np.prod(tuple(shape), dtype=np.int64))
+    count = math.prod(shape)
     bits = _PACKED_BITS.get(element_type)
     if bits is not None:
         return -(-count * bits // 8)

@@ -7,11 +7,12 @@ from pathlib import Path
 import onnx
 
 from onnxq.graph import opset as opsets
+from onnxq.graph.collector import collector_paused
 from onnxq.graph.duplicate import duplicate
-from onnxq.graph.edit import Editing
 from onnxq.graph.load import open_model, read_model
 from onnxq.graph.names import Names, Origins
 from onnxq.graph.nodes import Scope
+from onnxq.graph.rewrite import Rewriting
 from onnxq.graph.save import PROTOBUF_LIMIT, inline_model, save_model
 from onnxq.graph.shapes import infer_shapes
 from onnxq.graph.sort import sort_nodes
@@ -20,7 +21,7 @@ from onnxq.graph.validate import check_complete
 from onnxq.graph.write import weight_bytes
 
 
-class Graph(Editing):
+class Graph(Rewriting):
     """A model. Tensor and node names are unique over the main graph and all bodies of If, Loop and Scan.
 
     `gs` is the underlying graphsurgeon graph of the main scope; after editing it directly, call `refresh()`.
@@ -53,28 +54,29 @@ class Graph(Editing):
 
         `path` is the file it came from; its folder holds the external data.
         """
-        parts = read_model(model, path)
-        graph = cls(parts.header, parts.main, parts.names, path)
+        with collector_paused():
+            parts = read_model(model, path)
+            graph = cls(parts.header, parts.main, parts.names, path)
         graph._given_names = parts.given_names
         graph._external = parts.external
         return graph
 
-    def to_model(self) -> onnx.ModelProto:
+    def to_model(self, *, given_names: bool = False) -> onnx.ModelProto:
         """The model as one protobuf; refused when the weights exceed what protobuf can hold (use `save`)."""
         self._settle()
-        return inline_model(self._header(), self.gs, self._written_name)
+        return inline_model(self._header(), self.gs, str if given_names else self._written_name)
 
-    def save(self, path: str | Path, *, external: bool | None = None) -> list[Path]:
+    def save(self, path: str | Path, *, external: bool | None = None, given_names: bool = False) -> list[Path]:
         """Write the model and return the files written.
 
         `external` puts the weights into `<path>.data`; by default that is done when the model came that way or is
-        too large for one protobuf. Names that onnxq gave to nameless and twin nodes are not written (see
-        `keep_given_names`).
+        too large for one protobuf. Names that onnxq gave to nameless and twin nodes are written only with
+        `given_names` (onnxruntime refuses twins) or after `keep_given_names`.
         """
         self._settle()
         if external is None:
             external = self._external or weight_bytes(self.gs) > PROTOBUF_LIMIT
-        return save_model(self._header(), self.gs, Path(path), external, self._written_name)
+        return save_model(self._header(), self.gs, Path(path), external, str if given_names else self._written_name)
 
     def _settle(self) -> None:
         check_complete(self.gs)
@@ -84,7 +86,8 @@ class Graph(Editing):
         """An independent graph with the same names; constant values are shared, not copied."""
         header = onnx.ModelProto()
         header.CopyFrom(self.header)
-        twin = Graph(header, duplicate(self.gs), self._names.copy(), self.path)
+        with collector_paused():
+            twin = Graph(header, duplicate(self.gs), self._names.copy(), self.path)
         twin.origins = self.origins.copy()
         twin.units = self.units.copy()
         twin._given_names = dict(self._given_names)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import onnx
-from onnx import inliner
+from onnx import inliner, shape_inference
 
 from onnxq.errors import ModelError
 from onnxq.graph.external import ExternalFiles
 from onnxq.graph.names import Names
 from onnxq.graph.nodes import Scope
 from onnxq.graph.read import GraphReader
+
+_DEFAULT_DOMAIN = ("", "ai.onnx")
 
 
 @dataclass(frozen=True)
@@ -45,20 +48,32 @@ def read_model(model: onnx.ModelProto, path: Path | None) -> ModelParts:
         raise ModelError(f"{where} has no graph or no opset: it is not a complete ONNX model")
     if model.functions:
         model = _inline_functions(model, where)
+    names = _names_in(model.graph)
+    for name in names:
+        if isinstance(name, bytes):
+            raise ModelError(f"{where} has a tensor or node called {name!r}, which is not UTF-8 text; rename it")
     header = _header(model, where)
     opset = max(entry.version for entry in header.opset_import if entry.domain == "")
-    names = Names(_names_in(model.graph))
     files = ExternalFiles(path)
-    reader = GraphReader(files, names, opset)
+    reader = GraphReader(files, Names(names), opset)
     main = reader.graph(model.graph)
-    return ModelParts(header, main, names, reader.given_node_names, files.used)
+    return ModelParts(header, main, reader.names, reader.given_node_names, files.used)
 
 
 def _inline_functions(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
     try:
+        if _mixes_opsets(model):  # the inliner converts a function only where it knows the types around it
+            model = shape_inference.infer_shapes(model)
         return inliner.inline_local_functions(model, convert_version=True)
     except Exception as error:  # the inliner reports everything as one of several C++ exceptions
         raise ModelError(f"the local functions of {where} cannot be inlined: {error}") from error
+
+
+def _mixes_opsets(model: onnx.ModelProto) -> bool:
+    """Whether a function is written for another version of the default operator set than the model."""
+    own = {entry.version for entry in model.opset_import if entry.domain in _DEFAULT_DOMAIN}
+    functions = (entry for function in model.functions for entry in function.opset_import)
+    return any(entry.version not in own for entry in functions if entry.domain in _DEFAULT_DOMAIN)
 
 
 def _header(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
@@ -67,13 +82,15 @@ def _header(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
     for field, value in model.ListFields():
         if field.name in ("graph", "functions", "opset_import"):
             continue
-        if isinstance(value, str | int | bytes | float):
+        if isinstance(value, bytes):
+            raise ModelError(f"{field.name} of {where} is not UTF-8 text")
+        if isinstance(value, str | int):
             setattr(header, field.name, value)
         else:
             getattr(header, field.name).MergeFrom(value)
     versions: dict[str, int] = {}
     for entry in model.opset_import:
-        domain = "" if entry.domain == "ai.onnx" else entry.domain
+        domain = "" if entry.domain in _DEFAULT_DOMAIN else entry.domain
         versions[domain] = max(entry.version, versions.get(domain, 0))
     if "" not in versions:
         raise ModelError(f"{where} does not import the default ONNX operator set (domain '')")
@@ -82,9 +99,9 @@ def _header(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
     return header
 
 
-def _names_in(proto: onnx.GraphProto) -> set[str]:
-    """Every tensor and node name of the file, bodies included."""
-    names: set[str] = set()
+def _names_in(proto: onnx.GraphProto) -> set[Any]:
+    """Every tensor and node name of the file, bodies included; bytes where it is not text."""
+    names: set[Any] = set()
     pending = [proto]
     while pending:
         graph = pending.pop()

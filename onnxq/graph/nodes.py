@@ -37,14 +37,14 @@ class Node(gs.Node):  # type: ignore[misc]
         outputs: Sequence[gs.Tensor] = (),
         domain: str = "",
     ) -> None:
+        self.__dict__.update(_node_extras())
         self.__dict__.update(
             op=op,
             name=name,
-            attrs=dict(attrs or {}),
-            inputs=SynchronizedList(self, "outputs", inputs),
-            outputs=SynchronizedList(self, "inputs", outputs),
+            attrs=dict(attrs) if attrs else {},
+            inputs=_linked(self, "outputs", inputs),
+            outputs=_linked(self, "inputs", outputs),
             domain=domain,
-            **_node_extras(),
         )
 
     __eq__ = object.__eq__
@@ -64,8 +64,8 @@ class Variable(gs.Variable):  # type: ignore[misc]
     ) -> None:
         self.__dict__.update(
             name=name,
-            inputs=SynchronizedList(self, "outputs", ()),
-            outputs=SynchronizedList(self, "inputs", ()),
+            inputs=_linked(self, "outputs"),
+            outputs=_linked(self, "inputs"),
             dtype=dtype,
             shape=shape,
             type="tensor_type",
@@ -88,8 +88,8 @@ class Constant(gs.Constant):  # type: ignore[misc]
     def __init__(self, name: str, values: np.ndarray | LazyValues, scope: gs.Graph | None = None) -> None:
         self.__dict__.update(
             name=name,
-            inputs=SynchronizedList(self, "outputs", ()),
-            outputs=SynchronizedList(self, "inputs", ()),
+            inputs=_linked(self, "outputs"),
+            outputs=_linked(self, "inputs"),
             _values=values,
             data_location=None,
             _export_dtype=None,
@@ -133,11 +133,11 @@ class Use(NamedTuple):
 
 def bodies(node: gs.Node) -> list[gs.Graph]:
     """The graphs in a node's attributes (branches of an If, bodies of Loop and Scan)."""
-    found = []
+    found: list[gs.Graph] = []
     for value in node.attrs.values():
         if isinstance(value, gs.Graph):
             found.append(value)
-        elif isinstance(value, list) and value and isinstance(value[0], gs.Graph):
+        elif type(value) is list and value and isinstance(value[0], gs.Graph):
             found.extend(value)
     return found
 
@@ -174,6 +174,17 @@ def adopt(item: gs.Node | gs.Tensor | gs.Graph) -> None:
     elif kind is gs.Graph:
         item.__class__ = Scope
         item.__dict__.update({**_scope_extras(), **item.__dict__})
+
+
+def _linked(owner: gs.Node | gs.Tensor, far_side: str, members: Sequence[Any] = ()) -> SynchronizedList:
+    """A list whose members list `owner` on their far side, filled without a call per member."""
+    linked = SynchronizedList.__new__(SynchronizedList)
+    linked.parent_obj, linked.field_name = owner, far_side
+    if members:
+        list.extend(linked, members)
+        for member in members:
+            list.append(member.__dict__[far_side], owner)
+    return linked
 
 
 def _node_extras() -> dict[str, Any]:

@@ -13,6 +13,7 @@ lie in one graph or body.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -193,7 +194,7 @@ def _is_value(graph: Lookup, tensor: gs.Tensor, pattern: Const) -> bool:
         return False
     if pattern.value is None:
         return True
-    if isinstance(tensor, gs.Constant) and np.prod(tensor.shape, dtype=np.int64) > _LARGEST_VALUE:
+    if isinstance(tensor, gs.Constant) and math.prod(tensor.shape) > _LARGEST_VALUE:
         return False
     values = graph.values(tensor)
     if values.size == 0 or values.size > _LARGEST_VALUE or values.dtype.kind not in "biufV":

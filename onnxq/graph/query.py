@@ -10,7 +10,7 @@ import onnx_graphsurgeon as surgeon
 
 from onnxq.errors import ModelError, did_you_mean
 from onnxq.graph.names import Names
-from onnxq.graph.nodes import Scope, Use, adopt, bodies
+from onnxq.graph.nodes import Constant, Scope, Use, adopt, bodies
 from onnxq.graph.pattern import Match, Pattern, find_pattern, parse_pattern
 from onnxq.graph.values import constant_node_values, load_values
 
@@ -162,6 +162,19 @@ class Lookup:
         """Whether a tensor is an output of the model or of a body."""
         tensor = self._resolve(tensor)
         return any(tensor is output for scope in self._scopes for output in scope.outputs)
+
+    def home_of(self, tensor: str | surgeon.Tensor) -> Scope:
+        """The graph in which a tensor is made, stored or declared."""
+        tensor = self._resolve(tensor)
+        producer = self.producer(tensor)
+        if producer is not None:
+            return self.scope_of(producer)
+        if isinstance(tensor, Constant):
+            return self.gs if tensor.scope is None else tensor.scope
+        for scope in self._scopes:
+            if any(tensor is declared for declared in scope.inputs):
+                return scope
+        raise ModelError(f"nothing makes tensor '{tensor.name}', so it belongs to no graph")
 
     def shape(self, tensor: str | surgeon.Tensor) -> tuple[int | str | None, ...] | None:
         """Shape with names for symbolic and None for unknown dimensions; None when even the rank is unknown."""

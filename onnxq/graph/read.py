@@ -29,7 +29,7 @@ class GraphReader:
 
     def __init__(self, files: ExternalFiles, names: Names, opset: int) -> None:
         self._files = files
-        self._names = names
+        self.names = names
         self._opset = opset
         self.given_node_names: dict[str, str] = {}
 
@@ -84,7 +84,7 @@ class GraphReader:
                 f"tensor '{name}' is defined twice (the second time as {what}); the model is not valid ONNX"
             )
         here[name] = tensor
-        unique = self._names.claim(name)
+        unique = self.names.claim(name)
         if unique != name:
             tensor.name = unique
         return tensor
@@ -98,9 +98,9 @@ class GraphReader:
     def _node(self, proto: onnx.NodeProto, here: Visible, outer: Visible) -> Node:
         given = proto.name
         if given:
-            name = self._names.claim_node(given)
+            name = self.names.claim_node(given)
         else:
-            name = self._names.fresh_node(f"{proto.op_type}_{proto.output[0]}" if proto.output else proto.op_type)
+            name = self.names.fresh_node(f"{proto.op_type}_{proto.output[0]}" if proto.output else proto.op_type)
         if name != given:
             self.given_node_names[name] = given
         inputs = []

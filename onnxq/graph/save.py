@@ -66,5 +66,8 @@ def _model(
 ) -> onnx.ModelProto:
     model = onnx.ModelProto()
     model.CopyFrom(header)
-    GraphWriter(store, node_name, header.ir_version).graph(model.graph, main)
+    try:
+        GraphWriter(store, node_name, header.ir_version).graph(model.graph, main)
+    except UnicodeDecodeError as error:
+        raise ModelError(f"the model has a doc string or metadata that is not UTF-8 text: {error.object!r}") from error
     return model

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -77,22 +78,35 @@ def _fill(tensor: gs.Tensor, told: dict[str, onnx.ValueInfoProto]) -> None:
 # ---- element types behind operators that inference does not know -----------------------------------------------------
 
 
-@functools.cache
-def _type_words(op: str, domain: str, version: int) -> tuple[tuple[str, ...], tuple[str, ...], frozenset[str]] | None:
-    """The type words of an operator's inputs and outputs, such as "T" or "tensor(int64)", and those that may vary.
+@dataclass(frozen=True)
+class _TypeWords:
+    """The type words of an operator's inputs and outputs, such as "T" or "tensor(int64)".
 
-    A word that may vary belongs to a parameter that takes several tensors of different types.
+    mixed   words of parameters that take several tensors of different types
     """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    is_variadic: bool
+    mixed: frozenset[str]
+
+    def of(self, node: gs.Node) -> list[tuple[gs.Tensor, str]]:
+        """Each tensor of a node with its word; the last input word of a variadic operator repeats."""
+        more = len(node.inputs) - len(self.inputs) if self.is_variadic else 0
+        inputs = self.inputs + self.inputs[-1:] * more
+        return [*zip(node.inputs, inputs, strict=False), *zip(node.outputs, self.outputs, strict=False)]
+
+
+@functools.cache
+def _type_words(op: str, domain: str, version: int) -> _TypeWords | None:
     try:
         schema = defs.get_schema(op, version, domain)
     except defs.SchemaError:
         return None
-    mixed = {p.type_str for p in (*schema.inputs, *schema.outputs) if not p.is_homogeneous}
-    last = [schema.inputs[-1].type_str] * 16 if schema.inputs and schema.inputs[-1].option == _VARIADIC else []
-    return (
-        tuple([p.type_str for p in schema.inputs] + last),
-        tuple(p.type_str for p in schema.outputs),
-        frozenset(mixed),
+    mixed = frozenset(p.type_str for p in (*schema.inputs, *schema.outputs) if not p.is_homogeneous)
+    is_variadic = bool(schema.inputs) and schema.inputs[-1].option == _VARIADIC
+    return _TypeWords(
+        tuple(p.type_str for p in schema.inputs), tuple(p.type_str for p in schema.outputs), is_variadic, mixed
     )
 
 
@@ -105,12 +119,11 @@ def _unify_types(main: Scope, versions: dict[str, int]) -> bool:
         words = _type_words(node.op, node.domain, versions.get(node.domain, 1))
         if words is None:
             continue
-        inputs, outputs, mixed = words
-        pairs = [*zip(node.inputs, inputs, strict=False), *zip(node.outputs, outputs, strict=False)]
-        known = {word: t.dtype for t, word in pairs if t.name and t.dtype is not None and word not in mixed}
+        pairs = words.of(node)
+        known = {word: t.dtype for t, word in pairs if t.name and t.dtype is not None and word not in words.mixed}
         for tensor, word in pairs:
             if _untyped(tensor):
-                dtype = known.get(word) or _only_type(word)
+                dtype = known[word] if word in known else _only_type(word)
                 if dtype is not None:
                     tensor.dtype = dtype
                     changed = True
@@ -136,6 +149,4 @@ def _only_type(word: str) -> np.dtype[Any] | None:
     """The element type of a word that is a type itself: "tensor(bool)"."""
     if not word.startswith("tensor("):
         return None
-    names = {"float": "FLOAT", "double": "DOUBLE"}
-    name = word[len("tensor(") : -1]
-    return numpy_dtype(int(onnx.TensorProto.DataType.Value(names.get(name, name.upper()))))
+    return numpy_dtype(int(onnx.TensorProto.DataType.Value(word[len("tensor(") : -1].upper())))

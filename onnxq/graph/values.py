@@ -7,6 +7,7 @@ memory with it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -33,7 +34,7 @@ class LazyValues(GsLazyValues):  # type: ignore[misc]
     @property
     def nbytes(self) -> int:
         """Bytes of the array in memory (a packed format takes one byte per element there)."""
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        return math.prod(self.shape) * self.dtype.itemsize
 
     def load(self) -> np.ndarray:
         raise NotImplementedError

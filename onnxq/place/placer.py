@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph, Node
@@ -104,7 +105,7 @@ class _Placer:
         if reason is None:
             same = self.backend.same_scale_rule_for(facts.op)
             if same is not None and self._is_carrier(facts, same.inputs, same.decline):
-                self.integer_tensors.update(t.name for t in node.outputs if t.name)
+                self.integer_tensors.update(t.name for t in self._moved_outputs(node))
         if reason is not None:
             self.reasons[name] = reason
 
@@ -302,7 +303,7 @@ class _Placer:
             facts = Facts(self.graph, node)
             reason = rule.decline(facts) if rule.decline is not None else None
             data = self._data_tensors(node, rule.inputs)
-            outputs = [t for t in node.outputs if t.name]
+            outputs = self._moved_outputs(node)
             if reason or not data or not all(self._quantized_for(t) for t in data):
                 self.reasons[node.name] = reason or "its input is not quantized, and moving values needs no arithmetic"
                 continue
@@ -317,6 +318,11 @@ class _Placer:
                 if rule.widens:
                     self.widening.add(made.name)
             self.carried[node.name] = f"moves the quantized values of '{data[0]}'"
+
+    def _moved_outputs(self, node: Node) -> list[Any]:
+        """The outputs that hold moved values: all float ones (MaxPool also gives indices)."""
+        kinds = [(tensor, self.graph.dtype(tensor)) for tensor in node.outputs if tensor.name]
+        return [tensor for tensor, kind in kinds if kind is None or kind.name in FLOAT_TYPES]
 
     def _quantized_for(self, tensor: str) -> bool:
         request = self.requests.get(tensor)

@@ -70,12 +70,12 @@ def float_session(
     present = set(graph.output_names)
     extra = [onnx.ValueInfoProto(name=name) for name in dict.fromkeys(extra_outputs) if name not in present]
     if weight_bytes(graph.gs) <= INLINE_BYTES:
-        model = graph.to_model()
+        model = graph.to_model(given_names=True)
         model.graph.output.extend(extra)
         return make_session(model.SerializeToString(), threads=threads, optimize=optimize)
     with tempfile.TemporaryDirectory(prefix="onnxq-") as folder:
         path = Path(folder) / "model.onnx"
-        graph.save(path, external=True)
+        graph.save(path, external=True, given_names=True)
         if extra:
             model = onnx.load(str(path), load_external_data=False)
             model.graph.output.extend(extra)

@@ -44,7 +44,7 @@ def test_quantized_well_or_refused_clearly(name: str, backend: str, tmp_path: Pa
         assert_interface_is_unchanged(case.model, quantized)
         assert_every_node_is_accounted_for(case, outcome)
         assert_report_is_complete(outcome)
-        assert_outputs_agree(case, Path(outcome.model))
+        assert_outputs_agree(case, Path(outcome.model), backend)
     assert source.read_bytes() == before, "the input file was modified"
 
 
@@ -133,8 +133,12 @@ def assert_report_is_complete(result: Any) -> None:
     assert all(file.is_file() for file in files)
 
 
-def assert_outputs_agree(case: Case, quantized: Path) -> None:
-    """The file's own arithmetic must be right everywhere, onnxruntime's fused kernels where the processor is exact."""
+def assert_outputs_agree(case: Case, quantized: Path, backend: str) -> None:
+    """Right in the file's own arithmetic; loadable with default options; right with them too where they are the target.
+
+    Files for other targets are not held to onnxruntime's fused kernels: those quantize a float bias on their own, and
+    overflow where weights are tiny.
+    """
     names = [output.name for output in case.model.graph.output]
     # onnx's own evaluator stands in where onnxruntime lacks the float kernels (bfloat16).
     reference = (
@@ -147,7 +151,7 @@ def assert_outputs_agree(case: Case, quantized: Path) -> None:
     assert_close(case, names, expected, [literal.run(names, feed) for feed in case.feeds])
     fused = session(str(quantized))
     results = [fused.run(names, feed) for feed in case.feeds]
-    if integer_sums_are_exact():
+    if backend == "onnxruntime" and integer_sums_are_exact():
         assert_close(case, names, expected, results)
 
 
@@ -191,12 +195,15 @@ def integer_sums_are_exact() -> bool:
 
 
 def signal_to_noise(expected: list[np.ndarray], actual: list[np.ndarray]) -> float:
-    """Power of the signal over power of the error in dB, over all samples; values that are not finite must stay so."""
+    """Power of the signal over power of the error in dB, over all samples and all finite values of the reference.
+
+    Where the reference is infinite a quantizer saturates, which is right; the reverse never is.
+    """
     signal = noise = 0.0
     for wanted, got in zip(expected, actual, strict=True):
         assert wanted.shape == got.shape
         finite = np.isfinite(wanted)
-        assert np.array_equal(finite, np.isfinite(got)), "finite values became infinite or NaN, or the reverse"
+        assert np.all(np.isfinite(got[finite])), "finite values became infinite or NaN"
         exact = wanted[finite].astype(np.float64)
         signal += float(np.sum(exact**2))
         noise += float(np.sum((exact - got[finite].astype(np.float64)) ** 2))

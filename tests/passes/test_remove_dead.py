@@ -25,6 +25,7 @@ def test_dead_nodes_leave_with_what_only_they_read() -> None:
     graph, report = assert_pass_keeps_outputs(model, "remove_dead", {"x": X})
     assert [node.op for node in graph.nodes()] == ["Relu"]
     assert sorted(report.changed) == [
+        "initializer 'w': removed, nobody reads it",
         "node 'first' (Mul): removed, nobody reads its results",
         "node 'second' (Neg): removed, nobody reads its results",
     ]

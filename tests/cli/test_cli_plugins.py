@@ -1,0 +1,45 @@
+"""--plugin and backends from files: passes, observers and targets of the user's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+PASS = '''
+from onnxq.passes import PASSES, PassResult
+
+@PASSES.register("plugin_note")
+def plugin_note(graph):
+    """Say how many nodes there are."""
+    return PassResult(changed=[f"saw {len(graph.nodes())} nodes"])
+'''
+
+BACKEND = """
+from onnxq.backends import BACKENDS
+
+BACKENDS.add("plugin_target", BACKENDS.get("tensorrt").replace(name="plugin_target", summary="of the user's own"))
+"""
+
+
+def test_a_pass_of_a_plugin_is_listed_and_run(run, model: Path, data: Path, tmp_path: Path) -> None:
+    plugin = tmp_path / "plugin_passes.py"
+    plugin.write_text(PASS)
+    entries = {entry["name"]: entry for entry in json.loads(run("list", "passes", "--plugin", plugin, "--json").stdout)}
+    assert entries["plugin_note"]["summary"] == "Say how many nodes there are."
+    options = ["-d", data, "-o", tmp_path / "out", "--plugin", plugin, "--pass", "plugin_note", "--json"]
+    report = json.loads(run("quantize", model, "-b", "onnxruntime", *options).stdout)
+    assert report["passes"][-1]["name"] == "plugin_note"
+    assert report["passes"][-1]["changed"] == ["saw 17 nodes"]
+
+
+def test_a_backend_file_serves_as_target_through_all_stages(run, model: Path, data: Path, tmp_path: Path) -> None:
+    target = tmp_path / "plugin_target.py"
+    target.write_text(BACKEND)
+    plan, qparams = tmp_path / "plan.json", tmp_path / "qparams.json"
+    placed = run("place", model, "-b", target, "-o", plan)
+    assert placed.exit_code == 0, placed.stderr
+    assert json.loads(plan.read_text())["backend"] == "plugin_target"
+    assert run("calibrate", model, "-b", target, "--plan", plan, "-d", data, "-o", qparams).exit_code == 0
+    emitted = run("emit", model, "--plan", plan, "--qparams", qparams, "-b", target, "-o", tmp_path / "out")
+    assert emitted.exit_code == 0, emitted.stderr
+    assert "plugin_target" in emitted.stdout
