@@ -29,6 +29,10 @@ class _Group:
     members: dict[str, RangeStatistic]
 
 
+MASK_MAGNITUDE = 1e30
+"""Values this large are stand-ins for infinity, not numbers that a network computes with."""
+
+
 @dataclass(frozen=True)
 class ActivationReport:
     """What was seen; `unseen` maps leaders without any value to the reason."""
@@ -74,7 +78,11 @@ def calibrate_activations(
         name = group.placement.tensor
         seen = {member: statistic for member, statistic in group.members.items() if _has_values(statistic)}
         if not seen:
-            unseen[name] = next((collected.unreachable[m] for m in group.members if m in collected.unreachable), UNSEEN)
+            unseen[name] = _why_unseen(group, collected)
+            continue
+        largest = max(_magnitude(statistic) for statistic in seen.values())
+        if largest >= MASK_MAGNITUDE:
+            unseen[name] = f"it holds mask values (up to {largest:.3g}), which would ruin the range"
             continue
         table.put(name, fitted(graph, name, _qparams(group, seen)), group.placement.observer)
         warnings.extend(_remarks(name, seen))
@@ -109,8 +117,21 @@ def _axis(placement: Placement) -> int | None:
 
 
 def _has_values(statistic: RangeStatistic) -> bool:
-    """Whether anything was seen, be it NaN: a tensor of nothing but NaN is an error that its range reports."""
-    return statistic.rows > 0 or statistic.nonfinite > 0
+    """Whether there is a finite value in every channel."""
+    return statistic.rows > 0 and bool((statistic.count > 0).all())
+
+
+def _magnitude(statistic: RangeStatistic) -> float:
+    return max(-float(statistic.minimum.min()), float(statistic.maximum.max()))
+
+
+def _why_unseen(group: _Group, collected: CollectReport) -> str:
+    for member, statistic in group.members.items():
+        if member in collected.unreachable:
+            return collected.unreachable[member]
+        if statistic.nonfinite:
+            return f"all its values are NaN or infinite, first in sample {statistic.first_nonfinite}"
+    return UNSEEN
 
 
 def _qparams(group: _Group, seen: dict[str, RangeStatistic]) -> QParams:

@@ -8,6 +8,7 @@ file computes exactly what `onnxq.numerics` computes.
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,7 @@ def required_opset(graph: Graph, plan: QuantPlan) -> int:
     return needed
 
 
+@cache
 def container_of(spec: QuantSpec) -> str:
     """The ONNX integer type that holds a format: the smallest one with enough bits."""
     for name, bits in _CONTAINERS:
@@ -235,11 +237,13 @@ class _Writer:
         return not (self.backend.limits.zero_point_zero and self.graph.opset >= 21)
 
 
+@cache
 def _is_narrower(spec: QuantSpec) -> bool:
     """Whether QuantizeLinear, which saturates at the bounds of its type, would let values pass that the format lacks."""
     return spec.grid == "affine" and (spec.qmin, spec.qmax) != container_range(container_of(spec))
 
 
+@cache
 def _stored_dtype(spec: QuantSpec) -> np.dtype[Any]:
     if spec.dtype in _FLOAT8:
         return _FLOAT8[spec.dtype]

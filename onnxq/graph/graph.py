@@ -122,7 +122,8 @@ class Graph(Rewriting):
     def infer_shapes(self) -> None:
         """Fill in unknown dtypes and shapes; large weights are not read."""
         self.sort()
-        infer_shapes(self._header(), self.gs)
+        with collector_paused():
+            infer_shapes(self._header(), self.gs)
 
     @property
     def opset(self) -> int:

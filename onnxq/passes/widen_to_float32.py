@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from onnxq.graph import DeferredValues, Graph, LazyValues, Node, Use, bodies
+from onnxq.graph import Constant, DeferredValues, Graph, LazyValues, Node, Use, bodies
 from onnxq.passes.base import PASSES, PassResult
 from onnxq.passes.edits import LARGE_BYTES, loaded, node_line
 
@@ -44,6 +44,8 @@ class _Widening:
         self._result = PassResult()
 
     def run(self) -> PassResult:
+        if not self._has_source():
+            return self._result
         self._graph.infer_shapes()  # a tensor of unknown type could not be converted
         declared = [*self._graph.gs.inputs, *self._graph.gs.outputs]
         for tensor in declared:
@@ -64,6 +66,19 @@ class _Widening:
                 fixed[id(self._graph.gs.outputs[position])] = self._graph.gs.outputs[position]
         self._convert(fixed)
         return self._result
+
+    def _has_source(self) -> bool:
+        """Whether any value of the narrow type enters the model: declared, stored, or asked for by an attribute."""
+        graph = self._graph
+        return any(self._is_narrow(graph.tensor(name)) for name in graph.tensor_names()) or any(
+            node.attrs.get(key) == self._narrow_type or self._narrow_values(node.attrs.get("value"))
+            for node in graph.nodes()
+            for key in _TYPE_ATTRIBUTES
+            if node.attrs
+        )
+
+    def _narrow_values(self, value: Any) -> bool:
+        return isinstance(value, np.ndarray | Constant) and value.dtype == self._narrow
 
     def _is_narrow(self, tensor: Any) -> bool:
         return bool(tensor.name) and self._graph.dtype(tensor) == self._narrow
@@ -153,7 +168,7 @@ class _Widening:
             if key in _TYPE_ATTRIBUTES and value == self._narrow_type:
                 node.attrs[key] = int(TensorProto.FLOAT)
                 changed = True
-            elif getattr(value, "dtype", None) == self._narrow:
+            elif self._narrow_values(value):
                 node.attrs[key] = np.asarray(loaded(_widened(getattr(value, "_values", value))))
                 changed = True
         return changed

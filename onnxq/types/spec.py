@@ -21,6 +21,12 @@ FLOAT_DTYPES = ("fp8_e4m3", "fp8_e5m2", "fp16", "bf16")
 INT_DTYPES = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in range(1, 17)) + ("int32",)
 DTYPES = INT_DTYPES + FLOAT_DTYPES
 
+_BITS = {name: 8 if name.startswith("fp8") else int(re.sub(r"\D", "", name)) for name in DTYPES}
+_RANGES = {
+    name: (0, 2 ** _BITS[name] - 1) if name.startswith("u") else (-(2 ** (_BITS[name] - 1)), 2 ** (_BITS[name] - 1) - 1)
+    for name in INT_DTYPES
+}
+
 
 @dataclass(frozen=True)
 class QuantSpec:
@@ -89,9 +95,7 @@ class QuantSpec:
 
     @property
     def bits(self) -> int:
-        if self.dtype.startswith("fp8"):
-            return 8
-        return int(re.sub(r"\D", "", self.dtype))
+        return _BITS[self.dtype]
 
     @property
     def signed(self) -> bool:
@@ -150,9 +154,7 @@ class QuantSpec:
 
 def container_range(dtype: str) -> tuple[int, int]:
     """Full range of an integer dtype, such as (-128, 127) for int8."""
-    if dtype in FLOAT_DTYPES or dtype not in DTYPES:
-        raise SpecError(f"{dtype} is not an integer format")
-    bits = int(re.sub(r"\D", "", dtype))
-    if dtype.startswith("uint"):
-        return 0, 2**bits - 1
-    return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    try:
+        return _RANGES[dtype]
+    except KeyError:
+        raise SpecError(f"{dtype} is not an integer format") from None

@@ -18,8 +18,9 @@ from onnxq.runtime.feeds import Feed, shape_text
 from onnxq.runtime.session import Optimize, float_session, make_session, run_session
 from onnxq.types import Backend, QuantPlan
 from onnxq.verify.lint import lint
-from onnxq.verify.quantizers import quantizers
+from onnxq.verify.quantizers import has_quantizers
 from onnxq.verify.report import OutputCheck, VerifyReport
+from onnxq.verify.roots import load_session
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -51,7 +52,7 @@ def verify(
     failures = [f"the ONNX checker refuses the file: {text}" for text in _checker(path)]
     try:
         quantized = Graph.load(path)
-        session = make_session(path, optimize="none", what=str(path))
+        session = load_session(path, optimize="none")
         if len(quantized.nodes()) <= FULL_OPTIMIZATION_NODES and dataset is not None:
             make_session(path, what=f"{path} with its optimizer")
     except OnnxqError as error:
@@ -59,7 +60,7 @@ def verify(
     failures += _border_changes(original, quantized)
     findings = tuple(lint(quantized, backend))
     failures += [str(finding) for finding in findings]
-    if len(plan) and "qdq" in backend.emitters and not quantizers(quantized):
+    if len(plan) and "qdq" in backend.emitters and not has_quantizers(quantized):
         failures.append(
             f"the plan quantizes {len(plan)} tensors, but the file has no QuantizeLinear or DequantizeLinear"
         )

@@ -15,6 +15,7 @@ from onnxq.numerics import SqnrAccumulator
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.session import make_session, run_session
 
+_REAL_TYPES = ("tensor(float)", "tensor(float16)", "tensor(double)")
 _INTEGER_OPS = ("QGemm", "QAttention", "ConvInteger", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul")
 _FLOAT_OPS = ("Conv", "ConvTranspose", "FusedConv", "MatMul", "FusedMatMul", "Gemm", "FusedGemm")
 
@@ -63,7 +64,7 @@ def kernel_exactness(model_path: Path | str, dataset: Iterable[Feed], samples: i
     """
     path = Path(model_path)
     usual, exact = make_session(path), make_session(path, optimize="none")
-    names = [output.name for output in usual.get_outputs() if output.type in ("tensor(float)", "tensor(float16)")]
+    names = [output.name for output in usual.get_outputs() if output.type in _REAL_TYPES]
     sums = {name: SqnrAccumulator() for name in names}
     for number, feed in enumerate(islice(dataset, samples) if names else ()):
         where = f"sample {number}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -44,18 +45,26 @@ class Quantizer:
         )
 
 
+def has_quantizers(graph: Graph) -> bool:
+    """Whether there is any Q or DQ."""
+    return any(node.op in _OPS for node in graph.nodes())
+
+
 def quantizers(graph: Graph) -> list[Quantizer]:
     """Every Q and DQ of a graph, bodies included, whatever domain they come from."""
-    return [_read(graph, node) for node in graph.nodes() if node.op in _OPS]
+    parameters: dict[str, np.ndarray | None] = {}
+    return [_read(graph, node, parameters) for node in graph.nodes() if node.op in _OPS]
 
 
+@cache
 def element_name(name: str) -> str:
     """One spelling for an element type: numpy's, ONNX's and onnxq's names of the float8 formats differ."""
     plain = name.lower().replace("_", "")
     return {"fp8e4m3": "float8e4m3fn", "fp8e5m2": "float8e5m2"}.get(plain, plain)
 
 
-def _read(graph: Graph, node: Any) -> Quantizer:
+def _read(graph: Graph, node: Any, parameters: dict[str, np.ndarray | None]) -> Quantizer:
+    """`parameters` keeps the values of scales and zero points, which a Q and its DQ share."""
     data, scale = node.inputs[0], node.inputs[1]
     zero_point = node.inputs[2] if len(node.inputs) > 2 and node.inputs[2].name else None
     return Quantizer(
@@ -65,16 +74,19 @@ def _read(graph: Graph, node: Any) -> Quantizer:
         output_name=str(node.outputs[0].name),
         scale_name=str(scale.name),
         zero_point_name="" if zero_point is None else str(zero_point.name),
-        scale=_values(graph, scale),
-        zero_point=None if zero_point is None else _values(graph, zero_point),
+        scale=_values(graph, scale, parameters),
+        zero_point=None if zero_point is None else _values(graph, zero_point, parameters),
         axis=int(node.attrs.get("axis", 1)),
         dtype=_dtype(graph, node, zero_point),
         constant=_is_constant(graph, data),
     )
 
 
-def _values(graph: Graph, tensor: Any) -> np.ndarray | None:
-    return graph.values(tensor) if graph.is_constant(tensor) else None
+def _values(graph: Graph, tensor: Any, parameters: dict[str, np.ndarray | None]) -> np.ndarray | None:
+    name = str(tensor.name)
+    if name not in parameters:
+        parameters[name] = graph.values(tensor) if graph.is_constant(tensor) else None
+    return parameters[name]
 
 
 def _dtype(graph: Graph, node: Any, zero_point: Any) -> str | None:

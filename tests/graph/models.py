@@ -66,14 +66,18 @@ def run(source: onnx.ModelProto | Path, feeds: Mapping[str, np.ndarray]) -> list
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     content = str(source) if isinstance(source, Path) else source.SerializeToString()
-    return list(onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"]).run(None, dict(feeds)))
+    return list(
+        onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"]).run(None, dict(feeds))
+    )
 
 
 def sample(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def same_results(before: onnx.ModelProto | Path, after: onnx.ModelProto | Path, feeds: Mapping[str, np.ndarray]) -> None:
+def same_results(
+    before: onnx.ModelProto | Path, after: onnx.ModelProto | Path, feeds: Mapping[str, np.ndarray]
+) -> None:
     for one, other in zip(run(before, feeds), run(after, feeds), strict=True):
         np.testing.assert_array_equal(one, other)
 

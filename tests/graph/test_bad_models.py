@@ -23,7 +23,9 @@ def test_a_folder(tmp_path: Path) -> None:
         load(str(tmp_path))
 
 
-@pytest.mark.parametrize("content", [b"", b"not a model at all", b"\x00" * 100, b"\xff" * 50, b"PK\x03\x04zip", b'{"a": 1}'])
+@pytest.mark.parametrize(
+    "content", [b"", b"not a model at all", b"\x00" * 100, b"\xff" * 50, b"PK\x03\x04zip", b'{"a": 1}']
+)
 def test_a_file_that_is_no_model(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(content)
@@ -43,7 +45,11 @@ def test_a_model_cut_off_anywhere_is_refused_or_harmless(tmp_path: Path) -> None
 def test_random_damage_never_raises_anything_else(tmp_path: Path) -> None:
     import numpy as np
 
-    whole = bytearray(model([node("Conv", "x w", "t", pads=[1, 1, 1, 1]), node("Relu", "t", "y")], constants={"w": sample(2, 3)}).SerializeToString())
+    whole = bytearray(
+        model(
+            [node("Conv", "x w", "t", pads=[1, 1, 1, 1]), node("Relu", "t", "y")], constants={"w": sample(2, 3)}
+        ).SerializeToString()
+    )
     generator = np.random.default_rng(0)
     path = tmp_path / "m.onnx"
     refused = 0
@@ -63,7 +69,9 @@ def test_random_damage_never_raises_anything_else(tmp_path: Path) -> None:
 
 
 def spoiled(change: Callable[[onnx.ModelProto], object]) -> onnx.ModelProto:
-    source = model([node("Add", "x c", "t", name="add"), node("Relu", "t", "y", name="act")], constants={"c": sample(2, 3)})
+    source = model(
+        [node("Add", "x c", "t", name="add"), node("Relu", "t", "y", name="act")], constants={"c": sample(2, 3)}
+    )
     change(source)
     return source
 
@@ -94,8 +102,10 @@ def test_invalid_models_are_refused_by_name(change: Callable[[onnx.ModelProto], 
 def test_a_tensor_of_one_branch_is_unknown_in_the_other() -> None:
     then = body([node("Neg", "x", "inner"), node("Neg", "inner", "o")], [value("o")])
     other = body([node("Abs", "inner", "p", name="peek")], [value("p")])
-    source = model([node("If", "k", "y", then_branch=then, else_branch=other)], [value("x"), value("k", (), onnx.TensorProto.BOOL)])
-    with pytest.raises(ModelError, match="node 'peek'.*'inner'"):
+    source = model(
+        [node("If", "k", "y", then_branch=then, else_branch=other)], [value("x"), value("k", (), onnx.TensorProto.BOOL)]
+    )
+    with pytest.raises(ModelError, match=r"node 'peek'.*'inner'"):
         Graph.from_model(source)
 
 

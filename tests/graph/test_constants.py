@@ -88,7 +88,9 @@ def test_new_constants_of_every_type_read_back_the_same(
 
 @pytest.mark.parametrize("name", ELEMENT_TYPES)
 def test_external_data_of_every_type_survives_a_second_save(name: str, tmp_path: Path) -> None:
-    expected = some_values(TensorProto.DataType.Value(name), (3, 1501))  # odd: the last byte of packed formats is padded
+    expected = some_values(
+        TensorProto.DataType.Value(name), (3, 1501)
+    )  # odd: the last byte of packed formats is padded
     graph = Graph.from_model(model([node("Relu", "x", "y")]))
     graph.add_constant("c", expected)
     first, second = tmp_path / "a.onnx", tmp_path / "b.onnx"
@@ -99,7 +101,9 @@ def test_external_data_of_every_type_survives_a_second_save(name: str, tmp_path:
 
 
 def test_strings_stay_strings_even_when_they_are_not_text() -> None:
-    tensor = TensorProto(name="c", data_type=TensorProto.STRING, dims=[3], string_data=[b"one", "zwei ü".encode(), b"\xff\xfe"])
+    tensor = TensorProto(
+        name="c", data_type=TensorProto.STRING, dims=[3], string_data=[b"one", "zwei ü".encode(), b"\xff\xfe"]
+    )
     graph = Graph.from_model(with_initializer(tensor))
     assert graph.values("c").tolist() == ["one", "zwei ü", b"\xff\xfe"]
     assert graph.to_model().graph.initializer[0] == tensor
@@ -117,7 +121,12 @@ def test_new_string_constants_are_written_as_strings(values: np.ndarray) -> None
 def test_arrays_in_any_memory_layout_are_written_right() -> None:
     graph = Graph.from_model(model([node("Relu", "x", "y")]))
     plain = np.arange(12, dtype=np.float32).reshape(3, 4)
-    layouts = {"transposed": plain.T, "strided": plain[:, ::2], "reversed": plain[::-1], "big_endian": plain.astype(">f4")}
+    layouts = {
+        "transposed": plain.T,
+        "strided": plain[:, ::2],
+        "reversed": plain[::-1],
+        "big_endian": plain.astype(">f4"),
+    }
     for name, array in layouts.items():
         graph.add_constant(name, array)
     for tensor in graph.to_model().graph.initializer:

@@ -10,7 +10,7 @@ from onnx import TensorProto
 
 from onnxq.errors import ModelError
 from onnxq.graph import Graph, Use
-from tests.graph.models import body, chain, model, node, run, sample, same_results, value
+from tests.graph.models import body, chain, model, node, run, same_results, sample, value
 
 X = {"x": sample(2, 3)}
 BOOL = TensorProto.BOOL
@@ -27,7 +27,11 @@ def checked(graph: Graph) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("tensor", ["x", "t1", "y", "c"])
 def test_an_identity_behind_any_tensor_changes_no_result(tensor: str) -> None:
-    source = model([node("Relu", "x", "t1"), node("Add", "t1 c", "y"), node("Neg", "t1", "z")], outputs=[value("y"), value("z")], constants={"c": sample(2, 3, seed=1)})
+    source = model(
+        [node("Relu", "x", "t1"), node("Add", "t1 c", "y"), node("Neg", "t1", "z")],
+        outputs=[value("y"), value("z")],
+        constants={"c": sample(2, 3, seed=1)},
+    )
     graph = Graph.from_model(source)
     inserted = graph.insert_after(tensor, "Identity")
     assert inserted.outputs[0].outputs or graph.is_output(inserted.outputs[0])
@@ -77,9 +81,17 @@ def test_extra_inputs_and_attributes() -> None:
 
 
 def if_model() -> onnx.ModelProto:
-    then = body([node("Mul", "r w", "a", name="inner"), node("Neg", "a", "o")], [value("o")], constants={"w": sample(2, 3, seed=7)}, name="then")
+    then = body(
+        [node("Mul", "r w", "a", name="inner"), node("Neg", "a", "o")],
+        [value("o")],
+        constants={"w": sample(2, 3, seed=7)},
+        name="then",
+    )
     other = body([node("Add", "r x", "p")], [value("p")], name="else")
-    return model([node("Relu", "x", "r"), node("If", "k", "y", then_branch=then, else_branch=other, name="choose")], [value("x"), value("k", (), BOOL)])
+    return model(
+        [node("Relu", "x", "r"), node("If", "k", "y", then_branch=then, else_branch=other, name="choose")],
+        [value("x"), value("k", (), BOOL)],
+    )
 
 
 @pytest.mark.parametrize("tensor", ["a", "o", "w", "r", "x", "k", "y"])
@@ -134,7 +146,13 @@ def test_readers_move_and_an_output_keeps_its_name() -> None:
 
 def test_an_output_fed_by_an_input_a_constant_or_another_output_gets_an_identity() -> None:
     for new in ("x", "c", "z"):
-        graph = Graph.from_model(model([node("Relu", "x", "y"), node("Neg", "x", "z")], outputs=[value("y"), value("z")], constants={"c": sample(2, 3)}))
+        graph = Graph.from_model(
+            model(
+                [node("Relu", "x", "y"), node("Neg", "x", "z")],
+                outputs=[value("y"), value("z")],
+                constants={"c": sample(2, 3)},
+            )
+        )
         graph.redirect("y", new)
         graph.remove_dead()
         assert graph.output_names == ["y", "z"]
@@ -218,8 +236,15 @@ def test_a_tensor_of_a_body_cannot_be_read_outside() -> None:
 
 
 def test_dead_nodes_and_their_constants_leave() -> None:
-    nodes = [node("Relu", "x", "y"), node("Mul", "x c", "d", name="dead1"), node("Neg", "d", "e", name="dead2"), node("Add", "x kept", "z")]
-    graph = Graph.from_model(model(nodes, outputs=[value("y"), value("z")], constants={"c": sample(2, 3), "kept": sample(2, 3)}))
+    nodes = [
+        node("Relu", "x", "y"),
+        node("Mul", "x c", "d", name="dead1"),
+        node("Neg", "d", "e", name="dead2"),
+        node("Add", "x kept", "z"),
+    ]
+    graph = Graph.from_model(
+        model(nodes, outputs=[value("y"), value("z")], constants={"c": sample(2, 3), "kept": sample(2, 3)})
+    )
     assert sorted(graph.remove_dead()) == ["dead1", "dead2"]
     assert [c.name for c in graph.constants()] == ["kept"]
     assert not graph.has_tensor("d")
@@ -258,7 +283,10 @@ def test_an_unread_output_of_an_if_stays_because_the_branches_still_make_it() ->
     def two(a: str, b: str) -> onnx.GraphProto:
         return body([node("Neg", "x", a), node("Abs", "x", b)], [value(a), value(b)])
 
-    source = model([node("If", "k", "y unread", then_branch=two("a", "b"), else_branch=two("c", "d"))], [value("x"), value("k", (), BOOL)])
+    source = model(
+        [node("If", "k", "y unread", then_branch=two("a", "b"), else_branch=two("c", "d"))],
+        [value("x"), value("k", (), BOOL)],
+    )
     graph = Graph.from_model(source)
     assert graph.remove_dead() == []
     checked(graph)
@@ -296,9 +324,12 @@ def test_a_new_name_may_be_given() -> None:
 
 
 def test_a_group_whose_inside_is_read_elsewhere_is_refused_and_untouched() -> None:
-    source = model([node("Relu", "x", "t", name="a"), node("Neg", "t", "y", name="b"), node("Abs", "t", "z", name="c")], outputs=[value("y"), value("z")])
+    source = model(
+        [node("Relu", "x", "t", name="a"), node("Neg", "t", "y", name="b"), node("Abs", "t", "z", name="c")],
+        outputs=[value("y"), value("z")],
+    )
     graph = Graph.from_model(source)
-    with pytest.raises(ModelError, match="'t', 'y'|exactly one tensor"):
+    with pytest.raises(ModelError, match="exactly one tensor that is read outside, it has 't', 'y'"):
         graph.replace([graph.node("a"), graph.node("b")], "Exp", ["x"])
     with pytest.raises(ModelError, match="'t' is also read by node 'c'"):
         graph.replace([graph.node("a"), graph.node("b")], "Exp", ["x"], output="y")
@@ -322,7 +353,12 @@ def test_replacing_inside_a_body_stays_inside() -> None:
 
 
 def test_one_of_several_outputs() -> None:
-    source = model([node("Split", "x", "t unused", axis=1, num_outputs=2, name="split"), node("Neg", "t", "y")], [value("x", (2, 4))], [value("y", (2, 2))], opset=18)
+    source = model(
+        [node("Split", "x", "t unused", axis=1, num_outputs=2, name="split"), node("Neg", "t", "y")],
+        [value("x", (2, 4))],
+        [value("y", (2, 2))],
+        opset=18,
+    )
     graph = Graph.from_model(source)
     ends = [graph.add_constant(n, np.int64([v])) for n, v in (("from", 0), ("to", 2), ("axis", 1))]
     graph.replace(graph.node("split"), "Slice", ["x", *ends])
@@ -379,7 +415,14 @@ def test_direct_edits_of_the_graphsurgeon_graph_are_taken_over() -> None:
     weight = gs.Constant("weight", sample(3, 3, seed=3))
     result = gs.Variable("result", np.float32, [2, 3])
     graph.gs.nodes.append(gs.Node("MatMul", "", inputs=[graph.tensor("y"), weight], outputs=[result]))
-    graph.gs.nodes.append(gs.Node("Clip", "bound", inputs=[result, gs.Variable.empty(), gs.Constant("top", np.array(1, np.float32))], outputs=[gs.Variable("z", np.float32, [2, 3])]))
+    graph.gs.nodes.append(
+        gs.Node(
+            "Clip",
+            "bound",
+            inputs=[result, gs.Variable.empty(), gs.Constant("top", np.array(1, np.float32))],
+            outputs=[gs.Variable("z", np.float32, [2, 3])],
+        )
+    )
     graph.gs.outputs = [graph.gs.nodes[-1].outputs[0]]
     graph.refresh()
     assert graph.node("MatMul").inputs[1] is weight

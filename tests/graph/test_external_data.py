@@ -1,4 +1,4 @@
-"""External data: mapped when needed, found whatever the current directory, checked, and kept inside the model's folder."""
+"""External data: mapped when needed, found whatever the current directory, checked, and kept inside its folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnx import TensorProto, numpy_helper
 
 from onnxq.errors import ModelError
 from onnxq.graph import Graph
-from tests.graph.models import FLOAT, body, external_tensor, model, node, run, sample, same_results, value, write
+from tests.graph.models import FLOAT, body, external_tensor, model, node, run, same_results, sample, value, write
 
 COUNT = 600  # floats: enough bytes that saving with external data does not inline them
 
@@ -230,7 +230,9 @@ def test_a_file_truncated_after_loading_is_an_error_and_no_crash(tmp_path: Path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m.onnx", "w.bin"]
 
 
-@pytest.mark.parametrize("entries", [{"length": 12}, {"length": 20}, {"offset": -4}, {"offset": "x"}, {"length": "1.5"}])
+@pytest.mark.parametrize(
+    "entries", [{"length": 12}, {"length": 20}, {"offset": -4}, {"offset": "x"}, {"length": "1.5"}]
+)
 def test_wrong_offsets_and_lengths_are_refused(tmp_path: Path, entries: dict[str, object]) -> None:
     (tmp_path / "w.bin").write_bytes(b"\0" * 100)
     refused(tmp_path, external_tensor("w", FLOAT, [4], location="w.bin", **entries), "'w'")

@@ -17,7 +17,10 @@ def ops(graph: Graph, pattern: str | Op) -> list[list[str]]:
 
 def test_a_chain_is_found_as_often_as_it_occurs_without_overlaps() -> None:
     graph = Graph.from_model(chain("Relu", "Neg", "Relu", "Neg", "Neg"))
-    assert [[n.name for n in match.nodes] for match in graph.find("Relu -> Neg")] == [["Relu0", "Neg1"], ["Relu2", "Neg3"]]
+    assert [[n.name for n in match.nodes] for match in graph.find("Relu -> Neg")] == [
+        ["Relu0", "Neg1"],
+        ["Relu2", "Neg3"],
+    ]
     assert len(graph.find("Neg -> Neg")) == 1
     assert len(graph.find("Relu")) == 2
     assert graph.find("Abs") == []
@@ -90,7 +93,9 @@ def test_constants_that_are_no_single_number_have_no_value() -> None:
     constants = {"long": np.full(5000, 2, np.float32), "text": np.array(["2"], object), "none": np.zeros(0, np.float32)}
     constants["mixed"] = np.float32([2, 3])
     nodes = [node("Mul", f"x {name}", f"y_{name}") for name in constants]
-    graph = Graph.from_model(model(nodes, outputs=[value(f"y_{name}", None) for name in constants], constants=constants))
+    graph = Graph.from_model(
+        model(nodes, outputs=[value(f"y_{name}", None) for name in constants], constants=constants)
+    )
     assert graph.find(Op("Mul", Any(), Const(2.0))) == []
     assert len(graph.find(Op("Mul", Any(), Const()))) == 4
 
@@ -123,7 +128,9 @@ def test_only_the_first_output_continues_a_pattern() -> None:
 
 
 def test_a_match_can_be_replaced_as_a_whole() -> None:
-    source = model([node("Sigmoid", "x", "s"), node("Mul", "x s", "y"), node("Neg", "x", "z")], outputs=[value("y"), value("z")])
+    source = model(
+        [node("Sigmoid", "x", "s"), node("Mul", "x s", "y"), node("Neg", "x", "z")], outputs=[value("y"), value("z")]
+    )
     graph = Graph.from_model(source)
     (match,) = graph.find(Op("Mul", Any("x"), Op("Sigmoid", Any("x"))))
     graph.replace(match, "Gelu", [match["x"]], domain="com.microsoft")

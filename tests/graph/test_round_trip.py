@@ -10,7 +10,7 @@ import pytest
 from onnx import AttributeProto, TensorProto, TypeProto, helper, numpy_helper
 
 from onnxq.graph import Graph
-from tests.graph.models import FLOAT, body, model, node, round_trip, sample, same_results, value
+from tests.graph.models import FLOAT, body, model, node, round_trip, same_results, sample, value
 
 
 def assert_unchanged(source: onnx.ModelProto) -> Graph:
@@ -106,7 +106,9 @@ def old_style(ir_version: int) -> onnx.ModelProto:
     inputs = [value("a"), value("x"), value("b"), value("z")]
     inputs[0].doc_string = "default is there"
     nodes = [node("Sum", "x a b z", "t", name="sum"), node("Add", "t b", "y", name="add")]
-    return model(nodes, inputs, constants={"a": sample(2, 3), "b": sample(2, 3, seed=1)}, opset=8, ir_version=ir_version)
+    return model(
+        nodes, inputs, constants={"a": sample(2, 3), "b": sample(2, 3, seed=1)}, opset=8, ir_version=ir_version
+    )
 
 
 @pytest.mark.parametrize("ir_version", [3, 4, 8])
@@ -178,7 +180,9 @@ def test_omitted_inputs_and_outputs() -> None:
 
 
 def test_every_kind_of_attribute() -> None:
-    custom = node("Custom", "x", "y", domain="my.domain", f=0.1, i=-3, s="text", fs=[0.5, 1.0], ints=[1, 2], ss=["a", "b"])
+    custom = node(
+        "Custom", "x", "y", domain="my.domain", f=0.1, i=-3, s="text", fs=[0.5, 1.0], ints=[1, 2], ss=["a", "b"]
+    )
     tensor = numpy_helper.from_array(np.array([1, 2, 3], np.int8), "inside")
     sparse = onnx.SparseTensorProto(dims=[4], values=tensor, indices=numpy_helper.from_array(np.int64([0, 1, 3])))
     type_proto = TypeProto(tensor_type=TypeProto.Tensor(elem_type=FLOAT))

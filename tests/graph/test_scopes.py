@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxq.errors import ModelError
 from onnxq.graph import Graph
-from tests.graph.models import FLOAT, body, model, node, sample, same_results, value
+from tests.graph.models import FLOAT, body, model, node, same_results, sample, value
 
 BOOL, INT64 = TensorProto.BOOL, TensorProto.INT64
 KX = [value("x"), value("k", (), BOOL)]
@@ -39,7 +39,10 @@ def check_both_ways(source: onnx.ModelProto, written: onnx.ModelProto) -> None:
 
 
 def test_equal_names_in_sibling_branches_become_unique() -> None:
-    source = branches([node("Neg", "r", "t", name="n"), node("Abs", "t", "o")], [node("Exp", "x", "t", name="n"), node("Neg", "t", "o")])
+    source = branches(
+        [node("Neg", "r", "t", name="n"), node("Abs", "t", "o")],
+        [node("Exp", "x", "t", name="n"), node("Neg", "t", "o")],
+    )
     graph = Graph.from_model(source)
     produced = [t.name for n in graph.nodes() for t in n.outputs]
     assert len(set(produced)) == len(produced) == 6
@@ -163,7 +166,9 @@ def test_constants_of_a_body_belong_to_it() -> None:
 # ---- local functions -------------------------------------------------------------------------------------------------
 
 
-def function(domain: str, name: str, inputs: str, outputs: str, nodes: list[onnx.NodeProto], **extra: object) -> onnx.FunctionProto:
+def function(
+    domain: str, name: str, inputs: str, outputs: str, nodes: list[onnx.NodeProto], **extra: object
+) -> onnx.FunctionProto:
     imports = [helper.make_opsetid("", 17), helper.make_opsetid(domain, 1)]
     return helper.make_function(domain, name, inputs.split(), outputs.split(), nodes, imports, **extra)  # type: ignore[arg-type]
 
@@ -173,7 +178,11 @@ def test_functions_are_inlined() -> None:
     twice = function(
         "lib", "Twice", "a", "b", [node("Scale", "a", "t", domain="lib"), node("Scale", "t", "b", domain="lib")]
     )
-    source = model([node("Twice", "x", "t", domain="lib"), node("Scale", "t", "y", domain="lib")], domains={"lib": 1}, functions=[scale, twice])
+    source = model(
+        [node("Twice", "x", "t", domain="lib"), node("Scale", "t", "y", domain="lib")],
+        domains={"lib": 1},
+        functions=[scale, twice],
+    )
     graph = Graph.from_model(source)
     written = graph.to_model()
     assert not written.functions
@@ -217,13 +226,22 @@ def test_a_function_with_an_older_opset_is_converted() -> None:
     (reduce,) = graph.nodes("ReduceSum")
     assert len(reduce.inputs) == 2  # the axes are an input since opset 13
     x = sample(2, 3)
-    plain = model([node("ReduceSum", "x axes", "t", keepdims=1), node("Relu", "t", "y")], outputs=[value("y", (2, 1))], constants={"axes": np.int64([1])})
+    plain = model(
+        [node("ReduceSum", "x axes", "t", keepdims=1), node("Relu", "t", "y")],
+        outputs=[value("y", (2, 1))],
+        constants={"axes": np.int64([1])},
+    )
     same_results(plain, graph.to_model(), {"x": x})
 
 
 def test_metadata_survives_inlining() -> None:
     scale = function("lib", "Scale", "a", "b", [node("Add", "a a", "b")])
-    source = model([node("Scale", "x", "t", domain="lib"), node("Add", "t c", "y", name="last")], domains={"lib": 1}, functions=[scale], constants={"c": sample(2, 3)})
+    source = model(
+        [node("Scale", "x", "t", domain="lib"), node("Add", "t c", "y", name="last")],
+        domains={"lib": 1},
+        functions=[scale],
+        constants={"c": sample(2, 3)},
+    )
     source.metadata_props.add(key="a", value="b")
     source.producer_name = "trainer"
     source.graph.node[1].metadata_props.add(key="layer", value="7")
@@ -250,4 +268,4 @@ def test_functions_are_inlined_inside_bodies() -> None:
     graph = Graph.from_model(source)
     assert not graph.nodes("Scale")
     check_both_ways(source, graph.to_model())
-    assert FLOAT == graph.to_model().graph.output[0].type.tensor_type.elem_type
+    assert graph.to_model().graph.output[0].type.tensor_type.elem_type == FLOAT

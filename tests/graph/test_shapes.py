@@ -45,7 +45,9 @@ def test_what_was_declared_stays() -> None:
 
 
 def test_large_weights_are_not_read(tmp_path: Path) -> None:
-    graph = Graph.from_model(model([node("MatMul", "x x", "t"), node("Relu", "t", "y")], [value("x", (64, 64))], [value("y", None)]))
+    graph = Graph.from_model(
+        model([node("MatMul", "x x", "t"), node("Relu", "t", "y")], [value("x", (64, 64))], [value("y", None)])
+    )
     weight = graph.add_constant("w", DeferredValues((64, 64), np.dtype(np.float32), untouchable))
     graph.nodes("MatMul")[0].inputs[1] = weight
     graph.infer_shapes()
@@ -93,7 +95,11 @@ def test_types_reach_past_custom_operators_in_both_directions() -> None:
 
 
 def test_types_are_not_guessed_where_nothing_tells_them() -> None:
-    nodes = [node("Mystery", "x", "a", domain="my.domain"), node("Relu", "a", "b"), node("Mystery", "b", "y", domain="my.domain")]
+    nodes = [
+        node("Mystery", "x", "a", domain="my.domain"),
+        node("Relu", "a", "b"),
+        node("Mystery", "b", "y", domain="my.domain"),
+    ]
     graph = Graph.from_model(model(nodes, domains={"my.domain": 1}))
     graph.infer_shapes()
     assert graph.dtype("a") is None

@@ -9,16 +9,16 @@ from onnx import TensorProto
 
 from onnxq.errors import ModelError
 from onnxq.graph import Graph
-from tests.graph.models import body, model, node, sample, same_results, value
+from tests.graph.models import body, model, node, same_results, sample, value
 
 
 def test_a_reversed_chain_of_ten_thousand_nodes_is_sorted_within_a_second() -> None:
     count = 10_000
     nodes = [node("Relu", "x" if i == 0 else f"t{i}", "y" if i == count - 1 else f"t{i + 1}") for i in range(count)]
     graph = Graph.from_model(model(nodes[::-1]))
-    start = time.perf_counter()
+    start = time.process_time()
     graph.sort()
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 1.0
     assert [n.inputs[0].name for n in graph.nodes()] == ["x", *(f"t{i}" for i in range(1, count))]
 
 

@@ -27,9 +27,9 @@ def test_rules_are_found_by_operator():
 
 
 def test_replace_leaves_the_original_alone():
-    other = BACKEND.replace(name="other_chip", quantize_outputs=True)
-    assert (other.name, other.quantize_outputs, other.rules) == ("other_chip", True, BACKEND.rules)
-    assert (BACKEND.name, BACKEND.quantize_outputs) == ("some_chip", False)
+    other = BACKEND.replace(name="other_chip", absorb_activations=True)
+    assert (other.name, other.absorb_activations, other.rules) == ("other_chip", True, BACKEND.rules)
+    assert (BACKEND.name, BACKEND.absorb_activations) == ("some_chip", False)
     with pytest.raises(dataclasses.FrozenInstanceError):
         BACKEND.name = "changed"
 

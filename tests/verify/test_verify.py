@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -13,10 +14,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxq.errors import DataError, ModelError
 from onnxq.graph import Graph
+from onnxq.runtime.session import make_session
 from onnxq.types import Backend, Limits, Placement, QuantPlan, QuantSpec, Scheme
 from onnxq.verify.checks import verify
 from onnxq.verify.compare import compare_layers
 from onnxq.verify.kernels import integer_kernels, kernel_exactness
+from onnxq.verify.roots import load_session
 
 BACKEND = Backend("chip", "a chip", Scheme(QuantSpec("int8"), QuantSpec("int8")), (), Limits(("int8", "uint8")))
 PLAN = QuantPlan("chip", {"x": Placement("x", QuantSpec("int8"), "activation", "", observe=("x",))})
@@ -227,6 +230,32 @@ def test_the_measured_sqnr_does_not_depend_on_the_processor(tmp_path: Path) -> N
     report = verify(reference, path, PLAN, BACKEND, feeds)
     assert report.worst_db is not None
     assert report.worst_db > 100
+
+
+@pytest.mark.parametrize("portion", [1, 250])
+def test_weights_computed_in_portions_give_the_same_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, portion: int
+) -> None:
+    path, (feed,) = quantized_model(tmp_path), data(1)
+    whole = load_session(path, optimize="none").run(None, feed)
+    monkeypatch.setattr("onnxq.verify.roots.MANY_ROOTS", 1)
+    monkeypatch.setattr("onnxq.verify.roots._PORTION", portion)
+    monkeypatch.setattr("onnxq.verify.roots.make_session", recorded := RecordedSessions())
+    portions = load_session(path, optimize="none").run(None, feed)
+    assert recorded.count == (3 if portion == 1 else 2)
+    for one, other in zip(whole, portions, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+class RecordedSessions:
+    """make_session that counts its calls."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        self.count += 1
+        return make_session(*args, **options)
 
 
 def test_layers_are_compared_by_name_worst_first(tmp_path: Path) -> None:

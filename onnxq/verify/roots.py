@@ -1,0 +1,114 @@
+"""Loading models with thousands of quantized weights, which onnxruntime takes quadratic time for.
+
+Every DequantizeLinear on a stored weight is a node that waits for nothing, and the time onnxruntime needs to load a
+model grows with the square of their number, at every optimization level: 0.5 s for 1,000 of them, 14 s for 5,000. Here
+onnxruntime computes such nodes in portions, and the model is loaded with the results in their place. All nodes are
+still run by onnxruntime, and the numbers are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnx
+from onnx import helper, numpy_helper
+
+from onnxq.runtime.session import Optimize, make_session, run_session
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+MANY_ROOTS = 1500
+_PORTION = 250
+_LARGEST_FILE = 2**30
+
+
+def load_session(
+    path: Path, *, optimize: Optimize = "all", config: Mapping[str, str] | None = None
+) -> ort.InferenceSession:
+    """A session for a file; with many quantized weights it is made of portions (see above)."""
+    if path.is_file() and path.stat().st_size < _LARGEST_FILE:
+        model = onnx.load(str(path), load_external_data=False)
+        external = any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in model.graph.initializer)
+        roots = [] if external else _roots(model.graph)
+        if len(roots) > MANY_ROOTS:
+            _replace(model, roots)
+            return make_session(model.SerializeToString(), optimize=optimize, config=config, what=str(path))
+    return make_session(path, optimize=optimize, config=config, what=str(path))
+
+
+def _roots(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """Quantizers that depend on constants only, in order: those of stored weights, and Q/DQ pairs on float weights."""
+    known = {tensor.name for tensor in graph.initializer} - {tensor.name for tensor in graph.input}
+    outputs = {tensor.name for tensor in graph.output}
+    found = []
+    for node in graph.node:
+        quantizer = node.op_type in ("QuantizeLinear", "DequantizeLinear")
+        if quantizer and all(name in known for name in node.input if name) and outputs.isdisjoint(node.output):
+            known.update(node.output)
+            found.append(node)
+    return found
+
+
+def _replace(model: onnx.ModelProto, roots: list[onnx.NodeProto]) -> None:
+    """Put the values of the roots that other nodes read in the place of the roots."""
+    graph = model.graph
+    makers = {node.output[0]: node for node in roots}
+    stored = {tensor.name: tensor for tensor in graph.initializer}
+    own = {id(node) for node in roots}
+    rest = [node for node in graph.node if id(node) not in own]
+    wanted = [name for name in makers if name in _names_read(rest)]
+    values = []
+    for start in range(0, len(wanted), _PORTION):
+        values += _computed(model, wanted[start : start + _PORTION], makers, stored)
+    kept = [node for node in graph.node if node.output[0] not in makers]
+    used = _names_read(kept) | {tensor.name for tensor in graph.output}
+    initializers = [tensor for tensor in graph.initializer if tensor.name in used]
+    for field, content in ((graph.node, kept), (graph.initializer, [*initializers, *values])):
+        copies = [type(item).FromString(item.SerializeToString()) for item in content]
+        del field[:]
+        field.extend(copies)
+
+
+def _names_read(nodes: Iterable[onnx.NodeProto]) -> set[str]:
+    """Everything that nodes read, in their bodies too."""
+    names: set[str] = set()
+    pending = list(nodes)
+    while pending:
+        node = pending.pop()
+        names.update(node.input)
+        for attribute in node.attribute:
+            for body in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
+                pending.extend(body.node)
+                names.update(tensor.name for tensor in body.output)
+    return names
+
+
+def _computed(
+    model: onnx.ModelProto,
+    wanted: list[str],
+    makers: Mapping[str, onnx.NodeProto],
+    stored: Mapping[str, onnx.TensorProto],
+) -> list[onnx.TensorProto]:
+    nodes: dict[str, onnx.NodeProto] = {}
+    constants: dict[str, onnx.TensorProto] = {}
+    pending = list(wanted)
+    while pending:
+        name = pending.pop()
+        if name in stored:
+            constants[name] = stored[name]
+        elif name and name not in nodes:
+            nodes[name] = makers[name]
+            pending.extend(makers[name].input)
+    ordered = [node for name, node in makers.items() if name in nodes]
+    outputs = [onnx.ValueInfoProto(name=name) for name in wanted]
+    part = helper.make_model(
+        helper.make_graph(ordered, "weights", [], outputs, list(constants.values())),
+        opset_imports=list(model.opset_import),
+        ir_version=model.ir_version,
+    )
+    session = make_session(part.SerializeToString(), optimize="none", what="the quantized weights")
+    results = run_session(session, wanted, {}, "its weights")
+    return [numpy_helper.from_array(values, name) for name, values in zip(wanted, results, strict=True)]
