@@ -18,7 +18,7 @@ import numpy as np
 from onnxq.emit import EMITTERS, Emitted
 from onnxq.emit.absorb import absorb_activation
 from onnxq.errors import SpecError, UnsupportedError
-from onnxq.graph import DeferredValues, Graph, Node, Use
+from onnxq.graph import DeferredValues, Graph, Node, Use, collector_paused
 from onnxq.numerics import quantize
 from onnxq.types import Backend, PerBlock, PerChannel, Placement, QParams, QParamsTable, QuantPlan, QuantSpec
 from onnxq.types.spec import container_range
@@ -43,10 +43,11 @@ def to_qdq(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backen
             f"the model has opset {result.opset}, {backend.name} takes at most {backend.limits.max_opset}; export it with a lower opset"
         )
     writer = _Writer(result, qparams, backend)
-    for placement in plan:
-        writer.write(placement, plan.leader(placement.tensor))
-    result.remove(writer.absorbed)
-    result.remove_unused_constants()
+    with collector_paused():
+        for placement in plan:
+            writer.write(placement, plan.leader(placement.tensor))
+        result.remove(writer.absorbed)
+        result.remove_unused_constants()
     return result, notes + writer.notes
 
 

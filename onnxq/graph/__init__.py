@@ -1,5 +1,6 @@
 """The in-memory graph: the only package that touches onnx-graphsurgeon."""
 
+from onnxq.graph.collector import collector_paused
 from onnxq.graph.graph import Graph, load
 from onnxq.graph.names import Names, Origins
 from onnxq.graph.nodes import Constant, Node, Use, Variable, bodies
@@ -25,6 +26,7 @@ __all__ = [
     "Use",
     "Variable",
     "bodies",
+    "collector_paused",
     "load",
     "parse_pattern",
 ]

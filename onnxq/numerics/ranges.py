@@ -45,7 +45,7 @@ def qparams_from_range(low: npt.ArrayLike, high: npt.ArrayLike, spec: QuantSpec)
     scale = np.where(width == 0, 1.0, width) / steps
     if spec.power_of_two:
         scale = next_power_of_two(scale)
-    scale32 = np.clip(scale, MIN_SCALE, MAX_SCALE).astype(np.float32)
+    scale32 = np.minimum(np.maximum(scale, MIN_SCALE), MAX_SCALE).astype(np.float32)
     zero_point = np.zeros(scale32.shape, np.int32)
     if not spec.symmetric:
         # With the float32 scale, which is the one that will be used.
@@ -78,13 +78,15 @@ def with_float16_scale(qparams: QParams) -> QParams:
 
 def _checked_range(low: npt.ArrayLike, high: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Both ends as float64 arrays of one shape, widened to include zero."""
-    low64, high64 = np.broadcast_arrays(np.asarray(low, np.float64), np.asarray(high, np.float64))
-    if not (np.all(np.isfinite(low64)) and np.all(np.isfinite(high64))):
+    low64, high64 = np.asarray(low, np.float64), np.asarray(high, np.float64)
+    if low64.shape != high64.shape:
+        low64, high64 = np.broadcast_arrays(low64, high64)
+    if not (np.isfinite(low64).all() and np.isfinite(high64).all()):
         raise DataError(
             "a range must be finite, but its ends hold NaN or infinity: check the calibration data and the float "
             "model's own outputs, or leave this tensor in float"
         )
-    if np.any(low64 > high64):
+    if (low64 > high64).any():
         raise DataError("a range must not be empty: its low end lies above its high end")
     return np.minimum(low64, 0.0), np.maximum(high64, 0.0)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from onnxq.errors import ConfigError
-from onnxq.graph import Graph
+from onnxq.graph import Graph, collector_paused
 from onnxq.registry import Registry
 
 
@@ -43,7 +43,8 @@ def run_passes(graph: Graph, passes: Sequence[str | Pass]) -> list[PassReport]:
     for item in passes:
         step, name = (PASSES.get(item), item) if isinstance(item, str) else (item, getattr(item, "__name__", "pass"))
         start = time.perf_counter()
-        result = step(graph) or PassResult()
+        with collector_paused():
+            result = step(graph) or PassResult()
         if not isinstance(result, PassResult):
             raise ConfigError(f"pass '{name}' returned {type(result).__name__}; a pass returns a PassResult or None")
         seconds = time.perf_counter() - start

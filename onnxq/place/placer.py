@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onnxq.errors import UnsupportedError
-from onnxq.graph import Graph, Node
+from onnxq.graph import Graph, Node, collector_paused
 from onnxq.match import resolve
 from onnxq.place.exempt import exempt_nodes
 from onnxq.place.facts import FLOAT_TYPES, Facts
@@ -45,7 +45,8 @@ def place(graph: Graph, backend: Backend, *, skip: Sequence[str] = ()) -> QuantP
 
     The graph's shapes must be inferred. A pure function of its arguments: the graph is not changed.
     """
-    return _Placer(graph, backend, _skipped(graph, skip)).plan()
+    with collector_paused():
+        return _Placer(graph, backend, _skipped(graph, skip)).plan()
 
 
 def _skipped(graph: Graph, patterns: Sequence[str]) -> dict[str, str]:

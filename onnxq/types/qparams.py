@@ -27,27 +27,27 @@ class QParams:
     def __post_init__(self) -> None:
         scale = np.array(self.scale, dtype=np.float32)
         given = np.asarray(self.zero_point)
-        zero_point = given.astype(np.int32)
-        if not np.array_equal(given, zero_point):
+        zero_point = np.array(given, dtype=np.int32)
+        if given.dtype.kind not in "iu" and not np.array_equal(given, zero_point):
             raise SpecError(f"zero points are whole numbers, got {given}")
-        if zero_point.shape not in ((), (1,), scale.shape):
-            raise SpecError(f"zero points of shape {zero_point.shape} do not fit scales of shape {scale.shape}")
-        zero_point = np.broadcast_to(zero_point, scale.shape).copy()
+        if zero_point.shape != scale.shape:
+            if zero_point.shape not in ((), (1,)):
+                raise SpecError(f"zero points of shape {zero_point.shape} do not fit scales of shape {scale.shape}")
+            zero_point = np.full(scale.shape, zero_point.item(), np.int32)
         if scale.size == 0:
             raise SpecError("a tensor without channels has no scales and cannot be quantized")
-        rank = scale.ndim
         granularity = self.spec.granularity
-        if isinstance(granularity, PerTensor) and rank != 0:
+        if isinstance(granularity, PerTensor) and scale.ndim != 0:
             if scale.size != 1:
                 raise SpecError(f"a per-tensor scale is one number, got shape {scale.shape}")
             scale, zero_point = scale.reshape(()), zero_point.reshape(())
-        elif isinstance(granularity, PerChannel) and rank != 1:
+        elif isinstance(granularity, PerChannel) and scale.ndim != 1:
             raise SpecError(f"a per-channel scale is one-dimensional, got shape {scale.shape}")
-        elif isinstance(granularity, PerBlock) and rank < 1:
+        elif isinstance(granularity, PerBlock) and scale.ndim < 1:
             raise SpecError("a per-block scale has the rank of its tensor, got a single number")
-        if not np.all(np.isfinite(scale)) or not np.all(scale > 0):
+        if not (scale.min() > 0 and scale.max() < np.inf):  # NaN fails both comparisons
             raise SpecError("scales must be finite and greater than zero")
-        if self.spec.symmetric and np.any(zero_point != 0):
+        if self.spec.symmetric and zero_point.any():
             raise SpecError("a symmetric format has zero point 0")
         if self.spec.grid == "affine" and (zero_point.min() < self.spec.qmin or zero_point.max() > self.spec.qmax):
             raise SpecError(f"zero points must lie in [{self.spec.qmin}, {self.spec.qmax}]")

@@ -1,0 +1,58 @@
+"""How the cost of graph work grows: load, passes, place, one calibration sample, emit, save on long residual chains.
+
+The baseline of each row is a bare read and write of the same file with the onnx package.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from onnxq import calibrate, emit, place
+from onnxq.pipeline import load_model, prepare
+from tools.bench.models import residual_chain
+
+
+def measure(sizes: list[int]) -> list[dict[str, Any]]:
+    rows = []
+    for size in sizes:
+        for backend in ("tensorrt", "onnxruntime"):
+            with tempfile.TemporaryDirectory() as folder:
+                rows.append(_one(size, backend, Path(folder)))
+    return rows
+
+
+def _one(size: int, backend: str, folder: Path) -> dict[str, Any]:
+    path = folder / "chain.onnx"
+    onnx.save(residual_chain(size), str(path))
+    start = time.perf_counter()
+    onnx.save(onnx.load(str(path)), str(folder / "copy.onnx"))
+    floor = time.perf_counter() - start
+
+    marks = [("", time.perf_counter())]
+    graph = load_model(path)
+    marks.append(("load", time.perf_counter()))
+    prepared = prepare(graph, backend)
+    marks.append(("passes", time.perf_counter()))
+    plan = place(prepared.graph, prepared.backend)
+    marks.append(("place", time.perf_counter()))
+    sample = {"input": np.random.default_rng(0).normal(size=(1, 4, 4, 4)).astype(np.float32)}
+    result = calibrate(prepared.graph, plan, [sample])
+    marks.append(("calibrate", time.perf_counter()))
+    emit(prepared.graph, result.plan, result.qparams, prepared.backend, folder, "model")
+    marks.append(("emit", time.perf_counter()))
+    stages = {name: round(now - before, 2) for (_, before), (name, now) in zip(marks, marks[1:], strict=False)}
+    total = marks[-1][1] - marks[0][1]
+    return {
+        "nodes": size,
+        "backend": backend,
+        **stages,
+        "total s": round(total, 2),
+        "s per 1,000 nodes": round(1000 * total / size, 3),
+        "x bare read and write": round(total / floor, 1),
+    }
