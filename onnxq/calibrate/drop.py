@@ -37,8 +37,8 @@ def drop_unseen(graph: Graph, plan: QuantPlan, unseen: Mapping[str, str]) -> Qua
             placements[name] = narrowed
         elif name in needed:  # nobody reads it any more, but others take their scale from it
             placements[name] = replace(plan[name], edges=())
-    return QuantPlan(
-        backend=plan.backend,
+    return replace(
+        plan,
         placements=placements,
         quantized={node: why for node, why in plan.quantized.items() if node not in floating},
         fused={node: lead for node, lead in plan.fused.items() if node not in floating},

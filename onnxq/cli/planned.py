@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from onnxq.backends import get_backend
-from onnxq.config import Config
+from onnxq.config import Config, read_config
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.observers import make_observer
@@ -32,13 +32,17 @@ def backend_of(plan: QuantPlan, given: str | None) -> Backend:
 def prepare_again(
     graph: Graph, plan: QuantPlan, backend: str | None, config: Config, passes: Sequence[str] | None
 ) -> Prepared:
-    """The graph that the plan was made on; a plan for another model, or other passes, is refused."""
-    prepared = prepare(graph, backend_of(plan, backend), config, passes=passes or ())
+    """The graph that the plan was made on; a plan for another model, or other passes, is refused.
+
+    What the plan was made with holds again, unless `config` says otherwise.
+    """
+    settings = read_config({**plan.config, **config.model_dump(exclude_unset=True)})
+    prepared = prepare(graph, backend_of(plan, backend), settings, passes=passes or ())
     unknown = [name for name in plan.placements if not prepared.graph.has_tensor(name)]
     if unknown:
         raise ConfigError(
             f"the plan quantizes {len(unknown)} tensors that this model does not have, such as '{unknown[0]}': it was "
-            "made for another model, or with another --config or --pass"
+            "made for another model, or with another --pass"
         )
     return prepared
 

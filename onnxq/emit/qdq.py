@@ -105,6 +105,8 @@ class _Writer:
     def write(self, placement: Placement, leader: str) -> None:
         tensor = placement.tensor
         parameters = self.qparams[tensor]
+        if placement.edges == ():
+            return  # only lends its parameters to others
         if placement.spec.dtype in _CASTS:
             self._write_casts(placement)
         elif self.graph.is_constant(tensor) and (self.backend.weight_storage == "integer" or placement.role == "bias"):

@@ -99,6 +99,7 @@ class QuantPlan:
     """Tensor -> Placement; every node either in `quantized` (with its rule) or in `left_float` (with its reason).
 
     `fused` names nodes that run inside a quantized unit (the Relu behind a Conv) and the node that leads the unit.
+    `config` holds the settings that were given, so that later stages repeat what came before them.
     """
 
     backend: str
@@ -106,6 +107,7 @@ class QuantPlan:
     quantized: dict[str, str] = field(default_factory=dict)
     fused: dict[str, str] = field(default_factory=dict)
     left_float: dict[str, str] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
 
     def __getitem__(self, tensor: str) -> Placement:
         try:
@@ -136,6 +138,7 @@ class QuantPlan:
             "format": "onnxq-plan",
             "version": 1,
             "backend": self.backend,
+            "config": self.config,
             "tensors": {name: placement.to_json() for name, placement in self.placements.items()},
             "nodes": {
                 "quantized": self.quantized,
@@ -155,6 +158,7 @@ class QuantPlan:
             quantized=dict(nodes.get("quantized", {})),
             fused=dict(nodes.get("fused", {})),
             left_float=dict(nodes.get("float", {})),
+            config=dict(data.get("config", {})),
         )
 
     def diff(self, other: QuantPlan) -> list[str]:
