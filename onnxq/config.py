@@ -42,12 +42,18 @@ class Config(_Strict):
     skip: tuple[str, ...] = Field((), description="nodes to leave float: exact name, glob, re:REGEX or op:OPERATOR")
     observer: str | None = Field(None, description="how ranges of activations are found, such as percentile:99.99")
     weight_observer: str | None = Field(None, description="how ranges of weights are found")
-    activation: FormatChange = FormatChange()  # type: ignore[call-arg]
-    weight: FormatChange = FormatChange()  # type: ignore[call-arg]
-    weight_storage: Literal["integer", "float"] | None = Field(None, description="integers in the file, or float with Q/DQ")
-    portable: bool = Field(False, description="onnxruntime: weights that no processor's kernels saturate, at some speed")
+    activation: FormatChange = FormatChange()
+    weight: FormatChange = FormatChange()
+    weight_storage: Literal["integer", "float"] | None = Field(
+        None, description="integers in the file, or float with Q/DQ"
+    )
+    portable: bool = Field(
+        False, description="onnxruntime: weights that no processor's kernels saturate, at some speed"
+    )
     samples: int | None = Field(None, ge=1, description="use at most this many calibration samples")
-    verify_samples: int = Field(8, ge=1, description="samples on which the written file is compared with the float model")
+    verify_samples: int = Field(
+        8, ge=1, description="samples on which the written file is compared with the float model"
+    )
     minimum_sqnr_db: float = Field(10.0, description="an output below this fails the run")
     skip_passes: tuple[str, ...] = Field((), description="graph passes of the backend to leave out")
 
@@ -61,7 +67,9 @@ class Config(_Strict):
         )
         for name in self.skip_passes:
             if name not in backend.passes:
-                raise ConfigError(f"skip_passes: {backend.name} has no pass '{name}'.{did_you_mean(name, backend.passes)}")
+                raise ConfigError(
+                    f"skip_passes: {backend.name} has no pass '{name}'.{did_you_mean(name, backend.passes)}"
+                )
         return backend.replace(
             scheme=changed,
             activation_observer=self.observer or backend.activation_observer,
@@ -91,6 +99,7 @@ def _read_file(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ConfigError(f"no configuration file at {path}")
     text = path.read_text(encoding="utf-8")
+    data: Any
     try:
         if path.suffix == ".toml":
             data = tomllib.loads(text)
@@ -102,7 +111,7 @@ def _read_file(path: Path) -> dict[str, Any]:
             raise ConfigError(f"{path}: a configuration is a .toml, .yaml, .yml or .json file")
     except (tomllib.TOMLDecodeError, yaml.YAMLError, json.JSONDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
-    if data is None:
+    if data is None:  # an empty YAML file
         return {}
     if not isinstance(data, dict):
         raise ConfigError(f"{path} must hold keys and values, it holds a {type(data).__name__}")

@@ -1,9 +1,9 @@
 """One way to name nodes and tensors everywhere: exact, glob, `re:`, `op:`; the most specific pattern wins.
 
-    stem.conv        exactly this name
-    layer1.*         shell-style wildcards (* ? [abc])
-    re:layer\\d+/.*   a regular expression over the whole name
-    op:Conv          every node of this operator
+stem.conv        exactly this name
+layer1.*         shell-style wildcards (* ? [abc])
+re:layer\\d+/.*   a regular expression over the whole name
+op:Conv          every node of this operator
 """
 
 from __future__ import annotations

@@ -144,8 +144,8 @@ def emit_plan(
 ) -> Result:
     """Write the files of a plan with its parameters and check them; without a dataset accuracy is not measured.
 
-    `original` is the float model before any pass. `samples`, `warnings`, `notes` and `seconds` of earlier stages go into
-    the report.
+    `original` is the float model before any pass. `samples`, `warnings`, `notes` and `seconds` of earlier stages go
+    into the report.
     """
     clock = _Clock(dict(seconds or {}))
     say = progress or (lambda stage, done, total: None)
@@ -167,8 +167,8 @@ def emit_plan(
             with clock.stage("verify"):
                 checks = check(original, emitted, plan, prepared, dataset)
             remarks.append(
-                "this processor's int8 kernels saturate on this model (it lacks VNNI), so weights are stored as uint8 with "
-                "zero point 128: the same numbers, exact on every processor"
+                "this processor's int8 kernels saturate on this model (it lacks VNNI), so weights are stored as uint8 "
+                "with zero point 128: the same numbers, exact on every processor"
             )
         with clock.stage("verify"):
             kernels = _kernels(emitted, prepared, dataset)
@@ -198,7 +198,10 @@ def _saturates(emitted: Emitted, checks: VerifyReport, prepared: Prepared, datas
         return False
     if not _fits_the_optimizer(prepared):
         return False
-    return kernel_exactness(_model_file(emitted), dataset, prepared.config.verify_samples) < checks.worst_db + SATURATION_MARGIN_DB
+    return (
+        kernel_exactness(_model_file(emitted), dataset, prepared.config.verify_samples)
+        < checks.worst_db + SATURATION_MARGIN_DB
+    )
 
 
 def _kernels(emitted: Emitted, prepared: Prepared, dataset: Dataset | None) -> KernelCount | None:
@@ -230,8 +233,8 @@ def check_borders(graph: Graph) -> None:
         kind = graph.dtype(name)
         if kind is not None and kind.name == "bfloat16":
             raise UnsupportedError(
-                f"'{name}' is bfloat16, which cannot be fed to or read from onnxruntime, so the model cannot be calibrated or "
-                "checked. Put a Cast from and to float32 at its inputs and outputs: bfloat16 inside is fine"
+                f"'{name}' is bfloat16, which cannot be fed to or read from onnxruntime, so the model cannot be "
+                "calibrated or checked. Put a Cast from and to float32 at its inputs and outputs: bfloat16 inside is fine"
             )
 
 
@@ -251,7 +254,7 @@ def prepare(
     *,
     passes: Sequence[str | Pass] = (),
 ) -> Prepared:
-    """Run the backend's passes (then the caller's) and infer shapes; deterministic, so that later stages can repeat it."""
+    """Run the backend's passes, then the caller's, and infer shapes; later stages can repeat it with the same result."""
     graph = model if isinstance(model, Graph) else load_model(model)
     settings = read_config(config)
     target = settings.resolve(get_backend(backend))
@@ -270,7 +273,9 @@ def make_plan(prepared: Prepared) -> QuantPlan:
     if not len(plan):
         reasons = list(dict.fromkeys(plan.left_float.values()))
         shown = "; ".join(reasons[:4]) + ("; ..." if len(reasons) > 4 else "")
-        raise UnsupportedError(f"nothing in this model can be quantized for {prepared.backend.name}: {shown or 'it has no nodes'}")
+        raise UnsupportedError(
+            f"nothing in this model can be quantized for {prepared.backend.name}: {shown or 'it has no nodes'}"
+        )
     return plan
 
 
@@ -283,7 +288,9 @@ def run_calibration(
     return result.qparams, result.report, result.plan
 
 
-def check(original: Graph, emitted: Emitted, plan: QuantPlan, prepared: Prepared, dataset: Dataset | None) -> VerifyReport:
+def check(
+    original: Graph, emitted: Emitted, plan: QuantPlan, prepared: Prepared, dataset: Dataset | None
+) -> VerifyReport:
     """Check the written files; raises CheckFailed with every finding."""
     report = verify(
         original,

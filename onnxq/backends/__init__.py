@@ -39,4 +39,7 @@ def load_backend(path: Path) -> Backend:
         return BACKENDS.get(added[0])
     if not added and path.stem in BACKENDS:  # loaded before in this process
         return BACKENDS.get(path.stem)
-    raise ConfigError(f"{path} must register exactly one backend with onnxq.backends.BACKENDS.add(name, backend), it registered {added}")
+    raise ConfigError(
+        f"{path} must register exactly one backend with onnxq.backends.BACKENDS.add(name, backend), "
+        f"it registered {added or 'none'}"
+    )

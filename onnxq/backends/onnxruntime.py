@@ -1,11 +1,11 @@
-"""onnxruntime on CPUs: QDQ that its optimiser turns into integer kernels (QLinearConv, QGemm, MatMulIntegerToFloat ...).
+"""onnxruntime on CPUs: QDQ that its optimizer turns into integer kernels (QLinearConv, QGemm, MatMulIntegerToFloat).
 
-Activations are asymmetric uint8: onnxruntime drops a Relu or Clip only when the quantizer behind it saturates at the same
-values, and a signed symmetric format keeps a third of the convolutions in float. Weights are int8 per channel, biases
-int32. Conv needs a quantizer on its output to become an integer kernel; MatMul and Gemm also exist with float results,
-so their outputs stay float unless the next node wants integers. Element-wise operators are quantized where integers
-arrive and integers are wanted (residual blocks, squeeze-and-excitation), never around a LayerNorm or Softmax: that costs
-accuracy and saves nothing.
+Activations are asymmetric uint8: onnxruntime drops a Relu or Clip only when the quantizer behind it saturates at the
+same values, and a signed symmetric format keeps a third of the convolutions in float. Weights are int8 per channel,
+biases int32. Conv needs a quantizer on its output to become an integer kernel; MatMul and Gemm also exist with float
+results, so their outputs stay float unless the next node wants integers. Element-wise operators are quantized where
+integers arrive and integers are wanted (residual blocks, squeeze-and-excitation), never around a LayerNorm or Softmax:
+that costs accuracy and saves nothing.
 """
 
 from __future__ import annotations

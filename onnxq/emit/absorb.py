@@ -1,7 +1,7 @@
 """Drop a Relu or Clip whose effect the quantizer behind it has anyway.
 
-Quantizing is monotone and saturates, so Q(clip(x)) == Q(x) for every x exactly when Q(low) is the lowest and Q(high) the
-highest code. onnxruntime needs that to see DequantizeLinear -> Conv -> QuantizeLinear without anything in between.
+Quantizing is monotone and saturates, so Q(clip(x)) == Q(x) for every x exactly when Q(low) is the lowest and Q(high)
+the highest code. onnxruntime needs that to see DequantizeLinear -> Conv -> QuantizeLinear without anything in between.
 """
 
 from __future__ import annotations

@@ -19,14 +19,23 @@ from onnxq.emit import EMITTERS, Emitted
 from onnxq.emit.absorb import absorb_activation
 from onnxq.errors import SpecError, UnsupportedError
 from onnxq.graph import DeferredValues, Graph, Node, Use, collector_paused
-from onnxq.numerics import quantize
+from onnxq.numerics import float_max, quantize
 from onnxq.types import Backend, PerBlock, PerChannel, Placement, QParams, QParamsTable, QuantPlan, QuantSpec
 from onnxq.types.spec import container_range
 
 _CONTAINERS = (("int2", 2), ("int4", 4), ("int8", 8), ("int16", 16), ("int32", 32))
 _FLOAT8 = {"fp8_e4m3": np.dtype(ml_dtypes.float8_e4m3fn), "fp8_e5m2": np.dtype(ml_dtypes.float8_e5m2)}
 _CASTS = {"fp16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
-_OPSET_OF = {"int2": 25, "uint2": 25, "int4": 21, "uint4": 21, "int16": 21, "uint16": 21, "fp8_e4m3": 19, "fp8_e5m2": 19}
+_OPSET_OF = {
+    "int2": 25,
+    "uint2": 25,
+    "int4": 21,
+    "uint4": 21,
+    "int16": 21,
+    "uint16": 21,
+    "fp8_e4m3": 19,
+    "fp8_e5m2": 19,
+}
 
 
 def to_qdq(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> tuple[Graph, list[str]]:
@@ -40,7 +49,8 @@ def to_qdq(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backen
         notes.insert(0, f"opset raised from {before} to {result.opset}: the quantized types need it")
     if backend.limits.max_opset is not None and result.opset > backend.limits.max_opset:
         raise UnsupportedError(
-            f"the model has opset {result.opset}, {backend.name} takes at most {backend.limits.max_opset}; export it with a lower opset"
+            f"the model has opset {result.opset}, {backend.name} takes at most {backend.limits.max_opset}; "
+            "export it with a lower opset"
         )
     writer = _Writer(result, qparams, backend)
     with collector_paused():
@@ -82,13 +92,21 @@ def container_of(spec: QuantSpec) -> str:
 def _check_names(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> None:
     for placement in plan:
         if not graph.has_tensor(placement.tensor):
-            raise SpecError(f"the plan quantizes tensor '{placement.tensor}', which the model does not have; was it made for another model?")
+            raise SpecError(
+                f"the plan quantizes tensor '{placement.tensor}', which the model does not have; "
+                "was it made for another model?"
+            )
         held = qparams[placement.tensor]
         if held.spec != placement.spec:
-            raise SpecError(f"tensor '{placement.tensor}': the plan says {placement.spec}, the parameters are for {held.spec}")
+            raise SpecError(
+                f"tensor '{placement.tensor}': the plan says {placement.spec}, the parameters are for {held.spec}"
+            )
         for edge in placement.edges or ():
             if not graph.has_node(edge.node):
-                raise SpecError(f"the plan has tensor '{placement.tensor}' quantized for node '{edge.node}', which the model does not have")
+                raise SpecError(
+                    f"the plan has tensor '{placement.tensor}' quantized for node '{edge.node}', "
+                    "which the model does not have"
+                )
 
 
 class _Writer:
@@ -121,7 +139,9 @@ class _Writer:
         for edge in placement.edges:
             node = self.graph.node(edge.node)
             if edge.port >= len(node.inputs) or node.inputs[edge.port].name != placement.tensor:
-                raise SpecError(f"input {edge.port} of node '{edge.node}' is not tensor '{placement.tensor}' as the plan says")
+                raise SpecError(
+                    f"input {edge.port} of node '{edge.node}' is not tensor '{placement.tensor}' as the plan says"
+                )
             uses.append(Use(node, edge.port))
         return uses
 
@@ -144,7 +164,9 @@ class _Writer:
         inputs = [integers.name, scale] + ([zero] if zero is not None else [])
         output = self.graph.add_variable(f"{tensor}_DequantizeLinear", original.dtype, shape)
         name = f"{tensor}_DequantizeLinear"
-        self.graph.add_node("DequantizeLinear", inputs, [output], attrs=_axis_attributes(spec, shape), name=name, scope=scope)
+        self.graph.add_node(
+            "DequantizeLinear", inputs, [output], attrs=_axis_attributes(spec, shape), name=name, scope=scope
+        )
         self.graph.redirect(original, output, uses=self.graph.consumers(original) if uses is None else uses)
         self.graph.origins.tensor_became(tensor, integers.name)
 
@@ -160,14 +182,22 @@ class _Writer:
         scale, zero = self._parameters(leader, parameters, kind, scope)
         attrs = _axis_attributes(spec, None if shape is None else tuple(shape))
         typed = attrs if zero is not None else {**attrs, "output_dtype": _stored_dtype(spec)}
-        readers = [use for use in self.graph.consumers(source) if use.node not in self.absorbed[-1:]] if uses is None else uses
+        readers = (
+            [use for use in self.graph.consumers(source) if use.node not in self.absorbed[-1:]]
+            if uses is None
+            else uses
+        )
         begin = self._clip_to_range(source, parameters, kind, scope)
         inputs = [begin, scale] + ([zero] if zero is not None else [])
         stored = self.graph.add_variable(f"{tensor}_QuantizeLinear", _stored_dtype(spec), shape)
-        self.graph.add_node("QuantizeLinear", inputs, [stored], attrs=typed, name=f"{tensor}_QuantizeLinear", scope=scope)
+        self.graph.add_node(
+            "QuantizeLinear", inputs, [stored], attrs=typed, name=f"{tensor}_QuantizeLinear", scope=scope
+        )
         real = self.graph.add_variable(f"{tensor}_DequantizeLinear", kind, shape)
         inputs = [stored, scale] + ([zero] if zero is not None else [])
-        self.graph.add_node("DequantizeLinear", inputs, [real], attrs=attrs, name=f"{tensor}_DequantizeLinear", scope=scope)
+        self.graph.add_node(
+            "DequantizeLinear", inputs, [real], attrs=attrs, name=f"{tensor}_DequantizeLinear", scope=scope
+        )
         self.graph.redirect(source, real, uses=readers)
         if uses is None:
             self.graph.take_over_outputs(source, real)
@@ -186,10 +216,15 @@ class _Writer:
         if not _is_narrower(spec):
             return source
         if parameters.scale.ndim:
-            raise UnsupportedError(f"tensor '{source.name}': {spec} on an activation cannot be written as QuantizeLinear")
+            raise UnsupportedError(
+                f"tensor '{source.name}': {spec} on an activation cannot be written as QuantizeLinear"
+            )
         steps = np.array([spec.qmin, spec.qmax], dtype=np.float32) - np.float32(parameters.zero_point)
         low, high = (steps * parameters.scale).astype(kind or np.float32)
-        bounds = [self.graph.add_constant(f"{source.name}_{side}", np.asarray(v)) for side, v in (("low", low), ("high", high))]
+        bounds = [
+            self.graph.add_constant(f"{source.name}_{side}", np.asarray(v))
+            for side, v in (("low", low), ("high", high))
+        ]
         clipped = self.graph.add_variable(f"{source.name}_clipped", kind, source.shape)
         self.graph.add_node("Clip", [source, *bounds], [clipped], name=f"{source.name}_Clip", scope=scope)
         return clipped
@@ -201,8 +236,10 @@ class _Writer:
         narrow = _CASTS[placement.spec.dtype]
         name, uses, home = source.name, self._uses(placement), self.graph.home_of(source)
         readers = self.graph.consumers(source) if uses is None else uses
-        top = float(ml_dtypes.finfo(narrow).max)
-        bounds = [self.graph.add_constant(f"{name}_{side}", np.asarray(v, kind)) for side, v in (("low", -top), ("high", top))]
+        top = float_max(placement.spec.dtype)
+        bounds = [
+            self.graph.add_constant(f"{name}_{side}", np.asarray(v, kind)) for side, v in (("low", -top), ("high", top))
+        ]
         clipped = self.graph.add_variable(f"{name}_clipped", kind, source.shape)
         small = self.graph.add_variable(f"{name}_narrow", narrow, source.shape)
         wide = self.graph.add_variable(f"{name}_widened", kind, source.shape)
@@ -214,8 +251,9 @@ class _Writer:
             self.graph.take_over_outputs(source, wide)
 
     def _parameters(self, leader: str, parameters: QParams, kind: Any, scope: Any) -> tuple[str, str | None]:
-        """Names of the scale and zero-point initializers, in the scope of their reader: onnxruntime's optimizer looks for
-        them nowhere else. Tied tensors use those of their leader.
+        """Names of the scale and zero-point initializers; tied tensors use those of their leader.
+
+        They lie in the scope of their reader: onnxruntime's optimizer looks for them nowhere else.
         """
         real = np.dtype(np.float32) if kind is None else np.dtype(kind)
         key = (leader, real.name, id(scope))
@@ -230,7 +268,7 @@ class _Writer:
         return self._shared[key]
 
     def _needs_zero_point(self, spec: QuantSpec) -> bool:
-        """A zero point also tells the type; from opset 21 on `output_dtype` can, where the target's zero points are all 0.
+        """A zero point also tells the type; from opset 21 on `output_dtype` can, where all zero points are 0.
 
         onnxruntime 1.31 refuses some models of opset 21 with signed zero points: its own rewriting to unsigned ones
         forgets the type it noted before.
@@ -242,7 +280,7 @@ class _Writer:
 
 @cache
 def _is_narrower(spec: QuantSpec) -> bool:
-    """Whether QuantizeLinear, which saturates at the bounds of its type, would let values pass that the format lacks."""
+    """Whether QuantizeLinear, which saturates at the bounds of its type, would let pass what the format lacks."""
     return spec.grid == "affine" and (spec.qmin, spec.qmax) != container_range(container_of(spec))
 
 
@@ -251,7 +289,8 @@ def _stored_dtype(spec: QuantSpec) -> np.dtype[Any]:
     if spec.dtype in _FLOAT8:
         return _FLOAT8[spec.dtype]
     container = container_of(spec)
-    return np.dtype(getattr(ml_dtypes, container) if container.lstrip("u") in ("int2", "int4") else container)
+    packed = container.lstrip("u") in ("int2", "int4")
+    return np.dtype(getattr(ml_dtypes, container)) if packed else np.dtype(container)
 
 
 def _axis_attributes(spec: QuantSpec, shape: tuple[Any, ...] | None) -> dict[str, int]:
@@ -268,7 +307,9 @@ def _as_float32(values: np.ndarray) -> np.ndarray:
 
 
 @EMITTERS.register("qdq")
-def write_qdq(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str) -> Emitted:
+def write_qdq(
+    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
+) -> Emitted:
     """Write `<name>.onnx` with Q/DQ nodes (and `<name>.onnx.data` for large models)."""
     result, notes = to_qdq(graph, plan, qparams, backend)
     return Emitted(tuple(result.save(folder / f"{name}.onnx")), tuple(notes))

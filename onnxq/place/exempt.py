@@ -9,6 +9,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from onnxq.graph import Graph, Node
@@ -27,7 +29,12 @@ def exempt_nodes(graph: Graph, nodes: list[Node]) -> dict[str, str]:
     """Node name -> why it stays float."""
     reasons: dict[str, str] = {}
     for node in nodes:
-        reason = _kind_of_values(graph, node) or _mask(graph, node) or _quantized_already(graph, node) or _in_unit(graph, node)
+        reason = (
+            _kind_of_values(graph, node)
+            or _mask(graph, node)
+            or _quantized_already(graph, node)
+            or _in_unit(graph, node)
+        )
         if reason:
             reasons[node.name] = reason
     for name, owner in _serving_conditions(graph, nodes).items():
@@ -75,8 +82,8 @@ def _feeds_softmax(graph: Graph, node: Node) -> bool:
     return False
 
 
-def _holds_mask(graph: Graph, tensor: object) -> bool:
-    values = graph.values(tensor)  # type: ignore[arg-type]
+def _holds_mask(graph: Graph, tensor: Any) -> bool:
+    values = graph.values(tensor)
     if values.dtype.name not in FLOAT_TYPES or values.size == 0:
         return False
     return bool(np.asarray(values, dtype=np.float64).min() <= MASK_VALUE)
@@ -97,10 +104,12 @@ def _quantized_already(graph: Graph, node: Node) -> str | None:
 def _serving_conditions(graph: Graph, nodes: list[Node]) -> dict[str, str]:
     """Nodes whose values reach nothing but a condition; name -> the control-flow node."""
     serving: dict[str, str] = {}
-    pending = []
+    pending: list[tuple[Any, str]] = []
     for node in nodes:
         ports = {"If": (0,), "Loop": (0, 1)}.get(node.op, ())
-        pending.extend((node.inputs[port], node.name) for port in ports if port < len(node.inputs) and node.inputs[port].name)
+        pending.extend(
+            (node.inputs[port], node.name) for port in ports if port < len(node.inputs) and node.inputs[port].name
+        )
         if node.op == "Loop":
             body = node.attrs["body"]
             pending.extend((t, node.name) for t in body.outputs[:1])
@@ -108,15 +117,15 @@ def _serving_conditions(graph: Graph, nodes: list[Node]) -> dict[str, str]:
     conditions = {id(tensor) for tensor, _ in pending}
     while pending:
         tensor, owner = pending.pop()
-        node = graph.producer(tensor)
-        if node is None or node.name in serving:
+        source = graph.producer(tensor)
+        if source is None or source.name in serving:
             continue
-        for made in node.outputs:
+        for made in source.outputs:
             if made.name and id(made) not in conditions and (graph.is_output(made) or id(made) in read_inside):
                 break
             if any(use.node.name not in serving and use.node.op not in ("If", "Loop") for use in graph.consumers(made)):
                 break
         else:
-            serving[node.name] = owner
-            pending.extend((t, owner) for t in node.inputs if t.name)
+            serving[source.name] = owner
+            pending.extend((t, owner) for t in source.inputs if t.name)
     return serving

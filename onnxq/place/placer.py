@@ -20,8 +20,7 @@ from onnxq.place.facts import FLOAT_TYPES, Facts
 from onnxq.place.residual import fused_port
 from onnxq.place.ties import Ties
 from onnxq.types import Backend, BiasOf, Edge, OpRule, PerChannel, Placement, QuantPlan, QuantSpec
-from onnxq.types.backend import per_tensor
-
+from onnxq.types.backend import Decline, per_tensor
 
 _BOTH_QUANTIZED = ("both inputs come from the same", "the branches part at")
 """Residual Adds of convolutions in which no input can be left out: both are quantized."""
@@ -110,13 +109,17 @@ class _Placer:
         if reason is not None:
             self.reasons[name] = reason
 
-    def _is_carrier(self, facts: Facts, ports: tuple[int, ...] | None, decline: object) -> bool:
+    def _is_carrier(self, facts: Facts, ports: tuple[int, ...] | None, decline: Decline | None) -> bool:
         data = self._data_tensors(facts.node, ports)
-        return bool(data) and all(t in self.integer_tensors for t in data) and not (callable(decline) and decline(facts))
+        return (
+            bool(data) and all(t in self.integer_tensors for t in data) and not (decline is not None and decline(facts))
+        )
 
     def _data_tensors(self, node: Node, ports: tuple[int, ...] | None) -> list[str]:
         chosen = range(len(node.inputs)) if ports is None else [p for p in ports if p < len(node.inputs)]
-        return [node.inputs[p].name for p in chosen if node.inputs[p].name and not self.graph.is_constant(node.inputs[p])]
+        return [
+            node.inputs[p].name for p in chosen if node.inputs[p].name and not self.graph.is_constant(node.inputs[p])
+        ]
 
     def _refusal(self, facts: Facts, rule: OpRule) -> str | None:
         """Why a node that has a rule stays float nevertheless, or None."""
@@ -128,7 +131,9 @@ class _Placer:
         for port in variable:
             kind = facts.dtype(port)
             if kind is not None and kind not in self.backend.limits.float_types:
-                return f"computes in {kind}, {self.backend.name} quantizes {' or '.join(self.backend.limits.float_types)}"
+                return (
+                    f"computes in {kind}, {self.backend.name} quantizes {' or '.join(self.backend.limits.float_types)}"
+                )
         if rule.decline is not None:
             reason = rule.decline(facts)
             if reason:
@@ -138,8 +143,8 @@ class _Placer:
             if source is not None and source.op == "DequantizeLinear":
                 return "its weight is quantized already in the model that was given"
         if self.backend.residual == "skip" and node.op == "Add":
-            port, why = self._fused_port(node)
-            if port is None and not why.startswith(_BOTH_QUANTIZED):
+            left_out, why = self._fused_port(node)
+            if left_out is None and not why.startswith(_BOTH_QUANTIZED):
                 return why
         if rule.joins and not all(self._comes_as_integer(node.inputs[p].name) for p in variable):
             float_input = next(node.inputs[p].name for p in variable if not self._comes_as_integer(node.inputs[p].name))
@@ -159,7 +164,7 @@ class _Placer:
         return ports
 
     def _drop_pointless_joins(self) -> None:
-        """Element-wise nodes whose result no quantized node reads stay float: backwards, so that chains fall together."""
+        """Element-wise nodes whose result no quantized node reads stay float; backwards, so that chains fall whole."""
         for node in reversed(self.nodes):
             rule = self.selected.get(node.name)
             if rule is None or not rule.joins:
@@ -169,10 +174,10 @@ class _Placer:
                 self.integer_tensors.discard(self._result(node).name)
                 self.reasons[node.name] = "no quantized node reads its result"
 
-    def _reaches_quantized(self, tensor: object) -> bool:
+    def _reaches_quantized(self, tensor: Any) -> bool:
         pending, seen = [tensor], set()
         while pending:
-            for use in self.graph.consumers(pending.pop()):  # type: ignore[arg-type]
+            for use in self.graph.consumers(pending.pop()):
                 if use.node.name in self.selected:
                     return True
                 if use.node.name not in seen and self.backend.same_scale_rule_for(use.node.op) is not None:
@@ -185,7 +190,7 @@ class _Placer:
             self._fused_ports[add.name] = fused_port(self.graph, add)
         return self._fused_ports[add.name]
 
-    def _result(self, node: Node) -> object:
+    def _result(self, node: Node) -> Any:
         """The tensor that leaves a node together with the bias Add and the activation fused behind it."""
         made = node.outputs[0]
         unit = self.graph.units.of(node.name)
@@ -194,12 +199,12 @@ class _Placer:
         follower = self._fused_activation(made)
         return made if follower is None else follower.outputs[0]
 
-    def _fused_activation(self, tensor: object) -> Node | None:
-        if self.graph.is_output(tensor):  # type: ignore[arg-type]
+    def _fused_activation(self, tensor: Any) -> Node | None:
+        if self.graph.is_output(tensor):
             return None
-        uses = self.graph.consumers(tensor)  # type: ignore[arg-type]
+        uses = self.graph.consumers(tensor)
         if len(uses) == 1 and uses[0].port == 0 and uses[0].node.op in self.backend.fused_activations:
-            follower = uses[0].node
+            follower: Node = uses[0].node
             bounds_known = all(self.graph.is_constant(t) for t in follower.inputs[1:] if t.name)
             if bounds_known and follower.name not in self.skipped and follower.name not in self.exempt:
                 return follower
@@ -246,7 +251,8 @@ class _Placer:
         self._ask(tensor, spec, "activation", why, Edge(node.name, port))
 
     def _ask_weight(self, facts: Facts, rule: OpRule) -> None:
-        assert rule.weight is not None and self.backend.scheme.weight is not None
+        assert rule.weight is not None
+        assert self.backend.scheme.weight is not None
         spec = self.backend.scheme.weight
         axis = rule.weight_axis(facts) if callable(rule.weight_axis) else rule.weight_axis
         rank = len(facts.shape(rule.weight) or ())
@@ -259,7 +265,9 @@ class _Placer:
         self._ask(node.inputs[rule.weight], spec, "weight", why, Edge(node.name, rule.weight))
 
     def _ask_bias(self, node: Node, rule: OpRule) -> None:
-        assert rule.bias is not None and rule.weight is not None and self.backend.scheme.bias is not None
+        assert rule.bias is not None
+        assert rule.weight is not None
+        assert self.backend.scheme.bias is not None
         bias, weight, data = node.inputs[rule.bias], node.inputs[rule.weight], node.inputs[0]
         shape = bias.shape
         if len(shape) != 1:
@@ -271,8 +279,8 @@ class _Placer:
         request = self._ask(bias, spec, "bias", f"bias of {node.op} '{node.name}'", Edge(node.name, rule.bias))
         request.derive = BiasOf(data.name, weight.name)
 
-    def _ask(self, tensor: object, spec: QuantSpec, role: str, why: str, edge: Edge | None) -> _Request:
-        name = tensor.name  # type: ignore[attr-defined]
+    def _ask(self, tensor: Any, spec: QuantSpec, role: str, why: str, edge: Edge | None) -> _Request:
+        name = tensor.name
         request = self.requests.get(name)
         if request is None:
             observer = self.backend.weight_observer if role == "weight" else self.backend.activation_observer
@@ -296,7 +304,12 @@ class _Placer:
         if spec is None:
             return
         for node in self.nodes:
-            if node.name in self.selected or node.name in self.exempt or node.name in self.fused or node.name in self.skipped:
+            if (
+                node.name in self.selected
+                or node.name in self.exempt
+                or node.name in self.fused
+                or node.name in self.skipped
+            ):
                 continue
             rule = self.backend.same_scale_rule_for(node.op)
             if rule is None:
@@ -311,7 +324,13 @@ class _Placer:
             ports = range(len(node.inputs)) if rule.inputs is None else rule.inputs
             for port in ports:
                 if port < len(node.inputs) and node.inputs[port].name in data:
-                    self._ask(node.inputs[port], spec, "activation", f"input of {node.op} '{node.name}'", Edge(node.name, port))
+                    self._ask(
+                        node.inputs[port],
+                        spec,
+                        "activation",
+                        f"input of {node.op} '{node.name}'",
+                        Edge(node.name, port),
+                    )
             for made in outputs:
                 self._ask(made, spec, "activation", f"{node.op} '{node.name}' keeps the scale of its input", None)
                 for name in data:
@@ -366,7 +385,8 @@ class _Placer:
         for name in members:
             producer = self.graph.producer(name)
             moved = producer is not None and producer.name in self.carried
-            if not moved or name in self.widening or not inside.intersection(t.name for t in producer.inputs):
+            sources = {t.name for t in producer.inputs} if producer is not None else set()
+            if not moved or name in self.widening or not inside & sources:
                 found.append(name)
         return tuple(found)
 
@@ -388,7 +408,7 @@ class _Placer:
 
     def _stays_apart(self, name: str) -> bool:
         """Whether a follower is computed in float after all, because no quantizer behind it can absorb it."""
-        result = self._result(self.graph.node(self.fused[name])).name  # type: ignore[attr-defined]
+        result = self._result(self.graph.node(self.fused[name])).name
         apart = self.backend.absorb_activations and result not in self.requests
         if apart:
             self.reasons[name] = f"computed in float: the result of '{self.fused[name]}' is not quantized"

@@ -7,10 +7,22 @@ both have one, it is the branch with the longer way back to where the branches p
 
 from __future__ import annotations
 
+from typing import Any
+
 from onnxq.graph import Graph, Node
 
 _BACKBONES = ("Conv", "ConvTranspose")
-_PASSED_THROUGH = ("Relu", "Clip", "MaxPool", "BatchNormalization", "LeakyRelu", "Identity", "Reshape", "Transpose", "Cast")
+_PASSED_THROUGH = (
+    "Relu",
+    "Clip",
+    "MaxPool",
+    "BatchNormalization",
+    "LeakyRelu",
+    "Identity",
+    "Reshape",
+    "Transpose",
+    "Cast",
+)
 
 
 def fused_port(graph: Graph, add: Node) -> tuple[int | None, str]:
@@ -34,9 +46,9 @@ def fused_port(graph: Graph, add: Node) -> tuple[int | None, str]:
     return port, f"'{kept.name}' is computed together with this Add (the longer of two convolution branches)"
 
 
-def _backbone(graph: Graph, tensor: object) -> Node | None:
+def _backbone(graph: Graph, tensor: Any) -> Node | None:
     """The convolution that a tensor comes from through operators that TensorRT fuses behind it."""
-    node = graph.producer(tensor)  # type: ignore[arg-type]
+    node = graph.producer(tensor)
     while node is not None and node.op not in _BACKBONES:
         data = [t for t in node.inputs if t.name and not graph.is_constant(t)]
         if node.op in _PASSED_THROUGH or (node.op in ("Add", "Mul") and len(data) == 1):
@@ -66,7 +78,7 @@ def _ways_to_common_ancestor(graph: Graph, add: Node) -> tuple[int, int, Node | 
     step = 0
     while fronts[0] or fronts[1]:
         for side in (0, 1):
-            following = []
+            following: list[Any] = []
             for tensor in fronts[side]:
                 if id(tensor) in seen[side]:
                     continue

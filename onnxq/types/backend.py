@@ -63,12 +63,11 @@ class OpRule:
 
 @dataclass(frozen=True)
 class Scheme:
-    """Number formats by role; None leaves the role in float. `nonnegative` replaces `activation` where values are >= 0."""
+    """Number formats by role; None leaves the role in float."""
 
     activation: QuantSpec | None
     weight: QuantSpec | None
     bias: QuantSpec | None = None
-    nonnegative: QuantSpec | None = None
 
 
 @dataclass(frozen=True)

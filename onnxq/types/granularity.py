@@ -1,8 +1,8 @@
 """How many scales a tensor has: one, one per channel, or one per block along an axis.
 
-    PerTensor()            tensor (64, 3, 3, 3) -> scale ()
-    PerChannel(axis=0)     tensor (64, 3, 3, 3) -> scale (64,)
-    PerBlock(axis=0, 32)   tensor (100, 64)     -> scale (4, 64)   the last block may be shorter
+PerTensor()            tensor (64, 3, 3, 3) -> scale ()
+PerChannel(axis=0)     tensor (64, 3, 3, 3) -> scale (64,)
+PerBlock(axis=0, 32)   tensor (100, 64)     -> scale (4, 64)   the last block may be shorter
 """
 
 from __future__ import annotations

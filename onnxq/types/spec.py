@@ -57,7 +57,9 @@ class QuantSpec:
                 f"Known: {', '.join(ROUNDINGS)}"
             )
         if not isinstance(self.granularity, PerTensor | PerChannel | PerBlock):
-            raise SpecError(f"granularity must be PerTensor(), PerChannel(axis) or PerBlock(axis, size), got {self.granularity!r}")
+            raise SpecError(
+                f"granularity must be PerTensor(), PerChannel(axis) or PerBlock(axis, size), got {self.granularity!r}"
+            )
         if self.grid == "float":
             self._check_float()
             return
@@ -66,7 +68,9 @@ class QuantSpec:
             if self.quant_min is not None:
                 raise SpecError("give either narrow_range or an explicit quant_min, not both")
             if not self.signed or self.bits < 2:
-                raise SpecError(f"narrow_range drops the lowest value of a signed format of 2 bits or more, not of {self.dtype}")
+                raise SpecError(
+                    f"narrow_range drops the lowest value of a signed format of 2 bits or more, not of {self.dtype}"
+                )
             low += 1
         qmin = low if self.quant_min is None else self.quant_min
         qmax = high if self.quant_max is None else self.quant_max
@@ -83,7 +87,9 @@ class QuantSpec:
         if not self.symmetric:
             raise SpecError(f"{self.dtype} is a floating-point grid: it has no zero point, so it must be symmetric")
         if self.narrow_range or self.quant_min is not None or self.quant_max is not None:
-            raise SpecError(f"{self.dtype} is a floating-point grid: narrow_range, quant_min and quant_max do not apply")
+            raise SpecError(
+                f"{self.dtype} is a floating-point grid: narrow_range, quant_min and quant_max do not apply"
+            )
         if self.rounding != "half_even":
             raise SpecError(f"{self.dtype} rounds half_even; '{self.rounding}' is for integer formats")
         if self.dtype in ("fp16", "bf16") and not isinstance(self.granularity, PerTensor):

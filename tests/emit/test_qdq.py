@@ -20,7 +20,9 @@ RANDOM = np.random.default_rng(7)
 X = np.concatenate([RANDOM.normal(0, 2, 2000), [0.0, -0.0, 1e-8, 30.0, -30.0]]).astype(np.float32).reshape(5, -1)
 
 
-def model(nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray], opset: int = 13, element: int = TensorProto.FLOAT) -> Graph:
+def model(
+    nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray], opset: int = 13, element: int = TensorProto.FLOAT
+) -> Graph:
     graph = helper.make_graph(
         nodes,
         "g",
@@ -43,7 +45,9 @@ def run(graph: Graph, x: np.ndarray = X) -> np.ndarray:
     return ort.InferenceSession(proto.SerializeToString(), options).run(None, {"x": x})[0]
 
 
-def placed(tensor: str, qparams: QParams, role: str = "activation", edges: tuple[Edge, ...] | None = None) -> tuple[QuantPlan, QParamsTable]:
+def placed(
+    tensor: str, qparams: QParams, role: str = "activation", edges: tuple[Edge, ...] | None = None
+) -> tuple[QuantPlan, QParamsTable]:
     plan = QuantPlan("test", {tensor: Placement(tensor, qparams.spec, role, "test", edges=edges)})  # type: ignore[arg-type]
     table = QParamsTable()
     table.put(tensor, qparams, "test")
@@ -91,7 +95,8 @@ def test_a_weight_equals_numerics(storage: str, dtype: str, granularity: PerChan
     graph = model([helper.make_node("Mul", ["x", "w"], ["y"], name="mm")], {"w": weight})
     emitted, _ = to_qdq(graph, *placed("w", qparams, "weight", (Edge("mm", 1),)), ANY.replace(weight_storage=storage))
     np.testing.assert_array_equal(run(emitted), X * fake_quantize(weight, qparams))
-    assert emitted.input_names == ["x"] and emitted.output_names == ["y"]
+    assert emitted.input_names == ["x"]
+    assert emitted.output_names == ["y"]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +138,9 @@ def test_float16_graphs_get_float16_scales() -> None:
 
 
 @pytest.mark.parametrize(("low", "high", "dropped"), [(0.0, 5.0, True), (-1.0, 5.0, False), (0.0, 7.0, False)])
-def test_a_clip_is_dropped_exactly_when_the_quantizer_saturates_at_its_bounds(low: float, high: float, dropped: bool) -> None:
+def test_a_clip_is_dropped_exactly_when_the_quantizer_saturates_at_its_bounds(
+    low: float, high: float, dropped: bool
+) -> None:
     bounds = {"lo": np.float32(0.0), "hi": np.float32(5.0)}
     nodes = [helper.make_node("Abs", ["x"], ["a"]), helper.make_node("Clip", ["a", "lo", "hi"], ["y"], name="clip")]
     graph = model(nodes, {k: np.asarray(v) for k, v in bounds.items()})

@@ -56,7 +56,9 @@ def test_tensorrt_quantizes_only_the_skip_input_of_a_residual_add(residual: Grap
 
 def test_tensorrt_never_quantizes_between_conv_and_relu_nor_biases(residual: Graph) -> None:
     plan = place(residual, get_backend("tensorrt"))
-    assert "a" not in plan and "s" not in plan and "bias3" not in plan
+    assert "a" not in plan
+    assert "s" not in plan
+    assert "bias3" not in plan
     assert plan["w1"].spec.granularity == PerChannel(0)
     assert plan["w3"].spec.granularity == PerChannel(1)
     assert all(p.spec.symmetric and isinstance(p.spec.granularity, PerTensor) for p in plan if p.role == "activation")
@@ -64,11 +66,14 @@ def test_tensorrt_never_quantizes_between_conv_and_relu_nor_biases(residual: Gra
 
 def test_onnxruntime_quantizes_conv_outputs_behind_their_relu_for_all_readers(residual: Graph) -> None:
     plan = place(residual, get_backend("onnxruntime"))
-    assert plan["b"].edges is None and "a" not in plan
-    assert plan["c"].edges is None and plan["y"].edges is None
+    assert plan["b"].edges is None
+    assert "a" not in plan
+    assert plan["c"].edges is None
+    assert plan["y"].edges is None
     assert plan.fused[residual.producer("b").name] == residual.producer("a").name
     assert plan["bias3"].derive == ("f", "w3")
-    assert not plan["b"].spec.symmetric and plan["b"].spec.dtype == "uint8"
+    assert not plan["b"].spec.symmetric
+    assert plan["b"].spec.dtype == "uint8"
 
 
 def test_onnxruntime_leaves_the_last_gemm_output_float(residual: Graph) -> None:
@@ -77,7 +82,9 @@ def test_onnxruntime_leaves_the_last_gemm_output_float(residual: Graph) -> None:
 
 def test_moving_values_keeps_the_scale_of_the_input(residual: Graph) -> None:
     plan = place(residual, get_backend("onnxruntime"))
-    assert plan["f"].tie == "z" and not plan["f"].observe and plan["z"].observe == ("z",)
+    assert plan["f"].tie == "z"
+    assert not plan["f"].observe
+    assert plan["z"].observe == ("z",)
 
 
 @pytest.mark.parametrize("backend", ["tensorrt", "onnxruntime"])
@@ -125,7 +132,9 @@ def test_attention_masks_are_never_quantized(backend: str) -> None:
     signature = "(float[b,8,16] x, float[b,8,8] mask) => (float[b,8,16] o)"
     graph = graph_of(ATTENTION, weights=weights, signature=signature)
     plan = place(graph, get_backend(backend))
-    assert "mask" not in plan and "scores" not in plan and "masked" not in plan
+    assert "mask" not in plan
+    assert "scores" not in plan
+    assert "masked" not in plan
     assert "attention mask" in plan.left_float[graph.producer("masked").name]
     assert {"x", "p", "v", "q"} <= set(plan.placements)
 
@@ -197,7 +206,8 @@ def test_adds_around_normalization_stay_float_on_onnxruntime() -> None:
     weights = {"w1": (16, 16), "w2": (16, 16), "gamma": (16,), "beta": (16,)}
     graph = graph_of(body, weights=weights, signature="(float[1,8,16] x) => (float[1,8,16] y)")
     plan = place(graph, get_backend("onnxruntime"))
-    assert graph.producer("s").name in plan.left_float and "s" not in plan
+    assert graph.producer("s").name in plan.left_float
+    assert "s" not in plan
     assert plan["n"].edges == (Edge(graph.producer("y").name, 0),)
 
 
@@ -217,7 +227,9 @@ def test_squeeze_and_excitation_is_quantized_as_a_whole_on_onnxruntime() -> None
 
 def test_a_grouped_transposed_convolution_gets_one_weight_scale() -> None:
     graph = graph_of(
-        "y = ConvTranspose <group = 2> (x, w)", weights={"w": (4, 3, 2, 2)}, signature="(float[1,4,8,8] x) => (float[1,6,9,9] y)"
+        "y = ConvTranspose <group = 2> (x, w)",
+        weights={"w": (4, 3, 2, 2)},
+        signature="(float[1,4,8,8] x) => (float[1,6,9,9] y)",
     )
     assert place(graph, get_backend("tensorrt"))["w"].spec.granularity == PerTensor()
 
@@ -240,4 +252,5 @@ def test_a_model_with_existing_quantizers_is_quantized_only_elsewhere() -> None:
 
 def test_placing_twice_gives_the_same_plan(residual: Graph) -> None:
     first, second = (place(residual, get_backend("onnxruntime")).to_json() for _ in range(2))
-    assert first == second and list(first["tensors"]) == list(second["tensors"])
+    assert first == second
+    assert list(first["tensors"]) == list(second["tensors"])

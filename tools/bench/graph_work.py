@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def _one(size: int, backend: str, folder: Path) -> dict[str, Any]:
     marks.append(("calibrate", time.perf_counter()))
     emit(prepared.graph, result.plan, result.qparams, prepared.backend, folder, "model")
     marks.append(("emit", time.perf_counter()))
-    stages = {name: round(now - before, 2) for (_, before), (name, now) in zip(marks, marks[1:], strict=False)}
+    stages = {name: round(now - before, 2) for (_, before), (name, now) in pairwise(marks)}
     total = marks[-1][1] - marks[0][1]
     return {
         "nodes": size,

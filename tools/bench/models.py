@@ -100,7 +100,15 @@ def mobilenetv2(size: int = 224) -> onnx.ModelProto:
     net = NetworkBuilder(2)
     net.channels["input"] = 3
     x = net.relu6(net.batchnorm(net.conv("input", 32, 3, 2)))
-    settings = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+    settings = (
+        (1, 16, 1, 1),
+        (6, 24, 2, 2),
+        (6, 32, 3, 2),
+        (6, 64, 4, 2),
+        (6, 96, 3, 1),
+        (6, 160, 3, 2),
+        (6, 320, 1, 1),
+    )
     for expansion, out, repeats, stride in settings:
         for repeat in range(repeats):
             before, inner = x, net.channels[x] * expansion

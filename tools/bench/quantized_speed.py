@@ -1,4 +1,4 @@
-"""Speed of quantized models in onnxruntime: onnxq's output, onnxruntime.quantization's, and the float model, interleaved."""
+"""Speed of quantized models in onnxruntime: onnxq's, onnxruntime.quantization's and the float model, interleaved."""
 
 from __future__ import annotations
 
