@@ -95,7 +95,9 @@ def _prepare(leaders: Sequence[Placement]) -> tuple[list[_Group], dict[str, dict
     groups = []
     observers: dict[str, Observer] = {}
     for placement in leaders:
-        observer = observers.setdefault(placement.observer, make_observer(placement.observer))
+        if placement.observer not in observers:
+            observers[placement.observer] = make_observer(placement.observer)
+        observer = observers[placement.observer]
         axis = _axis(placement)
         # Moving averages have parameters of their own; the other statistics serve every observer of their kind.
         kind = (observer.statistic, str(axis), str(observer) if observer.statistic == "ema" else "")

@@ -24,8 +24,11 @@ from onnxq.types import Backend, PerBlock, PerChannel, Placement, QParams, QPara
 from onnxq.types.spec import container_range
 
 _CONTAINERS = (("int2", 2), ("int4", 4), ("int8", 8), ("int16", 16), ("int32", 32))
-_FLOAT8 = {"fp8_e4m3": np.dtype(ml_dtypes.float8_e4m3fn), "fp8_e5m2": np.dtype(ml_dtypes.float8_e5m2)}
-_CASTS = {"fp16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
+_FLOAT8: dict[str, np.dtype[Any]] = {
+    "fp8_e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "fp8_e5m2": np.dtype(ml_dtypes.float8_e5m2),
+}
+_CASTS: dict[str, np.dtype[Any]] = {"fp16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 _OPSET_OF = {
     "int2": 25,
     "uint2": 25,
@@ -290,7 +293,7 @@ def _stored_dtype(spec: QuantSpec) -> np.dtype[Any]:
         return _FLOAT8[spec.dtype]
     container = container_of(spec)
     packed = container.lstrip("u") in ("int2", "int4")
-    return np.dtype(getattr(ml_dtypes, container)) if packed else np.dtype(container)
+    return np.dtype(getattr(ml_dtypes, container) if packed else container)
 
 
 def _axis_attributes(spec: QuantSpec, shape: tuple[Any, ...] | None) -> dict[str, int]:
