@@ -63,8 +63,9 @@ class Graph(Rewriting):
 
     def to_model(self, *, given_names: bool = False) -> onnx.ModelProto:
         """The model as one protobuf; refused when the weights exceed what protobuf can hold (use `save`)."""
-        self._settle()
-        return inline_model(self._header(), self.gs, str if given_names else self._written_name)
+        with collector_paused():
+            self._settle()
+            return inline_model(self._header(), self.gs, str if given_names else self._written_name)
 
     def save(self, path: str | Path, *, external: bool | None = None, given_names: bool = False) -> list[Path]:
         """Write the model and return the files written.
@@ -73,10 +74,11 @@ class Graph(Rewriting):
         too large for one protobuf. Names that onnxq gave to nameless and twin nodes are written only with
         `given_names` (onnxruntime refuses twins) or after `keep_given_names`.
         """
-        self._settle()
-        if external is None:
-            external = self._external or weight_bytes(self.gs) > PROTOBUF_LIMIT
-        return save_model(self._header(), self.gs, Path(path), external, str if given_names else self._written_name)
+        with collector_paused():
+            self._settle()
+            if external is None:
+                external = self._external or weight_bytes(self.gs) > PROTOBUF_LIMIT
+            return save_model(self._header(), self.gs, Path(path), external, str if given_names else self._written_name)
 
     def _settle(self) -> None:
         check_complete(self.gs)

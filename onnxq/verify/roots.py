@@ -57,14 +57,12 @@ def _replace(model: onnx.ModelProto, roots: list[onnx.NodeProto]) -> None:
     graph = model.graph
     makers = {node.output[0]: node for node in roots}
     stored = {tensor.name: tensor for tensor in graph.initializer}
-    own = {id(node) for node in roots}
-    rest = [node for node in graph.node if id(node) not in own]
-    wanted = [name for name in makers if name in _names_read(rest)]
+    kept = [node for node in graph.node if not node.output or node.output[0] not in makers]
+    used = _names_read(kept) | {tensor.name for tensor in graph.output}
+    wanted = [name for name in makers if name in used]
     values = []
     for start in range(0, len(wanted), _PORTION):
         values += _computed(model, wanted[start : start + _PORTION], makers, stored)
-    kept = [node for node in graph.node if node.output[0] not in makers]
-    used = _names_read(kept) | {tensor.name for tensor in graph.output}
     initializers = [tensor for tensor in graph.initializer if tensor.name in used]
     for field, content in ((graph.node, kept), (graph.initializer, [*initializers, *values])):
         copies = [type(item).FromString(item.SerializeToString()) for item in content]

@@ -1,0 +1,69 @@
+"""Code blocks of a Markdown file, and a shell in which `python` and `onnxq` are those of this test run."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from onnxq.demo import load_data, model_path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def blocks(document: Path, language: str) -> list[str]:
+    """The fenced blocks of one language, in order."""
+    text = document.read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def commands(document: Path) -> list[str]:
+    """The lines of all bash blocks without their prompts."""
+    lines = [line for block in blocks(document, "bash") for line in block.splitlines()]
+    return [line.removeprefix("$ ") for line in lines if line.strip()]
+
+
+def named_blocks(document: Path, language: str) -> dict[str, str]:
+    """Blocks whose first line is a comment with a file name, such as `# toy.py`."""
+    found = {}
+    for block in blocks(document, language):
+        first, _, rest = block.partition("\n")
+        name = re.fullmatch(r"# ([\w-]+\.\w+)", first)
+        if name is not None:
+            found[name[1]] = rest
+    return found
+
+
+def write_model_and_data(folder: Path) -> None:
+    """model.onnx and calib.npz as the documents speak of them: the demo, with fewer images to save time."""
+    shutil.copy(model_path(), folder / "model.onnx")
+    np.savez(folder / "calib.npz", image=load_data().calibration[:32])
+
+
+class Shell:
+    """Runs commands in a folder; the first that fails fails the test with everything it printed."""
+
+    def __init__(self, folder: Path, programs: Path) -> None:
+        self.folder = folder
+        programs.mkdir()
+        for name, arguments in (("python", ""), ("onnxq", "-m onnxq ")):
+            program = programs / name
+            program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments}"$@"\n')
+            program.chmod(0o755)
+        self.environment = {
+            **os.environ,
+            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+        }
+
+    def run(self, command: str) -> str:
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
+        return done.stdout

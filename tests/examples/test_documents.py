@@ -1,0 +1,93 @@
+"""What README.md and docs/ say is true: their code runs, their tables are current, their links lead somewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import onnxq
+from onnxq.config import Config, FormatChange
+from onnxq.types import Placement, QuantSpec
+from tests.examples.runnable import ROOT, Shell, blocks, commands, named_blocks, write_model_and_data
+
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+RUNNABLE = [path for path in DOCUMENTS if blocks(path, "bash") or blocks(path, "python")]
+EVERY_PAGE = [*DOCUMENTS, ROOT / "CHANGELOG.md", *sorted((ROOT / "examples").glob("**/README.md"))]
+
+
+def identify(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("document", RUNNABLE, ids=identify)
+def test_the_code_of_a_document_runs(document: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    write_model_and_data(folder)
+    files = {name: text for language in ("python", "toml") for name, text in named_blocks(document, language).items()}
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    shell = Shell(folder, tmp_path / "bin")
+    script = "".join(block for block in blocks(document, "python") if block.partition("\n")[2] not in files.values())
+    if script:
+        (folder / "script.py").write_text(script)
+        shell.run("python script.py")
+    for command in commands(document):
+        shell.run(command)
+
+
+def test_the_quick_start_of_the_readme_is_among_the_code_that_runs() -> None:
+    readme = ROOT / "README.md"
+    assert commands(readme) == ["onnxq quantize model.onnx -b tensorrt -d calib.npz -o out/"]
+    assert "onnxq.quantize(" in blocks(readme, "python")[0]
+
+
+def test_the_generated_tables_are_up_to_date() -> None:
+    # In a process of its own: other tests register backends and passes in this one.
+    tool = [sys.executable, str(ROOT / "tools" / "readme_tables.py"), "--check"]
+    done = subprocess.run(tool, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"run python tools/readme_tables.py\n{done.stdout}{done.stderr}"
+
+
+def test_the_configuration_page_has_every_key() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    keys = [*Config.model_fields, *FormatChange.model_fields]
+    assert [key for key in keys if f"| `{key}` |" not in page] == []
+
+
+def test_the_formats_page_has_every_key_of_the_json_files(tmp_path: Path) -> None:
+    write_model_and_data(tmp_path)
+    out = onnxq.quantize(
+        tmp_path / "model.onnx", backend="onnxruntime", data=tmp_path / "calib.npz", out=tmp_path / "out"
+    ).model.parent
+    report, plan, qparams = (json.loads((out / f"{name}.json").read_text()) for name in ("report", "plan", "qparams"))
+    keys = {*plan, *plan["nodes"], *qparams, *next(iter(qparams["tensors"].values()))}
+    keys |= {*report, *report["coverage"], *report["checks"], *report["config"], *report["passes"][0], *report["kernels"]}
+    keys |= set(Placement.__dataclass_fields__) - {"tensor"} | set(QuantSpec.__dataclass_fields__)
+    page = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
+    assert sorted(key for key in keys if f"`{key}`" not in page) == []
+
+
+@pytest.mark.parametrize("document", EVERY_PAGE, ids=identify)
+def test_links_lead_to_files_and_headings_that_exist(document: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", document.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith("https://"):
+            continue
+        path, _, heading = target.partition("#")
+        page = document if not path else document.parent / path
+        if not page.exists() or (heading and heading not in _headings(page)):
+            broken.append(target)
+    assert broken == []
+
+
+def _headings(page: Path) -> set[str]:
+    """Headings as GitHub spells them in links."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}

@@ -1,0 +1,35 @@
+"""Every command that an example's README prints works, and the files it names are there afterwards."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.examples.runnable import ROOT, Shell, commands
+
+EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/README.md"))
+FILE = re.compile(r"`([\w./-]+\.(?:onnx|npz|json|py|toml))`")
+
+
+def test_there_are_examples_and_the_overview_names_each_of_them() -> None:
+    overview = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
+    assert len(EXAMPLES) >= 4
+    assert [folder.name for folder in EXAMPLES if f"({folder.name})" not in overview] == []
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda folder: folder.name)
+def test_the_commands_of_an_example_run_and_leave_the_files_it_names(example: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "examples"
+    shutil.copytree(ROOT / "examples", copy, ignore=shutil.ignore_patterns("out", "*.onnx", "*.npz", "__pycache__"))
+    folder = copy / example.name
+    shell = Shell(folder, tmp_path / "bin")
+    wanted = commands(folder / "README.md")
+    assert wanted
+    for command in wanted:
+        shell.run(command)
+    named = set(FILE.findall((folder / "README.md").read_text(encoding="utf-8")))
+    assert named
+    assert sorted(name for name in named if not (folder / name).is_file()) == []
