@@ -30,15 +30,12 @@ from onnxq.place import place
 from onnxq.report import Report, build_report
 from onnxq.runtime import Dataset, input_infos, open_dataset
 from onnxq.types import Backend, QParamsTable, QuantPlan
-from onnxq.verify import KernelCount, VerifyReport, integer_kernels, kernel_exactness, verify
+from onnxq.verify import VerifyReport, verify
 
 MODEL_NAME = "model"
 
 SATURATION_MARGIN_DB = 6.0
 """Kernel errors this far below the quantization error are left alone: they add less than a quarter to it."""
-
-OPTIMIZER_NODES = 1500
-"""Larger float graphs are not run through onnxruntime's optimizer for checks: its time grows faster than the graph."""
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -159,8 +156,7 @@ def emit_plan(
         with clock.stage("verify"):
             say("verify", 0, None)
             checks = check(original, emitted, plan, prepared, dataset)
-            saturating = dataset is not None and _saturates(emitted, checks, prepared, dataset)
-        if saturating:
+        if _saturates(checks, prepared):
             plan, qparams = with_unsigned_weights(plan, qparams)
             with clock.stage("emit"):
                 emitted = emit(prepared.graph, plan, qparams, prepared.backend, stage, MODEL_NAME)
@@ -170,8 +166,6 @@ def emit_plan(
                 "this processor's int8 kernels saturate on this model (it lacks VNNI), so weights are stored as uint8 "
                 "with zero point 128: the same numbers, exact on every processor"
             )
-        with clock.stage("verify"):
-            kernels = _kernels(emitted, prepared, dataset)
         names = [*(path.name for path in emitted.files), "plan.json", "qparams.json", "report.json"]
         report = build_report(
             backend=prepared.backend,
@@ -182,7 +176,6 @@ def emit_plan(
             notes=[*remarks, *emitted.notes],
             samples=samples,
             checks=checks,
-            kernels=kernels,
             files=[folder / name for name in names],
             seconds=clock.seconds,
         )
@@ -192,26 +185,13 @@ def emit_plan(
     return Result(folder / f"{MODEL_NAME}.onnx", plan, qparams, report)
 
 
-def _saturates(emitted: Emitted, checks: VerifyReport, prepared: Prepared, dataset: Dataset) -> bool:
+def _saturates(checks: VerifyReport, prepared: Prepared) -> bool:
     """Whether the kernels that onnxruntime uses here lose noticeably more than the quantization itself."""
-    if not prepared.backend.saturating_products or prepared.config.portable or checks.worst_db is None:
+    if not prepared.backend.saturating_products or prepared.config.portable:
         return False
-    if not _fits_the_optimizer(prepared):
+    if checks.kernel_db is None or checks.worst_db is None:
         return False
-    return (
-        kernel_exactness(_model_file(emitted), dataset, prepared.config.verify_samples)
-        < checks.worst_db + SATURATION_MARGIN_DB
-    )
-
-
-def _kernels(emitted: Emitted, prepared: Prepared, dataset: Dataset | None) -> KernelCount | None:
-    if not prepared.backend.saturating_products or dataset is None or not _fits_the_optimizer(prepared):
-        return None
-    return integer_kernels(_model_file(emitted))
-
-
-def _fits_the_optimizer(prepared: Prepared) -> bool:
-    return len(prepared.graph.nodes()) <= OPTIMIZER_NODES
+    return checks.kernel_db < checks.worst_db + SATURATION_MARGIN_DB
 
 
 def _model_file(emitted: Emitted) -> Path:
@@ -234,7 +214,7 @@ def check_borders(graph: Graph) -> None:
         if kind is not None and kind.name == "bfloat16":
             raise UnsupportedError(
                 f"'{name}' is bfloat16, which cannot be fed to or read from onnxruntime, so the model cannot be "
-                "calibrated or checked. Put a Cast from and to float32 at its inputs and outputs: bfloat16 inside is fine"
+                "calibrated or checked. Put a Cast from and to float32 at inputs and outputs: bfloat16 inside is fine"
             )
 
 
@@ -254,7 +234,7 @@ def prepare(
     *,
     passes: Sequence[str | Pass] = (),
 ) -> Prepared:
-    """Run the backend's passes, then the caller's, and infer shapes; later stages can repeat it with the same result."""
+    """Run the backend's passes, then the caller's, and infer shapes; repeating it gives the same graph."""
     graph = model if isinstance(model, Graph) else load_model(model)
     settings = read_config(config)
     target = settings.resolve(get_backend(backend))

@@ -11,7 +11,7 @@ from typing import Any
 from onnxq.config import Config
 from onnxq.passes import PassReport
 from onnxq.types import Backend, QuantPlan
-from onnxq.verify import KernelCount, VerifyReport
+from onnxq.verify import VerifyReport
 
 Report = dict[str, Any]
 
@@ -29,7 +29,6 @@ def build_report(
     notes: Sequence[str],
     samples: int,
     checks: VerifyReport,
-    kernels: KernelCount | None,
     files: Sequence[Path],
     seconds: Mapping[str, float],
 ) -> Report:
@@ -47,7 +46,7 @@ def build_report(
         "notes": list(notes),
         "calibration_samples": samples,
         "checks": checks.to_json(),
-        "kernels": None if kernels is None else kernels.to_json(),
+        "kernels": checks.kernels.to_json() if checks.kernels is not None and backend.saturating_products else None,
         "files": [str(path) for path in files],
         "seconds": {name: round(value, 4) for name, value in seconds.items()},
         "passes": [

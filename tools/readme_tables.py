@@ -1,7 +1,9 @@
 """Writes the tables in README.md and docs/ from the registries, the configuration and the command line they describe.
 
-A table stands between the lines `<!-- table: NAME -->` and `<!-- end -->`. Usage: python tools/readme_tables.py [--check]
-With --check nothing is written, and files whose tables are out of date are printed and make the exit code 1.
+A table stands between the lines `<!-- table: NAME -->` and `<!-- end -->`.
+
+Usage: python tools/readme_tables.py [--check]
+With --check nothing is written; files whose tables are out of date are printed and make the exit code 1.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ def backends_table() -> str:
 
 def observers_table() -> str:
     rows = [
-        [f"`{e['name']}`", _joined(e["parameters"]) or "none", e["collects"], e["summary"]] for e in catalogue.observers()
+        [f"`{e['name']}`", _joined(e["parameters"]) or "none", e["collects"], e["summary"]]
+        for e in catalogue.observers()
     ]
     return markdown(("observer", "parameters", "collects", "in a sentence"), rows)
 

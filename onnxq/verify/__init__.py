@@ -2,7 +2,7 @@
 
 from onnxq.verify.checks import verify
 from onnxq.verify.compare import LayerError, compare_layers
-from onnxq.verify.kernels import KernelCount, integer_kernels, kernel_exactness
+from onnxq.verify.kernels import KernelCount, integer_kernels
 from onnxq.verify.lint import lint
 from onnxq.verify.report import Finding, OutputCheck, VerifyReport
 
@@ -14,7 +14,6 @@ __all__ = [
     "VerifyReport",
     "compare_layers",
     "integer_kernels",
-    "kernel_exactness",
     "lint",
     "verify",
 ]

@@ -1,21 +1,20 @@
-"""Which kernels onnxruntime runs a quantized model with, and whether this machine's integer kernels are exact."""
+"""Which kernels onnxruntime runs a quantized model with on this machine."""
 
 from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import onnx
 
-from onnxq.numerics import SqnrAccumulator
-from onnxq.runtime.feeds import Feed
-from onnxq.runtime.session import make_session, run_session
+from onnxq.runtime.session import make_session
 
-_REAL_TYPES = ("tensor(float)", "tensor(float16)", "tensor(double)")
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
 _INTEGER_OPS = ("QGemm", "QAttention", "ConvInteger", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul")
 _FLOAT_OPS = ("Conv", "ConvTranspose", "FusedConv", "MatMul", "FusedMatMul", "Gemm", "FusedGemm")
 
@@ -37,8 +36,8 @@ class KernelCount:
         return {"integer": self.integer, "float": self.floating, "quantizers": self.quantizers}
 
 
-def integer_kernels(model_path: Path | str) -> KernelCount:
-    """Let onnxruntime optimize a model as it does for running on this machine, and count what it made of it."""
+def fused_session(model_path: Path | str) -> tuple[ort.InferenceSession, KernelCount]:
+    """A session as anybody would make it, and what onnxruntime's optimizer made of the model for this machine."""
     with tempfile.TemporaryDirectory(prefix="onnxq-") as folder:
         path = Path(folder) / "optimized.onnx"
         # Large weights beside the model: one protobuf could not hold more than 2 GB.
@@ -46,33 +45,22 @@ def integer_kernels(model_path: Path | str) -> KernelCount:
             "session.optimized_model_external_initializers_file_name": "optimized.data",
             "session.optimized_model_external_initializers_min_size_in_bytes": "1024",
         }
-        make_session(Path(model_path), optimized_path=path, config=config, what=str(model_path))
+        session = make_session(
+            Path(model_path), optimized_path=path, config=config, what=f"{model_path} with its optimizer"
+        )
         counts = _count(onnx.load(str(path), load_external_data=False).graph)
     integer = {op: n for op, n in counts.items() if op.startswith("QLinear") or op in _INTEGER_OPS}
-    return KernelCount(
+    kernels = KernelCount(
         integer=integer,
         floating={op: counts[op] for op in _FLOAT_OPS if counts[op]},
         quantizers={op: counts[op] for op in ("QuantizeLinear", "DequantizeLinear") if counts[op]},
     )
+    return session, kernels
 
 
-def kernel_exactness(model_path: Path | str, dataset: Iterable[Feed], samples: int = 2) -> float:
-    """SQNR in dB between this machine's integer kernels and the file's own meaning, the worst over all float outputs.
-
-    The meaning is what the Q/DQ nodes compute one by one, without onnxruntime's optimizer. inf means that both agree; a
-    low value that the processor saturates: x86 without VNNI adds pairs of uint8 * int8 products in 16 bits.
-    """
-    path = Path(model_path)
-    usual, exact = make_session(path), make_session(path, optimize="none")
-    names = [output.name for output in usual.get_outputs() if output.type in _REAL_TYPES]
-    sums = {name: SqnrAccumulator() for name in names}
-    for number, feed in enumerate(islice(dataset, samples) if names else ()):
-        where = f"sample {number}"
-        right, measured = (run_session(session, names, feed, where) for session in (exact, usual))
-        for name, one, other in zip(names, right, measured, strict=True):
-            if one.shape == other.shape:
-                sums[name].add(one, other)
-    return min((total.value for total in sums.values()), default=float("inf"))
+def integer_kernels(model_path: Path | str) -> KernelCount:
+    """Let onnxruntime optimize a model as it does for running on this machine, and count what it made of it."""
+    return fused_session(model_path)[1]
 
 
 def _count(graph: onnx.GraphProto) -> Counter[str]:

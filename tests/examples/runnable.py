@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+from typer.testing import CliRunner
 
+from onnxq.cli.app import app
 from onnxq.demo import load_data, model_path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,6 +46,16 @@ def write_model_and_data(folder: Path) -> None:
     """model.onnx and calib.npz as the documents speak of them: the demo, with fewer images to save time."""
     shutil.copy(model_path(), folder / "model.onnx")
     np.savez(folder / "calib.npz", image=load_data().calibration[:32])
+
+
+def run_here(command: str) -> None:
+    """Run an `onnxq` command in this process and the current folder, which saves loading onnxruntime each time."""
+    program, *arguments = shlex.split(command)
+    assert program == "onnxq"
+    result = CliRunner().invoke(app, arguments, prog_name="onnxq")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, f"$ {command}\n{result.stdout}{result.stderr}"
 
 
 class Shell:

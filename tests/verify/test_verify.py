@@ -18,7 +18,7 @@ from onnxq.runtime.session import make_session
 from onnxq.types import Backend, Limits, Placement, QuantPlan, QuantSpec, Scheme
 from onnxq.verify.checks import verify
 from onnxq.verify.compare import compare_layers
-from onnxq.verify.kernels import integer_kernels, kernel_exactness
+from onnxq.verify.kernels import integer_kernels
 from onnxq.verify.roots import load_session
 
 BACKEND = Backend("chip", "a chip", Scheme(QuantSpec("int8"), QuantSpec("int8")), (), Limits(("int8", "uint8")))
@@ -209,7 +209,10 @@ def test_integer_kernels_are_counted(tmp_path: Path) -> None:
 
 def test_kernels_that_cannot_saturate_are_exact_on_any_machine(tmp_path: Path) -> None:
     # Integer kernels and their exact form may round the float32 result differently, nothing more.
-    assert kernel_exactness(quantized_model(tmp_path), data(2)) > 100
+    report = verify(float_model(tmp_path), quantized_model(tmp_path), PLAN, BACKEND, data(2))
+    assert report.kernel_db is not None
+    assert report.kernel_db > 100
+    assert report.kernels == integer_kernels(quantized_model(tmp_path))
 
 
 def test_the_measured_sqnr_does_not_depend_on_the_processor(tmp_path: Path) -> None:
