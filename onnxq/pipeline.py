@@ -242,7 +242,8 @@ def prepare(
         make_observer(observer)  # a wrong name is an error now, not after minutes of inference
     graph.infer_shapes()
     reports = run_passes(graph, [*target.passes, *passes])
-    graph.infer_shapes()
+    if not graph.shapes_known():
+        graph.infer_shapes()
     return Prepared(graph, target, settings, reports)
 
 

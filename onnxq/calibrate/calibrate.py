@@ -11,7 +11,7 @@ from onnxq.calibrate.constants import calibrate_constants
 from onnxq.calibrate.drop import drop_unseen
 from onnxq.calibrate.report import Calibration, CalibrationReport
 from onnxq.errors import DataError, SpecError
-from onnxq.graph import Graph
+from onnxq.graph import Graph, collector_paused
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.tap import CollectReport, Progress
 from onnxq.types import Placement, QParamsTable, QuantPlan
@@ -35,7 +35,8 @@ def calibrate(
     table = QParamsTable()
     _check_ties(plan)
     own = [placement for placement in plan if placement.tie is None and placement.derive is None]
-    weights = calibrate_constants(graph, [placement for placement in own if not placement.observe], table)
+    with collector_paused():
+        weights = calibrate_constants(graph, [placement for placement in own if not placement.observe], table)
 
     leaders = [placement for placement in own if placement.observe]
     seen = ActivationReport(CollectReport(0, 0.0, 0))
@@ -51,11 +52,12 @@ def calibrate(
     kept = drop_unseen(graph, plan, seen.unseen)
 
     biases = [placement for placement in kept if placement.derive is not None]
-    widened = widen_weights(graph, kept, [*biases, *float_biases(graph, kept)], table)
-    for placement in kept:
-        if placement.tie is not None:
-            table.put(placement.tensor, table[placement.tie], f"tied to {placement.tie}")
-    derive_biases(graph, kept, biases, table)
+    with collector_paused():
+        widened = widen_weights(graph, kept, [*biases, *float_biases(graph, kept)], table)
+        for placement in kept:
+            if placement.tie is not None:
+                table.put(placement.tensor, table[placement.tie], f"tied to {placement.tie}")
+        derive_biases(graph, kept, biases, table)
 
     warnings = [f"tensor '{name}' stays float: {reason}" for name, reason in seen.unseen.items()]
     warnings += [

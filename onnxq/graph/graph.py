@@ -121,6 +121,15 @@ class Graph(Rewriting):
         """Bring all nodes into topological order; nodes already in order stay where they are."""
         sort_nodes(self.gs)
 
+    def shapes_known(self) -> bool:
+        """Whether every tensor that a node makes has an element type and a shape without unknown sizes."""
+        return all(
+            tensor.dtype is not None and tensor.shape is not None and None not in tensor.shape
+            for node in self.nodes()
+            for tensor in node.outputs
+            if tensor.name
+        )
+
     def infer_shapes(self) -> None:
         """Fill in unknown dtypes and shapes; large weights are not read."""
         self.sort()

@@ -131,10 +131,15 @@ class Use(NamedTuple):
     port: int
 
 
+_PLAIN = frozenset({int, float, str})
+
+
 def bodies(node: gs.Node) -> list[gs.Graph]:
     """The graphs in a node's attributes (branches of an If, bodies of Loop and Scan)."""
     found: list[gs.Graph] = []
     for value in node.attrs.values():
+        if type(value) in _PLAIN:  # nearly all attributes, and this is asked of every node many times
+            continue
         if isinstance(value, gs.Graph):
             found.append(value)
         elif type(value) is list and value and isinstance(value[0], gs.Graph):

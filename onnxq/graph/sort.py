@@ -47,7 +47,8 @@ def _sorted(nodes: list[gs.Node]) -> list[gs.Node]:
 
 
 def _dependencies(node: gs.Node, owner: dict[int, gs.Node]) -> list[gs.Node]:
-    return [owner[id(tensor)] for tensor in (*node.inputs, *captured(node)) if id(tensor) in owner]
+    read = [*node.inputs, *captured(node)] if bodies(node) else node.inputs
+    return [owner[id(tensor)] for tensor in read if id(tensor) in owner]
 
 
 def captured(node: gs.Node) -> list[gs.Tensor]:

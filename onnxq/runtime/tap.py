@@ -27,6 +27,9 @@ FULL_OPTIMIZATION_NODES = 2000
 """Above this many nodes the optimizer costs more than it gains: with every tensor an output, full optimization of
 10,000 nodes takes 20 s where basic takes 0.7 s."""
 
+FEW_RUNS = 8
+"""For so few runs of a large graph even basic optimization does not pay."""
+
 Progress = Callable[[int, int | None], None]
 """Called with the number of runs done and, where it is known, the number of runs to do."""
 
@@ -122,11 +125,14 @@ def observe(
     constants = [name for name in wanted if graph.is_constant(name)]
     for name in constants:
         visit(Observation(name, graph.values(name), 0, 1))
-    varying = [name for name in wanted if name not in set(constants)]
+    stored = set(constants)
+    varying = [name for name in wanted if name not in stored]
     if not varying:
         return CollectReport(0, time.monotonic() - started, 0)
 
     length = _length(dataset)
+    if optimize is None and len(graph.gs.nodes) > FULL_OPTIMIZATION_NODES and length is not None and length <= FEW_RUNS:
+        optimize = "none"
     first = next(iter(dataset), None)
     if first is None:
         raise DataError("the calibration data holds no samples: give at least one")
