@@ -6,7 +6,7 @@ the rest of reading a large model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,41 @@ from onnx_graphsurgeon.util.misc import SynchronizedList
 
 from onnxq.graph.element_types import numpy_dtype
 from onnxq.graph.values import LazyValues, load_values
+
+
+class Attributes(dict[str, Any]):
+    """A node's attributes, which remember whether a graph was ever among them.
+
+    "Does this node have bodies" is asked of every node many times, and the answer is nearly always no.
+    """
+
+    __slots__ = ("may_have_graphs",)
+
+    def __init__(self, items: Mapping[str, Any] | Iterable[tuple[str, Any]] = ()) -> None:
+        super().__init__(items)
+        self.may_have_graphs = any(map(_may_be_graphs, self.values()))
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if _may_be_graphs(value):
+            self.may_have_graphs = True
+        super().__setitem__(key, value)
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        for key, value in dict(*args, **kwargs).items():
+            self[key] = value
+
+
+_PLAIN = frozenset({int, float, str, bytes})
+
+
+def _may_be_graphs(value: Any) -> bool:
+    kind = type(value)
+    return kind not in _PLAIN and not (kind is list and (not value or type(value[0]) in _PLAIN))
 
 
 class Node(gs.Node):  # type: ignore[misc]
@@ -41,7 +76,7 @@ class Node(gs.Node):  # type: ignore[misc]
         self.__dict__.update(
             op=op,
             name=name,
-            attrs=dict(attrs) if attrs else {},
+            attrs=Attributes(attrs or ()),
             inputs=_linked(self, "outputs", inputs),
             outputs=_linked(self, "inputs", outputs),
             domain=domain,
@@ -131,15 +166,13 @@ class Use(NamedTuple):
     port: int
 
 
-_PLAIN = frozenset({int, float, str})
-
-
 def bodies(node: gs.Node) -> list[gs.Graph]:
     """The graphs in a node's attributes (branches of an If, bodies of Loop and Scan)."""
+    attrs = node.attrs
     found: list[gs.Graph] = []
-    for value in node.attrs.values():
-        if type(value) in _PLAIN:  # nearly all attributes, and this is asked of every node many times
-            continue
+    if type(attrs) is Attributes and not attrs.may_have_graphs:
+        return found
+    for value in attrs.values():
         if isinstance(value, gs.Graph):
             found.append(value)
         elif type(value) is list and value and isinstance(value[0], gs.Graph):

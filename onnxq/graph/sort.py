@@ -16,9 +16,23 @@ def sort_nodes(graph: gs.Graph) -> None:
     pending = [graph]
     while pending:
         current = pending.pop()
-        current.nodes = _sorted(current.nodes)
+        if not _in_order(current.nodes):
+            current.nodes = _sorted(current.nodes)
         for node in current.nodes:
             pending.extend(bodies(node))
+
+
+def _in_order(nodes: list[gs.Node]) -> bool:
+    """Whether everything that a node reads was made before it; a body that reads from outside counts as unsorted."""
+    made: set[int] = set()
+    for node in nodes:
+        read = [*node.inputs, *captured(node)] if bodies(node) else node.inputs
+        for tensor in read:
+            if tensor.inputs and id(tensor) not in made:
+                return False
+        for tensor in node.outputs:
+            made.add(id(tensor))
+    return True
 
 
 def _sorted(nodes: list[gs.Node]) -> list[gs.Node]:

@@ -13,7 +13,7 @@ from onnx import AttributeProto, helper
 
 from onnxq.errors import ModelError
 from onnxq.graph.declare import declaration
-from onnxq.graph.element_types import onnx_dtype, stored_size
+from onnxq.graph.element_types import onnx_dtype
 from onnxq.graph.nodes import Node, Scope, bodies
 from onnxq.graph.store import StoreTensor, fill_tensor, store_inline
 from onnxq.graph.values import LazyValues, SparseValues
@@ -194,10 +194,8 @@ def constants_of(scope: Scope, is_main: bool) -> dict[str, gs.Constant]:
 
 
 def weight_bytes(main: Scope) -> int:
-    """Bytes of all initializers and tensors in attributes, bodies included."""
-    return sum(
-        stored_size(onnx_dtype(held.dtype), held.shape) for held in _held(main) if held.dtype != np.dtype(object)
-    )
+    """Bytes of all initializers and tensors in attributes, bodies included; packed formats count unpacked."""
+    return sum(held._values.nbytes for held in _held(main))
 
 
 def _held(main: Scope) -> Iterator[gs.Constant]:
@@ -207,6 +205,8 @@ def _held(main: Scope) -> Iterator[gs.Constant]:
         yield from constants_of(scope, is_main=scope is main).values()
         for node in scope.nodes:
             for value in node.attrs.values():
-                items = value if isinstance(value, list) else [value]
-                yield from (item for item in items if isinstance(item, gs.Constant))
+                if isinstance(value, gs.Constant):
+                    yield value
+                elif isinstance(value, list):
+                    yield from (item for item in value if isinstance(item, gs.Constant))
             pending.extend(bodies(node))
