@@ -22,17 +22,26 @@ class _Strict(BaseModel):
 class FormatChange(_Strict):
     """What to change in a number format; everything left out stays as the backend has it."""
 
-    dtype: str | None = Field(None, description="int2 .. int16, uint2 .. uint16, fp8_e4m3, fp8_e5m2")
+    dtype: str | None = Field(None, description="int1 .. int16, uint1 .. uint16, fp8_e4m3, fp8_e5m2")
     symmetric: bool | None = None
     narrow_range: bool | None = None
     power_of_two: bool | None = None
     rounding: str | None = None
-    per_channel: bool | None = Field(None, description="weights only: one scale per output channel")
 
     def apply(self, spec: QuantSpec) -> QuantSpec:
-        changes: dict[str, Any] = {k: v for k, v in self.model_dump().items() if v is not None and k != "per_channel"}
-        if self.per_channel is not None:
-            changes["granularity"] = PerChannel(0) if self.per_channel else PerTensor()
+        return spec.replace(**{key: value for key, value in self.model_dump().items() if value is not None})
+
+
+class WeightChange(FormatChange):
+    """What to change in the number format of weights."""
+
+    per_channel: bool | None = Field(None, description="weights only: one scale per output channel, or one per tensor")
+
+    def apply(self, spec: QuantSpec) -> QuantSpec:
+        changes = {key: value for key, value in self.model_dump().items() if value is not None}
+        per_channel = changes.pop("per_channel", None)
+        if per_channel is not None:
+            changes["granularity"] = PerChannel(0) if per_channel else PerTensor()
         return spec.replace(**changes)
 
 
@@ -43,7 +52,7 @@ class Config(_Strict):
     observer: str | None = Field(None, description="how ranges of activations are found, such as percentile:99.99")
     weight_observer: str | None = Field(None, description="how ranges of weights are found")
     activation: FormatChange = FormatChange()
-    weight: FormatChange = FormatChange()
+    weight: WeightChange = WeightChange()
     weight_storage: Literal["integer", "float"] | None = Field(
         None, description="integers in the file, or float with Q/DQ"
     )
@@ -121,6 +130,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 def _explain(item: Any) -> str:
     key = ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":
-        known = FormatChange.model_fields if len(item["loc"]) > 1 else Config.model_fields
+        inside = {"activation": FormatChange, "weight": WeightChange}.get(str(item["loc"][0]))
+        known = inside.model_fields if inside is not None and len(item["loc"]) > 1 else Config.model_fields
         return f"unknown key '{key}'.{did_you_mean(str(item['loc'][-1]), known)} Known: {', '.join(known)}"
     return f"'{key}': {item['msg'].lower()} (got {item['input']!r})"

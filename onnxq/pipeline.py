@@ -195,7 +195,10 @@ def _saturates(checks: VerifyReport, prepared: Prepared) -> bool:
 
 
 def _model_file(emitted: Emitted) -> Path:
-    return next(path for path in emitted.files if path.suffix == ".onnx")
+    for path in emitted.files:
+        if path.suffix == ".onnx":
+            return path
+    raise UnsupportedError("the backend's emitters write no .onnx file, so there is nothing that could be checked")
 
 
 def load_model(model: str | Path | onnx.ModelProto | Graph) -> Graph:

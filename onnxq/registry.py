@@ -36,6 +36,11 @@ class Registry(Generic[T]):
             raise ConfigError(f"{self.kind} '{name}' is registered twice; choose another name")
         self._items[name] = item
 
+    def forget(self, name: str | None) -> None:
+        """Take an entry out, so that its owner may register it anew; unknown names are nobody's loss."""
+        if name is not None:
+            self._items.pop(name, None)
+
     def get(self, name: str) -> T:
         self._load()
         try:

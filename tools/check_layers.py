@@ -15,12 +15,13 @@ from pathlib import Path
 PACKAGE = "onnxq"
 ROOT = "__init__"  # the unit of onnxq/__init__.py
 
-FOR_EVERYONE = frozenset({"errors", "registry", "files"})
+FOR_EVERYONE = frozenset({"errors", "registry", "files", "plugins"})
 
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "registry": frozenset(),
     "files": frozenset(),
+    "plugins": frozenset(),
     "types": frozenset(),
     "match": frozenset(),
     "numerics": frozenset({"types"}),

@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 
 from onnxq.cli import catalogue
 from onnxq.cli.app import app
-from onnxq.config import Config, FormatChange
+from onnxq.config import Config, FormatChange, WeightChange
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -89,7 +89,7 @@ def config_table() -> str:
 
 
 def format_table() -> str:
-    return _fields_table(FormatChange.model_fields)
+    return _fields_table(WeightChange.model_fields)
 
 
 def _fields_table(fields: dict[str, FieldInfo]) -> str:
@@ -118,7 +118,7 @@ TYPE_WORDS = (
     (r"typing\.Literal\[(.*)\]$", r"\1"),
     (r"tuple\[str, \.\.\.\]", "list of text"),
     (r"'(\w+)', '(\w+)'", r"`\1` or `\2`"),
-    (r"^FormatChange$", "table"),
+    (r"^(Format|Weight)Change$", "table"),
     (r"^str$", "text"),
     (r"^int$", "whole number"),
     (r"^float$", "number"),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
 
 from onnxq.errors import ConfigError
+from onnxq.plugins import run_file
 from onnxq.registry import Registry
 from onnxq.types import Backend
 
@@ -23,23 +23,20 @@ def get_backend(backend: str | Backend) -> Backend:
 
 
 def load_backend(path: Path) -> Backend:
-    """Run a Python file that registers a backend (`BACKENDS.add(...)`) and return that backend."""
-    if not path.is_file():
-        raise ConfigError(f"no backend file at {path}")
+    """Run a Python file that registers one backend (`BACKENDS.add(...)`) and return that backend.
+
+    A file that was run before is run again, and what it registers replaces what it registered then.
+    """
+    earlier = sys.modules.get(f"onnxq_backend_{path.stem}")
+    if earlier is not None and earlier.__file__ == str(path.resolve()):
+        BACKENDS.forget(getattr(earlier, "registered_backend", None))
     before = set(BACKENDS.names())
-    name = f"onnxq_backend_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ConfigError(f"{path} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    added = [n for n in BACKENDS.names() if n not in before]
-    if len(added) == 1:
-        return BACKENDS.get(added[0])
-    if not added and path.stem in BACKENDS:  # loaded before in this process
-        return BACKENDS.get(path.stem)
-    raise ConfigError(
-        f"{path} must register exactly one backend with onnxq.backends.BACKENDS.add(name, backend), "
-        f"it registered {added or 'none'}"
-    )
+    module = run_file(path.resolve(), "backend")
+    added = [name for name in BACKENDS.names() if name not in before]
+    if len(added) != 1:
+        raise ConfigError(
+            f"{path} must register exactly one backend with onnxq.backends.BACKENDS.add(name, backend), "
+            f"it registered {', '.join(added) or 'none'}"
+        )
+    module.registered_backend = added[0]  # type: ignore[attr-defined]
+    return BACKENDS.get(added[0])

@@ -69,6 +69,7 @@ BACKENDS.add(
         weight_storage="float",
         limits=Limits(
             dtypes=("int8", "int4", "float8e4m3fn"),
+            weight_only_dtypes=("int4",),
             zero_point_zero=True,
             min_opset=10,
             max_opset=24,

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 
 from onnxq.config import Config, read_config
-from onnxq.errors import ConfigError, OnnxqError
+from onnxq.plugins import run_file
 
 
 def read_settings(
@@ -34,22 +31,6 @@ def read_settings(
 
 
 def load_plugins(paths: Sequence[Path] | None) -> None:
-    """Run Python files that register things; an error inside one is reported with its line."""
+    """Run Python files that register things."""
     for path in paths or ():
-        if not path.is_file():
-            raise ConfigError(f"no plugin file at {path}")
-        module = ModuleType(f"onnxq_plugin_{path.stem}")
-        module.__file__ = str(path)
-        sys.modules[module.__name__] = module  # dataclasses look their module up
-        try:
-            # Not through the import system, which would leave compiled files beside the user's.
-            exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)
-        except OnnxqError as error:
-            raise ConfigError(f"plugin {path}: {error}") from error
-        except Exception as error:  # whatever foreign code raises is the plugin's fault, not onnxq's
-            raise ConfigError(f"plugin {path}{_line_in(path, error)}: {type(error).__name__}: {error}") from error
-
-
-def _line_in(path: Path, error: Exception) -> str:
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    return f", line {lines[-1]}" if lines else ""
+        run_file(path, "plugin")

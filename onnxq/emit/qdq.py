@@ -175,6 +175,11 @@ class _Writer:
 
     def _write_pair(self, placement: Placement, parameters: QParams, leader: str) -> None:
         tensor, spec = placement.tensor, placement.spec
+        if spec.rounding != "half_even":
+            raise UnsupportedError(
+                f"tensor '{tensor}' is to be rounded {spec.rounding}, but QuantizeLinear rounds half_even. Weights can keep "
+                "their rounding as stored integers (weight_storage = integer); for activations use half_even"
+            )
         uses = self._uses(placement)
         source = self.graph.tensor(tensor)
         kind = self.graph.dtype(source)

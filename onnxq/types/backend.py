@@ -90,6 +90,7 @@ class Limits:
     """What the target cannot take; the lint reports each violation with its tensor and remedy."""
 
     dtypes: tuple[str, ...]
+    weight_only_dtypes: tuple[str, ...] = ()
     zero_point_zero: bool = False
     activations_per_tensor: bool = True
     min_opset: int = 10

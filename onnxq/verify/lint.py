@@ -45,6 +45,10 @@ def _opset(graph: Graph, backend: Backend) -> Iterator[Finding]:
 
 def _dtype(graph: Graph, quantizer: Quantizer, limits: Limits, target: str) -> Iterator[Finding]:
     kind = quantizer.dtype
+    if kind in {element_name(name) for name in limits.weight_only_dtypes} and not quantizer.constant:
+        yield quantizer.finding(
+            "dtype", f"is computed at run time and {kind}, which {target} takes for weights only", "Use int8 for it"
+        )
     if kind is None or kind in {element_name(name) for name in limits.dtypes}:
         return
     if kind == "int32" and limits.bias_quantized and quantizer.op == "DequantizeLinear" and quantizer.constant:

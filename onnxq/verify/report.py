@@ -88,7 +88,6 @@ class VerifyReport:
             "findings": [vars(finding) for finding in self.findings],
             "failures": list(self.failures),
             "warnings": list(self.warnings),
-            "kernels": None if self.kernels is None else self.kernels.to_json(),
             "kernel_db": self.kernel_db
             if self.kernel_db is None or math.isfinite(self.kernel_db)
             else str(self.kernel_db),

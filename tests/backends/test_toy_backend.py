@@ -13,7 +13,9 @@ import onnx
 import pytest
 
 import onnxq
+from onnxq.backends import get_backend
 from onnxq.emit import EMITTERS
+from onnxq.errors import ConfigError
 from tests.examples.runnable import ROOT, Shell, named_blocks, write_model_and_data
 
 
@@ -72,3 +74,24 @@ def test_the_command_line_takes_the_file_as_a_target(folder: Path) -> None:
     assert (folder / "out" / "model.shifts.json").is_file()
     listed = {entry["name"]: entry for entry in json.loads(shell.run("onnxq list backends --plugin toy.py --json"))}
     assert listed["toy"]["activations"] == "int8, symmetric, per tensor, power-of-two scale"
+
+
+def test_a_backend_file_can_be_loaded_again_after_an_edit(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    text = (
+        "from onnxq.backends import BACKENDS\n"
+        "from onnxq.types import Backend, Limits, OpRule, QuantSpec, Scheme\n"
+        "scheme = Scheme(QuantSpec('int8'), QuantSpec('int8'))\n"
+        "BACKENDS.add('my_chip', Backend('my_chip', 'FIRST', scheme, (OpRule(('Conv',), weight=1),), Limits(('int8',))))\n"
+    )
+    path.write_text(text)
+    assert get_backend(str(path)).summary == "FIRST"
+    path.write_text(text.replace("FIRST", "second"))
+    assert get_backend(str(path)).summary == "second"
+
+
+def test_a_backend_file_with_an_error_is_named_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "broken.py"
+    path.write_text("x = 1\nraise ValueError('no such chip')\n")
+    with pytest.raises(ConfigError, match=r"broken\.py, line 2: ValueError: no such chip"):
+        get_backend(str(path))

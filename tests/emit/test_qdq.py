@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxq.backends import get_backend
 from onnxq.emit.qdq import required_opset, to_qdq
-from onnxq.errors import SpecError
+from onnxq.errors import SpecError, UnsupportedError
 from onnxq.graph import Graph
 from onnxq.numerics import fake_quantize, qparams_from_range
 from onnxq.types import Edge, PerBlock, PerChannel, Placement, QParams, QParamsTable, QuantPlan, QuantSpec
@@ -172,3 +172,10 @@ def test_generated_names_give_way_to_the_users() -> None:
     qparams = qparams_from_range(-2.0, 2.0, QuantSpec("int8"))
     emitted, _ = to_qdq(graph, *placed("x", qparams), ANY)
     np.testing.assert_array_equal(run(emitted), np.maximum(fake_quantize(X, qparams), 0))
+
+
+def test_a_rounding_that_quantizelinear_does_not_have_is_refused() -> None:
+    graph = model([helper.make_node("Relu", ["x"], ["y"])], {})
+    qparams = qparams_from_range(-2.0, 2.0, QuantSpec("int8", rounding="floor"))
+    with pytest.raises(UnsupportedError, match="rounds half_even"):
+        to_qdq(graph, *placed("x", qparams), ANY)
