@@ -72,7 +72,6 @@ BACKENDS.add(
             weight_only_dtypes=("int4",),
             zero_point_zero=True,
             min_opset=10,
-            max_opset=24,
             float_types=("float32", "float16"),
             bias_quantized=False,
         ),

@@ -177,8 +177,8 @@ class _Writer:
         tensor, spec = placement.tensor, placement.spec
         if spec.rounding != "half_even":
             raise UnsupportedError(
-                f"tensor '{tensor}' is to be rounded {spec.rounding}, but QuantizeLinear rounds half_even. Weights can keep "
-                "their rounding as stored integers (weight_storage = integer); for activations use half_even"
+                f"tensor '{tensor}' is to be rounded {spec.rounding}, but QuantizeLinear rounds half_even. "
+                "Weights can keep their rounding as stored integers (weight_storage = integer); use half_even elsewhere"
             )
         uses = self._uses(placement)
         source = self.graph.tensor(tensor)

@@ -94,10 +94,10 @@ def _quantized_already(graph: Graph, node: Node) -> str | None:
         return "quantizes already: it is in the model that was given"
     sources = [graph.producer(t) for t in node.inputs if t.name and not graph.is_constant(t)]
     if any(source is not None and source.op == "DequantizeLinear" for source in sources):
-        return "quantized already in the model that was given"
+        return "its input is quantized already in the model that was given"
     readers = [use.node for t in node.outputs if t.name for use in graph.consumers(t)]
     if readers and all(reader.op == "QuantizeLinear" for reader in readers):
-        return "quantized already in the model that was given"
+        return "its result is quantized already in the model that was given"
     return None
 
 

@@ -82,7 +82,8 @@ def test_a_backend_file_can_be_loaded_again_after_an_edit(tmp_path: Path) -> Non
         "from onnxq.backends import BACKENDS\n"
         "from onnxq.types import Backend, Limits, OpRule, QuantSpec, Scheme\n"
         "scheme = Scheme(QuantSpec('int8'), QuantSpec('int8'))\n"
-        "BACKENDS.add('my_chip', Backend('my_chip', 'FIRST', scheme, (OpRule(('Conv',), weight=1),), Limits(('int8',))))\n"
+        "rules = (OpRule(('Conv',), weight=1),)\n"
+        "BACKENDS.add('my_chip', Backend('my_chip', 'FIRST', scheme, rules, Limits(('int8',))))\n"
     )
     path.write_text(text)
     assert get_backend(str(path)).summary == "FIRST"

@@ -19,7 +19,7 @@ class NetworkBuilder:
         self.channels: dict[str, int] = {}
 
     def constant(self, hint: str, values: np.ndarray) -> str:
-        name = f"{hint}_{len(self.initializers)}"
+        name = f"{hint}.{len(self.initializers)}"
         self.initializers.append(numpy_helper.from_array(values, name))
         return name
 
