@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 import onnxq
-from onnxq.backends import get_backend
+from onnxq.backends import BACKENDS, get_backend
 from onnxq.emit import EMITTERS
 from onnxq.errors import ConfigError
 from tests.examples.runnable import ROOT, Shell, named_blocks, write_model_and_data
@@ -89,6 +89,7 @@ def test_a_backend_file_can_be_loaded_again_after_an_edit(tmp_path: Path) -> Non
     assert get_backend(str(path)).summary == "FIRST"
     path.write_text(text.replace("FIRST", "second"))
     assert get_backend(str(path)).summary == "second"
+    BACKENDS.forget("my_chip")
 
 
 def test_a_backend_file_with_an_error_is_named_with_its_line(tmp_path: Path) -> None:
