@@ -12,19 +12,15 @@ from __future__ import annotations
 
 from onnxq.backends import BACKENDS
 from onnxq.types import Backend, Limits, NodeFacts, OpRule, PerChannel, QuantSpec, SameScaleRule, Scheme
-
-
-def _dynamic_weight(node: NodeFacts) -> str | None:
-    return None if node.is_constant(1) else "its weight is computed at run time"
-
-
-def _matmul_axis(node: NodeFacts) -> int | None:
-    """Columns of a matrix; a stack of matrices gets one scale."""
-    return 1 if len(node.shape(1) or ()) == 2 else None
-
-
-def _gemm_axis(node: NodeFacts) -> int:
-    return 0 if node.attrs.get("transB", 0) else 1
+from onnxq.types.presets import (
+    CLEAN_UP,
+    FOLD_LAYERS,
+    RECOGNIZE,
+    SETTLE,
+    declines_computed_weight,
+    gemm_weight_axis,
+    matmul_weight_axis,
+)
 
 
 def _not_nearest(node: NodeFacts) -> str | None:
@@ -43,9 +39,9 @@ BACKENDS.add(
             bias=QuantSpec("int32"),
         ),
         rules=(
-            OpRule(("Conv",), weight=1, weight_axis=0, bias=2, output=True, decline=_dynamic_weight),
-            OpRule(("Gemm",), weight=1, weight_axis=_gemm_axis, bias=2),
-            OpRule(("MatMul",), inputs=(0,), weight=1, weight_axis=_matmul_axis),
+            OpRule(("Conv",), weight=1, weight_axis=0, bias=2, output=True, decline=declines_computed_weight),
+            OpRule(("Gemm",), weight=1, weight_axis=gemm_weight_axis, bias=2),
+            OpRule(("MatMul",), inputs=(0,), weight=1, weight_axis=matmul_weight_axis),
             OpRule(("Add", "Mul"), inputs=(0, 1), output=True, joins=True),
             OpRule(("AveragePool", "GlobalAveragePool", "Sigmoid", "LeakyRelu"), output=True, joins=True),
             OpRule(("Concat",), inputs=None, output=True, joins=True),
@@ -63,25 +59,6 @@ BACKENDS.add(
             min_opset=10,
             float_types=("float32",),
         ),
-        passes=(
-            "constants_to_initializers",
-            "fold_constants",
-            "remove_identity",
-            "remove_dropout",
-            "widen_bfloat16",
-            "widen_float16",
-            "canonicalize_gemm",
-            "fuse_conv_bias",
-            "fold_batchnorm",
-            "fuse_conv_scale",
-            "fuse_conv_bias",
-            "relu6_as_clip",
-            "recognize_layernorm",
-            "recognize_gelu",
-            "recognize_hardswish",
-            "fuse_matmul_add",
-            "split_shared_weights",
-            "remove_dead",
-        ),
+        passes=(*CLEAN_UP, "widen_bfloat16", "widen_float16", *FOLD_LAYERS, *RECOGNIZE, *SETTLE),
     ),
 )

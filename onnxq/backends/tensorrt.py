@@ -10,24 +10,16 @@ from __future__ import annotations
 
 from onnxq.backends import BACKENDS
 from onnxq.types import Backend, Limits, NodeFacts, OpRule, PerChannel, QuantSpec, Scheme
-
-
-def _dynamic_weight(node: NodeFacts) -> str | None:
-    return None if node.is_constant(1) else "its weight is computed at run time"
-
-
-def _transposed_axis(node: NodeFacts) -> int | None:
-    """Channels of a ConvTranspose weight [in, out / group, ...]; with groups one scale per channel does not fit."""
-    return 1 if node.attrs.get("group", 1) == 1 else None
-
-
-def _matmul_axis(node: NodeFacts) -> int | None:
-    """Columns of a matrix; a stack of matrices gets one scale."""
-    return 1 if len(node.shape(1) or ()) == 2 else None
-
-
-def _gemm_axis(node: NodeFacts) -> int:
-    return 0 if node.attrs.get("transB", 0) else 1
+from onnxq.types.presets import (
+    CLEAN_UP,
+    FOLD_LAYERS,
+    RECOGNIZE,
+    SETTLE,
+    conv_transpose_weight_axis,
+    declines_computed_weight,
+    gemm_weight_axis,
+    matmul_weight_axis,
+)
 
 
 def _matrix_vector(node: NodeFacts) -> str | None:
@@ -41,13 +33,15 @@ BACKENDS.add(
     "tensorrt",
     Backend(
         name="tensorrt",
-        summary="NVIDIA TensorRT 8.5 or newer: QDQ model, INT8 symmetric, weights per channel, biases float",
+        summary="NVIDIA TensorRT with explicit quantization: QDQ model, INT8 symmetric, weights per channel, biases float",
         scheme=Scheme(activation=QuantSpec("int8"), weight=QuantSpec("int8", granularity=PerChannel(0))),
         rules=(
-            OpRule(("Conv",), weight=1, weight_axis=0, decline=_dynamic_weight),
-            OpRule(("ConvTranspose",), weight=1, weight_axis=_transposed_axis, decline=_dynamic_weight),
-            OpRule(("Gemm",), weight=1, weight_axis=_gemm_axis),
-            OpRule(("MatMul",), inputs=(0,), weight=1, weight_axis=_matmul_axis, decline=_matrix_vector),
+            OpRule(("Conv",), weight=1, weight_axis=0, decline=declines_computed_weight),
+            OpRule(
+                ("ConvTranspose",), weight=1, weight_axis=conv_transpose_weight_axis, decline=declines_computed_weight
+            ),
+            OpRule(("Gemm",), weight=1, weight_axis=gemm_weight_axis),
+            OpRule(("MatMul",), inputs=(0,), weight=1, weight_axis=matmul_weight_axis, decline=_matrix_vector),
             OpRule(("Add",), inputs=(0, 1)),
         ),
         tied=("Concat",),
@@ -75,25 +69,6 @@ BACKENDS.add(
             float_types=("float32", "float16"),
             bias_quantized=False,
         ),
-        passes=(
-            "constants_to_initializers",
-            "fold_constants",
-            "remove_identity",
-            "remove_dropout",
-            "widen_bfloat16",
-            "canonicalize_gemm",
-            "fuse_conv_bias",
-            "fold_batchnorm",
-            "fuse_conv_scale",
-            "fuse_conv_bias",
-            "relu6_as_clip",
-            "recognize_layernorm",
-            "recognize_gelu",
-            "recognize_silu",
-            "recognize_hardswish",
-            "fuse_matmul_add",
-            "split_shared_weights",
-            "remove_dead",
-        ),
+        passes=(*CLEAN_UP, "widen_bfloat16", *FOLD_LAYERS, *RECOGNIZE, "recognize_silu", *SETTLE),
     ),
 )

@@ -225,8 +225,8 @@ class _Writer:
             return source
         if parameters.scale.ndim:
             raise UnsupportedError(
-                f"tensor '{source.name}': {spec} cannot be written as QuantizeLinear, which saturates at the bounds of its "
-                "type only. Weights can be stored as integers instead (weight_storage = integer)"
+                f"tensor '{source.name}': {spec} cannot be written as QuantizeLinear, which saturates at the bounds of "
+                "its type only. Weights can be stored as integers instead (weight_storage = integer)"
             )
         steps = np.array([spec.qmin, spec.qmax], dtype=np.float32) - np.float32(parameters.zero_point)
         low, high = (steps * parameters.scale).astype(kind or np.float32)
