@@ -46,7 +46,7 @@ def build_report(
         "notes": list(notes),
         "calibration_samples": samples,
         "checks": checks.to_json(),
-        "kernels": checks.kernels.to_json() if checks.kernels is not None and backend.saturating_products else None,
+        "kernels": checks.kernels.to_json() if checks.kernels is not None and backend.runs_in_onnxruntime else None,
         "files": [str(path) for path in files],
         "seconds": {name: round(value, 4) for name, value in seconds.items()},
         "passes": [

@@ -28,6 +28,13 @@ def _not_nearest(node: NodeFacts) -> str | None:
     return None if mode == "nearest" else f"mode '{mode}' computes new values, onnxruntime does that in float"
 
 
+def _pads_with_a_value(node: NodeFacts) -> str | None:
+    if node.attrs.get("mode", "constant") != "constant":
+        return None
+    value = node.scalar(2) if node.has(2) else float(node.attrs.get("value", 0.0))
+    return None if value == 0 else "pads with another value than 0, which need not fit the range of its input"
+
+
 BACKENDS.add(
     "onnxruntime",
     Backend(
@@ -50,10 +57,10 @@ BACKENDS.add(
             SameScaleRule(("MaxPool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze")),
             SameScaleRule(("Slice", "Split", "Gather", "DepthToSpace", "SpaceToDepth", "Expand", "Tile")),
             SameScaleRule(("Resize",), decline=_not_nearest),
-            SameScaleRule(("Pad",), widens=True),
+            SameScaleRule(("Pad",), decline=_pads_with_a_value),
         ),
         absorb_activations=True,
-        saturating_products=True,
+        runs_in_onnxruntime=True,
         limits=Limits(
             dtypes=("int8", "uint8", "int16", "uint16", "int4", "uint4", "int32", "float8e4m3fn", "float8e5m2"),
             min_opset=10,

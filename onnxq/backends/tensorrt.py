@@ -33,7 +33,7 @@ BACKENDS.add(
     "tensorrt",
     Backend(
         name="tensorrt",
-        summary="NVIDIA TensorRT with explicit quantization: QDQ model, INT8 symmetric, weights per channel, biases float",
+        summary="NVIDIA TensorRT, explicit quantization: QDQ model, INT8 symmetric, weights per channel, biases float",
         scheme=Scheme(activation=QuantSpec("int8"), weight=QuantSpec("int8", granularity=PerChannel(0))),
         rules=(
             OpRule(("Conv",), weight=1, weight_axis=0, decline=declines_computed_weight),

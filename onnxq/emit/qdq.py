@@ -269,22 +269,27 @@ class _Writer:
         if key not in self._shared:
             scale = self.graph.add_constant(f"{leader}_scale", parameters.scale.astype(real), scope=scope).name
             zero = None
-            if self._needs_zero_point(parameters.spec):
+            if self._needs_zero_point(leader, parameters.spec):
                 stored = _stored_dtype(parameters.spec)
                 values = parameters.zero_point.astype(stored)
                 zero = self.graph.add_constant(f"{leader}_zero_point", values, scope=scope).name
             self._shared[key] = (scale, zero)
         return self._shared[key]
 
-    def _needs_zero_point(self, spec: QuantSpec) -> bool:
+    def _needs_zero_point(self, leader: str, spec: QuantSpec) -> bool:
         """A zero point also tells the type; from opset 21 on `output_dtype` can, where all zero points are 0.
 
-        onnxruntime 1.31 refuses some models of opset 21 with signed zero points: its own rewriting to unsigned ones
-        forgets the type it noted before.
+        onnxruntime 1.31 refuses some models of opset 21 with signed zero points in front of a MatMul: it rewrites them
+        to unsigned ones and forgets the type that it noted before. Elsewhere it needs them: QLinearAdd without one is
+        taken for unsigned.
         """
         if spec.dtype == "int32":
             return False
-        return not (self.backend.limits.zero_point_zero and self.graph.opset >= 21)
+        if not self.backend.limits.zero_point_zero or self.graph.opset < 21 or self.graph.is_constant(leader):
+            return True
+        producer = self.graph.producer(leader)
+        readers = {use.node.op for use in self.graph.consumers(leader)}
+        return bool(readers - {"MatMul", "Gemm"}) or (producer is not None and producer.op == "Add")
 
 
 @cache

@@ -45,6 +45,13 @@ class Facts:
     def is_constant(self, port: int) -> bool:
         return self.has(port) and self._graph.is_constant(self.node.inputs[port])
 
+    def scalar(self, port: int) -> float | None:
+        """The value of a constant with one element; None for anything else, an omitted input included."""
+        if not self.is_constant(port):
+            return None
+        values = self._graph.values(self.node.inputs[port])
+        return float(values.reshape(-1)[0]) if values.size == 1 else None
+
     def dtype(self, port: int) -> str | None:
         kind = self._graph.dtype(self.node.inputs[port]) if self.has(port) else None
         return None if kind is None else kind.name

@@ -1,7 +1,7 @@
 """Graph + backend -> QuantPlan: which tensors get a quantizer, on which edges, and why.
 
 Three walks over the nodes in topological order, each linear:
-1. decide which nodes run quantized (`_select`), following the backend's rules and the exemptions;
+1. decide which nodes run quantized (`Selection`), following the backend's rules and the exemptions;
 2. ask for a quantizer wherever a selected node needs one (`_request`);
 3. tie tensors that must share a scale, and write placements and reasons (`_finish`).
 """
@@ -15,15 +15,11 @@ from typing import Any
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph, Node, collector_paused
 from onnxq.match import resolve
-from onnxq.place.exempt import exempt_nodes
 from onnxq.place.facts import FLOAT_TYPES, Facts
-from onnxq.place.residual import fused_port
+from onnxq.place.select import Selection
 from onnxq.place.ties import Ties
 from onnxq.types import Backend, BiasOf, Edge, OpRule, PerChannel, Placement, QuantPlan, QuantSpec
-from onnxq.types.backend import Decline, per_tensor
-
-_BOTH_QUANTIZED = ("both inputs come from the same", "the branches part at")
-"""Residual Adds of convolutions in which no input can be left out: both are quantized."""
+from onnxq.types.backend import per_tensor
 
 
 @dataclass
@@ -59,166 +55,30 @@ def _skipped(graph: Graph, patterns: Sequence[str]) -> dict[str, str]:
     return {graph.origins.current_node(name): pattern for name, pattern in found.items()}
 
 
-class _Placer:
+class _Placer(Selection):
     def __init__(self, graph: Graph, backend: Backend, skipped: Mapping[str, str]) -> None:
-        self.graph = graph
-        self.backend = backend
-        self.skipped = skipped
-        self.nodes: list[Node] = graph.nodes()
-        self.exempt = exempt_nodes(graph, self.nodes)
-        self.selected: dict[str, OpRule] = {}
+        super().__init__(graph, backend, skipped)
         self.carried: dict[str, str] = {}
-        self.reasons: dict[str, str] = {}
         self.fused: dict[str, str] = {}
         self.requests: dict[str, _Request] = {}
-        self.integer_tensors: set[str] = set()
         self.ties = Ties()
-        self.widening: set[str] = set()
-        self._fused_ports: dict[str, tuple[int | None, str]] = {}
 
     def plan(self) -> QuantPlan:
-        for node in self.nodes:
-            self._select(node)
-        self._drop_pointless_joins()
         for node in self.nodes:
             if node.name in self.selected:
                 self._request(node, self.selected[node.name])
         self._carry()
         return self._finish()
 
-    # ---- 1. which nodes -------------------------------------------------------------------------------------------
-
-    def _select(self, node: Node) -> None:
-        name = node.name
-        reason = self.exempt.get(name)
-        if reason is None and name in self.skipped:
-            reason = f"excluded by '{self.skipped[name]}'"
-        facts = Facts(self.graph, node)
-        rule = self.backend.rule_for(facts.op)
-        if reason is None and rule is not None:
-            reason = self._refusal(facts, rule)
-            if reason is None:
-                self.selected[name] = rule
-                if rule.output:
-                    self.integer_tensors.add(self._result(node).name)
-                return
-        if reason is None:
-            same = self.backend.same_scale_rule_for(facts.op)
-            if same is not None and self._is_carrier(facts, same.inputs, same.decline):
-                self.integer_tensors.update(t.name for t in self._moved_outputs(node))
-        if reason is not None:
-            self.reasons[name] = reason
-
-    def _is_carrier(self, facts: Facts, ports: tuple[int, ...] | None, decline: Decline | None) -> bool:
-        data = self._data_tensors(facts.node, ports)
-        return (
-            bool(data) and all(t in self.integer_tensors for t in data) and not (decline is not None and decline(facts))
-        )
-
-    def _data_tensors(self, node: Node, ports: tuple[int, ...] | None) -> list[str]:
-        chosen = range(len(node.inputs)) if ports is None else [p for p in ports if p < len(node.inputs)]
-        return [
-            node.inputs[p].name for p in chosen if node.inputs[p].name and not self.graph.is_constant(node.inputs[p])
-        ]
-
-    def _refusal(self, facts: Facts, rule: OpRule) -> str | None:
-        """Why a node that has a rule stays float nevertheless, or None."""
-        node = facts.node
-        ports = self._activation_ports(facts, rule)
-        variable = [p for p in ports if facts.has(p) and not facts.is_constant(p)]
-        if not variable:
-            return "all its inputs are constants"
-        for port in variable:
-            kind = facts.dtype(port)
-            if kind is not None and kind not in self.backend.limits.float_types:
-                return (
-                    f"computes in {kind}, {self.backend.name} quantizes {' or '.join(self.backend.limits.float_types)}"
-                )
-        if rule.decline is not None:
-            reason = rule.decline(facts)
-            if reason:
-                return reason
-        if rule.weight is not None and facts.has(rule.weight) and not facts.is_constant(rule.weight):
-            source = self.graph.producer(node.inputs[rule.weight])
-            if source is not None and source.op == "DequantizeLinear":
-                return "its weight is quantized already in the model that was given"
-        if self.backend.residual == "skip" and node.op == "Add":
-            left_out, why = self._fused_port(node)
-            if left_out is None and not why.startswith(_BOTH_QUANTIZED):
-                return why
-        if rule.joins and not all(self._comes_as_integer(node.inputs[p].name) for p in variable):
-            float_input = next(node.inputs[p].name for p in variable if not self._comes_as_integer(node.inputs[p].name))
-            return f"its input '{float_input}' is not quantized, so quantizing it would only add conversions"
-        return None
-
-    def _comes_as_integer(self, tensor: str) -> bool:
-        return tensor in self.integer_tensors or self.graph.producer(tensor) is None
-
-    def _activation_ports(self, facts: Facts, rule: OpRule) -> list[int]:
-        """Ports read as activations: the rule's, and the weight port when its tensor is computed at run time."""
-        if rule.inputs is None:
-            return [p for p in range(facts.input_count) if p not in (rule.weight, rule.bias)]
-        ports = [p for p in rule.inputs if p < facts.input_count]
-        if rule.weight is not None and facts.has(rule.weight) and not facts.is_constant(rule.weight):
-            ports.append(rule.weight)
-        return ports
-
-    def _drop_pointless_joins(self) -> None:
-        """Element-wise nodes whose result no quantized node reads stay float; backwards, so that chains fall whole."""
-        for node in reversed(self.nodes):
-            rule = self.selected.get(node.name)
-            if rule is None or not rule.joins:
-                continue
-            if not self._reaches_quantized(self._result(node)):
-                del self.selected[node.name]
-                self.integer_tensors.discard(self._result(node).name)
-                self.reasons[node.name] = "no quantized node reads its result"
-
-    def _reaches_quantized(self, tensor: Any) -> bool:
-        pending, seen = [tensor], set()
-        while pending:
-            for use in self.graph.consumers(pending.pop()):
-                if use.node.name in self.selected:
-                    return True
-                if use.node.name not in seen and self.backend.same_scale_rule_for(use.node.op) is not None:
-                    seen.add(use.node.name)
-                    pending.extend(made for made in use.node.outputs if made.name)
-        return False
-
-    def _fused_port(self, add: Node) -> tuple[int | None, str]:
-        if add.name not in self._fused_ports:
-            self._fused_ports[add.name] = fused_port(self.graph, add)
-        return self._fused_ports[add.name]
-
-    def _result(self, node: Node) -> Any:
-        """The tensor that leaves a node together with the bias Add and the activation fused behind it."""
-        made = node.outputs[0]
-        unit = self.graph.units.of(node.name)
-        if unit is not None and unit.kind == "MatMulAdd" and unit.nodes[0] == node.name:
-            made = self.graph.node(unit.last).outputs[0]
-        follower = self._fused_activation(made)
-        return made if follower is None else follower.outputs[0]
-
-    def _fused_activation(self, tensor: Any) -> Node | None:
-        if self.graph.is_output(tensor):
-            return None
-        uses = self.graph.consumers(tensor)
-        if len(uses) == 1 and uses[0].port == 0 and uses[0].node.op in self.backend.fused_activations:
-            follower: Node = uses[0].node
-            bounds_known = all(self.graph.is_constant(t) for t in follower.inputs[1:] if t.name)
-            if bounds_known and follower.name not in self.skipped and follower.name not in self.exempt:
-                return follower
-        return None
-
     # ---- 2. which tensors -----------------------------------------------------------------------------------------
 
     def _request(self, node: Node, rule: OpRule) -> None:
         facts = Facts(self.graph, node)
         scheme = self.backend.scheme
-        ports = self._activation_ports(facts, rule)
+        ports = self.activation_ports(facts, rule)
         left_out, residual_why = None, ""
         if self.backend.residual == "skip" and node.op == "Add":
-            left_out, residual_why = self._fused_port(node)
+            left_out, residual_why = self.residual_port(node)
         if scheme.activation is not None:
             for port in ports:
                 if facts.has(port) and port != left_out:
@@ -229,11 +89,11 @@ class _Placer:
                 self._ask_bias(node, rule)
         self._note_fused(node)
         if rule.output and scheme.activation is not None:
-            result = self._result(node)
+            result = self.result(node)
             self._ask(result, scheme.activation, "activation", f"output of {node.op} '{node.name}'", None)
 
     def _note_fused(self, node: Node) -> None:
-        made, end = node.outputs[0], self._result(node)
+        made, end = node.outputs[0], self.result(node)
         while made is not end:
             follower = self.graph.consumers(made)[0].node
             self.fused[follower.name] = node.name
@@ -316,8 +176,8 @@ class _Placer:
                 continue
             facts = Facts(self.graph, node)
             reason = rule.decline(facts) if rule.decline is not None else None
-            data = self._data_tensors(node, rule.inputs)
-            outputs = self._moved_outputs(node)
+            data = self.data_tensors(node, rule.inputs)
+            outputs = self.moved_outputs(node)
             if reason or not data or not all(self._quantized_for(t) for t in data):
                 self.reasons[node.name] = reason or "its input is not quantized, and moving values needs no arithmetic"
                 continue
@@ -335,26 +195,14 @@ class _Placer:
                 self._ask(made, spec, "activation", f"{node.op} '{node.name}' keeps the scale of its input", None)
                 for name in data:
                     self.ties.join(name, made.name)
-                if rule.widens:
-                    self.widening.add(made.name)
             self.carried[node.name] = f"moves the quantized values of '{data[0]}'"
-
-    def _moved_outputs(self, node: Node) -> list[Any]:
-        """The outputs that hold moved values: all float ones (MaxPool also gives indices)."""
-        kinds = [(tensor, self.graph.dtype(tensor)) for tensor in node.outputs if tensor.name]
-        return [tensor for tensor, kind in kinds if kind is None or kind.name in FLOAT_TYPES]
 
     def _quantized_for(self, tensor: str) -> bool:
         request = self.requests.get(tensor)
         return request is not None and request.everywhere
 
     def _finish(self) -> QuantPlan:
-        for node in self.nodes:
-            if node.op in self.backend.tied:
-                made = node.outputs[0].name
-                for tensor in node.inputs:
-                    if made in self.requests and tensor.name in self.requests and not self.graph.is_constant(tensor):
-                        self.ties.join(made, tensor.name)
+        self._tie_joined()
         plan = QuantPlan(self.backend.name)
         observed_in = {leader: self._observed(members) for leader, members in self.ties.groups().items()}
         for name, request in self.requests.items():
@@ -378,6 +226,35 @@ class _Placer:
         self._account(plan)
         return plan
 
+    def _tie_joined(self) -> None:
+        """One scale for the quantized tensors on both sides of a Concat, also where others only move values between."""
+        behind: dict[str, str] = {}  # tensor -> the quantized tensor that it flows into through moving nodes alone
+        for node in reversed(self.nodes):
+            made = node.outputs[0].name if node.outputs else ""
+            if made in self.requests:
+                behind[made] = made
+            elif made and node.op in self.backend.commuting:
+                readers = self.graph.consumers(made)
+                if len(readers) == 1 and readers[0].node.op in self.backend.commuting:
+                    further = behind.get(readers[0].node.outputs[0].name)
+                    if further is not None:
+                        behind[made] = further
+        for node in self.nodes:
+            if node.op in self.backend.tied and node.outputs[0].name in behind:
+                for tensor in node.inputs:
+                    source = self._quantized_source(tensor)
+                    if source is not None:
+                        self.ties.join(behind[node.outputs[0].name], source)
+
+    def _quantized_source(self, tensor: Any) -> str | None:
+        """The quantized tensor that `tensor` is, or whose values it moves."""
+        while tensor.name not in self.requests or self.graph.is_constant(tensor):
+            producer = self.graph.producer(tensor)
+            if producer is None or producer.op not in self.backend.commuting or producer.op in self.backend.tied:
+                return None
+            tensor = producer.inputs[0]
+        return str(tensor.name)
+
     def _observed(self, members: list[str]) -> tuple[str, ...]:
         """Members whose values can set the range: those not made by moving values of other members."""
         inside = set(members)
@@ -386,7 +263,7 @@ class _Placer:
             producer = self.graph.producer(name)
             moved = producer is not None and producer.name in self.carried
             sources = {t.name for t in producer.inputs} if producer is not None else set()
-            if not moved or name in self.widening or not inside & sources:
+            if not moved or not inside & sources:
                 found.append(name)
         return tuple(found)
 
@@ -408,7 +285,7 @@ class _Placer:
 
     def _stays_apart(self, name: str) -> bool:
         """Whether a follower is computed in float after all, because no quantizer behind it can absorb it."""
-        result = self._result(self.graph.node(self.fused[name])).name
+        result = self.result(self.graph.node(self.fused[name])).name
         apart = self.backend.absorb_activations and result not in self.requests
         if apart:
             self.reasons[name] = f"computed in float: the result of '{self.fused[name]}' is not quantized"

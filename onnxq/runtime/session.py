@@ -22,6 +22,9 @@ Optimize = Literal["all", "basic", "none"]
 
 _LEVELS = {"all": "ORT_ENABLE_ALL", "basic": "ORT_ENABLE_BASIC", "none": "ORT_DISABLE_ALL"}
 
+_WRONG_OPTIMIZERS = ["Pad_Fusion"]
+"""onnxruntime 1.31 puts a Pad in front of a MaxPool into the pool, where padding counts as minus infinity."""
+
 INLINE_BYTES = 64 * 2**20
 """Models with more weights than this reach onnxruntime through a file, which it maps instead of copying."""
 
@@ -55,7 +58,9 @@ def make_session(
     if isinstance(source, str) and not Path(source).is_file():
         raise ModelError(f"no model file at {source}")
     try:
-        return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        return ort.InferenceSession(
+            source, options, providers=["CPUExecutionProvider"], disabled_optimizers=_WRONG_OPTIMIZERS
+        )
     except onnxruntime_errors() as error:
         raise _load_error(error, what) from error
 

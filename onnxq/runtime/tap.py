@@ -27,6 +27,9 @@ FULL_OPTIMIZATION_NODES = 2000
 """Above this many nodes the optimizer costs more than it gains: with every tensor an output, full optimization of
 10,000 nodes takes 20 s where basic takes 0.7 s."""
 
+OPEN_BRANCHES_OPSET = 11
+"""Before, the branches of an If had to agree in shape, and one that lends an empty tensor to the other does not."""
+
 FEW_RUNS = 8
 """For so few runs of a large graph even basic optimization does not pay."""
 
@@ -76,6 +79,7 @@ class Tap:
         wanted = list(dict.fromkeys(tensors))
         if any(exposer.is_inside(name) for name in wanted):
             graph = graph.copy()
+            graph.raise_opset(OPEN_BRANCHES_OPSET)
             exposer = Exposer(graph)
         self._from_feed = [name for name in wanted if name in inputs]
         for name in wanted:

@@ -29,6 +29,7 @@ class NodeFacts(Protocol):
     def shape(self, port: int) -> tuple[int | None, ...] | None: ...
     def output_shape(self) -> tuple[int | None, ...] | None: ...
     def is_constant(self, port: int) -> bool: ...
+    def scalar(self, port: int) -> float | None: ...
     def dtype(self, port: int) -> str | None: ...
 
 
@@ -75,13 +76,11 @@ class SameScaleRule:
     """Operators whose output has the scale of their input(s): they move values without computing.
 
     inputs    the ports that share the scale; None means all of them (Concat)
-    widens    the output can leave the range of the inputs (Pad with a constant), so it is observed too
     decline   reason to leave a node float
     """
 
     ops: tuple[str, ...]
     inputs: tuple[int, ...] | None = (0,)
-    widens: bool = False
     decline: Decline | None = None
 
 
@@ -108,7 +107,7 @@ class Backend:
     tied             operators whose input and output quantizers, where both exist, share one scale
     commuting        operators that the target swaps with the quantizer behind them
     absorb_activations   drop a Relu / Clip whose effect the following quantizer's saturation has exactly
-    saturating_products  the target's kernels may saturate inside products with int8 weights on some processors
+    runs_in_onnxruntime  onnxruntime is the target itself: its optimizer and kernels are part of what is checked
     weight_storage   "integer": integer initializer + DequantizeLinear; "float": float initializer + Q + DQ
     """
 
@@ -123,7 +122,7 @@ class Backend:
     tied: tuple[str, ...] = ()
     residual: Literal["both", "skip"] = "both"
     absorb_activations: bool = False
-    saturating_products: bool = False
+    runs_in_onnxruntime: bool = False
     weight_storage: Literal["integer", "float"] = "integer"
     passes: tuple[str, ...] = ()
     activation_observer: str = "minmax"

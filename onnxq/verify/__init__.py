@@ -2,7 +2,7 @@
 
 from onnxq.verify.checks import verify
 from onnxq.verify.compare import LayerError, compare_layers
-from onnxq.verify.kernels import KernelCount, integer_kernels
+from onnxq.verify.kernels import KernelCount, integer_kernels, sums_are_exact
 from onnxq.verify.lint import lint
 from onnxq.verify.report import Finding, OutputCheck, VerifyReport
 
@@ -15,5 +15,6 @@ __all__ = [
     "compare_layers",
     "integer_kernels",
     "lint",
+    "sums_are_exact",
     "verify",
 ]

@@ -44,8 +44,8 @@ def verify(
     """Check an emitted file against the float model it came from; never raises for what it finds wrong with the file.
 
     The outputs of both are compared on the first `samples` feeds (none without a dataset), the quantized file node by
-    node as it is written: `kernel_db` of the report says what this processor makes of it. `minimum_db` makes a lower
-    SQNR of any float output a failure. `reference` stands in for a float model that onnxruntime cannot run.
+    node as it is written: `kernel_losses` of the report says what this processor makes of it. `minimum_db` makes a
+    lower SQNR of any float output a failure. `reference` stands in for a float model that onnxruntime cannot run.
     """
     with collector_paused():
         return _verify(float_model, Path(model_path), plan, backend, dataset, samples, minimum_db, reference)
@@ -66,11 +66,20 @@ def _verify(
     failures = [f"the ONNX checker refuses the file: {text}" for text in _checker(path)]
     try:
         quantized = Graph.load(path)
-        session, fused, kernels = load_session(path, optimize="none"), None, None
-        if dataset is not None and len(quantized.nodes()) <= FULL_OPTIMIZATION_NODES:
-            fused, kernels = fused_session(path)
+        session = load_session(path, optimize="none")
     except OnnxqError as error:
         return VerifyReport(0, time.monotonic() - started, failures=(*failures, str(error)))
+    fused, kernels, warnings = None, None, []
+    if dataset is not None and len(quantized.nodes()) <= FULL_OPTIMIZATION_NODES:
+        try:
+            fused, kernels = fused_session(path)
+        except OnnxqError as error:
+            if backend.runs_in_onnxruntime:
+                failures.append(str(error))
+            else:
+                warnings.append(
+                    f"onnxruntime's own optimizer refuses the file, {backend.name} does not use it: {error}"
+                )
     failures += _border_changes(original, quantized)
     findings = tuple(lint(quantized, backend))
     failures += [str(finding) for finding in findings]
@@ -89,9 +98,8 @@ def _verify(
         outputs=tuple(comparison.outputs()),
         findings=findings,
         failures=tuple(failures),
-        warnings=tuple(comparison.warnings()),
+        warnings=(*warnings, *comparison.warnings()),
         kernels=kernels,
-        kernel_db=comparison.kernel_db() if fused is not None else None,
     )
 
 
@@ -152,6 +160,7 @@ class _Comparison:
         self._skipped: dict[str, str] = {}
         self._stopped: str | None = None
         self._kernels: dict[str, SqnrAccumulator] = {}
+        self._kernels_equal: dict[str, list[int]] = {}
         self.samples = 0
 
     def run(
@@ -178,11 +187,14 @@ class _Comparison:
 
     def _add_kernels(self, exact: list[Any], fused: list[Any]) -> None:
         for name, one, other in zip(self._names, exact, fused, strict=True):
-            if isinstance(one, np.ndarray) and _is_float(one) and one.shape == other.shape:
+            if not isinstance(one, np.ndarray):
+                continue
+            if one.shape != other.shape or not _is_float(one):  # another shape has no value in common
+                counts = self._kernels_equal.setdefault(name, [0, 0])
+                counts[0] += int(np.count_nonzero(one == other)) if one.shape == other.shape else 0
+                counts[1] += max(one.size, 1)
+            else:
                 self._kernels.setdefault(name, SqnrAccumulator()).add(one, other)
-
-    def kernel_db(self) -> float:
-        return min((total.value for total in self._kernels.values()), default=float("inf"))
 
     def _add(self, name: str, expected: Any, measured: Any, where: str) -> None:
         if not isinstance(expected, np.ndarray) or not isinstance(measured, np.ndarray):
@@ -207,13 +219,29 @@ class _Comparison:
             if name in self._sums:
                 total = self._sums[name]
                 yield OutputCheck(
-                    name, total.value, total.cosine, total.max_abs_error, compared=total.compared, reshaped=reshaped
+                    name,
+                    total.value,
+                    total.cosine,
+                    total.max_abs_error,
+                    compared=total.compared,
+                    reshaped=reshaped,
+                    kernel_db=self._kernels[name].value if name in self._kernels else None,
                 )
             elif name in self._equal:
                 equal, count = self._equal[name]
-                yield OutputCheck(name, agreement=equal / count if count else 1.0, compared=count, reshaped=reshaped)
+                yield OutputCheck(
+                    name,
+                    agreement=equal / count if count else 1.0,
+                    compared=count,
+                    reshaped=reshaped,
+                    kernel_agreement=self._kernel_agreement(name),
+                )
             elif reshaped:
                 yield OutputCheck(name, reshaped=reshaped)
+
+    def _kernel_agreement(self, name: str) -> float | None:
+        equal, count = self._kernels_equal.get(name, (0, 0))
+        return equal / count if count else None
 
     def failures(self, minimum_db: float | None) -> Iterator[str]:
         if self._stopped is not None:

@@ -1,0 +1,168 @@
+"""Which nodes run quantized: the backend's rules, the exemptions and the user's exclusions, node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from onnxq.graph import Graph, Node
+from onnxq.place.exempt import exempt_nodes
+from onnxq.place.facts import FLOAT_TYPES, Facts
+from onnxq.place.residual import fused_port
+from onnxq.types import Backend, OpRule
+from onnxq.types.backend import Decline
+
+_BOTH_QUANTIZED = ("both inputs come from the same", "the branches part at")
+"""Residual Adds of convolutions in which no input can be left out: both are quantized."""
+
+
+class Selection:
+    """The decision for every node.
+
+    selected          node -> the rule it is quantized by
+    reasons           node -> why it stays float, where that is decided here
+    integer_tensors   tensors that integer kernels make, or that only move such values
+    """
+
+    def __init__(self, graph: Graph, backend: Backend, skipped: Mapping[str, str]) -> None:
+        self.graph = graph
+        self.backend = backend
+        self.skipped = skipped
+        self.nodes: list[Node] = graph.nodes()
+        self.exempt = exempt_nodes(graph, self.nodes)
+        self.selected: dict[str, OpRule] = {}
+        self.reasons: dict[str, str] = {}
+        self.integer_tensors: set[str] = set()
+        self._fused_ports: dict[str, tuple[int | None, str]] = {}
+        for node in self.nodes:
+            self._select(node)
+        self._drop_pointless_joins()
+
+    def _select(self, node: Node) -> None:
+        name = node.name
+        reason = self.exempt.get(name)
+        if reason is None and name in self.skipped:
+            reason = f"excluded by '{self.skipped[name]}'"
+        facts = Facts(self.graph, node)
+        rule = self.backend.rule_for(facts.op)
+        if reason is None and rule is not None:
+            reason = self._refusal(facts, rule)
+            if reason is None:
+                self.selected[name] = rule
+                if rule.output:
+                    self.integer_tensors.add(self.result(node).name)
+                return
+        if reason is None:
+            same = self.backend.same_scale_rule_for(facts.op)
+            if same is not None and self._is_carrier(facts, same.inputs, same.decline):
+                self.integer_tensors.update(t.name for t in self.moved_outputs(node))
+        if reason is not None:
+            self.reasons[name] = reason
+
+    def _is_carrier(self, facts: Facts, ports: tuple[int, ...] | None, decline: Decline | None) -> bool:
+        data = self.data_tensors(facts.node, ports)
+        return (
+            bool(data) and all(t in self.integer_tensors for t in data) and not (decline is not None and decline(facts))
+        )
+
+    def data_tensors(self, node: Node, ports: tuple[int, ...] | None) -> list[str]:
+        chosen = range(len(node.inputs)) if ports is None else [p for p in ports if p < len(node.inputs)]
+        return [
+            node.inputs[p].name for p in chosen if node.inputs[p].name and not self.graph.is_constant(node.inputs[p])
+        ]
+
+    def _refusal(self, facts: Facts, rule: OpRule) -> str | None:
+        """Why a node that has a rule stays float nevertheless, or None."""
+        node = facts.node
+        ports = self.activation_ports(facts, rule)
+        variable = [p for p in ports if facts.has(p) and not facts.is_constant(p)]
+        if not variable:
+            return "all its inputs are constants"
+        if any(0 in (facts.shape(port) or ()) for port in ports if facts.is_constant(port)):
+            return "one of its inputs is empty"
+        for port in variable:
+            kind = facts.dtype(port)
+            if kind is not None and kind not in self.backend.limits.float_types:
+                return (
+                    f"computes in {kind}, {self.backend.name} quantizes {' or '.join(self.backend.limits.float_types)}"
+                )
+        if rule.decline is not None:
+            reason = rule.decline(facts)
+            if reason:
+                return reason
+        if rule.weight is not None and facts.has(rule.weight) and not facts.is_constant(rule.weight):
+            source = self.graph.producer(node.inputs[rule.weight])
+            if source is not None and source.op == "DequantizeLinear":
+                return "its weight is quantized already in the model that was given"
+        if self.backend.residual == "skip" and node.op == "Add":
+            left_out, why = self.residual_port(node)
+            if left_out is None and not why.startswith(_BOTH_QUANTIZED):
+                return why
+        if rule.joins and not all(self._comes_as_integer(node.inputs[p].name) for p in variable):
+            float_input = next(node.inputs[p].name for p in variable if not self._comes_as_integer(node.inputs[p].name))
+            return f"its input '{float_input}' is not quantized, so quantizing it would only add conversions"
+        return None
+
+    def _comes_as_integer(self, tensor: str) -> bool:
+        return tensor in self.integer_tensors or self.graph.producer(tensor) is None
+
+    def activation_ports(self, facts: Facts, rule: OpRule) -> list[int]:
+        """Ports read as activations: the rule's, and the weight port when its tensor is computed at run time."""
+        if rule.inputs is None:
+            return [p for p in range(facts.input_count) if p not in (rule.weight, rule.bias)]
+        ports = [p for p in rule.inputs if p < facts.input_count]
+        if rule.weight is not None and facts.has(rule.weight) and not facts.is_constant(rule.weight):
+            ports.append(rule.weight)
+        return ports
+
+    def _drop_pointless_joins(self) -> None:
+        """Element-wise nodes whose result no quantized node reads stay float; backwards, so that chains fall whole."""
+        for node in reversed(self.nodes):
+            rule = self.selected.get(node.name)
+            if rule is None or not rule.joins:
+                continue
+            if not self._reaches_quantized(self.result(node)):
+                del self.selected[node.name]
+                self.integer_tensors.discard(self.result(node).name)
+                self.reasons[node.name] = "no quantized node reads its result"
+
+    def _reaches_quantized(self, tensor: Any) -> bool:
+        pending, seen = [tensor], set()
+        while pending:
+            for use in self.graph.consumers(pending.pop()):
+                if use.node.name in self.selected:
+                    return True
+                if use.node.name not in seen and self.backend.same_scale_rule_for(use.node.op) is not None:
+                    seen.add(use.node.name)
+                    pending.extend(made for made in use.node.outputs if made.name)
+        return False
+
+    def residual_port(self, add: Node) -> tuple[int | None, str]:
+        if add.name not in self._fused_ports:
+            self._fused_ports[add.name] = fused_port(self.graph, add)
+        return self._fused_ports[add.name]
+
+    def result(self, node: Node) -> Any:
+        """The tensor that leaves a node together with the bias Add and the activation fused behind it."""
+        made = node.outputs[0]
+        unit = self.graph.units.of(node.name)
+        if unit is not None and unit.kind == "MatMulAdd" and unit.nodes[0] == node.name:
+            made = self.graph.node(unit.last).outputs[0]
+        follower = self.fused_activation(made)
+        return made if follower is None else follower.outputs[0]
+
+    def fused_activation(self, tensor: Any) -> Node | None:
+        if self.graph.is_output(tensor):
+            return None
+        uses = self.graph.consumers(tensor)
+        if len(uses) == 1 and uses[0].port == 0 and uses[0].node.op in self.backend.fused_activations:
+            follower: Node = uses[0].node
+            bounds_known = all(self.graph.is_constant(t) for t in follower.inputs[1:] if t.name)
+            if bounds_known and follower.name not in self.skipped and follower.name not in self.exempt:
+                return follower
+        return None
+
+    def moved_outputs(self, node: Node) -> list[Any]:
+        """The outputs that hold moved values: all float ones (MaxPool also gives indices)."""
+        kinds = [(tensor, self.graph.dtype(tensor)) for tensor in node.outputs if tensor.name]
+        return [tensor for tensor, kind in kinds if kind is None or kind.name in FLOAT_TYPES]
