@@ -155,6 +155,35 @@ def test_concat_of_quantized_tensors_shares_one_scale_on_tensorrt() -> None:
     assert set(plan[plan.leader("a")].observe) == {"a", "c"}
 
 
+def test_ties_pass_through_a_chain_of_concats_on_tensorrt() -> None:
+    body = """
+        a = Conv (x, w1)
+        b = Conv (a, w2)
+        c1 = Concat <axis = 1> (a, b)
+        c2 = Concat <axis = 1> (c1, x)
+        y = Conv (c2, w3)
+    """
+    weights = {"w1": (4, 4, 1, 1), "w2": (4, 4, 1, 1), "w3": (4, 12, 1, 1)}
+    graph = graph_of(body, weights=weights, signature="(float[1,4,8,8] x) => (float[1,4,8,8] y)")
+    plan = place(graph, get_backend("tensorrt"))
+    assert plan.leader("a") == plan.leader("x") == plan.leader("c2")
+
+
+@pytest.mark.parametrize(("value", "carried"), [("0", True), ("-65504", False)])
+def test_a_pad_carries_integers_only_when_it_pads_with_zero(value: str, carried: bool) -> None:
+    body = f"""
+        a = Conv (x, w1)
+        pads = Constant <value = int64[8] {{0,0,1,1,0,0,1,1}}> ()
+        v = Constant <value = float {{{value}}}> ()
+        b = Pad (a, pads, v)
+        y = Conv (b, w2)
+    """
+    weights = {"w1": (4, 4, 1, 1), "w2": (4, 4, 1, 1)}
+    graph = graph_of(body, weights=weights, signature="(float[1,4,8,8] x) => (float[1,4,10,10] y)")
+    plan = place(graph, get_backend("onnxruntime"))
+    assert (graph.producer("b").name in plan.quantized) == carried
+
+
 def test_nodes_inside_if_branches_are_quantized_and_the_condition_is_not() -> None:
     body = """
         m = ReduceMean <keepdims = 0> (x)

@@ -153,3 +153,14 @@ def same_names_in_both_branches() -> Case:
     return Case(
         net.model(), bright_and_dark(net), min_quantized=4, notes="tensors and nodes of both branches share names"
     )
+
+
+@register
+def if_before_opset_11() -> Case:
+    net = Net("if_before_opset_11", opset=10)
+    x = net.input("x", [1, 3, SIZE, SIZE])
+    then, otherwise = net.branch("then"), net.branch("otherwise")
+    then.output(then.conv(x, 3, 4), [1, 4, SIZE, SIZE])
+    otherwise.output(otherwise.relu(otherwise.conv(x, 3, 4)), [1, 4, SIZE, SIZE])
+    net.output(net.node("If", is_bright(net, x), then_branch=then.graph(), else_branch=otherwise.graph()))
+    return Case(net.model(), bright_and_dark(net), min_quantized=2, notes="branches had to agree in shape then")

@@ -157,3 +157,32 @@ def gather_and_scatter() -> Case:
     tiled = net.node("Tile", picked, net.ints(1, 2, 1, 1))
     net.output(net.conv(net.node("Add", tiled, y), 8, 4))
     return Case(net.model(), photographs(net), min_quantized=2)
+
+
+@register
+def pad_with_the_lowest_half_before_max_pool() -> Case:
+    net = Net("pad_with_the_lowest_half_before_max_pool")
+    around = net.ints(0, 0, 1, 1, 0, 0, 1, 1)
+    y = net.node("Pad", start(net), around, net.floats(-65504.0))
+    y = net.node("MaxPool", y, kernel_shape=[3, 3], strides=[2, 2])
+    net.output(net.conv(y, 8, 4))
+    return Case(net.model(), photographs(net), min_quantized=2, notes="SAME padding as exporters write it")
+
+
+@register
+def pad_with_zeros_before_max_pool() -> Case:
+    net = Net("pad_with_zeros_before_max_pool")
+    y = net.conv(start(net), 8, 4)
+    y = net.node("Pad", y, net.ints(0, 0, 1, 1, 0, 0, 1, 1))
+    y = net.node("MaxPool", y, kernel_shape=[2, 2], strides=[2, 2])
+    net.output(net.conv(y, 4, 4))
+    return Case(net.model(), photographs(net), min_quantized=3, notes="onnxruntime's Pad fusion gets this wrong")
+
+
+@register
+def concat_with_an_empty_constant() -> Case:
+    net = Net("concat_with_an_empty_constant")
+    y = start(net)
+    y = net.node("Concat", y, net.floats(np.zeros((1, 0, SIZE, SIZE))), axis=1)
+    net.output(net.conv(y, 8, 4))
+    return Case(net.model(), photographs(net), min_quantized=2)

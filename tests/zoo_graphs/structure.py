@@ -128,3 +128,12 @@ def unknown_custom_operator() -> Case:
         runs_in_onnxruntime=False,
         notes="onnxruntime cannot run it, so there is nothing to calibrate with",
     )
+
+
+@register
+def residual_from_its_own_convolution_opset_21() -> Case:
+    net = Net("residual_from_its_own_convolution_opset_21", opset=21)
+    a = net.conv(net.input("x", [1, 3, SIZE, SIZE]), 3, 8)
+    y = net.node("Add", a, net.relu(a))
+    net.output(net.conv(y, 8, 4))
+    return Case(net.model(), photographs(net), min_quantized=2, notes="both inputs of the Add are quantized")
