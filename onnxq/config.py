@@ -59,11 +59,11 @@ class Config(_Strict):
     portable: bool = Field(
         False, description="onnxruntime: weights that no processor's kernels saturate, at some speed"
     )
-    samples: int | None = Field(None, ge=1, description="use at most this many calibration samples")
+    samples: int | None = Field(None, ge=1, strict=True, description="use at most this many calibration samples")
     verify_samples: int = Field(
         8, ge=1, description="samples on which the written file is compared with the float model"
     )
-    minimum_sqnr_db: float = Field(10.0, description="an output below this fails the run")
+    minimum_sqnr_db: float = Field(10.0, allow_inf_nan=False, description="an output below this fails the run")
     skip_passes: tuple[str, ...] = Field((), description="graph passes of the backend to leave out")
 
     def resolve(self, backend: Backend) -> Backend:

@@ -30,9 +30,14 @@ from onnxq.place import place
 from onnxq.report import Report, build_report
 from onnxq.runtime import Dataset, input_infos, open_dataset
 from onnxq.types import Backend, QParamsTable, QuantPlan
-from onnxq.verify import OutputCheck, VerifyReport, sums_are_exact, verify
+from onnxq.verify import FULL_OPTIMIZATION_NODES, OutputCheck, VerifyReport, sums_are_exact, verify
 
 MODEL_NAME = "model"
+
+SATURATION = (
+    "this processor's int8 kernels saturate (it lacks VNNI), so weights are stored as uint8 with zero point 128: the "
+    "same numbers, exact on every processor"
+)
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -116,7 +121,7 @@ def quantize(
         dataset=dataset,
         samples=calibration.samples,
         warnings=[*warnings, *calibration.warnings],
-        notes=list(dataset.notes),
+        notes=[*dataset.notes, *calibration.notes],
         seconds=clock.seconds,
         progress=progress,
     )
@@ -144,25 +149,26 @@ def emit_plan(
     clock = _Clock(dict(seconds or {}))
     say = progress or (lambda stage, done, total: None)
     remarks = list(notes)
-    if prepared.config.portable and prepared.backend.runs_in_onnxruntime:
+    if _wants_unsigned(prepared, plan, dataset):
         plan, qparams = with_unsigned_weights(plan, qparams)
+        if not prepared.config.portable:
+            remarks.append(
+                f"{SATURATION}. The model is too large for onnxruntime's optimizer to see whether it matters"
+            )
     with staging(folder) as stage:
         with clock.stage("emit"):
             say("emit", 0, None)
             emitted = emit(prepared.graph, plan, qparams, prepared.backend, stage, MODEL_NAME)
         with clock.stage("verify"):
             say("verify", 0, None)
-            checks = check(original, emitted, plan, prepared, dataset)
-        if _saturates(checks, prepared, dataset):
+            checks = check(original, emitted, plan, prepared, dataset, warnings)
+        if prepared.backend.runs_in_onnxruntime and checks.kernel_losses and not prepared.config.portable:
             plan, qparams = with_unsigned_weights(plan, qparams)
             with clock.stage("emit"):
                 emitted = emit(prepared.graph, plan, qparams, prepared.backend, stage, MODEL_NAME)
             with clock.stage("verify"):
-                checks = check(original, emitted, plan, prepared, dataset)
-            remarks.append(
-                "this processor's int8 kernels saturate (it lacks VNNI), so weights are stored as uint8 with zero "
-                "point 128: the same numbers, exact on every processor"
-            )
+                checks = check(original, emitted, plan, prepared, dataset, warnings)
+            remarks.append(SATURATION)
         names = [*(path.name for path in emitted.files), "plan.json", "qparams.json", "report.json"]
         report = build_report(
             backend=prepared.backend,
@@ -182,11 +188,13 @@ def emit_plan(
     return Result(folder / f"{MODEL_NAME}.onnx", plan, qparams, report)
 
 
-def _saturates(checks: VerifyReport, prepared: Prepared, dataset: Dataset | None) -> bool:
-    """Whether int8 weights are unsafe on this machine: seen in an output, or probable where that was not measured."""
-    if not prepared.backend.runs_in_onnxruntime or prepared.config.portable or dataset is None:
+def _wants_unsigned(prepared: Prepared, plan: QuantPlan, dataset: Dataset | None) -> bool:
+    """Whether weights are unsigned from the start: asked for, or not safe here in a file too large to be tried out."""
+    if not prepared.backend.runs_in_onnxruntime:
         return False
-    return bool(checks.kernel_losses) if checks.kernels is not None else not sums_are_exact()
+    written = len(prepared.graph.nodes()) + sum(2 if placement.observe or placement.tie else 1 for placement in plan)
+    too_large = dataset is not None and written > FULL_OPTIMIZATION_NODES
+    return prepared.config.portable or (too_large and not sums_are_exact())
 
 
 def _kernel_warnings(checks: VerifyReport, prepared: Prepared) -> list[str]:
@@ -284,9 +292,14 @@ def run_calibration(
 
 
 def check(
-    original: Graph, emitted: Emitted, plan: QuantPlan, prepared: Prepared, dataset: Dataset | None
+    original: Graph,
+    emitted: Emitted,
+    plan: QuantPlan,
+    prepared: Prepared,
+    dataset: Dataset | None,
+    warnings: Sequence[str] = (),
 ) -> VerifyReport:
-    """Check the written files; raises CheckFailed with every finding."""
+    """Check the written files; raises CheckFailed with every finding, and the warnings of earlier stages."""
     report = verify(
         original,
         _model_file(emitted),
@@ -298,8 +311,14 @@ def check(
         reference=_runnable(original),
     )
     if report.failures:
-        findings = "\n  ".join(report.failures)
-        raise CheckFailed(f"the quantized model failed its checks, so no files were written:\n  {findings}")
+        lines = [*report.failures, *(f"warning: {line}" for line in (*warnings, *report.warnings))]
+        if any("below the required" in line for line in report.failures):
+            lines.append(
+                "to look into it: write the files all the same with a lower minimum_sqnr_db (--min-sqnr) and run "
+                "'onnxq compare'; other observers (percentile:99.99, mse) or --skip may help"
+            )
+        text = "\n  ".join(lines)
+        raise CheckFailed(f"the quantized model failed its checks, so no files were written:\n  {text}")
     return report
 
 

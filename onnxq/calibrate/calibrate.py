@@ -60,7 +60,7 @@ def calibrate(
         derive_biases(graph, kept, biases, table)
 
     warnings = [f"tensor '{name}' stays float: {reason}" for name, reason in seen.unseen.items()]
-    warnings += [
+    notes = [
         f"weight '{name}': scale enlarged up to {factor:g} times so that its bias fits into int32"
         for name, factor in widened.items()
     ]
@@ -74,6 +74,7 @@ def calibrate(
         widened=widened,
         unseen=dict(seen.unseen),
         warnings=(*seen.warnings, *warnings),
+        notes=tuple(notes),
     )
     return Calibration(_in_plan_order(kept, table), kept, report)
 

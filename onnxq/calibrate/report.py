@@ -27,6 +27,7 @@ class CalibrationReport:
     widened: Mapping[str, float] = field(default_factory=dict)
     unseen: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -39,6 +40,7 @@ class CalibrationReport:
             "widened": dict(self.widened),
             "unseen": dict(self.unseen),
             "warnings": list(self.warnings),
+            "notes": list(self.notes),
         }
 
 

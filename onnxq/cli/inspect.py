@@ -35,7 +35,7 @@ def _print(facts: ModelFacts) -> None:
         ("quantized", "; ".join(facts.quantized) or "no"),
     ]
     pairs += [("external data", path) for path in facts.external_files]
-    pairs += [("metadata", f"{key} = {value}") for key, value in facts.metadata.items()]
+    pairs += [("metadata", f"{key} = {_shortened(value)}") for key, value in facts.metadata.items()]
     print_pairs(facts.path, pairs)
     ports = [("input", port) for port in facts.inputs] + [("output", port) for port in facts.outputs]
     rows = [(side, port.name, port.type, port.shape_text, ", ".join(port.dynamic)) for side, port in ports]
@@ -48,3 +48,9 @@ def _print(facts: ModelFacts) -> None:
     print_pairs("quantization", [("blocked", line) for line in facts.blocking] or [("blocked", "by nothing")])
     if facts.remarks:
         print_pairs("worth knowing", [("", line) for line in facts.remarks])
+
+
+def _shortened(text: str) -> str:
+    """One line of a metadata value; --json has all of it."""
+    line = " ".join(text.split())
+    return line if len(line) <= 120 else f"{line[:117]}..."

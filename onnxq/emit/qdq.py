@@ -161,16 +161,11 @@ class _Writer:
             return values.astype(stored)
 
         shape = tuple(original.shape)
-        scope = getattr(original, "scope", None)
-        integers = self.graph.add_constant(f"{tensor}_quantized", DeferredValues(shape, stored, compute), scope=scope)
-        scale, zero = self._parameters(tensor, parameters, self.graph.dtype(original), scope)
-        inputs = [integers.name, scale] + ([zero] if zero is not None else [])
-        output = self.graph.add_variable(f"{tensor}_DequantizeLinear", original.dtype, shape)
-        name = f"{tensor}_DequantizeLinear"
-        self.graph.add_node(
-            "DequantizeLinear", inputs, [output], attrs=_axis_attributes(spec, shape), name=name, scope=scope
-        )
-        self.graph.redirect(original, output, uses=self.graph.consumers(original) if uses is None else uses)
+        readers = self.graph.consumers(original) if uses is None else uses
+        scopes = {id(scope): scope for scope in (self.graph.scope_of(use.node) for use in readers)}
+        home = next(iter(scopes.values())) if len(scopes) == 1 else self.graph.home_of(original)
+        integers = self.graph.add_constant(f"{tensor}_quantized", DeferredValues(shape, stored, compute), scope=home)
+        self._dequantize(integers, original, tensor, parameters, readers, home)
         self.graph.origins.tensor_became(tensor, integers.name)
 
     def _write_pair(self, placement: Placement, parameters: QParams, leader: str) -> None:
@@ -201,14 +196,41 @@ class _Writer:
         self.graph.add_node(
             "QuantizeLinear", inputs, [stored], attrs=typed, name=f"{tensor}_QuantizeLinear", scope=scope
         )
-        real = self.graph.add_variable(f"{tensor}_DequantizeLinear", kind, shape)
-        inputs = [stored, scale] + ([zero] if zero is not None else [])
-        self.graph.add_node(
-            "DequantizeLinear", inputs, [real], attrs=attrs, name=f"{tensor}_DequantizeLinear", scope=scope
-        )
-        self.graph.redirect(source, real, uses=readers)
-        if uses is None:
-            self.graph.take_over_outputs(source, real)
+        self._dequantize(stored, source, leader, parameters, readers, scope, outputs_too=uses is None, name=tensor)
+
+    def _dequantize(
+        self,
+        stored: Any,
+        source: Any,
+        leader: str,
+        parameters: QParams,
+        readers: list[Use],
+        home: Any,
+        *,
+        outputs_too: bool = False,
+        name: str | None = None,
+    ) -> None:
+        """Let the readers of `source` read the dequantized `stored`.
+
+        Each scope with readers gets a DequantizeLinear of its own: no integer kernel is made across scopes.
+        """
+        groups: dict[int, tuple[Any, list[Use]]] = {}
+        if not readers or (outputs_too and self.graph.is_output(source)):
+            groups[id(home)] = (home, [])
+        for use in readers:
+            scope = self.graph.scope_of(use.node)
+            groups.setdefault(id(scope), (scope, []))[1].append(use)
+        label = f"{name or leader}_DequantizeLinear"
+        shape = None if source.shape is None else tuple(source.shape)
+        attrs = _axis_attributes(parameters.spec, shape)
+        for scope, uses in groups.values():
+            scale, zero = self._parameters(leader, parameters, self.graph.dtype(source), scope)
+            inputs = [stored, scale] + ([zero] if zero is not None else [])
+            real = self.graph.add_variable(label, source.dtype, shape)
+            self.graph.add_node("DequantizeLinear", inputs, [real], attrs=attrs, name=label, scope=scope)
+            self.graph.redirect(source, real, uses=uses)
+            if outputs_too and scope is home:
+                self.graph.take_over_outputs(source, real)
 
     def _absorb(self, tensor: str, parameters: QParams, source: Any) -> Any:
         freed = absorb_activation(self.graph, tensor, parameters)

@@ -25,7 +25,7 @@ def declared_type(info: onnx.ValueInfoProto) -> tuple[np.dtype[Any] | None, Dime
 def _dimension(dim: Any) -> int | str | None:
     kind = dim.WhichOneof("value")
     if kind == "dim_value":
-        return int(dim.dim_value)
+        return int(dim.dim_value) if dim.dim_value >= 0 else None  # some exporters write -1 for "any size"
     return str(dim.dim_param) or None if kind == "dim_param" else None
 
 

@@ -60,7 +60,14 @@ def fit_feed(feed: Mapping[str, np.ndarray], inputs: Sequence[InputInfo], where:
         array = feed[info.name]
         _check_shape(array, info, where)
         fitted[info.name] = _convert(array, info, where, note)
+        _check_finite(fitted[info.name], info, where)
     return fitted
+
+
+def _check_finite(array: np.ndarray, info: InputInfo, where: str) -> None:
+    """Data without a single number is a mistake; single NaN or infinite values are reported by calibration."""
+    if _kind(info.dtype) == "float" and array.size and not np.isfinite(array).any():
+        raise DataError(f"input '{info.name}' of {where} holds nothing but NaN or infinity: correct the data")
 
 
 def _check_shape(array: np.ndarray, info: InputInfo, where: str) -> None:

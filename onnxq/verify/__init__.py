@@ -1,12 +1,13 @@
 """Did it work: the checks of an emitted model, its target's lint, and the comparison with the float model."""
 
-from onnxq.verify.checks import verify
+from onnxq.verify.checks import FULL_OPTIMIZATION_NODES, verify
 from onnxq.verify.compare import LayerError, compare_layers
 from onnxq.verify.kernels import KernelCount, integer_kernels, sums_are_exact
 from onnxq.verify.lint import lint
 from onnxq.verify.report import Finding, OutputCheck, VerifyReport
 
 __all__ = [
+    "FULL_OPTIMIZATION_NODES",
     "Finding",
     "KernelCount",
     "LayerError",
