@@ -95,8 +95,10 @@ def read_config(source: Config | Mapping[str, Any] | str | Path | None, **overri
         where = "configuration"
     elif isinstance(source, str | Path):
         values, where = _read_file(Path(source)), str(source)
-    else:
+    elif source is None or isinstance(source, Mapping):
         values, where = dict(source or {}), "configuration"
+    else:
+        raise ConfigError(f"a configuration is a Config, a dict or the path of a file, not a {type(source).__name__}")
     values.update({key: value for key, value in overrides.items() if value is not None})
     try:
         return Config.model_validate(values)

@@ -21,7 +21,7 @@ from onnxq.calibrate import calibrate
 from onnxq.config import Config, read_config
 from onnxq.emit import Emitted, emit
 from onnxq.emit.unsigned import with_unsigned_weights
-from onnxq.errors import CheckFailed, ConfigError, UnsupportedError
+from onnxq.errors import CheckFailed, ConfigError, ModelError, UnsupportedError
 from onnxq.files import write_json
 from onnxq.graph import Graph
 from onnxq.observers import make_observer
@@ -226,6 +226,8 @@ def load_model(model: str | Path | onnx.ModelProto | Graph) -> Graph:
         return model.copy()
     if isinstance(model, onnx.ModelProto):
         return Graph.from_model(model)
+    if not isinstance(model, str | Path):
+        raise ModelError(f"a model is a path, a ModelProto or a Graph, not a {type(model).__name__}")
     return Graph.load(model)
 
 
@@ -258,6 +260,8 @@ def prepare(
 ) -> Prepared:
     """Run the backend's passes, then the caller's, and infer shapes; repeating it gives the same graph."""
     graph = model if isinstance(model, Graph) else load_model(model)
+    if isinstance(passes, str):
+        raise ConfigError(f"passes is a list: write [{passes!r}]")
     settings = read_config(config)
     target = settings.resolve(get_backend(backend))
     for observer in (target.activation_observer, target.weight_observer):

@@ -17,6 +17,8 @@ def get_backend(backend: str | Backend) -> Backend:
     """A backend by name, by the path of a Python file that registers one, or as it is."""
     if isinstance(backend, Backend):
         return backend
+    if not isinstance(backend, str):
+        raise ConfigError(f"a backend is a name, the path of a file or a Backend, not a {type(backend).__name__}")
     if backend.endswith(".py"):
         return load_backend(Path(backend))
     return BACKENDS.get(backend)

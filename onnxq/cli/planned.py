@@ -44,6 +44,13 @@ def prepare_again(
             f"the plan quantizes {len(unknown)} tensors that this model does not have, such as '{unknown[0]}': it was "
             "made for another model, or with another --pass"
         )
+    if not plan.placements:
+        raise ConfigError("the plan quantizes no tensor, so there is nothing to do")
+    listed = {*plan.quantized, *plan.fused, *plan.left_float}
+    present = {node.name for node in prepared.graph.nodes()}
+    for name in sorted(listed ^ present):
+        problem = "lists node '{}', which the model does not have" if name in listed else "does not list node '{}'"
+        raise ConfigError(f"the plan {problem.format(name)}: it was made for another model, or its nodes were edited")
     return prepared
 
 

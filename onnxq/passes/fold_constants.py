@@ -31,6 +31,10 @@ _NEVER = {
     **dict.fromkeys(_SLOW, "it computes too much to be repeated whenever the weights are read"),
 }
 
+_SHARED_BYTES = 2**14
+_LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+_ON_THE_WAY = ("Transpose", "Reshape", "Cast", "Identity", "Unsqueeze", "Squeeze", "Flatten")
+
 _GROWTH = 4
 _DEPTH = 8
 
@@ -105,6 +109,7 @@ def _values(graph: Graph, node: Node) -> list[np.ndarray | LazyValues]:
     inputs = [held_values(graph, tensor) if tensor.name else None for tensor in node.inputs]
     if node.op == "Identity" and inputs[0] is not None:
         return [inputs[0]]
+    _check_copies(graph, node)
     evaluation = Evaluation(graph, node, inputs)
     given = [held for held in inputs if held is not None]
     allowed = _GROWTH * sum(held.nbytes for held in given) + LARGE_BYTES
@@ -118,6 +123,18 @@ def _values(graph: Graph, node: Node) -> list[np.ndarray | LazyValues]:
         else:
             values.append(_Folded(array.shape, array.dtype, partial(_output, evaluation, position), depth))
     return values
+
+
+def _check_copies(graph: Graph, node: Node) -> None:
+    """A large weight that others read too stays one: folding what moves it would store it twice.
+
+    Layers are the exception, because they can be quantized only with a weight of their own.
+    """
+    shared = [tensor for tensor in node.inputs if tensor.name and len(tensor.outputs) > 1]
+    shared = [tensor for tensor in shared if held_values(graph, tensor).nbytes > _SHARED_BYTES]
+    readers = [reader.op for tensor in node.outputs for reader in tensor.outputs] if shared else []
+    if shared and not any(op in _LAYERS or op in _ON_THE_WAY for op in readers):
+        raise UnsupportedError(f"'{shared[0].name}' is large and read by others too: folding would store it twice")
 
 
 class _Folded(DeferredValues):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from onnxq.errors import SpecError, did_you_mean
 from onnxq.types.spec import QuantSpec
+
+T = TypeVar("T")
 
 Role = Literal["activation", "weight", "bias", "output"]
 ROLES: tuple[Role, ...] = ("activation", "weight", "bias", "output")
@@ -149,12 +151,11 @@ class QuantPlan:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> QuantPlan:
-        if data.get("format") != "onnxq-plan":
-            raise SpecError('this is not a quantization plan: "format" is not "onnxq-plan"')
+        check_document(data, "onnxq-plan", "quantization plan", {"backend", "config", "tensors", "nodes"})
         nodes = data.get("nodes", {})
         return cls(
             backend=data["backend"],
-            placements={name: Placement.from_json(name, entry) for name, entry in data["tensors"].items()},
+            placements={name: entry_of(name, entry, Placement.from_json) for name, entry in data["tensors"].items()},
             quantized=dict(nodes.get("quantized", {})),
             fused=dict(nodes.get("fused", {})),
             left_float=dict(nodes.get("float", {})),
@@ -173,6 +174,32 @@ class QuantPlan:
             if mine_why != theirs_why:
                 lines.append(f"node {name}: {mine_why or 'quantized'} -> {theirs_why or 'quantized'}")
         return lines
+
+
+def check_document(data: Mapping[str, Any], form: str, what: str, keys: set[str]) -> None:
+    """Refuse a JSON document of another kind, of a newer version, or with keys that mean nothing."""
+    if data.get("format") != form:
+        raise SpecError(f'this is not a {what}: "format" is {data.get("format")!r}, not "{form}"')
+    if data.get("version") != 1:
+        raise SpecError(f'"version" is {data.get("version")!r}; this onnxq reads version 1')
+    for key in data:
+        if key not in keys | {"format", "version"}:
+            raise SpecError(f"unknown key '{key}'.{did_you_mean(key, keys)}")
+    for key in ("tensors", "nodes", "integer_weights"):
+        if key in data and not isinstance(data[key], Mapping):
+            raise SpecError(f"'{key}' must hold names and values, it holds a {type(data[key]).__name__}")
+
+
+def entry_of(name: str, entry: Any, parse: Callable[[str, Any], T]) -> T:
+    """Read the entry of one tensor; whatever is wrong with it, the error names the tensor."""
+    try:
+        return parse(name, entry)
+    except KeyError as error:
+        raise SpecError(f"tensor '{name}': the key {error} is missing") from None
+    except SpecError as error:
+        raise SpecError(str(error) if f"'{name}'" in str(error) else f"tensor '{name}': {error}") from None
+    except (TypeError, ValueError, AttributeError) as error:
+        raise SpecError(f"tensor '{name}': its entry cannot be read ({error})") from None
 
 
 def _brief(placement: Placement | None) -> str:

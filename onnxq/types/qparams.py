@@ -10,6 +10,7 @@ import numpy as np
 
 from onnxq.errors import SpecError, did_you_mean
 from onnxq.types.granularity import PerBlock, PerChannel, PerTensor
+from onnxq.types.plan import check_document, entry_of
 from onnxq.types.spec import QuantSpec
 
 
@@ -79,7 +80,7 @@ class QParams:
         return cls(
             QuantSpec.from_json(data["spec"]),
             np.asarray(data["scale"], dtype=np.float32),
-            np.asarray(data["zero_point"], dtype=np.int32),
+            np.asarray(data["zero_point"]),
         )
 
 
@@ -131,11 +132,11 @@ class QParamsTable:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> QParamsTable:
-        if data.get("format") != "onnxq-qparams":
-            raise SpecError('this is not a table of quantization parameters: "format" is not "onnxq-qparams"')
+        check_document(data, "onnxq-qparams", "table of quantization parameters", {"tensors", "integer_weights"})
         table = cls()
         for name, entry in data["tensors"].items():
-            table.put(name, QParams.from_json(entry), str(entry.get("from", "")))
+            qparams = entry_of(name, entry, lambda _, item: QParams.from_json(item))
+            table.put(name, qparams, str(entry.get("from", "")))
         for name, entry in data.get("integer_weights", {}).items():
             table.integer_weights[name] = np.asarray(entry["values"], dtype=np.dtype(entry["dtype"]))
         return table

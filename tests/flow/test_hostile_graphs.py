@@ -172,7 +172,7 @@ def session(model: bytes | str, *, optimize: bool = True) -> onnxruntime.Inferen
     options = onnxruntime.SessionOptions()
     if not optimize:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    # This fusion puts zeros in front of a MaxPool into the pool, where padding counts as minus infinity: a wrong result.
+    # This fusion puts zeros in front of a MaxPool into the pool, where padding counts as minus infinity: that is wrong.
     return onnxruntime.InferenceSession(
         model, options, providers=["CPUExecutionProvider"], disabled_optimizers=["Pad_Fusion"]
     )
