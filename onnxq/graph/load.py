@@ -35,6 +35,8 @@ def open_model(path: Path) -> onnx.ModelProto:
         raise ModelError(f"{path} is a folder; give the path of the model file in it")
     if not path.is_file():
         raise ModelError(f"no model file at {path}")
+    if path.stat().st_size == 0:
+        raise ModelError(f"{path} is an empty file")
     try:
         return onnx.load(str(path), load_external_data=False)
     except Exception as error:  # protobuf raises different classes in its different implementations
