@@ -85,8 +85,9 @@ class _Placer(Selection):
                     self._ask_activation(node, port, residual_why)
         if rule.weight is not None and facts.is_constant(rule.weight) and scheme.weight is not None:
             self._ask_weight(facts, rule)
-            if rule.bias is not None and scheme.bias is not None and facts.is_constant(rule.bias):
-                self._ask_bias(node, rule)
+            bias = self._bias_use(facts, rule)
+            if bias is not None and scheme.bias is not None:
+                self._ask_bias(node, rule, *bias)
         self._note_fused(node)
         if rule.output and scheme.activation is not None:
             result = self.result(node)
@@ -124,19 +125,28 @@ class _Placer(Selection):
         why = f"weight of {node.op} '{node.name}'"
         self._ask(node.inputs[rule.weight], spec, "weight", why, Edge(node.name, rule.weight))
 
-    def _ask_bias(self, node: Node, rule: OpRule) -> None:
-        assert rule.bias is not None
+    def _bias_use(self, facts: Facts, rule: OpRule) -> tuple[Node, int] | None:
+        """Where a constant bias is added: at the rule's own port, or by the Add of a MatMulAdd unit."""
+        node = facts.node
+        if rule.bias is not None:
+            return (node, rule.bias) if facts.is_constant(rule.bias) else None
+        unit = self.graph.units.of(node.name)
+        if unit is None or unit.kind != "MatMulAdd" or unit.nodes[0] != node.name:
+            return None
+        add = self.graph.node(unit.last)
+        return next(((add, port) for port, tensor in enumerate(add.inputs) if self.graph.is_constant(tensor)), None)
+
+    def _ask_bias(self, node: Node, rule: OpRule, adder: Node, port: int) -> None:
         assert rule.weight is not None
         assert self.backend.scheme.bias is not None
-        bias, weight, data = node.inputs[rule.bias], node.inputs[rule.weight], node.inputs[0]
-        shape = bias.shape
-        if len(shape) != 1:
+        bias, weight, data = adder.inputs[port], node.inputs[rule.weight], node.inputs[0]
+        if len(bias.shape) != 1 or len(self.graph.consumers(bias)) > 1:
             return
         weight_spec = self.requests[weight.name].spec
         per_channel = isinstance(weight_spec.granularity, PerChannel)
         spec = self.backend.scheme.bias
         spec = spec.replace(granularity=PerChannel(0)) if per_channel else per_tensor(spec)
-        request = self._ask(bias, spec, "bias", f"bias of {node.op} '{node.name}'", Edge(node.name, rule.bias))
+        request = self._ask(bias, spec, "bias", f"bias of {node.op} '{node.name}'", Edge(adder.name, port))
         request.derive = BiasOf(data.name, weight.name)
 
     def _ask(self, tensor: Any, spec: QuantSpec, role: str, why: str, edge: Edge | None) -> _Request:

@@ -44,7 +44,7 @@ def verify(
     """Check an emitted file against the float model it came from; never raises for what it finds wrong with the file.
 
     The outputs of both are compared on the first `samples` feeds (none without a dataset), the quantized file node by
-    node as it is written: `kernel_losses` of the report says what this processor makes of it. `minimum_db` makes a
+    node as it is written: `kernel_margin_db` of the report says what this processor makes of it. `minimum_db` makes a
     lower SQNR of any float output a failure. `reference` stands in for a float model that onnxruntime cannot run.
     """
     with collector_paused():

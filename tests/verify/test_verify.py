@@ -210,7 +210,7 @@ def test_integer_kernels_are_counted(tmp_path: Path) -> None:
 def test_kernels_that_cannot_saturate_are_exact_on_any_machine(tmp_path: Path) -> None:
     # Integer kernels and their exact form may round the float32 result differently, nothing more.
     report = verify(float_model(tmp_path), quantized_model(tmp_path), PLAN, BACKEND, data(2))
-    assert report.kernel_losses == []
+    assert report.kernel_margin_db > 6
     assert all(check.kernel_db is not None and check.kernel_db > 100 for check in report.outputs if check.sqnr_db)
     assert report.kernels == integer_kernels(quantized_model(tmp_path))
 
