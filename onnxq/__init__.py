@@ -36,7 +36,9 @@ from onnxq.passes import PASSES, PassResult, run_passes  # isort: skip
 # The stages share their names with the packages they live in; binding them last makes `onnxq.place` the function.
 from onnxq.calibrate import calibrate  # isort: skip
 from onnxq.emit import emit  # isort: skip
-from onnxq.pipeline import Prepared, Result, prepare, quantize  # isort: skip
+from onnxq.deliver import Result  # isort: skip
+from onnxq.pipeline import quantize  # isort: skip
+from onnxq.prepare import Prepared, prepare  # isort: skip
 from onnxq.place import place  # isort: skip
 from onnxq.verify import compare_layers as compare  # isort: skip
 

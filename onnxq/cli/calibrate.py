@@ -45,7 +45,8 @@ def calibrate(
     from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.errors import ConfigError
     from onnxq.graph import Graph
-    from onnxq.pipeline import make_plan, prepare, run_calibration
+    from onnxq.pipeline import run_calibration
+    from onnxq.prepare import make_plan, prepare
 
     load_plugins(plugin)
     settings = read_settings(config, skip=skip, observer=observer, weight_observer=weight_observer, samples=samples)

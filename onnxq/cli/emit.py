@@ -35,8 +35,8 @@ def emit(
     from onnxq.cli.planned import prepare_again
     from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.cli.summary import fail_on_warnings, show_report
+    from onnxq.deliver import emit_plan
     from onnxq.graph import Graph
-    from onnxq.pipeline import emit_plan
 
     load_plugins(plugin)
     settings = read_settings(config, samples=samples)

@@ -30,7 +30,7 @@ def place(
     """Show which nodes of MODEL would be quantized for a target, how, and why the others would not."""
     from onnxq.cli.artifacts import PLAN_NAME, output_file, write_output
     from onnxq.cli.settings import load_plugins, read_settings
-    from onnxq.pipeline import make_plan, prepare
+    from onnxq.prepare import make_plan, prepare
 
     load_plugins(plugin)
     settings = read_settings(config, skip=skip)

@@ -10,7 +10,7 @@ from onnxq.config import Config, read_config
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.observers import make_observer
-from onnxq.pipeline import Prepared, prepare
+from onnxq.prepare import Prepared, prepare
 from onnxq.types import Backend, QuantPlan
 
 

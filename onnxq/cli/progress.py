@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from onnxq.cli.console import console
 
 Report = Callable[[str, int, int | None], None]
-"""Called with (stage, done, total); the same as `onnxq.pipeline.Progress`, which is costly to import."""
+"""Called with (stage, done, total); the same as `onnxq.deliver.Progress`, which is costly to import."""
 
 
 @contextmanager

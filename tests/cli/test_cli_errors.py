@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -102,12 +103,10 @@ def test_results_that_belong_to_another_model_are_refused(run, here: Path, finis
 
 
 def test_interruption_exits_with_130_and_leaves_no_files(run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import onnxq.pipeline
-
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(onnxq.pipeline, "check", interrupted)
+    monkeypatch.setattr(import_module("onnxq.deliver"), "check", interrupted)
     result = run(*QUANTIZE.split())
     assert result.exit_code == 130
     assert result.stderr.strip().endswith("interrupted")
@@ -115,12 +114,10 @@ def test_interruption_exits_with_130_and_leaves_no_files(run, here: Path, monkey
 
 
 def test_a_system_error_names_its_file(run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import onnxq.pipeline
-
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device", "out/model.onnx")
 
-    monkeypatch.setattr(onnxq.pipeline, "emit", full)
+    monkeypatch.setattr(import_module("onnxq.deliver"), "emit", full)
     result = run(*QUANTIZE.split())
     assert result.exit_code == 2
     assert result.stderr == "error: out/model.onnx: No space left on device\n"
@@ -128,12 +125,10 @@ def test_a_system_error_names_its_file(run, here: Path, monkeypatch: pytest.Monk
 
 
 def test_a_bug_is_not_hidden(run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import onnxq.pipeline
-
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(onnxq.pipeline, "place", broken)
+    monkeypatch.setattr(import_module("onnxq.prepare"), "place", broken)
     with pytest.raises(ZeroDivisionError, match="a bug"):
         run(*QUANTIZE.split())
     assert not (here / "out").exists()

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 
 from onnxq import calibrate, emit, place
-from onnxq.pipeline import load_model, prepare
+from onnxq.prepare import load_model, prepare
 from tools.bench.models import residual_chain
 
 

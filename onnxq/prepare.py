@@ -1,0 +1,86 @@
+"""A model made ready for a backend: loaded, checked at its borders, through the passes, placed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from onnxq.backends import get_backend
+from onnxq.config import Config, read_config
+from onnxq.errors import ConfigError, ModelError, UnsupportedError
+from onnxq.graph import Graph
+from onnxq.observers import make_observer
+from onnxq.passes import Pass, PassReport, run_passes
+from onnxq.place import place
+from onnxq.types import Backend, QuantPlan
+
+
+@dataclass
+class Prepared:
+    """A float graph after a backend's passes, ready to be placed, calibrated or emitted."""
+
+    graph: Graph
+    backend: Backend
+    config: Config
+    passes: list[PassReport] = field(default_factory=list)
+
+
+def load_model(model: str | Path | onnx.ModelProto | Graph) -> Graph:
+    """A graph of one's own: changes to it do not reach the caller's object or file."""
+    if isinstance(model, Graph):
+        return model.copy()
+    if isinstance(model, onnx.ModelProto):
+        return Graph.from_model(model)
+    if not isinstance(model, str | Path):
+        raise ModelError(f"a model is a path, a ModelProto or a Graph, not a {type(model).__name__}")
+    return Graph.load(model)
+
+
+def check_borders(graph: Graph) -> None:
+    """Refuse models whose inputs or outputs cannot be passed between numpy and onnxruntime."""
+    for name in [*graph.input_names, *graph.output_names]:
+        kind = graph.dtype(name)
+        if kind is not None and kind.name == "bfloat16":
+            raise UnsupportedError(
+                f"'{name}' is bfloat16, which cannot be fed to or read from onnxruntime, so the model cannot be "
+                "calibrated or checked. Put a Cast from and to float32 at inputs and outputs: bfloat16 inside is fine"
+            )
+
+
+def prepare(
+    model: str | Path | onnx.ModelProto | Graph,
+    backend: str | Backend,
+    config: Config | Mapping[str, Any] | str | Path | None = None,
+    *,
+    passes: Sequence[str | Pass] = (),
+) -> Prepared:
+    """Run the backend's passes, then the caller's, and infer shapes; repeating it gives the same graph."""
+    graph = model if isinstance(model, Graph) else load_model(model)
+    if isinstance(passes, str):
+        raise ConfigError(f"passes is a list: write [{passes!r}]")
+    settings = read_config(config)
+    target = settings.resolve(get_backend(backend))
+    for observer in (target.activation_observer, target.weight_observer):
+        make_observer(observer)  # a wrong name is an error now, not after minutes of inference
+    graph.infer_shapes()
+    reports = run_passes(graph, [*target.passes, *passes])
+    if not graph.shapes_known():
+        graph.infer_shapes()
+    return Prepared(graph, target, settings, reports)
+
+
+def make_plan(prepared: Prepared) -> QuantPlan:
+    """Place quantizers; a model in which nothing can be quantized is refused with the reasons."""
+    plan = place(prepared.graph, prepared.backend, skip=prepared.config.skip)
+    plan.config = prepared.config.model_dump(mode="json", exclude_defaults=True)
+    if not len(plan):
+        reasons = list(dict.fromkeys(plan.left_float.values()))
+        shown = "; ".join(reasons[:4]) + ("; ..." if len(reasons) > 4 else "")
+        raise UnsupportedError(
+            f"nothing in this model can be quantized for {prepared.backend.name}: {shown or 'it has no nodes'}"
+        )
+    return plan
