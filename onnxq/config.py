@@ -63,7 +63,7 @@ class Config(_Strict):
     verify_samples: int = Field(
         8, ge=1, description="samples on which the written file is compared with the float model"
     )
-    minimum_sqnr_db: float = Field(10.0, allow_inf_nan=False, description="an output below this fails the run")
+    minimum_sqnr_db: float = Field(5.0, allow_inf_nan=False, description="an output below this fails the run")
     skip_passes: tuple[str, ...] = Field((), description="graph passes of the backend to leave out")
 
     def resolve(self, backend: Backend) -> Backend:

@@ -29,6 +29,7 @@ _FLOAT8: dict[str, np.dtype[Any]] = {
     "fp8_e5m2": np.dtype(ml_dtypes.float8_e5m2),
 }
 _CASTS: dict[str, np.dtype[Any]] = {"fp16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
+_HALVES = tuple(_CASTS.values())
 _OPSET_OF = {
     "int2": 25,
     "uint2": 25,
@@ -77,8 +78,7 @@ def required_opset(graph: Graph, plan: QuantPlan) -> int:
             needed = max(needed, 13)
         elif isinstance(spec.granularity, PerBlock):
             needed = max(needed, 21)
-        kind = graph.dtype(placement.tensor)
-        if kind is not None and kind.name in ("float16", "bfloat16"):
+        if graph.dtype(placement.tensor) in _HALVES:
             needed = max(needed, 19)
     return needed
 
