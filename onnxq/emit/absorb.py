@@ -57,5 +57,14 @@ def _bounds(graph: Graph, node: Node) -> tuple[float, float] | None:
 
 
 def _saturates_at(bounds: tuple[float, float], qparams: QParams) -> bool:
-    codes = quantize(np.array(bounds, dtype=np.float32), qparams)
-    return int(codes[0]) == qparams.spec.qmin and int(codes[1]) == qparams.spec.qmax
+    """Whether the bounds fall on the lowest and the highest code; infinities do, and 0 falls on the zero point."""
+    low, high = (_code(bound, qparams) for bound in bounds)
+    return low == qparams.spec.qmin and high == qparams.spec.qmax
+
+
+def _code(bound: float, qparams: QParams) -> int:
+    if bound == 0:
+        return int(qparams.zero_point)
+    if np.isinf(bound):
+        return qparams.spec.qmax if bound > 0 else qparams.spec.qmin
+    return int(quantize(np.float32(bound).reshape(1), qparams)[0])

@@ -121,7 +121,8 @@ class _Writer:
         self.backend = backend
         self.notes: list[str] = []
         self.absorbed: list[Node] = []
-        self._shared: dict[tuple[str, str, int], tuple[str, str | None]] = {}
+        self._shared: dict[tuple[str, np.dtype[Any], int], tuple[str, str | None]] = {}
+        self._zero_points: dict[tuple[np.dtype[Any], tuple[int, ...], bytes, int], str] = {}
 
     def write(self, placement: Placement, leader: str) -> None:
         tensor = placement.tensor
@@ -287,16 +288,21 @@ class _Writer:
         They lie in the scope of their reader: onnxruntime's optimizer looks for them nowhere else.
         """
         real = np.dtype(np.float32) if kind is None else np.dtype(kind)
-        key = (leader, real.name, id(scope))
+        key = (leader, real, id(scope))
         if key not in self._shared:
             scale = self.graph.add_constant(f"{leader}_scale", parameters.scale.astype(real), scope=scope).name
-            zero = None
-            if self._needs_zero_point(leader, parameters.spec):
-                stored = _stored_dtype(parameters.spec)
-                values = parameters.zero_point.astype(stored)
-                zero = self.graph.add_constant(f"{leader}_zero_point", values, scope=scope).name
+            zero = self._zero_point(parameters, scope) if self._needs_zero_point(leader, parameters.spec) else None
             self._shared[key] = (scale, zero)
         return self._shared[key]
+
+    def _zero_point(self, parameters: QParams, scope: Any) -> str:
+        """An initializer with these zero points; equal ones are one, since most are all 0."""
+        values = parameters.zero_point.astype(_stored_dtype(parameters.spec))
+        key = (values.dtype, values.shape, values.tobytes(), id(scope))
+        if key not in self._zero_points:
+            hint = f"zero_point_{values.dtype}"
+            self._zero_points[key] = self.graph.add_constant(hint, values, scope=scope).name
+        return self._zero_points[key]
 
     def _needs_zero_point(self, leader: str, spec: QuantSpec) -> bool:
         """A zero point also tells the type; from opset 21 on `output_dtype` can, where all zero points are 0.

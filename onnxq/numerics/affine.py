@@ -20,6 +20,8 @@ One difference is kept: where |x / scale| >= 2^31, the kernels of onnxruntime fo
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from onnxq.errors import DataError, SpecError
@@ -31,6 +33,7 @@ from onnxq.types.qparams import QParams
 from onnxq.types.spec import QuantSpec
 
 
+@cache
 def storage_dtype(spec: QuantSpec) -> np.dtype:
     """The numpy dtype that holds quantized values: (u)int8, (u)int16, int32, or the type of a float format.
 
