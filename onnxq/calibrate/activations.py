@@ -14,7 +14,7 @@ from onnxq.numerics import qparams_from_range
 from onnxq.observers import Observer, RangeStatistic, make_observer
 from onnxq.observers import qparams as observed_qparams
 from onnxq.runtime.feeds import Feed
-from onnxq.runtime.tap import CollectReport, Observation, Progress, nonfinite_warnings, observe
+from onnxq.runtime.tap import CollectReport, Progress, collect
 from onnxq.types import PerBlock, PerChannel, Placement, QParams, QParamsTable
 
 UNSEEN = "no calibration sample reached it"
@@ -55,24 +55,15 @@ def calibrate_activations(
     """Run the float graph over the data and fill in the parameters of each leader."""
     groups, statistics = _prepare(leaders)
 
-    def visit(seen: Observation) -> None:
-        for statistic in statistics[seen.tensor].values():
-            if seen.flat and statistic.axis is not None:
-                raise UnsupportedError(
-                    f"tensor '{seen.tensor}' lies inside an If, Loop or Scan body and can only be quantized per tensor"
-                )
-            statistic.update(seen.values, seen.sample, batch=seen.batch)
-
-    collected = observe(
+    collected = collect(
         graph,
-        list(statistics),
         dataset,
-        visit,
+        {tensor: list(kinds.values()) for tensor, kinds in statistics.items()},
         threads=threads,
         memory_limit_bytes=memory_limit_bytes,
         progress=progress,
     )
-    warnings = list(nonfinite_warnings({name: next(iter(kinds.values())) for name, kinds in statistics.items()}))
+    warnings = list(collected.warnings)
     unseen: dict[str, str] = {}
     for group in groups:
         name = group.placement.tensor

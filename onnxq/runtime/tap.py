@@ -171,25 +171,25 @@ def observe(
 def collect(
     graph: Graph,
     dataset: Iterable[Feed],
-    statistics: Mapping[str, RangeStatistic],
+    statistics: Mapping[str, Sequence[RangeStatistic]],
     *,
     optimize: Optimize | None = None,
     threads: int | None = None,
     memory_limit_bytes: int | None = None,
     progress: Progress | None = None,
 ) -> CollectReport:
-    """Update each tensor's statistic with all its values; warns of NaN and infinity, which statistics leave out.
+    """Update each tensor's statistics with all its values; warns of NaN and infinity, which statistics leave out.
 
     Tensors inside bodies are seen without their shape, so their statistics must be per tensor.
     """
 
     def visit(seen: Observation) -> None:
-        statistic = statistics[seen.tensor]
-        if seen.flat and statistic.axis is not None:
-            raise UnsupportedError(
-                f"tensor '{seen.tensor}' lies inside an If, Loop or Scan body: it can be observed per tensor only"
-            )
-        statistic.update(seen.values, seen.sample, batch=seen.batch)
+        for statistic in statistics[seen.tensor]:
+            if seen.flat and statistic.axis is not None:
+                raise UnsupportedError(
+                    f"tensor '{seen.tensor}' lies inside an If, Loop or Scan body: it can be observed per tensor only"
+                )
+            statistic.update(seen.values, seen.sample, batch=seen.batch)
 
     report = observe(
         graph,
@@ -201,11 +201,11 @@ def collect(
         memory_limit_bytes=memory_limit_bytes,
         progress=progress,
     )
-    warnings = tuple(nonfinite_warnings(statistics))
+    warnings = tuple(_nonfinite_warnings({name: kinds[0] for name, kinds in statistics.items()}))
     return CollectReport(report.samples, report.seconds, report.passes, report.unreachable, warnings)
 
 
-def nonfinite_warnings(statistics: Mapping[str, RangeStatistic]) -> Iterator[str]:
+def _nonfinite_warnings(statistics: Mapping[str, RangeStatistic]) -> Iterator[str]:
     """A line for each tensor that held NaN or infinity."""
     for tensor, statistic in statistics.items():
         if statistic.nonfinite:

@@ -77,7 +77,8 @@ def test_each_branch_of_an_if_is_seen_only_where_it_was_taken(opset: int) -> Non
 
 def test_a_branch_that_no_sample_takes_leaves_an_empty_statistic() -> None:
     statistics = {"yes_inner": RangeStatistic(), "no_inner": RangeStatistic()}
-    collect(if_model(), [if_feed(True, [1, -2]), if_feed(True, [5])], statistics)
+    watched = {name: [statistic] for name, statistic in statistics.items()}
+    collect(if_model(), [if_feed(True, [1, -2]), if_feed(True, [5])], watched)
     assert (float(statistics["yes_inner"].minimum[0]), float(statistics["yes_inner"].maximum[0])) == (-4, 10)
     assert statistics["no_inner"].rows == 0
 

@@ -80,13 +80,17 @@ def test_a_constant_is_seen_once_with_its_values() -> None:
     assert len(found["t0"]) == 4
 
 
+def alone(statistics: dict[str, RangeStatistic]) -> dict[str, list[RangeStatistic]]:
+    return {name: [statistic] for name, statistic in statistics.items()}
+
+
 def test_a_small_memory_limit_divides_the_work_and_changes_nothing() -> None:
     graph, data = chain(6), feeds(3, rows=8)
     names = [f"t{i}" for i in range(6)]
     whole = {name: RangeStatistic() for name in names}
     divided = {name: RangeStatistic() for name in names}
-    assert collect(graph, data, whole).passes == 1
-    report = collect(graph, data, divided, memory_limit_bytes=2 * 8 * 4 * 4)
+    assert collect(graph, data, alone(whole)).passes == 1
+    report = collect(graph, data, alone(divided), memory_limit_bytes=2 * 8 * 4 * 4)
     assert report.passes == 3
     assert report.samples == 24
     for name in names:
@@ -101,7 +105,7 @@ def test_tensors_larger_than_declared_are_measured_and_divided() -> None:
     nodes.append(helper.make_node("Sum", [f"t{i}" for i in range(4)], ["y"], name="sum"))
     graph = build(nodes, [info("x", [1, 4])], [info("y", [None, None])], [constant("shape", [64, 4], np.int64)])
     statistics = {f"t{i}": RangeStatistic() for i in range(4)}
-    report = collect(graph, feeds(2), statistics, memory_limit_bytes=2 * 64 * 4 * 4)
+    report = collect(graph, feeds(2), alone(statistics), memory_limit_bytes=2 * 64 * 4 * 4)
     assert report.passes == 2
     assert all(int(s.count[0]) == 2 * 64 * 4 for s in statistics.values())
 
@@ -109,7 +113,7 @@ def test_tensors_larger_than_declared_are_measured_and_divided() -> None:
 def test_varying_shapes_are_seen_whole() -> None:
     data = [feeds(1, rows)[0] for rows in (1, 5, 2)]
     statistic = HistogramStatistic()
-    report = collect(chain(), data, {"t0": statistic})
+    report = collect(chain(), data, {"t0": [statistic]})
     assert int(statistic.count[0]) == 8 * 4
     assert report.samples == 8
 
@@ -117,7 +121,7 @@ def test_varying_shapes_are_seen_whole() -> None:
 def test_nan_and_infinity_are_named_with_tensor_count_and_sample() -> None:
     data = feeds(4)
     data[2]["x"][0, :3] = [np.nan, np.inf, -np.inf]
-    report = collect(chain(), data, {"x": RangeStatistic(), "t0": RangeStatistic()})
+    report = collect(chain(), data, {"x": [RangeStatistic()], "t0": [RangeStatistic()]})
     assert report.warnings == (
         "tensor 'x': 3 NaN/inf values, first in sample 2; left out of its range",
         "tensor 't0': 3 NaN/inf values, first in sample 2; left out of its range",
@@ -128,14 +132,18 @@ def test_progress_counts_the_runs_of_all_passes() -> None:
     calls: list[tuple[int, int | None]] = []
     statistics = {f"t{i}": RangeStatistic() for i in range(4)}
     collect(
-        chain(4), feeds(2), statistics, memory_limit_bytes=32, progress=lambda done, total: calls.append((done, total))
+        chain(4),
+        feeds(2),
+        alone(statistics),
+        memory_limit_bytes=32,
+        progress=lambda done, total: calls.append((done, total)),
     )
     assert calls == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
 def test_no_samples_is_an_error() -> None:
     with pytest.raises(DataError, match="no samples"):
-        collect(chain(), [], {"t0": RangeStatistic()})
+        collect(chain(), [], {"t0": [RangeStatistic()]})
 
 
 def test_an_unknown_tensor_is_named_with_its_neighbours() -> None:
