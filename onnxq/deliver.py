@@ -104,30 +104,25 @@ def emit_plan(
         plan, qparams = with_unsigned_weights(plan, qparams)
         if not prepared.config.portable:
             remarks.append(f"{UNSIGNED} (the model is too large to try other ways)")
-    with staging(folder) as stage:
+
+    def write(plan: QuantPlan, qparams: QParamsTable) -> Emitted:
+        say("emit", 0, None)
         with clock.stage("emit"):
-            say("emit", 0, None)
-            emitted = emit(prepared.graph, plan, qparams, prepared.backend, stage, MODEL_NAME)
+            return emit(prepared.graph, plan, qparams, prepared.backend, stage, MODEL_NAME)
+
+    def judge(emitted: Emitted, plan: QuantPlan) -> VerifyReport:
+        say("verify", 0, None)
         with clock.stage("verify"):
-            say("verify", 0, None)
-            checks = check(original, emitted, plan, prepared, dataset, warnings)
+            return _verified(original, emitted, plan, prepared, dataset)
+
+    with staging(folder) as stage:
+        emitted = write(plan, qparams)
+        checks = judge(emitted, plan)
+        fail_on(checks, warnings)
         if _may_saturate(checks, prepared):
-            attempt = _Attempt(plan, qparams, emitted, checks)
-            for remark, change in WAYS_OUT:
-                new_plan, new_qparams = change(plan, qparams)
-                with clock.stage("emit"):
-                    emitted = emit(prepared.graph, new_plan, new_qparams, prepared.backend, stage, MODEL_NAME)
-                with clock.stage("verify"):
-                    tried = _verified(original, emitted, new_plan, prepared, dataset)
-                last = change is WAYS_OUT[-1][1]
-                if _helps(tried, checks, at_all=last):
-                    attempt = _Attempt(new_plan, new_qparams, emitted, tried)
-                    remarks.append(remark)
-                    break
-            else:  # the kernels differ for another reason, so the weights stay as they were
-                with clock.stage("emit"):
-                    emit(prepared.graph, plan, qparams, prepared.backend, stage, MODEL_NAME)
-            plan, qparams, emitted, checks = attempt
+            first = _Attempt(plan, qparams, emitted, checks)
+            (plan, qparams, emitted, checks), remark = _without_saturation(first, write, judge)
+            remarks.extend(remark)
         names = [*(path.name for path in emitted.files), "plan.json", "qparams.json", "report.json"]
         report = build_report(
             backend=prepared.backend,
@@ -147,26 +142,34 @@ def emit_plan(
     return Result(folder / f"{MODEL_NAME}.onnx", plan, qparams, report)
 
 
-def check(
-    original: Graph,
-    emitted: Emitted,
-    plan: QuantPlan,
-    prepared: Prepared,
-    dataset: Dataset | None,
-    warnings: Sequence[str] = (),
-) -> VerifyReport:
-    """Check the written files; raises CheckFailed with every finding, and the warnings of earlier stages."""
-    report = _verified(original, emitted, plan, prepared, dataset)
-    if report.failures:
-        lines = [*report.failures, *(f"warning: {line}" for line in (*warnings, *report.warnings))]
-        if any("below the required" in line for line in report.failures):
-            lines.append(
-                "to look into it: write the files all the same with a lower minimum_sqnr_db (--min-sqnr) and run "
-                "'onnxq compare'; other observers (percentile:99.99, mse) or --skip may help"
-            )
-        text = "\n  ".join(lines)
-        raise CheckFailed(f"the quantized model failed its checks, so no files were written:\n  {text}")
-    return report
+def fail_on(report: VerifyReport, warnings: Sequence[str]) -> None:
+    """Raise CheckFailed if a check has failed, with every finding and the warnings of earlier stages."""
+    if not report.failures:
+        return
+    lines = [*report.failures, *(f"warning: {line}" for line in (*warnings, *report.warnings))]
+    if any("below the required" in line for line in report.failures):
+        lines.append(
+            "to look into it: write the files all the same with a lower minimum_sqnr_db (--min-sqnr) and run "
+            "'onnxq compare'; other observers (percentile:99.99, mse) or --skip may help"
+        )
+    text = "\n  ".join(lines)
+    raise CheckFailed(f"the quantized model failed its checks, so no files were written:\n  {text}")
+
+
+def _without_saturation(
+    first: _Attempt,
+    write: Callable[[QuantPlan, QParamsTable], Emitted],
+    judge: Callable[[Emitted, QuantPlan], VerifyReport],
+) -> tuple[_Attempt, list[str]]:
+    """The first way to write the weights that kernels do not saturate on, with its remark; else what there was."""
+    for remark, change in WAYS_OUT:
+        plan, qparams = change(first.plan, first.qparams)
+        emitted = write(plan, qparams)
+        checks = judge(emitted, plan)
+        if _helps(checks, first.checks, at_all=change is WAYS_OUT[-1][1]):
+            return _Attempt(plan, qparams, emitted, checks), [remark]
+    write(first.plan, first.qparams)  # the kernels differ for another reason, so the weights stay as they were
+    return first, []
 
 
 def _verified(

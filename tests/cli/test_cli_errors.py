@@ -106,7 +106,7 @@ def test_interruption_exits_with_130_and_leaves_no_files(run, here: Path, monkey
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(import_module("onnxq.deliver"), "check", interrupted)
+    monkeypatch.setattr(import_module("onnxq.deliver"), "verify", interrupted)
     result = run(*QUANTIZE.split())
     assert result.exit_code == 130
     assert result.stderr.strip().endswith("interrupted")
