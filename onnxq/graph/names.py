@@ -103,10 +103,6 @@ class Origins:
     def current_tensor(self, name: str) -> str:
         return _follow(name, self.tensors)
 
-    def sources_of(self, node: str) -> list[str]:
-        """Every node name of the file that `node` stands for, itself included."""
-        return [node, *(old for old in self.nodes if self.current_node(old) == node)]
-
     def copy(self) -> Origins:
         return Origins(dict(self.nodes), dict(self.tensors), dict(self.removed), dict(self.copies))
 

@@ -97,3 +97,23 @@ def external_tensor(name: str, dtype: int, shape: Sequence[int], **entries: Any)
 def write(path: Path, source: onnx.ModelProto) -> Path:
     path.write_bytes(source.SerializeToString())
     return path
+
+
+def checked(graph: Graph) -> onnx.ModelProto:
+    written = graph.to_model()
+    onnx.checker.check_model(written, full_check=True)
+    return written
+
+
+def if_model() -> onnx.ModelProto:
+    then = body(
+        [node("Mul", "r w", "a", name="inner"), node("Neg", "a", "o")],
+        [value("o")],
+        constants={"w": sample(2, 3, seed=7)},
+        name="then",
+    )
+    other = body([node("Add", "r x", "p")], [value("p")], name="else")
+    return model(
+        [node("Relu", "x", "r"), node("If", "k", "y", then_branch=then, else_branch=other, name="choose")],
+        [value("x"), value("k", (), TensorProto.BOOL)],
+    )
