@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from onnxq.errors import ConfigError, did_you_mean
+from onnxq.runtime.preprocessing import read_preprocessing
 from onnxq.types import Backend, PerChannel, PerTensor, QuantSpec, Scheme
 
 
@@ -59,12 +61,21 @@ class Config(_Strict):
     portable: bool = Field(
         False, description="onnxruntime: weights that no processor's kernels saturate, at some speed"
     )
+    preprocess: str | dict[str, Any] | None = Field(
+        None, description="how images become arrays: imagenet, unit, signed, or a table of settings"
+    )
     samples: int | None = Field(None, ge=1, strict=True, description="use at most this many calibration samples")
     verify_samples: int = Field(
         8, ge=1, description="samples on which the written file is compared with the float model"
     )
     minimum_sqnr_db: float = Field(5.0, allow_inf_nan=False, description="an output below this fails the run")
     skip_passes: tuple[str, ...] = Field((), description="graph passes of the backend to leave out")
+
+    @field_validator("preprocess", mode="before")
+    @classmethod
+    def _check_preprocess(cls, value: Any) -> Any:
+        steps = read_preprocessing(value)
+        return asdict(steps) if steps is value and steps is not None else value
 
     def resolve(self, backend: Backend) -> Backend:
         """The backend with this configuration's changes."""

@@ -49,7 +49,8 @@ def quantize(
         graph = load_model(model)
         original = graph.copy()
         check_borders(graph)
-        dataset = open_dataset(data, input_infos(graph), limit=read_config(config).samples)
+        settings = read_config(config)
+        dataset = open_dataset(data, input_infos(graph), limit=settings.samples, preprocess=settings.preprocess)
     with clock.stage("passes"):
         say("passes", 0, None)
         prepared = prepare(graph, backend, config, passes=passes)

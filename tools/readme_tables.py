@@ -119,6 +119,8 @@ TYPE_WORDS = (
     (r"tuple\[str, \.\.\.\]", "list of text"),
     (r"'(\w+)', '(\w+)'", r"`\1` or `\2`"),
     (r"^(Format|Weight)Change$", "table"),
+    (r"dict\[str, typing\.Any\]", "table"),
+    (r"^str \| ", "text or "),
     (r"^str$", "text"),
     (r"^int$", "whole number"),
     (r"^float$", "number"),
@@ -133,7 +135,7 @@ FORMAT_WORDS = {
 }
 """What the fields without a description of their own mean."""
 
-UNSET = {"samples": "all"}
+UNSET = {"samples": "all", "preprocess": "from the model's input"}
 """What it means to leave out a key for which the backend has no choice."""
 
 TABLES: dict[str, Callable[[], str]] = {

@@ -1,33 +1,21 @@
-"""Ranges of activations: one statistic for each observed tensor, one range for each group that shares a scale."""
+"""Ranges of activations: from statistics of observed tensors to one range for each group that shares a scale."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from onnxq.calibrate.gather import Gathered, with_observers
 from onnxq.calibrate.precision import fitted
-from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph
 from onnxq.numerics import qparams_from_range
-from onnxq.observers import Observer, RangeStatistic, make_observer
+from onnxq.observers import Observer, RangeStatistic, statistic_from_arrays
 from onnxq.observers import qparams as observed_qparams
-from onnxq.runtime.feeds import Feed
-from onnxq.runtime.tap import CollectReport, Progress, collect
-from onnxq.types import PerBlock, PerChannel, Placement, QParams, QParamsTable
+from onnxq.types import Placement, QParams, QParamsTable
 
 UNSEEN = "no calibration sample reached it"
-
-
-@dataclass(frozen=True)
-class _Group:
-    """A leader with the statistics of the tensors that set its range."""
-
-    placement: Placement
-    observer: Observer
-    members: dict[str, RangeStatistic]
-
 
 MASK_MAGNITUDE = 1e30
 """Values this large are stand-ins for infinity, not numbers that a network computes with."""
@@ -35,78 +23,45 @@ MASK_MAGNITUDE = 1e30
 
 @dataclass(frozen=True)
 class ActivationReport:
-    """What was seen; `unseen` maps leaders without any value to the reason."""
+    """`unseen` maps leaders without any value to the reason."""
 
-    collected: CollectReport
-    unseen: dict[str, str] = field(default_factory=dict)
+    unseen: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
 
-def calibrate_activations(
-    graph: Graph,
-    leaders: Sequence[Placement],
-    dataset: Iterable[Feed],
-    table: QParamsTable,
-    *,
-    memory_limit_bytes: int | None = None,
-    threads: int | None = None,
-    progress: Progress | None = None,
+def activation_ranges(
+    graph: Graph, leaders: Sequence[Placement], gathered: Gathered, table: QParamsTable
 ) -> ActivationReport:
-    """Run the float graph over the data and fill in the parameters of each leader."""
-    groups, statistics = _prepare(leaders)
-
-    collected = collect(
-        graph,
-        dataset,
-        {tensor: list(kinds.values()) for tensor, kinds in statistics.items()},
-        threads=threads,
-        memory_limit_bytes=memory_limit_bytes,
-        progress=progress,
-    )
-    warnings = list(collected.warnings)
+    """Fill in the parameters of each leader from what was gathered of the tensors that set its range."""
+    warnings: list[str] = []
     unseen: dict[str, str] = {}
-    for group in groups:
-        name = group.placement.tensor
-        seen = {member: statistic for member, statistic in group.members.items() if _has_values(statistic)}
+    remarked: set[str] = set()
+    for placement, observer in with_observers(leaders):
+        name = placement.tensor
+        members = {tensor: gathered.find(tensor, observer, placement.spec) for tensor in placement.observe}
+        for tensor, statistic in members.items():
+            if tensor not in remarked and statistic.nonfinite:
+                warnings.append(_nonfinite_warning(tensor, statistic))
+            remarked.add(tensor)
+        seen = {tensor: statistic for tensor, statistic in members.items() if _has_values(statistic)}
         if not seen:
-            unseen[name] = _why_unseen(group, collected)
+            unseen[name] = _why_unseen(members, gathered)
             continue
         largest = max(_magnitude(statistic) for statistic in seen.values())
         if largest >= MASK_MAGNITUDE:
             unseen[name] = f"it holds mask values (up to {largest:.3g}), which would ruin the range"
             continue
-        table.put(name, fitted(graph, name, _qparams(group, seen)), group.placement.observer)
+        table.put(name, fitted(graph, name, _qparams(placement, observer, seen)), placement.observer)
         warnings.extend(_remarks(name, seen))
-    return ActivationReport(collected, unseen, tuple(warnings))
+    return ActivationReport(unseen, tuple(warnings))
 
 
-def _prepare(leaders: Sequence[Placement]) -> tuple[list[_Group], dict[str, dict[tuple[str, ...], RangeStatistic]]]:
-    """Groups, and tensor -> kind of statistic -> statistic; groups that look at one tensor alike share a statistic."""
-    statistics: dict[str, dict[tuple[str, ...], RangeStatistic]] = {}
-    groups = []
-    observers: dict[str, Observer] = {}
-    for placement in leaders:
-        if placement.observer not in observers:
-            observers[placement.observer] = make_observer(placement.observer)
-        observer = observers[placement.observer]
-        axis = _axis(placement)
-        # Moving averages have parameters of their own; the other statistics serve every observer of their kind.
-        kind = (observer.statistic, str(axis), str(observer) if observer.statistic == "ema" else "")
-        members = {}
-        for tensor in placement.observe:
-            kinds = statistics.setdefault(tensor, {})
-            if kind not in kinds:
-                kinds[kind] = observer.new_statistic(axis)
-            members[tensor] = kinds[kind]
-        groups.append(_Group(placement, observer, members))
-    return groups, statistics
-
-
-def _axis(placement: Placement) -> int | None:
-    granularity = placement.spec.granularity
-    if isinstance(granularity, PerBlock):
-        raise UnsupportedError(f"'{placement.tensor}' is computed at run time and cannot be quantized {granularity}")
-    return granularity.axis if isinstance(granularity, PerChannel) else None
+def _nonfinite_warning(tensor: str, statistic: RangeStatistic) -> str:
+    many = "value" if statistic.nonfinite == 1 else "values"
+    return (
+        f"tensor '{tensor}': {statistic.nonfinite} NaN/inf {many}, first in sample {statistic.first_nonfinite}; left "
+        "out of its range"
+    )
 
 
 def _has_values(statistic: RangeStatistic) -> bool:
@@ -118,33 +73,34 @@ def _magnitude(statistic: RangeStatistic) -> float:
     return max(-float(statistic.minimum.min()), float(statistic.maximum.max()))
 
 
-def _why_unseen(group: _Group, collected: CollectReport) -> str:
-    for member, statistic in group.members.items():
-        if member in collected.unreachable:
-            return collected.unreachable[member]
+def _why_unseen(members: Mapping[str, RangeStatistic], gathered: Gathered) -> str:
+    for member, statistic in members.items():
+        if member in gathered.unreachable:
+            return gathered.unreachable[member]
         if statistic.nonfinite:
             return f"all its values are NaN or infinite, first in sample {statistic.first_nonfinite}"
     return UNSEEN
 
 
-def _qparams(group: _Group, seen: dict[str, RangeStatistic]) -> QParams:
-    spec, observer, name = group.placement.spec, group.observer, group.placement.tensor
-    if observer.statistic == "ema":
+def _qparams(placement: Placement, observer: Observer, seen: Mapping[str, RangeStatistic]) -> QParams:
+    spec = placement.spec
+    if len(seen) == 1:
+        ((member, statistic),) = seen.items()
+        return observed_qparams(observer, statistic, spec, tensor=member)
+    if next(iter(seen.values())).ordered:
         # Averages of several tensors do not mix: the range covers each tensor's own.
         ranges = [observer.range(statistic, spec, tensor=member) for member, statistic in seen.items()]
         low = np.min([low for low, _ in ranges], axis=0)
         high = np.max([high for _, high in ranges], axis=0)
         return qparams_from_range(low, high, spec)
-    if len(seen) == 1:
-        ((member, statistic),) = seen.items()
-        return observed_qparams(observer, statistic, spec, tensor=member)
-    whole = observer.new_statistic(_axis(group.placement))
-    for statistic in seen.values():
+    first, *others = seen.values()
+    whole = statistic_from_arrays(first.to_arrays())
+    for statistic in others:
         whole.merge(statistic)
-    return observed_qparams(observer, whole, spec, tensor=name)
+    return observed_qparams(observer, whole, spec, tensor=placement.tensor)
 
 
-def _remarks(name: str, seen: dict[str, RangeStatistic]) -> Iterable[str]:
+def _remarks(name: str, seen: Mapping[str, RangeStatistic]) -> Iterable[str]:
     """A tensor that never changes is either dead or was calibrated on data that does not exercise it."""
     low = min(float(statistic.minimum.min()) for statistic in seen.values())
     high = max(float(statistic.maximum.max()) for statistic in seen.values())

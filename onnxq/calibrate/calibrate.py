@@ -5,50 +5,52 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from onnxq.calibrate.activations import ActivationReport, calibrate_activations
+from onnxq.calibrate.activations import activation_ranges
 from onnxq.calibrate.biases import derive_biases, float_biases, widen_weights
 from onnxq.calibrate.constants import calibrate_constants
 from onnxq.calibrate.drop import drop_unseen
+from onnxq.calibrate.gather import Gathered, activation_leaders, gather
+from onnxq.calibrate.remarks import data_remarks
 from onnxq.calibrate.report import Calibration, CalibrationReport
 from onnxq.errors import DataError, SpecError
 from onnxq.graph import Graph, collector_paused
+from onnxq.runtime.collect import Engine, Progress
 from onnxq.runtime.feeds import Feed
-from onnxq.runtime.tap import CollectReport, Progress
 from onnxq.types import Placement, QParamsTable, QuantPlan
 
 
 def calibrate(
     graph: Graph,
     plan: QuantPlan,
-    dataset: Iterable[Feed] | None,
+    dataset: Iterable[Feed] | None = None,
     *,
-    memory_limit_bytes: int | None = None,
-    threads: int | None = None,
+    statistics: Gathered | None = None,
+    engine: Engine | None = None,
     progress: Progress | None = None,
 ) -> Calibration:
     """Parameters for every placement, from constants and from runs of the float graph over `dataset`.
 
-    `dataset` can be None when the plan observes no activations. Tensors that no sample reached are taken out of the
-    returned plan; the report names them. `memory_limit_bytes` bounds what one run may hold of observed tensors.
+    `statistics` that were gathered before take the place of the runs; without them `dataset` can be None only when the
+    plan observes no activations. Tensors that no sample reached are taken out of the returned plan; the report names
+    them. `engine` says how many samples to run at a time, and in how much memory.
     """
     started = time.monotonic()
     table = QParamsTable()
     _check_ties(plan)
-    own = [placement for placement in plan if placement.tie is None and placement.derive is None]
+    constants = [placement for placement in plan if not (placement.tie or placement.derive or placement.observe)]
     with collector_paused():
-        weights = calibrate_constants(graph, [placement for placement in own if not placement.observe], table)
+        weights = calibrate_constants(graph, constants, table)
 
-    leaders = [placement for placement in own if placement.observe]
-    seen = ActivationReport(CollectReport(0, 0.0, 0))
-    if leaders:
+    leaders = activation_leaders(plan)
+    if leaders and statistics is None:
         if dataset is None:
             raise DataError(
                 f"the plan observes {len(leaders)} activations, so calibration needs data: give samples, or place "
                 "quantizers on weights only"
             )
-        seen = calibrate_activations(
-            graph, leaders, dataset, table, memory_limit_bytes=memory_limit_bytes, threads=threads, progress=progress
-        )
+        statistics = gather(graph, leaders, dataset, engine=engine, progress=progress)
+    gathered = statistics or Gathered()
+    seen = activation_ranges(graph, leaders, gathered, table)
     kept = drop_unseen(graph, plan, seen.unseen)
 
     biases = [placement for placement in kept if placement.derive is not None]
@@ -60,14 +62,15 @@ def calibrate(
         derive_biases(graph, kept, biases, table)
 
     warnings = [f"tensor '{name}' stays float: {reason}" for name, reason in seen.unseen.items()]
-    notes = [
+    notes = [*gathered.notes, *data_remarks(gathered, leaders)]
+    notes += [
         f"weight '{name}': scale enlarged up to {factor:g} times so that its bias fits into int32"
         for name, factor in widened.items()
     ]
     report = CalibrationReport(
-        samples=seen.collected.samples,
+        samples=gathered.samples,
         seconds=time.monotonic() - started,
-        passes=seen.collected.passes,
+        passes=gathered.passes,
         weights=weights,
         activations=len(leaders) - len(seen.unseen),
         biases=len(biases),

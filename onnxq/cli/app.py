@@ -19,6 +19,7 @@ from onnxq.cli.emit import emit
 from onnxq.cli.explain import explain
 from onnxq.cli.inspect import inspect
 from onnxq.cli.list import list_registered
+from onnxq.cli.merge import merge
 from onnxq.cli.place import place
 from onnxq.cli.quantize import quantize
 from onnxq.errors import OnnxqError
@@ -78,6 +79,7 @@ app.command()(quantize)
 app.command()(inspect)
 app.command()(place)
 app.command()(calibrate)
+app.command()(merge)
 app.command()(emit)
 app.command()(compare)
 app.command()(explain)

@@ -21,6 +21,7 @@ def calibrate(
         str | None, typer.Option("--backend", "-b", help="Target; with --plan only for a backend file.py.")
     ] = None,
     data: options.DataOption = None,
+    preprocess: options.PreprocessOption = None,
     plan: Annotated[
         Path | None, typer.Option("--plan", help="Plan from 'onnxq place'; made anew when left out.")
     ] = None,
@@ -40,7 +41,7 @@ def calibrate(
     Without --plan the plan is made first and written as plan.json beside the parameters.
     """
     from onnxq.cli.artifacts import PLAN_NAME, QPARAMS_NAME, output_file, read_plan, write_output
-    from onnxq.cli.data import data_warnings, open_data
+    from onnxq.cli.data import chosen_preprocess, data_warnings, open_data
     from onnxq.cli.planned import prepare_again, with_observers
     from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.errors import ConfigError
@@ -49,20 +50,28 @@ def calibrate(
     from onnxq.prepare import make_plan, prepare
 
     load_plugins(plugin)
-    settings = read_settings(config, skip=skip, observer=observer, weight_observer=weight_observer, samples=samples)
+    settings = read_settings(
+        config,
+        skip=skip,
+        observer=observer,
+        weight_observer=weight_observer,
+        samples=samples,
+        preprocess=preprocess,
+    )
     target = output_file(out, QPARAMS_NAME, model, *([] if plan is None else [plan]))
     if plan is None and backend is None:
         raise ConfigError("say for which target: -b BACKEND (see 'onnxq list backends'), or --plan plan.json")
     if plan is not None and skip:
         raise ConfigError("--skip belongs to placing: give it to 'onnxq place', or leave --plan out")
     graph = Graph.load(model)
-    dataset = open_data(graph, data, random, settings.samples)
-    if plan is None:
+    given = None if plan is None else read_plan(plan)
+    steps = chosen_preprocess(settings, given, data)
+    dataset = open_data(graph, data, random, settings.samples, steps)
+    if given is None:
         assert backend is not None
         prepared = prepare(graph, backend, settings, passes=passes or ())
         wanted = make_plan(prepared)
     else:
-        given = read_plan(plan)
         prepared = prepare_again(graph, given, backend, settings, passes)
         wanted = with_observers(given, observer, weight_observer)
     with stage_bars(quiet=quiet) as progress:

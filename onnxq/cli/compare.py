@@ -22,6 +22,7 @@ def compare(
         Path, typer.Argument(metavar="QUANTIZED", help="The quantized model, or its folder.", show_default=False)
     ],
     data: options.DataOption = None,
+    preprocess: options.PreprocessOption = None,
     samples: Annotated[
         int, typer.Option("--samples", help="Use at most N samples.", metavar="N", min=1)
     ] = COMPARED_SAMPLES,
@@ -36,7 +37,7 @@ def compare(
     from onnxq.report import json_number
     from onnxq.verify.compare import compare_layers
 
-    dataset = open_data(Graph.load(float_model), data, random, samples)
+    dataset = open_data(Graph.load(float_model), data, random, samples, preprocess)
     path = quantized / MODEL_NAME if quantized.is_dir() else quantized
     errors = compare_layers(float_model, path, dataset, samples=samples)
     shown = errors[:worst] if worst else errors

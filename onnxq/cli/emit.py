@@ -18,6 +18,7 @@ def emit(
     out: options.FolderOption,
     backend: options.PlanBackendOption = None,
     data: options.DataOption = None,
+    preprocess: options.PreprocessOption = None,
     config: options.ConfigOption = None,
     samples: options.SamplesOption = None,
     passes: options.PassOption = None,
@@ -31,7 +32,7 @@ def emit(
     With -d the outputs are compared with those of the float model too.
     """
     from onnxq.cli.artifacts import check_folder, read_plan, read_qparams
-    from onnxq.cli.data import open_data
+    from onnxq.cli.data import chosen_preprocess, open_data
     from onnxq.cli.planned import prepare_again
     from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.cli.summary import fail_on_warnings, show_report
@@ -39,11 +40,12 @@ def emit(
     from onnxq.graph import Graph
 
     load_plugins(plugin)
-    settings = read_settings(config, samples=samples)
+    settings = read_settings(config, samples=samples, preprocess=preprocess)
     wanted, table = read_plan(plan), read_qparams(qparams)
     check_folder(out, model)
     original = Graph.load(model)
-    dataset = None if data is None else open_data(original, data, None, settings.samples)
+    steps = chosen_preprocess(settings, wanted, data)
+    dataset = None if data is None else open_data(original, data, None, settings.samples, steps)
     started = time.perf_counter()
     prepared = prepare_again(original.copy(), wanted, backend, settings, passes)
     seconds = {"passes": time.perf_counter() - started}

@@ -18,7 +18,11 @@ PlanBackendOption = Annotated[
 ]
 DataOption = Annotated[
     str | None,
-    typer.Option("--data", "-d", help="Samples: .npz or .npy file, folder of them, or module:function."),
+    typer.Option("--data", "-d", help="Samples: .npz or .npy file, folder of them or of images, or module:function."),
+]
+PreprocessOption = Annotated[
+    str | None,
+    typer.Option("--preprocess", help="How images become arrays: imagenet, unit, signed, or resize=256,crop=224,..."),
 ]
 RandomOption = Annotated[
     int | None, typer.Option("--random", help="N random samples instead of data, to try things out.", metavar="N")

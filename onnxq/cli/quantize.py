@@ -15,6 +15,7 @@ def quantize(
     backend: options.BackendOption,
     out: options.FolderOption,
     data: options.DataOption = None,
+    preprocess: options.PreprocessOption = None,
     config: options.ConfigOption = None,
     observer: options.ObserverOption = None,
     weight_observer: options.WeightObserverOption = None,
@@ -46,10 +47,11 @@ def quantize(
         weight_observer=weight_observer,
         samples=samples,
         min_sqnr=min_sqnr,
+        preprocess=preprocess,
     )
     check_folder(out, model)
     graph = Graph.load(model)
-    dataset = open_data(graph, data, random, settings.samples)
+    dataset = open_data(graph, data, random, settings.samples, settings.preprocess)
     with stage_bars(quiet=quiet) as progress:
         result = run(
             graph,

@@ -17,6 +17,7 @@ def read_settings(
     weight_observer: str | None = None,
     samples: int | None = None,
     min_sqnr: float | None = None,
+    preprocess: str | None = None,
 ) -> Config:
     """The configuration file with the options on top; patterns of --skip add to those of the file."""
     settings = read_config(config)
@@ -27,6 +28,7 @@ def read_settings(
         weight_observer=weight_observer,
         samples=samples,
         minimum_sqnr_db=min_sqnr,
+        preprocess=preprocess,
     )
 
 

@@ -7,13 +7,12 @@ over the data.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from onnxq.errors import ConfigError, UnsupportedError, did_you_mean
+from onnxq.errors import UnsupportedError
 from onnxq.numerics.ranges import qparams_from_range
 from onnxq.observers.statistics import STATISTICS, HistogramStatistic, RangeStatistic, StatisticKind
 from onnxq.registry import Registry
@@ -32,10 +31,17 @@ class Observer(ABC):
 
     name: ClassVar[str]
     statistic: ClassVar[StatisticKind]
+    collects_for_format: ClassVar[bool] = False
+    """Whether each sample is judged in the number format while collecting, so that `new_statistic` needs the spec."""
 
-    def new_statistic(self, axis: int | None = None) -> RangeStatistic:
+    def new_statistic(self, axis: int | None = None, spec: QuantSpec | None = None) -> RangeStatistic:
         """An empty statistic of the kind this observer needs, per tensor or per channel along `axis`."""
         return STATISTICS[self.statistic](axis)
+
+    def statistic_key(self, axis: int | None, spec: QuantSpec) -> tuple[str, ...]:
+        """Equal for observers and formats that one statistic of a tensor can serve."""
+        own = str(self) if self.statistic in ("ema", "votes") else ""
+        return self.statistic, str(axis), own, str(spec) if self.collects_for_format else ""
 
     def range(self, statistic: RangeStatistic, spec: QuantSpec, *, tensor: str = "") -> tuple[np.ndarray, np.ndarray]:
         """Low and high end to represent, float64: one number, or one per channel of a per-channel statistic.
@@ -67,20 +73,6 @@ class Observer(ABC):
 
 
 OBSERVERS: Registry[type[Observer]] = Registry("observer", "onnxq.observers")
-
-
-def make_observer(description: str | Mapping[str, Any] | Observer) -> Observer:
-    """An observer from "percentile", "percentile:99.99", "percentile:percentile=99.99" or {"name": ..., parameters}."""
-    if isinstance(description, Observer):
-        return description
-    if isinstance(description, str):
-        name, _, text = description.partition(":")
-        kind = OBSERVERS.get(name.strip())
-        return _build(kind, _parse_parameters(kind, text))
-    parameters = dict(description)
-    if "name" not in parameters:
-        raise ConfigError(f'an observer needs a "name", one of {", ".join(OBSERVERS.names())}; got {parameters}')
-    return _build(OBSERVERS.get(str(parameters.pop("name"))), parameters)
 
 
 def qparams(observer: Observer, statistic: RangeStatistic, spec: QuantSpec, *, tensor: str = "") -> QParams:
@@ -118,33 +110,3 @@ def saturates_negative(spec: QuantSpec) -> bool:
 
 def _of(tensor: str) -> str:
     return f" of tensor '{tensor}'" if tensor else ""
-
-
-def _parse_parameters(kind: type[Observer], text: str) -> dict[str, Any]:
-    names = [item.name for item in fields(kind)]
-    parameters: dict[str, Any] = {}
-    for position, part in enumerate(part.strip() for part in text.split(",") if part.strip()):
-        key, equals, value = part.partition("=")
-        if not equals:
-            if position >= len(names):
-                takes = ", ".join(names) or "none"
-                raise ConfigError(f"observer '{kind.name}' has no parameter for '{part}'; its parameters: {takes}")
-            key, value = names[position], part
-        parameters[key.strip()] = value.strip()
-    return parameters
-
-
-def _build(kind: type[Observer], parameters: Mapping[str, Any]) -> Observer:
-    names = [item.name for item in fields(kind)]
-    values: dict[str, float] = {}
-    for key, value in parameters.items():
-        if key not in names:
-            known = ", ".join(names) or "none"
-            raise ConfigError(
-                f"observer '{kind.name}' has no parameter '{key}'.{did_you_mean(key, names)} Its parameters: {known}"
-            )
-        try:
-            values[key] = float(value)
-        except (TypeError, ValueError):
-            raise ConfigError(f"parameter '{key}' of observer '{kind.name}' must be a number, got {value!r}") from None
-    return kind(**values)

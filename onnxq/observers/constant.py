@@ -15,7 +15,9 @@ from onnxq.types.spec import QuantSpec
 
 
 def observe_constant(values: np.ndarray, observer: Observer, spec: QuantSpec, *, tensor: str = "") -> QParams:
-    """Scale and zero point of a constant, per tensor, per channel, or per block (blocks with minmax only).
+    """Scale and zero point of a constant, per tensor, per channel, or per block.
+
+    Blocks are for observers that need no more than minimum and maximum, such as minmax.
 
     Memory stays bounded for an array of any size, a np.memmap included.
     """
@@ -26,11 +28,21 @@ def observe_constant(values: np.ndarray, observer: Observer, spec: QuantSpec, *,
             raise UnsupportedError(
                 f"observer '{observer.name}' cannot work per block{where}: a block has too few values, use minmax"
             )
-        return qparams_from_range(*_block_ranges(values, granularity, tensor), spec)
+        low, high = _block_ranges(values, granularity, tensor)
+        lows, highs = observer.range(_rows_of(low, high), spec, tensor=tensor)
+        return qparams_from_range(lows.reshape(low.shape), highs.reshape(low.shape), spec)
     axis = granularity.axis if isinstance(granularity, PerChannel) else None
-    statistic = observer.new_statistic(axis)
+    statistic = observer.new_statistic(axis, spec)
     statistic.update(values)
     return qparams(observer, statistic, spec, tensor=tensor)
+
+
+def _rows_of(low: np.ndarray, high: np.ndarray) -> RangeStatistic:
+    """Blocks as the rows of a statistic, which is what observers read."""
+    blocks = RangeStatistic(axis=0)
+    blocks.minimum, blocks.maximum = low.ravel(), high.ravel()
+    blocks.count = np.ones(low.size, np.int64)
+    return blocks
 
 
 def _block_ranges(values: np.ndarray, blocks: PerBlock, tensor: str) -> tuple[np.ndarray, np.ndarray]:

@@ -5,30 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from onnxq.errors import ConfigError
 from onnxq.observers.base import OBSERVERS, Observer
-from onnxq.observers.statistics import EmaStatistic, RangeStatistic, StatisticKind
-from onnxq.types.spec import QuantSpec
+from onnxq.observers.minmax import MinMax
+from onnxq.observers.moving import MovingAverage
 
 
 @OBSERVERS.register("ema_minmax")
 @dataclass(frozen=True)
-class EmaMinMax(Observer):
+class EmaMinMax(MovingAverage):
     """Averages over about 1 / (1 - decay) samples; depends on the order of the samples, and shards do not merge."""
 
     name: ClassVar[str] = "ema_minmax"
-    statistic: ClassVar[StatisticKind] = "ema"
-    decay: float = 0.9
+    collects_for_format: ClassVar[bool] = False
 
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.decay < 1.0:
-            raise ConfigError(f"decay of observer 'ema_minmax' must be at least 0 and below 1, got {self.decay:g}")
-
-    def new_statistic(self, axis: int | None = None) -> RangeStatistic:
-        return EmaStatistic(axis, self.decay)
-
-    def rows(self, statistic: RangeStatistic, spec: QuantSpec) -> tuple[np.ndarray, np.ndarray]:
-        assert isinstance(statistic, EmaStatistic)
-        return statistic.average_minimum, statistic.average_maximum
+    def inner(self) -> Observer:
+        return MinMax()

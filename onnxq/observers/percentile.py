@@ -46,19 +46,41 @@ class Percentile(Observer):
     def _one(self, bins: Bins, spec: QuantSpec) -> tuple[float, float]:
         if not spec.symmetric:
             return percentile_of(bins, 100.0 - self.percentile), percentile_of(bins, self.percentile)
-        high = percentile_of(bins.magnitudes(positive_only=saturates_negative(spec)), self.percentile)
+        if saturates_negative(spec):
+            high = percentile_of(bins, self.percentile, least=0.0)
+        else:
+            far = largest_magnitudes(bins, 1.0 - self.percentile / 100.0)
+            high = percentile_of(far, self.percentile, before=int(bins.count.sum() - far.count.sum()))
         return -high, high
 
 
-def percentile_of(bins: Bins, percentile: float) -> float:
-    """Percentile of the binned values, values of one bin taken as evenly spread over it."""
+def largest_magnitudes(bins: Bins, share: float) -> Bins:
+    """The bins of |x| that hold a share of the largest values and the next few; the others need not be merged."""
     end = np.cumsum(bins.count)
+    wanted = min(int(share * float(end[-1])) + 3, int(end[-1]))
+    highest = int(bins.code[np.searchsorted(end, end[-1] - wanted, side="right")])
+    lowest = int(bins.code[np.searchsorted(end, wanted)])
+    # From this magnitude on, the values of one sign alone are as many as wanted. At zero no sign has as many.
+    code = max(highest, -lowest, 0)
+    if code == 0:
+        return bins.magnitudes()
+    start, stop = np.searchsorted(bins.code, -code, side="right"), np.searchsorted(bins.code, code)
+    parts = (bins.code, bins.lower, bins.upper, bins.count)
+    return Bins(*(np.concatenate([part[:start], part[stop:]]) for part in parts)).magnitudes()
+
+
+def percentile_of(bins: Bins, percentile: float, *, before: int = 0, least: float = -math.inf) -> float:
+    """Percentile of the binned values, values of one bin taken as evenly spread over it.
+
+    `before` smaller values come before those of the bins. Values below `least` count as that.
+    """
+    end = np.cumsum(bins.count) + before
     last = int(end[-1]) - 1
     position = min(max(percentile / 100.0, 0.0), 1.0) * last
     below = min(math.floor(position), last)
-    value = _value_at(bins, end, below)
+    value = max(_value_at(bins, end, below), least)
     share = position - below
-    return value + share * (_value_at(bins, end, below + 1) - value) if share > 0.0 else value
+    return value + share * (max(_value_at(bins, end, below + 1), least) - value) if share > 0.0 else value
 
 
 def _value_at(bins: Bins, end: np.ndarray, rank: int) -> float:

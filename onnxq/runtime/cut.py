@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 
 from onnxq.errors import DataError
+from onnxq.runtime.archive import StoredArray
 from onnxq.runtime.feeds import Feed, InputInfo, Note, shape_text
 
 
@@ -27,13 +28,13 @@ class _Way:
     count: int = 1
     size: int = 1
 
-    def take(self, array: np.ndarray, number: int) -> np.ndarray:
+    def take(self, array: np.ndarray | StoredArray, number: int) -> np.ndarray:
         number = number if self.count > 1 else 0
         if self.how == "rows":
             return array[number * self.size : (number + 1) * self.size]
         if self.how == "index":
             return np.asarray(array[number])
-        return array[np.newaxis] if self.how == "add axis" else array
+        return np.asarray(array)[np.newaxis] if self.how == "add axis" else np.asarray(array)
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Cut:
     count: int
     ways: Mapping[str, _Way]
 
-    def feed(self, arrays: Mapping[str, np.ndarray], number: int) -> Feed:
+    def feed(self, arrays: Mapping[str, np.ndarray | StoredArray], number: int) -> Feed:
         return {name: way.take(arrays[name], number) for name, way in self.ways.items()}
 
 
@@ -55,23 +56,29 @@ def plan_cut(
     *,
     batch: int | None,
     whole: bool,
+    leave_rest: bool = False,
 ) -> Cut:
     """Decide from the shapes alone how arrays become feeds.
 
-    whole   the arrays are one ready feed where the model allows their batch size; otherwise dynamic batches are cut
-            into `batch` rows, or to match the other inputs, or into single rows
+    whole       the arrays are one ready feed where the model allows their batch size; otherwise dynamic batches are
+                cut into `batch` rows, or to match the other inputs, or into single rows
+    leave_rest  rows of a ready feed that do not fill the model's fixed batch are left out, perhaps all of them
     """
     ways: dict[str, _Way] = {}
     dynamic: list[str] = []
     for info in inputs:
-        way = _way_from_shape(shapes[info.name], info, where, note, whole)
+        way = _way_from_shape(shapes[info.name], info, where, note, whole, leave_rest)
         if way is None:
             dynamic.append(info.name)
         else:
             ways[info.name] = way
     others = max((way.count for way in ways.values()), default=1)
+    fixed = {shapes[name][0]: way for name, way in ways.items() if way.how == "rows"}
     for name in dynamic:
         rows = shapes[name][0]
+        if rows in fixed:
+            ways[name] = fixed[rows]
+            continue
         size = rows if whole else (batch or 1)
         if others > 1 and rows % others == 0:
             size = rows // others
@@ -87,7 +94,9 @@ def plan_cut(
     return Cut(count, {info.name: ways[info.name] for info in inputs})
 
 
-def _way_from_shape(shape: tuple[int, ...], info: InputInfo, where: str, note: Note, whole: bool) -> _Way | None:
+def _way_from_shape(
+    shape: tuple[int, ...], info: InputInfo, where: str, note: Note, whole: bool, leave_rest: bool
+) -> _Way | None:
     """The way that rank and fixed first dimension dictate, or None for a batch dimension that is free."""
     rank = len(info.shape)
     if len(shape) == rank + 1:
@@ -106,7 +115,7 @@ def _way_from_shape(shape: tuple[int, ...], info: InputInfo, where: str, note: N
         return None
     rows = shape[0]
     left = rows % size
-    if rows and (rows < size or (left and whole)):
+    if rows and not leave_rest and (rows < size or (left and whole)):
         raise DataError(
             f"input '{info.name}' of {where}: the model wants {info}, got an array {shape_text(shape)}: {rows} rows "
             f"do not fill batches of {size}"

@@ -10,7 +10,9 @@ import numpy as np
 from onnxq.errors import DataError
 from onnxq.runtime.cut import Cut, plan_cut
 from onnxq.runtime.feeds import Feed, InputInfo, check_names, fit_feed
-from onnxq.runtime.sources import Piece, Source, open_source
+from onnxq.runtime.pieces import Piece, Source
+from onnxq.runtime.preprocessing import Preprocessing, read_preprocessing
+from onnxq.runtime.sources import open_source
 
 __all__ = ["Dataset", "Feed", "InputInfo", "open_dataset", "random_dataset"]
 
@@ -22,7 +24,7 @@ class Dataset:
     """Feeds for single session runs; iterating twice gives the same feeds.
 
     `description` says where they come from, `notes` what was converted or left out on the way so far.
-    A data loader that shuffles is asked again for each pass: make it keep its order.
+    A data loader is asked again for each pass; one that shuffles gives another order, and there is a note about it.
     """
 
     def __init__(
@@ -41,7 +43,7 @@ class Dataset:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return tuple(self._notes)
+        return (*self.source.noted, *self._notes)
 
     @property
     def length(self) -> int | None:
@@ -68,14 +70,23 @@ class Dataset:
                     self._length = number
                     return
         if number == 0:
-            raise DataError(f"the calibration data ({self.description}) holds no samples: give at least one")
+            why = "".join(f". {note}" for note in self.notes)
+            raise DataError(f"the calibration data ({self.description}) holds no samples: give at least one{why}")
         self._length = number
 
     def _cuts(self) -> Iterator[tuple[Piece, Cut]]:
         for given in self.source.pieces():
             piece = given.renamed(self.inputs)
             check_names(piece.shapes, self.inputs, piece.where)
-            cut = plan_cut(piece.shapes, self.inputs, piece.where, self._note, batch=self.batch, whole=piece.whole)
+            cut = plan_cut(
+                piece.shapes,
+                self.inputs,
+                piece.where,
+                self._note,
+                batch=self.batch,
+                whole=piece.whole,
+                leave_rest=piece.leave_rest,
+            )
             yield piece, cut
 
     def _note(self, text: str) -> None:
@@ -83,17 +94,23 @@ class Dataset:
 
 
 def open_dataset(
-    source: Any, inputs: Sequence[InputInfo], *, limit: int | None = None, batch: int | None = None
+    source: Any,
+    inputs: Sequence[InputInfo],
+    *,
+    limit: int | None = None,
+    batch: int | None = None,
+    preprocess: Preprocessing | Mapping[str, Any] | str | None = None,
 ) -> Dataset:
     """Feeds from whatever the user has (see `onnxq.runtime.sources.FORMS`).
 
     Stacked samples are cut to the model's first dimension where it is fixed (a remainder is left out, with a note), and
     to `batch` rows, 1 unless given, where it is free. Ready feeds keep their batch size where the model allows it.
-    `limit` is the largest number of feeds.
+    `limit` is the largest number of feeds. `preprocess` says how images become arrays (see
+    `onnxq.runtime.preprocessing`); a Dataset has been opened with its own already.
     """
     if isinstance(source, Dataset):
         return Dataset(source.source, inputs, limit=limit or source.limit, batch=batch or source.batch)
-    return Dataset(open_source(source, inputs), inputs, limit=limit, batch=batch)
+    return Dataset(open_source(source, inputs, read_preprocessing(preprocess)), inputs, limit=limit, batch=batch)
 
 
 def random_dataset(inputs: Sequence[InputInfo], count: int, seed: int = 0) -> Dataset:

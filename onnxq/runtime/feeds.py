@@ -82,7 +82,8 @@ def _check_shape(array: np.ndarray, info: InputInfo, where: str) -> None:
 def _convert(array: np.ndarray, info: InputInfo, where: str, note: Note) -> np.ndarray:
     """Change between sizes of one kind of number where every value survives; other changes are the user's to make."""
     if array.dtype == info.dtype:
-        return np.ascontiguousarray(array).reshape(array.shape)
+        # Rows of a mapped file may lie at any address; onnxruntime's kernels want aligned values.
+        return np.require(array, requirements=("C", "ALIGNED"))
     start = f"input '{info.name}' of {where}: the model wants {info}, got {array_text(array)}"
     if _kind(array.dtype) != _kind(info.dtype):
         raise DataError(f"{start}. Convert the data yourself, so that its scaling is what the model was trained with")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import onnx
 
-from onnxq.errors import DataError, ModelError, UnsupportedError
+from onnxq.errors import ConfigError, DataError, ModelError, UnsupportedError, did_you_mean
 from onnxq.graph import Graph
 from onnxq.graph.write import weight_bytes
 from onnxq.runtime.feeds import Feed, InputInfo
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
 Optimize = Literal["all", "basic", "none"]
+
+CPU = "CPUExecutionProvider"
 
 _LEVELS = {"all": "ORT_ENABLE_ALL", "basic": "ORT_ENABLE_BASIC", "none": "ORT_DISABLE_ALL"}
 
@@ -34,11 +36,12 @@ def make_session(
     *,
     threads: int | None = None,
     optimize: Optimize = "all",
+    provider: str | None = None,
     config: Mapping[str, str] | None = None,
     optimized_path: Path | None = None,
     what: str = "the model",
 ) -> ort.InferenceSession:
-    """A session on the CPU for a serialized model or a file.
+    """A session for a serialized model or a file, on the CPU or on another execution provider (see `find_provider`).
 
     `config` holds session configuration entries, `optimized_path` is where onnxruntime writes the graph it is going to
     run, `what` names the model in errors.
@@ -57,35 +60,60 @@ def make_session(
     source = model if isinstance(model, bytes) else str(model)
     if isinstance(source, str) and not Path(source).is_file():
         raise ModelError(f"no model file at {source}")
+    # What a provider does not implement runs on the CPU.
+    providers = list(dict.fromkeys([find_provider(provider), CPU]))
     try:
-        return ort.InferenceSession(
-            source, options, providers=["CPUExecutionProvider"], disabled_optimizers=_WRONG_OPTIMIZERS
-        )
+        return ort.InferenceSession(source, options, providers=providers, disabled_optimizers=_WRONG_OPTIMIZERS)
     except onnxruntime_errors() as error:
         raise _load_error(error, what) from error
 
 
+def find_provider(name: str | None) -> str:
+    """The execution provider that a user means: None is the CPU, "cuda" stands for "CUDAExecutionProvider"."""
+    if name is None:
+        return CPU
+    import onnxruntime as ort
+
+    available = ort.get_available_providers()
+    for known in available:
+        if name.lower() in (known.lower(), known.removesuffix("ExecutionProvider").lower()):
+            return str(known)
+    raise ConfigError(
+        f"execution provider '{name}' is not part of the installed onnxruntime.{did_you_mean(name, available)} "
+        f"Available: {', '.join(available)}"
+    )
+
+
 def float_session(
-    graph: Graph, extra_outputs: Sequence[str] = (), *, threads: int | None = None, optimize: Optimize = "all"
+    graph: Graph,
+    extra_outputs: Sequence[str] = (),
+    *,
+    extra_nodes: Sequence[onnx.NodeProto] = (),
+    threads: int | None = None,
+    optimize: Optimize = "all",
+    provider: str | None = None,
 ) -> ort.InferenceSession:
     """A session for a graph, which also returns the main-graph tensors `extra_outputs`; the graph is not changed.
 
-    A large model goes through a temporary folder that is gone when this returns.
+    `extra_nodes` are added at the end and may make tensors of `extra_outputs`. A large model goes through a temporary
+    folder that is gone when this returns.
     """
     present = set(graph.output_names)
     extra = [onnx.ValueInfoProto(name=name) for name in dict.fromkeys(extra_outputs) if name not in present]
     if weight_bytes(graph.gs) <= INLINE_BYTES:
         model = graph.to_model(given_names=True)
+        model.graph.node.extend(extra_nodes)
         model.graph.output.extend(extra)
-        return make_session(model.SerializeToString(), threads=threads, optimize=optimize)
+        return make_session(model.SerializeToString(), threads=threads, optimize=optimize, provider=provider)
     with tempfile.TemporaryDirectory(prefix="onnxq-") as folder:
         path = Path(folder) / "model.onnx"
         graph.save(path, external=True, given_names=True)
-        if extra:
+        if extra or extra_nodes:
             model = onnx.load(str(path), load_external_data=False)
+            model.graph.node.extend(extra_nodes)
             model.graph.output.extend(extra)
             path.write_bytes(model.SerializeToString())
-        return make_session(path, threads=threads, optimize=optimize)
+        return make_session(path, threads=threads, optimize=optimize, provider=provider)
 
 
 def input_infos(graph: Graph) -> list[InputInfo]:
@@ -112,6 +140,14 @@ def run_session(session: ort.InferenceSession, outputs: Sequence[str] | None, fe
     except onnxruntime_errors() as error:
         raise DataError(f"onnxruntime could not run the model on {where}: {_sentence(error)}") from error
     return list(results)
+
+
+def run_bound(session: Any, binding: Any, where: str) -> None:
+    """A run whose inputs and outputs are bound to memory; errors as from `run_session`."""
+    try:
+        session.run_with_iobinding(binding)
+    except onnxruntime_errors() as error:
+        raise DataError(f"onnxruntime could not run the model on {where}: {_sentence(error)}") from error
 
 
 def onnxruntime_errors() -> tuple[type[Exception], ...]:

@@ -1,4 +1,4 @@
-"""Where calibration data comes from: files, folders, arrays, feeds in Python, data readers, functions.
+"""Where calibration data comes from: files, folders, arrays, feeds in Python, data readers and loaders, functions.
 
 Every source gives the same pieces each time it is asked. What can only be read once (a generator, a data reader
 without `rewind`) is kept in memory from the first pass on.
@@ -10,142 +10,121 @@ import importlib
 import os
 import re
 import sys
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from onnxq.errors import DataError, did_you_mean
+from onnxq.runtime.archive import StoredArray, open_arrays
 from onnxq.runtime.feeds import InputInfo
+from onnxq.runtime.images import image_files, is_image, open_images
+from onnxq.runtime.loaders import is_loader, open_loader
+from onnxq.runtime.pieces import Piece, Source, as_array, ready_feed, shapes_of
+from onnxq.runtime.preprocessing import Preprocessing
+
+ARRAY_SUFFIXES = (".npz", ".npy")
 
 FORMS = (
     "a .npz file (input names -> samples stacked along axis 0), a .npy file (one input), a folder of such files, "
-    "module:function, or from Python: an array, a dict of arrays, {input: array} feeds, a CalibrationDataReader"
+    "an image or a folder of images, module:function, or from Python: an array, a dict of arrays, {input: array} "
+    "feeds, a torch DataLoader, a CalibrationDataReader"
 )
 
 
-@dataclass(frozen=True)
-class Piece:
-    """Arrays that belong together; shapes are known before anything is loaded.
-
-    whole     the arrays are a ready feed rather than a stack of samples
-    any_name  a single array may stand under any name when the model has a single input
-    """
-
-    where: str
-    shapes: Mapping[str, tuple[int, ...]]
-    load: Callable[[], Mapping[str, np.ndarray]]
-    whole: bool = False
-    any_name: bool = False
-
-    def renamed(self, inputs: Sequence[InputInfo]) -> Piece:
-        """The piece under the name of the only input, where that is meant."""
-        names = [info.name for info in inputs]
-        if not self.any_name or len(self.shapes) != 1 or next(iter(self.shapes)) in names:
-            return self
-        if len(names) != 1:
-            wanted = ", ".join(f"'{name}'" for name in names)
-            raise DataError(
-                f"{self.where} holds one array, but the model has the inputs {wanted}: give one array for each under "
-                "its name, as a .npz file or a dict"
-            )
-        (old,), new, load = self.shapes, inputs[0].name, self.load
-        return replace(self, shapes={new: self.shapes[old]}, load=lambda: {new: load()[old]})
+def open_source(source: Any, inputs: Sequence[InputInfo], preprocess: Preprocessing | None = None) -> Source:
+    """Recognise what the user gave; `preprocess` says how images become arrays and fits nothing else."""
+    found = _open(source, inputs, preprocess)
+    if preprocess is not None and not found.preprocessed:
+        raise DataError(
+            f"preprocess is for images, but the data is {found.description}, which is taken as it is: leave preprocess "
+            "out, or give a folder of images"
+        )
+    return found
 
 
-@dataclass(frozen=True)
-class Source:
-    """Pieces, again and again. `countable` says that their shapes can be had without running anything."""
-
-    description: str
-    pieces: Callable[[], Iterator[Piece]]
-    countable: bool
-
-
-def open_source(source: Any, inputs: Sequence[InputInfo]) -> Source:
-    """Recognise what the user gave."""
+def _open(source: Any, inputs: Sequence[InputInfo], preprocess: Preprocessing | None) -> Source:
     if source is None:
         raise DataError(
             f"there is no calibration data. Give it with -d, such as -d calib.npz: {FORMS}. "
             "To try things out without data, ask for random numbers with --random N"
         )
     if isinstance(source, str | os.PathLike):
-        return _from_text(os.fspath(source), inputs)
+        return _from_text(os.fspath(source), inputs, preprocess)
     if isinstance(source, np.ndarray):
         piece = Piece("the given array", {"": source.shape}, lambda: {"": source}, any_name=True)
         return Source("an array", lambda: iter([piece]), countable=True)
     if isinstance(source, Mapping):
-        arrays = {str(key): as_array(value) for key, value in source.items()}
-        piece = Piece("the given arrays", _shapes(arrays), lambda: arrays)
+        arrays = {str(key): as_array(value, f"'{key}' of the given arrays") for key, value in source.items()}
+        piece = Piece("the given arrays", shapes_of(arrays), lambda: arrays)
         return Source("a dict of arrays", lambda: iter([piece]), countable=True)
     if callable(getattr(source, "get_next", None)):
         return _from_reader(source, inputs)
+    if is_loader(source):
+        return open_loader(source, inputs)
     if isinstance(source, Iterable):
         if isinstance(source, Iterator):
             return Source("an iterator of feeds", _kept(_feeds(source, inputs)), countable=False)
         return Source("feeds", lambda: _feeds(source, inputs), countable=isinstance(source, list | tuple))
     if callable(source):
-        return _from_function(source, inputs)
+        return _from_function(source, inputs, preprocess)
     raise DataError(f"calibration data of type {type(source).__name__} is not known. Give {FORMS}")
 
 
-def _from_text(text: str, inputs: Sequence[InputInfo]) -> Source:
+def _from_text(text: str, inputs: Sequence[InputInfo], preprocess: Preprocessing | None) -> Source:
     path = Path(text)
     if path.is_dir():
-        return _from_folder(path)
+        return _from_folder(path, inputs, preprocess)
     if path.is_file():
+        if is_image(path):
+            return open_images([path], f"image {text}", inputs, preprocess)
+        if path.suffix not in ARRAY_SUFFIXES:
+            raise DataError(f"'{path}' is no .npz or .npy file and no image. Give {FORMS}")
         piece = _from_file(path, whole=False)
         return Source(f"file {text}", lambda: iter([piece]), countable=True)
     if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", text):
-        return _from_function(_import_function(text), inputs)
+        return _from_function(_import_function(text), inputs, preprocess)
     raise DataError(f"calibration data '{text}' does not exist. Give {FORMS}")
 
 
-def _from_folder(folder: Path) -> Source:
-    files = sorted(path for path in folder.iterdir() if path.suffix in (".npz", ".npy"))
+def _from_folder(folder: Path, inputs: Sequence[InputInfo], preprocess: Preprocessing | None) -> Source:
+    files = _array_files(folder)
+    images = image_files(folder)
+    if not files and not images:
+        raise DataError(f"folder '{folder}' holds no .npz or .npy file and no image. Give {FORMS}")
     if not files:
-        raise DataError(f"folder '{folder}' holds no .npz or .npy file. Give {FORMS}")
+        return open_images(images, f"folder {folder} ({len(images)} images)", inputs, preprocess)
+    left_out = f"folder {folder}: its {len(images)} images are left out, because it holds .npz or .npy files"
     return Source(
         f"folder {folder} ({len(files)} files)",
         lambda: (_from_file(path, whole=True) for path in files),
         countable=True,
+        noted={left_out: None} if images else {},
     )
 
 
+def _array_files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix in ARRAY_SUFFIXES)
+
+
+def holds_images(path: Path) -> bool:
+    """Whether a path is taken as an image or a folder of images, for which there is something to preprocess."""
+    if path.is_dir():
+        return not _array_files(path) and bool(image_files(path))
+    return path.is_file() and is_image(path)
+
+
 def _from_file(path: Path, *, whole: bool) -> Piece:
-    try:
-        if path.suffix == ".npy":
-            array = np.load(path, mmap_mode="r")
-            return Piece(f"'{path}'", {path.stem: array.shape}, lambda: {path.stem: array}, whole, any_name=True)
-        if path.suffix == ".npz":
-            return Piece(f"'{path}'", _npz_shapes(path), lambda: _load_npz(path), whole, any_name=True)
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
-        raise DataError(f"cannot read '{path}': {error}. Write it with numpy.save or numpy.savez") from error
-    raise DataError(f"'{path}' is no .npz or .npy file. Give {FORMS}")
+    arrays = open_arrays(path)
 
+    def load() -> dict[str, StoredArray]:
+        # Made anew for each pass, so that streams and what was unpacked are gone when the piece has been read.
+        return {name: replace(array) for name, array in arrays.items()}
 
-def _npz_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Shapes from the headers inside the archive, without unpacking the arrays."""
-    shapes = {}
-    with zipfile.ZipFile(path) as archive:
-        for member in archive.namelist():
-            with archive.open(member) as stream:
-                version = np.lib.format.read_magic(stream)
-                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-                shapes[member.removesuffix(".npy")] = read(stream)[0]
-    return shapes
-
-
-def _load_npz(path: Path) -> dict[str, np.ndarray]:
-    try:
-        with np.load(path) as archive:
-            return {key: archive[key] for key in archive.files}
-    except ValueError as error:
-        raise DataError(f"cannot read '{path}': {error}. Save plain arrays, not Python objects") from error
+    return Piece(f"'{path}'", shapes_of(arrays), load, whole, any_name=True)
 
 
 def _from_reader(reader: Any, inputs: Sequence[InputInfo]) -> Source:
@@ -161,7 +140,9 @@ def _from_reader(reader: Any, inputs: Sequence[InputInfo]) -> Source:
     return Source(description, again, countable=False)
 
 
-def _from_function(function: Callable[[], Any], inputs: Sequence[InputInfo]) -> Source:
+def _from_function(
+    function: Callable[[], Any], inputs: Sequence[InputInfo], preprocess: Preprocessing | None
+) -> Source:
     """What a function returns; one that gives an iterator (a generator function) is called for every pass."""
     name = getattr(function, "__name__", type(function).__name__)
     with _current_folder_importable():
@@ -177,7 +158,7 @@ def _from_function(function: Callable[[], Any], inputs: Sequence[InputInfo]) -> 
         raise DataError(f"function '{name}' returned another function instead of data. Return {FORMS}")
     if result is None:
         raise DataError(f"function '{name}' returned nothing. Return {FORMS}")
-    found = open_source(result, inputs)
+    found = _open(result, inputs, preprocess)
     return replace(found, description=f"function {name}: {found.description}")
 
 
@@ -231,27 +212,13 @@ def _feeds(elements: Iterable[Any], inputs: Sequence[InputInfo]) -> Iterator[Pie
     for number, element in enumerate(elements):
         where = f"feed {number}"
         if isinstance(element, Mapping):
-            arrays = {str(key): as_array(value) for key, value in element.items()}
+            arrays = {str(key): as_array(value, f"'{key}' of {where}") for key, value in element.items()}
         elif hasattr(element, "__array__") and len(inputs) == 1:
-            arrays = {inputs[0].name: as_array(element)}
+            arrays = {inputs[0].name: as_array(element, where)}
         elif isinstance(element, list | tuple) and len(element) == len(inputs):
-            arrays = {info.name: as_array(value) for info, value in zip(inputs, element, strict=True)}
+            pairs = zip(inputs, element, strict=True)
+            arrays = {info.name: as_array(value, f"'{info.name}' of {where}") for info, value in pairs}
         else:
             names = ", ".join(f"'{info.name}'" for info in inputs)
             raise DataError(f"{where} is a {type(element).__name__}: give a dict with an array for each of {names}")
-        yield _ready_feed(where, arrays)
-
-
-def _ready_feed(where: str, arrays: Mapping[str, np.ndarray]) -> Piece:
-    return Piece(where, _shapes(arrays), lambda: arrays, whole=True)
-
-
-def _shapes(arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
-    return {key: array.shape for key, array in arrays.items()}
-
-
-def as_array(value: Any) -> np.ndarray:
-    """A numpy array from anything array-like; tensors that live on a device or carry gradients are fetched first."""
-    if callable(getattr(value, "detach", None)):
-        value = value.detach().cpu()
-    return np.asarray(value)
+        yield ready_feed(where, arrays)

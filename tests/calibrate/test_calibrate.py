@@ -11,6 +11,7 @@ from onnxq.calibrate import calibrate
 from onnxq.errors import DataError, SpecError
 from onnxq.graph import Graph
 from onnxq.numerics import fake_quantize, qparams_from_range, quantize, sqnr_db
+from onnxq.runtime.collect import Engine
 from onnxq.types import BiasOf, Edge, PerChannel, Placement, QuantPlan, QuantSpec
 
 UINT8 = QuantSpec("uint8", symmetric=False)
@@ -180,7 +181,7 @@ def test_the_result_does_not_depend_on_batches_or_passes() -> None:
     batch = [{"x": np.concatenate([feed["x"] for feed in singles])}]
     one, _, _ = calibrate(graph, plan, singles)
     two, _, _ = calibrate(graph, plan, batch)
-    three, _, report = calibrate(graph, plan, singles, memory_limit_bytes=1)
+    three, _, report = calibrate(graph, plan, singles, engine=Engine(memory_limit=1))
     assert one.entries == two.entries == three.entries
     assert report.passes == 2
 

@@ -10,8 +10,9 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph
 from onnxq.observers import RangeStatistic
+from onnxq.runtime.collect import collect
 from onnxq.runtime.expose import expose
-from onnxq.runtime.tap import Tap, collect
+from onnxq.runtime.tap import Tap
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 

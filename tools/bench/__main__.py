@@ -1,47 +1,126 @@
-"""`python -m tools.bench graph|speed|memory`: measure onnxq against a baseline in the same run."""
+"""`python -m tools.bench WHAT`: measure onnxq against a baseline in the same run, and make a page of the results."""
 
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Callable
+import shlex
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-from tools.bench import graph_work, large_model, quantized_speed
+from tools.bench import accuracy, calibration, graph_work, large_model, quantized_speed
+from tools.bench.models import MODELS
+from tools.bench.report import write_page
+from tools.bench.results import Result, Tables, machine_facts, read_result
 
-Rows = list[dict[str, Any]]
+Arguments = argparse.Namespace
 
-
-def markdown(rows: Rows) -> str:
-    """Rows of equal keys as a table."""
-    if not rows:
-        return "(nothing measured)"
-    keys = list(rows[0])
-    lines = ["| " + " | ".join(keys) + " |", "|" + "---|" * len(keys)]
-    lines += ["| " + " | ".join(str(row[key]) for key in keys) + " |" for row in rows]
-    return "\n".join(lines)
+OUTPUT_OPTIONS = ("--json", "--markdown")
+PEER_OPTION = "--peer-python"
 
 
-def main() -> None:
+def _calibration(given: Arguments) -> Tables:
+    peers = {"onnxruntime": sys.executable, **dict(given.peer_python)} if given.peers or given.peer_python else None
+    return calibration.measure(
+        calibration.Settings(
+            models=given.models,
+            samples=given.samples,
+            repeats=given.repeats,
+            memory_models=given.memory_models,
+            memory_samples=given.memory_samples,
+            peers=peers,
+            timeout=given.timeout,
+        )
+    )
+
+
+MEASURE: dict[str, Callable[[Arguments], Tables]] = {
+    "calibration": _calibration,
+    "accuracy": lambda given: accuracy.measure(given.samples, given.test_samples),
+    "graph": lambda given: {"": graph_work.measure(given.sizes)},
+    "speed": lambda given: {"": quantized_speed.measure(given.models, given.repeats)},
+    "memory": lambda given: {"": large_model.measure(given.gigabytes)},
+}
+
+
+def peer_python(text: str) -> tuple[str, str]:
+    name, equals, path = text.partition("=")
+    if not equals or name not in calibration.PEERS:
+        raise argparse.ArgumentTypeError(f"write NAME=PATH with a NAME among {', '.join(calibration.PEERS)}")
+    return name, path
+
+
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tools.bench", description=__doc__)
-    parser.add_argument("what", choices=["graph", "speed", "memory"])
-    parser.add_argument("--sizes", type=int, nargs="+", default=[500, 2000, 10000], help="graph: numbers of nodes")
-    parser.add_argument("--models", nargs="+", default=["resnet50", "mobilenetv2"], help="speed: networks")
-    parser.add_argument("--gigabytes", type=float, default=3.0, help="memory: size of the model")
-    parser.add_argument("--repeats", type=int, default=15, help="speed: timed runs of each model")
-    parser.add_argument("--json", type=Path, help="also write the rows to this file")
-    given = parser.parse_args()
-    measure: dict[str, Callable[[], Rows]] = {
-        "graph": lambda: graph_work.measure(given.sizes),
-        "speed": lambda: quantized_speed.measure(given.models, given.repeats),
-        "memory": lambda: large_model.measure(given.gigabytes),
-    }
-    rows = measure[given.what]()
-    print(markdown(rows))
+    commands = parser.add_subparsers(dest="what", required=True)
+
+    calibrating = commands.add_parser("calibration", help="time and memory of calibration, against plain inference")
+    every = [name for name in MODELS if name != "tiny"]
+    calibrating.add_argument("--models", nargs="+", choices=list(MODELS), default=every)
+    calibrating.add_argument("--samples", type=int, default=64)
+    calibrating.add_argument("--repeats", type=int, default=3)
+    calibrating.add_argument("--memory-models", nargs="*", choices=list(MODELS), default=["mobilenetv2"])
+    calibrating.add_argument("--memory-samples", type=int, nargs="+", default=[64, 1024])
+    calibrating.add_argument("--peers", action="store_true", help="also measure other tools")
+    calibrating.add_argument(
+        PEER_OPTION, type=peer_python, action="append", default=[], metavar="NAME=PATH", help="interpreter of a peer"
+    )
+    calibrating.add_argument(
+        "--timeout", type=float, default=1800.0, help="seconds for one run in a process of its own"
+    )
+
+    judging = commands.add_parser("accuracy", help="accuracy of quantized models, by observer")
+    judging.add_argument("--samples", type=int, default=64, help="calibration samples")
+    judging.add_argument("--test-samples", type=int, default=32, help="samples for the SQNR of trained models")
+
+    graphs = commands.add_parser("graph", help="cost of graph work on long chains")
+    graphs.add_argument("--sizes", type=int, nargs="+", default=[500, 2000, 10000], help="numbers of nodes")
+
+    speed = commands.add_parser("speed", help="speed of quantized models in onnxruntime")
+    speed.add_argument("--models", nargs="+", choices=list(MODELS), default=["resnet50", "mobilenetv2"])
+    speed.add_argument("--repeats", type=int, default=15, help="timed runs of each model")
+
+    memory = commands.add_parser("memory", help="peak memory on a model of several gigabytes")
+    memory.add_argument("--gigabytes", type=float, default=3.0, help="size of the model")
+
+    for command in (calibrating, judging, graphs, speed, memory):
+        command.add_argument("--json", type=Path, help="also write the result to this file, for the report")
+        command.add_argument("--markdown", type=Path, help="also write the tables to this file")
+
+    report = commands.add_parser("report", help="make a page from JSON files")
+    report.add_argument("files", type=Path, nargs="+")
+    report.add_argument("-o", "--out", type=Path, required=True)
+    return parser
+
+
+def shown_command(arguments: Sequence[str]) -> str:
+    """The command line without what is particular to a machine: output files and paths of interpreters."""
+    shown: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        option, equals, value = word.partition("=")
+        if option in OUTPUT_OPTIONS:
+            if not equals:
+                next(words)
+        elif option == PEER_OPTION:
+            shown += [PEER_OPTION, (value if equals else next(words)).partition("=")[0] + "=PYTHON"]
+        else:
+            shown.append(word)
+    return shlex.join(["python", "-m", "tools.bench", *shown])
+
+
+def main(arguments: Sequence[str]) -> None:
+    given = make_parser().parse_args(arguments)
+    if given.what == "report":
+        write_page([read_result(path) for path in given.files], given.out)
+        return
+    result = Result(given.what, shown_command(arguments), machine_facts(), MEASURE[given.what](given))
+    print(result.markdown())
     if given.json:
-        given.json.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+        result.save(given.json)
+    if given.markdown:
+        given.markdown.write_text(result.markdown(), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -9,7 +9,6 @@ import tempfile
 import time
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -17,9 +16,10 @@ import onnx
 from onnxq import calibrate, emit, place
 from onnxq.prepare import load_model, prepare
 from tools.bench.models import residual_chain
+from tools.bench.results import Row
 
 
-def measure(sizes: list[int]) -> list[dict[str, Any]]:
+def measure(sizes: list[int]) -> list[Row]:
     rows = []
     for size in sizes:
         for backend in ("tensorrt", "onnxruntime"):
@@ -28,7 +28,7 @@ def measure(sizes: list[int]) -> list[dict[str, Any]]:
     return rows
 
 
-def _one(size: int, backend: str, folder: Path) -> dict[str, Any]:
+def _one(size: int, backend: str, folder: Path) -> Row:
     path = folder / "chain.onnx"
     onnx.save(residual_chain(size), str(path))
     start = time.perf_counter()

@@ -8,10 +8,12 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import onnx
 from onnx import TensorProto, helper
+
+from tools.bench.child import ROOT
+from tools.bench.results import Row
 
 WIDTH = 4096
 
@@ -44,11 +46,12 @@ def write_model(path: Path, gigabytes: float) -> int:
 
 
 _CHILD = """
-import json, resource, sys, numpy as np
+import json, sys, numpy as np
 from pathlib import Path
 import onnxq
 from onnxq.numerics import qparams_from_range
 from onnxq.types import QParamsTable
+from tools.bench.peers.protocol import peak_megabytes
 path, backend, out = sys.argv[1:]
 prepared = onnxq.prepare(path, backend)
 plan = onnxq.place(prepared.graph, prepared.backend)
@@ -57,11 +60,11 @@ for placement in plan:
     shape = placement.spec.granularity.scale_shape(prepared.graph.shape(placement.tensor) or ())
     table.put(placement.tensor, qparams_from_range(np.full(shape, -1.0), np.full(shape, 1.0), placement.spec), "fixed")
 onnxq.emit(prepared.graph, plan, table, prepared.backend, Path(out), "model")
-print(json.dumps({"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}))
+print(json.dumps({"peak": peak_megabytes()}))
 """
 
 
-def measure(gigabytes: float) -> list[dict[str, Any]]:
+def measure(gigabytes: float) -> list[Row]:
     rows = []
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
@@ -71,13 +74,13 @@ def measure(gigabytes: float) -> list[dict[str, Any]]:
             out.mkdir()
             command = [sys.executable, "-c", _CHILD, str(folder / "large.onnx"), backend, str(out)]
             before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-            child = subprocess.run(command, check=True, capture_output=True, text=True)
+            child = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
             seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
             rows.append(
                 {
                     "model GB": round(layers * WIDTH * WIDTH * 4 / 1e9, 2),
                     "backend": backend,
-                    "peak MB of place + emit": json.loads(child.stdout.splitlines()[-1])["peak"] // 1024,
+                    "peak MB of place + emit": round(json.loads(child.stdout.splitlines()[-1])["peak"]),
                     "written GB": round(sum(p.stat().st_size for p in out.iterdir()) / 1e9, 2),
                     "user s": round(seconds, 1),
                 }

@@ -6,73 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 
-
-class NetworkBuilder:
-    """Appends layers to a graph; every method takes and returns tensor names. Channels are tracked by name."""
-
-    def __init__(self, seed: int = 0) -> None:
-        self.random = np.random.default_rng(seed)
-        self.nodes: list[onnx.NodeProto] = []
-        self.initializers: list[onnx.TensorProto] = []
-        self.channels: dict[str, int] = {}
-
-    def constant(self, hint: str, values: np.ndarray) -> str:
-        name = f"{hint}.{len(self.initializers)}"
-        self.initializers.append(numpy_helper.from_array(values, name))
-        return name
-
-    def node(self, op: str, inputs: list[str], **attributes: object) -> str:
-        output = f"{op.lower()}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, inputs, [output], name=f"{op}_{len(self.nodes)}", **attributes))
-        if inputs and inputs[0] in self.channels:
-            self.channels[output] = self.channels[inputs[0]]
-        return output
-
-    def conv(self, x: str, out: int, kernel: int, stride: int = 1, group: int = 1, gain: float = 1.0) -> str:
-        inner = self.channels[x] // group
-        deviation = gain * np.sqrt(2.0 / (inner * kernel * kernel))
-        weight = self.random.normal(0, deviation, (out, inner, kernel, kernel)).astype(np.float32)
-        bias = self.random.normal(0, 0.05, out).astype(np.float32)
-        inputs = [x, self.constant("weight", weight), self.constant("bias", bias)]
-        pads = [kernel // 2] * 4
-        y = self.node("Conv", inputs, kernel_shape=[kernel] * 2, pads=pads, strides=[stride] * 2, group=group)
-        self.channels[y] = out
-        return y
-
-    def batchnorm(self, x: str) -> str:
-        count = self.channels[x]
-        scale = self.random.uniform(0.8, 1.2, count).astype(np.float32)
-        shift = self.random.normal(0, 0.05, count).astype(np.float32)
-        mean = self.random.normal(0, 0.05, count).astype(np.float32)
-        variance = self.random.uniform(0.8, 1.2, count).astype(np.float32)
-        names = [self.constant("bn", values) for values in (scale, shift, mean, variance)]
-        return self.node("BatchNormalization", [x, *names])
-
-    def relu(self, x: str) -> str:
-        return self.node("Relu", [x])
-
-    def relu6(self, x: str) -> str:
-        bounds = [self.constant("clip", np.float32(v)) for v in (0.0, 6.0)]
-        return self.node("Clip", [x, *bounds])
-
-    def classifier(self, x: str, classes: int) -> str:
-        pooled = self.node("Flatten", [self.node("GlobalAveragePool", [x])])
-        inner = self.channels[x]
-        weight = self.random.normal(0, np.sqrt(1.0 / inner), (classes, inner)).astype(np.float32)
-        bias = self.random.normal(0, 0.05, classes).astype(np.float32)
-        return self.node("Gemm", [pooled, self.constant("fc", weight), self.constant("fc_bias", bias)], transB=1)
-
-    def model(self, name: str, input_shape: list[int | str], output: str, opset: int = 17) -> onnx.ModelProto:
-        graph = helper.make_graph(
-            self.nodes,
-            name,
-            [helper.make_tensor_value_info("input", TensorProto.FLOAT, input_shape)],
-            [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)],
-            self.initializers,
-        )
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+from tools.bench.network import NetworkBuilder
 
 
 def resnet50(size: int = 224) -> onnx.ModelProto:
@@ -92,7 +28,7 @@ def resnet50(size: int = 224) -> onnx.ModelProto:
             y = net.batchnorm(net.conv(y, 4 * width, 1))
             x = net.relu(net.node("Add", [y, shortcut]))
             net.channels[x] = 4 * width
-    return net.model("resnet50", ["batch", 3, size, size], net.classifier(x, 1000))
+    return net.model("resnet50", ["batch", 3, size, size], net.classifier(x, 1000), ["batch", 1000])
 
 
 def mobilenetv2(size: int = 224) -> onnx.ModelProto:
@@ -119,7 +55,7 @@ def mobilenetv2(size: int = 224) -> onnx.ModelProto:
                 x = net.node("Add", [x, before])
                 net.channels[x] = out
     x = net.relu6(net.batchnorm(net.conv(x, 1280, 1)))
-    return net.model("mobilenetv2", ["batch", 3, size, size], net.classifier(x, 1000))
+    return net.model("mobilenetv2", ["batch", 3, size, size], net.classifier(x, 1000), ["batch", 1000])
 
 
 def residual_chain(nodes: int) -> onnx.ModelProto:
@@ -134,21 +70,65 @@ def residual_chain(nodes: int) -> onnx.ModelProto:
         y = net.relu(net.batchnorm(net.conv(x, 4, 1, gain=0.01)))
         x = net.node("Add", [y, x])
         net.channels[x] = 4
-    return net.model("chain", ["batch", 4, 4, 4], x)
+    return net.model("chain", ["batch", 4, 4, 4], x, ["batch", 4, 4, 4])
 
 
-MODELS: dict[str, Callable[[], onnx.ModelProto]] = {"resnet50": resnet50, "mobilenetv2": mobilenetv2}
+def wide(nodes: int = 1000) -> onnx.ModelProto:
+    """Many parallel branches of Conv - Relu on a tiny image, added up in pairs: what each node costs by itself."""
+    net = NetworkBuilder(3)
+    net.channels["input"] = 4
+    stem = net.relu(net.conv("input", 4, 1))
+    branches = [net.relu(net.conv(stem, 4, 3, gain=0.1)) for _ in range((nodes - 1) // 3)]
+    while len(branches) > 1:
+        pairs = [branches[start : start + 2] for start in range(0, len(branches), 2)]
+        branches = [net.node("Add", pair) if len(pair) == 2 else pair[0] for pair in pairs]
+    return net.model("wide", ["batch", 4, 8, 8], branches[0], ["batch", 4, 8, 8])
 
 
-def images(count: int, size: int = 224, seed: int = 0) -> list[dict[str, np.ndarray]]:
-    """Structured random images: smooth gradients, blobs and noise, normalised like photographs."""
-    random = np.random.default_rng(seed)
-    grid = np.stack(np.meshgrid(np.linspace(-1, 1, size), np.linspace(-1, 1, size)))
-    feeds = []
-    for _ in range(count):
-        slopes, centre = random.normal(0, 0.7, (3, 2)), random.uniform(-1, 1, (3, 2))
-        smooth = np.einsum("cd,dhw->chw", slopes, grid)
-        blob = np.exp(-4 * ((grid[None] - centre[:, :, None, None]) ** 2).sum(axis=1)) * random.normal(0, 2, (3, 1, 1))
-        image = smooth + blob + random.normal(0, 0.3, (3, size, size))
-        feeds.append({"input": image[None].astype(np.float32)})
-    return feeds
+def bert(
+    layers: int = 12, hidden: int = 768, heads: int = 12, sequence: int = 128, vocabulary: int = 30522
+) -> onnx.ModelProto:
+    """A BERT encoder as exporters write it: attention and GELU in single nodes, LayerNormalization whole."""
+    net = NetworkBuilder(7)
+    words = net.random.normal(0, 0.05, (vocabulary, hidden)).astype(np.float32)
+    positions = net.random.normal(0, 0.05, (sequence, hidden)).astype(np.float32)
+    embedded = net.node("Gather", [net.constant("words", words), "ids"])
+    x = net.layer_norm(net.node("Add", [embedded, net.constant("positions", positions)]), hidden)
+    for _ in range(layers):
+        attended = net.linear(_attention(net, x, hidden, heads), hidden, hidden)
+        x = net.layer_norm(net.node("Add", [attended, x]), hidden)
+        inner = net.gelu(net.linear(x, hidden, 4 * hidden))
+        x = net.layer_norm(net.node("Add", [net.linear(inner, 4 * hidden, hidden), x]), hidden)
+    borders = ["batch", sequence], x, ["batch", sequence, hidden]
+    return net.model("bert", *borders, input_name="ids", element_type=TensorProto.INT64)
+
+
+def _attention(net: NetworkBuilder, x: str, hidden: int, heads: int) -> str:
+    split = net.constant("split", np.array([0, 0, heads, hidden // heads], np.int64))
+    join = net.constant("join", np.array([0, 0, hidden], np.int64))
+    root = net.constant("root", np.float32(np.sqrt(hidden // heads)))
+    query, key, value = (
+        net.node("Transpose", [net.node("Reshape", [net.linear(x, hidden, hidden), split])], perm=order)
+        for order in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3])
+    )
+    weights = net.node("Softmax", [net.node("Div", [net.node("MatMul", [query, key]), root])], axis=-1)
+    context = net.node("Transpose", [net.node("MatMul", [weights, value])], perm=[0, 2, 1, 3])
+    return net.node("Reshape", [context, join])
+
+
+def tiny() -> onnx.ModelProto:
+    """Three layers on an 8 x 8 image, for trying the benchmarks themselves."""
+    net = NetworkBuilder(1)
+    net.channels["input"] = 3
+    x = net.relu(net.batchnorm(net.conv("input", 8, 3)))
+    x = net.relu(net.conv(x, 8, 3))
+    return net.model("tiny", ["batch", 3, 8, 8], net.classifier(x, 10), ["batch", 10])
+
+
+MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
+    "resnet50": resnet50,
+    "mobilenetv2": mobilenetv2,
+    "bert_base": bert,
+    "wide1k": wide,
+    "tiny": tiny,
+}

@@ -5,32 +5,23 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
-from onnxruntime.quantization.shape_inference import quant_pre_process
 
 import onnxq
 from onnxq.numerics import SqnrAccumulator
-from tools.bench.models import MODELS, images
+from tools.bench.models import MODELS
+from tools.bench.peers.onnxruntime import preprocessed, quantize_file
+from tools.bench.results import Row
+from tools.bench.samples import samples_for
 
 CALIBRATION_SAMPLES = 16
 
 
-class _Reader(CalibrationDataReader):  # type: ignore[misc]
-    def __init__(self, feeds: list[dict[str, np.ndarray]]) -> None:
-        self._feeds: Iterator[dict[str, np.ndarray]] = iter(feeds)
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        return next(self._feeds, None)
-
-
-def measure(names: list[str], repeats: int) -> list[dict[str, Any]]:
+def measure(names: list[str], repeats: int) -> list[Row]:
     rows = []
     for name in names:
         with tempfile.TemporaryDirectory() as text:
@@ -38,8 +29,8 @@ def measure(names: list[str], repeats: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _one(name: str, repeats: int, folder: Path) -> list[dict[str, Any]]:
-    feeds = images(CALIBRATION_SAMPLES + 4)
+def _one(name: str, repeats: int, folder: Path) -> list[Row]:
+    feeds = list(samples_for(name, CALIBRATION_SAMPLES + 4))
     calibration, test = feeds[:CALIBRATION_SAMPLES], feeds[CALIBRATION_SAMPLES:]
     float_path = folder / "float.onnx"
     onnx.save(MODELS[name](), str(float_path))
@@ -49,7 +40,9 @@ def _one(name: str, repeats: int, folder: Path) -> list[dict[str, Any]]:
         "onnxq portable": onnxq.quantize(
             float_path, backend="onnxruntime", data=calibration, out=folder / "portable", config={"portable": True}
         ).model,
-        "onnxruntime.quantization": _by_onnxruntime(float_path, folder, calibration),
+        "onnxruntime.quantization": quantize_file(
+            preprocessed(float_path, folder), calibration, folder / "by_onnxruntime.onnx"
+        ),
     }
     sessions = {tool: _session(path, folder / f"{tool}.optimized.onnx") for tool, path in paths.items()}
     sums = {tool: SqnrAccumulator() for tool in sessions}
@@ -75,21 +68,6 @@ def _one(name: str, repeats: int, folder: Path) -> list[dict[str, Any]]:
         }
         for tool in sessions
     ]
-
-
-def _by_onnxruntime(path: Path, folder: Path, calibration: list[dict[str, np.ndarray]]) -> Path:
-    prepared, result = folder / "prepared.onnx", folder / "by_onnxruntime.onnx"
-    quant_pre_process(str(path), str(prepared), skip_symbolic_shape=True)
-    quantize_static(
-        str(prepared),
-        str(result),
-        _Reader(calibration),
-        quant_format=QuantFormat.QDQ,
-        per_channel=True,
-        activation_type=QuantType.QUInt8,
-        weight_type=QuantType.QInt8,
-    )
-    return result
 
 
 def _session(path: Path, optimized: Path) -> ort.InferenceSession:

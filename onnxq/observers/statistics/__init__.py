@@ -9,7 +9,8 @@ import numpy as np
 from onnxq.errors import SpecError
 from onnxq.observers.statistics.ema import EmaStatistic
 from onnxq.observers.statistics.histogram import Bins, HistogramStatistic
-from onnxq.observers.statistics.range import RangeStatistic, StatisticKind
+from onnxq.observers.statistics.range import RangeStatistic, StatisticKind, extent_from_reductions
+from onnxq.observers.statistics.votes import VotesStatistic
 
 __all__ = [
     "STATISTICS",
@@ -18,11 +19,13 @@ __all__ = [
     "HistogramStatistic",
     "RangeStatistic",
     "StatisticKind",
+    "VotesStatistic",
+    "extent_from_reductions",
     "statistic_from_arrays",
 ]
 
 STATISTICS: dict[str, type[RangeStatistic]] = {
-    statistic.kind: statistic for statistic in (RangeStatistic, HistogramStatistic, EmaStatistic)
+    statistic.kind: statistic for statistic in (RangeStatistic, HistogramStatistic, EmaStatistic, VotesStatistic)
 }
 
 

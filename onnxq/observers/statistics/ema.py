@@ -1,4 +1,4 @@
-"""EmaStatistic: moving averages of each sample's minimum and maximum."""
+"""EmaStatistic: moving averages of the range that an observer finds for each sample."""
 
 from __future__ import annotations
 
@@ -8,55 +8,48 @@ from typing import ClassVar, Self
 import numpy as np
 
 from onnxq.errors import UnsupportedError
-from onnxq.observers.statistics.range import RangeStatistic, StatisticKind
-from onnxq.types.granularity import resolve_axis
+from onnxq.observers.statistics.per_sample import PerSampleStatistic, SampleObserver
+from onnxq.observers.statistics.range import StatisticKind
+from onnxq.types.spec import QuantSpec
 
 
-class EmaStatistic(RangeStatistic):
-    """average = decay * average + (1 - decay) * sample, for minimum and maximum, started by the first sample.
+class EmaStatistic(PerSampleStatistic):
+    """average = decay * average + (1 - decay) * sample, for both ends of the range, started by the first sample.
 
     Later samples weigh more: the result depends on the order of the samples by definition, and two shards cannot be
-    merged. It does not depend on the batch size, because a batch is taken apart into its samples (see `update`).
+    merged. The averages are of minimum and maximum unless an `inner` observer is given.
     """
 
     kind: ClassVar[StatisticKind] = "ema"
+    ordered: ClassVar[bool] = True
 
-    def __init__(self, axis: int | None = None, decay: float = 0.9) -> None:
-        super().__init__(axis)
+    def __init__(
+        self,
+        axis: int | None = None,
+        decay: float = 0.9,
+        inner: SampleObserver | None = None,
+        spec: QuantSpec | None = None,
+    ) -> None:
+        super().__init__(axis, inner, spec)
         self.decay = decay
         self.average_minimum = np.zeros(0, np.float64)
         self.average_maximum = np.zeros(0, np.float64)
 
-    def update(self, array: np.ndarray, sample: int = 0, *, batch: int = 1) -> None:
-        values = np.asarray(array)
-        channels_first = self.axis is not None and values.ndim > 0 and resolve_axis(self.axis, values.ndim) == 0
-        if batch > 1 and values.ndim > 0 and not channels_first and values.shape[0] == batch:
-            for i in range(batch):
-                self._update_one(values[i : i + 1], sample + i)
-        else:
-            self._update_one(values, sample)
-
-    def _update_one(self, values: np.ndarray, sample: int) -> None:
-        one = RangeStatistic(self.axis)
-        one.update(values, sample)
-        self._absorb(one)
-        if one.rows == 0:
-            return
+    def _take(self, low: np.ndarray, high: np.ndarray, valid: np.ndarray) -> None:
         if len(self.average_minimum) == 0:
-            self.average_minimum = np.full(one.rows, np.nan)
-            self.average_maximum = np.full(one.rows, np.nan)
-        for average, value in ((self.average_minimum, one.minimum), (self.average_maximum, one.maximum)):
-            seen = one.count > 0
-            first = seen & np.isnan(average)
-            later = seen & ~first
-            average[later] = self.decay * average[later] + (1.0 - self.decay) * value[later].astype(np.float64)
+            self.average_minimum = np.full(len(low), np.nan)
+            self.average_maximum = np.full(len(low), np.nan)
+        for average, value in ((self.average_minimum, low), (self.average_maximum, high)):
+            first = valid & np.isnan(average)
+            later = valid & ~first
+            average[later] = self.decay * average[later] + (1.0 - self.decay) * value[later]
             average[first] = value[first]
 
     def merge(self, other: Self) -> None:
         """Only with an empty side: a moving average has no meaning across shards."""
         if other.rows and self.rows:
             raise UnsupportedError(
-                "moving averages (ema_minmax) depend on the order of the samples, so two shards cannot be merged: "
+                "moving averages (ema_ observers) depend on the order of the samples, so two shards cannot be merged: "
                 "calibrate in one process, or use minmax, percentile, mse or kl"
             )
         super().merge(other)

@@ -10,16 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from onnxq.observers.statistics.range import RangeStatistic, StatisticKind
+from onnxq.observers.statistics.counting import (
+    COUNTER,
+    PAGE,
+    PAGES,
+    PATTERNS,
+    Counts,
+    count_by_row,
+    counts_from_keys,
+)
+from onnxq.observers.statistics.range import Extent, RangeStatistic, StatisticKind
+from onnxq.observers.statistics.scan import as_float32, pieces
+from onnxq.types.granularity import resolve_axis
 
-_PATTERNS = 1 << 16
-_SIGN = 1 << 15
+_SIGN = PATTERNS // 2
 _FIRST_NONFINITE = 0x7F80
-_DENSE_BINS = 1 << 22
+_NEGATIVE_PAGE = PAGES // 2
+_NONFINITE_PAGES = (_NEGATIVE_PAGE - 1, PAGES - 1)
+_ROWS_AT_ONCE = 64
 
 _EDGES = np.concatenate(
     [(np.arange(_FIRST_NONFINITE, dtype=np.uint32) << 16).view(np.float32).astype(np.float64), [2.0**128]]
@@ -47,98 +59,153 @@ class Bins:
 
     def magnitudes(self, *, positive_only: bool = False) -> Bins:
         """The bins of |x|, x and -x counted together; `positive_only` counts negative values as zero instead."""
-        negative = self.code < 0
+        split = int(np.searchsorted(self.code, 0))
+        code, lower, upper, count = (part[split:] for part in (self.code, self.lower, self.upper, self.count))
+        if split == 0:
+            return self
         if positive_only:
-            code, lower, upper = (np.where(negative, 0, part) for part in (self.code, self.lower, self.upper))
-        else:
-            code = np.abs(self.code)
-            lower = np.where(negative, -self.upper, self.lower)
-            upper = np.where(negative, -self.lower, self.upper)
-        codes, inverse = np.unique(code, return_inverse=True)
-        count = np.zeros(len(codes), np.int64)
-        np.add.at(count, inverse, self.count)
+            negative = int(self.count[:split].sum())
+            if len(code) and code[0] == 0:
+                return Bins(code, lower, upper, np.concatenate([[count[0] + negative], count[1:]]))
+            zero = np.zeros(1)
+            return Bins(
+                *(
+                    np.concatenate([a, b])
+                    for a, b in (
+                        (zero.astype(np.int64), code),
+                        (zero, lower),
+                        (zero, upper),
+                        (np.array([negative]), count),
+                    )
+                )
+            )
+        mirrored = -self.code[:split][::-1]
+        codes = np.union1d(code, mirrored)
+        total = np.zeros(len(codes), np.int64)
         low, high = np.full(len(codes), np.inf), np.full(len(codes), -np.inf)
-        np.minimum.at(low, inverse, lower)
-        np.maximum.at(high, inverse, upper)
-        return Bins(codes, low, high, count)
+        for place, near, far, counted in (
+            (np.searchsorted(codes, code), lower, upper, count),
+            (
+                np.searchsorted(codes, mirrored),
+                -self.upper[:split][::-1],
+                -self.lower[:split][::-1],
+                self.count[:split][::-1],
+            ),
+        ):
+            total[place] += counted
+            low[place] = np.minimum(low[place], near)
+            high[place] = np.maximum(high[place], far)
+        return Bins(codes, low, high, total)
 
 
 class HistogramStatistic(RangeStatistic):
     """Counts over the upper 16 bits of float32, plus everything RangeStatistic has (see the module's first lines).
 
-    Only occupied bins are kept: a few thousand per row, whatever the number of samples.
+    Only occupied pages (sign and exponent) are kept: some dozens per row, whatever the number of samples.
     """
 
     kind: ClassVar[StatisticKind] = "histogram"
 
     def __init__(self, axis: int | None = None) -> None:
         super().__init__(axis)
-        self.keys = np.zeros(0, np.int64)
-        self.counts = np.zeros(0, np.int64)
+        self._pages = np.zeros(0, np.int64)
+        self._table = np.zeros((0, PAGE), np.int64)
 
-    def _add(self, piece: np.ndarray, rows: slice, axis: int | None, sample: int, per_row: bool) -> None:
-        super()._add(piece, rows, axis, sample, per_row)
-        by_row = piece.reshape(1, -1) if axis is None else np.moveaxis(piece, axis, 0).reshape(piece.shape[axis], -1)
-        group = max(1, _DENSE_BINS // _PATTERNS)
-        for start in range(0, len(by_row), group):
-            part = np.ascontiguousarray(by_row[start : start + group])
-            keys, counts = _count_patterns(part)
-            self._accumulate(keys + (rows.start + start) * _PATTERNS, counts)
+    def look(self, array: np.ndarray, sample: int = 0, *, batch: int = 1) -> Any:
+        values = np.asarray(array)
+        if values.size == 0:
+            return None
+        return self._extent(values, sample, batch), self._counts(values)
 
-    def _accumulate(self, keys: np.ndarray, counts: np.ndarray) -> None:
-        """Add counts under keys = row * 65536 + pattern; keys may repeat."""
-        if len(self.keys):
-            place = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-            if np.array_equal(self.keys[place], keys):
-                np.add.at(self.counts, place, counts)
-                return
-        merged, inverse = np.unique(np.concatenate([self.keys, keys]), return_inverse=True)
-        total = np.zeros(len(merged), np.int64)
-        np.add.at(total, inverse, np.concatenate([self.counts, counts]))
-        self.keys, self.counts = merged, total
+    def add(self, partial: tuple[Extent, list[Counts]]) -> None:
+        extent, counts = partial
+        self._add_extent(extent)
+        for pages, table in counts:
+            self._accumulate(pages, table)
+
+    def _counts(self, values: np.ndarray) -> list[Counts]:
+        if self.axis is None:
+            if values.dtype == np.float32 and values.flags.c_contiguous:
+                return [_finite(COUNTER.count(values))]
+            return [
+                _finite(COUNTER.count(np.ascontiguousarray(as_float32(values[index]))))
+                for index in pieces(values.shape)
+            ]
+        axis = resolve_axis(self.axis, values.ndim)
+        found = []
+        for index in pieces(values.shape):
+            piece = as_float32(values[index])
+            by_row = np.moveaxis(piece, axis, 0).reshape(piece.shape[axis], -1)
+            for start in range(0, len(by_row), _ROWS_AT_ONCE):
+                part = np.ascontiguousarray(by_row[start : start + _ROWS_AT_ONCE])
+                pages, table = _finite(count_by_row(part))
+                found.append((pages + (index[axis].start + start) * PAGES, table))
+        return found
+
+    def _accumulate(self, pages: np.ndarray, table: np.ndarray) -> None:
+        """Add counts of pages (512 * row + page), ascending and each once."""
+        place = np.searchsorted(self._pages, pages)
+        if len(self._pages) == 0 or not np.array_equal(self._pages[np.minimum(place, len(self._pages) - 1)], pages):
+            merged = np.union1d(self._pages, pages)
+            grown = np.zeros((len(merged), PAGE), np.int64)
+            grown[np.searchsorted(merged, self._pages)] = self._table
+            self._pages, self._table = merged, grown
+            place = np.searchsorted(merged, pages)
+        self._table[place] += table
 
     def merge(self, other: Self) -> None:
         super().merge(other)
-        self._accumulate(other.keys, other.counts)
+        self._accumulate(other._pages, other._table)
 
     def bins(self, row: int = 0) -> Bins:
         """The occupied bins of one row; a row is a channel, or 0 for the whole tensor."""
-        start, stop = np.searchsorted(self.keys, [row * _PATTERNS, (row + 1) * _PATTERNS])
-        pattern, count = self.keys[start:stop] - row * _PATTERNS, self.counts[start:stop]
-        code = np.where(pattern >= _SIGN, _SIGN - pattern, pattern)
-        order = np.argsort(code)
-        code, count = code[order], count[order]
-        near = _EDGES[np.abs(code)]
-        far = np.where(code == 0, 0.0, _EDGES[np.abs(code) + 1])
+        first = row * PAGES
+        start, middle, stop = np.searchsorted(self._pages, [first, first + _NEGATIVE_PAGE, first + PAGES])
+        near, negative = _occupied(self._pages[middle:stop] - first - _NEGATIVE_PAGE, self._table[middle:stop])
+        code, positive = _occupied(self._pages[start:middle] - first, self._table[start:middle])
         low, high = float(self.minimum[row]), float(self.maximum[row])
-        lower = np.clip(np.where(code < 0, -far, near), low, high)
-        upper = np.clip(np.where(code < 0, -near, far), low, high)
-        return Bins(code, lower, upper, count)
+        lower = np.concatenate([-_EDGES[near[::-1] + 1], _EDGES[code]])
+        upper = np.concatenate([-_EDGES[near[::-1]], np.where(code == 0, 0.0, _EDGES[code + 1])])
+        return Bins(
+            np.concatenate([-near[::-1], code]),
+            np.clip(lower, low, high),
+            np.clip(upper, low, high),
+            np.concatenate([negative[::-1], positive]),
+        )
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        return {**super().to_arrays(), "keys": self.keys, "counts": self.counts}
+        keys, counts = _occupied(self._pages, self._table)
+        return {**super().to_arrays(), "keys": keys, "counts": counts}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
         statistic = super().from_arrays(arrays)
-        statistic.keys = np.array(arrays["keys"], np.int64)
-        statistic.counts = np.array(arrays["counts"], np.int64)
+        keys, counts = np.array(arrays["keys"], np.int64), np.array(arrays["counts"], np.int64)
+        statistic._pages, statistic._table = counts_from_keys(keys, counts)
         return statistic
 
 
-def _count_patterns(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Occupied keys (row * 65536 + upper half of the float32) of a contiguous (rows, n) array, and their counts."""
-    patterns = (values.view(np.uint32) >> 16).astype(np.int64)
-    if len(values) > 1:
-        patterns += np.arange(len(values), dtype=np.int64)[:, None] * _PATTERNS
-    size = len(values) * _PATTERNS
-    if values.size * 8 < size:
-        keys, counts = np.unique(patterns, return_counts=True)
-    else:
-        dense = np.bincount(patterns.ravel(), minlength=size)
-        keys = np.flatnonzero(dense)
-        counts = dense[keys]
-    keep = keys & (_SIGN - 1) < _FIRST_NONFINITE
-    keys, counts = keys[keep], counts[keep]
-    minus_zero = keys & (_PATTERNS - 1) == _SIGN
-    return np.where(minus_zero, keys - _SIGN, keys).astype(np.int64), counts.astype(np.int64)
+def _occupied(pages: np.ndarray, table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Patterns with a count above zero, ascending, and the counts."""
+    page, inside = np.nonzero(table)
+    return pages[page] * PAGE + inside, table[page, inside]
+
+
+def _finite(counts: Counts) -> Counts:
+    """Without NaN and infinities, and with -0.0 counted as 0.0."""
+    pages, table = counts
+    within = pages % PAGES
+    bad = (within == _NONFINITE_PAGES[0]) | (within == _NONFINITE_PAGES[1])
+    if bad.any():
+        pages, table, within = pages[~bad], table[~bad], within[~bad]
+    for place in np.flatnonzero((within == _NEGATIVE_PAGE) & (table[:, 0] > 0)):
+        zeros, table[place, 0] = int(table[place, 0]), 0
+        plus = pages[place] - _NEGATIVE_PAGE
+        found = int(np.searchsorted(pages, plus))
+        if found < len(pages) and pages[found] == plus:
+            table[found, 0] += zeros
+        else:
+            row = np.zeros(PAGE, np.int64)
+            row[0] = zeros
+            return _finite((np.insert(pages, found, plus), np.insert(table, found, row, axis=0)))
+    return pages, table

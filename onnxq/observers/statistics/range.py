@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import ClassVar, Literal, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -11,7 +13,22 @@ from onnxq.errors import DataError, SpecError, UnsupportedError
 from onnxq.observers.statistics.scan import as_float32, other_axes, pieces
 from onnxq.types.granularity import resolve_axis
 
-StatisticKind = Literal["range", "histogram", "ema"]
+StatisticKind = Literal["range", "histogram", "ema", "votes"]
+
+
+@dataclass(slots=True)
+class Extent:
+    """What one look at an array found: one entry per row (the whole tensor, or a channel).
+
+    peaks   the largest magnitude of each sample that was looked at, with the number of the sample
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+    count: np.ndarray
+    nonfinite: int = 0
+    first_nonfinite: int = -1
+    peaks: tuple[tuple[float, int], ...] = ()
 
 
 class RangeStatistic:
@@ -20,9 +37,14 @@ class RangeStatistic:
     Arrays have one entry per row: a row is the whole tensor or one channel. NaN and infinities are counted, the first
     sample that held one is remembered, and the values themselves are left out. A mask value such as -3.4e38 is finite
     and widens the range. The result does not depend on batch size, order or sharding; -0.0 counts as 0.0.
+
+    `peaks` holds the largest and the second largest magnitude that any sample had, (magnitude, sample): a range that a
+    single sample sets shows in them.
     """
 
     kind: ClassVar[StatisticKind] = "range"
+    ordered: ClassVar[bool] = False
+    """Whether `add` must be called in the order of the samples."""
 
     def __init__(self, axis: int | None = None) -> None:
         self.axis = axis
@@ -31,6 +53,7 @@ class RangeStatistic:
         self.count = np.zeros(0, np.int64)
         self.nonfinite = 0
         self.first_nonfinite: int | None = None
+        self.peaks: tuple[tuple[float, int], ...] = ()
 
     @property
     def rows(self) -> int:
@@ -42,33 +65,42 @@ class RangeStatistic:
 
         With a batch above 1, axis 0 tells the samples apart where it has that length and is not the channel axis.
         """
-        values = np.asarray(array)
-        if values.size == 0:
-            return
-        axis = None if self.axis is None else resolve_axis(self.axis, values.ndim)
-        self._grow(1 if axis is None else values.shape[axis])
-        per_row = batch > 1 and values.ndim > 0 and axis != 0 and values.shape[0] == batch
-        for index in pieces(values.shape):
-            piece = as_float32(values[index])
-            rows = slice(0, 1) if axis is None else index[axis]
-            self._add(piece, rows, axis, sample + index[0].start if per_row else sample, per_row)
+        partial = self.look(array, sample, batch=batch)
+        if partial is not None:
+            self.add(partial)
 
-    def _add(self, piece: np.ndarray, rows: slice, axis: int | None, sample: int, per_row: bool) -> None:
-        over = other_axes(piece.ndim, axis)
-        with np.errstate(invalid="ignore"):
-            low, high = np.atleast_1d(piece.min(axis=over)), np.atleast_1d(piece.max(axis=over))
-        count: np.ndarray | int = piece.size // len(low)
-        # NaN and infinities always show in the minimum or the maximum, so clean data needs no pass of its own for them.
-        if not (np.isfinite(low).all() and np.isfinite(high).all()):
-            finite = np.isfinite(piece)
-            low = np.atleast_1d(np.min(piece, axis=over, where=finite, initial=np.inf))
-            high = np.atleast_1d(np.max(piece, axis=over, where=finite, initial=-np.inf))
-            count = np.atleast_1d(finite.sum(axis=over, dtype=np.int64))
-            bad_rows = np.flatnonzero(~finite.all(axis=tuple(range(1, piece.ndim)))) if per_row else np.zeros(1, int)
-            self._note_nonfinite(piece.size - int(finite.sum()), sample + int(bad_rows[0]))
-        self.minimum[rows] = np.minimum(self.minimum[rows], low) + np.float32(0.0)
-        self.maximum[rows] = np.maximum(self.maximum[rows], high) + np.float32(0.0)
-        self.count[rows] += count
+    def look(self, array: np.ndarray, sample: int = 0, *, batch: int = 1) -> Any:
+        """What `update` would take in, for `add`; None for an array without values.
+
+        This is the work, and it changes nothing: several threads may look at the same time, while calls of `add` must
+        follow one another.
+        """
+        values = np.asarray(array)
+        return None if values.size == 0 else self._extent(values, sample, batch)
+
+    def add(self, partial: Any) -> None:
+        """Take in what `look` found."""
+        self._add_extent(partial)
+
+    def _extent(self, values: np.ndarray, sample: int, batch: int) -> Extent:
+        axis = None if self.axis is None else resolve_axis(self.axis, values.ndim)
+        if batch > 1 and axis != 0 and values.ndim > 0 and values.shape[0] == batch:
+            # Sample by sample, because a peak belongs to a sample.
+            parts = [_extent_of(values[i : i + 1], axis, sample + i) for i in range(batch)]
+            whole = parts[0]
+            for part in parts[1:]:
+                _unite(whole, part)
+            return whole
+        return _extent_of(values, axis, sample)
+
+    def _add_extent(self, seen: Extent) -> None:
+        self._grow(len(seen.count))
+        np.minimum(self.minimum, seen.low, out=self.minimum)
+        np.maximum(self.maximum, seen.high, out=self.maximum)
+        self.count += seen.count
+        self.peaks = two_largest(self.peaks + seen.peaks)
+        if seen.nonfinite:
+            self._note_nonfinite(seen.nonfinite, seen.first_nonfinite)
 
     def _note_nonfinite(self, count: int, sample: int) -> None:
         self.nonfinite += count
@@ -101,6 +133,7 @@ class RangeStatistic:
             self.minimum = np.minimum(self.minimum, other.minimum)
             self.maximum = np.maximum(self.maximum, other.maximum)
             self.count = self.count + other.count
+        self.peaks = two_largest(self.peaks + other.peaks)
         if other.first_nonfinite is not None:
             self._note_nonfinite(other.nonfinite, other.first_nonfinite)
 
@@ -130,6 +163,8 @@ class RangeStatistic:
             "count": self.count,
             "nonfinite": np.array(self.nonfinite, np.int64),
             "first_nonfinite": np.array(-1 if self.first_nonfinite is None else self.first_nonfinite, np.int64),
+            "peak": np.array([magnitude for magnitude, _ in self.peaks], np.float64),
+            "peak_sample": np.array([sample for _, sample in self.peaks], np.int64),
         }
 
     @classmethod
@@ -143,4 +178,69 @@ class RangeStatistic:
         statistic.nonfinite = int(arrays["nonfinite"])
         first = int(arrays["first_nonfinite"])
         statistic.first_nonfinite = None if first < 0 else first
+        statistic.peaks = tuple(zip(arrays["peak"].tolist(), arrays["peak_sample"].tolist(), strict=True))
         return statistic
+
+
+def extent_from_reductions(low: np.ndarray, high: np.ndarray, count: int, sample: int) -> Extent:
+    """What a look would have found, from minimum and maximum that were computed elsewhere; all values finite."""
+    lows, highs = np.atleast_1d(low) + np.float32(0.0), np.atleast_1d(high) + np.float32(0.0)
+    peak = max(-float(lows.min()), float(highs.max()))
+    return Extent(lows, highs, np.full(len(lows), count // len(lows), np.int64), peaks=((peak, sample),))
+
+
+def two_largest(peaks: tuple[tuple[float, int], ...]) -> tuple[tuple[float, int], ...]:
+    """Of equally large ones the earlier sample comes first, so that the order of arrival does not matter."""
+    return tuple(sorted(peaks, key=lambda peak: (-peak[0], peak[1]))[:2])
+
+
+def _extent_of(values: np.ndarray, axis: int | None, sample: int) -> Extent:
+    """The extent of an array that belongs to one sample."""
+    if values.dtype == np.float32:
+        return _extent_of_piece(values, axis, sample)
+    rows = 1 if axis is None else values.shape[axis]
+    whole = Extent(np.full(rows, np.inf, np.float32), np.full(rows, -np.inf, np.float32), np.zeros(rows, np.int64))
+    for index in pieces(values.shape):
+        part = _extent_of_piece(as_float32(values[index]), axis, sample)
+        here = slice(0, 1) if axis is None else index[axis]
+        whole.low[here] = np.minimum(whole.low[here], part.low)
+        whole.high[here] = np.maximum(whole.high[here], part.high)
+        whole.count[here] += part.count
+        _unite_remarks(whole, part)
+    whole.peaks = two_largest(whole.peaks)[:1]
+    return whole
+
+
+def _extent_of_piece(values: np.ndarray, axis: int | None, sample: int) -> Extent:
+    over = None if axis is None else other_axes(values.ndim, axis)
+    with np.errstate(invalid="ignore"):
+        low, high = np.atleast_1d(values.min(axis=over)), np.atleast_1d(values.max(axis=over))
+    # NaN and infinities always show in the minimum or the maximum, so clean data needs no pass of its own for them.
+    lowest, highest = float(low.min()), float(high.max())
+    if math.isfinite(lowest) and math.isfinite(highest):
+        count = np.full(len(low), values.size // len(low), np.int64)
+        zero = np.float32(0.0)
+        return Extent(low + zero, high + zero, count, peaks=((max(-lowest, highest), sample),))
+    finite = np.isfinite(values)
+    low = np.atleast_1d(np.min(values, axis=over, where=finite, initial=np.inf)) + np.float32(0.0)
+    high = np.atleast_1d(np.max(values, axis=over, where=finite, initial=-np.inf)) + np.float32(0.0)
+    count = np.atleast_1d(finite.sum(axis=over, dtype=np.int64))
+    peak = max(-float(low.min()), float(high.max()))
+    peaks = ((peak, sample),) if peak > -np.inf else ()
+    return Extent(low, high, count, values.size - int(count.sum()), sample, peaks)
+
+
+def _unite(whole: Extent, part: Extent) -> None:
+    """Add an extent of another sample to `whole`."""
+    np.minimum(whole.low, part.low, out=whole.low)
+    np.maximum(whole.high, part.high, out=whole.high)
+    whole.count += part.count
+    _unite_remarks(whole, part)
+
+
+def _unite_remarks(whole: Extent, part: Extent) -> None:
+    if part.nonfinite:
+        earlier = whole.nonfinite and whole.first_nonfinite <= part.first_nonfinite
+        whole.first_nonfinite = whole.first_nonfinite if earlier else part.first_nonfinite
+        whole.nonfinite += part.nonfinite
+    whole.peaks += part.peaks

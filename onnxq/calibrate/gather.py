@@ -1,0 +1,117 @@
+"""plan + data -> statistics: which statistics a plan needs, and running the model to fill them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from onnxq.errors import UnsupportedError
+from onnxq.graph import Graph
+from onnxq.observers import Observer, RangeStatistic, make_observer
+from onnxq.runtime.collect import Engine, Progress, collect
+from onnxq.runtime.feeds import Feed
+from onnxq.runtime.samples import Shard
+from onnxq.types import PerBlock, PerChannel, Placement, QuantPlan, QuantSpec
+
+StatisticsOf = dict[str, dict[str, RangeStatistic]]
+"""Tensor -> key -> statistic; a key is a short text that tells the statistics of one tensor apart."""
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What was seen of a model's tensors; any observer can be tried on it that finds the statistic it needs.
+
+    passes        runs through the data: more than one when the observed tensors did not fit into memory together
+    unreachable   tensors that no run can return -> the reason
+    """
+
+    statistics: Mapping[str, Mapping[str, RangeStatistic]] = field(default_factory=dict)
+    samples: int = 0
+    passes: int = 0
+    seconds: float = 0.0
+    unreachable: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def find(self, tensor: str, observer: Observer, spec: QuantSpec) -> RangeStatistic:
+        """The statistic of a tensor that an observer needs; a histogram serves where a range is enough."""
+        kinds = self.statistics.get(tensor, {})
+        for reusable in (False, True):
+            key = statistic_key(observer, spec, tensor, reusable=reusable)
+            if key in kinds:
+                return kinds[key]
+        needed = statistic_key(observer, spec, tensor)
+        has = f"only {', '.join(kinds)}" if kinds else "none at all"
+        raise UnsupportedError(
+            f"observer '{observer}' needs the statistic '{needed}' of tensor '{tensor}', but {has} was collected: "
+            "collect again with this observer"
+        )
+
+
+def activation_leaders(plan: QuantPlan) -> list[Placement]:
+    """The placements whose range comes from running the model."""
+    return [p for p in plan if p.tie is None and p.derive is None and p.observe]
+
+
+def statistic_key(observer: Observer, spec: QuantSpec, tensor: str, *, reusable: bool = False) -> str:
+    """Equal for observers and formats that one statistic of a tensor can serve.
+
+    `reusable` asks for a histogram where a range would do, so that other observers can read it later.
+    """
+    kind, axis, *rest = observer.statistic_key(channel_axis(spec, tensor), spec)
+    kind = "histogram" if reusable and kind == "range" else kind
+    return " ".join([kind, *([] if axis == "None" else [f"axis {axis}"]), *(part for part in rest if part)])
+
+
+def channel_axis(spec: QuantSpec, tensor: str) -> int | None:
+    """The axis along which a computed tensor is observed."""
+    granularity = spec.granularity
+    if isinstance(granularity, PerBlock):
+        raise UnsupportedError(f"'{tensor}' is computed at run time and cannot be quantized {granularity}")
+    return granularity.axis if isinstance(granularity, PerChannel) else None
+
+
+def wanted_statistics(leaders: Iterable[Placement], *, reusable: bool = False) -> StatisticsOf:
+    """Empty statistics for everything that the leaders observe; what looks at a tensor alike shares one."""
+    wanted: StatisticsOf = {}
+    for placement, observer in with_observers(leaders):
+        axis = channel_axis(placement.spec, placement.tensor)
+        for tensor in placement.observe:
+            kinds = wanted.setdefault(tensor, {})
+            key = statistic_key(observer, placement.spec, placement.tensor, reusable=reusable)
+            if key not in kinds:
+                upgrade = reusable and observer.statistic == "range"
+                maker = make_observer("percentile") if upgrade else observer
+                kinds[key] = maker.new_statistic(axis, placement.spec)
+    return wanted
+
+
+def with_observers(leaders: Iterable[Placement]) -> Iterator[tuple[Placement, Observer]]:
+    """Each placement with its observer; equal descriptions are read once."""
+    observers: dict[str, Observer] = {}
+    for placement in leaders:
+        if placement.observer not in observers:
+            observers[placement.observer] = make_observer(placement.observer)
+        yield placement, observers[placement.observer]
+
+
+def gather(
+    graph: Graph,
+    leaders: Sequence[Placement],
+    dataset: Iterable[Feed],
+    *,
+    engine: Engine | None = None,
+    shard: Shard | None = None,
+    reusable: bool = False,
+    progress: Progress | None = None,
+) -> Gathered:
+    """Run the float graph over the data (or over one shard of it) and collect what the leaders' observers need."""
+    statistics = wanted_statistics(leaders, reusable=reusable)
+    report = collect(
+        graph,
+        dataset,
+        {tensor: list(kinds.values()) for tensor, kinds in statistics.items()},
+        engine=engine,
+        shard=shard,
+        progress=progress,
+    )
+    return Gathered(statistics, report.samples, report.passes, report.seconds, report.unreachable, report.notes)

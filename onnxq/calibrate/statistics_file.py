@@ -1,0 +1,136 @@
+"""Collected statistics as a file: to continue later, to try other observers on, or to be one shard of several."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from onnxq.calibrate.sealed_npz import REMEDY, read_sealed, write_sealed
+from onnxq.errors import DataError, OnnxqError, SpecError
+from onnxq.observers.statistics import RangeStatistic, statistic_from_arrays
+
+FORMAT, VERSION = "onnxq-statistics", 1
+
+Statistics = Mapping[str, Mapping[str, RangeStatistic]]
+"""Tensor -> key -> statistic; a key is a short text that tells the statistics of one tensor apart."""
+
+
+@dataclass(frozen=True, eq=False)
+class StatisticsFile:
+    """What was seen of a model's tensors, and where.
+
+    model         hash of the model (`model_identity`)
+    samples       hash of the samples that are in it (`SampleHash`)
+    sample_count  how many these are
+    complete      whether these are all samples of the shard
+    shard         (i, n): part i of n, counted from 1; (1, 1) is the whole
+    facts         what else the run found out, as JSON. A list is a set: its order is not kept. In an object, and
+                  everywhere else, values must be such that every shard finds the same ones
+    path          the file it was read from, for messages
+    """
+
+    model: str
+    samples: str
+    sample_count: int
+    statistics: Statistics
+    complete: bool = True
+    shard: tuple[int, int] = (1, 1)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    path: Path | None = None
+
+    def __post_init__(self) -> None:
+        number, of = self.shard
+        if not 1 <= number <= of:
+            raise SpecError(f"there is no shard {number} of {of}: shards are numbered from 1 to their number")
+
+    @property
+    def ordered(self) -> tuple[str, ...]:
+        """Keys of the statistics that depend on the order of the samples."""
+        return tuple(sorted({key for kinds in self.statistics.values() for key in kinds if kinds[key].ordered}))
+
+    def __str__(self) -> str:
+        number, of = self.shard
+        return f"shard {number} of {of}" if self.path is None else str(self.path)
+
+
+def write_statistics(path: Path, file: StatisticsFile) -> None:
+    """Write the file whole or not at all; equal contents give equal bytes."""
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "model": file.model,
+        "samples": file.samples,
+        "sample_count": file.sample_count,
+        "complete": file.complete,
+        "shard": list(file.shard),
+        "ordered": list(file.ordered),
+        "tensors": {tensor: sorted(kinds) for tensor, kinds in file.statistics.items()},
+        "facts": {name: as_set(fact) if isinstance(fact, list | tuple) else fact for name, fact in file.facts.items()},
+    }
+    text = json.dumps(header, sort_keys=True, allow_nan=False)
+    arrays: dict[str, np.ndarray] = {}
+    for i, tensor in enumerate(sorted(file.statistics)):
+        for j, key in enumerate(sorted(file.statistics[tensor])):
+            parts = file.statistics[tensor][key].to_arrays()
+            arrays.update((f"{i}/{j}/{name}", parts[name]) for name in sorted(parts))
+    write_sealed(path, text, arrays)
+
+
+def read_statistics(path: Path) -> StatisticsFile:
+    """Read what `write_statistics` wrote; anything else is a DataError that names the file."""
+    text, arrays = read_sealed(path)
+    try:
+        header = json.loads(text)
+        if header["format"] != FORMAT:
+            raise DataError(f"it holds '{header['format']}' instead of '{FORMAT}'")
+        if header["version"] != VERSION:
+            raise DataError(f"it has version {header['version']}, and this onnxq reads version {VERSION}")
+        return StatisticsFile(
+            model=header["model"],
+            samples=header["samples"],
+            sample_count=header["sample_count"],
+            statistics=_restored(header["tensors"], arrays),
+            complete=header["complete"],
+            shard=(header["shard"][0], header["shard"][1]),
+            facts=header["facts"],
+            path=path,
+        )
+    except OnnxqError as error:
+        raise DataError(f"{path} cannot be used: {error}; {REMEDY}") from None
+    except (LookupError, TypeError, ValueError, AttributeError) as error:  # sealed, but by another writer
+        raise DataError(f"{path} is no statistics file of onnxq ({error!r}); {REMEDY}") from None
+
+
+def check_same(file: StatisticsFile, *, model: str, samples: str | None = None) -> None:
+    """Refuse a file that was collected from another model, or (where `samples` is given) from other samples."""
+    if file.model != model:
+        whence = "another model"
+    elif samples is not None and file.samples != samples:
+        whence = "other data"
+    else:
+        return
+    raise DataError(f"{file} was collected from {whence}: write to another file with -o, or start again with --fresh")
+
+
+def as_set(items: list[Any] | tuple[Any, ...]) -> list[Any]:
+    """JSON values each once, in an order that depends on nothing but themselves."""
+    by_text = {json.dumps(item, sort_keys=True, allow_nan=False): item for item in items}
+    return [by_text[text] for text in sorted(by_text)]
+
+
+def _restored(
+    tensors: Mapping[str, list[str]], arrays: Mapping[str, np.ndarray]
+) -> dict[str, dict[str, RangeStatistic]]:
+    parts: dict[str, dict[str, np.ndarray]] = {}
+    for member, array in arrays.items():
+        place, _, name = member.rpartition("/")
+        parts.setdefault(place, {})[name] = array
+    return {
+        tensor: {key: statistic_from_arrays(parts[f"{i}/{j}"]) for j, key in enumerate(tensors[tensor])}
+        for i, tensor in enumerate(sorted(tensors))
+    }

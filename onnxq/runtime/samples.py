@@ -1,0 +1,131 @@
+"""Feeds as single, numbered samples: the same numbers and the same runs however the data was batched or divided.
+
+onnxruntime may round differently for different batch sizes, so samples are run one by one. A feed with several rows is
+taken apart where the model shows that its rows do not depend on one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnxq.errors import ConfigError, DataError
+from onnxq.graph import Graph
+from onnxq.runtime.feeds import Feed
+from onnxq.runtime.session import float_session, run_session
+
+RELATIVE, ABSOLUTE = 1e-3, 1e-4
+"""How far outputs of single rows may be from those of the batch: rounding, with room for deep models."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The part `number` (1 .. `count`) of the samples: every `count`-th one."""
+
+    number: int = 1
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.number <= self.count:
+            raise ConfigError(f"a shard is i/n with 1 <= i <= n, such as 1/2 and 2/2, got {self}")
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+    def holds(self, turn: int) -> bool:
+        return turn % self.count == self.number - 1
+
+
+def read_shard(text: str) -> Shard:
+    """A shard from "2/3"."""
+    number, slash, count = text.partition("/")
+    if not (slash and number.strip().isdigit() and count.strip().isdigit()):
+        raise ConfigError(f"a shard is i/n with 1 <= i <= n, such as 1/2 and 2/2, got '{text}'")
+    return Shard(int(number), int(count))
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One feed with the number of its first row among all samples; `rows` is above 1 only where rows stay together."""
+
+    number: int
+    feed: Feed
+    rows: int = 1
+
+
+class Samples:
+    """The samples of a dataset, which can be read again and again.
+
+    `note` is called with what the user should know about how feeds were taken apart.
+    """
+
+    def __init__(
+        self, graph: Graph, dataset: Iterable[Feed], shard: Shard | None = None, note: Callable[[str], None] = print
+    ) -> None:
+        self._graph = graph
+        self._dataset = dataset
+        self.shard = shard or Shard()
+        self._note = note
+        self._apart: bool | None = None
+
+    def __iter__(self) -> Iterator[Sample]:
+        for turn, sample in enumerate(self._all()):
+            if self.shard.holds(turn):
+                yield sample
+
+    def _all(self) -> Iterator[Sample]:
+        number = 0
+        for feed in self._dataset:
+            rows = rows_of(feed)
+            if rows > 1 and self._rows_are_samples(feed, rows):
+                for row in range(rows):
+                    yield Sample(number + row, {name: array[row : row + 1] for name, array in feed.items()})
+            else:
+                yield Sample(number, feed, rows)
+            number += rows
+
+    def _rows_are_samples(self, feed: Feed, rows: int) -> bool:
+        if self._apart is None:
+            free = all(not isinstance((self._graph.shape(name) or (1,))[0], int) for name in feed)
+            self._apart = free and _rows_are_independent(self._graph, feed, rows)
+            if free and not self._apart:
+                self._note(
+                    f"feeds of {rows} rows are run whole: the model gives other outputs for single rows, so axis 0 of "
+                    "its inputs is no batch. The ranges may depend on how the data was batched"
+                )
+        return self._apart
+
+
+def rows_of(feed: Feed) -> int:
+    """Rows of a feed: the length of axis 0 when all inputs that have one agree, otherwise 1."""
+    lengths = {array.shape[0] for array in feed.values() if array.ndim}
+    return lengths.pop() if len(lengths) == 1 and all(array.ndim for array in feed.values()) else 1
+
+
+def _rows_are_independent(graph: Graph, feed: Feed, rows: int) -> bool:
+    """Whether the first and the last row alone give what they give inside the batch."""
+    session = float_session(graph)
+    whole = run_session(session, None, feed, "the first feed")
+    for row in (0, rows - 1):
+        try:
+            alone = run_session(session, None, {name: a[row : row + 1] for name, a in feed.items()}, "a single row")
+        except DataError:  # the model has the length of the batch built in
+            return False
+        for together, single in zip(whole, alone, strict=True):
+            if not _same_row(together, single, row, rows):
+                return False
+    return True
+
+
+def _same_row(together: object, single: object, row: int, rows: int) -> bool:
+    if not isinstance(together, np.ndarray) or not isinstance(single, np.ndarray):
+        return False
+    if together.ndim == 0 or together.shape[0] != rows or single.shape != (1, *together.shape[1:]):
+        return False
+    expected = together[row : row + 1]
+    if expected.dtype.kind not in "fc":
+        return bool(np.array_equal(expected, single))
+    size = float(np.max(np.abs(expected), initial=0.0, where=np.isfinite(expected)))
+    return bool(np.allclose(single, expected, rtol=RELATIVE, atol=ABSOLUTE * size, equal_nan=True))

@@ -1,0 +1,79 @@
+"""The same work on many items by several threads; onnxruntime and numpy let them run at the same time."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return os.cpu_count() or 1
+
+
+class Line(Generic[T]):
+    """Items that threads take one after the other, numbered from `number`, until none is left or `until` has passed.
+
+    One item is handed out even when it is late. `empty` tells that none is left. The items are made by the thread that takes them, one thread at a time.
+    """
+
+    def __init__(self, items: Iterator[T], number: int = 0, until: float | None = None) -> None:
+        self.number = number
+        self.empty = False
+        self._first = number
+        self._items = items
+        self._until = until
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def take(self) -> tuple[int, T] | None:
+        """The next item with its number, or None."""
+        with self._lock:
+            late = self._until is not None and time.monotonic() >= self._until and self.number > self._first
+            if self._closed or self.empty or late:
+                return None
+            item = next(self._items, None)
+            if item is None:
+                self.empty = True
+                return None
+            self.number += 1
+            return self.number - 1, item
+
+    def close(self) -> None:
+        self._closed = True
+
+
+def run_workers(count: int, work: Callable[[], None], stop: Callable[[], None]) -> None:
+    """Run `work` in `count` threads until all return; on the first error call `stop` and raise it when all are done."""
+    if count == 1:
+        work()
+        return
+    errors: list[BaseException] = []
+
+    def guarded() -> None:
+        try:
+            work()
+        except BaseException as error:  # handed over to the calling thread
+            errors.append(error)
+            stop()
+
+    threads = [threading.Thread(target=guarded, name=f"onnxq-{i}", daemon=True) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        for thread in threads:
+            thread.join()
+    except BaseException:  # Ctrl-C in the calling thread: the others finish their item first
+        stop()
+        for thread in threads:
+            thread.join()
+        raise
+    if errors:
+        raise errors[0]

@@ -1,0 +1,328 @@
+"""Collecting sees every value of every sample once, with the same bits however the work is divided."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from onnxq.errors import ConfigError, DataError
+from onnxq.graph import Graph
+from onnxq.observers import EmaStatistic, HistogramStatistic, RangeStatistic
+from onnxq.runtime import reduce
+from onnxq.runtime.collect import Engine, Journal, collect
+from onnxq.runtime.samples import Shard, read_shard
+from tests.runtime.small_graphs import build, chain, constant, feeds, info
+
+ALONE = Engine(workers=1)
+
+
+def ranges(names):
+    return {name: [RangeStatistic()] for name in names}
+
+
+def bits(statistics):
+    return {
+        name: [{key: array.tobytes() for key, array in one.to_arrays().items()} for one in kinds]
+        for name, kinds in statistics.items()
+    }
+
+
+def convolutions(batch: str | int = "N") -> Graph:
+    """Three convolutions with Relu; the activations are large enough to be reduced inside the graph."""
+    random = np.random.default_rng(3)
+    nodes, constants, before = [], [], "x"
+    for i, (channels, out) in enumerate([(3, 16), (16, 16), (16, 8)]):
+        weight = random.normal(0, 0.2, (out, channels, 3, 3))
+        constants.append(constant(f"w{i}", weight))
+        nodes.append(helper.make_node("Conv", [before, f"w{i}"], [f"c{i}"], name=f"conv{i}", pads=[1, 1, 1, 1]))
+        nodes.append(helper.make_node("Relu", [f"c{i}"], [f"r{i}"], name=f"relu{i}"))
+        before = f"r{i}"
+    nodes.append(helper.make_node("ReduceMean", [before], ["pooled"], name="pool", axes=[2, 3], keepdims=0))
+    nodes.append(helper.make_node("MatMul", ["pooled", "m"], ["y"], name="last"))
+    constants.append(constant("m", random.normal(0, 1, (8, 10))))
+    graph = build(nodes, [info("x", [batch, 3, 48, 48])], [info("y", [batch, 10])], constants)
+    graph.infer_shapes()
+    return graph
+
+
+ACTIVATIONS = ["x", "c0", "r0", "c1", "r1", "c2", "r2", "pooled", "y"]
+
+
+def images(count: int) -> np.ndarray:
+    random = np.random.default_rng(5)
+    return (random.standard_t(5, (count, 3, 48, 48)) * random.uniform(0.2, 3, (count, 1, 1, 1))).astype(np.float32)
+
+
+def in_batches(data: np.ndarray, size: int) -> list[dict[str, np.ndarray]]:
+    return [{"x": data[i : i + size]} for i in range(0, len(data), size)]
+
+
+def both_kinds() -> dict[str, list[RangeStatistic]]:
+    return {name: [RangeStatistic(), HistogramStatistic()] for name in ACTIVATIONS}
+
+
+def test_the_ranges_are_those_of_the_tensors_onnxruntime_computes() -> None:
+    graph, data = convolutions(), images(5)
+    found = ranges(ACTIVATIONS)
+    report = collect(graph, in_batches(data, 1), found)
+    model = graph.to_model()
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in ACTIVATIONS if name not in ("x", "y"))
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for name in ACTIVATIONS:
+        values = data if name == "x" else session.run([name], {"x": data})[0]
+        statistic = found[name][0]
+        np.testing.assert_allclose(statistic.minimum, values.min(), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(statistic.maximum, values.max(), rtol=1e-5, atol=1e-6)
+        assert int(statistic.count[0]) == values.size
+    assert report.samples == 5
+
+
+@pytest.mark.parametrize("kinds", [lambda: ranges(ACTIVATIONS), both_kinds])
+def test_batch_size_workers_and_memory_change_no_bit(kinds) -> None:
+    graph, data = convolutions(), images(32)
+    expected = kinds()
+    collect(graph, in_batches(data, 1), expected, engine=ALONE)
+    variants = [
+        (4, Engine(workers=2)),
+        (32, Engine(workers=1)),
+        (5, Engine(workers=3)),
+        (1, Engine(workers=2, memory_limit=300_000)),
+    ]
+    for size, engine in variants:
+        found = kinds()
+        report = collect(graph, in_batches(data, size), found, engine=engine)
+        assert bits(found) == bits(expected), (size, engine)
+        assert report.samples == 32
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_merged_shards_give_the_bits_of_the_whole(count: int) -> None:
+    graph, data = convolutions(), images(8)
+    expected, merged = both_kinds(), both_kinds()
+    collect(graph, in_batches(data, 1), expected)
+    total = 0
+    for number in range(1, count + 1):
+        part = both_kinds()
+        total += collect(graph, in_batches(data, 4), part, shard=Shard(number, count)).samples
+        for name, kinds in part.items():
+            for whole, one in zip(merged[name], kinds, strict=True):
+                whole.merge(one)
+    assert bits(merged) == bits(expected)
+    assert total == 8
+
+
+def test_reducing_inside_the_graph_and_looking_at_the_values_give_the_same_bits(monkeypatch) -> None:
+    graph, data = convolutions(), in_batches(images(6), 1)
+    inside, outside = ranges(ACTIVATIONS), ranges(ACTIVATIONS)
+    sizes = dict.fromkeys(ACTIVATIONS, 1 << 20)
+    assert reduce.reducible(graph, ACTIVATIONS, sizes, data[0]) == [name for name in ACTIVATIONS if name != "x"]
+    collect(graph, data, inside)
+    monkeypatch.setattr(reduce, "SMALLEST", 1 << 40)
+    collect(graph, data, outside)
+    assert bits(inside) == bits(outside)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_nan_or_infinity_inside_the_graph_is_found_though_only_ranges_leave_it(bad: float) -> None:
+    graph, data = convolutions(), images(6)
+    data[3, 1, 7, 9] = bad
+    found = ranges(["c0", "r0"])
+    collect(graph, in_batches(data, 1), found, engine=ALONE)
+    (statistic,) = found["c0"]
+    assert statistic.nonfinite == 9 * 16
+    assert statistic.first_nonfinite == 3
+    assert np.isfinite([statistic.minimum, statistic.maximum]).all()
+
+
+def test_a_sum_that_overflows_is_no_nan() -> None:
+    nodes = [
+        helper.make_node("Mul", ["x", "big"], ["t"], name="mul"),
+        helper.make_node("Abs", ["t"], ["y"], name="abs"),
+    ]
+    graph = build(nodes, [info("x", [1, 1 << 15])], [info("y", [1, 1 << 15])], [constant("big", 1e35)])
+    found = ranges(["t", "y"])
+    data = [{"x": np.linspace(1, 900, 1 << 15, dtype=np.float32)[None]}] * 3
+    collect(graph, data, found)
+    assert found["t"][0].nonfinite == 0
+    assert float(found["y"][0].maximum[0]) == np.float32(900) * np.float32(1e35)
+
+
+def test_a_small_memory_limit_divides_the_work_and_changes_nothing() -> None:
+    graph, data = chain(6), feeds(3)
+    names = [f"t{i}" for i in range(6)]
+    whole, divided = ranges(names), ranges(names)
+    assert collect(graph, data, whole).passes == 1
+    report = collect(graph, data, divided, engine=Engine(workers=1, memory_limit=2 * 4 * 4))
+    assert report.passes == 3
+    assert report.samples == 3
+    assert bits(whole) == bits(divided)
+
+
+def test_tensors_larger_than_declared_are_measured_and_divided() -> None:
+    # The declared shape is unknown, so the estimate (the size of the input) is 64 times too small.
+    nodes = [helper.make_node("Expand", ["x", "shape"], [f"t{i}"], name=f"e{i}") for i in range(4)]
+    nodes.append(helper.make_node("Sum", [f"t{i}" for i in range(4)], ["y"], name="sum"))
+    graph = build(nodes, [info("x", [1, 4])], [info("y", [None, None])], [constant("shape", [64, 4], np.int64)])
+    found = ranges([f"t{i}" for i in range(4)])
+    report = collect(graph, feeds(2), found, engine=Engine(workers=1, memory_limit=2 * 64 * 4 * 4))
+    assert report.passes == 2
+    assert all(int(kinds[0].count[0]) == 2 * 64 * 4 for kinds in found.values())
+
+
+def test_varying_shapes_are_seen_whole() -> None:
+    """The length of axis 1 changes from sample to sample, so buffers of other sizes are needed."""
+    nodes = [helper.make_node("Mul", ["x", "two"], ["y"], name="mul")]
+    graph = build(nodes, [info("x", ["N", "L"])], [info("y", ["N", "L"])], [constant("two", 2.0)])
+    random = np.random.default_rng(1)
+    data = [{"x": random.normal(size=(1, length)).astype(np.float32)} for length in (3, 9, 3, 9, 1, 9, 3)]
+    found = {"y": [HistogramStatistic()]}
+    collect(graph, data, found)
+    everything = 2 * np.concatenate([feed["x"].ravel() for feed in data])
+    (statistic,) = found["y"]
+    assert int(statistic.count[0]) == everything.size
+    assert int(statistic.bins().count.sum()) == everything.size
+    assert (float(statistic.minimum[0]), float(statistic.maximum[0])) == (everything.min(), everything.max())
+
+
+def test_a_shape_that_depends_on_the_data_is_seen_whole() -> None:
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["where"], name="nonzero"),
+        helper.make_node("Cast", ["where"], ["y"], name="cast", to=TensorProto.FLOAT),
+    ]
+    graph = build(nodes, [info("x", [1, 6])], [info("y", [2, None])])
+    counts = [3, 3, 6, 0, 1, 5]
+    data = [{"x": np.array([[1.0] * n + [0.0] * (6 - n)], np.float32)} for n in counts]
+    found = {"y": [RangeStatistic()]}
+    collect(graph, data, found)
+    assert int(found["y"][0].count[0]) == 2 * sum(counts)
+    assert float(found["y"][0].maximum[0]) == 5.0
+
+
+def test_a_constant_is_looked_at_once() -> None:
+    found = ranges(["two", "t0"])
+    collect(chain(), feeds(4), found)
+    assert int(found["two"][0].count[0]) == 1
+    assert int(found["t0"][0].count[0]) == 16
+
+
+def test_progress_counts_the_runs_of_all_passes() -> None:
+    calls: list[tuple[int, int | None]] = []
+    collect(
+        chain(4),
+        feeds(2),
+        ranges([f"t{i}" for i in range(4)]),
+        engine=Engine(workers=1, memory_limit=32),
+        progress=lambda done, total: calls.append((done, total)),
+    )
+    assert calls == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_no_samples_is_an_error() -> None:
+    with pytest.raises(DataError, match="no samples"):
+        collect(chain(), [], ranges(["t0"]))
+
+
+def test_an_error_in_one_worker_reaches_the_caller() -> None:
+    data = feeds(20)
+    data[13] = {"x": np.zeros((1, 4, 4), np.float32)}
+    with pytest.raises(DataError, match="sample 13"):
+        collect(chain(), data, ranges(["t0"]), engine=Engine(workers=2))
+    assert not [t for t in threading.enumerate() if t.name.startswith("onnxq-") and t.name[6:].isdigit()]
+
+
+def test_order_dependent_statistics_are_folded_in_order_by_any_number_of_workers() -> None:
+    graph, data = convolutions(), in_batches(images(24), 1)
+    expected, found = ({name: [EmaStatistic(decay=0.8)] for name in ACTIVATIONS} for _ in range(2))
+    collect(graph, data, expected, engine=ALONE)
+    collect(graph, data, found, engine=Engine(workers=4))
+    assert bits(found) == bits(expected)
+
+
+def recurrent() -> Graph:
+    """Axis 0 of the input is time: single rows give other outputs than the sequence."""
+    random = np.random.default_rng(2)
+    nodes = [helper.make_node("RNN", ["x", "w", "r"], ["y"], name="rnn", hidden_size=4)]
+    weights = [constant("w", random.normal(size=(1, 4, 3))), constant("r", random.normal(size=(1, 4, 4)))]
+    return build(nodes, [info("x", ["T", 1, 3])], [info("y", ["T", 1, 1, 4])], weights)
+
+
+def test_rows_that_depend_on_each_other_stay_together_and_the_user_is_told() -> None:
+    random = np.random.default_rng(2)
+    data = [{"x": random.normal(size=(6, 1, 3)).astype(np.float32)} for _ in range(2)]
+    found = ranges(["y"])
+    report = collect(recurrent(), data, found)
+    assert "run whole" in report.notes[0]
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(
+        recurrent().to_model().SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    values = np.concatenate([session.run(None, feed)[0] for feed in data])
+    np.testing.assert_allclose(float(found["y"][0].maximum[0]), values.max(), rtol=1e-6)
+    assert report.samples == 12
+
+
+def test_an_input_that_never_changes_is_noted() -> None:
+    nodes = [helper.make_node("Mul", ["x", "mask"], ["y"], name="mul")]
+    graph = build(nodes, [info("x", ["N", 4]), info("mask", ["N", 4])], [info("y", ["N", 4])])
+    data = [{**feed, "mask": np.ones((1, 4), np.float32)} for feed in feeds(5)]
+    report = collect(graph, data, ranges(["y"]))
+    assert [note.split(":")[0] for note in report.notes] == ["input 'mask' is 1.0 everywhere in all 5 samples"]
+
+
+class Interrupted(Exception):
+    pass
+
+
+def test_a_run_that_was_saved_goes_on_where_it_ended() -> None:
+    graph, data = convolutions(), in_batches(images(12), 1)
+    expected = both_kinds()
+    collect(graph, data, expected)
+    found, saved, numbers = both_kinds(), {}, []
+
+    def save(done):
+        saved.update(done)
+        if max(done.values()) >= 5:
+            raise Interrupted
+
+    journal = Journal(lambda sample: numbers.append(sample.number), {}, save, seconds=0.0)
+    with pytest.raises(Interrupted):
+        collect(graph, data, found, journal=journal)
+    done = dict(saved)
+    assert set(done.values()) <= set(range(5, 12))
+    assert numbers == list(range(max(done.values())))
+    numbers.clear()
+    journal = Journal(lambda sample: numbers.append(sample.number), done, saved.update, seconds=60.0)
+    report = collect(graph, data, found, journal=journal)
+    assert bits(found) == bits(expected)
+    assert numbers == list(range(12))
+    assert report.samples == 12
+
+
+@pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/0", "-1/2"])
+def test_a_shard_that_does_not_exist_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="i/n"):
+        read_shard(text)
+
+
+def test_memory_limits_and_workers_must_be_positive() -> None:
+    for options in ({"workers": 0}, {"memory_limit": 0}):
+        with pytest.raises(ConfigError, match="at least 1"):
+            Engine(**options)
+
+
+def test_every_worker_has_buffers_of_its_own() -> None:
+    """Values that a worker still looks at must not be overwritten by another worker's run."""
+    graph = convolutions()
+    data = [{"x": np.full((1, 3, 48, 48), i, np.float32)} for i in range(24)]
+    found = {"c0": [HistogramStatistic()]}
+    collect(graph, data, found, engine=Engine(workers=4))
+    alone = {"c0": [HistogramStatistic()]}
+    collect(graph, data, alone, engine=ALONE)
+    assert bits(found) == bits(alone)

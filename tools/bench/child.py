@@ -1,0 +1,60 @@
+"""Runs one job of a peer, or of onnxq, in a fresh process of a given interpreter."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+ONNXQ = "tools.bench.onnxq_jobs"
+MOST_MEMORY = 0.8
+"""Share of the machine's memory that a tool may take before its allocations fail."""
+
+
+class ChildFailed(RuntimeError):
+    """The process ended with an error or took too long; the message is its last line."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    seconds: float
+    peak_mb: float
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A module of jobs and the interpreter that has what it needs."""
+
+    module: str
+    python: str = sys.executable
+    timeout: float = 1800.0
+
+    def describe(self) -> tuple[list[str], str]:
+        """The methods of the tool, and its version."""
+        found = self._run(["--list"])
+        return list(found["methods"]), str(found["version"])
+
+    def run(self, method: str, model: Path, samples: str, count: int, *, lazy: bool = False) -> Outcome:
+        limit = int(MOST_MEMORY * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        arguments = [method, str(model), samples, str(count), "--memory-limit", str(limit)]
+        found = self._run([*arguments, "--lazy"] if lazy else arguments)
+        return Outcome(float(found["seconds"]), float(found["peak_mb"]))
+
+    def _run(self, arguments: list[str]) -> dict[str, Any]:
+        command = [self.python, "-m", self.module, *arguments]
+        try:
+            # Some tools are chatty or report usage: what they print is read for the last line alone.
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=self.timeout)
+        except subprocess.TimeoutExpired:
+            raise ChildFailed(f"stopped after {self.timeout:g} s") from None
+        except OSError as error:
+            raise ChildFailed(f"the interpreter cannot be started: {error.strerror}") from None
+        if done.returncode != 0:
+            lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+            raise ChildFailed(lines[-1] if lines else f"ended with code {done.returncode}")
+        return dict(json.loads(done.stdout.splitlines()[-1]))

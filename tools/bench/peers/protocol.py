@@ -1,0 +1,67 @@
+"""How a tool is measured in a process of its own: one job, its seconds and the peak memory of the process, as JSON.
+
+A job is set up outside the clock (imports, samples in memory, whatever the tool does once for a model) and returns the
+action that is timed. Standard library and numpy alone: the interpreter of a peer need not have onnxq.
+
+    python -m tools.bench.peers.NAME --list
+    python -m tools.bench.peers.NAME METHOD MODEL.onnx SAMPLES COUNT [--lazy] [--memory-limit BYTES]
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import re
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from tools.bench.samples import Feed, samples_for
+
+Action = Callable[[], object]
+Job = Callable[[Path, Sequence[Feed], Path], Action]
+"""(model file, samples, an empty folder) -> what is timed."""
+
+
+def peak_megabytes() -> float:
+    """The largest resident memory that this process ever had (VmHWM), everything included."""
+    found = re.search(r"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"), re.MULTILINE)
+    if found is None:
+        raise RuntimeError("/proc/self/status has no VmHWM: peak memory is measured on Linux only")
+    return int(found[1]) / 1024
+
+
+def seconds_of(action: Action) -> float:
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+def main(jobs: Mapping[str, Job], package: str) -> None:
+    """The command line of a peer; the last line that it prints is the JSON."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--list", action="store_true", help="print the methods and the version of the tool")
+    parser.add_argument("method", nargs="?", choices=list(jobs))
+    parser.add_argument("model", nargs="?", type=Path)
+    parser.add_argument("samples", nargs="?", help="whose inputs, a name in tools.bench.samples")
+    parser.add_argument("count", nargs="?", type=int)
+    parser.add_argument("--lazy", action="store_true", help="make each sample when it is asked for")
+    parser.add_argument("--memory-limit", type=int, help="bytes of private memory after which allocations fail")
+    given = parser.parse_args()
+    if given.list:
+        print(json.dumps({"methods": list(jobs), "version": importlib.metadata.version(package)}))
+        return
+    if given.count is None:
+        parser.error("give METHOD MODEL SAMPLES COUNT, or --list")
+    if given.memory_limit:
+        resource.setrlimit(resource.RLIMIT_DATA, (given.memory_limit, given.memory_limit))
+    lazy = samples_for(given.samples, given.count)
+    with tempfile.TemporaryDirectory() as folder:
+        action = jobs[given.method](given.model, lazy if given.lazy else list(lazy), Path(folder))
+        seconds = seconds_of(action)
+    sys.stdout.flush()
+    print("\n" + json.dumps({"seconds": seconds, "peak_mb": peak_megabytes()}))
