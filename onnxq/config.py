@@ -13,6 +13,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from onnxq.errors import ConfigError, did_you_mean
+from onnxq.runtime.collect import Engine
+from onnxq.runtime.memory import read_size
 from onnxq.runtime.preprocessing import read_preprocessing
 from onnxq.types import Backend, PerChannel, PerTensor, QuantSpec, Scheme
 
@@ -65,6 +67,11 @@ class Config(_Strict):
         None, description="how images become arrays: imagenet, unit, signed, or a table of settings"
     )
     samples: int | None = Field(None, ge=1, strict=True, description="use at most this many calibration samples")
+    workers: int | None = Field(None, ge=1, strict=True, description="samples that are run at the same time")
+    memory_limit: str | int | None = Field(
+        None, description="what calibration may hold of observed tensors, such as 2GB; a quarter of the free memory"
+    )
+    provider: str | None = Field(None, description="onnxruntime's execution provider for calibration, such as cuda")
     verify_samples: int = Field(
         8, ge=1, description="samples on which the written file is compared with the float model"
     )
@@ -76,6 +83,22 @@ class Config(_Strict):
     def _check_preprocess(cls, value: Any) -> Any:
         steps = read_preprocessing(value)
         return asdict(steps) if steps is value and steps is not None else value
+
+    @field_validator("memory_limit")
+    @classmethod
+    def _check_memory_limit(cls, value: str | int | None) -> str | int | None:
+        if value is not None:
+            read_size(value)
+        return value
+
+    def engine(self) -> Engine:
+        """How calibration runs the model."""
+        limit = None if self.memory_limit is None else read_size(self.memory_limit)
+        return Engine(self.workers, limit, self.provider)
+
+    def recorded(self) -> dict[str, Any]:
+        """What was set and changes results, for a plan to remember."""
+        return self.model_dump(mode="json", exclude_defaults=True, exclude={"workers", "memory_limit"})
 
     def resolve(self, backend: Backend) -> Backend:
         """The backend with this configuration's changes."""

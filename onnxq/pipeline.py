@@ -10,15 +10,17 @@ from typing import Any
 
 import onnx
 
-from onnxq.calibrate import CalibrationReport, calibrate
+from onnxq.calibrate import Gathered, activation_leaders, calibrate, gather, gather_into, gather_shared
 from onnxq.config import Config, read_config
 from onnxq.deliver import MODEL_NAME, Clock, Progress, Result, emit_plan
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.passes import Pass
 from onnxq.prepare import Prepared, check_borders, load_model, make_plan, prepare
+from onnxq.ranks import Ranks
 from onnxq.runtime import Dataset, input_infos, open_dataset
-from onnxq.types import Backend, QParamsTable, QuantPlan
+from onnxq.runtime.samples import Shard
+from onnxq.types import Backend, QuantPlan
 
 
 def quantize(
@@ -31,14 +33,18 @@ def quantize(
     passes: Sequence[str | Pass] = (),
     progress: Progress | None = None,
     warnings: Sequence[str] = (),
+    statistics: str | Path | None = None,
+    ranks: Ranks | None = None,
 ) -> Result:
     """Quantize a model for a backend and write model.onnx, plan.json, qparams.json and report.json into `out`.
 
-    data      calibration samples: .npz / .npy file, folder, iterable of feeds, CalibrationDataReader, "module:function"
-    config    see `onnxq.config.Config`
-    out       folder for the files; None makes a new temporary folder, which is the caller's to delete
-    passes    the caller's own graph passes, run after the backend's
-    warnings  what the caller knows about the run (random data), for the report
+    data        calibration samples (docs/data.md): file, folder, images, iterable of feeds, data loader ...
+    config      see `onnxq.config.Config`
+    out         folder for the files; None makes a new temporary folder, which is the caller's to delete
+    passes      the caller's own graph passes, run after the backend's
+    warnings    what the caller knows about the run (random data), for the report
+    statistics  .npz file in which calibration keeps what it saw: used again by the next run, gone on with after a crash
+    ranks       processes that calibrate together (`onnxq.ranks`); the others call `contribute`
 
     The files appear only when every check of them has passed; otherwise CheckFailed is raised and `out` is untouched.
     """
@@ -57,7 +63,9 @@ def quantize(
     with clock.stage("place"):
         plan = make_plan(prepared)
     with clock.stage("calibrate"):
-        qparams, calibration, plan = run_calibration(prepared, plan, dataset, say)
+        file = None if statistics is None else Path(statistics)
+        gathered = gather_statistics(prepared, plan, dataset, file=file, ranks=ranks, progress=progress)
+        qparams, plan, calibration = calibrate(prepared.graph, plan, statistics=gathered)
     return emit_plan(
         original,
         prepared,
@@ -73,13 +81,55 @@ def quantize(
     )
 
 
-def run_calibration(
-    prepared: Prepared, plan: QuantPlan, dataset: Dataset, progress: Progress | None = None
-) -> tuple[QParamsTable, CalibrationReport, QuantPlan]:
-    """Ranges for a plan; returns the parameters, the calibration report and the plan without what no sample reached."""
-    say = progress or (lambda stage, done, total: None)
-    result = calibrate(prepared.graph, plan, dataset, progress=lambda done, total: say("calibrate", done, total))
-    return result.qparams, result.report, result.plan
+def contribute(
+    model: str | Path | onnx.ModelProto | Graph,
+    ranks: Ranks,
+    *,
+    backend: str | Backend,
+    data: Any,
+    config: Config | Mapping[str, Any] | str | Path | None = None,
+    passes: Sequence[str | Pass] = (),
+    statistics: str | Path | None = None,
+) -> None:
+    """What every process but the first does while that one runs `quantize`: calibrate on its share of the samples."""
+    graph = load_model(model)
+    settings = read_config(config)
+    dataset = open_dataset(data, input_infos(graph), limit=settings.samples, preprocess=settings.preprocess)
+    prepared = prepare(graph, backend, config, passes=passes)
+    file = None if statistics is None else Path(statistics)
+    gather_statistics(prepared, make_plan(prepared), dataset, file=file, ranks=ranks)
+
+
+def gather_statistics(
+    prepared: Prepared,
+    plan: QuantPlan,
+    dataset: Dataset,
+    *,
+    file: Path | None = None,
+    shard: Shard | None = None,
+    fresh: bool = False,
+    ranks: Ranks | None = None,
+    progress: Progress | None = None,
+) -> Gathered:
+    """What the observers of a plan need to see: in memory, in a file, or by several processes together."""
+    leaders = activation_leaders(plan)
+    engine = prepared.config.engine()
+
+    def report(done: int, total: int | None) -> None:
+        if progress is not None:
+            progress("calibrate", done, total)
+
+    if not leaders:
+        return Gathered()
+    if ranks is not None:
+        return gather_shared(
+            ranks, prepared.graph, leaders, dataset, path=file, engine=engine, fresh=fresh, progress=report
+        )
+    if file is not None:
+        return gather_into(
+            file, prepared.graph, leaders, dataset, engine=engine, shard=shard, fresh=fresh, progress=report
+        )
+    return gather(prepared.graph, leaders, dataset, engine=engine, shard=shard, progress=report)
 
 
 def _output_folder(out: str | Path | None, model: Any) -> Path:

@@ -76,7 +76,7 @@ def prepare(
 def make_plan(prepared: Prepared) -> QuantPlan:
     """Place quantizers; a model in which nothing can be quantized is refused with the reasons."""
     plan = place(prepared.graph, prepared.backend, skip=prepared.config.skip)
-    plan.config = prepared.config.model_dump(mode="json", exclude_defaults=True)
+    plan.config = prepared.config.recorded()
     if not len(plan):
         reasons = list(dict.fromkeys(plan.left_float.values()))
         shown = "; ".join(reasons[:4]) + ("; ..." if len(reasons) > 4 else "")

@@ -22,6 +22,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "registry": frozenset(),
     "files": frozenset(),
     "plugins": frozenset(),
+    "ranks": frozenset(),
     "types": frozenset(),
     "match": frozenset(),
     "numerics": frozenset({"types"}),
@@ -47,7 +48,7 @@ MAY_IMPORT_ALL = frozenset(
 )
 
 ONLY_IN: dict[str, frozenset[str]] = {
-    "torch": frozenset({"torchnet", "qat", "reconstruct"}),
+    "torch": frozenset({"torchnet", "qat", "reconstruct", "ranks"}),
     "onnx_graphsurgeon": frozenset({"graph"}),
     "onnxruntime": frozenset({"runtime", "verify"}),
 }

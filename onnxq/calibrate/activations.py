@@ -35,14 +35,9 @@ def activation_ranges(
     """Fill in the parameters of each leader from what was gathered of the tensors that set its range."""
     warnings: list[str] = []
     unseen: dict[str, str] = {}
-    remarked: set[str] = set()
     for placement, observer in with_observers(leaders):
         name = placement.tensor
         members = {tensor: gathered.find(tensor, observer, placement.spec) for tensor in placement.observe}
-        for tensor, statistic in members.items():
-            if tensor not in remarked and statistic.nonfinite:
-                warnings.append(_nonfinite_warning(tensor, statistic))
-            remarked.add(tensor)
         seen = {tensor: statistic for tensor, statistic in members.items() if _has_values(statistic)}
         if not seen:
             unseen[name] = _why_unseen(members, gathered)
@@ -54,14 +49,6 @@ def activation_ranges(
         table.put(name, fitted(graph, name, _qparams(placement, observer, seen)), placement.observer)
         warnings.extend(_remarks(name, seen))
     return ActivationReport(unseen, tuple(warnings))
-
-
-def _nonfinite_warning(tensor: str, statistic: RangeStatistic) -> str:
-    many = "value" if statistic.nonfinite == 1 else "values"
-    return (
-        f"tensor '{tensor}': {statistic.nonfinite} NaN/inf {many}, first in sample {statistic.first_nonfinite}; left "
-        "out of its range"
-    )
 
 
 def _has_values(statistic: RangeStatistic) -> bool:

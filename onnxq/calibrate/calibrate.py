@@ -10,7 +10,7 @@ from onnxq.calibrate.biases import derive_biases, float_biases, widen_weights
 from onnxq.calibrate.constants import calibrate_constants
 from onnxq.calibrate.drop import drop_unseen
 from onnxq.calibrate.gather import Gathered, activation_leaders, gather
-from onnxq.calibrate.remarks import data_remarks
+from onnxq.calibrate.remarks import data_remarks, nonfinite_warnings
 from onnxq.calibrate.report import Calibration, CalibrationReport
 from onnxq.errors import DataError, SpecError
 from onnxq.graph import Graph, collector_paused
@@ -61,7 +61,8 @@ def calibrate(
                 table.put(placement.tensor, table[placement.tie], f"tied to {placement.tie}")
         derive_biases(graph, kept, biases, table)
 
-    warnings = [f"tensor '{name}' stays float: {reason}" for name, reason in seen.unseen.items()]
+    warnings = [*nonfinite_warnings(gathered, leaders), *seen.warnings]
+    warnings += [f"tensor '{name}' stays float: {reason}" for name, reason in seen.unseen.items()]
     notes = [*gathered.notes, *data_remarks(gathered, leaders)]
     notes += [
         f"weight '{name}': scale enlarged up to {factor:g} times so that its bias fits into int32"
@@ -76,7 +77,7 @@ def calibrate(
         biases=len(biases),
         widened=widened,
         unseen=dict(seen.unseen),
-        warnings=(*seen.warnings, *warnings),
+        warnings=tuple(warnings),
         notes=tuple(notes),
     )
     return Calibration(_in_plan_order(kept, table), kept, report)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from onnxq.calibrate.gather import Gathered
+from onnxq.observers import RangeStatistic
 from onnxq.types import Placement
 
 FEW_SAMPLES = 16
@@ -17,8 +18,19 @@ STANDS_OUT = 2.0
 """How many times the next sample's largest magnitude makes a sample an outlier."""
 
 
+def nonfinite_warnings(gathered: Gathered, leaders: Sequence[Placement]) -> Iterator[str]:
+    """A line for each observed tensor that held NaN or infinity."""
+    for tensor, statistic in _observed(gathered, leaders):
+        if statistic.nonfinite:
+            many = "value" if statistic.nonfinite == 1 else "values"
+            yield (
+                f"tensor '{tensor}': {statistic.nonfinite} NaN/inf {many}, first in sample "
+                f"{statistic.first_nonfinite}; left out of its range"
+            )
+
+
 def data_remarks(gathered: Gathered, leaders: Sequence[Placement]) -> Iterator[str]:
-    """Notes for the report."""
+    """Notes about the samples for the report."""
     if leaders and gathered.samples < FEW_SAMPLES:
         many = "sample" if gathered.samples == 1 else "samples"
         yield (
@@ -31,11 +43,9 @@ def data_remarks(gathered: Gathered, leaders: Sequence[Placement]) -> Iterator[s
 
 def _lonely_samples(gathered: Gathered, leaders: Sequence[Placement]) -> Iterator[str]:
     """One line for each sample that alone sets the range of some tensors."""
-    tensors = dict.fromkeys(tensor for placement in leaders for tensor in placement.observe)
     by_sample: dict[int, list[tuple[float, str, float, float]]] = {}
-    for tensor in tensors:
-        statistic = next(iter(gathered.statistics.get(tensor, {}).values()), None)
-        if statistic is None or len(statistic.peaks) < 2:
+    for tensor, statistic in _observed(gathered, leaders):
+        if len(statistic.peaks) < 2:
             continue
         (largest, sample), (second, _) = statistic.peaks
         if second > 0 and largest > STANDS_OUT * second:
@@ -47,3 +57,11 @@ def _lonely_samples(gathered: Gathered, leaders: Sequence[Placement]) -> Iterato
             f"sample {sample} alone sets the range of tensor '{tensor}'{rest} ({largest:.4g}, the next sample has "
             f"{second:.4g}): check that sample, or use an observer that clips, such as percentile or mse"
         )
+
+
+def _observed(gathered: Gathered, leaders: Sequence[Placement]) -> Iterator[tuple[str, RangeStatistic]]:
+    """Each tensor that sets a range, with one of its statistics: all of them hold what is asked here."""
+    for tensor in dict.fromkeys(tensor for placement in leaders for tensor in placement.observe):
+        statistic = next(iter(gathered.statistics.get(tensor, {}).values()), None)
+        if statistic is not None:
+            yield tensor, statistic

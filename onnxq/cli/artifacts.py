@@ -81,6 +81,15 @@ def check_folder(folder: Path, model: Path) -> None:
     check_writable(folder)
 
 
+def check_statistics_file(path: Path | None, model: Path) -> None:
+    """Refuse a place for statistics that is no .npz file or is the model."""
+    if path is None:
+        return
+    if path.suffix != ".npz":
+        raise ConfigError(f"statistics are kept in a .npz file, got {path}")
+    output_file(path, path.name, model)
+
+
 def check_writable(folder: Path) -> None:
     """Fail before minutes of work rather than after, when files could not be written into `folder` in the end."""
     if folder.exists() and not folder.is_dir():

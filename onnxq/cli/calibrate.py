@@ -1,9 +1,9 @@
-"""`onnxq calibrate`: scales and zero points for a plan, from data."""
+"""`onnxq calibrate`: scales and zero points for a plan, or the statistics to find them from."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,12 +11,17 @@ from onnxq.cli import options
 from onnxq.cli.console import print_warning, say
 from onnxq.cli.progress import stage_bars
 
+if TYPE_CHECKING:
+    from onnxq.calibrate import Gathered
+    from onnxq.prepare import Prepared
+    from onnxq.types import QuantPlan
+
+PLAN_OPTIONS = "--skip belongs to placing: give it to 'onnxq place', or leave --plan out"
+
 
 def calibrate(
     model: options.ModelArgument,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="Write the parameters into this file, such as qparams.json.")
-    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Parameters for qparams.json; statistics for a .npz file.")],
     backend: Annotated[
         str | None, typer.Option("--backend", "-b", help="Target; with --plan only for a backend file.py.")
     ] = None,
@@ -31,6 +36,15 @@ def calibrate(
     skip: options.SkipOption = None,
     samples: options.SamplesOption = None,
     random: options.RandomOption = None,
+    stats: options.StatisticsOption = None,
+    shard: Annotated[
+        str | None,
+        typer.Option("--shard", help="Only part i of n of the samples; 'onnxq merge' joins them.", metavar="I/N"),
+    ] = None,
+    fresh: options.FreshOption = False,
+    workers: options.WorkersOption = None,
+    memory_limit: options.MemoryLimitOption = None,
+    provider: options.ProviderOption = None,
     passes: options.PassOption = None,
     plugin: options.PluginOption = None,
     strict: options.StrictOption = False,
@@ -39,15 +53,21 @@ def calibrate(
     """Find scale and zero point of every tensor in a plan by running MODEL on data.
 
     Without --plan the plan is made first and written as plan.json beside the parameters.
+
+    With -o FILE.npz the statistics are written instead. A later run with --stats FILE.npz finds parameters in them
+    without running the model, for any observer. A run that was cut off goes on where it ended. Under torchrun the
+    processes run a part of the samples each.
     """
-    from onnxq.cli.artifacts import PLAN_NAME, QPARAMS_NAME, output_file, read_plan, write_output
+    from onnxq.cli.artifacts import QPARAMS_NAME, check_statistics_file, output_file, read_plan
     from onnxq.cli.data import chosen_preprocess, data_warnings, open_data
     from onnxq.cli.planned import prepare_again, with_observers
     from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.errors import ConfigError
     from onnxq.graph import Graph
-    from onnxq.pipeline import run_calibration
+    from onnxq.pipeline import gather_statistics
     from onnxq.prepare import make_plan, prepare
+    from onnxq.ranks import torchrun_ranks
+    from onnxq.runtime.samples import read_shard
 
     load_plugins(plugin)
     settings = read_settings(
@@ -57,16 +77,25 @@ def calibrate(
         weight_observer=weight_observer,
         samples=samples,
         preprocess=preprocess,
+        workers=workers,
+        memory_limit=memory_limit,
+        provider=provider,
     )
-    target = output_file(out, QPARAMS_NAME, model, *([] if plan is None else [plan]))
+    collects_only = out.suffix == ".npz"
+    _check_files(collects_only, stats, shard, fresh)
+    check_statistics_file(stats, model)
+    target = output_file(out, QPARAMS_NAME, model, *(path for path in (plan, stats) if path is not None))
+    target.parent.mkdir(parents=True, exist_ok=True)
     if plan is None and backend is None:
         raise ConfigError("say for which target: -b BACKEND (see 'onnxq list backends'), or --plan plan.json")
     if plan is not None and skip:
-        raise ConfigError("--skip belongs to placing: give it to 'onnxq place', or leave --plan out")
+        raise ConfigError(PLAN_OPTIONS)
     graph = Graph.load(model)
     given = None if plan is None else read_plan(plan)
+    # Without data, what the statistics hold is enough.
+    stored = stats if stats is not None and data is None and random is None and stats.exists() else None
     steps = chosen_preprocess(settings, given, data)
-    dataset = open_data(graph, data, random, settings.samples, steps)
+    dataset = open_data(graph, data, random, settings.samples, steps) if stored is None else None
     if given is None:
         assert backend is not None
         prepared = prepare(graph, backend, settings, passes=passes or ())
@@ -74,16 +103,98 @@ def calibrate(
     else:
         prepared = prepare_again(graph, given, backend, settings, passes)
         wanted = with_observers(given, observer, weight_observer)
-    with stage_bars(quiet=quiet) as progress:
-        qparams, report, kept = run_calibration(prepared, wanted, dataset, progress)
-    write_output(target, qparams.to_json())
-    say(f"parameters of {len(qparams)} tensors from {report.samples} samples written to {target}", quiet=quiet)
-    warnings = [*data_warnings(random), *report.warnings]
-    if plan is None or len(kept) != len(wanted):
-        beside = target.with_name(PLAN_NAME if plan is None else f"{target.stem}.plan.json")
-        write_output(beside, kept.to_json())
-        say(f"the plan that belongs to them written to {beside}", quiet=quiet)
+    with torchrun_ranks() as ranks:
+        first = ranks is None or ranks.first
+        quiet = quiet or not first
+        if dataset is None:
+            assert stored is not None
+            gathered = _stored(stored, prepared)
+        else:
+            with stage_bars(quiet=quiet) as progress:
+                gathered = gather_statistics(
+                    prepared,
+                    wanted,
+                    dataset,
+                    file=out if collects_only else stats,
+                    shard=None if shard is None else read_shard(shard),
+                    fresh=fresh,
+                    ranks=ranks,
+                    progress=progress,
+                )
+    if not first:
+        return
+    notes = [] if dataset is None else list(dataset.notes)
+    if collects_only:
+        warnings = _report_statistics(target, gathered, wanted, notes, quiet=quiet)
+    else:
+        warnings = _write_parameters(target, prepared, wanted, gathered, notes, new_plan=plan is None, quiet=quiet)
+    warnings = [*data_warnings(random), *warnings]
     for warning in warnings:
         print_warning(warning)
     if strict and warnings:
         raise typer.Exit(1)
+
+
+def _check_files(collects_only: bool, stats: Path | None, shard: str | None, fresh: bool) -> None:
+    from onnxq.errors import ConfigError
+
+    if collects_only and stats is not None:
+        raise ConfigError(
+            "-o and --stats both name a file for statistics: give one of them, and parameters to the other"
+        )
+    if shard is not None and not collects_only:
+        raise ConfigError("--shard collects a part of the statistics: write them with -o FILE.npz, then 'onnxq merge'")
+    if fresh and not collects_only and stats is None:
+        raise ConfigError("--fresh is about a file of statistics: name it with --stats, or with -o FILE.npz")
+
+
+def _stored(path: Path, prepared: Prepared) -> Gathered:
+    """The statistics of a file that belongs to this model."""
+    from onnxq.calibrate import gathered_from, read_statistics
+    from onnxq.calibrate.identity import model_identity
+    from onnxq.calibrate.statistics_file import check_same
+
+    file = read_statistics(path)
+    check_same(file, model=model_identity(prepared.graph))
+    return gathered_from(file)
+
+
+def _report_statistics(
+    target: Path, gathered: Gathered, plan: QuantPlan, notes: list[str], *, quiet: bool
+) -> list[str]:
+    from onnxq.calibrate import activation_leaders
+    from onnxq.calibrate.remarks import data_remarks, nonfinite_warnings
+
+    leaders = activation_leaders(plan)
+    say(
+        f"statistics of {len(gathered.statistics)} tensors from {gathered.samples} samples are in {target}",
+        quiet=quiet,
+    )
+    for note in (*notes, *gathered.notes, *data_remarks(gathered, leaders)):
+        say(f"note: {note}", quiet=quiet)
+    return list(nonfinite_warnings(gathered, leaders))
+
+
+def _write_parameters(
+    target: Path,
+    prepared: Prepared,
+    plan: QuantPlan,
+    gathered: Gathered,
+    notes: list[str],
+    *,
+    new_plan: bool,
+    quiet: bool,
+) -> list[str]:
+    from onnxq.calibrate import calibrate as find_parameters
+    from onnxq.cli.artifacts import PLAN_NAME, write_output
+
+    qparams, kept, report = find_parameters(prepared.graph, plan, statistics=gathered)
+    write_output(target, qparams.to_json())
+    say(f"parameters of {len(qparams)} tensors from {report.samples} samples written to {target}", quiet=quiet)
+    if new_plan or len(kept) != len(plan):
+        beside = target.with_name(PLAN_NAME if new_plan else f"{target.stem}.plan.json")
+        write_output(beside, kept.to_json())
+        say(f"the plan that belongs to them written to {beside}", quiet=quiet)
+    for note in (*notes, *report.notes):
+        say(f"note: {note}", quiet=quiet)
+    return list(report.warnings)

@@ -51,3 +51,18 @@ FolderOption = Annotated[Path, typer.Option("--out", "-o", help="Folder for the 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else there.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Nothing but warnings and errors.")]
 StrictOption = Annotated[bool, typer.Option("--strict", help="Exit with 1 when there is a warning; files are written.")]
+StatisticsOption = Annotated[
+    Path | None,
+    typer.Option("--stats", help="Keep what calibration saw in this .npz file, and use what it holds.", metavar="FILE"),
+]
+FreshOption = Annotated[bool, typer.Option("--fresh", help="Collect statistics anew, whatever their file holds.")]
+WorkersOption = Annotated[
+    int | None, typer.Option("--workers", help="Samples to run at the same time; every core by default.", metavar="N")
+]
+MemoryLimitOption = Annotated[
+    str | None,
+    typer.Option("--memory-limit", help="What calibration may hold of observed tensors, such as 2GB.", metavar="SIZE"),
+]
+ProviderOption = Annotated[
+    str | None, typer.Option("--provider", help="onnxruntime's execution provider for calibration, such as cuda.")
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,6 +22,10 @@ def quantize(
     skip: options.SkipOption = None,
     samples: options.SamplesOption = None,
     random: options.RandomOption = None,
+    stats: options.StatisticsOption = None,
+    workers: options.WorkersOption = None,
+    memory_limit: options.MemoryLimitOption = None,
+    provider: options.ProviderOption = None,
     min_sqnr: Annotated[
         float | None, typer.Option("--min-sqnr", help="An output below this many dB fails the run.", metavar="DB")
     ] = None,
@@ -31,13 +35,18 @@ def quantize(
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Quantize MODEL for a target and write the checked files into a folder."""
-    from onnxq.cli.artifacts import check_folder
+    """Quantize MODEL for a target and write the checked files into a folder.
+
+    Under torchrun the processes calibrate on a part of the samples each, and the first one writes the files.
+    """
+    from onnxq.cli.artifacts import check_folder, check_statistics_file
     from onnxq.cli.data import data_warnings, open_data
     from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.cli.summary import fail_on_warnings, show_report
     from onnxq.graph import Graph
+    from onnxq.pipeline import contribute
     from onnxq.pipeline import quantize as run
+    from onnxq.ranks import torchrun_ranks
 
     load_plugins(plugin)
     settings = read_settings(
@@ -48,20 +57,25 @@ def quantize(
         samples=samples,
         min_sqnr=min_sqnr,
         preprocess=preprocess,
+        workers=workers,
+        memory_limit=memory_limit,
+        provider=provider,
     )
     check_folder(out, model)
+    check_statistics_file(stats, model)
     graph = Graph.load(model)
     dataset = open_data(graph, data, random, settings.samples, settings.preprocess)
-    with stage_bars(quiet=quiet) as progress:
-        result = run(
-            graph,
-            backend=backend,
-            data=dataset,
-            config=settings,
-            out=out,
-            passes=passes or (),
-            progress=progress,
-            warnings=data_warnings(random),
-        )
+    with torchrun_ranks() as ranks, stage_bars(quiet=quiet or not (ranks is None or ranks.first)) as progress:
+        given: dict[str, Any] = {
+            "backend": backend,
+            "data": dataset,
+            "config": settings,
+            "passes": passes or (),
+            "statistics": stats,
+        }
+        if ranks is not None and not ranks.first:
+            contribute(graph, ranks, **given)
+            return
+        result = run(graph, **given, out=out, progress=progress, warnings=data_warnings(random), ranks=ranks)
     show_report(result.report, model, result.model, as_json=as_json, quiet=quiet)
     fail_on_warnings(result.report, out, strict=strict)

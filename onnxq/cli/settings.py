@@ -18,6 +18,9 @@ def read_settings(
     samples: int | None = None,
     min_sqnr: float | None = None,
     preprocess: str | None = None,
+    workers: int | None = None,
+    memory_limit: str | None = None,
+    provider: str | None = None,
 ) -> Config:
     """The configuration file with the options on top; patterns of --skip add to those of the file."""
     settings = read_config(config)
@@ -29,6 +32,9 @@ def read_settings(
         samples=samples,
         minimum_sqnr_db=min_sqnr,
         preprocess=preprocess,
+        workers=workers,
+        memory_limit=memory_limit,
+        provider=provider,
     )
 
 

@@ -2,7 +2,7 @@
 
 For values x >= 0 (one sign of a tensor), spread evenly over their bins, and a point t >= 0
 
-    count(t)    = how many x are above t
+    count(t)    = how many x are not below t
     excess(t)   = sum of (x - t)     over these
     squares(t)  = sum of (x - t)^2   over these
 
@@ -56,12 +56,11 @@ class Excess:
 
     def _fill(self) -> None:
         """Count, excess and density at the lower edge of every bin."""
-        above = self._cells[:, ::-1, _COUNT]
-        np.cumsum(self._count[:, ::-1], axis=1, out=above)
-        gain = self._count * self._width
-        gain *= 0.5
-        gain[:, :-1] += self._cells[:, 1:, _COUNT] * self._gap()
-        np.cumsum(gain[:, ::-1], axis=1, out=self._cells[:, ::-1, _EXCESS])
+        np.cumsum(self._count[:, ::-1], axis=1, out=self._cells[:, ::-1, _COUNT])
+        added = self._count * self._width
+        added *= 0.5
+        added[:, :-1] += self._cells[:, 1:, _COUNT] * self._gap()
+        np.cumsum(added[:, ::-1], axis=1, out=self._cells[:, ::-1, _EXCESS])
         np.divide(self._count, self._width, out=self._cells[..., _DENSITY], where=self._width > 0)
 
     def _gap(self) -> np.ndarray:
@@ -70,13 +69,15 @@ class Excess:
     @cached_property
     def _squares(self) -> np.ndarray:
         """Squares at the lower edge of every bin; only formats of very many steps ask for them."""
-        gain = self._count * self._width**2 / 3.0
-        gain[:, :-1] += (2.0 * self._cells[:, 1:, _EXCESS] + self._cells[:, 1:, _COUNT] * self._gap()) * self._gap()
-        return np.cumsum(gain[:, ::-1], axis=1)[:, ::-1].ravel()
+        added = self._count * self._width**2 / 3.0
+        added[:, :-1] += (2.0 * self._cells[:, 1:, _EXCESS] + self._cells[:, 1:, _COUNT] * self._gap()) * self._gap()
+        return np.cumsum(added[:, ::-1], axis=1)[:, ::-1].ravel()
 
     def count(self, points: np.ndarray, rows: np.ndarray) -> np.ndarray:
         cell, _, distance = self._locate(points, rows)
-        return np.asarray(cell[..., _COUNT] - cell[..., _DENSITY] * np.maximum(distance, 0.0))
+        count = cell[..., _COUNT] - cell[..., _DENSITY] * np.maximum(distance, 0.0)
+        # The top bin may be a single number, without width and density.
+        return np.where(points <= self._column(self._top[rows], points), count, 0.0)
 
     def excess(self, points: np.ndarray, rows: np.ndarray) -> np.ndarray:
         cell, _, distance = self._locate(points, rows)
@@ -87,7 +88,7 @@ class Excess:
         distance *= cell[..., _COUNT]
         result -= distance
         result += cell[..., _EXCESS]
-        return result
+        return np.asarray(result)
 
     def squares(self, points: np.ndarray, rows: np.ndarray) -> np.ndarray:
         cell, index, distance = self._locate(points, rows)
@@ -99,16 +100,19 @@ class Excess:
 
         The distance is negative only below the smallest value of a row, where there is nothing more to count.
         """
-        column = (-1, *(1,) * (points.ndim - 1))
-        distance = np.minimum(points, self._top[rows].reshape(column))
+        distance = np.minimum(points, self._column(self._top[rows], points))
         # Rounding to float32 can end in the next bin; polynomials of neighbours agree at their common edge.
         index = (distance.astype(np.float32).view(np.int32) >> 16).astype(np.int64)
         index -= self._first
         np.maximum(index, 0, out=index)
-        index += (rows * self._size).reshape(column)
+        index += self._column(rows * self._size, points)
         cell = self._cells.reshape(-1, 4).take(index, axis=0)
         distance -= cell[..., _LOWER]
         return cell, index, distance
+
+    @staticmethod
+    def _column(of_rows: np.ndarray, points: np.ndarray) -> np.ndarray:
+        return np.asarray(of_rows.reshape(-1, *(1,) * (points.ndim - 1)))
 
 
 def one_sign(bins: Bins, sign: int) -> Bins:

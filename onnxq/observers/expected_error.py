@@ -50,7 +50,7 @@ class ExpectedError:
         self._above, self._below = Excess(rows, 1), Excess(rows, -1)
         self._symmetric = spec.symmetric
         self._up, self._down = format_steps(spec)
-        #: Shares of the steps for the values above zero; the others are for those below.
+        # Numbers of steps for the values above zero; the others are for those below.
         self._splits = _splits(len(self._up.boundary)) if not spec.symmetric else np.zeros(0, np.int64)
 
     def of(self, scale: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -92,9 +92,7 @@ def _splits(steps: int) -> np.ndarray:
     return np.arange(steps + 1) if steps <= MOST_STEPS else np.arange(WIDE_SPLITS + 1) * steps // WIDE_SPLITS
 
 
-def _gains(
-    values: Excess, scale: np.ndarray, rows: np.ndarray, steps: Steps, counts: np.ndarray | None
-) -> np.ndarray:
+def _gains(values: Excess, scale: np.ndarray, rows: np.ndarray, steps: Steps, counts: np.ndarray | None) -> np.ndarray:
     """Gains of the first `counts` steps (None: of all), as a last axis after that of the scales."""
     every = len(steps.boundary)
     if values.empty:
@@ -111,7 +109,9 @@ def _gains(
         gain = np.concatenate([np.zeros((*scale.shape, 1)), np.cumsum(each, axis=-1)], axis=-1)
         gain = gain.take(np.minimum(counts, near), axis=-1) if near < every else gain
     gain *= 2.0 * scale[..., None]
-    return gain + _far_gains(values, scale, rows, steps.lag, near, counts) if near < every else gain
+    if near < every:
+        gain += _far_gains(values, scale, rows, steps.lag, near, counts)
+    return np.asarray(gain)
 
 
 def _far_gains(
@@ -125,4 +125,4 @@ def _far_gains(
     gain += step**2 / 12.0 * (values.count(ends, rows) - values.count(start, rows))
     if lag:
         gain += 2.0 * lag * step * (values.excess(start, rows) - values.excess(ends, rows))
-    return gain
+    return np.asarray(gain)

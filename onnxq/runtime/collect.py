@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from onnxq.errors import ConfigError, DataError
 from onnxq.graph import Graph
+from onnxq.observers import RangeStatistic
 from onnxq.runtime.dataset import Dataset
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.inputs import InputWatch
@@ -79,16 +80,16 @@ class CollectReport:
 class Journal:
     """For a caller that keeps what was seen so far.
 
-    seen      called once with every sample, in order, before it is run; also with samples that `done` skips
-    done      tensor -> how many samples its statistics hold already: they are skipped
-    save      called now and then with tensor -> samples, when these and no others are in the statistics
+    Samples that a statistic holds already (`statistic.samples`) are skipped for it.
+
+    seen      called once with every sample, in order, before it is run; also with samples that are skipped
+    save      called now and then, when every statistic holds exactly its first `statistic.samples` samples
     seconds   how often to save
     """
 
     seen: Callable[[Sample], None]
-    done: Mapping[str, int]
-    save: Callable[[Mapping[str, int]], None]
-    seconds: float = 3.0
+    save: Callable[[], None]
+    seconds: float = 5.0
 
 
 def collect(
@@ -124,6 +125,18 @@ def collect(
     return CollectReport(run.samples, time.monotonic() - started, run.passes, run.unreachable, remarks)
 
 
+@dataclass(frozen=True)
+class _Planned:
+    """One pass: the statistics that it fills, which all hold the first `skip` samples already."""
+
+    skip: int
+    statistics: Statistics
+    reduced: frozenset[str]
+
+    def only(self, tensors: Sequence[str]) -> _Planned:
+        return _Planned(self.skip, {name: self.statistics[name] for name in tensors}, self.reduced)
+
+
 class _Run:
     """The state of one call of `collect`."""
 
@@ -150,8 +163,7 @@ class _Run:
         self._journal = journal
         self._length = length
         self._runs = self._pending_passes = 0
-        self._done = {name: 0 if journal is None else journal.done.get(name, 0) for name in statistics}
-        self._told = 0
+        self._told = self._reached = 0
 
     def all_passes(self) -> None:
         first = next(iter(self._data), None)
@@ -162,41 +174,44 @@ class _Run:
             self._optimize = "none"
         limit = self._engine.bytes_of_a_run()
         sizes = estimated_sizes(self._graph, list(self._statistics), first.feed)
-        reduced = self._reducible(sizes, first.feed)
-        pending = self._groups({name: 0 if name in reduced else size for name, size in sizes.items()}, limit)
+        pending = list(self._planned(sizes, first.feed, limit))
         while pending:
-            group = pending.pop(0)
+            planned = pending.pop(0)
             self._pending_passes = len(pending)
             try:
-                self._one_pass(group, reduced, limit)
+                self._one_pass(planned, limit)
             except TooLarge as error:
-                pending = divide(group, error.sizes, limit) + pending
+                pending = [
+                    planned.only(part) for part in divide(list(planned.statistics), error.sizes, limit)
+                ] + pending
 
-    def _groups(self, sizes: Mapping[str, int], limit: int) -> list[list[str]]:
-        """Tensors that one pass can look at: those that are at the same sample, as far as memory allows."""
-        groups = []
-        for skip in sorted(set(self._done.values()), reverse=True):
-            groups += divide([name for name in self._statistics if self._done[name] == skip], sizes, limit)
-        return groups
+    def _planned(self, sizes: Mapping[str, int], feed: Feed, limit: int) -> Iterator[_Planned]:
+        """Passes: what is at the same sample goes together, as far as memory allows."""
+        by_skip: dict[int, dict[str, list[RangeStatistic]]] = {}
+        for name, kinds in self._statistics.items():
+            for statistic in kinds:
+                skip = 0 if self._journal is None else statistic.samples
+                by_skip.setdefault(skip, {}).setdefault(name, []).append(statistic)
+        for skip, statistics in sorted(by_skip.items(), reverse=True):
+            ranges = [
+                name
+                for name, kinds in statistics.items()
+                if all(statistic.kind == "range" and statistic.axis is None for statistic in kinds)
+            ]
+            reduced = frozenset(reducible(self._graph, ranges, sizes, feed))
+            held = {name: 0 if name in reduced else sizes[name] for name in statistics}
+            for part in divide(list(statistics), held, limit):
+                yield _Planned(skip, {name: statistics[name] for name in part}, reduced)
 
-    def _reducible(self, sizes: Mapping[str, int], feed: Feed) -> list[str]:
-        ranges = [
-            name
-            for name, kinds in self._statistics.items()
-            if all(statistic.kind == "range" and statistic.axis is None for statistic in kinds)
-        ]
-        return reducible(self._graph, ranges, sizes, feed)
-
-    def _one_pass(self, group: Sequence[str], reduced: Sequence[str], limit: int) -> None:
-        skip = self._done[group[0]]
-        todo = self._todo(skip)
+    def _one_pass(self, planned: _Planned, limit: int) -> None:
+        todo = self._todo(planned.skip)
         first = next(todo, None)
         if first is None:
             return
         look = Look(
             self._graph,
-            {name: self._statistics[name] for name in group},
-            reduced,
+            planned.statistics,
+            planned.reduced,
             optimize=self._optimize,
             provider=self._engine.provider,
             done=self._one_done,
@@ -208,25 +223,27 @@ class _Run:
             line = Line(todo, taken, until)
             look.run(line, self._engine.threads())
             taken, empty = line.number, line.empty
-            self._done.update((name, skip + taken) for name in group)
+            for kinds in planned.statistics.values():
+                for statistic in kinds:
+                    statistic.samples = self._reached
             if self._journal is not None and not empty:
-                self._journal.save(self._done)
+                self._journal.save()
         self.passes += 1
         self.unreachable.update(look.unreachable)
 
     def _todo(self, skip: int) -> Iterator[Sample]:
-        """The samples that are not in the statistics yet; counts and shows all of them on the way."""
-        rows = 0
+        """The samples behind the first `skip`; counts and shows all of them on the way."""
+        self._reached = 0
         for turn, sample in enumerate(self._data):
-            rows += sample.rows
             if turn == self._told:
                 self._told += 1
                 self.inputs.see(sample.feed)
                 if self._journal is not None:
                     self._journal.seen(sample)
-            if turn >= skip:
+            self._reached += sample.rows
+            if self._reached > skip:
                 yield sample
-        self.samples = rows
+        self.samples = self._reached
 
     def _one_done(self) -> None:
         self._runs += 1

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+from onnxq.errors import ConfigError
+
 _FALLBACK = 4 * 2**30
+
+_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+
+def read_size(text: str | int) -> int:
+    """Bytes from 2000000000, "500MB", "2 GB", "1.5g"; units are powers of 1024."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?\s*", str(text).lower())
+    size = int(float(match[1]) * _UNITS[match[2]]) if match else 0
+    if size < 1:
+        raise ConfigError(f"a memory size is a number with a unit, such as 500MB or 2GB, got '{text}'")
+    return size
 
 
 def available_memory() -> int:

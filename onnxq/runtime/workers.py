@@ -21,7 +21,8 @@ def available_cores() -> int:
 class Line(Generic[T]):
     """Items that threads take one after the other, numbered from `number`, until none is left or `until` has passed.
 
-    One item is handed out even when it is late. `empty` tells that none is left. The items are made by the thread that takes them, one thread at a time.
+    One item is handed out even when it is late. `empty` tells that none is left. The items are made by the thread that
+    takes them, one thread at a time.
     """
 
     def __init__(self, items: Iterator[T], number: int = 0, until: float | None = None) -> None:

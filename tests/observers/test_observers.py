@@ -168,31 +168,6 @@ def test_kl_clips_fewer_bits_harder():
     assert highs[0] < highs[1] < highs[2]
 
 
-def test_kl_against_the_plain_definition():
-    """The divergences from running sums equal those of the loop over thresholds that the method describes."""
-    from onnxq.observers.kl import _cumulative, _divergences
-
-    bins = histogram(np.abs(laplace(5_000))).bins()
-    levels, size = 16, 256
-    cumulative = _cumulative([bins], np.linspace(0, bins.upper[-1], size + 1))
-    candidates = np.array([16, 17, 40, 129, 255, 256])
-    expected = []
-    for i in candidates:
-        counts = np.diff(cumulative)[:i]
-        p, q = counts.copy(), np.zeros(i)
-        p[-1] += bins.count.sum() - cumulative[i]
-        for level in range(levels):
-            part = slice(level * i // levels, (level + 1) * i // levels)
-            members = p[part] > 0
-            q[part] = np.where(members, counts[part].sum() / max(members.sum(), 1), 0)
-        q = np.where((p > 0) & (q == 0), 1e-4, q)
-        used = p > 0
-        expected.append(np.sum(p[used] / p.sum() * np.log(p[used] / p.sum() / (q[used] / counts.sum()))))
-    edges = np.arange(levels + 1)[None, :] * candidates[:, None] // levels
-    found = _divergences(cumulative, float(bins.count.sum()), candidates, edges)
-    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
-
-
 def test_kl_takes_less_than_fifty_milliseconds():
     statistic = histogram(laplace(500_000))
     observer = make_observer("kl")

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import onnxruntime as ort
 
 import onnxq
-from onnxq.observers import HistogramStatistic, make_observer
-from onnxq.observers import qparams as observed_qparams
+from onnxq.calibrate.activations import activation_ranges
+from onnxq.calibrate.gather import activation_leaders, gather
 from onnxq.prepare import Prepared, make_plan
 from onnxq.runtime import Dataset, input_infos, open_dataset
-from onnxq.runtime.tap import collect
-from onnxq.types import PerChannel, QParams, QuantPlan
+from onnxq.types import QParamsTable, QuantPlan
 from tools.bench.peers.protocol import Action, Job, main
 from tools.bench.samples import Feed
 
@@ -54,36 +54,15 @@ def whole(model: Path, samples: Sequence[Feed], folder: Path) -> Action:
     return lambda: onnxq.quantize(model, backend=BACKEND, data=samples, out=folder / "quantized", config=config)
 
 
-def three_methods(prepared: Prepared, plan: QuantPlan, dataset: Dataset) -> dict[str, dict[str, QParams]]:
-    """Method -> tensor -> parameters, for every observed activation, from one pass over the data."""
-    leaders = [placement for placement in plan if placement.observe and placement.tie is None]
-    axes = {placement.tensor: _axis(placement.spec.granularity) for placement in leaders}
-    statistics = {
-        (tensor, axes[placement.tensor]): HistogramStatistic(axes[placement.tensor])
-        for placement in leaders
-        for tensor in placement.observe
-    }
-    wanted: dict[str, list[HistogramStatistic]] = {}
-    for (tensor, _), statistic in statistics.items():
-        wanted.setdefault(tensor, []).append(statistic)
-    collect(prepared.graph, dataset, wanted)
-
-    tables: dict[str, dict[str, QParams]] = {method: {} for method in HISTOGRAM_METHODS}
-    for placement in leaders:
-        axis = axes[placement.tensor]
-        whole = statistics[placement.observe[0], axis]
-        if len(placement.observe) > 1:
-            whole = HistogramStatistic(axis)
-            for tensor in placement.observe:
-                whole.merge(statistics[tensor, axis])
-        for method in HISTOGRAM_METHODS:
-            found = observed_qparams(make_observer(method), whole, placement.spec, tensor=placement.tensor)
-            tables[method][placement.tensor] = found
+def three_methods(prepared: Prepared, plan: QuantPlan, dataset: Dataset) -> dict[str, QParamsTable]:
+    """Method -> parameters of every observed activation, from one pass over the data."""
+    leaders = activation_leaders(plan)
+    gathered = gather(prepared.graph, leaders, dataset)
+    tables = {method: QParamsTable() for method in HISTOGRAM_METHODS}
+    for method, table in tables.items():
+        by_method = [replace(placement, observer=method) for placement in leaders]
+        activation_ranges(prepared.graph, by_method, gathered, table)
     return tables
-
-
-def _axis(granularity: object) -> int | None:
-    return granularity.axis if isinstance(granularity, PerChannel) else None
 
 
 def _ready(model: Path, samples: Sequence[Feed], observer: str) -> tuple[Prepared, QuantPlan, Dataset]:

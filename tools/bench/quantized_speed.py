@@ -34,14 +34,16 @@ def _one(name: str, repeats: int, folder: Path) -> list[Row]:
     calibration, test = feeds[:CALIBRATION_SAMPLES], feeds[CALIBRATION_SAMPLES:]
     float_path = folder / "float.onnx"
     onnx.save(MODELS[name](), str(float_path))
+    ready = preprocessed(float_path, folder)
     paths = {
         "float": float_path,
         "onnxq": onnxq.quantize(float_path, backend="onnxruntime", data=calibration, out=folder / "onnxq").model,
         "onnxq portable": onnxq.quantize(
             float_path, backend="onnxruntime", data=calibration, out=folder / "portable", config={"portable": True}
         ).model,
-        "onnxruntime.quantization": quantize_file(
-            preprocessed(float_path, folder), calibration, folder / "by_onnxruntime.onnx"
+        "onnxruntime.quantization": quantize_file(ready, calibration, folder / "full_range.onnx"),
+        "onnxruntime.quantization, reduce_range": quantize_file(
+            ready, calibration, folder / "reduced_range.onnx", reduce_range=True
         ),
     }
     sessions = {tool: _session(path, folder / f"{tool}.optimized.onnx") for tool, path in paths.items()}

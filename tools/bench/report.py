@@ -41,16 +41,19 @@ Times carry over to trained networks of the same shape, accuracies would not.
 - **Peers** run in processes of their own; imports and, for onnxruntime.quantization, `quant_pre_process` are outside
   the clock. Their settings and number formats are their own, so rows of different tools are not the same work.""",
     "accuracy": """All tools write static 8-bit models for onnxruntime and see the same calibration samples.
+`reduce_range` is the setting of onnxruntime.quantization for x86 processors without VNNI, whose kernels saturate with 8-bit weights;
+onnxq finds out by itself which weights are needed. Both settings are shown: compare with the better one.
 
 - **digits** is the classifier of `onnxq demo` on images that neither training nor calibration has seen. "answers
   changed" counts images whose answer differs from that of the float model.
 - **trained models** come inside Python packages. There are no labels for them here: SQNR is the signal-to-noise ratio
-  of all outputs against the float model, on samples that calibration has not seen. The OCR models see lines of real
-  handwritten digits, the language model sees random tokens, so the figures compare methods and do not stand for task
-  accuracy.""",
+  of the worst floating-point output against the float model, on samples that calibration has not seen. The OCR models
+  see lines of real handwritten digits, the language model sees random tokens, so the figures compare methods and do
+  not stand for task accuracy.""",
     "speed": """Quantized files and the float model in onnxruntime, one sample at a time, taking turns in one process.
 The networks have random weights, so the SQNR compares tools and does not stand for accuracy. The last columns count
-kernels of the graph that onnxruntime really runs.""",
+kernels of the graph that onnxruntime really runs. `reduce_range` is the setting of onnxruntime.quantization for x86
+processors without VNNI.""",
     "graph": """Chains of tiny layers with residual additions, one calibration sample: there is almost no arithmetic, so
 this is the cost of the graph work itself. The baseline is reading and writing the same file with the `onnx` package.
 """,

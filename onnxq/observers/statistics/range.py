@@ -38,6 +38,7 @@ class RangeStatistic:
     sample that held one is remembered, and the values themselves are left out. A mask value such as -3.4e38 is finite
     and widens the range. The result does not depend on batch size, order or sharding; -0.0 counts as 0.0.
 
+    `samples` counts the samples that went by, for whoever goes on later; the engine that runs the model counts them.
     `peaks` holds the largest and the second largest magnitude that any sample had, (magnitude, sample): a range that a
     single sample sets shows in them.
     """
@@ -48,6 +49,7 @@ class RangeStatistic:
 
     def __init__(self, axis: int | None = None) -> None:
         self.axis = axis
+        self.samples = 0
         self.minimum = np.zeros(0, np.float32)
         self.maximum = np.zeros(0, np.float32)
         self.count = np.zeros(0, np.int64)
@@ -133,6 +135,7 @@ class RangeStatistic:
             self.minimum = np.minimum(self.minimum, other.minimum)
             self.maximum = np.maximum(self.maximum, other.maximum)
             self.count = self.count + other.count
+        self.samples += other.samples
         self.peaks = two_largest(self.peaks + other.peaks)
         if other.first_nonfinite is not None:
             self._note_nonfinite(other.nonfinite, other.first_nonfinite)
@@ -158,6 +161,7 @@ class RangeStatistic:
         return {
             "kind": np.array(self.kind),
             "axis": np.array([] if self.axis is None else [self.axis], np.int64),
+            "samples": np.array(self.samples, np.int64),
             "minimum": self.minimum,
             "maximum": self.maximum,
             "count": self.count,
@@ -172,6 +176,7 @@ class RangeStatistic:
         if str(arrays["kind"]) != cls.kind:
             raise SpecError(f"these arrays hold a {arrays['kind']} statistic, not a {cls.kind} statistic")
         statistic = cls(int(arrays["axis"][0]) if len(arrays["axis"]) else None)
+        statistic.samples = int(arrays["samples"])
         statistic.minimum = np.array(arrays["minimum"], np.float32)
         statistic.maximum = np.array(arrays["maximum"], np.float32)
         statistic.count = np.array(arrays["count"], np.int64)

@@ -1,0 +1,160 @@
+"""Statistics that live in a file: reused, extended, or gone on with after a run that was cut off.
+
+While a run goes on, what it has seen so far is beside the result, in FILE.partial, and replaced every few seconds. A
+run that finds FILE or FILE.partial goes on from there, after it has made sure that they belong to the same model and to
+the samples that come first in its data. Nothing else is ever used.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from onnxq.calibrate.gather import Gathered, StatisticsOf, wanted_statistics
+from onnxq.calibrate.identity import SampleHash, model_identity
+from onnxq.calibrate.statistics_file import StatisticsFile, check_same, read_statistics, write_statistics
+from onnxq.errors import DataError
+from onnxq.graph import Graph
+from onnxq.runtime.collect import Engine, Journal, Progress, collect
+from onnxq.runtime.feeds import Feed
+from onnxq.runtime.samples import Sample, Shard
+from onnxq.types import Placement
+
+SAVE_SECONDS = 5.0
+SAVING_SHARE = 0.05
+"""Of the time, at most this much is spent on saving."""
+
+_UNREACHABLE = "unreachable"
+
+
+def gather_into(
+    path: Path,
+    graph: Graph,
+    leaders: Sequence[Placement],
+    dataset: Iterable[Feed],
+    *,
+    engine: Engine | None = None,
+    shard: Shard | None = None,
+    fresh: bool = False,
+    save_seconds: float = SAVE_SECONDS,
+    progress: Progress | None = None,
+) -> Gathered:
+    """`gather`, with the statistics in the file `path`, as histograms wherever these can replace ranges.
+
+    What the file holds already is not collected again. Data that begins with the samples of the file and goes on adds
+    to it. `fresh` starts from nothing, whatever is there. A file of another model, other data or another shard is a
+    DataError, and so is a damaged one.
+    """
+    keeper = _Keeper(path, model_identity(graph), shard or Shard(), wanted_statistics(leaders, reusable=True), fresh)
+    report = collect(
+        graph,
+        dataset,
+        {tensor: list(kinds.values()) for tensor, kinds in keeper.statistics.items()},
+        engine=engine,
+        shard=keeper.shard,
+        progress=progress,
+        journal=Journal(keeper.see, keeper.save, save_seconds),
+    )
+    keeper.finish(report.unreachable)
+    return Gathered(keeper.statistics, report.samples, report.passes, report.seconds, keeper.unreachable, report.notes)
+
+
+def gathered_from(file: StatisticsFile) -> Gathered:
+    """What a complete file holds, for use without the data."""
+    number, count = file.shard
+    if not file.complete:
+        raise DataError(f"{file} is not complete: finish it with the command that began it")
+    if count > 1:
+        raise DataError(f"{file} is shard {number} of {count}: put all shards together with 'onnxq merge' first")
+    return Gathered(file.statistics, file.sample_count, unreachable=file.facts.get(_UNREACHABLE, {}))
+
+
+def facts_of(unreachable: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """What a file says beside the statistics."""
+    return {_UNREACHABLE: dict(unreachable)}
+
+
+def partial_path(path: Path) -> Path:
+    """Where a run keeps what it has seen so far."""
+    return path.with_name(f"{path.name}.partial")
+
+
+class _Keeper:
+    """The statistics of a run, together with what tells where they come from."""
+
+    def __init__(self, path: Path, model: str, shard: Shard, wanted: StatisticsOf, fresh: bool) -> None:
+        self.shard = shard
+        self.unreachable: dict[str, str] = {}
+        self._path = path
+        self._model = model
+        self._hash = SampleHash()
+        self._samples = 0
+        self._save_again = 0.0
+        self._before = None if fresh else self._found()
+        self._untouched = self._before is not None and self._before.complete
+        self.statistics = wanted
+        if self._before is not None:
+            self._adopt(self._before)
+
+    def _found(self) -> StatisticsFile | None:
+        """The file, or else what is left of a run that was cut off; None where there is neither."""
+        for candidate in (self._path, partial_path(self._path)):
+            if not candidate.exists():
+                continue
+            file = read_statistics(candidate)
+            check_same(file, model=self._model)
+            if file.shard != (self.shard.number, self.shard.count):
+                raise DataError(
+                    f"{file} holds shard {file.shard[0]}/{file.shard[1]}, and this run is for shard {self.shard}: "
+                    "write to another file with -o, or start again with --fresh"
+                )
+            return file
+        return None
+
+    def _adopt(self, file: StatisticsFile) -> None:
+        """Go on with the file's statistics, those that this run would not need included."""
+        self.unreachable = dict(file.facts.get(_UNREACHABLE, {}))
+        for tensor, kinds in self.statistics.items():
+            self._untouched = self._untouched and not kinds.keys() - file.statistics.get(tensor, {}).keys()
+        for tensor, held in file.statistics.items():
+            self.statistics.setdefault(tensor, {}).update(held)
+
+    def see(self, sample: Sample) -> None:
+        """Called with every sample before it is run: those of the file must be the first ones."""
+        if self._before is not None and self._samples == self._before.sample_count:
+            self._untouched = False
+        self._hash.add(sample.number, sample.feed)
+        self._samples += sample.rows
+        if self._before is not None and self._samples == self._before.sample_count:
+            check_same(self._before, model=self._model, samples=self._hash.hexdigest())
+
+    def save(self) -> None:
+        """Write what was seen so far beside the file, unless that was done a moment ago and takes long."""
+        started = time.monotonic()
+        if started < self._save_again:
+            return
+        write_statistics(partial_path(self._path), self._file(complete=False))
+        self._save_again = time.monotonic() + (time.monotonic() - started) / SAVING_SHARE
+
+    def finish(self, unreachable: Mapping[str, str]) -> None:
+        if self._before is not None and self._samples < self._before.sample_count:
+            raise DataError(
+                f"{self._before} holds {self._before.sample_count} samples, and the data has only {self._samples}: "
+                "write to another file with -o, or start again with --fresh"
+            )
+        self.unreachable.update(unreachable)
+        if not self._untouched:
+            write_statistics(self._path, self._file(complete=True))
+        partial_path(self._path).unlink(missing_ok=True)
+
+    def _file(self, *, complete: bool) -> StatisticsFile:
+        return StatisticsFile(
+            self._model,
+            self._hash.hexdigest(),
+            self._samples,
+            self.statistics,
+            complete=complete,
+            shard=(self.shard.number, self.shard.count),
+            facts=facts_of(self.unreachable),
+        )
