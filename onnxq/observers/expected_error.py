@@ -11,8 +11,8 @@ so the error of all values is their sum of squares less one gain for each bounda
 
 which costs a table lookup and not a pass over the values. Rounding to the nearest has b = m.
 
-Formats of very many levels: beyond the first few hundred, a bin holds whole steps, and the sum over boundaries is its
-integral with the first term of Euler and Maclaurin, which is the well-known step^2 / 12 for each value.
+Formats of very many levels: beyond the first hundred, a bin is as wide as a step or wider, and the sum over boundaries
+is its integral with the first term of Euler and Maclaurin, which is the well-known step^2 / 12 for each value.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from onnxq.types.spec import QuantSpec
 
 MOST_STEPS = 1024
 """Formats with more steps than this are summed step by step near zero only."""
-STEPS_NEAR_ZERO = 256
+STEPS_NEAR_ZERO = 128
 WIDE_SPLITS = 256
 
 

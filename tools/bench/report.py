@@ -41,7 +41,8 @@ Times carry over to trained networks of the same shape, accuracies would not.
 - **Peers** run in processes of their own; imports and, for onnxruntime.quantization, `quant_pre_process` are outside
   the clock. Their settings and number formats are their own, so rows of different tools are not the same work.""",
     "accuracy": """All tools write static 8-bit models for onnxruntime and see the same calibration samples.
-`reduce_range` is the setting of onnxruntime.quantization for x86 processors without VNNI, whose kernels saturate with 8-bit weights;
+`reduce_range` is the setting of onnxruntime.quantization for x86 processors without VNNI, whose kernels saturate with
+8-bit weights;
 onnxq finds out by itself which weights are needed. Both settings are shown: compare with the better one.
 
 - **digits** is the classifier of `onnxq demo` on images that neither training nor calibration has seen. "answers
