@@ -29,7 +29,7 @@ _UNREACHABLE = "unreachable"
 
 
 def gather_into(
-    path: Path,
+    path: str | Path,
     graph: Graph,
     leaders: Sequence[Placement],
     dataset: Iterable[Feed],
@@ -46,7 +46,9 @@ def gather_into(
     to it. `fresh` starts from nothing, whatever is there. A file of another model, other data or another shard is a
     DataError, and so is a damaged one.
     """
-    keeper = _Keeper(path, model_identity(graph), shard or Shard(), wanted_statistics(leaders, reusable=True), fresh)
+    keeper = _Keeper(
+        Path(path), model_identity(graph), shard or Shard(), wanted_statistics(leaders, reusable=True), fresh
+    )
     report = collect(
         graph,
         dataset,

@@ -10,7 +10,7 @@ from onnxq.observers.statistics import (
     RangeStatistic,
     StatisticKind,
     VotesStatistic,
-    extent_from_reductions,
+    extents_from_reductions,
     statistic_from_arrays,
 )
 
@@ -23,7 +23,7 @@ __all__ = [
     "RangeStatistic",
     "StatisticKind",
     "VotesStatistic",
-    "extent_from_reductions",
+    "extents_from_reductions",
     "make_observer",
     "observe_constant",
     "qparams",

@@ -36,11 +36,15 @@ WIDE_SPLITS = 256
 
 @dataclass(frozen=True)
 class Steps:
-    """The boundaries of one side of zero, in units of the scale, from zero outwards; `lag` is b - m."""
+    """The boundaries of one side of zero, in units of the scale, from zero outwards; `lag` is b - m.
+
+    Of very many even steps only the first, near zero, are listed; `count` is how many there are.
+    """
 
     boundary: np.ndarray
     height: np.ndarray
     lag: float
+    count: int
 
 
 class ExpectedError:
@@ -51,7 +55,7 @@ class ExpectedError:
         self._symmetric = spec.symmetric
         self._up, self._down = format_steps(spec)
         # Numbers of steps for the values above zero; the others are for those below.
-        self._splits = _splits(len(self._up.boundary)) if not spec.symmetric else np.zeros(0, np.int64)
+        self._splits = _splits(self._up.count) if not spec.symmetric else np.zeros(0, np.int64)
 
     def of(self, scale: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Sum of squared errors for scales of shape (len(rows), candidates), and how many steps are below zero.
@@ -61,7 +65,7 @@ class ExpectedError:
         squares = (self._above.total_squares + self._below.total_squares)[rows, None]
         if self._symmetric:
             gain = _gains(self._above, scale, rows, self._up, None) + _gains(self._below, scale, rows, self._down, None)
-            return squares - gain[..., 0], np.full(scale.shape, len(self._down.boundary))
+            return squares - gain[..., 0], np.full(scale.shape, self._down.count)
         steps = int(self._splits[-1])
         gain = _gains(self._above, scale, rows, self._up, self._splits)
         gain = gain + _gains(self._below, scale, rows, self._down, (steps - self._splits)[::-1])[..., ::-1]
@@ -76,7 +80,7 @@ def format_steps(spec: QuantSpec) -> tuple[Steps, Steps]:
         patterns = np.arange(1 << spec.bits, dtype=np.dtype(f"u{spec.bits // 8}"))
         numbers = patterns.view(float_storage(spec.dtype)).astype(np.float64)
         levels = np.unique(np.abs(numbers[np.isfinite(numbers)]))
-        steps = Steps(0.5 * (levels[1:] + levels[:-1]), np.diff(levels), 0.0)
+        steps = Steps(0.5 * (levels[1:] + levels[:-1]), np.diff(levels), 0.0, len(levels) - 1)
         return steps, steps
     up, down = (spec.qmax, -spec.qmin) if spec.symmetric else (spec.qmax - spec.qmin,) * 2
     lag = 0.5 if spec.rounding == "floor" else 0.0
@@ -84,7 +88,8 @@ def format_steps(spec: QuantSpec) -> tuple[Steps, Steps]:
 
 
 def _even_steps(count: int, lag: float) -> Steps:
-    return Steps(np.arange(count) + 0.5 + lag, np.ones(count), lag)
+    near = count if count <= MOST_STEPS else STEPS_NEAR_ZERO
+    return Steps(np.arange(near) + 0.5 + lag, np.ones(near), lag, count)
 
 
 def _splits(steps: int) -> np.ndarray:
@@ -94,22 +99,21 @@ def _splits(steps: int) -> np.ndarray:
 
 def _gains(values: Excess, scale: np.ndarray, rows: np.ndarray, steps: Steps, counts: np.ndarray | None) -> np.ndarray:
     """Gains of the first `counts` steps (None: of all), as a last axis after that of the scales."""
-    every = len(steps.boundary)
     if values.empty:
         return np.zeros((*scale.shape, 1 if counts is None else len(counts)))
-    near = every if every <= MOST_STEPS else STEPS_NEAR_ZERO
-    each = values.excess(scale[..., None] * steps.boundary[:near], rows)
+    near = len(steps.boundary)
+    each = values.excess(scale[..., None] * steps.boundary, rows)
     if steps.lag:
-        each += (steps.lag * scale)[..., None] * values.count(scale[..., None] * steps.boundary[:near], rows)
-    each *= steps.height[:near]
+        each += (steps.lag * scale)[..., None] * values.count(scale[..., None] * steps.boundary, rows)
+    each *= steps.height
     if counts is None:
         gain = each.sum(axis=-1, keepdims=True)
-        counts = np.array([every])
+        counts = np.array([steps.count])
     else:
         gain = np.concatenate([np.zeros((*scale.shape, 1)), np.cumsum(each, axis=-1)], axis=-1)
-        gain = gain.take(np.minimum(counts, near), axis=-1) if near < every else gain
+        gain = gain.take(np.minimum(counts, near), axis=-1) if near < steps.count else gain
     gain *= 2.0 * scale[..., None]
-    if near < every:
+    if near < steps.count:
         gain += _far_gains(values, scale, rows, steps.lag, near, counts)
     return np.asarray(gain)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,27 +14,32 @@ from onnxq.runtime.session import run_bound, run_session
 from onnxq.runtime.tap import Tap
 
 Signature = tuple[tuple[tuple[int, ...], str], ...]
+"""Shapes and types of a feed."""
+
+Shapes = dict[str, tuple[tuple[int, ...], np.dtype]]
+"""Output -> its shape and type."""
 
 
 @dataclass(slots=True)
 class Reduced:
-    """Minimum, maximum and number of values of a tensor that stayed inside the graph."""
+    """Minimum, maximum and number of values of tensors that stayed inside the graph, in the order of `tensors`."""
 
+    tensors: list[str]
     low: np.ndarray
     high: np.ndarray
-    count: int
+    count: np.ndarray
 
 
 @dataclass(slots=True)
 class Seen:
-    """What one run shows. The arrays are overwritten by the next run.
+    """What one run shows. The arrays of `values` are overwritten by the next run.
 
     suspicious   reduced tensors whose sum is not finite: their range is unknown until they are looked at in full
     """
 
     values: dict[str, np.ndarray]
-    reduced: dict[str, Reduced] = field(default_factory=dict)
-    suspicious: list[str] = field(default_factory=list)
+    reduced: Reduced
+    suspicious: list[str]
 
 
 class BufferedTap:
@@ -49,41 +54,34 @@ class BufferedTap:
         self.tap = tap
         self._names = [*tap.outputs.values(), *(name for r in tap.reductions.values() for name in r.outputs)]
         self._memory: dict[str, np.ndarray] = {}
-        self._shapes: dict[Signature, dict[str, tuple[tuple[int, ...], np.dtype]]] = {}
+        self._shapes: dict[Signature, Shapes] = {}
         self._loose: set[str] = set()
         self._binding = None if tap.session is None else tap.session.io_binding()
+        self._bound_to: Signature | None = None
+        self._bound: dict[str, np.ndarray] = {}
 
     def run(self, feed: Feed, where: str) -> Seen:
         """Values and ranges for one feed."""
         values = {name: feed[name] for name in self.tap.from_feed}
-        if self.tap.session is None:
-            return Seen(values)
-        found = self._outputs(feed, where)
+        found = self._outputs(feed, where) if self.tap.session is not None else {}
         values.update((tensor, found[name]) for tensor, name in self.tap.outputs.items())
-        seen = Seen(values)
-        for tensor, reduction in self.tap.reductions.items():
-            minimum, maximum, total, size = (found[name] for name in reduction.outputs)
-            if math.isfinite(float(total)):
-                seen.reduced[tensor] = Reduced(minimum, maximum, int(size))
-            else:
-                seen.suspicious.append(tensor)
-        return seen
+        numbers = [[found[name] for name in reduction.outputs] for reduction in self.tap.reductions.values()]
+        low, high, total, size = (np.array(column) for column in zip(*numbers, strict=True)) if numbers else [_NONE] * 4
+        reduced = Reduced(list(self.tap.reductions), low, high, size)
+        good = np.isfinite(total)
+        return Seen(values, reduced, [name for name, fine in zip(reduced.tensors, good, strict=True) if not fine])
 
     def _outputs(self, feed: Feed, where: str) -> dict[str, np.ndarray]:
         signature: Signature = tuple((array.shape, array.dtype.str) for array in feed.values())
-        shapes = self._shapes.get(signature)
-        if shapes is not None:
+        if signature in self._shapes:
             try:
-                return self._bound(feed, shapes, where)
+                return self._run_bound(feed, signature, where)
             except DataError:
                 # Shapes that depend on the data: the plain run below tells, or fails with the true reason.
-                pass
-        found = self._plain(feed, where)
+                self._bound_to = None
+        found = dict(zip(self._names, run_session(self.tap.session, self._names, feed, where), strict=True))
         self._remember(signature, found)
         return found
-
-    def _plain(self, feed: Feed, where: str) -> dict[str, np.ndarray]:
-        return dict(zip(self._names, run_session(self.tap.session, self._names, feed, where), strict=True))
 
     def _remember(self, signature: Signature, found: dict[str, np.ndarray]) -> None:
         before = self._shapes.get(signature, {})
@@ -91,29 +89,32 @@ class BufferedTap:
         self._loose |= {name for name, known in before.items() if shapes.get(name) != known}
         self._shapes[signature] = shapes
 
-    def _bound(
-        self, feed: Feed, shapes: dict[str, tuple[tuple[int, ...], np.dtype]], where: str
-    ) -> dict[str, np.ndarray]:
+    def _run_bound(self, feed: Feed, signature: Signature, where: str) -> dict[str, np.ndarray]:
         binding: Any = self._binding
-        binding.clear_binding_inputs()
-        binding.clear_binding_outputs()
+        if signature != self._bound_to:
+            binding.clear_binding_inputs()
+            self._bind_outputs(self._shapes[signature])
+            self._bound_to = signature
         for name, array in feed.items():
             binding.bind_cpu_input(name, array)
-        found: dict[str, np.ndarray] = {}
-        loose = []
+        run_bound(self.tap.session, binding, where)
+        if len(self._bound) == len(self._names):
+            return self._bound
+        returned = zip(self._names, binding.get_outputs(), strict=True)
+        return {name: self._bound[name] if name in self._bound else value.numpy() for name, value in returned}
+
+    def _bind_outputs(self, shapes: Shapes) -> None:
+        """Connect each output with its buffer; this takes longer than a small network runs, so it is kept."""
+        binding: Any = self._binding
+        binding.clear_binding_outputs()
+        self._bound = {}
         for name in self._names:
             if name in shapes and name not in self._loose:
                 shape, dtype = shapes[name]
-                found[name] = self._buffer(name, shape, dtype)
-                binding.bind_output(name, "cpu", 0, dtype, shape, found[name].ctypes.data)
+                self._bound[name] = buffer = self._buffer(name, shape, dtype)
+                binding.bind_output(name, "cpu", 0, dtype, shape, buffer.ctypes.data)
             else:
-                loose.append(name)
                 binding.bind_output(name, "cpu")
-        run_bound(self.tap.session, binding, where)
-        if loose:
-            returned = dict(zip(self._names, binding.get_outputs(), strict=True))
-            found.update((name, returned[name].numpy()) for name in loose)
-        return found
 
     def _buffer(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         size = math.prod(shape)
@@ -123,5 +124,8 @@ class BufferedTap:
         return memory[:size].reshape(shape)
 
 
+_NONE = np.zeros(0, np.float32)
+
+
 def _plain_numbers(array: Any) -> bool:
-    return isinstance(array, np.ndarray) and array.dtype.kind in "fiub" and array.dtype.itemsize <= 8
+    return isinstance(array, np.ndarray) and array.dtype.kind in "fiub"

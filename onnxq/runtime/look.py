@@ -9,7 +9,7 @@ from typing import Any
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph
 from onnxq.observers import RangeStatistic
-from onnxq.observers.statistics.range import extent_from_reductions
+from onnxq.observers.statistics.range import extents_from_reductions
 from onnxq.runtime.buffers import BufferedTap, Seen
 from onnxq.runtime.samples import Sample
 from onnxq.runtime.session import Optimize
@@ -122,8 +122,9 @@ class Look:
                 partial = statistic.look(values, sample.number, batch=1 if flat else sample.rows)
                 if partial is not None:
                     found.append((statistic, partial))
-        for tensor, reduced in seen.reduced.items():
-            extent = extent_from_reductions(reduced.low, reduced.high, reduced.count, sample.number)
+        reduced = seen.reduced
+        extents = extents_from_reductions(reduced.low, reduced.high, reduced.count, sample.number)
+        for tensor, extent in zip(reduced.tensors, extents, strict=True):
             found.extend((statistic, extent) for statistic in self._statistics[tensor])
         with self._adding:
             self._waiting[number] = found

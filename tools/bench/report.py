@@ -42,8 +42,8 @@ Times carry over to trained networks of the same shape, accuracies would not.
   the clock. Their settings and number formats are their own, so rows of different tools are not the same work.""",
     "accuracy": """All tools write static 8-bit models for onnxruntime and see the same calibration samples.
 `reduce_range` is the setting of onnxruntime.quantization for x86 processors without VNNI, whose kernels saturate with
-8-bit weights;
-onnxq finds out by itself which weights are needed. Both settings are shown: compare with the better one.
+8-bit weights; onnxq finds out by itself which weights are needed. Both settings are shown: compare with the better one. Its other
+settings are its defaults; with the default number of bins its Entropy finds the ranges of MinMax on the digits.
 
 - **digits** is the classifier of `onnxq demo` on images that neither training nor calibration has seen. "answers
   changed" counts images whose answer differs from that of the float model.

@@ -27,7 +27,7 @@ PIECE = 1 << 19
 """Values counted at a time: numpy's bincount makes an 8-byte copy of what it counts."""
 FEW = 4096
 """Up to this many values sorting is cheaper than a table of all patterns."""
-WORTH_COMPILING = 200_000_000
+WORTH_COMPILING = 500_000_000
 
 _UPPER = 1 if sys.byteorder == "little" else 0
 
@@ -63,7 +63,12 @@ class Counter:
             threading.Thread(target=self._load, name="onnxq-compile", daemon=True).start()
 
     def _load(self) -> None:
-        self._compiled = importlib.import_module("onnxq.observers.statistics.counting_compiled").count_compiled
+        try:
+            compiled = importlib.import_module("onnxq.observers.statistics.counting_compiled").count_compiled
+        except ImportError:  # a numba that does not fit the installed numpy; counting by numpy is slower, not worse
+            return
+        compiled(np.zeros(1, np.float32))  # compiles, or reads what an earlier process compiled
+        self._compiled = compiled
 
 
 def count_by_numpy(flat: np.ndarray) -> Counts:

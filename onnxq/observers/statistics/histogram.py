@@ -30,7 +30,8 @@ from onnxq.types.granularity import resolve_axis
 _SIGN = PATTERNS // 2
 _FIRST_NONFINITE = 0x7F80
 _NEGATIVE_PAGE = PAGES // 2
-_NONFINITE_PAGES = (_NEGATIVE_PAGE - 1, PAGES - 1)
+_NONFINITE_PAGE = _NEGATIVE_PAGE - 1
+"""The last page of either sign."""
 _ROWS_AT_ONCE = 64
 
 _EDGES = np.concatenate(
@@ -144,6 +145,9 @@ class HistogramStatistic(RangeStatistic):
 
     def _accumulate(self, pages: np.ndarray, table: np.ndarray) -> None:
         """Add counts of pages (512 * row + page), ascending and each once."""
+        if np.array_equal(self._pages, pages):
+            self._table += table
+            return
         place = np.searchsorted(self._pages, pages)
         if len(self._pages) == 0 or not np.array_equal(self._pages[np.minimum(place, len(self._pages) - 1)], pages):
             merged = np.union1d(self._pages, pages)
@@ -195,17 +199,19 @@ def _finite(counts: Counts) -> Counts:
     """Without NaN and infinities, and with -0.0 counted as 0.0."""
     pages, table = counts
     within = pages % PAGES
-    bad = (within == _NONFINITE_PAGES[0]) | (within == _NONFINITE_PAGES[1])
+    bad = within % _NEGATIVE_PAGE == _NONFINITE_PAGE
     if bad.any():
         pages, table, within = pages[~bad], table[~bad], within[~bad]
-    for place in np.flatnonzero((within == _NEGATIVE_PAGE) & (table[:, 0] > 0)):
-        zeros, table[place, 0] = int(table[place, 0]), 0
-        plus = pages[place] - _NEGATIVE_PAGE
-        found = int(np.searchsorted(pages, plus))
-        if found < len(pages) and pages[found] == plus:
-            table[found, 0] += zeros
-        else:
-            row = np.zeros(PAGE, np.int64)
-            row[0] = zeros
-            return _finite((np.insert(pages, found, plus), np.insert(table, found, row, axis=0)))
+    minus = within == _NEGATIVE_PAGE
+    minus[minus] = table[minus, 0] > 0
+    if not minus.any():
+        return pages, table
+    plus = pages[minus] - _NEGATIVE_PAGE
+    missing = np.setdiff1d(plus, pages)
+    if len(missing):
+        place = np.searchsorted(pages, missing)
+        pages, minus = np.insert(pages, place, missing), np.insert(minus, place, False)
+        table = np.insert(table, place, 0, axis=0)
+    table[np.searchsorted(pages, plus), 0] += table[minus, 0]
+    table[minus, 0] = 0
     return pages, table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -100,7 +100,8 @@ class RangeStatistic:
         np.minimum(self.minimum, seen.low, out=self.minimum)
         np.maximum(self.maximum, seen.high, out=self.maximum)
         self.count += seen.count
-        self.peaks = two_largest(self.peaks + seen.peaks)
+        if len(self.peaks) < 2 or any(peak[0] >= self.peaks[1][0] for peak in seen.peaks):
+            self.peaks = two_largest(self.peaks + seen.peaks)
         if seen.nonfinite:
             self._note_nonfinite(seen.nonfinite, seen.first_nonfinite)
 
@@ -187,11 +188,13 @@ class RangeStatistic:
         return statistic
 
 
-def extent_from_reductions(low: np.ndarray, high: np.ndarray, count: int, sample: int) -> Extent:
-    """What a look would have found, from minimum and maximum that were computed elsewhere; all values finite."""
-    lows, highs = np.atleast_1d(low) + np.float32(0.0), np.atleast_1d(high) + np.float32(0.0)
-    peak = max(-float(lows.min()), float(highs.max()))
-    return Extent(lows, highs, np.full(len(lows), count // len(lows), np.int64), peaks=((peak, sample),))
+def extents_from_reductions(low: np.ndarray, high: np.ndarray, count: np.ndarray, sample: int) -> Iterator[Extent]:
+    """What looks at single tensors would have found, from their minimum and maximum; all values are finite."""
+    low, high = low + np.float32(0.0), high + np.float32(0.0)
+    peaks = np.maximum(-low, high).tolist()
+    for i, peak in enumerate(peaks):
+        here = slice(i, i + 1)
+        yield Extent(low[here], high[here], count[here], peaks=((peak, sample),))
 
 
 def two_largest(peaks: tuple[tuple[float, int], ...]) -> tuple[tuple[float, int], ...]:
