@@ -17,7 +17,7 @@ from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.passes import Pass
 from onnxq.prepare import Prepared, check_borders, load_model, make_plan, prepare
-from onnxq.ranks import Ranks
+from onnxq.ranks import Ranks, in_step
 from onnxq.runtime import Dataset, input_infos, open_dataset
 from onnxq.runtime.samples import Shard
 from onnxq.types import Backend, QuantPlan
@@ -50,18 +50,19 @@ def quantize(
     """
     clock = Clock()
     say = progress or (lambda stage, done, total: None)
-    folder = _output_folder(out, model)
-    with clock.stage("load"):
-        graph = load_model(model)
-        original = graph.copy()
-        check_borders(graph)
-        settings = read_config(config)
-        dataset = open_dataset(data, input_infos(graph), limit=settings.samples, preprocess=settings.preprocess)
-    with clock.stage("passes"):
-        say("passes", 0, None)
-        prepared = prepare(graph, backend, config, passes=passes)
-    with clock.stage("place"):
-        plan = make_plan(prepared)
+    with in_step(ranks):
+        folder = _output_folder(out, model)
+        with clock.stage("load"):
+            graph = load_model(model)
+            original = graph.copy()
+            check_borders(graph)
+            settings = read_config(config)
+            dataset = open_dataset(data, input_infos(graph), limit=settings.samples, preprocess=settings.preprocess)
+        with clock.stage("passes"):
+            say("passes", 0, None)
+            prepared = prepare(graph, backend, config, passes=passes)
+        with clock.stage("place"):
+            plan = make_plan(prepared)
     with clock.stage("calibrate"):
         file = None if statistics is None else Path(statistics)
         gathered = gather_statistics(prepared, plan, dataset, file=file, ranks=ranks, progress=progress)
@@ -92,12 +93,14 @@ def contribute(
     statistics: str | Path | None = None,
 ) -> None:
     """What every process but the first does while that one runs `quantize`: calibrate on its share of the samples."""
-    graph = load_model(model)
-    settings = read_config(config)
-    dataset = open_dataset(data, input_infos(graph), limit=settings.samples, preprocess=settings.preprocess)
-    prepared = prepare(graph, backend, config, passes=passes)
+    with in_step(ranks):
+        graph = load_model(model)
+        settings = read_config(config)
+        dataset = open_dataset(data, input_infos(graph), limit=settings.samples, preprocess=settings.preprocess)
+        prepared = prepare(graph, backend, config, passes=passes)
+        plan = make_plan(prepared)
     file = None if statistics is None else Path(statistics)
-    gather_statistics(prepared, make_plan(prepared), dataset, file=file, ranks=ranks)
+    gather_statistics(prepared, plan, dataset, file=file, ranks=ranks)
 
 
 def gather_statistics(
@@ -122,9 +125,11 @@ def gather_statistics(
     if not leaders:
         return Gathered()
     if ranks is not None:
-        return gather_shared(
-            ranks, prepared.graph, leaders, dataset, path=file, engine=engine, fresh=fresh, progress=report
-        )
+        with in_step(ranks):
+            whole = gather_shared(
+                ranks, prepared.graph, leaders, dataset, path=file, engine=engine, fresh=fresh, progress=report
+            )
+        return whole
     if file is not None:
         return gather_into(
             file, prepared.graph, leaders, dataset, engine=engine, shard=shard, fresh=fresh, progress=report

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TypeVar
 
-from onnxq.errors import ConfigError
+from onnxq.errors import ConfigError, OnnxqError
 
 T = TypeVar("T")
+
+PATIENCE = timedelta(days=30)
+"""How long to wait for slower processes. One that dies is noticed at once: torchrun ends the others."""
+
+
+class AlreadyTold(OnnxqError):
+    """An error of which the first process has told the user, so that only the exit code is left to give."""
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process is number `number` of `count` (from 0); `local` of them share this machine."""
+    """This process is number `number` of `count` (from 0); `local` of them share this machine.
+
+    `tell` shows an error to the user.
+    """
 
     number: int
     count: int
     local: int
+    tell: Callable[[str], None] = lambda text: None
 
     @property
     def first(self) -> bool:
@@ -36,7 +48,32 @@ class Ranks:
 
 
 @contextmanager
-def torchrun_ranks() -> Iterator[Ranks | None]:
+def in_step(ranks: Ranks | None) -> Iterator[None]:
+    """A block that all processes leave together: an error in one of them is told once and ends all with AlreadyTold.
+
+    Without it, torchrun would end the others while they wait, or before the first one has spoken.
+    """
+    if ranks is None:
+        yield
+        return
+    failure = ""
+    try:
+        yield
+    except OnnxqError as error:
+        failure = str(error) or type(error).__name__
+    failures = ranks.share(failure)
+    failed = next((number for number, text in enumerate(failures) if text), None)
+    if failed is None:
+        return
+    text = failures[failed] if failed == 0 else f"process {failed + 1} of {ranks.count}: {failures[failed]}"
+    if ranks.first:
+        ranks.tell(text)
+    ranks.share("")  # nobody ends before the user was told
+    raise AlreadyTold(text)
+
+
+@contextmanager
+def torchrun_ranks(tell: Callable[[str], None] = lambda text: None) -> Iterator[Ranks | None]:
     """The processes started together with this one by torchrun, or None for a process on its own."""
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count < 2 or "RANK" not in os.environ or "MASTER_ADDR" not in os.environ:
@@ -49,10 +86,10 @@ def torchrun_ranks() -> Iterator[Ranks | None]:
             f"{count} processes were started as for torchrun, but torch cannot be imported ({error}): install "
             "onnxq[torch], or run without torchrun (--shard i/n and 'onnxq merge' need no torch)"
         ) from error
-    ranks = Ranks(int(os.environ["RANK"]), count, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    ranks = Ranks(int(os.environ["RANK"]), count, int(os.environ.get("LOCAL_WORLD_SIZE", "1")), tell)
     started = not distributed.is_initialized()
     if started:
-        distributed.init_process_group("gloo")
+        distributed.init_process_group("gloo", timeout=PATIENCE)
     try:
         yield ranks
     finally:

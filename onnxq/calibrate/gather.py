@@ -94,6 +94,17 @@ def with_observers(leaders: Iterable[Placement]) -> Iterator[tuple[Placement, Ob
         yield placement, observers[placement.observer]
 
 
+def check_mergeable(leaders: Iterable[Placement]) -> None:
+    """Refuse observers whose result depends on the order of the samples, which parts of the data do not have."""
+    for placement, observer in with_observers(leaders):
+        if observer.new_statistic(None, placement.spec).ordered:
+            raise UnsupportedError(
+                f"observer '{observer}' of tensor '{placement.tensor}' depends on the order of the samples, so they "
+                "cannot be divided into shards or among processes: run one process on all of them, or use an observer "
+                "such as minmax, percentile, mse or kl"
+            )
+
+
 def gather(
     graph: Graph,
     leaders: Sequence[Placement],

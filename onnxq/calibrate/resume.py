@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from onnxq.calibrate.gather import Gathered, StatisticsOf, wanted_statistics
+from onnxq.calibrate.gather import Gathered, StatisticsOf, check_mergeable, wanted_statistics
 from onnxq.calibrate.identity import SampleHash, model_identity
 from onnxq.calibrate.statistics_file import StatisticsFile, check_same, read_statistics, write_statistics
 from onnxq.errors import DataError
@@ -44,8 +44,10 @@ def gather_into(
 
     What the file holds already is not collected again. Data that begins with the samples of the file and goes on adds
     to it. `fresh` starts from nothing, whatever is there. A file of another model, other data or another shard is a
-    DataError, and so is a damaged one.
+    DataError, and so is a damaged one; the file stays as it is.
     """
+    if shard is not None and shard.count > 1:
+        check_mergeable(leaders)
     keeper = _Keeper(
         Path(path), model_identity(graph), shard or Shard(), wanted_statistics(leaders, reusable=True), fresh
     )
@@ -56,9 +58,9 @@ def gather_into(
         engine=engine,
         shard=keeper.shard,
         progress=progress,
-        journal=Journal(keeper.see, keeper.save, save_seconds),
+        journal=Journal(keeper.see, keeper.save, save_seconds, keeper.check_all_seen, keeper.unreachable),
     )
-    keeper.finish(report.unreachable)
+    keeper.finish()
     return Gathered(keeper.statistics, report.samples, report.passes, report.seconds, keeper.unreachable, report.notes)
 
 
@@ -124,34 +126,40 @@ class _Keeper:
 
     def see(self, sample: Sample) -> None:
         """Called with every sample before it is run: those of the file must be the first ones."""
-        if self._before is not None and self._samples == self._before.sample_count:
+        held = 0 if self._before is None else self._before.sample_count
+        if self._samples == held:
             self._untouched = False
+        missing = held - self._samples
         self._hash.add(sample.number, sample.feed)
         self._samples += sample.rows
-        if self._before is not None and self._samples == self._before.sample_count:
+        # Rows that stay together may pass over the last sample of the file: then they were batched in another way.
+        if self._before is not None and 0 < missing <= sample.rows:
             check_same(self._before, model=self._model, samples=self._hash.hexdigest())
+
+    def check_all_seen(self) -> None:
+        """Called at the end of the data, which must have all samples of the file."""
+        if self._before is not None and self._samples < self._before.sample_count:
+            raise DataError(
+                f"{self._before} holds {self._before.sample_count} samples, and the data has only {self._samples}: "
+                "write to another file with -o, or start again with --fresh"
+            )
 
     def save(self) -> None:
         """Write what was seen so far beside the file, unless that was done a moment ago and takes long."""
         started = time.monotonic()
         if started < self._save_again:
             return
-        write_statistics(partial_path(self._path), self._file(complete=False))
+        self._write(partial_path(self._path), complete=False)
         self._save_again = time.monotonic() + (time.monotonic() - started) / SAVING_SHARE
 
-    def finish(self, unreachable: Mapping[str, str]) -> None:
-        if self._before is not None and self._samples < self._before.sample_count:
-            raise DataError(
-                f"{self._before} holds {self._before.sample_count} samples, and the data has only {self._samples}: "
-                "write to another file with -o, or start again with --fresh"
-            )
-        self.unreachable.update(unreachable)
+    def finish(self) -> None:
+        """Write the file, unless it holds everything already."""
         if not self._untouched:
-            write_statistics(self._path, self._file(complete=True))
+            self._write(self._path, complete=True)
         partial_path(self._path).unlink(missing_ok=True)
 
-    def _file(self, *, complete: bool) -> StatisticsFile:
-        return StatisticsFile(
+    def _write(self, path: Path, *, complete: bool) -> None:
+        file = StatisticsFile(
             self._model,
             self._hash.hexdigest(),
             self._samples,
@@ -160,3 +168,5 @@ class _Keeper:
             shard=(self.shard.number, self.shard.count),
             facts=facts_of(self.unreachable),
         )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_statistics(path, file)

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from onnxq.calibrate.gather import Gathered, gather, wanted_statistics
+from onnxq.calibrate.gather import Gathered, check_mergeable, gather
 from onnxq.calibrate.merge import merge_statistics
 from onnxq.calibrate.resume import facts_of, gather_into, gathered_from
 from onnxq.calibrate.statistics_file import StatisticsFile, read_statistics, write_statistics
-from onnxq.errors import DataError, OnnxqError, UnsupportedError
+from onnxq.errors import DataError, OnnxqError
 from onnxq.graph import Graph
 from onnxq.runtime.collect import Engine, Progress
 from onnxq.runtime.feeds import Feed
@@ -49,15 +49,12 @@ def gather_shared(
     """`gather` (`gather_into` where there is a `path`) over the samples of all processes; all get the whole result.
 
     Each process keeps a file of its own beside `path` until the whole is written, so that a run that was cut off goes
-    on. An error in one process is an error in all.
+    on. A whole that is there already is used and added to by the first process alone. An error in one process is an
+    error in all.
     """
-    for tensor, kinds in wanted_statistics(leaders).items():
-        for key, statistic in kinds.items():
-            if statistic.ordered:
-                raise UnsupportedError(
-                    f"'{key}' of tensor '{tensor}' depends on the order of the samples, which several processes do "
-                    "not have: run one process, or use an observer such as minmax, percentile, mse or kl"
-                )
+    check_mergeable(leaders)
+    if path is not None and not fresh and peers.share(path.exists())[0]:
+        return _first_alone(peers, path, graph, leaders, dataset, engine=engine, progress=progress)
     engine = engine or Engine()
     if engine.workers is None:
         engine = replace(engine, workers=max(1, available_cores() // peers.local))
@@ -84,6 +81,29 @@ def gather_shared(
         peers.share(None)  # the whole is there before any part of it goes
         own.unlink()
     return replace(gathered_from(whole), passes=part.passes, seconds=part.seconds, notes=part.notes)
+
+
+def _first_alone(
+    peers: Peers,
+    path: Path,
+    graph: Graph,
+    leaders: Sequence[Placement],
+    dataset: Iterable[Feed],
+    *,
+    engine: Engine | None,
+    progress: Progress | None,
+) -> Gathered:
+    """`gather_into` by the first process: mostly there is nothing to run, and what is there cannot be divided again."""
+    outcome: Gathered | str = ""
+    if peers.number == 0:
+        try:
+            outcome = gather_into(path, graph, leaders, dataset, engine=engine, progress=progress)
+        except OnnxqError as error:
+            outcome = str(error)
+    found: Gathered | str = peers.share(outcome)[0]
+    if isinstance(found, str):
+        raise DataError(found)
+    return found
 
 
 def _unnamed(part: Gathered, shard: Shard) -> StatisticsFile:

@@ -23,6 +23,7 @@ from onnxq.cli.merge import merge
 from onnxq.cli.place import place
 from onnxq.cli.quantize import quantize
 from onnxq.errors import OnnxqError
+from onnxq.ranks import AlreadyTold
 
 
 class _Commands(TyperGroup):
@@ -32,7 +33,8 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except OnnxqError as error:
-            print_error(str(error))
+            if not isinstance(error, AlreadyTold):
+                print_error(str(error))
             raise typer.Exit(error.exit_code) from None
         except OSError as error:
             if error.errno == errno.EPIPE:  # the reader of our output has gone; typer ends the process quietly

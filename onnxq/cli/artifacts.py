@@ -81,13 +81,15 @@ def check_folder(folder: Path, model: Path) -> None:
     check_writable(folder)
 
 
-def check_statistics_file(path: Path | None, model: Path) -> None:
-    """Refuse a place for statistics that is no .npz file or is the model."""
+def check_statistics_file(path: Path | None, model: Path, data: str | None = None) -> None:
+    """Refuse a place for statistics that is no .npz file, or is an input: the model or the data."""
     if path is None:
         return
     if path.suffix != ".npz":
         raise ConfigError(f"statistics are kept in a .npz file, got {path}")
-    output_file(path, path.name, model)
+    if path.is_dir():
+        raise ConfigError(f"statistics are kept in a file, {path} is a folder: give another name")
+    output_file(path, path.name, model, *(() if data is None else (Path(data),)))
 
 
 def check_writable(folder: Path) -> None:

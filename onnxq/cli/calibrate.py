@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onnxq.cli import options
-from onnxq.cli.console import print_warning, say
+from onnxq.cli.console import print_error, print_warning, say
 from onnxq.cli.progress import stage_bars
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def calibrate(
     without running the model, for any observer. A run that was cut off goes on where it ended. Under torchrun the
     processes run a part of the samples each.
     """
+    from onnxq.calibrate import activation_leaders
     from onnxq.cli.artifacts import QPARAMS_NAME, check_statistics_file, output_file, read_plan
     from onnxq.cli.data import chosen_preprocess, data_warnings, open_data
     from onnxq.cli.planned import prepare_again, with_observers
@@ -66,49 +67,53 @@ def calibrate(
     from onnxq.graph import Graph
     from onnxq.pipeline import gather_statistics
     from onnxq.prepare import make_plan, prepare
-    from onnxq.ranks import torchrun_ranks
+    from onnxq.ranks import in_step, torchrun_ranks
     from onnxq.runtime.samples import read_shard
 
-    load_plugins(plugin)
-    settings = read_settings(
-        config,
-        skip=skip,
-        observer=observer,
-        weight_observer=weight_observer,
-        samples=samples,
-        preprocess=preprocess,
-        workers=workers,
-        memory_limit=memory_limit,
-        provider=provider,
-    )
-    collects_only = out.suffix == ".npz"
-    _check_files(collects_only, stats, shard, fresh)
-    check_statistics_file(stats, model)
-    target = output_file(out, QPARAMS_NAME, model, *(path for path in (plan, stats) if path is not None))
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if plan is None and backend is None:
-        raise ConfigError("say for which target: -b BACKEND (see 'onnxq list backends'), or --plan plan.json")
-    if plan is not None and skip:
-        raise ConfigError(PLAN_OPTIONS)
-    graph = Graph.load(model)
-    given = None if plan is None else read_plan(plan)
-    # Without data, what the statistics hold is enough.
-    stored = stats if stats is not None and data is None and random is None and stats.exists() else None
-    steps = chosen_preprocess(settings, given, data)
-    dataset = open_data(graph, data, random, settings.samples, steps) if stored is None else None
-    if given is None:
-        assert backend is not None
-        prepared = prepare(graph, backend, settings, passes=passes or ())
-        wanted = make_plan(prepared)
-    else:
-        prepared = prepare_again(graph, given, backend, settings, passes)
-        wanted = with_observers(given, observer, weight_observer)
-    with torchrun_ranks() as ranks:
+    with torchrun_ranks(print_error) as ranks:
         first = ranks is None or ranks.first
         quiet = quiet or not first
+        with in_step(ranks):
+            load_plugins(plugin)
+            settings = read_settings(
+                config,
+                skip=skip,
+                observer=observer,
+                weight_observer=weight_observer,
+                samples=samples,
+                preprocess=preprocess,
+                workers=workers,
+                memory_limit=memory_limit,
+                provider=provider,
+            )
+            collects_only = out.suffix == ".npz"
+            _check_files(collects_only, stats, shard, fresh, alone=ranks is None)
+            part = None if shard is None else read_shard(shard)
+            check_statistics_file(out if collects_only else stats, model, data)
+            target = output_file(out, QPARAMS_NAME, model, *(path for path in (plan, stats) if path is not None))
+            if plan is None and backend is None:
+                raise ConfigError("say for which target: -b BACKEND (see 'onnxq list backends'), or --plan plan.json")
+            if plan is not None and skip:
+                raise ConfigError(PLAN_OPTIONS)
+            graph = Graph.load(model)
+            given = None if plan is None else read_plan(plan)
+            # Without data, what the statistics hold is enough.
+            stored = stats is not None and stats.exists() and data is None and random is None and not fresh
+            steps = chosen_preprocess(settings, given, data)
+            dataset = None if stored else open_data(graph, data, random, settings.samples, steps)
+            if given is None:
+                assert backend is not None
+                prepared = prepare(graph, backend, settings, passes=passes or ())
+                wanted = make_plan(prepared)
+            else:
+                prepared = prepare_again(graph, given, backend, settings, passes)
+                wanted = with_observers(given, observer, weight_observer)
+            if collects_only and not activation_leaders(wanted):
+                raise ConfigError("the plan observes no activations, so there are no statistics to write into a file")
         if dataset is None:
-            assert stored is not None
-            gathered = _stored(stored, prepared)
+            assert stats is not None
+            with in_step(ranks):
+                gathered = _stored(stats, prepared)
         else:
             with stage_bars(quiet=quiet) as progress:
                 gathered = gather_statistics(
@@ -116,7 +121,7 @@ def calibrate(
                     wanted,
                     dataset,
                     file=out if collects_only else stats,
-                    shard=None if shard is None else read_shard(shard),
+                    shard=part,
                     fresh=fresh,
                     ranks=ranks,
                     progress=progress,
@@ -135,7 +140,7 @@ def calibrate(
         raise typer.Exit(1)
 
 
-def _check_files(collects_only: bool, stats: Path | None, shard: str | None, fresh: bool) -> None:
+def _check_files(collects_only: bool, stats: Path | None, shard: str | None, fresh: bool, *, alone: bool) -> None:
     from onnxq.errors import ConfigError
 
     if collects_only and stats is not None:
@@ -144,6 +149,8 @@ def _check_files(collects_only: bool, stats: Path | None, shard: str | None, fre
         )
     if shard is not None and not collects_only:
         raise ConfigError("--shard collects a part of the statistics: write them with -o FILE.npz, then 'onnxq merge'")
+    if shard is not None and not alone:
+        raise ConfigError("under torchrun the processes divide the samples themselves: leave --shard out")
     if fresh and not collects_only and stats is None:
         raise ConfigError("--fresh is about a file of statistics: name it with --stats, or with -o FILE.npz")
 

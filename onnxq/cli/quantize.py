@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from onnxq.cli import options
+from onnxq.cli.console import print_error
 from onnxq.cli.progress import stage_bars
 
 
@@ -46,26 +47,30 @@ def quantize(
     from onnxq.graph import Graph
     from onnxq.pipeline import contribute
     from onnxq.pipeline import quantize as run
-    from onnxq.ranks import torchrun_ranks
+    from onnxq.ranks import in_step, torchrun_ranks
 
-    load_plugins(plugin)
-    settings = read_settings(
-        config,
-        skip=skip,
-        observer=observer,
-        weight_observer=weight_observer,
-        samples=samples,
-        min_sqnr=min_sqnr,
-        preprocess=preprocess,
-        workers=workers,
-        memory_limit=memory_limit,
-        provider=provider,
-    )
-    check_folder(out, model)
-    check_statistics_file(stats, model)
-    graph = Graph.load(model)
-    dataset = open_data(graph, data, random, settings.samples, settings.preprocess)
-    with torchrun_ranks() as ranks, stage_bars(quiet=quiet or not (ranks is None or ranks.first)) as progress:
+    with (
+        torchrun_ranks(print_error) as ranks,
+        stage_bars(quiet=quiet or not (ranks is None or ranks.first)) as progress,
+    ):
+        with in_step(ranks):
+            load_plugins(plugin)
+            settings = read_settings(
+                config,
+                skip=skip,
+                observer=observer,
+                weight_observer=weight_observer,
+                samples=samples,
+                min_sqnr=min_sqnr,
+                preprocess=preprocess,
+                workers=workers,
+                memory_limit=memory_limit,
+                provider=provider,
+            )
+            check_folder(out, model)
+            check_statistics_file(stats, model, data)
+            graph = Graph.load(model)
+            dataset = open_data(graph, data, random, settings.samples, settings.preprocess)
         given: dict[str, Any] = {
             "backend": backend,
             "data": dataset,

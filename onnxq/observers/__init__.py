@@ -10,7 +10,6 @@ from onnxq.observers.statistics import (
     RangeStatistic,
     StatisticKind,
     VotesStatistic,
-    extents_from_reductions,
     statistic_from_arrays,
 )
 
@@ -23,7 +22,6 @@ __all__ = [
     "RangeStatistic",
     "StatisticKind",
     "VotesStatistic",
-    "extents_from_reductions",
     "make_observer",
     "observe_constant",
     "qparams",

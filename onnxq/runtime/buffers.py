@@ -10,6 +10,7 @@ import numpy as np
 
 from onnxq.errors import DataError
 from onnxq.runtime.feeds import Feed
+from onnxq.runtime.reduce import ReducedRanges
 from onnxq.runtime.session import run_bound, run_session
 from onnxq.runtime.tap import Tap
 
@@ -22,9 +23,8 @@ Shapes = dict[str, tuple[tuple[int, ...], np.dtype]]
 
 @dataclass(slots=True)
 class Reduced:
-    """Minimum, maximum and number of values of tensors that stayed inside the graph, in the order of `tensors`."""
+    """Minimum, maximum and number of values of the tensors that stayed inside the graph, in the order of the tap."""
 
-    tensors: list[str]
     low: np.ndarray
     high: np.ndarray
     count: np.ndarray
@@ -38,7 +38,7 @@ class Seen:
     """
 
     values: dict[str, np.ndarray]
-    reduced: Reduced
+    reduced: Reduced | None
     suspicious: list[str]
 
 
@@ -47,11 +47,12 @@ class BufferedTap:
 
     The first run with feeds of some shape finds out the shapes of all outputs; later ones of that shape write into
     buffers, which are as large as the largest run needed. An output whose shape changes between equal feeds is taken
-    from onnxruntime as it comes.
+    from onnxruntime as it comes. `ranges` is where the thread gathers what was reduced inside the graph.
     """
 
     def __init__(self, tap: Tap) -> None:
         self.tap = tap
+        self.ranges = ReducedRanges(tap.reductions)
         self._names = [*tap.outputs.values(), *(name for r in tap.reductions.values() for name in r.outputs)]
         self._memory: dict[str, np.ndarray] = {}
         self._shapes: dict[Signature, Shapes] = {}
@@ -66,10 +67,14 @@ class BufferedTap:
         found = self._outputs(feed, where) if self.tap.session is not None else {}
         values.update((tensor, found[name]) for tensor, name in self.tap.outputs.items())
         numbers = [[found[name] for name in reduction.outputs] for reduction in self.tap.reductions.values()]
-        low, high, total, size = (np.array(column) for column in zip(*numbers, strict=True)) if numbers else [_NONE] * 4
-        reduced = Reduced(list(self.tap.reductions), low, high, size)
+        if not numbers:
+            return Seen(values, None, [])
+        low, high, total, size = (np.array(column) for column in zip(*numbers, strict=True))
         good = np.isfinite(total)
-        return Seen(values, reduced, [name for name, fine in zip(reduced.tensors, good, strict=True) if not fine])
+        suspicious = (
+            [] if good.all() else [name for name, fine in zip(self.tap.reductions, good, strict=True) if not fine]
+        )
+        return Seen(values, Reduced(low, high, size), suspicious)
 
     def _outputs(self, feed: Feed, where: str) -> dict[str, np.ndarray]:
         signature: Signature = tuple((array.shape, array.dtype.str) for array in feed.values())
@@ -122,9 +127,6 @@ class BufferedTap:
         if memory is None or memory.size < size or memory.dtype != dtype:
             memory = self._memory[name] = np.empty(max(size, 1), dtype)
         return memory[:size].reshape(shape)
-
-
-_NONE = np.zeros(0, np.float32)
 
 
 def _plain_numbers(array: Any) -> bool:

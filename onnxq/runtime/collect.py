@@ -82,14 +82,18 @@ class Journal:
 
     Samples that a statistic holds already (`statistic.samples`) are skipped for it.
 
-    seen      called once with every sample, in order, before it is run; also with samples that are skipped
-    save      called now and then, when every statistic holds exactly its first `statistic.samples` samples
-    seconds   how often to save
+    seen          called once with every sample, in order, before it is run; also with samples that are skipped
+    save          called now and then, when every statistic holds exactly its first `statistic.samples` samples
+    seconds       how often to save
+    ended         called when all samples were seen; where some are skipped, before any other work
+    unreachable   is given the tensors that no run can return -> the reason, before anything is saved
     """
 
     seen: Callable[[Sample], None]
     save: Callable[[], None]
     seconds: float = 5.0
+    ended: Callable[[], None] = lambda: None
+    unreachable: dict[str, str] = field(default_factory=dict)
 
 
 def collect(
@@ -103,16 +107,17 @@ def collect(
     progress: Progress | None = None,
     journal: Journal | None = None,
 ) -> CollectReport:
-    """Update each tensor's statistics with all its values; a constant is looked at once.
+    """Update each tensor's statistics with all its values; a constant is looked at once, by the first shard.
 
     Tensors inside bodies are seen without their shape, so their statistics must be per tensor.
     """
     started = time.monotonic()
     notes: dict[str, None] = {}
     constants = {name for name in statistics if graph.is_constant(name)}
-    for name in constants:
+    for name in constants if shard is None or shard.number == 1 else ():
         for statistic in statistics[name]:
-            statistic.update(graph.values(name))
+            if not statistic.rows:  # otherwise an earlier run has looked at it
+                statistic.update(graph.values(name))
     varying = {name: kinds for name, kinds in statistics.items() if name not in constants}
     if not varying:
         return CollectReport(seconds=time.monotonic() - started)
@@ -153,7 +158,7 @@ class _Run:
     ) -> None:
         self.samples = self.passes = 0
         self.inputs = InputWatch()
-        self.unreachable: dict[str, str] = {}
+        self.unreachable = {} if journal is None else journal.unreachable
         self._graph = graph
         self._data = samples
         self._statistics = statistics
@@ -168,7 +173,7 @@ class _Run:
     def all_passes(self) -> None:
         first = next(iter(self._data), None)
         if first is None:
-            raise DataError("the calibration data holds no samples: give at least one (at least one for each shard)")
+            raise DataError(self._no_samples())
         large = len(self._graph.gs.nodes) > FULL_OPTIMIZATION_NODES
         if self._optimize is None and large and self._length is not None and self._length <= FEW_RUNS:
             self._optimize = "none"
@@ -212,10 +217,12 @@ class _Run:
             self._graph,
             planned.statistics,
             planned.reduced,
+            self._statistics.keys(),
             optimize=self._optimize,
             provider=self._engine.provider,
             done=self._one_done,
         )
+        self.unreachable.update(look.unreachable)
         look.begin(first, limit)
         taken, empty = 1, False
         while not empty:
@@ -229,7 +236,6 @@ class _Run:
             if self._journal is not None and not empty:
                 self._journal.save()
         self.passes += 1
-        self.unreachable.update(look.unreachable)
 
     def _todo(self, skip: int) -> Iterator[Sample]:
         """The samples behind the first `skip`; counts and shows all of them on the way."""
@@ -243,7 +249,18 @@ class _Run:
             self._reached += sample.rows
             if self._reached > skip:
                 yield sample
+        if self._journal is not None and not self.samples:
+            self._journal.ended()
         self.samples = self._reached
+
+    def _no_samples(self) -> str:
+        shard = self._data.shard
+        if shard.count == 1:
+            return "the calibration data holds no samples: give at least one"
+        return (
+            f"the calibration data has fewer than {shard.number} samples, so there are none for shard {shard}: give at "
+            f"least {shard.count} samples, or divide them among fewer shards or processes"
+        )
 
     def _one_done(self) -> None:
         self._runs += 1

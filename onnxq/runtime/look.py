@@ -9,7 +9,6 @@ from typing import Any
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph
 from onnxq.observers import RangeStatistic
-from onnxq.observers.statistics.range import extents_from_reductions
 from onnxq.runtime.buffers import BufferedTap, Seen
 from onnxq.runtime.samples import Sample
 from onnxq.runtime.session import Optimize
@@ -31,7 +30,8 @@ class TooLarge(Exception):
 class Look:
     """A session for the tensors of `statistics`, and threads that run it.
 
-    `reduced` are tensors of which only minimum and maximum are wanted and can be taken inside the graph.
+    `reduced` are tensors of which only minimum and maximum are wanted and can be taken inside the graph; `pinned` are
+    those of all passes.
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class Look:
         graph: Graph,
         statistics: Statistics,
         reduced: Collection[str],
+        pinned: Collection[str],
         *,
         optimize: Optimize | None,
         provider: str | None,
@@ -47,6 +48,7 @@ class Look:
         self._graph = graph
         self._statistics = statistics
         self._reduced = {name for name in reduced if name in statistics}
+        self._pinned = pinned
         self._optimize: Optimize | None = optimize
         self._provider = provider
         self._done = done
@@ -68,8 +70,8 @@ class Look:
         sizes = {name: array.nbytes for name, array in seen.values.items()}
         if sum(sizes.values()) > limit and len(sizes) > 1:
             raise TooLarge({name: sizes.get(name, 0) for name in self._statistics})
+        self._take_in(runner, 0, sample, seen)
         self._runners.append(runner)
-        self._take_in(0, sample, seen)
 
     def run(self, line: Line[Sample], threads: int) -> None:
         """Look at the samples of `line`, which are numbered from 1 on: `begin` has seen number 0."""
@@ -81,23 +83,35 @@ class Look:
         while (item := line.take()) is not None:
             number, sample = item
             runner, seen = self._see(runner, sample)
-            self._take_in(number, sample, seen)
+            self._take_in(runner, number, sample, seen)
+        self._take_ranges(runner)
         with self._building:
             self._runners.append(runner)
 
     def _see(self, runner: BufferedTap, sample: Sample) -> tuple[BufferedTap, Seen]:
         """Run a sample; a tensor whose reduction cannot be trusted is looked at in full from then on."""
         if runner.tap is not self._tap:
-            runner = BufferedTap(self._tap)
+            runner = self._renewed(runner)
         seen = runner.run(sample.feed, f"sample {sample.number}")
         while seen.suspicious:
             with self._building:
                 if self._reduced & set(seen.suspicious):
                     self._reduced -= set(seen.suspicious)
                     self._tap = self._new_tap()
-            runner = BufferedTap(self._tap)
+            runner = self._renewed(runner)
             seen = runner.run(sample.feed, f"sample {sample.number}")
         return runner, seen
+
+    def _renewed(self, runner: BufferedTap) -> BufferedTap:
+        self._take_ranges(runner)
+        return BufferedTap(self._tap)
+
+    def _take_ranges(self, runner: BufferedTap) -> None:
+        """What a thread has gathered of tensors that were reduced inside the graph."""
+        with self._adding:
+            for tensor, extent in runner.ranges.take():
+                for statistic in self._statistics[tensor]:
+                    statistic.add(extent)
 
     def _new_tap(self) -> Tap:
         # One thread in each kernel: cores work on different samples, and sums have the same order on every machine.
@@ -105,12 +119,15 @@ class Look:
             self._graph,
             self._statistics,
             reduce=self._reduced,
+            pinned=self._pinned,
             optimize=self._optimize,
             threads=1,
             provider=self._provider,
         )
 
-    def _take_in(self, number: int, sample: Sample, seen: Seen) -> None:
+    def _take_in(self, runner: BufferedTap, number: int, sample: Sample, seen: Seen) -> None:
+        if seen.reduced is not None:
+            runner.ranges.add(seen.reduced.low, seen.reduced.high, seen.reduced.count, sample.number)
         found: list[tuple[RangeStatistic, Any]] = []
         for tensor, values in seen.values.items():
             flat = tensor in self._tap.flat
@@ -122,10 +139,6 @@ class Look:
                 partial = statistic.look(values, sample.number, batch=1 if flat else sample.rows)
                 if partial is not None:
                     found.append((statistic, partial))
-        reduced = seen.reduced
-        extents = extents_from_reductions(reduced.low, reduced.high, reduced.count, sample.number)
-        for tensor, extent in zip(reduced.tensors, extents, strict=True):
-            found.extend((statistic, extent) for statistic in self._statistics[tensor])
         with self._adding:
             self._waiting[number] = found
             ready = number if not self._in_order else self._next

@@ -12,7 +12,7 @@ from onnxq.graph import Graph
 from onnxq.runtime.expose import Exposer
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.memory import available_memory
-from onnxq.runtime.reduce import Reduction, make_reduction
+from onnxq.runtime.reduce import Reduction, make_pin, make_reduction
 from onnxq.runtime.session import Optimize, float_session, run_session
 
 FULL_OPTIMIZATION_NODES = 2000
@@ -26,6 +26,8 @@ OPEN_BRANCHES_OPSET = 11
 class Tap:
     """A session for `graph` that returns `tensors` (inputs, outputs, anything between, in bodies too; no constants).
 
+    Tensors have the same bits in every session whose `tensors` and `pinned` are the same together.
+
     unreachable   tensors that it cannot return -> the reason
     flat          tensors that lie inside a body: their values come in a row, from all iterations that ran
     outputs       tensor -> the session's output that carries it; graph inputs are not among them
@@ -38,6 +40,7 @@ class Tap:
         tensors: Iterable[str],
         *,
         reduce: Collection[str] = (),
+        pinned: Iterable[str] = (),
         optimize: Optimize | None = None,
         threads: int | None = None,
         provider: str | None = None,
@@ -72,12 +75,14 @@ class Tap:
             optimize = "all" if len(graph.gs.nodes) <= FULL_OPTIMIZATION_NODES else "basic"
         reduced = self.reductions.values()
         returned = [*self.outputs.values(), *(name for reduction in reduced for name in reduction.outputs)]
+        others = [name for name in pinned if name not in inputs and name not in wanted and not exposer.is_inside(name)]
+        pins = [make_pin(graph, name) for name in others]
         self.session = None
         if returned:
             self.session = float_session(
                 graph,
-                returned,
-                extra_nodes=[node for reduction in reduced for node in reduction.nodes()],
+                [*returned, *(pin.output[0] for pin in pins)],
+                extra_nodes=[*(node for reduction in reduced for node in reduction.nodes()), *pins],
                 threads=threads,
                 optimize=optimize,
                 provider=provider,

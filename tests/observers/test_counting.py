@@ -1,14 +1,27 @@
-"""Patterns counted by numpy, by the compiled loop and one by one: always the same."""
+"""Patterns counted by numpy, in C and one by one: always the same."""
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from onnxq.observers.statistics import counting
-from onnxq.observers.statistics.counting import PAGE, Counter, count_by_numpy, count_by_row
+from onnxq.observers.statistics.counting import (
+    PAGE,
+    add_counts,
+    count_by_numpy,
+    count_by_row,
+    count_in_c,
+    count_rows_by_numpy,
+    look_in_c,
+)
 
 
 def one_by_one(values):
-    patterns = values.reshape(-1).view(np.uint32) >> 16
+    """Finite values only; minus zero and what is next to it counts as zero."""
+    patterns = values[np.isfinite(values)].view(np.uint32) >> 16
+    patterns[patterns == 0x8000] = 0
     return dict(zip(*(part.tolist() for part in np.unique(patterns, return_counts=True)), strict=True))
 
 
@@ -40,32 +53,64 @@ def test_numpy_counts_every_pattern(size, kind):
     assert as_dict(count_by_numpy(values)) == one_by_one(values)
 
 
+compiled = pytest.mark.skipif(not counting.COMPILED, reason="onnxq was installed without a C compiler")
+
+
+@compiled
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("kind", ["normal", "relu", "bits"])
-def test_the_compiled_loop_counts_the_same(size, kind):
-    pytest.importorskip("numba")
-    from onnxq.observers.statistics.counting_compiled import count_compiled
-
+def test_c_counts_the_same(size, kind):
     values = values_of(size, kind)
     for _ in range(2):  # the second call sees the counters that the first one left
-        assert as_dict(count_compiled(values)) == one_by_one(values)
+        assert as_dict(count_in_c(values)) == one_by_one(values)
 
 
+@pytest.mark.parametrize("count", [pytest.param(count_by_row, marks=compiled), count_rows_by_numpy])
 @pytest.mark.parametrize("shape", [(3, 50), (5, 40_000)])
-def test_rows_are_counted_apart(shape):
+def test_rows_are_counted_apart(shape, count):
     values = values_of(shape[0] * shape[1], "normal").reshape(shape)
-    found = as_dict(count_by_row(values))
+    found = as_dict(count(values))
     expected = {row * 65536 + key: n for row in range(shape[0]) for key, n in one_by_one(values[row]).items()}
     assert found == expected
 
 
-def test_the_counter_changes_to_the_compiled_loop_when_that_pays(monkeypatch):
-    pytest.importorskip("numba")
-    monkeypatch.setattr(counting, "WORTH_COMPILING", 10_000)
-    counter, values = Counter(), values_of(8_000, "normal")
-    assert as_dict(counter.count(values)) == one_by_one(values)
-    assert not counter._loading
-    counter._begin_loading = counter._load  # in this thread, so that the test need not wait
-    for _ in range(2):
-        assert as_dict(counter.count(values)) == one_by_one(values)
-    assert counter._compiled is not None
+@compiled
+def test_threads_count_side_by_side():
+    values = [values_of(200_000 + i, "normal") for i in range(8)]
+    with ThreadPoolExecutor(4) as pool:
+        for counts, one in zip(pool.map(count_in_c, values), values, strict=True):
+            assert as_dict(counts) == one_by_one(one)
+
+
+@compiled
+def test_working_memory_that_is_too_small_is_refused():
+    from onnxq.observers.statistics._counting import count
+
+    with pytest.raises(ValueError, match="too small"):
+        count(np.zeros(4, np.float32), np.zeros(4, np.uint32), np.zeros(512, np.int64), np.zeros((512, 128), np.int64))
+
+
+@compiled
+@pytest.mark.parametrize("size", SIZES)
+def test_c_finds_the_exact_extremes_and_what_is_not_finite(size):
+    values = values_of(size, "normal")
+    assert look_in_c(values)[1:] == (float(values.min()), float(values.max()), True)
+    for bad in (np.nan, np.inf, -np.inf, -np.nan):
+        values[size // 2] = bad
+        assert look_in_c(values)[3] is False
+
+
+@pytest.mark.parametrize("in_c", [pytest.param(True, marks=compiled), False])
+def test_added_counts_are_those_of_all_values(monkeypatch, in_c):
+    monkeypatch.setattr(counting, "COMPILED", in_c)
+    parts = [values_of(3_000 + i, kind) * 10.0**i for i, kind in enumerate(["relu", "normal", "relu", "normal"])]
+    parts.append(parts[1] / 2)  # no new page
+    total = (np.zeros(0, np.int64), np.zeros((0, PAGE), np.int64))
+    for part in parts:
+        total = add_counts(total, count_by_numpy(part.astype(np.float32)))
+    assert as_dict(total) == one_by_one(np.concatenate(parts).astype(np.float32))
+
+
+def test_this_machine_counts_in_c():
+    """A compiler is part of a development machine; a build that broke must not pass unnoticed."""
+    assert counting.COMPILED or shutil.which("cc") is None

@@ -9,7 +9,7 @@ import numpy as np
 from onnxq.errors import SpecError
 from onnxq.observers.statistics.ema import EmaStatistic
 from onnxq.observers.statistics.histogram import Bins, HistogramStatistic
-from onnxq.observers.statistics.range import RangeStatistic, StatisticKind, extents_from_reductions
+from onnxq.observers.statistics.range import RangeStatistic, StatisticKind
 from onnxq.observers.statistics.votes import VotesStatistic
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "RangeStatistic",
     "StatisticKind",
     "VotesStatistic",
-    "extents_from_reductions",
     "statistic_from_arrays",
 ]
 

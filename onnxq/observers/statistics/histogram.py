@@ -15,23 +15,22 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from onnxq.observers.statistics.counting import (
-    COUNTER,
+    COMPILED,
     PAGE,
     PAGES,
-    PATTERNS,
     Counts,
+    add_counts,
     count_by_row,
+    count_patterns,
     counts_from_keys,
+    look_in_c,
 )
-from onnxq.observers.statistics.range import Extent, RangeStatistic, StatisticKind
+from onnxq.observers.statistics.range import Extent, RangeStatistic, StatisticKind, extent_of_tensor
 from onnxq.observers.statistics.scan import as_float32, pieces
 from onnxq.types.granularity import resolve_axis
 
-_SIGN = PATTERNS // 2
 _FIRST_NONFINITE = 0x7F80
 _NEGATIVE_PAGE = PAGES // 2
-_NONFINITE_PAGE = _NEGATIVE_PAGE - 1
-"""The last page of either sign."""
 _ROWS_AT_ONCE = 64
 
 _EDGES = np.concatenate(
@@ -116,20 +115,24 @@ class HistogramStatistic(RangeStatistic):
         values = np.asarray(array)
         if values.size == 0:
             return None
+        if COMPILED and batch == 1 and self.axis is None and values.dtype == np.float32 and values.flags.c_contiguous:
+            counts, low, high, finite = look_in_c(values.reshape(-1))
+            extent = extent_of_tensor(low, high, values.size, sample) if finite else self._extent(values, sample, batch)
+            return extent, [counts]
         return self._extent(values, sample, batch), self._counts(values)
 
     def add(self, partial: tuple[Extent, list[Counts]]) -> None:
         extent, counts = partial
         self._add_extent(extent)
-        for pages, table in counts:
-            self._accumulate(pages, table)
+        for more in counts:
+            self._pages, self._table = add_counts((self._pages, self._table), more)
 
     def _counts(self, values: np.ndarray) -> list[Counts]:
         if self.axis is None:
             if values.dtype == np.float32 and values.flags.c_contiguous:
-                return [_finite(COUNTER.count(values))]
+                return [count_patterns(values.reshape(-1))]
             return [
-                _finite(COUNTER.count(np.ascontiguousarray(as_float32(values[index]))))
+                count_patterns(np.ascontiguousarray(as_float32(values[index])).reshape(-1))
                 for index in pieces(values.shape)
             ]
         axis = resolve_axis(self.axis, values.ndim)
@@ -139,27 +142,13 @@ class HistogramStatistic(RangeStatistic):
             by_row = np.moveaxis(piece, axis, 0).reshape(piece.shape[axis], -1)
             for start in range(0, len(by_row), _ROWS_AT_ONCE):
                 part = np.ascontiguousarray(by_row[start : start + _ROWS_AT_ONCE])
-                pages, table = _finite(count_by_row(part))
+                pages, table = count_by_row(part)
                 found.append((pages + (index[axis].start + start) * PAGES, table))
         return found
 
-    def _accumulate(self, pages: np.ndarray, table: np.ndarray) -> None:
-        """Add counts of pages (512 * row + page), ascending and each once."""
-        if np.array_equal(self._pages, pages):
-            self._table += table
-            return
-        place = np.searchsorted(self._pages, pages)
-        if len(self._pages) == 0 or not np.array_equal(self._pages[np.minimum(place, len(self._pages) - 1)], pages):
-            merged = np.union1d(self._pages, pages)
-            grown = np.zeros((len(merged), PAGE), np.int64)
-            grown[np.searchsorted(merged, self._pages)] = self._table
-            self._pages, self._table = merged, grown
-            place = np.searchsorted(merged, pages)
-        self._table[place] += table
-
     def merge(self, other: Self) -> None:
         super().merge(other)
-        self._accumulate(other._pages, other._table)
+        self._pages, self._table = add_counts((self._pages, self._table), (other._pages, other._table))
 
     def bins(self, row: int = 0) -> Bins:
         """The occupied bins of one row; a row is a channel, or 0 for the whole tensor."""
@@ -193,25 +182,3 @@ def _occupied(pages: np.ndarray, table: np.ndarray) -> tuple[np.ndarray, np.ndar
     """Patterns with a count above zero, ascending, and the counts."""
     page, inside = np.nonzero(table)
     return pages[page] * PAGE + inside, table[page, inside]
-
-
-def _finite(counts: Counts) -> Counts:
-    """Without NaN and infinities, and with -0.0 counted as 0.0."""
-    pages, table = counts
-    within = pages % PAGES
-    bad = within % _NEGATIVE_PAGE == _NONFINITE_PAGE
-    if bad.any():
-        pages, table, within = pages[~bad], table[~bad], within[~bad]
-    minus = within == _NEGATIVE_PAGE
-    minus[minus] = table[minus, 0] > 0
-    if not minus.any():
-        return pages, table
-    plus = pages[minus] - _NEGATIVE_PAGE
-    missing = np.setdiff1d(plus, pages)
-    if len(missing):
-        place = np.searchsorted(pages, missing)
-        pages, minus = np.insert(pages, place, missing), np.insert(minus, place, False)
-        table = np.insert(table, place, 0, axis=0)
-    table[np.searchsorted(pages, plus), 0] += table[minus, 0]
-    table[minus, 0] = 0
-    return pages, table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -188,13 +188,10 @@ class RangeStatistic:
         return statistic
 
 
-def extents_from_reductions(low: np.ndarray, high: np.ndarray, count: np.ndarray, sample: int) -> Iterator[Extent]:
-    """What looks at single tensors would have found, from their minimum and maximum; all values are finite."""
-    low, high = low + np.float32(0.0), high + np.float32(0.0)
-    peaks = np.maximum(-low, high).tolist()
-    for i, peak in enumerate(peaks):
-        here = slice(i, i + 1)
-        yield Extent(low[here], high[here], count[here], peaks=((peak, sample),))
+def extent_of_tensor(low: float, high: float, count: int, sample: int) -> Extent:
+    """What a look at a whole tensor finds whose values are all finite."""
+    lows, highs = np.array([low + 0.0], np.float32), np.array([high + 0.0], np.float32)
+    return Extent(lows, highs, np.array([count], np.int64), peaks=((max(-low, high), sample),))
 
 
 def two_largest(peaks: tuple[tuple[float, int], ...]) -> tuple[tuple[float, int], ...]:
@@ -220,6 +217,11 @@ def _extent_of(values: np.ndarray, axis: int | None, sample: int) -> Extent:
 
 
 def _extent_of_piece(values: np.ndarray, axis: int | None, sample: int) -> Extent:
+    if axis is None:
+        with np.errstate(invalid="ignore"):
+            lowest, highest = float(values.min()), float(values.max())
+        if math.isfinite(lowest) and math.isfinite(highest):
+            return extent_of_tensor(lowest, highest, values.size, sample)
     over = None if axis is None else other_axes(values.ndim, axis)
     with np.errstate(invalid="ignore"):
         low, high = np.atleast_1d(values.min(axis=over)), np.atleast_1d(values.max(axis=over))

@@ -1,0 +1,169 @@
+/* Counts the upper halves of float32 numbers, page by page (see counting.py), without holding the interpreter lock. */
+
+#define Py_LIMITED_API 0x030B0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <math.h>
+#include <stdint.h>
+
+#define PAGE 128
+#define PAGES 512
+#define PATTERNS (PAGE * PAGES)
+#define LANES 16
+#define NEAR 4096 /* values that stay in the nearest cache between two looks at them */
+
+/* Two counters in turn: a run of equal values (the zeros of a Relu) would wait for its own last addition. */
+static void count_all(const uint32_t *bits, Py_ssize_t size, uint32_t *even, uint32_t *odd)
+{
+    Py_ssize_t i = 0;
+    for (; i + 1 < size; i += 2) {
+        even[bits[i] >> 16] += 1;
+        odd[bits[i + 1] >> 16] += 1;
+    }
+    if (i < size)
+        even[bits[i] >> 16] += 1;
+}
+
+/* Moves the occupied pages into the table and leaves the counters zero for the next call.
+ * Minus zero counts as zero; the last page of either sign (NaN and infinities) is left out. */
+static Py_ssize_t take_pages(uint32_t *even, uint32_t *odd, int64_t *pages, int64_t *table)
+{
+    Py_ssize_t used = 0;
+    even[0] += even[PATTERNS / 2];
+    odd[0] += odd[PATTERNS / 2];
+    even[PATTERNS / 2] = odd[PATTERNS / 2] = 0;
+    for (Py_ssize_t page = 0; page < PAGES; page++, even += PAGE, odd += PAGE) {
+        uint32_t occupied = 0;
+        for (int k = 0; k < PAGE; k++)
+            occupied |= even[k] | odd[k];
+        if (!occupied)
+            continue;
+        pages[used] = page;
+        for (int k = 0; k < PAGE; k++) {
+            table[used * PAGE + k] = (int64_t)even[k] + (int64_t)odd[k];
+            even[k] = odd[k] = 0;
+        }
+        if (page % (PAGES / 2) != PAGES / 2 - 1)
+            used++;
+    }
+    return used;
+}
+
+/* Smallest and largest number of each lane; comparisons with NaN are false, so NaN leaves no trace here. */
+static void find_extremes(const float *values, Py_ssize_t size, float *low, float *high)
+{
+    Py_ssize_t i = 0;
+    for (; i + LANES <= size; i += LANES)
+        for (int k = 0; k < LANES; k++) {
+            float value = values[i + k];
+            low[k] = value < low[k] ? value : low[k];
+            high[k] = value > high[k] ? value : high[k];
+        }
+    for (; i < size; i++) {
+        low[0] = values[i] < low[0] ? values[i] : low[0];
+        high[0] = values[i] > high[0] ? values[i] : high[0];
+    }
+}
+
+static int has_nonfinite(const uint32_t *even, const uint32_t *odd)
+{
+    uint32_t found = 0;
+    for (int sign = 0; sign < 2; sign++) {
+        Py_ssize_t last = (sign + 1) * (PATTERNS / 2) - PAGE;
+        for (int k = 0; k < PAGE; k++)
+            found |= even[last + k] | odd[last + k];
+    }
+    return found != 0;
+}
+
+static PyObject *count(PyObject *self, PyObject *args)
+{
+    Py_buffer values, counters, pages, table;
+    if (!PyArg_ParseTuple(args, "y*w*w*w*", &values, &counters, &pages, &table))
+        return NULL;
+    Py_ssize_t used = -1;
+    int nonfinite = 0;
+    float low[LANES], high[LANES];
+    if (counters.len < (Py_ssize_t)(2 * PATTERNS * sizeof(uint32_t)) ||
+        pages.len < (Py_ssize_t)(PAGES * sizeof(int64_t)) ||
+        table.len < (Py_ssize_t)(PATTERNS * sizeof(int64_t)))
+        PyErr_SetString(PyExc_ValueError, "the working memory is too small");
+    else {
+        const char *data = values.buf;
+        Py_ssize_t size = values.len / (Py_ssize_t)sizeof(float);
+        uint32_t *even = counters.buf, *odd = even + PATTERNS;
+        Py_BEGIN_ALLOW_THREADS
+        for (int k = 0; k < LANES; k++) {
+            low[k] = INFINITY;
+            high[k] = -INFINITY;
+        }
+        for (Py_ssize_t start = 0; start < size; start += NEAR) {
+            Py_ssize_t length = size - start < NEAR ? size - start : NEAR;
+            const char *here = data + start * (Py_ssize_t)sizeof(float);
+            find_extremes((const float *)here, length, low, high);
+            count_all((const uint32_t *)here, length, even, odd);
+        }
+        for (int k = 1; k < LANES; k++) {
+            low[0] = low[k] < low[0] ? low[k] : low[0];
+            high[0] = high[k] > high[0] ? high[k] : high[0];
+        }
+        nonfinite = has_nonfinite(even, odd);
+        used = take_pages(even, odd, pages.buf, table.buf);
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&values);
+    PyBuffer_Release(&counters);
+    PyBuffer_Release(&pages);
+    PyBuffer_Release(&table);
+    return used < 0 ? NULL : Py_BuildValue("nddi", used, (double)low[0], (double)high[0], nonfinite);
+}
+
+/* Adds a table to the rows of another one whose pages include its own; changes nothing and says no where they do not. */
+static PyObject *add(PyObject *self, PyObject *args)
+{
+    Py_buffer pages, table, more, counts;
+    if (!PyArg_ParseTuple(args, "y*w*y*y*", &pages, &table, &more, &counts))
+        return NULL;
+    const int64_t *have = pages.buf, *want = more.buf;
+    Py_ssize_t rows = pages.len / (Py_ssize_t)sizeof(int64_t), wanted = more.len / (Py_ssize_t)sizeof(int64_t);
+    Py_ssize_t found = 0;
+    if (table.len == rows * PAGE * (Py_ssize_t)sizeof(int64_t) &&
+        counts.len == wanted * PAGE * (Py_ssize_t)sizeof(int64_t)) {
+        for (Py_ssize_t row = 0; row < rows && found < wanted; row++)
+            found += have[row] == want[found];
+        if (found == wanted) {
+            int64_t *into = table.buf;
+            const int64_t *from = counts.buf;
+            for (Py_ssize_t i = 0, row = 0; i < wanted; i++, row++) {
+                while (have[row] != want[i])
+                    row++;
+                for (int k = 0; k < PAGE; k++)
+                    into[row * PAGE + k] += from[i * PAGE + k];
+            }
+        }
+    }
+    PyBuffer_Release(&pages);
+    PyBuffer_Release(&table);
+    PyBuffer_Release(&more);
+    PyBuffer_Release(&counts);
+    return PyBool_FromLong(found == wanted);
+}
+
+static PyMethodDef methods[] = {
+    {"count", count, METH_VARARGS,
+     "count(float32 values, uint32 counters[2, 65536] all zero, int64 pages[512], int64 table[512, 128])\n"
+     "-> pages used, smallest and largest value, whether any value is NaN or infinite"},
+    {"add", add, METH_VARARGS,
+     "add(int64 pages[n], int64 table[n, 128], int64 more[m], int64 counts[m, 128]) -> whether it was done:\n"
+     "adds the counts to the table where all of the ascending `more` are among the ascending `pages`"},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module = {
+    PyModuleDef_HEAD_INIT, "_counting", "Counts the upper halves of float32 numbers.", 0, methods, NULL, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit__counting(void)
+{
+    return PyModule_Create(&module);
+}
