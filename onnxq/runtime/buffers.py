@@ -10,7 +10,6 @@ import numpy as np
 
 from onnxq.errors import DataError
 from onnxq.runtime.feeds import Feed
-from onnxq.runtime.reduce import ReducedRanges
 from onnxq.runtime.session import run_bound, run_session
 from onnxq.runtime.tap import Tap
 
@@ -47,12 +46,11 @@ class BufferedTap:
 
     The first run with feeds of some shape finds out the shapes of all outputs; later ones of that shape write into
     buffers, which are as large as the largest run needed. An output whose shape changes between equal feeds is taken
-    from onnxruntime as it comes. `ranges` is where the thread gathers what was reduced inside the graph.
+    from onnxruntime as it comes.
     """
 
     def __init__(self, tap: Tap) -> None:
         self.tap = tap
-        self.ranges = ReducedRanges(tap.reductions)
         self._names = [*tap.outputs.values(), *(name for r in tap.reductions.values() for name in r.outputs)]
         self._memory: dict[str, np.ndarray] = {}
         self._shapes: dict[Signature, Shapes] = {}

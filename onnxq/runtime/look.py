@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph
-from onnxq.observers import RangeStatistic
+from onnxq.observers import HistogramStatistic, RangeStatistic
+from onnxq.runtime.bank import RangeBank
 from onnxq.runtime.buffers import BufferedTap, Seen
 from onnxq.runtime.samples import Sample
 from onnxq.runtime.session import Optimize
@@ -53,10 +56,11 @@ class Look:
         self._provider = provider
         self._done = done
         self._tap = self._new_tap()
-        self._runners: list[BufferedTap] = []
+        self._banked = [name for name, kinds in statistics.items() if all(_fits_bank(kind) for kind in kinds)]
+        self._idle: list[_Worker] = []
         self._in_order = any(statistic.ordered for kinds in statistics.values() for statistic in kinds)
         self._adding, self._building = threading.Lock(), threading.Lock()
-        self._waiting: dict[int, list[tuple[RangeStatistic, Any]]] = {}
+        self._waiting: dict[int, list[tuple[Callable[[Any], None], Any]]] = {}
         self._next = 0
 
     @property
@@ -66,12 +70,12 @@ class Look:
 
     def begin(self, sample: Sample, limit: int) -> None:
         """Run the first sample; raises TooLarge when one run holds more than `limit` bytes of several tensors."""
-        runner, seen = self._see(BufferedTap(self._tap), sample)
+        worker, seen = self._see(_Worker(self._tap, self._banked), sample)
         sizes = {name: array.nbytes for name, array in seen.values.items()}
         if sum(sizes.values()) > limit and len(sizes) > 1:
             raise TooLarge({name: sizes.get(name, 0) for name in self._statistics})
-        self._take_in(runner, 0, sample, seen)
-        self._runners.append(runner)
+        self._take_in(worker, 0, sample, seen)
+        self._idle.append(worker)
 
     def run(self, line: Line[Sample], threads: int) -> None:
         """Look at the samples of `line`, which are numbered from 1 on: `begin` has seen number 0."""
@@ -79,39 +83,40 @@ class Look:
 
     def _work(self, line: Line[Sample]) -> None:
         with self._building:
-            runner = self._runners.pop() if self._runners else BufferedTap(self._tap)
-        while (item := line.take()) is not None:
-            number, sample = item
-            runner, seen = self._see(runner, sample)
-            self._take_in(runner, number, sample, seen)
-        self._take_ranges(runner)
+            worker = self._idle.pop() if self._idle else _Worker(self._tap, self._banked)
+        with np.errstate(invalid="ignore"):  # a NaN is found and reported, numpy need not warn of it
+            while (item := line.take()) is not None:
+                number, sample = item
+                worker, seen = self._see(worker, sample)
+                self._take_in(worker, number, sample, seen)
+        self._take_ranges(worker)
         with self._building:
-            self._runners.append(runner)
+            self._idle.append(worker)
 
-    def _see(self, runner: BufferedTap, sample: Sample) -> tuple[BufferedTap, Seen]:
+    def _see(self, worker: _Worker, sample: Sample) -> tuple[_Worker, Seen]:
         """Run a sample; a tensor whose reduction cannot be trusted is looked at in full from then on."""
-        if runner.tap is not self._tap:
-            runner = self._renewed(runner)
-        seen = runner.run(sample.feed, f"sample {sample.number}")
+        if worker.runs.tap is not self._tap:
+            worker = self._renewed(worker)
+        seen = worker.runs.run(sample.feed, f"sample {sample.number}")
         while seen.suspicious:
             with self._building:
                 if self._reduced & set(seen.suspicious):
                     self._reduced -= set(seen.suspicious)
                     self._tap = self._new_tap()
-            runner = self._renewed(runner)
-            seen = runner.run(sample.feed, f"sample {sample.number}")
-        return runner, seen
+            worker = self._renewed(worker)
+            seen = worker.runs.run(sample.feed, f"sample {sample.number}")
+        return worker, seen
 
-    def _renewed(self, runner: BufferedTap) -> BufferedTap:
-        self._take_ranges(runner)
-        return BufferedTap(self._tap)
+    def _renewed(self, worker: _Worker) -> _Worker:
+        self._take_ranges(worker)
+        return _Worker(self._tap, self._banked)
 
-    def _take_ranges(self, runner: BufferedTap) -> None:
-        """What a thread has gathered of tensors that were reduced inside the graph."""
+    def _take_ranges(self, worker: _Worker) -> None:
+        """What a thread has gathered in its bank."""
         with self._adding:
-            for tensor, extent in runner.ranges.take():
+            for tensor, extent in worker.bank.take():
                 for statistic in self._statistics[tensor]:
-                    statistic.add(extent)
+                    statistic.add_extent(extent)
 
     def _new_tap(self) -> Tap:
         # One thread in each kernel: cores work on different samples, and sums have the same order on every machine.
@@ -125,25 +130,51 @@ class Look:
             provider=self._provider,
         )
 
-    def _take_in(self, runner: BufferedTap, number: int, sample: Sample, seen: Seen) -> None:
+    def _take_in(self, worker: _Worker, number: int, sample: Sample, seen: Seen) -> None:
+        found: list[tuple[Callable[[Any], None], Any]] = []
+        bank = worker.bank
+        bank.begin()
         if seen.reduced is not None:
-            runner.ranges.add(seen.reduced.low, seen.reduced.high, seen.reduced.count, sample.number)
-        found: list[tuple[RangeStatistic, Any]] = []
+            bank.put_many(worker.reduced, seen.reduced.low, seen.reduced.high, seen.reduced.count)
         for tensor, values in seen.values.items():
-            flat = tensor in self._tap.flat
-            for statistic in self._statistics[tensor]:
-                if flat and statistic.axis is not None:
-                    raise UnsupportedError(
-                        f"tensor '{tensor}' lies inside an If, Loop or Scan body: it can be observed per tensor only"
-                    )
-                partial = statistic.look(values, sample.number, batch=1 if flat else sample.rows)
-                if partial is not None:
-                    found.append((statistic, partial))
+            plain = tensor in bank.place and sample.rows == 1 and values.dtype == np.float32 and values.size > 0
+            if plain and bank.put(tensor, values):
+                for statistic in self._statistics[tensor]:
+                    if isinstance(statistic, HistogramStatistic):
+                        found.append((statistic.add_counted, statistic.counted(values)))
+            else:
+                found.extend(self._look(tensor, values, sample))
+        bank.end(sample.number)
         with self._adding:
             self._waiting[number] = found
             ready = number if not self._in_order else self._next
             while ready in self._waiting:
-                for statistic, partial in self._waiting.pop(ready):
-                    statistic.add(partial)
+                for add, partial in self._waiting.pop(ready):
+                    add(partial)
                 self._next = ready = ready + 1
             self._done()
+
+    def _look(self, tensor: str, values: np.ndarray, sample: Sample) -> Iterator[tuple[Callable[[Any], None], Any]]:
+        """The general way, for every kind of statistic and every array."""
+        flat = tensor in self._tap.flat
+        for statistic in self._statistics[tensor]:
+            if flat and statistic.axis is not None:
+                raise UnsupportedError(
+                    f"tensor '{tensor}' lies inside an If, Loop or Scan body: it can be observed per tensor only"
+                )
+            partial = statistic.look(values, sample.number, batch=1 if flat else sample.rows)
+            if partial is not None:
+                yield statistic.add, partial
+
+
+class _Worker:
+    """What belongs to one thread: memory for the outputs of its runs, and the ranges that it has seen."""
+
+    def __init__(self, tap: Tap, banked: Sequence[str]) -> None:
+        self.runs = BufferedTap(tap)
+        self.bank = RangeBank(banked)
+        self.reduced = [self.bank.place[tensor] for tensor in tap.reductions]
+
+
+def _fits_bank(statistic: RangeStatistic) -> bool:
+    return statistic.axis is None and statistic.kind in ("range", "histogram")

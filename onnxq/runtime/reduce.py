@@ -6,7 +6,7 @@ range is only trusted beside a finite sum. (A sum may overflow without a bad val
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,6 @@ import onnx
 from onnx import helper
 
 from onnxq.graph import Graph
-from onnxq.observers.statistics.range import Extent
 from onnxq.runtime.feeds import Feed
 
 SMALLEST = 1 << 14
@@ -76,48 +75,3 @@ def reducible(graph: Graph, tensors: Iterable[str], sizes: Mapping[str, int], fe
         if all((isinstance(dim, int) and dim > 0) or dim in symbols for dim in shape):
             found.append(name)
     return found
-
-
-class ReducedRanges:
-    """Ranges of several tensors over the runs of one thread, all tensors at once."""
-
-    def __init__(self, tensors: Iterable[str]) -> None:
-        self.tensors = list(tensors)
-        self._reset()
-
-    def _reset(self) -> None:
-        size = len(self.tensors)
-        self._low, self._high = np.full(size, np.inf, np.float32), np.full(size, -np.inf, np.float32)
-        self._count = np.zeros(size, np.int64)
-        self._peaks, self._samples = np.full((2, size), -np.inf), np.zeros((2, size), np.int64)
-        self._runs = 0
-
-    def add(self, low: np.ndarray, high: np.ndarray, count: np.ndarray, sample: int) -> None:
-        """Take in minimum, maximum and number of values of each tensor in one run."""
-        low, high = low + np.float32(0.0), high + np.float32(0.0)
-        np.minimum(self._low, low, out=self._low)
-        np.maximum(self._high, high, out=self._high)
-        self._count += count
-        self._runs += 1
-        # The two largest magnitudes of single samples; a thread sees samples in order, so an equal one comes later.
-        peak = np.maximum(-low, high).astype(np.float64)
-        largest, second = peak > self._peaks[0], peak > self._peaks[1]
-        for kept, new in ((self._peaks, peak), (self._samples, np.full(len(peak), sample))):
-            kept[1] = np.where(largest, kept[0], np.where(second, new, kept[1]))
-            kept[0] = np.where(largest, new, kept[0])
-
-    def take(self) -> Iterator[tuple[str, Extent]]:
-        """What was seen of each tensor since the last time."""
-        low, high, count, peaks, samples, runs = (
-            self._low,
-            self._high,
-            self._count,
-            self._peaks.T.tolist(),
-            self._samples.T.tolist(),
-            min(self._runs, 2),
-        )
-        self._reset()
-        for i, tensor in enumerate(self.tensors if runs else ()):
-            here = slice(i, i + 1)
-            found = tuple(zip(peaks[i][:runs], samples[i][:runs], strict=True))
-            yield tensor, Extent(low[here], high[here], count[here], peaks=found)

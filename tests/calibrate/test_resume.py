@@ -98,7 +98,7 @@ def collected(path: Path, prepared: Prepared, data: Any, observer: str = "minmax
 
 
 def interrupted(path: Path, prepared: Prepared, data: list[Any], after: int, **options: Any) -> None:
-    """A run that is cut off when it asks for sample number `after` (of all passes together), having saved just before."""
+    """A run that saves after each sample, and is cut off when it asks for one more than `after` in all passes."""
     taken = 0
 
     class Ending:

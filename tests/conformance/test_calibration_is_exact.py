@@ -185,9 +185,7 @@ def test_batch_size_workers_and_memory_change_nothing(way: str, network: str, ba
 
 
 @pytest.mark.parametrize("network", ["transformer"])
-def test_many_nodes_and_few_feeds_change_nothing(
-    network: str, backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_nodes_and_few_feeds_change_nothing(network: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Graphs of thousands of nodes are optimized less; how far must not depend on how many feeds there are."""
     monkeypatch.setattr("onnxq.runtime.collect.FULL_OPTIMIZATION_NODES", 0, raising=False)
     monkeypatch.setattr("onnxq.runtime.tap.FULL_OPTIMIZATION_NODES", 0)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -86,7 +87,9 @@ def wait_for_samples(process: subprocess.Popen[str], partial: Path, count: int) 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 @pytest.mark.parametrize(("sent", "workers"), [(signal.SIGKILL, 1), (signal.SIGINT, 2)])
-def test_a_stopped_run_goes_on_to_the_bytes_of_an_undisturbed_one(here: Path, sent: signal.Signals, workers: int) -> None:
+def test_a_stopped_run_goes_on_to_the_bytes_of_an_undisturbed_one(
+    here: Path, sent: signal.Signals, workers: int
+) -> None:
     path = here / f"stats-{sent.name}-{workers}.npz"
     partial = partial_path(path)
     process = start(here, path.name, pause=0.05 * workers, workers=workers)
@@ -120,10 +123,8 @@ def watch_until_end(process: subprocess.Popen[str], partial: Path, before: int) 
     """Wait for the end; what is saved on the way must go on from `before`, not from nothing."""
     saved = set()
     while process.poll() is None:
-        try:
+        with suppress(DataError, FileNotFoundError):  # gone between two looks: the result is complete
             saved.add(read_statistics(partial).sample_count)
-        except (DataError, FileNotFoundError):  # gone between two looks: the result is complete
-            pass
         time.sleep(0.02)
     assert process.returncode == 0, process.communicate()
     assert min(saved) == before

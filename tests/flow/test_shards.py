@@ -40,6 +40,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 COLLECT = "calibrate model.onnx -b onnxruntime -d data.npz --quiet -o"
+STORED = "calibrate model.onnx -b onnxruntime --stats merged.npz --quiet -o"
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -53,9 +54,7 @@ def test_merged_shards_are_the_file_and_give_the_parameters_of_one_run(here: Pat
 
     for observer in ("minmax", "kl"):
         good(f"{COLLECT} direct/qparams.json --observer {observer}")
-        good(
-            f"calibrate model.onnx -b onnxruntime --stats merged.npz --observer {observer} -o stored/qparams.json --quiet"
-        )
+        good(f"{STORED} stored/qparams.json --observer {observer}")
         for name in ("qparams.json", "plan.json"):
             assert Path("stored", name).read_bytes() == Path("direct", name).read_bytes()
     # With the data at hand the file is checked against it and used.

@@ -46,10 +46,23 @@ def values(name, count):
     return data[name].astype(np.float32)
 
 
-NAMES = (
-    "normal,heavy tail,very heavy tail,many decades,tiny,huge,far from zero,uniform,whole numbers,mostly zeros,all zero,"
-    "constant,negative constant,two values,two far values"
-).split(",")
+NAMES = [
+    "normal",
+    "heavy tail",
+    "very heavy tail",
+    "many decades",
+    "tiny",
+    "huge",
+    "far from zero",
+    "uniform",
+    "whole numbers",
+    "mostly zeros",
+    "all zero",
+    "constant",
+    "negative constant",
+    "two values",
+    "two far values",
+]
 
 
 def expected_percentile(array, percentile):

@@ -7,9 +7,22 @@ from onnxq.errors import UnsupportedError
 from onnxq.observers import HistogramStatistic, make_observer, qparams
 from onnxq.types import PerChannel, QuantSpec
 
-OBSERVERS = (
-    ["minmax", "absmax", "percentile", "mse", "kl", "clip_std", "lsq", "lsq_plus", "aciq", "octav", "no_overflow", "min_mse", "min_kl", "minmax_floor"]
-)
+OBSERVERS = [
+    "minmax",
+    "absmax",
+    "percentile",
+    "mse",
+    "kl",
+    "clip_std",
+    "lsq",
+    "lsq_plus",
+    "aciq",
+    "octav",
+    "no_overflow",
+    "min_mse",
+    "min_kl",
+    "minmax_floor",
+]
 INTEGERS_ONLY = ("kl", "min_kl", "lsq", "lsq_plus", "aciq", "octav")
 
 BITS = (2, 3, 4, 5, 6, 7, 8, 16)

@@ -3,17 +3,14 @@
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
-#include <math.h>
 #include <stdint.h>
 
 #define PAGE 128
 #define PAGES 512
 #define PATTERNS (PAGE * PAGES)
-#define LANES 16
-#define NEAR 4096 /* values that stay in the nearest cache between two looks at them */
 
 /* Two counters in turn: a run of equal values (the zeros of a Relu) would wait for its own last addition. */
-static void count_all(const uint32_t *bits, Py_ssize_t size, uint32_t *even, uint32_t *odd)
+static void count_all(const uint32_t *restrict bits, Py_ssize_t size, uint32_t *restrict even, uint32_t *restrict odd)
 {
     Py_ssize_t i = 0;
     for (; i + 1 < size; i += 2) {
@@ -49,65 +46,20 @@ static Py_ssize_t take_pages(uint32_t *even, uint32_t *odd, int64_t *pages, int6
     return used;
 }
 
-/* Smallest and largest number of each lane; comparisons with NaN are false, so NaN leaves no trace here. */
-static void find_extremes(const float *values, Py_ssize_t size, float *low, float *high)
-{
-    Py_ssize_t i = 0;
-    for (; i + LANES <= size; i += LANES)
-        for (int k = 0; k < LANES; k++) {
-            float value = values[i + k];
-            low[k] = value < low[k] ? value : low[k];
-            high[k] = value > high[k] ? value : high[k];
-        }
-    for (; i < size; i++) {
-        low[0] = values[i] < low[0] ? values[i] : low[0];
-        high[0] = values[i] > high[0] ? values[i] : high[0];
-    }
-}
-
-static int has_nonfinite(const uint32_t *even, const uint32_t *odd)
-{
-    uint32_t found = 0;
-    for (int sign = 0; sign < 2; sign++) {
-        Py_ssize_t last = (sign + 1) * (PATTERNS / 2) - PAGE;
-        for (int k = 0; k < PAGE; k++)
-            found |= even[last + k] | odd[last + k];
-    }
-    return found != 0;
-}
-
 static PyObject *count(PyObject *self, PyObject *args)
 {
     Py_buffer values, counters, pages, table;
     if (!PyArg_ParseTuple(args, "y*w*w*w*", &values, &counters, &pages, &table))
         return NULL;
     Py_ssize_t used = -1;
-    int nonfinite = 0;
-    float low[LANES], high[LANES];
     if (counters.len < (Py_ssize_t)(2 * PATTERNS * sizeof(uint32_t)) ||
         pages.len < (Py_ssize_t)(PAGES * sizeof(int64_t)) ||
         table.len < (Py_ssize_t)(PATTERNS * sizeof(int64_t)))
         PyErr_SetString(PyExc_ValueError, "the working memory is too small");
     else {
-        const char *data = values.buf;
-        Py_ssize_t size = values.len / (Py_ssize_t)sizeof(float);
         uint32_t *even = counters.buf, *odd = even + PATTERNS;
         Py_BEGIN_ALLOW_THREADS
-        for (int k = 0; k < LANES; k++) {
-            low[k] = INFINITY;
-            high[k] = -INFINITY;
-        }
-        for (Py_ssize_t start = 0; start < size; start += NEAR) {
-            Py_ssize_t length = size - start < NEAR ? size - start : NEAR;
-            const char *here = data + start * (Py_ssize_t)sizeof(float);
-            find_extremes((const float *)here, length, low, high);
-            count_all((const uint32_t *)here, length, even, odd);
-        }
-        for (int k = 1; k < LANES; k++) {
-            low[0] = low[k] < low[0] ? low[k] : low[0];
-            high[0] = high[k] > high[0] ? high[k] : high[0];
-        }
-        nonfinite = has_nonfinite(even, odd);
+        count_all(values.buf, values.len / (Py_ssize_t)sizeof(uint32_t), even, odd);
         used = take_pages(even, odd, pages.buf, table.buf);
         Py_END_ALLOW_THREADS
     }
@@ -115,7 +67,7 @@ static PyObject *count(PyObject *self, PyObject *args)
     PyBuffer_Release(&counters);
     PyBuffer_Release(&pages);
     PyBuffer_Release(&table);
-    return used < 0 ? NULL : Py_BuildValue("nddi", used, (double)low[0], (double)high[0], nonfinite);
+    return used < 0 ? NULL : PyLong_FromSsize_t(used);
 }
 
 /* Adds a table to the rows of another one whose pages include its own; changes nothing and says no where they do not. */
@@ -152,7 +104,7 @@ static PyObject *add(PyObject *self, PyObject *args)
 static PyMethodDef methods[] = {
     {"count", count, METH_VARARGS,
      "count(float32 values, uint32 counters[2, 65536] all zero, int64 pages[512], int64 table[512, 128])\n"
-     "-> pages used, smallest and largest value, whether any value is NaN or infinite"},
+     "-> pages used"},
     {"add", add, METH_VARARGS,
      "add(int64 pages[n], int64 table[n, 128], int64 more[m], int64 counts[m, 128]) -> whether it was done:\n"
      "adds the counts to the table where all of the ascending `more` are among the ascending `pages`"},

@@ -54,18 +54,10 @@ class _Scratch(threading.local):
 _scratch = _Scratch()
 
 
-def look_in_c(flat: np.ndarray) -> tuple[Counts, float, float, bool]:
-    """Pages and counts of a contiguous float32 vector, its smallest and largest value, and whether all are finite.
-
-    Infinities may be the smallest or largest, NaN is neither. Other threads go on while this works.
-    """
-    used, low, high, nonfinite = compiled.count(flat, _scratch.counters, _scratch.pages, _scratch.table)
-    return (_scratch.pages[:used].copy(), _scratch.table[:used].copy()), low, high, not nonfinite
-
-
 def count_in_c(flat: np.ndarray) -> Counts:
-    """Pages and counts of a contiguous float32 vector."""
-    return look_in_c(flat)[0]
+    """Pages and counts of a contiguous float32 vector; other threads go on while this works."""
+    used = compiled.count(flat, _scratch.counters, _scratch.pages, _scratch.table)
+    return _scratch.pages[:used].copy(), _scratch.table[:used].copy()
 
 
 def count_by_numpy(flat: np.ndarray) -> Counts:

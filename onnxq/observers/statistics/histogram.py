@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from onnxq.observers.statistics.counting import (
-    COMPILED,
     PAGE,
     PAGES,
     Counts,
@@ -23,9 +22,8 @@ from onnxq.observers.statistics.counting import (
     count_by_row,
     count_patterns,
     counts_from_keys,
-    look_in_c,
 )
-from onnxq.observers.statistics.range import Extent, RangeStatistic, StatisticKind, extent_of_tensor
+from onnxq.observers.statistics.range import Extent, RangeStatistic, StatisticKind
 from onnxq.observers.statistics.scan import as_float32, pieces
 from onnxq.types.granularity import resolve_axis
 
@@ -115,19 +113,20 @@ class HistogramStatistic(RangeStatistic):
         values = np.asarray(array)
         if values.size == 0:
             return None
-        if COMPILED and batch == 1 and self.axis is None and values.dtype == np.float32 and values.flags.c_contiguous:
-            counts, low, high, finite = look_in_c(values.reshape(-1))
-            extent = extent_of_tensor(low, high, values.size, sample) if finite else self._extent(values, sample, batch)
-            return extent, [counts]
-        return self._extent(values, sample, batch), self._counts(values)
+        return self._extent(values, sample, batch), self.counted(values)
 
     def add(self, partial: tuple[Extent, list[Counts]]) -> None:
         extent, counts = partial
-        self._add_extent(extent)
+        self.add_extent(extent)
+        self.add_counted(counts)
+
+    def add_counted(self, counts: list[Counts]) -> None:
+        """Take in one half of what `look` finds; the other half is for `add_extent`."""
         for more in counts:
             self._pages, self._table = add_counts((self._pages, self._table), more)
 
-    def _counts(self, values: np.ndarray) -> list[Counts]:
+    def counted(self, values: np.ndarray) -> list[Counts]:
+        """How often each pattern occurs in an array; like `look`, this changes nothing."""
         if self.axis is None:
             if values.dtype == np.float32 and values.flags.c_contiguous:
                 return [count_patterns(values.reshape(-1))]

@@ -82,7 +82,7 @@ class RangeStatistic:
 
     def add(self, partial: Any) -> None:
         """Take in what `look` found."""
-        self._add_extent(partial)
+        self.add_extent(partial)
 
     def _extent(self, values: np.ndarray, sample: int, batch: int) -> Extent:
         axis = None if self.axis is None else resolve_axis(self.axis, values.ndim)
@@ -95,7 +95,8 @@ class RangeStatistic:
             return whole
         return _extent_of(values, axis, sample)
 
-    def _add_extent(self, seen: Extent) -> None:
+    def add_extent(self, seen: Extent) -> None:
+        """Take in minimum, maximum and what else belongs to them."""
         self._grow(len(seen.count))
         np.minimum(self.minimum, seen.low, out=self.minimum)
         np.maximum(self.maximum, seen.high, out=self.maximum)
