@@ -24,11 +24,8 @@ from onnxq.runtime.look import Look, Statistics, TooLarge
 from onnxq.runtime.reduce import reducible
 from onnxq.runtime.samples import Sample, Samples, Shard
 from onnxq.runtime.session import CPU, Optimize, find_provider
-from onnxq.runtime.tap import FULL_OPTIMIZATION_NODES, default_memory_limit, divide, estimated_sizes
+from onnxq.runtime.tap import default_memory_limit, divide, estimated_sizes
 from onnxq.runtime.workers import Line, available_cores
-
-FEW_RUNS = 8
-"""For so few runs of a large graph even basic optimization does not pay."""
 
 Progress = Callable[[int, int | None], None]
 """Called with the number of runs done and, where it is known, the number of runs to do."""
@@ -174,9 +171,6 @@ class _Run:
         first = next(iter(self._data), None)
         if first is None:
             raise DataError(self._no_samples())
-        large = len(self._graph.gs.nodes) > FULL_OPTIMIZATION_NODES
-        if self._optimize is None and large and self._length is not None and self._length <= FEW_RUNS:
-            self._optimize = "none"
         limit = self._engine.bytes_of_a_run()
         sizes = estimated_sizes(self._graph, list(self._statistics), first.feed)
         pending = list(self._planned(sizes, first.feed, limit))

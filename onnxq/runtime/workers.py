@@ -57,24 +57,34 @@ def run_workers(count: int, work: Callable[[], None], stop: Callable[[], None]) 
         work()
         return
     errors: list[BaseException] = []
+    # Waited for before `Thread.join`: in Python 3.11, a join that Ctrl-C interrupts takes the thread for finished,
+    # and a process that ends while onnxruntime still runs in a thread is aborted.
+    ended = [threading.Event() for _ in range(count)]
 
-    def guarded() -> None:
+    def guarded(end: threading.Event) -> None:
         try:
             work()
         except BaseException as error:  # handed over to the calling thread
             errors.append(error)
             stop()
+        finally:
+            end.set()
 
-    threads = [threading.Thread(target=guarded, name=f"onnxq-{i}", daemon=True) for i in range(count)]
-    for thread in threads:
-        thread.start()
+    threads = [
+        threading.Thread(target=guarded, args=(end,), name=f"onnxq-{i}", daemon=True) for i, end in enumerate(ended)
+    ]
     try:
         for thread in threads:
-            thread.join()
+            thread.start()
+        for end in ended:
+            end.wait()
     except BaseException:  # Ctrl-C in the calling thread: the others finish their item first
         stop()
-        for thread in threads:
-            thread.join()
+        for thread, end in zip(threads, ended, strict=True):
+            if thread.ident is not None:
+                end.wait()
         raise
+    for thread in threads:
+        thread.join()
     if errors:
         raise errors[0]

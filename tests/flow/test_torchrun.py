@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -205,8 +206,12 @@ def test_warnings_are_told_once_and_strict_makes_the_first_process_fail(ended: d
     assert ended["strict"].said[1] == ""
 
 
-def test_torchrun_itself_reports_the_exit_code_of_both(here: Path) -> None:
+def test_the_command_under_torchrun_itself_ends_with_its_exit_code(here: Path) -> None:
     process = torchrun(here, "-m", "onnxq", *COMMANDS["wrong shape"].split())
     assert process.returncode != 0
     assert process.stderr.count("error: ") == 1
-    assert process.stderr.count("exitcode  : 2 ") == 2
+    # torchrun may send SIGTERM (15) to the process that ends a moment later than the other.
+    codes = re.findall(r"exitcode  : (-?\d+)", process.stderr)
+    assert len(codes) == 2
+    assert "2" in codes
+    assert set(codes) <= {"2", "-15"}
