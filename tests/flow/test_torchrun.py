@@ -206,6 +206,7 @@ def test_warnings_are_told_once_and_strict_makes_the_first_process_fail(ended: d
     assert ended["strict"].said[1] == ""
 
 
+@pytest.mark.slow
 def test_the_command_under_torchrun_itself_ends_with_its_exit_code(here: Path) -> None:
     process = torchrun(here, "-m", "onnxq", *COMMANDS["wrong shape"].split())
     assert process.returncode != 0

@@ -1,0 +1,41 @@
+"""Threads that work together end together, also when one fails or the user interrupts."""
+
+from __future__ import annotations
+
+import _thread
+import threading
+import time
+
+import pytest
+
+from onnxq.runtime.workers import run_workers
+
+
+def test_ctrl_c_waits_for_what_is_running() -> None:
+    """A process that ends while a thread is inside onnxruntime is aborted."""
+    together, stopped, finished = threading.Barrier(3), threading.Event(), []
+
+    def work() -> None:
+        if together.wait() == 0:
+            _thread.interrupt_main()
+        stopped.wait(5)
+        time.sleep(0.1)
+        finished.append(threading.current_thread().name)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_workers(3, work, stopped.set)
+    assert sorted(finished) == ["onnxq-0", "onnxq-1", "onnxq-2"]
+
+
+def test_an_error_stops_the_others_and_is_raised_when_all_have_ended() -> None:
+    together, stopped, finished = threading.Barrier(2), threading.Event(), []
+
+    def work() -> None:
+        if together.wait() == 0:
+            raise ValueError("broken")
+        assert stopped.wait(5)
+        finished.append(True)
+
+    with pytest.raises(ValueError, match="broken"):
+        run_workers(2, work, stopped.set)
+    assert finished == [True]
