@@ -9,31 +9,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 
 @dataclass(frozen=True)
 class Alias:
     """An observer under another name; `renamed` maps the other tool's parameters to those of the observer.
 
-    `fixed` holds parameters that the observer does not have because it knows one value for them only.
+    `fixed` holds parameters that the observer does not have because it knows one value for them only, `defaults` values
+    that the other tool has where the observer's own default is another.
     """
 
     observer: str
     renamed: Mapping[str, str] = field(default_factory=dict)
     fixed: Mapping[str, float] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 _DECAY = {"ema_ratio": "decay"}
 _SQUARED = {"p": 2.0}
+_DPU = {"max_position": 12}
 
 ALIASES: Mapping[str, Alias] = MappingProxyType(
     {
         # MQBench
         "MinMaxObserver": Alias("minmax"),
         "EMAMinMaxObserver": Alias("ema_minmax", _DECAY),
-        "MinMaxFloorObserver": Alias("minmax_floor"),
-        "EMAMinMaxFloorObserver": Alias("ema_minmax_floor", _DECAY),
-        "PoTModeObserver": Alias("pot_mode"),
+        "MinMaxFloorObserver": Alias("minmax_floor", defaults=_DPU),
+        "EMAMinMaxFloorObserver": Alias("ema_minmax_floor", _DECAY, defaults=_DPU),
+        "PoTModeObserver": Alias("pot_mode", defaults=_DPU),
         "EMAQuantileObserver": Alias("ema_quantile", _DECAY),
         "ClipStdObserver": Alias("clip_std", {"std_scale": "sigmas"}),
         "LSQObserver": Alias("lsq"),

@@ -80,7 +80,7 @@ def _build(kind: type[Observer], alias: Alias, parameters: Mapping[str, Any]) ->
                 raise ConfigError(f"parameter '{key}' of observer '{kind.name}' must be a whole number, got {value!r}")
             number = int(number)
         values[own] = number
-    return kind(**values)
+    return kind(**{**alias.defaults, **values})
 
 
 def _number(kind: type[Observer], key: str, value: Any) -> float:

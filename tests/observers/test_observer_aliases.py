@@ -9,9 +9,9 @@ from onnxq.observers import ALIASES, OBSERVERS, make_observer
 @pytest.mark.parametrize("alias", ALIASES)
 def test_an_alias_is_the_observer_of_our_name(alias):
     observer = make_observer(alias)
-    assert observer == make_observer(ALIASES[alias].observer)
+    assert observer == make_observer({"name": ALIASES[alias].observer, **ALIASES[alias].defaults})
     assert observer.name in OBSERVERS
-    assert str(observer) == observer.name
+    assert make_observer(str(observer)) == observer
     assert alias not in OBSERVERS
     assert make_observer({"name": alias}) == observer
 
@@ -60,3 +60,9 @@ def test_an_observer_of_a_plugin_comes_before_an_alias():
     finally:
         OBSERVERS.forget("entropy")
     assert make_observer("entropy").name == "kl"
+
+
+@pytest.mark.parametrize("name", ["MinMaxFloorObserver", "EMAMinMaxFloorObserver", "PoTModeObserver"])
+def test_mqbench_names_keep_the_limit_of_the_dpu(name):
+    assert make_observer(name).max_position == 12
+    assert make_observer(f"{name}:max_position=20").max_position == 20
