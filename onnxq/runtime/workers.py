@@ -77,7 +77,8 @@ def run_workers(count: int, work: Callable[[], None], stop: Callable[[], None]) 
         for thread in threads:
             thread.start()
         for end in ended:
-            end.wait()
+            while not end.wait(0.5):  # a signal that arrives just before a wait begins is noticed when it ends
+                pass
     except BaseException:  # Ctrl-C in the calling thread: the others finish their item first
         stop()
         for thread, end in zip(threads, ended, strict=True):
