@@ -1,4 +1,4 @@
-"""AIMET-ONNX: simulation, encodings and export as Q/DQ from end to end (load, calibrate, insert, save)."""
+"""AIMET-ONNX: its simulation model from end to end (load, fold, calibrate, insert, save)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import aimet_onnx
 import onnx
+from aimet_onnx.batch_norm_fold import fold_all_batch_norms_to_weight
 
 from tools.bench.peers.protocol import Action, Job, main
 from tools.bench.samples import Feed
@@ -15,8 +16,10 @@ from tools.bench.samples import Feed
 def _job(scheme: str) -> Job:
     def job(model: Path, samples: Iterable[Feed], folder: Path) -> Action:
         def action() -> None:
+            network = onnx.load(str(model))
+            fold_all_batch_norms_to_weight(network)  # AIMET leaves this step to its user
             simulation = aimet_onnx.QuantizationSimModel(
-                onnx.load(str(model)),
+                network,
                 param_type=aimet_onnx.int8,
                 activation_type=aimet_onnx.int8,
                 quant_scheme=scheme,
