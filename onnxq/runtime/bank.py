@@ -44,6 +44,10 @@ class RangeBank:
         self._run_low[place], self._run_high[place], self._run_count[place] = low, high, values.size
         return True
 
+    def holds(self, tensor: str) -> bool:
+        """Whether a tensor was put since `begin`."""
+        return bool(self._run_count[self.place[tensor]] > 0)
+
     def put_many(self, places: Sequence[int], low: np.ndarray, high: np.ndarray, count: np.ndarray) -> None:
         """Ranges that are known already."""
         self._run_low[places], self._run_high[places], self._run_count[places] = low, high, count

@@ -16,6 +16,9 @@ from onnxq.runtime.tap import Tap
 Signature = tuple[tuple[tuple[int, ...], str], ...]
 """Shapes and types of a feed."""
 
+MOST_SHAPES = 16
+"""Feeds of so many different shapes are remembered; data where every sample has its own is run as it comes."""
+
 Shapes = dict[str, tuple[tuple[int, ...], np.dtype]]
 """Output -> its shape and type."""
 
@@ -59,6 +62,10 @@ class BufferedTap:
         self._bound_to: Signature | None = None
         self._bound: dict[str, np.ndarray] = {}
 
+    def knows(self, feed: Feed) -> bool:
+        """Whether feeds of these shapes were run before."""
+        return _signature(feed) in self._shapes
+
     def run(self, feed: Feed, where: str) -> Seen:
         """Values and ranges for one feed."""
         values = {name: feed[name] for name in self.tap.from_feed}
@@ -75,7 +82,7 @@ class BufferedTap:
         return Seen(values, Reduced(low, high, size), suspicious)
 
     def _outputs(self, feed: Feed, where: str) -> dict[str, np.ndarray]:
-        signature: Signature = tuple((array.shape, array.dtype.str) for array in feed.values())
+        signature = _signature(feed)
         if signature in self._shapes:
             try:
                 return self._run_bound(feed, signature, where)
@@ -90,6 +97,8 @@ class BufferedTap:
         before = self._shapes.get(signature, {})
         shapes = {name: (array.shape, array.dtype) for name, array in found.items() if _plain_numbers(array)}
         self._loose |= {name for name, known in before.items() if shapes.get(name) != known}
+        if len(self._shapes) >= MOST_SHAPES:
+            del self._shapes[next(iter(self._shapes))]
         self._shapes[signature] = shapes
 
     def _run_bound(self, feed: Feed, signature: Signature, where: str) -> dict[str, np.ndarray]:
@@ -125,6 +134,10 @@ class BufferedTap:
         if memory is None or memory.size < size or memory.dtype != dtype:
             memory = self._memory[name] = np.empty(max(size, 1), dtype)
         return memory[:size].reshape(shape)
+
+
+def _signature(feed: Feed) -> Signature:
+    return tuple((array.shape, array.dtype.str) for array in feed.values())
 
 
 def _plain_numbers(array: Any) -> bool:

@@ -35,7 +35,7 @@ Progress = Callable[[int, int | None], None]
 class Engine:
     """How to run: what changes time and memory.
 
-    workers        samples that are run at the same time, one core each; every core by default, 1 for other providers
+    workers        samples that are run at the same time, one core each; every core by default, 2 for other providers
     memory_limit   bytes of observed tensors that all workers may hold together; a quarter of the free memory by default
     provider       onnxruntime's execution provider; unlike the others it can change results, as its kernels may round
                    differently
@@ -54,7 +54,8 @@ class Engine:
         """How many samples are run at the same time."""
         if self.workers is not None:
             return self.workers
-        return available_cores() if find_provider(self.provider) == CPU else 1
+        # On a device two are enough: one is run while the other is looked at.
+        return available_cores() if find_provider(self.provider) == CPU else 2
 
     def bytes_of_a_run(self) -> int:
         """What one run may hold of observed tensors."""
@@ -212,12 +213,13 @@ class _Run:
             planned.statistics,
             planned.reduced,
             self._statistics.keys(),
+            limit=limit,
             optimize=self._optimize,
             provider=self._engine.provider,
             done=self._one_done,
         )
         self.unreachable.update(look.unreachable)
-        look.begin(first, limit)
+        look.begin(first)
         taken, empty = 1, False
         while not empty:
             until = None if self._journal is None else time.monotonic() + self._journal.seconds

@@ -26,7 +26,8 @@ def open_loader(loader: Any, inputs: Sequence[InputInfo]) -> Source:
     """
     noted: dict[str, None] = {}
     sampler = type(loader.sampler).__name__
-    if "Random" in sampler:
+    shuffles = "Random" in sampler
+    if shuffles:
         noted[
             f"the data loader shuffles ({sampler}): each pass over the data has another order, and with a limit other "
             "samples. Make it with shuffle=False to get the same numbers again"
@@ -35,7 +36,13 @@ def open_loader(loader: Any, inputs: Sequence[InputInfo]) -> Source:
     def note(text: str) -> None:
         noted[text] = None
 
-    return Source(f"data loader {type(loader).__name__}", _batches(loader, inputs, note), countable=False, noted=noted)
+    return Source(
+        f"data loader {type(loader).__name__}",
+        _batches(loader, inputs, note),
+        countable=False,
+        shuffles=shuffles,
+        noted=noted,
+    )
 
 
 def _batches(loader: Iterable[Any], inputs: Sequence[InputInfo], note: Note) -> Callable[[], Iterator[Piece]]:

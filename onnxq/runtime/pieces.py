@@ -50,6 +50,7 @@ class Source:
 
     countable     the shapes of all pieces can be had without running anything
     preprocessed  the pieces are made from images as `preprocess` says
+    shuffles      each time the pieces come in another order
     noted         what had to be assumed or left out so far; it grows while pieces are read
     """
 
@@ -57,6 +58,7 @@ class Source:
     pieces: Callable[[], Iterator[Piece]]
     countable: bool
     preprocessed: bool = False
+    shuffles: bool = False
     noted: dict[str, None] = field(default_factory=dict)
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from onnxq.errors import ConfigError, DataError
 from onnxq.graph import Graph
+from onnxq.runtime.dataset import Dataset
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.session import float_session, run_session
 
@@ -46,9 +48,13 @@ def read_shard(text: str) -> Shard:
     return Shard(int(number), int(count))
 
 
+HowTaken = Literal["apart", "batch", "one"]
+"""Feeds of several rows: run row by row; run whole, as the batch that the model fixes; or run whole as one sample."""
+
+
 @dataclass(frozen=True)
 class Sample:
-    """One feed with the number of its first row among all samples; `rows` is above 1 only where rows stay together."""
+    """One feed with its number among all samples; `rows` is above 1 for a batch that the model fixes."""
 
     number: int
     feed: Feed
@@ -68,7 +74,12 @@ class Samples:
         self._dataset = dataset
         self.shard = shard or Shard()
         self._note = note
-        self._apart: bool | None = None
+        self._how: HowTaken | None = None
+        if self.shard.count > 1 and isinstance(dataset, Dataset) and dataset.source.shuffles:
+            raise DataError(
+                f"{dataset.description} gives the samples in another order each time, so shards would share some and "
+                "leave out others: make it with shuffle=False"
+            )
 
     def __iter__(self) -> Iterator[Sample]:
         for turn, sample in enumerate(self._all()):
@@ -79,23 +90,34 @@ class Samples:
         number = 0
         for feed in self._dataset:
             rows = rows_of(feed)
-            if rows > 1 and self._rows_are_samples(feed, rows):
-                for row in range(rows):
-                    yield Sample(number + row, {name: array[row : row + 1] for name, array in feed.items()})
+            if rows > 1:
+                how = self._taken(feed, rows)
+                if how == "apart":
+                    for row in range(rows):
+                        yield Sample(number + row, {name: array[row : row + 1] for name, array in feed.items()})
+                else:
+                    rows = rows if how == "batch" else 1
+                    yield Sample(number, feed, rows)
             else:
-                yield Sample(number, feed, rows)
+                yield Sample(number, feed)
             number += rows
 
-    def _rows_are_samples(self, feed: Feed, rows: int) -> bool:
-        if self._apart is None:
-            free = all(not isinstance((self._graph.shape(name) or (1,))[0], int) for name in feed)
-            self._apart = free and _rows_are_independent(self._graph, feed, rows)
-            if free and not self._apart:
+    def _taken(self, feed: Feed, rows: int) -> HowTaken:
+        """What the rows of feeds are, found out with the first one that has several."""
+        if self._how is None:
+            fixed = any(isinstance((self._graph.shape(name) or (None,))[0], int) for name in feed)
+            if fixed:
+                firsts = [(self._graph.shape(name) or (None,))[:1] for name in self._graph.output_names]
+                self._how = "batch" if all(first == (rows,) for first in firsts) else "one"
+            elif _rows_are_independent(self._graph, feed, rows):
+                self._how = "apart"
+            else:
+                self._how = "one"
                 self._note(
-                    f"feeds of {rows} rows are run whole: the model gives other outputs for single rows, so axis 0 of "
-                    "its inputs is no batch. The ranges may depend on how the data was batched"
+                    f"feeds of {rows} rows are run whole and count as one sample: the model gives other outputs for "
+                    "single rows, so axis 0 of its inputs is no batch. The ranges may depend on how the data was batched"
                 )
-        return self._apart
+        return self._how
 
 
 def rows_of(feed: Feed) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import numpy as np
 import onnx
@@ -12,9 +13,13 @@ from onnx import TensorProto, helper
 from onnxq.errors import ConfigError, DataError
 from onnxq.graph import Graph
 from onnxq.observers import EmaStatistic, HistogramStatistic, RangeStatistic
-from onnxq.runtime import reduce
+from onnxq.runtime import buffers, look, reduce
+from onnxq.runtime.buffers import BufferedTap
 from onnxq.runtime.collect import Engine, Journal, collect
+from onnxq.runtime.dataset import open_dataset
 from onnxq.runtime.samples import Shard, read_shard
+from onnxq.runtime.session import input_infos
+from onnxq.runtime.tap import Tap
 from tests.runtime.small_graphs import build, chain, constant, feeds, info
 
 ALONE = Engine(workers=1)
@@ -265,7 +270,100 @@ def test_rows_that_depend_on_each_other_stay_together_and_the_user_is_told() -> 
     )
     values = np.concatenate([session.run(None, feed)[0] for feed in data])
     np.testing.assert_allclose(float(found["y"][0].maximum[0]), values.max(), rtol=1e-6)
-    assert report.samples == 12
+    assert report.samples == 2
+
+
+def test_a_sequence_is_one_sample_for_moving_averages() -> None:
+    random = np.random.default_rng(2)
+    data = [{"x": random.normal(size=(rows, 1, 3)).astype(np.float32)} for rows in (6, 9, 4)]
+    found = {"x": [EmaStatistic(decay=0.5)]}
+    collect(recurrent(), data, found)
+    first, second, third = (float(feed["x"].max()) for feed in data)
+    assert float(found["x"][0].average_maximum[0]) == pytest.approx(0.5 * (0.5 * first + 0.5 * second) + 0.5 * third)
+
+
+def test_a_batch_that_the_model_fixes_is_as_many_samples() -> None:
+    found = ranges(["y"])
+    report = collect(convolutions(batch=4), in_batches(images(8), 4), found)
+    assert report.samples == 8
+    assert found["y"][0].samples == 8
+
+
+def test_a_fixed_first_axis_that_the_outputs_do_not_have_is_one_sample() -> None:
+    nodes = [helper.make_node("ReduceMax", ["x"], ["y"], name="max", keepdims=0, axes=[0])]
+    graph = build(nodes, [info("x", [5, 4])], [info("y", [4])])
+    assert collect(graph, feeds(3, rows=5), ranges(["y"])).samples == 3
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_the_memory_limit_holds_for_every_sample(monkeypatch, workers: int) -> None:
+    """A NaN makes every range inside the graph doubtful, and a later sample is larger than the first."""
+    held = []
+
+    def watch(self, feed, where, run):
+        seen = run(self, feed, where)
+        values = seen if isinstance(seen, dict) else seen.values
+        held.append(sum(a.nbytes for name, a in values.items() if name != "x") if len(values) > 1 else 0)
+        return seen
+
+    for kind in (BufferedTap, Tap):
+        run = kind.run
+        monkeypatch.setattr(kind, "run", lambda self, feed, where="", run=run: watch(self, feed, where, run))
+    nodes = [
+        helper.make_node("Mul", ["x" if i == 0 else f"t{i - 1}", "half"], [f"t{i}"], name=f"n{i}") for i in range(8)
+    ]
+    graph = build(nodes, [info("x", ["N", "L"])], [info("t7", ["N", "L"])], [constant("half", 0.5)])
+    graph.infer_shapes()
+    random = np.random.default_rng(3)
+    data = [{"x": random.normal(size=(1, length)).astype(np.float32)} for length in [20_000] * 4 + [80_000] * 3]
+    data[2]["x"][0, 5] = np.nan
+    limit = workers * 5 * 80_000
+    names = [f"t{i}" for i in range(8)]
+    for kind in (RangeStatistic, HistogramStatistic):
+        held.clear()
+        found = {name: [kind()] for name in names}
+        collect(graph, data, found, engine=Engine(workers=workers, memory_limit=limit))
+        assert max(held) <= limit // workers
+        everything = np.concatenate([feed["x"].ravel() for feed in data])
+        assert found["t3"][0].nonfinite == 1
+        assert found["t3"][0].first_nonfinite == 2
+        assert float(found["t3"][0].maximum[0]) == np.nanmax(everything) * np.float32(0.5**4)
+        assert int(found["t7"][0].count[0]) == everything.size - 1
+
+
+def test_ever_new_shapes_do_not_fill_the_memory() -> None:
+    tap = BufferedTap(Tap(chain(), ["t0", "t1"]))
+    for rows in range(1, 60):
+        tap.run(feeds(1, rows)[0], "a sample")
+    assert len(tap._shapes) <= buffers.MOST_SHAPES
+
+
+def test_samples_that_need_their_order_do_not_pile_up_behind_a_slow_one(monkeypatch) -> None:
+    monkeypatch.setattr(look, "FARTHEST_AHEAD", 4)
+    waiting = []
+
+    class Slow(EmaStatistic):
+        def look(self, array, sample=0, *, batch=1):
+            time.sleep(0.3 if sample == 1 else 0)
+            waiting.append(sample)
+            return super().look(array, sample, batch=batch)
+
+    found = {"t0": [Slow()]}
+    collect(chain(), feeds(30), found, engine=Engine(workers=3))
+    assert found["t0"][0].samples == 30
+    assert max(waiting[: waiting.index(1)]) <= 1 + 4 + 3
+
+
+def test_a_loader_that_shuffles_has_no_shards() -> None:
+    class RandomSampler:
+        pass
+
+    class Loader(list):
+        dataset, batch_size, sampler = (), 1, RandomSampler()
+
+    dataset = open_dataset(Loader(feeds(4)), input_infos(chain()))
+    with pytest.raises(DataError, match="shuffle=False"):
+        collect(chain(), dataset, ranges(["t0"]), shard=Shard(1, 2))
 
 
 def test_an_input_that_never_changes_is_noted() -> None:
