@@ -14,5 +14,6 @@ setup(
             py_limited_api=True,
             optional=True,
         )
-    ]
+    ],
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

@@ -75,8 +75,18 @@ def in_step(ranks: Ranks | None) -> Iterator[None]:
 @contextmanager
 def torchrun_ranks(tell: Callable[[str], None] = lambda text: None) -> Iterator[Ranks | None]:
     """The processes started together with this one by torchrun, or None for a process on its own."""
-    count = int(os.environ.get("WORLD_SIZE", "1"))
-    if count < 2 or "RANK" not in os.environ or "MASTER_ADDR" not in os.environ:
+    # Job schedulers set WORLD_SIZE and RANK too, for programs that have nothing to do with torch.
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        yield None
+        return
+    try:
+        number, count, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    except (KeyError, ValueError) as error:
+        raise ConfigError(
+            f"TORCHELASTIC_RUN_ID is set as by torchrun, but RANK, WORLD_SIZE and LOCAL_WORLD_SIZE are not ({error}): "
+            "start onnxq with torchrun, or unset it"
+        ) from None
+    if count < 2:
         yield None
         return
     try:
@@ -86,7 +96,7 @@ def torchrun_ranks(tell: Callable[[str], None] = lambda text: None) -> Iterator[
             f"{count} processes were started as for torchrun, but torch cannot be imported ({error}): install "
             "onnxq[torch], or run without torchrun (--shard i/n and 'onnxq merge' need no torch)"
         ) from error
-    ranks = Ranks(int(os.environ["RANK"]), count, int(os.environ.get("LOCAL_WORLD_SIZE", "1")), tell)
+    ranks = Ranks(number, count, local, tell)
     started = not distributed.is_initialized()
     if started:
         distributed.init_process_group("gloo", timeout=PATIENCE)

@@ -135,7 +135,13 @@ FORMAT_WORDS = {
 }
 """What the fields without a description of their own mean."""
 
-UNSET = {"samples": "all", "preprocess": "from the model's input"}
+UNSET = {
+    "samples": "all",
+    "preprocess": "from the model's input",
+    "workers": "every core",
+    "memory_limit": "a quarter of the free memory",
+    "provider": "the CPU",
+}
 """What it means to leave out a key for which the backend has no choice."""
 
 TABLES: dict[str, Callable[[], str]] = {

@@ -19,13 +19,14 @@ from onnxq.graph import Graph
 from onnxq.runtime.collect import Engine, Journal, Progress, collect
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.samples import Sample, Shard
+from onnxq.runtime.session import describe_runtime
 from onnxq.types import Placement
 
 SAVE_SECONDS = 5.0
 SAVING_SHARE = 0.05
 """Of the time, at most this much is spent on saving."""
 
-_UNREACHABLE = "unreachable"
+_UNREACHABLE, _RUNTIME = "unreachable", "runtime"
 
 
 def gather_into(
@@ -49,7 +50,12 @@ def gather_into(
     if shard is not None and shard.count > 1:
         check_mergeable(leaders)
     keeper = _Keeper(
-        Path(path), model_identity(graph), shard or Shard(), wanted_statistics(leaders, reusable=True), fresh
+        Path(path),
+        model_identity(graph),
+        shard or Shard(),
+        wanted_statistics(leaders, reusable=True),
+        describe_runtime(None if engine is None else engine.provider),
+        fresh,
     )
     report = collect(
         graph,
@@ -74,9 +80,9 @@ def gathered_from(file: StatisticsFile) -> Gathered:
     return Gathered(file.statistics, file.sample_count, unreachable=file.facts.get(_UNREACHABLE, {}))
 
 
-def facts_of(unreachable: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """What a file says beside the statistics."""
-    return {_UNREACHABLE: dict(unreachable)}
+def facts_of(unreachable: Mapping[str, str], runtime: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """What a file says beside the statistics; `runtime` as from `describe_runtime`."""
+    return {_UNREACHABLE: dict(unreachable), _RUNTIME: dict(runtime)}
 
 
 def partial_path(path: Path) -> Path:
@@ -84,11 +90,24 @@ def partial_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.partial")
 
 
+def _includes(begun: StatisticsFile, whole: StatisticsFile) -> bool:
+    return begun.sample_count >= whole.sample_count and all(
+        kinds.keys() <= begun.statistics.get(tensor, {}).keys() for tensor, kinds in whole.statistics.items()
+    )
+
+
+def _runtime_text(runtime: Mapping[str, str]) -> str:
+    return f"onnxruntime {runtime.get('onnxruntime', '?')} on {runtime.get('provider', '?')}"
+
+
 class _Keeper:
     """The statistics of a run, together with what tells where they come from."""
 
-    def __init__(self, path: Path, model: str, shard: Shard, wanted: StatisticsOf, fresh: bool) -> None:
+    def __init__(
+        self, path: Path, model: str, shard: Shard, wanted: StatisticsOf, runtime: Mapping[str, str], fresh: bool
+    ) -> None:
         self.shard = shard
+        self._runtime = runtime
         self.unreachable: dict[str, str] = {}
         self._path = path
         self._model = model
@@ -102,19 +121,29 @@ class _Keeper:
             self._adopt(self._before)
 
     def _found(self) -> StatisticsFile | None:
-        """The file, or else what is left of a run that was cut off; None where there is neither."""
-        for candidate in (self._path, partial_path(self._path)):
-            if not candidate.exists():
-                continue
-            file = read_statistics(candidate)
-            check_same(file, model=self._model)
-            if file.shard != (self.shard.number, self.shard.count):
-                raise DataError(
-                    f"{file} holds shard {file.shard[0]}/{file.shard[1]}, and this run is for shard {self.shard}: "
-                    "write to another file with -o, or start again with --fresh"
-                )
-            return file
-        return None
+        """What there is to go on with: the file, or what is left of a run that had more than the file when it ended."""
+        whole, begun = (self._read(path) for path in (self._path, partial_path(self._path)))
+        if whole is None or (begun is not None and _includes(begun, whole)):
+            return begun
+        return whole
+
+    def _read(self, path: Path) -> StatisticsFile | None:
+        if not path.exists():
+            return None
+        file = read_statistics(path)
+        check_same(file, model=self._model)
+        if file.shard != (self.shard.number, self.shard.count):
+            raise DataError(
+                f"{file} holds shard {file.shard[0]}/{file.shard[1]}, and this run is for shard {self.shard}: "
+                "write to another file with -o, or start again with --fresh"
+            )
+        if file.facts.get(_RUNTIME) != self._runtime:
+            raise DataError(
+                f"{file} was collected with {_runtime_text(file.facts.get(_RUNTIME, {}))}, and this run has "
+                f"{_runtime_text(self._runtime)}, which may round differently: write to another file with -o, or start "
+                "again with --fresh"
+            )
+        return file
 
     def _adopt(self, file: StatisticsFile) -> None:
         """Go on with the file's statistics, those that this run would not need included."""
@@ -166,7 +195,7 @@ class _Keeper:
             self.statistics,
             complete=complete,
             shard=(self.shard.number, self.shard.count),
-            facts=facts_of(self.unreachable),
+            facts=facts_of(self.unreachable, self._runtime),
         )
         path.parent.mkdir(parents=True, exist_ok=True)
         write_statistics(path, file)

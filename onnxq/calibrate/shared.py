@@ -16,6 +16,7 @@ from onnxq.graph import Graph
 from onnxq.runtime.collect import Engine, Progress
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.samples import Shard
+from onnxq.runtime.session import describe_runtime
 from onnxq.runtime.workers import available_cores
 from onnxq.types import Placement
 
@@ -64,7 +65,7 @@ def gather_shared(
     try:
         if own is None:
             part = gather(graph, leaders, dataset, engine=engine, shard=shard, progress=progress)
-            outcome = _unnamed(part, shard)
+            outcome = _unnamed(part, shard, engine.provider)
         else:
             part = gather_into(own, graph, leaders, dataset, engine=engine, shard=shard, fresh=fresh, progress=progress)
             outcome = read_statistics(own)
@@ -106,7 +107,7 @@ def _first_alone(
     return found
 
 
-def _unnamed(part: Gathered, shard: Shard) -> StatisticsFile:
+def _unnamed(part: Gathered, shard: Shard, provider: str | None) -> StatisticsFile:
     """The statistics in the form that merges, without the hashes that only files need."""
     return StatisticsFile(
         model="",
@@ -114,5 +115,5 @@ def _unnamed(part: Gathered, shard: Shard) -> StatisticsFile:
         sample_count=part.samples,
         statistics=part.statistics,
         shard=(shard.number, shard.count),
-        facts=facts_of(part.unreachable),
+        facts=facts_of(part.unreachable, describe_runtime(provider)),
     )

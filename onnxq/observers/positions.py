@@ -16,11 +16,10 @@ from onnxq.numerics.ranges import next_power_of_two, qparams_from_range
 from onnxq.observers.base import Observer, outer_range
 from onnxq.observers.grid import covering_scale, range_with_scale
 from onnxq.observers.statistics import Bins, HistogramStatistic, RangeStatistic
+from onnxq.observers.statistics.votes import HIGHEST_POSITION
 from onnxq.types.granularity import PerChannel
 from onnxq.types.spec import QuantSpec
 
-HIGHEST_POSITION = 62
-"""Scales are at least 2^-62, see onnxq.numerics.ranges."""
 POINTS_PER_BIN = 4
 """A bin can be as wide as a step, and the error inside a step varies: its middle alone would mislead."""
 

@@ -42,7 +42,9 @@ def _container(folder: Path = Path("/sys/fs/cgroup")) -> int | None:
     limit, used = _read(folder / "memory.max"), _read(folder / "memory.current")
     if limit is None or used is None or not limit.strip().isdigit():
         return None
-    return max(0, int(limit) - int(used))
+    # Files that were read count as used, but are given back as soon as somebody needs the memory.
+    given_back = re.search(r"^inactive_file (\d+)$", _read(folder / "memory.stat") or "", re.MULTILINE)
+    return max(0, int(limit) - int(used) + (int(given_back[1]) if given_back else 0))
 
 
 def _read(path: Path) -> str | None:

@@ -115,7 +115,7 @@ class Samples:
                 self._how = "one"
                 self._note(
                     f"feeds of {rows} rows are run whole and count as one sample: the model gives other outputs for "
-                    "single rows, so axis 0 of its inputs is no batch. The ranges may depend on how the data was batched"
+                    "single rows, so axis 0 of its inputs is no batch. Ranges may depend on how the data was batched"
                 )
         return self._how
 

@@ -84,6 +84,13 @@ def find_provider(name: str | None) -> str:
     )
 
 
+def describe_runtime(provider: str | None) -> dict[str, str]:
+    """What decides how sums are rounded: the version of onnxruntime and its execution provider."""
+    import onnxruntime as ort
+
+    return {"onnxruntime": str(ort.__version__), "provider": find_provider(provider)}
+
+
 def float_session(
     graph: Graph,
     extra_outputs: Sequence[str] = (),

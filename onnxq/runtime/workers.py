@@ -6,16 +6,20 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 
-def available_cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)))
-    return os.cpu_count() or 1
+def available_cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """Cores that this process may use: those it may run on, or as many as a container's share of time comes to."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        share, period = quota.read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        return max(1, cores)
+    return max(1, min(cores, -(-int(share) // int(period)))) if share.isdigit() else max(1, cores)
 
 
 class Line(Generic[T]):

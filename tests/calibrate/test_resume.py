@@ -400,3 +400,40 @@ def test_the_folder_of_the_file_is_made(tmp_path: Path, prepared: Prepared) -> N
     assert not path.parent.exists()
     collected(path, prepared, samples(2))
     assert path.is_file()
+
+
+def test_extending_a_file_goes_on_after_an_interruption(
+    path: Path, tmp_path: Path, prepared: Prepared, runs: list[str]
+) -> None:
+    collected(path, prepared, samples(5))
+    finished = path.read_bytes()
+    interrupted(path, prepared, samples(12), FIRST_LOOK + 9)
+    assert path.read_bytes() == finished
+    held = read_statistics(partial_path(path)).sample_count
+    assert 5 < held <= 9
+    runs.clear()
+    collected(path, prepared, samples(12))
+    assert runs == [f"sample {number}" for number in range(held, 12)]
+    collected(tmp_path / "whole.npz", prepared, samples(12))
+    assert path.read_bytes() == (tmp_path / "whole.npz").read_bytes()
+    assert not partial_path(path).exists()
+
+
+def test_what_is_left_of_a_run_that_had_less_than_the_file_is_not_used(
+    path: Path, prepared: Prepared, runs: list[str]
+) -> None:
+    collected(path, prepared, samples(12))
+    interrupted(path, prepared, samples(12), FIRST_LOOK + 4, fresh=True)
+    assert read_statistics(partial_path(path)).sample_count < 12
+    runs.clear()
+    assert collected(path, prepared, samples(12)).samples == 12
+    assert runs == []
+
+
+def test_statistics_of_another_onnxruntime_are_refused(
+    path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collected(path, prepared, samples(3))
+    monkeypatch.setattr("onnxruntime.__version__", "1.0.0")
+    with pytest.raises(DataError, match=r"was collected with onnxruntime .* and this run has onnxruntime 1\.0\.0"):
+        collected(path, prepared, samples(3))

@@ -19,6 +19,8 @@ from typer.testing import CliRunner
 
 from onnxq.cli.app import app
 from onnxq.demo import load_data, model_path
+from onnxq.errors import ConfigError
+from onnxq.ranks import torchrun_ranks
 
 pytest.importorskip("torch")
 
@@ -216,3 +218,17 @@ def test_the_command_under_torchrun_itself_ends_with_its_exit_code(here: Path) -
     assert len(codes) == 2
     assert "2" in codes
     assert set(codes) <= {"2", "-15"}
+
+
+def test_variables_of_a_job_scheduler_do_not_make_a_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    with torchrun_ranks() as ranks:
+        assert ranks is None
+
+
+def test_a_torchrun_without_its_numbers_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    monkeypatch.setenv("WORLD_SIZE", "")
+    with pytest.raises(ConfigError, match="start onnxq with torchrun"), torchrun_ranks():
+        pass

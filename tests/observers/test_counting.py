@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from onnxq.observers.statistics import counting
+from onnxq.observers.statistics import HistogramStatistic, counting
 from onnxq.observers.statistics.counting import (
     PAGE,
     add_counts,
@@ -103,3 +103,13 @@ def test_added_counts_are_those_of_all_values(monkeypatch, in_c):
 def test_this_machine_counts_in_c():
     """A compiler is part of a development machine; a build that broke must not pass unnoticed."""
     assert counting.COMPILED or shutil.which("cc") is None
+
+
+def test_values_at_odd_addresses_are_counted():
+    values = values_of(1000, "normal")
+    odd = np.frombuffer(b"\0" + values.tobytes(), np.uint8)[1:].view(np.float32)
+    assert not odd.flags.aligned
+    statistic, expected = HistogramStatistic(), HistogramStatistic()
+    statistic.update(odd)
+    expected.update(values)
+    np.testing.assert_array_equal(statistic.bins().count, expected.bins().count)

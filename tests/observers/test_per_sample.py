@@ -224,3 +224,12 @@ def test_a_votes_statistic_stands_alone():
     statistic.update(np.array([1.0, -2.0], np.float32))
     assert statistic.votes.sum() == 1
     assert statistic.winners().tolist() == [6]  # two in steps of 2^-6 is the 128 of int8
+
+
+@pytest.mark.parametrize("observer", ["ema_minmax", "ema_mse", "pot_mode"])
+def test_a_single_number_that_is_not_finite_is_left_out(observer):
+    statistic = make_observer(observer).new_statistic(None, QuantSpec())
+    for sample, value in enumerate([1.0, np.nan, 3.0]):
+        statistic.update(np.array(value, np.float32), sample)
+    assert statistic.nonfinite == 1
+    assert float(make_observer(observer).range(statistic, QuantSpec())[1]) > 0

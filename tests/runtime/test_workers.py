@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from onnxq.runtime.workers import run_workers
+from onnxq.runtime.workers import available_cores, run_workers
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="signals of POSIX")
@@ -41,3 +41,11 @@ def test_an_error_stops_the_others_and_is_raised_when_all_have_ended() -> None:
     with pytest.raises(ValueError, match="broken"):
         run_workers(2, work, stopped.set)
     assert finished == [True]
+
+
+@pytest.mark.parametrize(("quota", "cores"), [("max 100000", 8), ("150000 100000", 2), ("10000 100000", 1), ("odd", 8)])
+def test_a_container_may_have_less_time_than_cores(tmp_path, monkeypatch, quota, cores):
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    (tmp_path / "cpu.max").write_text(quota + "\n")
+    assert available_cores(tmp_path / "cpu.max") == cores
+    assert available_cores(tmp_path / "missing") == 8

@@ -70,7 +70,7 @@ static PyObject *count(PyObject *self, PyObject *args)
     return used < 0 ? NULL : PyLong_FromSsize_t(used);
 }
 
-/* Adds a table to the rows of another one whose pages include its own; changes nothing and says no where they do not. */
+/* Adds a table to the rows of another one whose pages include its own; where they do not, it says no and does nothing. */
 static PyObject *add(PyObject *self, PyObject *args)
 {
     Py_buffer pages, table, more, counts;
@@ -112,7 +112,11 @@ static PyMethodDef methods[] = {
 };
 
 static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, "_counting", "Counts the upper halves of float32 numbers.", 0, methods, NULL, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT,
+    .m_name = "_counting",
+    .m_doc = "Counts the upper halves of float32 numbers.",
+    .m_size = 0,
+    .m_methods = methods,
 };
 
 PyMODINIT_FUNC PyInit__counting(void)

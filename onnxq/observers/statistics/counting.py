@@ -32,7 +32,12 @@ PIECE = 1 << 19
 FEW = 4096
 """Up to this many values sorting is cheaper than a table of all patterns."""
 
-_NEGATIVE_PAGE = PAGES // 2
+LONG_ROW = 256
+"""Shorter rows are counted faster all at once than each by a call of its own."""
+
+NEGATIVE_PAGE = PAGES // 2
+"""The first page of negative numbers."""
+
 _UPPER = 1 if sys.byteorder == "little" else 0
 
 Counts = tuple[np.ndarray, np.ndarray]
@@ -80,7 +85,7 @@ count_patterns: Callable[[np.ndarray], Counts] = count_in_c if COMPILED else cou
 
 def count_by_row(values: np.ndarray) -> Counts:
     """Pages and counts of every row of a contiguous (rows, n) float32 array; pages are numbered 512 * row + page."""
-    if COMPILED:
+    if COMPILED and values.shape[1] >= LONG_ROW:
         counted = [count_in_c(row) for row in values]
         pages = [found + PAGES * row for row, (found, _) in enumerate(counted)]
         return np.concatenate(pages), np.concatenate([table for _, table in counted])
@@ -106,14 +111,14 @@ def _occupied_pages(dense: np.ndarray) -> Counts:
 def _finite(pages: np.ndarray, table: np.ndarray) -> Counts:
     """Without NaN and infinities, and with -0.0 counted as 0.0."""
     within = pages % PAGES
-    bad = within % _NEGATIVE_PAGE == _NEGATIVE_PAGE - 1
+    bad = within % NEGATIVE_PAGE == NEGATIVE_PAGE - 1
     if bad.any():
         pages, table, within = pages[~bad], table[~bad], within[~bad]
-    minus = within == _NEGATIVE_PAGE
+    minus = within == NEGATIVE_PAGE
     minus[minus] = table[minus, 0] > 0
     if not minus.any():
         return pages, table
-    plus = pages[minus] - _NEGATIVE_PAGE
+    plus = pages[minus] - NEGATIVE_PAGE
     missing = np.setdiff1d(plus, pages)
     if len(missing):
         place = np.searchsorted(pages, missing)

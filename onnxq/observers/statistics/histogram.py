@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from onnxq.observers.statistics.counting import (
+    NEGATIVE_PAGE,
     PAGE,
     PAGES,
     Counts,
@@ -28,7 +29,6 @@ from onnxq.observers.statistics.scan import as_float32, pieces
 from onnxq.types.granularity import resolve_axis
 
 _FIRST_NONFINITE = 0x7F80
-_NEGATIVE_PAGE = PAGES // 2
 _ROWS_AT_ONCE = 64
 
 _EDGES = np.concatenate(
@@ -128,19 +128,16 @@ class HistogramStatistic(RangeStatistic):
     def counted(self, values: np.ndarray) -> list[Counts]:
         """How often each pattern occurs in an array; like `look`, this changes nothing."""
         if self.axis is None:
-            if values.dtype == np.float32 and values.flags.c_contiguous:
+            if values.dtype == np.float32 and values.flags.c_contiguous and values.flags.aligned:
                 return [count_patterns(values.reshape(-1))]
-            return [
-                count_patterns(np.ascontiguousarray(as_float32(values[index])).reshape(-1))
-                for index in pieces(values.shape)
-            ]
+            return [count_patterns(_in_order(as_float32(values[index])).reshape(-1)) for index in pieces(values.shape)]
         axis = resolve_axis(self.axis, values.ndim)
         found = []
         for index in pieces(values.shape):
             piece = as_float32(values[index])
             by_row = np.moveaxis(piece, axis, 0).reshape(piece.shape[axis], -1)
             for start in range(0, len(by_row), _ROWS_AT_ONCE):
-                part = np.ascontiguousarray(by_row[start : start + _ROWS_AT_ONCE])
+                part = _in_order(by_row[start : start + _ROWS_AT_ONCE])
                 pages, table = count_by_row(part)
                 found.append((pages + (index[axis].start + start) * PAGES, table))
         return found
@@ -152,8 +149,8 @@ class HistogramStatistic(RangeStatistic):
     def bins(self, row: int = 0) -> Bins:
         """The occupied bins of one row; a row is a channel, or 0 for the whole tensor."""
         first = row * PAGES
-        start, middle, stop = np.searchsorted(self._pages, [first, first + _NEGATIVE_PAGE, first + PAGES])
-        near, negative = _occupied(self._pages[middle:stop] - first - _NEGATIVE_PAGE, self._table[middle:stop])
+        start, middle, stop = np.searchsorted(self._pages, [first, first + NEGATIVE_PAGE, first + PAGES])
+        near, negative = _occupied(self._pages[middle:stop] - first - NEGATIVE_PAGE, self._table[middle:stop])
         code, positive = _occupied(self._pages[start:middle] - first, self._table[start:middle])
         low, high = float(self.minimum[row]), float(self.maximum[row])
         lower = np.concatenate([-_EDGES[near[::-1] + 1], _EDGES[code]])
@@ -175,6 +172,11 @@ class HistogramStatistic(RangeStatistic):
         keys, counts = np.array(arrays["keys"], np.int64), np.array(arrays["counts"], np.int64)
         statistic._pages, statistic._table = counts_from_keys(keys, counts)
         return statistic
+
+
+def _in_order(values: np.ndarray) -> np.ndarray:
+    """The values one behind the other, at addresses that suit their type."""
+    return np.require(values, requirements=["C", "A"])
 
 
 def _occupied(pages: np.ndarray, table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -71,7 +71,10 @@ class PerSampleStatistic(RangeStatistic, ABC):
         if empty.any():
             # Rows of nothing but NaN and infinity have no range; zeros stand in, for the sake of the other rows.
             values = np.array(values)
-            np.moveaxis(values, 0 if axis is None else axis, 0)[... if axis is None else empty] = 0
+            if axis is None:
+                values[...] = 0
+            else:
+                np.moveaxis(values, axis, 0)[empty] = 0
             statistic = self._inner_statistic(values, sample)
         low, high = self.inner.range(statistic, self.spec or QuantSpec())
         return SampleRange(seen, low.reshape(-1), high.reshape(-1))

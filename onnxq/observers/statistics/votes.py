@@ -14,8 +14,10 @@ from onnxq.types.granularity import PerChannel, PerTensor
 from onnxq.types.spec import QuantSpec
 
 LOWEST_POSITION = -127
-"""A position p stands for the scale 2^-p; float32 and the floor of scales leave -127 .. 62."""
-POSITIONS = 62 - LOWEST_POSITION + 1
+"""A position p stands for the scale 2^-p; float32 leaves -127 and above."""
+HIGHEST_POSITION = 62
+"""Scales are at least 2^-62, see onnxq.numerics.ranges."""
+POSITIONS = HIGHEST_POSITION - LOWEST_POSITION + 1
 
 
 class VotesStatistic(PerSampleStatistic):
