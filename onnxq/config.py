@@ -53,8 +53,10 @@ class Config(_Strict):
     """Everything a run can be told, with the backend's choice where a value is left out."""
 
     skip: tuple[str, ...] = Field((), description="nodes to leave float: exact name, glob, re:REGEX or op:OPERATOR")
-    observer: str | None = Field(None, description="how ranges of activations are found, such as percentile:99.99")
-    weight_observer: str | None = Field(None, description="how ranges of weights are found")
+    observer: str | None = Field(
+        None, min_length=1, description="how ranges of activations are found, such as percentile:99.99"
+    )
+    weight_observer: str | None = Field(None, min_length=1, description="how ranges of weights are found")
     activation: FormatChange = FormatChange()
     weight: WeightChange = WeightChange()
     weight_storage: Literal["integer", "float"] | None = Field(

@@ -12,12 +12,16 @@ from typing import Any, BinaryIO
 
 def replace_file(path: Path, write: Callable[[BinaryIO], Any]) -> None:
     """Write a file under a temporary name beside `path`, then move it into place; on failure nothing is left."""
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    path = path.resolve()  # a link stays a link, and what it points to is replaced
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name[:50]}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as stream:
             write(stream)
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
+    except OSError as error:
+        Path(temporary).unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise

@@ -42,8 +42,8 @@ class Gathered:
         needed = statistic_key(observer, spec, tensor)
         has = f"only {', '.join(kinds)}" if kinds else "none at all"
         raise UnsupportedError(
-            f"observer '{observer}' needs the statistic '{needed}' of tensor '{tensor}', but {has} was collected: "
-            "collect again with this observer"
+            f"observer '{observer}' needs the statistic '{needed}' of tensor '{tensor}', but {has} was collected, "
+            "perhaps for another target: give the data (-d) as well, and what is missing is collected"
         )
 
 

@@ -135,13 +135,13 @@ class _Keeper:
         if file.shard != (self.shard.number, self.shard.count):
             raise DataError(
                 f"{file} holds shard {file.shard[0]}/{file.shard[1]}, and this run is for shard {self.shard}: "
-                "write to another file with -o, or start again with --fresh"
+                "use another file, or start again with --fresh"
             )
         if file.facts.get(_RUNTIME) != self._runtime:
             raise DataError(
                 f"{file} was collected with {_runtime_text(file.facts.get(_RUNTIME, {}))}, and this run has "
-                f"{_runtime_text(self._runtime)}, which may round differently: write to another file with -o, or start "
-                "again with --fresh"
+                f"{_runtime_text(self._runtime)}, which may round differently: use another file, or start again with "
+                "--fresh"
             )
         return file
 
@@ -170,7 +170,7 @@ class _Keeper:
         if self._before is not None and self._samples < self._before.sample_count:
             raise DataError(
                 f"{self._before} holds {self._before.sample_count} samples, and the data has only {self._samples}: "
-                "write to another file with -o, or start again with --fresh"
+                "use another file, or start again with --fresh"
             )
 
     def save(self) -> None:

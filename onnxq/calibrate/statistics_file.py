@@ -114,7 +114,7 @@ def check_same(file: StatisticsFile, *, model: str, samples: str | None = None) 
         whence = "other data"
     else:
         return
-    raise DataError(f"{file} was collected from {whence}: write to another file with -o, or start again with --fresh")
+    raise DataError(f"{file} was collected from {whence}: use another file, or start again with --fresh")
 
 
 def as_set(items: list[Any] | tuple[Any, ...]) -> list[Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,11 +57,11 @@ def calibrate(
     Without --plan the plan is made first and written as plan.json beside the parameters.
 
     With -o FILE.npz the statistics are written instead. A later run with --stats FILE.npz finds parameters in them
-    without running the model, for any observer. A run that was cut off goes on where it ended. Under torchrun the
-    processes run a part of the samples each.
+    without running the model, for every observer that reads histograms. A run that was cut off goes on where it ended.
+    Under torchrun the processes run a part of the samples each.
     """
     from onnxq.calibrate import activation_leaders
-    from onnxq.cli.artifacts import QPARAMS_NAME, check_statistics_file, output_file, read_plan
+    from onnxq.cli.artifacts import PLAN_NAME, QPARAMS_NAME, check_statistics_file, output_file, read_plan
     from onnxq.cli.data import chosen_preprocess, data_warnings, open_data
     from onnxq.cli.planned import prepare_again, with_observers
     from onnxq.cli.settings import load_plugins, read_settings
@@ -90,7 +92,10 @@ def calibrate(
             _check_files(collects_only, stats, shard, fresh, alone=ranks is None)
             part = None if shard is None else read_shard(shard)
             check_statistics_file(out if collects_only else stats, model, data)
-            target = output_file(out, QPARAMS_NAME, model, *(path for path in (plan, stats) if path is not None))
+            name = out.name if collects_only else QPARAMS_NAME
+            target = output_file(out, name, model, *(path for path in (plan, stats) if path is not None))
+            if plan is None and target.name == PLAN_NAME:
+                raise ConfigError(f"the plan is written as {PLAN_NAME} beside the parameters: give these another name")
             if plan is None and backend is None:
                 raise ConfigError("say for which target: -b BACKEND (see 'onnxq list backends'), or --plan plan.json")
             if plan is not None and skip:
@@ -98,7 +103,11 @@ def calibrate(
             graph = Graph.load(model)
             given = None if plan is None else read_plan(plan)
             # Without data, what the statistics hold is enough.
-            stored = stats is not None and stats.exists() and data is None and random is None and not fresh
+            stored = stats is not None and data is None and random is None and not fresh
+            if stored:
+                _check_stored(
+                    stats, {"samples": samples, "workers": workers, "memory-limit": memory_limit, "provider": provider}
+                )
             steps = chosen_preprocess(settings, given, data)
             dataset = None if stored else open_data(graph, data, random, settings.samples, steps)
             if given is None:
@@ -115,22 +124,16 @@ def calibrate(
             with in_step(ranks):
                 gathered = _stored(stats, prepared)
         else:
-            with stage_bars(quiet=quiet) as progress:
+            file = target if collects_only else stats
+            with stage_bars(quiet=quiet) as progress, _telling_how_to_go_on(file, quiet=quiet):
                 gathered = gather_statistics(
-                    prepared,
-                    wanted,
-                    dataset,
-                    file=out if collects_only else stats,
-                    shard=part,
-                    fresh=fresh,
-                    ranks=ranks,
-                    progress=progress,
+                    prepared, wanted, dataset, file=file, shard=part, fresh=fresh, ranks=ranks, progress=progress
                 )
     if not first:
         return
     notes = [] if dataset is None else list(dataset.notes)
     if collects_only:
-        warnings = _report_statistics(target, gathered, wanted, notes, quiet=quiet)
+        warnings = _report_statistics(target, gathered, wanted, notes, whole=part is None, quiet=quiet)
     else:
         warnings = _write_parameters(target, prepared, wanted, gathered, notes, new_plan=plan is None, quiet=quiet)
     warnings = [*data_warnings(random), *warnings]
@@ -155,6 +158,45 @@ def _check_files(collects_only: bool, stats: Path | None, shard: str | None, fre
         raise ConfigError("--fresh is about a file of statistics: name it with --stats, or with -o FILE.npz")
 
 
+def _check_stored(path: Path | None, options: Mapping[str, object]) -> None:
+    """Statistics that are to be used without data: the file is there, and nothing was asked for that needs a run."""
+    from onnxq.calibrate.resume import partial_path
+    from onnxq.errors import ConfigError
+
+    assert path is not None
+    if not path.exists():
+        begun = partial_path(path)
+        rest = f" ({begun} is of a run that was cut off)" if begun.exists() else ""
+        raise ConfigError(f"there are no statistics at {path}{rest}: give the data with -d to collect them")
+    for name, value in options.items():
+        if value is not None:
+            raise ConfigError(
+                f"--{name} is about running the model, but {path} is used as it is: give -d too, or leave it out"
+            )
+
+
+@contextmanager
+def _telling_how_to_go_on(path: Path | None, *, quiet: bool) -> Iterator[None]:
+    from onnxq.calibrate.resume import partial_path
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        if path is not None and partial_path(path).exists():
+            say(f"what was seen so far is in {partial_path(path)}: the same command goes on from there", quiet=quiet)
+        raise
+
+
+def _keep_other_plan(path: Path, plan: QuantPlan, *, quiet: bool) -> None:
+    """An older plan of that name may be one that the user has edited."""
+    from onnxq.cli.artifacts import read_json
+
+    if path.exists() and read_json(path, "plan") != plan.to_json():
+        older = path.with_name(f"{path.stem}.previous{path.suffix}")
+        path.replace(older)
+        say(f"another plan that was there is now {older}; to use one that you edited, give it with --plan", quiet=quiet)
+
+
 def _stored(path: Path, prepared: Prepared) -> Gathered:
     """The statistics of a file that belongs to this model."""
     from onnxq.calibrate import gathered_from, read_statistics
@@ -167,7 +209,7 @@ def _stored(path: Path, prepared: Prepared) -> Gathered:
 
 
 def _report_statistics(
-    target: Path, gathered: Gathered, plan: QuantPlan, notes: list[str], *, quiet: bool
+    target: Path, gathered: Gathered, plan: QuantPlan, notes: list[str], *, whole: bool, quiet: bool
 ) -> list[str]:
     from onnxq.calibrate import activation_leaders
     from onnxq.calibrate.remarks import data_remarks, nonfinite_warnings
@@ -177,7 +219,8 @@ def _report_statistics(
         f"statistics of {len(gathered.statistics)} tensors from {gathered.samples} samples are in {target}",
         quiet=quiet,
     )
-    for note in (*notes, *gathered.notes, *data_remarks(gathered, leaders)):
+    remarks = data_remarks(gathered, leaders) if whole else ()  # what few samples mean shows in the merged file
+    for note in (*notes, *gathered.notes, *remarks):
         say(f"note: {note}", quiet=quiet)
     return list(nonfinite_warnings(gathered, leaders))
 
@@ -200,6 +243,7 @@ def _write_parameters(
     say(f"parameters of {len(qparams)} tensors from {report.samples} samples written to {target}", quiet=quiet)
     if new_plan or len(kept) != len(plan):
         beside = target.with_name(PLAN_NAME if new_plan else f"{target.stem}.plan.json")
+        _keep_other_plan(beside, kept, quiet=quiet)
         write_output(beside, kept.to_json())
         say(f"the plan that belongs to them written to {beside}", quiet=quiet)
     for note in (*notes, *report.notes):

@@ -33,8 +33,6 @@ def merge(
     merged = merge_statistics(read_statistics(path) for path in shards)
     target.parent.mkdir(parents=True, exist_ok=True)
     write_statistics(target, merged)
-    say(
-        f"statistics of {len(merged.statistics)} tensors from {merged.sample_count} samples in {len(shards)} shards "
-        f"written to {target}",
-        quiet=quiet,
-    )
+    parts = "1 shard" if len(shards) == 1 else f"{len(shards)} shards"
+    seen = f"{len(merged.statistics)} tensors from {merged.sample_count} samples"
+    say(f"statistics of {seen} in {parts} written to {target}", quiet=quiet)

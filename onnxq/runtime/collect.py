@@ -124,7 +124,7 @@ def collect(
         graph, samples, varying, engine or Engine(), optimize, progress, journal, _length(dataset, samples.shard)
     )
     run.all_passes()
-    remarks = (*notes, *run.inputs.notes())
+    remarks = (*notes, *run.inputs.notes(), *run.memory_notes())
     return CollectReport(run.samples, time.monotonic() - started, run.passes, run.unreachable, remarks)
 
 
@@ -156,6 +156,7 @@ class _Run:
     ) -> None:
         self.samples = self.passes = 0
         self.inputs = InputWatch()
+        self._largest: dict[str, int] = {}
         self.unreachable = {} if journal is None else journal.unreachable
         self._graph = graph
         self._data = samples
@@ -167,6 +168,7 @@ class _Run:
         self._length = length
         self._runs = self._pending_passes = 0
         self._told = self._reached = 0
+        self._frugal = False
 
     def all_passes(self) -> None:
         first = next(iter(self._data), None)
@@ -174,6 +176,8 @@ class _Run:
             raise DataError(self._no_samples())
         limit = self._engine.bytes_of_a_run()
         sizes = estimated_sizes(self._graph, list(self._statistics), first.feed)
+        # A run may keep every observed tensor until it ends, and a copy in another layout.
+        self._frugal = 2 * sum(sizes.values()) > limit
         pending = list(self._planned(sizes, first.feed, limit))
         while pending:
             planned = pending.pop(0)
@@ -214,12 +218,14 @@ class _Run:
             planned.reduced,
             self._statistics.keys(),
             limit=limit,
+            frugal=self._frugal,
             optimize=self._optimize,
             provider=self._engine.provider,
             done=self._one_done,
         )
         self.unreachable.update(look.unreachable)
         look.begin(first)
+        self._largest.update(look.over_the_limit)
         taken, empty = 1, False
         while not empty:
             until = None if self._journal is None else time.monotonic() + self._journal.seconds
@@ -257,6 +263,15 @@ class _Run:
             f"the calibration data has fewer than {shard.number} samples, so there are none for shard {shard}: give at "
             f"least {shard.count} samples, or divide them among fewer shards or processes"
         )
+
+    def memory_notes(self) -> Iterator[str]:
+        """A tensor cannot be divided: where one is larger than the limit, the user should know."""
+        if self._largest:
+            name, size = max(self._largest.items(), key=lambda item: item[1])
+            yield (
+                f"the memory limit is exceeded: tensor '{name}' alone takes {size / 2**20:.1f} MiB, and "
+                f"{self._engine.threads()} of it may be held at a time"
+            )
 
     def _one_done(self) -> None:
         self._runs += 1

@@ -77,6 +77,9 @@ class Dataset:
     def _cuts(self) -> Iterator[tuple[Piece, Cut]]:
         for given in self.source.pieces():
             piece = given.renamed(self.inputs)
+            if piece is not given and given.named:
+                (old,), (new,) = given.shapes, piece.shapes
+                self._note(f"the only array of {piece.where} is called '{old}'; it is taken for input '{new}'")
             check_names(piece.shapes, self.inputs, piece.where)
             cut = plan_cut(
                 piece.shapes,

@@ -81,7 +81,8 @@ def _check_shape(array: np.ndarray, info: InputInfo, where: str) -> None:
 
 def _convert(array: np.ndarray, info: InputInfo, where: str, note: Note) -> np.ndarray:
     """Change between sizes of one kind of number where every value survives; other changes are the user's to make."""
-    if array.dtype == info.dtype:
+    if array.dtype.newbyteorder("=") == info.dtype:
+        array = array.astype(info.dtype, copy=False)
         # Rows of a mapped file may lie at any address; onnxruntime's kernels want aligned values.
         return np.require(array, requirements=("C", "ALIGNED"))
     start = f"input '{info.name}' of {where}: the model wants {info}, got {array_text(array)}"

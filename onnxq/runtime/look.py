@@ -46,6 +46,7 @@ class Look:
     reduced   tensors of which only minimum and maximum are wanted and can be taken inside the graph
     pinned    the tensors of all passes
     limit     bytes of observed tensors that one run may hold, unless it returns a single tensor
+    frugal    take more time over each session, so that a run lets go of tensors as soon as it can
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Look:
         pinned: Collection[str],
         *,
         limit: int,
+        frugal: bool,
         optimize: Optimize | None,
         provider: str | None,
         done: Callable[[], None],
@@ -65,6 +67,7 @@ class Look:
         self._reduced = {name for name in reduced if name in statistics}
         self._pinned = pinned
         self._limit = limit
+        self._frugal = frugal
         self._optimize: Optimize | None = optimize
         self._provider = provider
         self._done = done
@@ -77,6 +80,8 @@ class Look:
         self._waiting: dict[int, list[Addition]] = {}
         self._next = 0
         self._stopped = False
+        self.over_the_limit: dict[str, int] = {}
+        """A single tensor that holds more than the limit, with its bytes."""
 
     @property
     def unreachable(self) -> dict[str, str]:
@@ -88,8 +93,10 @@ class Look:
         worker = self._new_worker()
         seen = worker.runs.run(sample.feed, _where(sample))
         sizes = {name: array.nbytes for name, array in seen.values.items()}
-        if sum(sizes.values()) > self._limit and len(sizes) > 1:
-            raise TooLarge({name: sizes.get(name, 0) for name in self._statistics})
+        if sum(sizes.values()) > self._limit:
+            if len(sizes) > 1:
+                raise TooLarge({name: sizes.get(name, 0) for name in self._statistics})
+            self.over_the_limit = sizes
         self._take_in(worker, 0, sample, seen)
         self._idle.append(worker)
 
@@ -135,6 +142,7 @@ class Look:
             tensors,
             reduce=reduced,
             pinned=self._pinned,
+            frugal=self._frugal,
             optimize=self._optimize,
             threads=1,
             provider=self._provider,

@@ -27,6 +27,7 @@ class Piece:
     load: Callable[[], Mapping[str, np.ndarray | StoredArray]]
     whole: bool = False
     any_name: bool = False
+    named: bool = False
     leave_rest: bool = False
 
     def renamed(self, inputs: Sequence[InputInfo]) -> Piece:

@@ -6,7 +6,7 @@ taken apart where the model shows that its rows do not depend on one another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -71,7 +71,8 @@ class Samples:
         self, graph: Graph, dataset: Iterable[Feed], shard: Shard | None = None, note: Callable[[str], None] = print
     ) -> None:
         self._graph = graph
-        self._dataset = dataset
+        # What can be read only once is kept, as samples are read once for each pass and once to see how large they are.
+        self._dataset = list(dataset) if isinstance(dataset, Iterator) else dataset
         self.shard = shard or Shard()
         self._note = note
         self._how: HowTaken | None = None
@@ -88,28 +89,38 @@ class Samples:
 
     def _all(self) -> Iterator[Sample]:
         number = 0
-        for feed in self._dataset:
-            rows = rows_of(feed)
-            if rows > 1:
-                how = self._taken(feed, rows)
-                if how == "apart":
-                    for row in range(rows):
-                        yield Sample(number + row, {name: array[row : row + 1] for name, array in feed.items()})
-                else:
-                    rows = rows if how == "batch" else 1
-                    yield Sample(number, feed, rows)
+        for given in self._dataset:
+            feed = {name: _native(array) for name, array in given.items()}
+            batched, rows = self._batch(feed)
+            how = self._taken(feed, batched, rows) if rows > 1 else "one"
+            if how == "apart":
+                for row in range(rows):
+                    yield Sample(number + row, _row(feed, batched, row))
             else:
-                yield Sample(number, feed)
+                rows = rows if how == "batch" else 1
+                yield Sample(number, feed, rows)
             number += rows
 
-    def _taken(self, feed: Feed, rows: int) -> HowTaken:
+    def _batch(self, feed: Feed) -> tuple[list[str], int]:
+        """The inputs that may be cut along axis 0, and its length: inputs with a free first dimension, if they agree.
+
+        Where no input has one, the inputs are taken as a batch that the model fixes.
+        """
+        free = [name for name, array in feed.items() if array.ndim and not self._first_is_fixed(name)]
+        names = free or [name for name, array in feed.items() if array.ndim]
+        lengths = {feed[name].shape[0] for name in names}
+        return (free, lengths.pop()) if len(lengths) == 1 else ([], 1)
+
+    def _first_is_fixed(self, name: str) -> bool:
+        return isinstance((self._graph.shape(name) or (None,))[0], int)
+
+    def _taken(self, feed: Feed, batched: list[str], rows: int) -> HowTaken:
         """What the rows of feeds are, found out with the first one that has several."""
         if self._how is None:
-            fixed = any(isinstance((self._graph.shape(name) or (None,))[0], int) for name in feed)
-            if fixed:
+            if not batched:
                 firsts = [(self._graph.shape(name) or (None,))[:1] for name in self._graph.output_names]
                 self._how = "batch" if all(first == (rows,) for first in firsts) else "one"
-            elif _rows_are_independent(self._graph, feed, rows):
+            elif _rows_are_independent(self._graph, feed, batched, rows):
                 self._how = "apart"
             else:
                 self._how = "one"
@@ -120,19 +131,23 @@ class Samples:
         return self._how
 
 
-def rows_of(feed: Feed) -> int:
-    """Rows of a feed: the length of axis 0 when all inputs that have one agree, otherwise 1."""
-    lengths = {array.shape[0] for array in feed.values() if array.ndim}
-    return lengths.pop() if len(lengths) == 1 and all(array.ndim for array in feed.values()) else 1
+def _native(array: np.ndarray) -> np.ndarray:
+    """Numbers in the byte order of this machine, which is the only one that onnxruntime knows."""
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
-def _rows_are_independent(graph: Graph, feed: Feed, rows: int) -> bool:
+def _row(feed: Feed, batched: Collection[str], row: int) -> Feed:
+    """One row of the inputs that have rows, with the others as they are."""
+    return {name: array[row : row + 1] if name in batched else array for name, array in feed.items()}
+
+
+def _rows_are_independent(graph: Graph, feed: Feed, batched: Collection[str], rows: int) -> bool:
     """Whether the first and the last row alone give what they give inside the batch."""
     session = float_session(graph)
     whole = run_session(session, None, feed, "the first feed")
     for row in (0, rows - 1):
         try:
-            alone = run_session(session, None, {name: a[row : row + 1] for name, a in feed.items()}, "a single row")
+            alone = run_session(session, None, _row(feed, batched, row), "a single row")
         except DataError:  # the model has the length of the batch built in
             return False
         for together, single in zip(whole, alone, strict=True):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -49,7 +50,9 @@ def make_session(
     import onnxruntime as ort  # here, because importing onnxq must not cost what running a model costs
 
     options = ort.SessionOptions()
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # errors come as exceptions, and some of them are expected
+    # In the order of the file, as far as onnxruntime keeps it: readers of a tensor follow it.
+    options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
     options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, _LEVELS[optimize])
     if threads is not None:
         options.intra_op_num_threads = threads
@@ -91,36 +94,57 @@ def describe_runtime(provider: str | None) -> dict[str, str]:
     return {"onnxruntime": str(ort.__version__), "provider": find_provider(provider)}
 
 
-def float_session(
-    graph: Graph,
-    extra_outputs: Sequence[str] = (),
-    *,
-    extra_nodes: Sequence[onnx.NodeProto] = (),
-    threads: int | None = None,
-    optimize: Optimize = "all",
-    provider: str | None = None,
-) -> ort.InferenceSession:
-    """A session for a graph, which also returns the main-graph tensors `extra_outputs`; the graph is not changed.
+@contextmanager
+def float_model(
+    graph: Graph, extra_outputs: Sequence[str] = (), extra_nodes: Sequence[onnx.NodeProto] = ()
+) -> Iterator[bytes | Path]:
+    """The model of a graph, which also returns the main-graph tensors `extra_outputs`; the graph is not changed.
 
-    `extra_nodes` are added at the end and may make tensors of `extra_outputs`. A large model goes through a temporary
-    folder that is gone when this returns.
+    `extra_nodes` read one tensor each and may make tensors of `extra_outputs`. A large model is a file in a temporary
+    folder, which is gone afterwards.
     """
     present = set(graph.output_names)
     extra = [onnx.ValueInfoProto(name=name) for name in dict.fromkeys(extra_outputs) if name not in present]
     if weight_bytes(graph.gs) <= INLINE_BYTES:
         model = graph.to_model(given_names=True)
-        model.graph.node.extend(extra_nodes)
+        _insert(model.graph, extra_nodes)
         model.graph.output.extend(extra)
-        return make_session(model.SerializeToString(), threads=threads, optimize=optimize, provider=provider)
+        yield model.SerializeToString()
+        return
     with tempfile.TemporaryDirectory(prefix="onnxq-") as folder:
         path = Path(folder) / "model.onnx"
         graph.save(path, external=True, given_names=True)
         if extra or extra_nodes:
             model = onnx.load(str(path), load_external_data=False)
-            model.graph.node.extend(extra_nodes)
+            _insert(model.graph, extra_nodes)
             model.graph.output.extend(extra)
             path.write_bytes(model.SerializeToString())
-        return make_session(path, threads=threads, optimize=optimize, provider=provider)
+        yield path
+
+
+def float_session(
+    graph: Graph, extra_outputs: Sequence[str] = (), *, threads: int | None = None, optimize: Optimize = "all"
+) -> ort.InferenceSession:
+    """A session for a graph, which also returns the main-graph tensors `extra_outputs`."""
+    with float_model(graph, extra_outputs) as model:
+        return make_session(model, threads=threads, optimize=optimize)
+
+
+def _insert(graph: onnx.GraphProto, readers: Sequence[onnx.NodeProto]) -> None:
+    """Put nodes directly behind the node that makes what they read, so that they run there: at the end, every tensor
+    that they read would have to be kept until then."""
+    behind: dict[str, list[onnx.NodeProto]] = {}
+    for node in readers:
+        behind.setdefault(node.input[0], []).append(node)
+    nodes = list(graph.node)
+    del graph.node[:]
+    for name in [*(value.name for value in graph.input), *(tensor.name for tensor in graph.initializer)]:
+        graph.node.extend(behind.pop(name, ()))
+    for node in nodes:
+        graph.node.append(node)
+        for name in node.output:
+            graph.node.extend(behind.pop(name, ()))
+    graph.node.extend(node for rest in behind.values() for node in rest)
 
 
 def input_infos(graph: Graph) -> list[InputInfo]:

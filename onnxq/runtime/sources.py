@@ -10,6 +10,7 @@ import importlib
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxq.errors import DataError, did_you_mean
+from onnxq.errors import DataError, OnnxqError, did_you_mean
 from onnxq.runtime.archive import StoredArray, open_arrays
 from onnxq.runtime.feeds import InputInfo
 from onnxq.runtime.images import image_files, is_image, open_images
@@ -33,6 +34,10 @@ FORMS = (
     "an image or a folder of images, module:function, or from Python: an array, a dict of arrays, {input: array} "
     "feeds, a torch DataLoader, a CalibrationDataReader"
 )
+
+
+_END = object()
+"""What stands for the end of an iterator."""
 
 
 def open_source(source: Any, inputs: Sequence[InputInfo], preprocess: Preprocessing | None = None) -> Source:
@@ -124,7 +129,7 @@ def _from_file(path: Path, *, whole: bool) -> Piece:
         # Made anew for each pass, so that streams and what was unpacked are gone when the piece has been read.
         return {name: replace(array) for name, array in arrays.items()}
 
-    return Piece(f"'{path}'", shapes_of(arrays), load, whole, any_name=True)
+    return Piece(f"'{path}'", shapes_of(arrays), load, whole, any_name=True, named=path.suffix == ".npz")
 
 
 def _from_reader(reader: Any, inputs: Sequence[InputInfo]) -> Source:
@@ -145,13 +150,13 @@ def _from_function(
 ) -> Source:
     """What a function returns; one that gives an iterator (a generator function) is called for every pass."""
     name = getattr(function, "__name__", type(function).__name__)
-    with _current_folder_importable():
+    with _current_folder_importable(), _users_errors(f"function '{name}'"):
         result = function()
     if isinstance(result, Iterator) and not callable(getattr(result, "get_next", None)):
         first = [result]
         return Source(
             f"function {name}",
-            lambda: _feeds(first.pop() if first else function(), inputs),
+            lambda: _feeds(_guarded(first.pop() if first else function(), f"function '{name}'"), inputs),
             countable=False,
         )
     if callable(result) and not hasattr(result, "get_next") and not isinstance(result, Iterable):
@@ -160,6 +165,31 @@ def _from_function(
         raise DataError(f"function '{name}' returned nothing. Return {FORMS}")
     found = _open(result, inputs, preprocess)
     return replace(found, description=f"function {name}: {found.description}")
+
+
+@contextmanager
+def _users_errors(what: str) -> Iterator[None]:
+    """Errors inside the user's code as one sentence that names the line; the cause stays attached for Python."""
+    try:
+        yield
+    except OnnxqError:
+        raise
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        raise DataError(
+            f"{what} failed: {type(error).__name__}: {error} ({last.filename}, line {last.lineno})"
+        ) from error
+
+
+def _guarded(elements: Iterator[Any], what: str) -> Iterator[Any]:
+    number = 0
+    while True:
+        with _users_errors(f"{what}, element {number},"):
+            element = next(elements, _END)
+        if element is _END:
+            return
+        yield element
+        number += 1
 
 
 def _import_function(text: str) -> Callable[[], Any]:
@@ -174,7 +204,7 @@ def _import_function(text: str) -> Callable[[], Any]:
             ) from error
     function = getattr(module, function_name, None)
     if not callable(function):
-        near = did_you_mean(function_name, [key for key in vars(module) if not key.startswith("_")])
+        near = did_you_mean(function_name, [key for key in vars(module) if callable(getattr(module, key))])
         raise DataError(f"calibration data '{text}': module '{module_name}' has no function '{function_name}'.{near}")
     return function  # type: ignore[no-any-return]
 

@@ -11,9 +11,10 @@ from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph
 from onnxq.runtime.expose import Exposer
 from onnxq.runtime.feeds import Feed
+from onnxq.runtime.frugal import frugal_session
 from onnxq.runtime.memory import available_memory
 from onnxq.runtime.reduce import Reduction, make_pin, make_reduction
-from onnxq.runtime.session import Optimize, float_session, run_session
+from onnxq.runtime.session import Optimize, float_model, make_session, run_session
 
 FULL_OPTIMIZATION_NODES = 2000
 """Above this many nodes the optimizer costs more than it gains: with every tensor an output, full optimization of
@@ -32,6 +33,8 @@ class Tap:
     flat          tensors that lie inside a body: their values come in a row, from all iterations that ran
     outputs       tensor -> the session's output that carries it; graph inputs are not among them
     reductions    for the tensors of `reduce` (float32, of the main graph) the numbers that come instead of values
+
+    `frugal` makes sessions slower to create, and runs let go of each tensor as soon as they can.
     """
 
     def __init__(
@@ -40,7 +43,8 @@ class Tap:
         tensors: Iterable[str],
         *,
         reduce: Collection[str] = (),
-        pinned: Iterable[str] = (),
+        pinned: Collection[str] = (),
+        frugal: bool = False,
         optimize: Optimize | None = None,
         threads: int | None = None,
         provider: str | None = None,
@@ -52,7 +56,7 @@ class Tap:
         inputs = set(graph.input_names)
         wanted = list(dict.fromkeys(tensors))
         exposer = Exposer(graph)
-        if any(exposer.is_inside(name) for name in wanted):
+        if any(exposer.is_inside(name) for name in (*wanted, *pinned)):
             graph = graph.copy()
             graph.raise_opset(OPEN_BRANCHES_OPSET)
             exposer = Exposer(graph)
@@ -77,16 +81,15 @@ class Tap:
         returned = [*self.outputs.values(), *(name for reduction in reduced for name in reduction.outputs)]
         others = [name for name in pinned if name not in inputs and name not in wanted and not exposer.is_inside(name)]
         pins = [make_pin(graph, name) for name in others]
+        readers = [*(node for reduction in reduced for node in reduction.nodes()), *pins]
         self.session = None
         if returned:
-            self.session = float_session(
-                graph,
-                [*returned, *(pin.output[0] for pin in pins)],
-                extra_nodes=[*(node for reduction in reduced for node in reduction.nodes()), *pins],
-                threads=threads,
-                optimize=optimize,
-                provider=provider,
-            )
+            with float_model(graph, [*returned, *(pin.output[0] for pin in pins)], readers) as model:
+                if frugal:
+                    names = [node.name for node in readers]
+                    self.session = frugal_session(model, names, threads=threads, optimize=optimize, provider=provider)
+                else:
+                    self.session = make_session(model, threads=threads, optimize=optimize, provider=provider)
 
     def run(self, feed: Feed, where: str = "this data") -> dict[str, np.ndarray]:
         """Tensor -> its values for one feed."""
