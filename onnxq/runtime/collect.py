@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
+from itertools import chain
 
 from onnxq.errors import ConfigError, DataError
 from onnxq.graph import Graph
@@ -24,7 +25,7 @@ from onnxq.runtime.look import Look, Statistics, TooLarge
 from onnxq.runtime.reduce import reducible
 from onnxq.runtime.samples import Sample, Samples, Shard
 from onnxq.runtime.session import CPU, Optimize, find_provider
-from onnxq.runtime.tap import default_memory_limit, divide, estimated_sizes
+from onnxq.runtime.tap import default_memory_limit, divide, estimated_sizes, sizes_are_known
 from onnxq.runtime.workers import Line, available_cores
 
 Progress = Callable[[int, int | None], None]
@@ -168,7 +169,7 @@ class _Run:
         self._length = length
         self._runs = self._pending_passes = 0
         self._told = self._reached = 0
-        self._frugal = False
+        self._frugal = self._fits_for_sure = False
 
     def all_passes(self) -> None:
         first = next(iter(self._data), None)
@@ -178,6 +179,8 @@ class _Run:
         sizes = estimated_sizes(self._graph, list(self._statistics), first.feed)
         # A run may keep every observed tensor until it ends, and a copy in another layout.
         self._frugal = 2 * sum(sizes.values()) > limit
+        known = sizes_are_known(self._graph, self._statistics, first.feed)
+        self._fits_for_sure = known and 2 * sum(sizes.values()) < limit
         pending = list(self._planned(sizes, first.feed, limit))
         while pending:
             planned = pending.pop(0)
@@ -224,9 +227,13 @@ class _Run:
             done=self._one_done,
         )
         self.unreachable.update(look.unreachable)
-        look.begin(first)
-        self._largest.update(look.over_the_limit)
-        taken, empty = 1, False
+        taken, empty = 0, False
+        if self._fits_for_sure:
+            todo = chain([first], todo)
+        else:
+            look.begin(first)
+            self._largest.update(look.over_the_limit)
+            taken = 1
         while not empty:
             until = None if self._journal is None else time.monotonic() + self._journal.seconds
             line = Line(todo, taken, until)

@@ -129,11 +129,7 @@ def estimated_sizes(graph: Graph, tensors: Sequence[str], feed: Feed) -> dict[st
     Symbolic dimensions have the length they have in the feed; a tensor with other open dimensions counts as the
     largest input.
     """
-    symbols: dict[str, int] = {}
-    for name, array in feed.items():
-        for dim, length in zip(graph.shape(name) or (), array.shape, strict=False):
-            if isinstance(dim, str):
-                symbols[dim] = length
+    symbols = _lengths(graph, feed)
     largest = max((array.nbytes for array in feed.values()), default=0)
     sizes = {}
     for name in tensors:
@@ -144,3 +140,20 @@ def estimated_sizes(graph: Graph, tensors: Sequence[str], feed: Feed) -> dict[st
         itemsize = 4 if dtype is None else dtype.itemsize
         sizes[name] = math.prod(known) * itemsize if len(known) == len(dims) else largest
     return sizes
+
+
+def sizes_are_known(graph: Graph, tensors: Iterable[str], feed: Feed) -> bool:
+    """Whether `estimated_sizes` knows the shape of every tensor, as far as the model's own declarations are true."""
+    symbols = _lengths(graph, feed)
+    shapes = [graph.shape(name) for name in tensors]
+    return all(shape is not None and all(isinstance(d, int) or d in symbols for d in shape) for shape in shapes)
+
+
+def _lengths(graph: Graph, feed: Feed) -> dict[str, int]:
+    """Symbolic dimension of an input -> its length in a feed."""
+    symbols: dict[str, int] = {}
+    for name, array in feed.items():
+        for dim, length in zip(graph.shape(name) or (), array.shape, strict=False):
+            if isinstance(dim, str):
+                symbols[dim] = length
+    return symbols

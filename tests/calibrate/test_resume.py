@@ -157,7 +157,7 @@ def test_an_observer_with_a_statistic_of_its_own_collects_only_that(
 
 def test_an_observer_that_the_file_cannot_serve_says_so(path: Path, prepared: Prepared) -> None:
     collected(path, prepared, samples())
-    with pytest.raises(UnsupportedError, match=r"'ema_minmax' needs .* only histogram was collected: collect again"):
+    with pytest.raises(UnsupportedError, match=r"'ema_minmax' needs .* only histogram was collected, perhaps"):
         calibrate(prepared.graph, plan_of(prepared, "ema_minmax"), statistics=gathered_from(read_statistics(path)))
 
 
