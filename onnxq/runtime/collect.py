@@ -17,6 +17,7 @@ from itertools import chain
 
 from onnxq.errors import ConfigError, DataError
 from onnxq.graph import Graph
+from onnxq.graph.write import weight_bytes
 from onnxq.observers import RangeStatistic
 from onnxq.runtime.dataset import Dataset
 from onnxq.runtime.feeds import Feed
@@ -27,6 +28,12 @@ from onnxq.runtime.samples import Sample, Samples, Shard
 from onnxq.runtime.session import CPU, Optimize, find_provider
 from onnxq.runtime.tap import default_memory_limit, divide, estimated_sizes, sizes_are_known
 from onnxq.runtime.workers import Line, available_cores
+
+ARRANGING_SECONDS, ARRANGING_PER_BYTE = 0.05, 2e-9
+"""What it costs to arrange a session: a part for every model, and one for each byte of weights."""
+
+SAVED_PER_BYTE = 1.5e-10
+"""What an arranged session saves for each byte that is looked at."""
 
 Progress = Callable[[int, int | None], None]
 """Called with the number of runs done and, where it is known, the number of runs to do."""
@@ -169,7 +176,7 @@ class _Run:
         self._length = length
         self._runs = self._pending_passes = 0
         self._told = self._reached = 0
-        self._frugal = self._fits_for_sure = False
+        self._arranged = self._fits_for_sure = False
 
     def all_passes(self) -> None:
         first = next(iter(self._data), None)
@@ -178,7 +185,7 @@ class _Run:
         limit = self._engine.bytes_of_a_run()
         sizes = estimated_sizes(self._graph, list(self._statistics), first.feed)
         # A run may keep every observed tensor until it ends, and a copy in another layout.
-        self._frugal = 2 * sum(sizes.values()) > limit
+        self._arranged = 2 * sum(sizes.values()) > limit or self._arranging_pays(sum(sizes.values()))
         known = sizes_are_known(self._graph, self._statistics, first.feed)
         self._fits_for_sure = known and 2 * sum(sizes.values()) < limit
         pending = list(self._planned(sizes, first.feed, limit))
@@ -191,6 +198,13 @@ class _Run:
                 pending = [
                     planned.only(part) for part in divide(list(planned.statistics), error.sizes, limit)
                 ] + pending
+
+    def _arranging_pays(self, looked_at: int) -> bool:
+        """Whether faster runs make up for a session that takes longer to create (measured on CNNs and transformers)."""
+        if self._length is None:
+            return True
+        saved = self._length * looked_at * SAVED_PER_BYTE
+        return saved > ARRANGING_SECONDS + ARRANGING_PER_BYTE * weight_bytes(self._graph.gs)
 
     def _planned(self, sizes: Mapping[str, int], feed: Feed, limit: int) -> Iterator[_Planned]:
         """Passes: what is at the same sample goes together, as far as memory allows."""
@@ -221,7 +235,7 @@ class _Run:
             planned.reduced,
             self._statistics.keys(),
             limit=limit,
-            frugal=self._frugal,
+            arranged=self._arranged,
             optimize=self._optimize,
             provider=self._engine.provider,
             done=self._one_done,

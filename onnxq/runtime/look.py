@@ -46,7 +46,7 @@ class Look:
     reduced   tensors of which only minimum and maximum are wanted and can be taken inside the graph
     pinned    the tensors of all passes
     limit     bytes of observed tensors that one run may hold, unless it returns a single tensor
-    frugal    take more time over each session, so that a run lets go of tensors as soon as it can
+    arranged  take more time over each session, so that runs are faster and let go of tensors as soon as they can
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Look:
         pinned: Collection[str],
         *,
         limit: int,
-        frugal: bool,
+        arranged: bool,
         optimize: Optimize | None,
         provider: str | None,
         done: Callable[[], None],
@@ -67,13 +67,13 @@ class Look:
         self._reduced = {name for name in reduced if name in statistics}
         self._pinned = pinned
         self._limit = limit
-        self._frugal = frugal
+        self._arranged = arranged
         self._optimize: Optimize | None = optimize
         self._provider = provider
         self._done = done
-        self._tap = self._new_tap(list(statistics), self._reduced)
         self._parts: dict[tuple[str, ...], Tap] = {}
         self._banked = [name for name, kinds in statistics.items() if all(_fits_bank(kind) for kind in kinds)]
+        self._tap = self._new_tap(list(statistics), self._reduced)
         self._idle: list[_Worker] = []
         self._in_order = any(statistic.ordered for kinds in statistics.values() for statistic in kinds)
         self._adding, self._building = threading.Condition(), threading.Lock()
@@ -142,7 +142,8 @@ class Look:
             tensors,
             reduce=reduced,
             pinned=self._pinned,
-            frugal=self._frugal,
+            arranged=self._arranged,
+            any_order=self._banked,
             optimize=self._optimize,
             threads=1,
             provider=self._provider,

@@ -9,9 +9,9 @@ import numpy as np
 
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph
+from onnxq.runtime.arranged import arranged_session
 from onnxq.runtime.expose import Exposer
 from onnxq.runtime.feeds import Feed
-from onnxq.runtime.frugal import frugal_session
 from onnxq.runtime.memory import available_memory
 from onnxq.runtime.reduce import Reduction, make_pin, make_reduction
 from onnxq.runtime.session import Optimize, float_model, make_session, run_session
@@ -34,7 +34,8 @@ class Tap:
     outputs       tensor -> the session's output that carries it; graph inputs are not among them
     reductions    for the tensors of `reduce` (float32, of the main graph) the numbers that come instead of values
 
-    `frugal` makes sessions slower to create, and runs let go of each tensor as soon as they can.
+    An `arranged` session is slower to create, faster to run, and lets go of each tensor as soon as it can; the values
+    of the tensors `any_order` may come in another order within a sample.
     """
 
     def __init__(
@@ -44,7 +45,8 @@ class Tap:
         *,
         reduce: Collection[str] = (),
         pinned: Collection[str] = (),
-        frugal: bool = False,
+        arranged: bool = False,
+        any_order: Collection[str] = (),
         optimize: Optimize | None = None,
         threads: int | None = None,
         provider: str | None = None,
@@ -85,9 +87,13 @@ class Tap:
         self.session = None
         if returned:
             with float_model(graph, [*returned, *(pin.output[0] for pin in pins)], readers) as model:
-                if frugal:
+                if arranged:
                     names = [node.name for node in readers]
-                    self.session = frugal_session(model, names, threads=threads, optimize=optimize, provider=provider)
+                    free = [self.outputs[name] for name in any_order if name in self.outputs and name not in self.flat]
+                    self.session, renamed = arranged_session(
+                        model, names, free, threads=threads, optimize=optimize, provider=provider
+                    )
+                    self.outputs = {name: renamed.get(output, output) for name, output in self.outputs.items()}
                 else:
                     self.session = make_session(model, threads=threads, optimize=optimize, provider=provider)
 
