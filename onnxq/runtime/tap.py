@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onnxq.errors import UnsupportedError
+from onnxq.errors import ModelError, UnsupportedError
 from onnxq.graph import Graph
 from onnxq.runtime.arranged import arranged_session
 from onnxq.runtime.expose import Exposer
@@ -15,6 +17,9 @@ from onnxq.runtime.feeds import Feed
 from onnxq.runtime.memory import available_memory
 from onnxq.runtime.reduce import Reduction, make_pin, make_reduction
 from onnxq.runtime.session import Optimize, float_model, make_session, run_session
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
 
 FULL_OPTIMIZATION_NODES = 2000
 """Above this many nodes the optimizer costs more than it gains: with every tensor an output, full optimization of
@@ -84,18 +89,32 @@ class Tap:
         others = [name for name in pinned if name not in inputs and name not in wanted and not exposer.is_inside(name)]
         pins = [make_pin(graph, name) for name in others]
         readers = [*(node for reduction in reduced for node in reduction.nodes()), *pins]
-        self.session = None
+        self.session: ort.InferenceSession | None = None
         if returned:
             with float_model(graph, [*returned, *(pin.output[0] for pin in pins)], readers) as model:
                 if arranged:
-                    names = [node.name for node in readers]
-                    free = [self.outputs[name] for name in any_order if name in self.outputs and name not in self.flat]
-                    self.session, renamed = arranged_session(
-                        model, names, free, threads=threads, optimize=optimize, provider=provider
-                    )
-                    self.outputs = {name: renamed.get(output, output) for name, output in self.outputs.items()}
-                else:
+                    self._arrange(model, [node.name for node in readers], any_order, optimize, threads, provider)
+                if self.session is None:
                     self.session = make_session(model, threads=threads, optimize=optimize, provider=provider)
+
+    def _arrange(
+        self,
+        model: bytes | Path,
+        readers: Collection[str],
+        any_order: Collection[str],
+        optimize: Optimize,
+        threads: int | None,
+        provider: str | None,
+    ) -> None:
+        free = [self.outputs[name] for name in any_order if name in self.outputs and name not in self.flat]
+        try:
+            self.session, renamed = arranged_session(
+                model, readers, free, threads=threads, optimize=optimize, provider=provider
+            )
+        except (ModelError, UnsupportedError):
+            # onnxruntime cannot read every graph that it writes (some with If); an ordinary session does the same work.
+            return
+        self.outputs = {name: renamed.get(output, output) for name, output in self.outputs.items()}
 
     def run(self, feed: Feed, where: str = "this data") -> dict[str, np.ndarray]:
         """Tensor -> its values for one feed."""
