@@ -425,3 +425,41 @@ def test_every_worker_has_buffers_of_its_own() -> None:
     alone = {"c0": [HistogramStatistic()]}
     collect(graph, data, alone, engine=ALONE)
     assert bits(found) == bits(alone)
+
+
+def test_a_generator_loses_no_sample() -> None:
+    data = feeds(7)
+    found, expected = ranges(["t0"]), ranges(["t0"])
+    assert collect(chain(), iter(data), found).samples == 7
+    collect(chain(), data, expected)
+    assert bits(found) == bits(expected)
+
+
+def test_numbers_of_another_byte_order_are_read_right() -> None:
+    found, expected = ranges(["x", "t0"]), ranges(["x", "t0"])
+    collect(chain(), [{"x": feed["x"].astype(">f4")} for feed in feeds(4)], found)
+    collect(chain(), feeds(4), expected)
+    assert bits(found) == bits(expected)
+
+
+def test_texts_as_inputs_are_run_again_and_again() -> None:
+    nodes = [
+        helper.make_node("Cast", ["text"], ["number"], name="cast", to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["number", "two"], ["y"], name="mul"),
+    ]
+    graph = build(nodes, [info("text", [1], TensorProto.STRING)], [info("y", [1])], [constant("two", 2.0)])
+    found = ranges(["y"])
+    collect(graph, [{"text": np.array([str(i)], object)} for i in range(5)], found)
+    assert (float(found["y"][0].minimum[0]), float(found["y"][0].maximum[0])) == (0.0, 8.0)
+
+
+@pytest.mark.parametrize("factor", [np.array(2.0, np.float32), np.arange(4, dtype=np.float32)])
+def test_inputs_without_rows_are_given_to_every_row(factor: np.ndarray) -> None:
+    nodes = [helper.make_node("Mul", ["x", "k"], ["y"], name="mul")]
+    graph = build(nodes, [info("x", ["N", 4]), info("k", list(factor.shape))], [info("y", ["N", 4])])
+    single, batched = ({"y": [EmaStatistic(decay=0.5)]} for _ in range(2))
+    collect(graph, [{**feed, "k": factor} for feed in feeds(8)], single)
+    rows = np.concatenate([feed["x"] for feed in feeds(8)])
+    report = collect(graph, [{"x": rows[i : i + 4], "k": factor} for i in (0, 4)], batched)
+    assert report.samples == 8
+    assert bits(single) == bits(batched)
