@@ -56,17 +56,17 @@ def _read(path: Path, parse: Callable[[Mapping[str, Any]], T], what: str) -> T:
 def output_file(path: Path, name: str, *inputs: Path) -> Path:
     """Where a single result goes: `path`, or `name` in it when it is a folder; never one of the inputs.
 
-    What has no suffix is a folder, whether it exists or not; a file has the suffix of `name`.
+    What does not exist and has no suffix becomes a folder; a file has the suffix of `name`.
     """
-    target = path / name if path.is_dir() or not path.suffix else path
+    target = path / name if path.is_dir() or not (path.suffix or path.exists()) else path
+    for given in inputs:
+        if target.exists() and given.exists() and os.path.samefile(target, given):
+            raise ConfigError(f"the output would overwrite the input {given}; choose another file with -o")
     wanted = Path(name).suffix
     if target.suffix != wanted:
         raise ConfigError(f"the output is a {wanted} file, got {path}: give a name that ends in {wanted}, or a folder")
     if target.exists() and not target.is_file():
         raise ConfigError(f"the output {target} is there already and no regular file: choose another with -o")
-    for given in inputs:
-        if target.exists() and given.exists() and os.path.samefile(target, given):
-            raise ConfigError(f"the output would overwrite the input {given}; choose another file with -o")
     check_writable(target.parent)
     return target
 

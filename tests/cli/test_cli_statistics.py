@@ -137,7 +137,10 @@ BAD = {
     "stats is a folder, no data": ("calibrate MODEL -b onnxruntime -o q.json --stats folder.npz", "is a folder"),
     "stats is a folder, quantize": (f"{QUANTIZE} -o out --stats folder.npz", "folder.npz is a folder"),
     "out is a folder": (f"{CALIBRATE} -o folder.npz --fresh", "folder.npz is a folder"),
-    "no statistics and no data": ("calibrate MODEL -b onnxruntime -o q.json --stats none.npz", "--random"),
+    "no statistics and no data": (
+        "calibrate MODEL -b onnxruntime -o q.json --stats none.npz",
+        "no statistics at none.npz",
+    ),
     "stats is the data": (f"{CALIBRATE} -o q.json --stats DATA.npz --fresh", "overwrite the input DATA.npz"),
     "out is the data": (f"{CALIBRATE} -o DATA.npz --fresh", "overwrite the input DATA.npz"),
     "stats is the data, quantize": (f"{QUANTIZE} -o out --stats DATA.npz", "overwrite the input DATA.npz"),
