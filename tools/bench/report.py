@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tools.bench.results import Result, markdown_table
+from tools.bench.results import Result, Row, markdown_table
 
 INTRODUCTION = """# Benchmarks
 
@@ -87,14 +87,25 @@ def page(results: Sequence[Result]) -> str:
         if not found:
             continue
         parts.append(f"## {title}\n\n{ABOUT[benchmark].rstrip()}\n")
-        for result in found:
-            if len(machines) > 1:
-                parts.append(f"Machine {machines.index(_facts(result.machine)) + 1}:\n")
-            for name, rows in result.tables.items():
+        for number, machine in enumerate(machines, 1):
+            tables = _tables([result for result in found if _facts(result.machine) == machine])
+            if tables and len(machines) > 1:
+                parts.append(f"Machine {number}:\n")
+            for name, rows in tables.items():
                 parts.append(f"### {title}: {name}\n\n{markdown_table(rows)}" if name else markdown_table(rows))
     commands = "\n".join(dict.fromkeys(result.command for result in results))
     parts.append(CLOSING.format(commands=commands))
     return "\n".join(parts)
+
+
+def _tables(results: Iterable[Result]) -> dict[str, list[Row]]:
+    """Tables of one name put together, so that a benchmark can be run model by model; empty ones are left out."""
+    tables: dict[str, list[Row]] = {}
+    for result in results:
+        for name, rows in result.tables.items():
+            if rows:
+                tables.setdefault(name, []).extend(rows)
+    return tables
 
 
 def _facts(machine: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
