@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
-from itertools import chain
 
 from onnxq.errors import ConfigError, DataError
 from onnxq.graph import Graph
@@ -26,7 +25,7 @@ from onnxq.runtime.look import Look, Statistics, TooLarge
 from onnxq.runtime.reduce import reducible
 from onnxq.runtime.samples import Sample, Samples, Shard
 from onnxq.runtime.session import CPU, Optimize, find_provider
-from onnxq.runtime.tap import default_memory_limit, divide, estimated_sizes, sizes_are_known
+from onnxq.runtime.tap import default_memory_limit, divide, estimated_sizes
 from onnxq.runtime.workers import Line, available_cores
 
 ARRANGING_SECONDS, ARRANGING_PER_BYTE = 0.05, 2e-9
@@ -176,7 +175,7 @@ class _Run:
         self._length = length
         self._runs = self._pending_passes = 0
         self._told = self._reached = 0
-        self._arranged = self._fits_for_sure = False
+        self._arranged = False
 
     def all_passes(self) -> None:
         first = next(iter(self._data), None)
@@ -186,8 +185,6 @@ class _Run:
         sizes = estimated_sizes(self._graph, list(self._statistics), first.feed)
         # A run may keep every observed tensor until it ends, and a copy in another layout.
         self._arranged = 2 * sum(sizes.values()) > limit or self._arranging_pays(sum(sizes.values()))
-        known = sizes_are_known(self._graph, self._statistics, first.feed)
-        self._fits_for_sure = known and 2 * sum(sizes.values()) < limit
         pending = list(self._planned(sizes, first.feed, limit))
         while pending:
             planned = pending.pop(0)
@@ -241,13 +238,9 @@ class _Run:
             done=self._one_done,
         )
         self.unreachable.update(look.unreachable)
-        taken, empty = 0, False
-        if self._fits_for_sure:
-            todo = chain([first], todo)
-        else:
-            look.begin(first)
-            self._largest.update(look.over_the_limit)
-            taken = 1
+        look.begin(first)
+        self._largest.update(look.over_the_limit)
+        taken, empty = 1, False
         while not empty:
             until = None if self._journal is None else time.monotonic() + self._journal.seconds
             line = Line(todo, taken, until)

@@ -89,7 +89,10 @@ class Look:
         return self._tap.unreachable
 
     def begin(self, sample: Sample) -> None:
-        """Run the first sample, where shapes alone do not tell; raises TooLarge when a run holds too much."""
+        """Run the first sample alone; raises TooLarge when that shows that a run holds too much.
+
+        onnxruntime's memory grows to what a run needs. When several runs begin at once, it grows to more.
+        """
         worker = self._new_worker()
         seen = worker.runs.run(sample.feed, _where(sample))
         sizes = {name: array.nbytes for name, array in seen.values.items()}
@@ -101,7 +104,7 @@ class Look:
         self._idle.append(worker)
 
     def run(self, line: Line[Sample], threads: int) -> None:
-        """Look at the samples of `line`, which are numbered from 0 on, or from 1 where `begin` has seen number 0."""
+        """Look at the samples of `line`, which are numbered from 1 on: `begin` has seen number 0."""
 
         def stop() -> None:
             line.close()

@@ -167,13 +167,6 @@ def estimated_sizes(graph: Graph, tensors: Sequence[str], feed: Feed) -> dict[st
     return sizes
 
 
-def sizes_are_known(graph: Graph, tensors: Iterable[str], feed: Feed) -> bool:
-    """Whether `estimated_sizes` knows the shape of every tensor, as far as the model's own declarations are true."""
-    symbols = _lengths(graph, feed)
-    shapes = [graph.shape(name) for name in tensors]
-    return all(shape is not None and all(isinstance(d, int) or d in symbols for d in shape) for shape in shapes)
-
-
 def _lengths(graph: Graph, feed: Feed) -> dict[str, int]:
     """Symbolic dimension of an input -> its length in a feed."""
     symbols: dict[str, int] = {}
