@@ -7,15 +7,16 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 # Name another interpreter with: make PYTHON=/path/to/python demo
 PYTHON ?=
 
-.PHONY: help demo test test-all lint format clean
+.PHONY: help demo test test-all test-readers lint format clean
 
 help:
-	@echo "make demo      install onnxq and quantize the bundled model"
-	@echo "make test      install the development tools and run the tests"
-	@echo "make test-all  the same with the slow tests"
-	@echo "make lint      ruff, mypy and the import table"
-	@echo "make format    let ruff format the code"
-	@echo "make clean     remove .venv and the caches"
+	@echo "make demo          install onnxq and quantize the bundled model"
+	@echo "make test          install the development tools and run the tests"
+	@echo "make test-all      the same with the slow tests"
+	@echo "make test-readers  install the readers of docs/readers.md and let them read what onnxq writes"
+	@echo "make lint          ruff, mypy and the import table"
+	@echo "make format        let ruff format the code"
+	@echo "make clean         remove .venv and the caches"
 
 demo: $(VENV)/installed
 	$(BIN)/onnxq demo
@@ -24,7 +25,11 @@ test: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -q -n auto --dist worksteal
 
 test-all: $(VENV)/installed-dev
-	$(BIN)/python -m pytest -q -n auto --dist worksteal -m ""
+	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not readers"
+
+test-readers: $(VENV)/installed-dev
+	$(BIN)/python -m tools.readers install --all
+	$(BIN)/python -m pytest -q -m readers -rs
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

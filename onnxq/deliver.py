@@ -19,12 +19,13 @@ from typing import NamedTuple
 import ml_dtypes
 import numpy as np
 
-from onnxq.emit import Emitted, emit
+from onnxq.emit import Emitted, emit, read_back
 from onnxq.emit.saturation import with_seven_bit_weights, with_unsigned_weights
 from onnxq.errors import CheckFailed, UnsupportedError
 from onnxq.files import write_json
 from onnxq.graph import Graph
 from onnxq.passes import run_passes
+from onnxq.place.legal import check_plan
 from onnxq.prepare import Prepared
 from onnxq.report import Report, build_report
 from onnxq.runtime import Dataset
@@ -115,8 +116,10 @@ def emit_plan(
         with clock.stage("verify"):
             return _verified(original, emitted, plan, prepared, dataset)
 
+    check_plan(plan, prepared.backend)
     with staging(folder) as stage:
         emitted = write(plan, qparams)
+        _check_tables(prepared, plan, qparams, stage)
         checks = judge(emitted, plan)
         fail_on(checks, warnings)
         if _may_saturate(checks, prepared):
@@ -140,6 +143,14 @@ def emit_plan(
         write_json(stage / "qparams.json", qparams.to_json())
         write_json(stage / "report.json", report)
     return Result(folder / f"{MODEL_NAME}.onnx", plan, qparams, report)
+
+
+def _check_tables(prepared: Prepared, plan: QuantPlan, qparams: QParamsTable, stage: Path) -> None:
+    """Read the tables that were written, and raise CheckFailed where they do not say what the parameters say."""
+    problems = read_back(prepared.graph, plan, qparams, prepared.backend, stage, MODEL_NAME)
+    if problems:
+        shown = "\n  ".join(problems[:10]) + (f"\n  ... and {len(problems) - 10} more" if len(problems) > 10 else "")
+        raise CheckFailed(f"tables read back from disk differ from the parameters, so no files were written:\n  {shown}")
 
 
 def fail_on(report: VerifyReport, warnings: Sequence[str]) -> None:

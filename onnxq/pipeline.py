@@ -18,6 +18,7 @@ from onnxq.graph import Graph
 from onnxq.passes import Pass
 from onnxq.prepare import Prepared, check_borders, load_model, make_plan, prepare
 from onnxq.ranks import Ranks, in_step
+from onnxq.refine import refine
 from onnxq.runtime import Dataset, input_infos, open_dataset
 from onnxq.runtime.samples import Shard
 from onnxq.types import Backend, QuantPlan
@@ -35,8 +36,9 @@ def quantize(
     warnings: Sequence[str] = (),
     statistics: str | Path | None = None,
     ranks: Ranks | None = None,
+    strict: bool = False,
 ) -> Result:
-    """Quantize a model for a backend and write model.onnx, plan.json, qparams.json and report.json into `out`.
+    """Quantize a model for a backend and write its files, plan.json, qparams.json and report.json into `out`.
 
     data        calibration samples (docs/data.md): file, folder, images, iterable of feeds, data loader ...
     config      see `onnxq.config.Config`
@@ -45,6 +47,7 @@ def quantize(
     warnings    what the caller knows about the run (random data), for the report
     statistics  .npz file in which calibration keeps what it saw: used again by the next run, gone on with after a crash
     ranks       processes that calibrate together (`onnxq.ranks`); the others call `contribute`
+    strict      refuse a model with operators that the target has no rule for
 
     The files appear only when every check of them has passed; otherwise CheckFailed is raised and `out` is untouched.
     """
@@ -62,21 +65,23 @@ def quantize(
             say("passes", 0, None)
             prepared = prepare(graph, backend, config, passes=passes)
         with clock.stage("place"):
-            plan = make_plan(prepared)
+            plan = make_plan(prepared, strict=strict)
     with clock.stage("calibrate"):
         file = None if statistics is None else Path(statistics)
         gathered = gather_statistics(prepared, plan, dataset, file=file, ranks=ranks, progress=progress)
         qparams, plan, calibration = calibrate(prepared.graph, plan, statistics=gathered)
+    with clock.stage("refine"):
+        refined = refine(prepared.graph, plan, qparams, prepared.backend)
     return emit_plan(
         original,
         prepared,
         plan,
-        qparams,
+        refined.qparams,
         folder,
         dataset=dataset,
         samples=calibration.samples,
         warnings=[*warnings, *calibration.warnings],
-        notes=[*dataset.notes, *calibration.notes],
+        notes=[*dataset.notes, *calibration.notes, *refined.notes],
         seconds=clock.seconds,
         progress=progress,
     )

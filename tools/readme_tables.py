@@ -44,8 +44,26 @@ def table(name: str) -> str:
 
 
 def backends_table() -> str:
-    rows = [[f"`{e['name']}`", e["activations"], e["weights"], e["biases"], e["summary"]] for e in catalogue.backends()]
-    return markdown(("backend", "activations", "weights", "biases", "what it is for"), rows)
+    rows = [
+        [
+            f"`{e['name']}`",
+            e["activations"],
+            e["weights"],
+            e["biases"],
+            ", ".join(f"`{file}`" for file in e["files"]),
+            _joined(e["checked by"]) or "parser from the published rules",
+        ]
+        for e in catalogue.backends()
+    ]
+    return markdown(("backend", "activations", "weights", "biases", "files", "read by"), rows)
+
+
+def backend_options_table() -> str:
+    rows = []
+    for entry in catalogue.backends():
+        choices = [f"`{text.partition(': ')[0].replace('|', ' / ')}` {text.partition(': ')[2]}" for text in entry["options"]]
+        rows.append([f"`{entry['name']}`", entry["summary"], "<br>".join(choices) or "none"])
+    return markdown(("backend", "what it is for", "options, as in `-b name:option=value`"), rows)
 
 
 def observers_table() -> str:
@@ -146,6 +164,7 @@ UNSET = {
 
 TABLES: dict[str, Callable[[], str]] = {
     "backends": backends_table,
+    "backend-options": backend_options_table,
     "commands": commands_table,
     "config": config_table,
     "format": format_table,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from onnxq.errors import ConfigError
+from onnxq.errors import ConfigError, did_you_mean
 from onnxq.plugins import run_file
 from onnxq.registry import Registry
 from onnxq.types import Backend
@@ -14,14 +14,50 @@ BACKENDS: Registry[Backend] = Registry("backend", "onnxq.backends")
 
 
 def get_backend(backend: str | Backend) -> Backend:
-    """A backend by name, by the path of a Python file that registers one, or as it is."""
+    """A backend by name, by the path of a Python file that registers one, or as it is.
+
+    A name may carry the target's options: "ryzenai:precision=A16W8", "vitis:strategy=fs,academic=yes".
+    """
     if isinstance(backend, Backend):
         return backend
     if not isinstance(backend, str):
         raise ConfigError(f"a backend is a name, the path of a file or a Backend, not a {type(backend).__name__}")
-    if backend.endswith(".py"):
+    name, mark, chosen = backend.partition(":")
+    if not mark:
+        return load_backend(Path(backend)) if backend.endswith(".py") else BACKENDS.get(backend)
+    if "." in name or "/" in name:  # a path with a drive letter or a colon in it
         return load_backend(Path(backend))
-    return BACKENDS.get(backend)
+    return _configured(BACKENDS.get(name), name, chosen)
+
+
+def _configured(backend: Backend, name: str, text: str) -> Backend:
+    """The backend with the options written in `text`: "key=value,key=value"."""
+    known = {option.name: option for option in backend.options}
+    if not known or backend.configure is None:
+        raise ConfigError(f"backend '{name}' has no options, write it without '{text}'")
+    values = {option.name: option.default for option in backend.options}
+    given: dict[str, str] = {}
+    for part in text.split(","):
+        key, mark, value = (piece.strip() for piece in part.partition("="))
+        if key not in known:
+            raise ConfigError(
+                f"backend '{name}' has no option '{key}'.{did_you_mean(key, known)} Known: {', '.join(known)}"
+            )
+        if not mark:
+            raise ConfigError(f"option '{key}' of backend '{name}' needs a value: {key}={known[key].default}")
+        if key in given:
+            raise ConfigError(f"option '{key}' of backend '{name}' is given twice")
+        allowed = {choice.lower(): choice for choice in known[key].values}
+        if value.lower() not in allowed:
+            raise ConfigError(
+                f"option '{key}' of backend '{name}' cannot be '{value}'.{did_you_mean(value, known[key].values)} "
+                f"Known: {', '.join(known[key].values)}"
+            )
+        given[key] = allowed[value.lower()]
+    changed = {key: value for key, value in given.items() if value != known[key].default}
+    made = backend.configure({**values, **given})
+    full = ",".join(f"{key}={changed[key]}" for key in known if key in changed)
+    return made.replace(name=f"{name}:{full}" if full else name)
 
 
 def load_backend(path: Path) -> Backend:

@@ -67,5 +67,6 @@ BACKENDS.add(
             float_types=("float32",),
         ),
         passes=(*CLEAN_UP, "widen_bfloat16", "widen_float16", *FOLD_LAYERS, *RECOGNIZE, *SETTLE),
+        checked_by=("onnxruntime",),
     ),
 )

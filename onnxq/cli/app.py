@@ -18,10 +18,12 @@ from onnxq.cli.demo import demo
 from onnxq.cli.emit import emit
 from onnxq.cli.explain import explain
 from onnxq.cli.inspect import inspect
+from onnxq.cli.lint import lint
 from onnxq.cli.list import list_registered
 from onnxq.cli.merge import merge
 from onnxq.cli.place import place
 from onnxq.cli.quantize import quantize
+from onnxq.cli.simulate import simulate
 from onnxq.errors import OnnxqError
 from onnxq.ranks import AlreadyTold
 
@@ -85,5 +87,7 @@ app.command()(merge)
 app.command()(emit)
 app.command()(compare)
 app.command()(explain)
+app.command()(simulate)
+app.command()(lint)
 app.command("list")(list_registered)
 app.command()(demo)

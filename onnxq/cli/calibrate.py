@@ -237,8 +237,10 @@ def _write_parameters(
 ) -> list[str]:
     from onnxq.calibrate import calibrate as find_parameters
     from onnxq.cli.artifacts import PLAN_NAME, write_output
+    from onnxq.refine import refine
 
-    qparams, kept, report = find_parameters(prepared.graph, plan, statistics=gathered)
+    found, kept, report = find_parameters(prepared.graph, plan, statistics=gathered)
+    qparams, refinements = refine(prepared.graph, kept, found, prepared.backend)
     write_output(target, qparams.to_json())
     say(f"parameters of {len(qparams)} tensors from {report.samples} samples written to {target}", quiet=quiet)
     if new_plan or len(kept) != len(plan):
@@ -246,6 +248,6 @@ def _write_parameters(
         _keep_other_plan(beside, kept, quiet=quiet)
         write_output(beside, kept.to_json())
         say(f"the plan that belongs to them written to {beside}", quiet=quiet)
-    for note in (*notes, *report.notes):
+    for note in (*notes, *report.notes, *refinements):
         say(f"note: {note}", quiet=quiet)
     return list(report.warnings)

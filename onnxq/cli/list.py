@@ -27,11 +27,15 @@ def list_registered(
     kind: Annotated[
         Kind, typer.Argument(metavar="KIND", help="backends, passes, observers or formats.", show_default=False)
     ],
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Everything about one of them.", show_default=False)
+    ] = None,
     plugin: options.PluginOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """List backends, passes, observers or number formats."""
+    """List backends, passes, observers or number formats; with NAME, show all about one of them."""
     from onnxq.cli import catalogue
+    from onnxq.errors import ConfigError, did_you_mean
 
     if plugin:
         from onnxq.cli.settings import load_plugins
@@ -43,19 +47,32 @@ def list_registered(
         Kind.observers: catalogue.observers,
         Kind.formats: catalogue.formats,
     }[kind]()
+    if name is not None:
+        known = [str(entry["name"]) for entry in entries]
+        if name not in known:
+            raise ConfigError(f"there is no '{name}' among the {kind}.{did_you_mean(name, known)} Known: {', '.join(known)}")
+        entries = [entry for entry in entries if entry["name"] == name]
     if as_json:
         print_json(entries)
+    elif name is not None:
+        row = {label: _lines(value) for label, value in entries[0].items()}
+        print_pairs(row.pop("name"), row.items())
     else:
         _print(kind, entries)
 
 
+_DETAILS = ("options", "writes", "summary")
+"""Of a backend: too much for a row of a table; shown for a single one."""
+
+
 def _print(kind: Kind, entries: list[Entry]) -> None:
-    rows = [{label: _text(value) for label, value in entry.items()} for entry in entries]
-    if kind is Kind.backends:  # too much for a row each
-        for row in rows:
-            print_pairs(row.pop("name"), row.items())
-    else:
-        print_table(str(kind), list(rows[0]), [list(row.values()) for row in rows])
+    hidden = _DETAILS if kind is Kind.backends else ()
+    rows = [{label: _text(value) for label, value in entry.items() if label not in hidden} for entry in entries]
+    print_table(str(kind), list(rows[0]), [list(row.values()) for row in rows])
+
+
+def _lines(value: str | int | list[str]) -> str:
+    return "\n".join(value) if isinstance(value, list) else str(value)
 
 
 def _text(value: str | int | list[str]) -> str:

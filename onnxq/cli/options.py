@@ -50,7 +50,12 @@ PluginOption = Annotated[
 FolderOption = Annotated[Path, typer.Option("--out", "-o", help="Folder for the files.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else there.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Nothing but warnings and errors.")]
-StrictOption = Annotated[bool, typer.Option("--strict", help="Exit with 1 when there is a warning; files are written.")]
+StrictOption = Annotated[
+    bool,
+    typer.Option(
+        "--strict", help="Refuse operators without a rule; exit with 1 when there is a warning (files are written)."
+    ),
+]
 StatisticsOption = Annotated[
     Path | None,
     typer.Option("--stats", help="Keep what calibration saw in this .npz file, and use what it holds.", metavar="FILE"),

@@ -81,6 +81,7 @@ def quantize(
         if ranks is not None and not ranks.first:
             contribute(graph, ranks, **given)
             return
-        result = run(graph, **given, out=out, progress=progress, warnings=data_warnings(random), ranks=ranks)
+        warnings = data_warnings(random)
+        result = run(graph, **given, out=out, progress=progress, warnings=warnings, ranks=ranks, strict=strict)
     show_report(result.report, model, result.model, as_json=as_json, quiet=quiet)
     fail_on_warnings(result.report, out, strict=strict)

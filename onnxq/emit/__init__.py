@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -27,7 +28,17 @@ class Emitter(Protocol):
     ) -> Emitted: ...
 
 
+class ReadBack(Protocol):
+    """Reads what the emitter of the same name wrote, and yields a line for everything that is not as it should be."""
+
+    def __call__(
+        self, graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
+    ) -> Iterator[str]: ...
+
+
 EMITTERS: Registry[Emitter] = Registry("emitter", "onnxq.emit")
+READ_BACKS: Registry[ReadBack] = Registry("read-back", "onnxq.emit")
+"""Emitter name -> how its files are read again after writing; emitters of models need none."""
 
 
 def emit(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str) -> Emitted:
@@ -39,3 +50,14 @@ def emit(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend,
         files.extend(written.files)
         notes.extend(written.notes)
     return Emitted(tuple(files), tuple(notes))
+
+
+def read_back(
+    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
+) -> list[str]:
+    """What the tables of a backend do not say as the parameters do; empty when all is well."""
+    problems: list[str] = []
+    for emitter in backend.emitters:
+        if emitter in READ_BACKS:
+            problems += READ_BACKS.get(emitter)(graph, plan, qparams, backend, folder, name)
+    return problems

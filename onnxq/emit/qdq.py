@@ -21,15 +21,15 @@ from onnxq.errors import SpecError, UnsupportedError
 from onnxq.graph import DeferredValues, Graph, Node, Use, collector_paused
 from onnxq.numerics import float_max, quantize
 from onnxq.types import Backend, PerBlock, PerChannel, Placement, QParams, QParamsTable, QuantPlan, QuantSpec
+from onnxq.types.containers import container_of
 from onnxq.types.spec import container_range
 
-_CONTAINERS = (("int2", 2), ("int4", 4), ("int8", 8), ("int16", 16), ("int32", 32))
 _FLOAT8: dict[str, np.dtype[Any]] = {
     "fp8_e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
     "fp8_e5m2": np.dtype(ml_dtypes.float8_e5m2),
 }
-_CASTS: dict[str, np.dtype[Any]] = {"fp16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
-_HALVES = tuple(_CASTS.values())
+CASTS: dict[str, np.dtype[Any]] = {"fp16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
+_HALVES = tuple(CASTS.values())
 _OPSET_OF = {
     "int2": 25,
     "uint2": 25,
@@ -44,7 +44,7 @@ _OPSET_OF = {
 
 def to_qdq(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> tuple[Graph, list[str]]:
     """A new graph with Q/DQ nodes, and a line for each thing that had to change on the way (opset, absorbed nodes)."""
-    _check_names(graph, plan, qparams)
+    check_names(graph, plan, qparams)
     result = graph.copy()
     result.keep_given_names()
     before = result.opset
@@ -56,13 +56,13 @@ def to_qdq(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backen
             f"the model has opset {result.opset}, {backend.name} takes at most {backend.limits.max_opset}; "
             "export it with a lower opset"
         )
-    writer = _Writer(result, qparams, backend)
+    writer = QdqWriter(result, qparams, backend)
     with collector_paused():
         for placement in plan:
             writer.write(placement, plan.leader(placement.tensor))
         result.remove(writer.absorbed)
         result.remove_unused_constants()
-    return result, notes + writer.notes
+    return result, notes + writer.remarks()
 
 
 def required_opset(graph: Graph, plan: QuantPlan) -> int:
@@ -71,7 +71,7 @@ def required_opset(graph: Graph, plan: QuantPlan) -> int:
     for placement in plan:
         spec = placement.spec
         if spec.grid == "affine":
-            needed = max(needed, _OPSET_OF.get(container_of(spec), 10), 11 if _is_narrower(spec) else 10)
+            needed = max(needed, _OPSET_OF.get(container_of(spec), 10), 11 if is_narrower(spec) else 10)
         else:
             needed = max(needed, _OPSET_OF.get(spec.dtype, 13))
         if isinstance(spec.granularity, PerChannel):
@@ -83,16 +83,7 @@ def required_opset(graph: Graph, plan: QuantPlan) -> int:
     return needed
 
 
-@cache
-def container_of(spec: QuantSpec) -> str:
-    """The ONNX integer type that holds a format: the smallest one with enough bits."""
-    for name, bits in _CONTAINERS:
-        if spec.bits <= bits:
-            return name if spec.signed else f"u{name}"
-    raise UnsupportedError(f"no ONNX integer type holds {spec.dtype}")
-
-
-def _check_names(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> None:
+def check_names(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> None:
     for placement in plan:
         if not graph.has_tensor(placement.tensor):
             raise SpecError(
@@ -112,7 +103,7 @@ def _check_names(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> None:
                 )
 
 
-class _Writer:
+class QdqWriter:
     """Writes one placement after the other into a graph; equal parameters share their initializers."""
 
     def __init__(self, graph: Graph, qparams: QParamsTable, backend: Backend) -> None:
@@ -121,6 +112,7 @@ class _Writer:
         self.backend = backend
         self.notes: list[str] = []
         self.absorbed: list[Node] = []
+        self._rounds_otherwise: str | None = None
         self._shared: dict[tuple[str, np.dtype[Any], int], tuple[str, str | None]] = {}
         self._zero_points: dict[tuple[np.dtype[Any], tuple[int, ...], bytes, int], str] = {}
 
@@ -129,14 +121,24 @@ class _Writer:
         parameters = self.qparams[tensor]
         if placement.edges == ():
             return  # only lends its parameters to others
-        if placement.spec.dtype in _CASTS:
-            self._write_casts(placement)
+        if placement.spec.dtype in CASTS:
+            self.write_casts(placement)
         elif self.graph.is_constant(tensor) and (self.backend.weight_storage == "integer" or placement.role == "bias"):
             self._write_integer_constant(placement, parameters)
         else:
-            self._write_pair(placement, parameters, leader)
+            self.write_pair(placement, parameters, leader)
 
-    def _uses(self, placement: Placement) -> list[Use] | None:
+    def remarks(self) -> list[str]:
+        """What was worth saying on the way."""
+        if self._rounds_otherwise is None:
+            return self.notes
+        return [
+            f"QuantizeLinear rounds halves to even, {self.backend.name} rounds them {self._rounds_otherwise}: "
+            "'onnxq simulate' writes a model with the chip's rounding",
+            *self.notes,
+        ]
+
+    def uses_of(self, placement: Placement) -> list[Use] | None:
         if placement.edges is None:
             return None
         uses = []
@@ -151,7 +153,7 @@ class _Writer:
 
     def _write_integer_constant(self, placement: Placement, parameters: QParams) -> None:
         tensor, spec = placement.tensor, placement.spec
-        uses = self._uses(placement)
+        uses = self.uses_of(placement)
         original = self.graph.tensor(tensor)
         stored = _stored_dtype(spec)
         fixed = self.qparams.integer_weights.get(tensor)
@@ -169,14 +171,16 @@ class _Writer:
         self._dequantize(integers, original, tensor, parameters, readers, home)
         self.graph.origins.tensor_became(tensor, integers.name)
 
-    def _write_pair(self, placement: Placement, parameters: QParams, leader: str) -> None:
+    def write_pair(self, placement: Placement, parameters: QParams, leader: str) -> None:
         tensor, spec = placement.tensor, placement.spec
-        if spec.rounding != "half_even":
+        if spec.rounding != "half_even" and self.backend.rounding_in_files == "half_even":
+            self._rounds_otherwise = spec.rounding
+        elif spec.rounding != "half_even":
             raise UnsupportedError(
                 f"tensor '{tensor}' is to be rounded {spec.rounding}, but QuantizeLinear rounds half_even. "
                 "Weights can keep their rounding as stored integers (weight_storage = integer); use half_even elsewhere"
             )
-        uses = self._uses(placement)
+        uses = self.uses_of(placement)
         source = self.graph.tensor(tensor)
         kind = self.graph.dtype(source)
         shape = source.shape
@@ -244,7 +248,7 @@ class _Writer:
     def _clip_to_range(self, source: Any, parameters: QParams, kind: Any, scope: Any) -> Any:
         """A Clip in front of QuantizeLinear when the format is narrower than the type that stores it."""
         spec = parameters.spec
-        if not _is_narrower(spec):
+        if not is_narrower(spec):
             return source
         if parameters.scale.ndim:
             raise UnsupportedError(
@@ -261,12 +265,12 @@ class _Writer:
         self.graph.add_node("Clip", [source, *bounds], [clipped], name=f"{source.name}_Clip", scope=scope)
         return clipped
 
-    def _write_casts(self, placement: Placement) -> None:
+    def write_casts(self, placement: Placement) -> None:
         """A Cast to the narrow type and back; a Clip first, because Cast gives infinity where the format saturates."""
         source = self.graph.tensor(placement.tensor)
         kind = self.graph.dtype(source) or np.dtype(np.float32)
-        narrow = _CASTS[placement.spec.dtype]
-        name, uses, home = source.name, self._uses(placement), self.graph.home_of(source)
+        narrow = CASTS[placement.spec.dtype]
+        name, uses, home = source.name, self.uses_of(placement), self.graph.home_of(source)
         readers = self.graph.consumers(source) if uses is None else uses
         top = float_max(placement.spec.dtype)
         bounds = [
@@ -321,7 +325,7 @@ class _Writer:
 
 
 @cache
-def _is_narrower(spec: QuantSpec) -> bool:
+def is_narrower(spec: QuantSpec) -> bool:
     """Whether QuantizeLinear, which saturates at the bounds of its type, would let pass what the format lacks."""
     return spec.grid == "affine" and (spec.qmin, spec.qmax) != container_range(container_of(spec))
 

@@ -5,6 +5,7 @@ from onnxq.numerics.bias import BIAS_LIMIT, derived_bias_scale, widen_weight_sca
 from onnxq.numerics.chunks import chunks
 from onnxq.numerics.float_grid import float_max, float_storage, from_bits, round_to_float, to_bits
 from onnxq.numerics.metrics import SqnrAccumulator, compare, cosine, max_abs_error, mse, sqnr_db
+from onnxq.numerics.nnie import nnie_bounds, nnie_clip, nnie_codes, nnie_steps, nnie_table
 from onnxq.numerics.ranges import MIN_SCALE, next_power_of_two, qparams_from_range, with_float16_scale
 from onnxq.numerics.rounding import round_values
 
@@ -24,6 +25,11 @@ __all__ = [
     "max_abs_error",
     "mse",
     "next_power_of_two",
+    "nnie_bounds",
+    "nnie_clip",
+    "nnie_codes",
+    "nnie_steps",
+    "nnie_table",
     "qparams_from_range",
     "quantize",
     "round_to_float",

@@ -2,9 +2,10 @@
 
     q    = clip(round(x / scale) + zero_point, qmin, qmax)       integers
     q    = saturate(round_to_format(x / scale))                  fp8, fp16, bf16
+    q    = code of the nearest power of 2^(1/16)                 nnie8, see `onnxq.numerics.nnie`
     real = (q - zero_point) * scale                              float32
 
-Everything is float32, and x / scale is a division (never a product with the reciprocal): bit for bit what
+But for nnie8, everything is float32, and x / scale is a division (never a product with the reciprocal): bit for bit what
 onnxruntime's QuantizeLinear and DequantizeLinear compute. Only int32 divides and rounds in float64, because float32
 cannot hold 2^31 - 1; no runtime quantizes to int32, biases are stored that way.
 
@@ -27,6 +28,7 @@ import numpy as np
 from onnxq.errors import DataError, SpecError
 from onnxq.numerics.chunks import chunks
 from onnxq.numerics.float_grid import float_storage, round_to_float
+from onnxq.numerics.nnie import nnie_codes, nnie_values
 from onnxq.numerics.rounding import round_values
 from onnxq.types.granularity import PerBlock, PerTensor, resolve_axis
 from onnxq.types.qparams import QParams
@@ -37,10 +39,14 @@ from onnxq.types.spec import QuantSpec
 def storage_dtype(spec: QuantSpec) -> np.dtype:
     """The numpy dtype that holds quantized values: (u)int8, (u)int16, int32, or the type of a float format.
 
+    The codes of nnie8 are sign and magnitude in a uint8.
+
     Formats of fewer than 8 bits take a byte for each value; packing is for whoever writes the file.
     """
     if spec.grid == "float":
         return float_storage(spec.dtype)
+    if spec.grid == "nnie":
+        return np.dtype(np.uint8)
     width = next(bits for bits in (8, 16, 32) if spec.bits <= bits)
     return np.dtype(f"{'int' if spec.signed else 'uint'}{width}")
 
@@ -86,17 +92,15 @@ def fake_quantize(x: np.ndarray, qparams: QParams, *, out: np.ndarray | None = N
 def _quantize_piece(
     x: np.ndarray, index: tuple[slice, ...], scale: np.ndarray, zero_point: np.ndarray, spec: QuantSpec
 ) -> np.ndarray:
+    if spec.grid == "nnie":
+        _refuse_nan(x[index], x.shape, index, spec)
+        return nnie_codes(x[index], scale)
     work = np.dtype(np.float64 if spec.dtype == "int32" else np.float32)
     with np.errstate(over="ignore", under="ignore"):
         ratio = np.asarray(np.asarray(x[index]).astype(np.float32, copy=False) / scale.astype(work, copy=False))
     if spec.grid == "float":
         return round_to_float(ratio, spec.dtype)
-    if np.isnan(ratio).any():
-        first = tuple(int(i) + part.start for i, part in zip(np.argwhere(np.isnan(ratio))[0], index, strict=True))
-        raise DataError(
-            f"NaN at index {first} of a tensor of shape {x.shape} has no {spec.dtype} value: "
-            "find the operator or the weight that produces NaN, or leave this tensor in float"
-        )
+    _refuse_nan(ratio, x.shape, index, spec)
     # The bounds are integers, so limiting before rounding gives the same numbers and keeps infinities out of it.
     np.clip(ratio, (spec.qmin - zero_point).astype(work), (spec.qmax - zero_point).astype(work), out=ratio)
     rounded = round_values(ratio, spec.rounding)
@@ -104,7 +108,18 @@ def _quantize_piece(
     return rounded.astype(storage_dtype(spec))
 
 
+def _refuse_nan(piece: np.ndarray, shape: tuple[int, ...], index: tuple[slice, ...], spec: QuantSpec) -> None:
+    if np.isnan(piece).any():
+        first = tuple(int(i) + part.start for i, part in zip(np.argwhere(np.isnan(piece))[0], index, strict=True))
+        raise DataError(
+            f"NaN at index {first} of a tensor of shape {shape} has no {spec.dtype} value: "
+            "find the operator or the weight that produces NaN, or leave this tensor in float"
+        )
+
+
 def _dequantize_piece(q: np.ndarray, scale: np.ndarray, zero_point: np.ndarray, spec: QuantSpec) -> np.ndarray:
+    if spec.grid == "nnie":
+        return nnie_values(q, scale)
     with np.errstate(over="ignore", under="ignore"):
         if spec.grid == "float":
             return np.asarray(np.asarray(q).astype(np.float32) * scale)

@@ -24,7 +24,7 @@ _STORAGE: dict[str, np.dtype] = {
     "bf16": np.dtype(ml_dtypes.bfloat16),
 }
 
-_LARGEST = {"fp8_e4m3": 448.0, "fp8_e5m2": 57344.0, "fp16": 65504.0, "bf16": (2 - 2**-7) * 2.0**127}
+_LARGEST = {"fp8_e4m3": 448.0, "fp8_e5m2": 57344.0, "fp16": 65504.0, "bf16": (2 - 2**-7) * 2.0**127, "nnie8": 1.0}
 _UNKNOWN = "{} is not a floating-point format. Known: " + ", ".join(_STORAGE)
 
 
@@ -36,7 +36,10 @@ def float_storage(dtype: str) -> np.dtype:
 
 
 def float_max(dtype: str) -> float:
-    """The largest finite value of a floating-point format, such as 448.0 for "fp8_e4m3"."""
+    """The largest finite value of a floating-point format in units of its scale, such as 448.0 for "fp8_e4m3".
+
+    The scale of the logarithmic nnie8 is its largest value, hence 1.0.
+    """
     if dtype not in _LARGEST:
         raise SpecError(_UNKNOWN.format(dtype))
     return _LARGEST[dtype]

@@ -5,6 +5,7 @@
     asymmetric             scale = (high - low) / (qmax - qmin),  zero_point = clip(half_even(qmin - low / scale))
     fp8                    scale = max(|low|, |high|) / largest             448 or 57344
     fp16, bf16             scale = 1
+    nnie8                  scale = 2^(round(16 * log2(max(|low|, |high|))) / 16)
 
 A range is first widened to include 0, so that 0 (padding, ReLU) is represented exactly. A signed format without
 positive numbers (int1 is [-1, 0]) divides by -qmin. `power_of_two` takes the smallest power of two that is not
@@ -22,6 +23,7 @@ import numpy.typing as npt
 
 from onnxq.errors import DataError, SpecError
 from onnxq.numerics.float_grid import float_max
+from onnxq.numerics.nnie import nnie_clip
 from onnxq.numerics.rounding import round_values
 from onnxq.types.qparams import QParams
 from onnxq.types.spec import QuantSpec
@@ -45,6 +47,8 @@ def qparams_from_range(low: npt.ArrayLike, high: npt.ArrayLike, spec: QuantSpec)
     scale = np.where(width == 0, 1.0, width) / steps
     if spec.power_of_two:
         scale = next_power_of_two(scale)
+    if spec.grid == "nnie":
+        scale = nnie_clip(np.maximum(scale, MIN_SCALE))
     scale32 = np.minimum(np.maximum(scale, MIN_SCALE), MAX_SCALE).astype(np.float32)
     zero_point = np.zeros(scale32.shape, np.int32)
     if not spec.symmetric:
@@ -93,7 +97,7 @@ def _checked_range(low: npt.ArrayLike, high: npt.ArrayLike) -> tuple[np.ndarray,
 
 def _width_and_steps(low: np.ndarray, high: np.ndarray, spec: QuantSpec) -> tuple[np.ndarray, float]:
     """The distance to be covered and the number of steps that cover it; their quotient is the scale."""
-    if spec.grid == "float":
+    if spec.grid != "affine":
         return np.maximum(-low, high), float_max(spec.dtype)
     if not spec.symmetric:
         return high - low, spec.qmax - spec.qmin

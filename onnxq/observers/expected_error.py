@@ -9,7 +9,8 @@ so the error of all values is their sum of squares less one gain for each bounda
 
     gain(b) = 2 h (excess(b) + (b - m) count(b))
 
-which costs a table lookup and not a pass over the values. Rounding to the nearest has b = m.
+which costs a table lookup and not a pass over the values. Rounding to the nearest has b = m; rounding down, and
+rounding the logarithm, have not.
 
 Formats of very many levels: beyond the first hundred, a bin is as wide as a step or wider, and the sum over boundaries
 is its integral with the first term of Euler and Maclaurin, which is the well-known step^2 / 12 for each value.
@@ -24,6 +25,7 @@ from functools import cache
 import numpy as np
 
 from onnxq.numerics.float_grid import float_storage
+from onnxq.numerics.nnie import LEVELS, nnie_power
 from onnxq.observers.excess import Excess
 from onnxq.observers.statistics import Bins
 from onnxq.types.spec import QuantSpec
@@ -36,14 +38,14 @@ WIDE_SPLITS = 256
 
 @dataclass(frozen=True)
 class Steps:
-    """The boundaries of one side of zero, in units of the scale, from zero outwards; `lag` is b - m.
+    """The boundaries of one side of zero, in units of the scale, from zero outwards; `lag` is b - m of each.
 
     Of very many even steps only the first, near zero, are listed; `count` is how many there are.
     """
 
     boundary: np.ndarray
     height: np.ndarray
-    lag: float
+    lag: np.ndarray
     count: int
 
 
@@ -80,8 +82,11 @@ def format_steps(spec: QuantSpec) -> tuple[Steps, Steps]:
         patterns = np.arange(1 << spec.bits, dtype=np.dtype(f"u{spec.bits // 8}"))
         numbers = patterns.view(float_storage(spec.dtype)).astype(np.float64)
         levels = np.unique(np.abs(numbers[np.isfinite(numbers)]))
-        steps = Steps(0.5 * (levels[1:] + levels[:-1]), np.diff(levels), 0.0, len(levels) - 1)
+        middle = 0.5 * (levels[1:] + levels[:-1])
+        steps = Steps(middle, np.diff(levels), np.zeros(len(middle)), len(middle))
         return steps, steps
+    if spec.grid == "nnie":
+        return _logarithmic_steps(0), _logarithmic_steps(1)
     up, down = (spec.qmax, -spec.qmin) if spec.symmetric else (spec.qmax - spec.qmin,) * 2
     lag = 0.5 if spec.rounding == "floor" else 0.0
     return _even_steps(up, lag), _even_steps(down, -lag)
@@ -89,7 +94,15 @@ def format_steps(spec: QuantSpec) -> tuple[Steps, Steps]:
 
 def _even_steps(count: int, lag: float) -> Steps:
     near = count if count <= MOST_STEPS else STEPS_NEAR_ZERO
-    return Steps(np.arange(near) + 0.5 + lag, np.ones(near), lag, count)
+    return Steps(np.arange(near) + 0.5 + lag, np.ones(near), np.full(near, lag), count)
+
+
+def _logarithmic_steps(lowest: int) -> Steps:
+    """Levels from zero over the `lowest` power of the grid up to 1: boundaries are geometric means but the first."""
+    levels = nnie_power(np.arange(lowest, LEVELS + 1) - LEVELS)
+    boundary = np.concatenate([0.5 * levels[:1], np.sqrt(levels[1:] * levels[:-1])])
+    height = np.diff(levels, prepend=0.0)
+    return Steps(boundary, height, boundary - (levels - 0.5 * height), len(levels))
 
 
 def _splits(steps: int) -> np.ndarray:
@@ -103,8 +116,8 @@ def _gains(values: Excess, scale: np.ndarray, rows: np.ndarray, steps: Steps, co
         return np.zeros((*scale.shape, 1 if counts is None else len(counts)))
     near = len(steps.boundary)
     each = values.excess(scale[..., None] * steps.boundary, rows)
-    if steps.lag:
-        each += (steps.lag * scale)[..., None] * values.count(scale[..., None] * steps.boundary, rows)
+    if steps.lag.any():
+        each += (steps.lag * scale[..., None]) * values.count(scale[..., None] * steps.boundary, rows)
     each *= steps.height
     if counts is None:
         gain = each.sum(axis=-1, keepdims=True)
@@ -114,7 +127,7 @@ def _gains(values: Excess, scale: np.ndarray, rows: np.ndarray, steps: Steps, co
         gain = gain.take(np.minimum(counts, near), axis=-1) if near < steps.count else gain
     gain *= 2.0 * scale[..., None]
     if near < steps.count:
-        gain += _far_gains(values, scale, rows, steps.lag, near, counts)
+        gain += _far_gains(values, scale, rows, float(steps.lag[-1]), near, counts)
     return np.asarray(gain)
 
 

@@ -11,7 +11,7 @@ from onnxq.types.spec import QuantSpec
 
 def steps_of(spec: QuantSpec) -> float:
     """The steps between the ends of a range, or from zero to its end for symmetric formats: scale = width / steps."""
-    if spec.grid == "float":
+    if spec.grid != "affine":
         return float_max(spec.dtype)
     if not spec.symmetric:
         return spec.qmax - spec.qmin
@@ -32,10 +32,10 @@ def covering_scale(low: np.ndarray, high: np.ndarray, spec: QuantSpec) -> np.nda
     symmetric, signed      max(low / qmin, high / qmax)     int8: -128 steps down, 127 up
     symmetric, qmin = 0    high / qmax
     asymmetric             (high - low) / (qmax - qmin)
-    fp8                    max(-low, high) / largest
+    fp8, nnie8             max(-low, high) / largest; the next value of the grid itself may be 2 % below it
     """
     low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
-    if spec.grid == "float":
+    if spec.grid != "affine":
         scale = np.maximum(-low, high) / steps_of(spec)
     elif not spec.symmetric:
         scale = (high - low) / steps_of(spec)
@@ -66,8 +66,8 @@ def range_with_scale(
 
 
 def need_integer_levels(name: str, spec: QuantSpec) -> None:
-    """Refuse the floating-point formats for an observer whose formula counts evenly spaced levels."""
-    if spec.grid == "float":
+    """Refuse the floating-point and logarithmic formats for an observer whose formula counts evenly spaced levels."""
+    if spec.grid != "affine":
         raise UnsupportedError(
             f"observer '{name}' counts evenly spaced levels, which {spec.dtype} does not have: use minmax, "
             "percentile or mse"

@@ -16,6 +16,8 @@ from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph, Node, collector_paused
 from onnxq.match import resolve
 from onnxq.place.facts import FLOAT_TYPES, Facts
+from onnxq.place.formats import Formats, wider
+from onnxq.place.legal import no_rule
 from onnxq.place.select import Selection
 from onnxq.place.ties import Ties
 from onnxq.types import Backend, BiasOf, Edge, OpRule, PerChannel, Placement, QuantPlan, QuantSpec
@@ -62,8 +64,11 @@ class _Placer(Selection):
         self.fused: dict[str, str] = {}
         self.requests: dict[str, _Request] = {}
         self.ties = Ties()
+        self.formats = Formats(graph, backend)
+        self._graph_inputs = set(graph.input_names)
 
     def plan(self) -> QuantPlan:
+        self._ask_inputs()
         for node in self.nodes:
             if node.name in self.selected:
                 self._request(node, self.selected[node.name])
@@ -75,23 +80,36 @@ class _Placer(Selection):
     def _request(self, node: Node, rule: OpRule) -> None:
         facts = Facts(self.graph, node)
         scheme = self.backend.scheme
+        at_end = scheme.ends is not None and self._at_end(node)
         ports = self.activation_ports(facts, rule)
         left_out, residual_why = None, ""
         if self.backend.residual == "skip" and node.op == "Add":
             left_out, residual_why = self.residual_port(node)
         if scheme.activation is not None:
             for port in ports:
-                if facts.has(port) and port != left_out:
-                    self._ask_activation(node, port, residual_why)
-        if rule.weight is not None and facts.is_constant(rule.weight) and scheme.weight is not None:
-            self._ask_weight(facts, rule)
-            bias = self._bias_use(facts, rule)
-            if bias is not None and scheme.bias is not None:
-                self._ask_bias(node, rule, *bias)
+                if facts.has(port) and port != left_out and not self._taken_as_it_is(node, port):
+                    self._ask_activation(node, port, rule, residual_why, at_end=at_end)
+        if rule.weight is not None and facts.is_constant(rule.weight):
+            weight = self.formats.weight(rule, at_end=at_end)
+            if weight is not None:
+                self._ask_weight(facts, rule, weight)
+                bias = self._bias_use(facts, rule)
+                if bias is not None and scheme.bias is not None:
+                    self._ask_bias(node, rule, *bias)
         self._note_fused(node)
         if rule.output and scheme.activation is not None:
             result = self.result(node)
-            self._ask(result, scheme.activation, "activation", f"output of {node.op} '{node.name}'", None)
+            spec = self.formats.activation(result, rule, at_end=False)
+            self._ask(result, spec, "activation", f"output of {node.op} '{node.name}'", None)
+
+    def _at_end(self, node: Node) -> bool:
+        """Whether a node reads an input of the graph or makes (with what is fused behind it) an output."""
+        first = any(t.name in self._graph_inputs for t in node.inputs)
+        return first or self.graph.is_output(self.result(node))
+
+    def _taken_as_it_is(self, node: Node, port: int) -> bool:
+        producer = self.graph.producer(node.inputs[port])
+        return producer is not None and (node.op, producer.op) in self.backend.unquantized_pairs
 
     def _note_fused(self, node: Node) -> None:
         made, end = node.outputs[0], self.result(node)
@@ -101,20 +119,17 @@ class _Placer(Selection):
             self.reasons.pop(follower.name, None)
             made = follower.outputs[0]
 
-    def _ask_activation(self, node: Node, port: int, extra: str) -> None:
+    def _ask_activation(self, node: Node, port: int, rule: OpRule, extra: str, *, at_end: bool) -> None:
         tensor = node.inputs[port]
-        spec = self.backend.scheme.activation
-        assert spec is not None
+        spec = self.formats.activation(tensor, rule, at_end=at_end)
         if self.graph.is_constant(tensor):
             self._ask(tensor, spec, "weight", f"constant input of {node.op} '{node.name}'", Edge(node.name, port))
             return
         why = f"input of {node.op} '{node.name}'" + (f"; {extra}" if extra else "")
         self._ask(tensor, spec, "activation", why, Edge(node.name, port))
 
-    def _ask_weight(self, facts: Facts, rule: OpRule) -> None:
+    def _ask_weight(self, facts: Facts, rule: OpRule, spec: QuantSpec) -> None:
         assert rule.weight is not None
-        assert self.backend.scheme.weight is not None
-        spec = self.backend.scheme.weight
         axis = rule.weight_axis(facts) if callable(rule.weight_axis) else rule.weight_axis
         rank = len(facts.shape(rule.weight) or ())
         if not isinstance(spec.granularity, PerChannel) or axis is None or rank < 2:
@@ -145,6 +160,12 @@ class _Placer(Selection):
         weight_spec = self.requests[weight.name].spec
         per_channel = isinstance(weight_spec.granularity, PerChannel)
         spec = self.backend.scheme.bias
+        if spec.dtype != "int32":
+            request = self._ask(bias, spec, "bias", f"bias of {node.op} '{node.name}'", Edge(adder.name, port))
+            request.observer = self.backend.weight_observer
+            return
+        if data.name not in self.requests:
+            return  # its scale derives from that of the input, which is not quantized
         spec = spec.replace(granularity=PerChannel(0)) if per_channel else per_tensor(spec)
         request = self._ask(bias, spec, "bias", f"bias of {node.op} '{node.name}'", Edge(adder.name, port))
         request.derive = BiasOf(data.name, weight.name)
@@ -153,25 +174,45 @@ class _Placer(Selection):
         name = tensor.name
         request = self.requests.get(name)
         if request is None:
-            observer = self.backend.weight_observer if role == "weight" else self.backend.activation_observer
-            request = self.requests[name] = _Request(spec, role, why, observer=observer)
+            request = self.requests[name] = _Request(spec, role, why, observer=self._observer(tensor, role))
         elif request.spec != spec and role == "weight":
             raise UnsupportedError(
                 f"constant '{name}' is needed as {request.spec} ({request.why}) and as {spec} ({why}); "
                 "run the pass split_shared_weights first"
             )
+        else:
+            request.spec = wider(request.spec, spec)
         if edge is None:
             request.everywhere = True
         else:
             request.edges[edge] = None
         return request
 
+    def _observer(self, tensor: Any, role: str) -> str:
+        if role == "weight":
+            return self.backend.weight_observer
+        producer = self.graph.producer(tensor)
+        if producer is None:
+            return self.backend.input_observer or self.backend.activation_observer
+        known = self.backend.fixed_ranges.get(producer.op) if not producer.domain else None
+        return self.backend.activation_observer if known is None else f"fixed:{known[0]!r},{known[1]!r}"
+
+    def _ask_inputs(self) -> None:
+        """A quantizer on every float input of the graph that is read at all, where the target wants that."""
+        if not self.backend.quantize_inputs or self.backend.scheme.activation is None:
+            return
+        for name in self.graph.input_names:
+            tensor = self.graph.tensor(name)
+            kind = self.graph.dtype(tensor)
+            if kind is not None and kind.name in self.backend.limits.float_types and self.graph.consumers(tensor):
+                spec = self.formats.activation(tensor, None, at_end=False)
+                self._ask(tensor, spec, "activation", "input of the graph", None)
+
     # ---- 3. ties, placements, reasons -----------------------------------------------------------------------------
 
     def _carry(self) -> None:
         """Nodes that only move values continue the quantization of their input, with its scale."""
-        spec = self.backend.scheme.activation
-        if spec is None:
+        if self.backend.scheme.activation is None:
             return
         for node in self.nodes:
             if (
@@ -192,17 +233,13 @@ class _Placer(Selection):
                 self.reasons[node.name] = reason or "its input is not quantized, and moving values needs no arithmetic"
                 continue
             ports = range(len(node.inputs)) if rule.inputs is None else rule.inputs
+            moved = self.requests[data[0]].spec
             for port in ports:
                 if port < len(node.inputs) and node.inputs[port].name in data:
-                    self._ask(
-                        node.inputs[port],
-                        spec,
-                        "activation",
-                        f"input of {node.op} '{node.name}'",
-                        Edge(node.name, port),
-                    )
+                    why = f"input of {node.op} '{node.name}'"
+                    self._ask(node.inputs[port], moved, "activation", why, Edge(node.name, port))
             for made in outputs:
-                self._ask(made, spec, "activation", f"{node.op} '{node.name}' keeps the scale of its input", None)
+                self._ask(made, moved, "activation", f"{node.op} '{node.name}' keeps the scale of its input", None)
                 for name in data:
                     self.ties.join(name, made.name)
             self.carried[node.name] = f"moves the quantized values of '{data[0]}'"
@@ -213,6 +250,7 @@ class _Placer(Selection):
 
     def _finish(self) -> QuantPlan:
         self._tie_joined()
+        self._one_format_for_tied()
         plan = QuantPlan(self.backend.name)
         observed_in = {leader: self._observed(members) for leader, members in self.ties.groups().items()}
         for name, request in self.requests.items():
@@ -255,6 +293,25 @@ class _Placer(Selection):
                     source = self._quantized_source(tensor)
                     if source is not None:
                         self.ties.join(behind[node.outputs[0].name], source)
+
+    def _one_format_for_tied(self) -> None:
+        """Tensors that share a scale share the format: a signed one where any of them is, else the widest.
+
+        A range known for one of them is not the range of all.
+        """
+        for members in self.ties.groups().values():
+            if len(self._observed(members)) > 1:
+                for name in members:
+                    if name in self.requests and self.requests[name].observer.startswith("fixed:"):
+                        self.requests[name].observer = self.backend.activation_observer
+            asked = [self.requests[name].spec for name in members if name in self.requests]
+            if len(set(asked)) < 2:
+                continue
+            signed = [spec for spec in asked if spec.signed or not spec.symmetric] or asked
+            chosen = max(signed, key=lambda spec: spec.bits)
+            for name in members:
+                if name in self.requests:
+                    self.requests[name].spec = chosen
 
     def _quantized_source(self, tensor: Any) -> str | None:
         """The quantized tensor that `tensor` is, or whose values it moves."""
@@ -320,7 +377,7 @@ class _Placer(Selection):
 
     def _no_rule(self, node: Node) -> str:
         if node.domain:
-            return f"operator {node.domain}.{node.op} is unknown to {self.backend.name}"
+            return no_rule(node, self.backend.name)
         kind = self.graph.dtype(node.outputs[0]) if node.outputs else None
         if kind is not None and kind.name not in FLOAT_TYPES:
             return f"computes {kind.name} values"
@@ -328,4 +385,4 @@ class _Placer(Selection):
             return "not every reader of its result is quantized"
         if node.op in self.backend.fused_activations:
             return "not directly behind a quantized operator"
-        return f"{self.backend.name} has no rule for {node.op}"
+        return no_rule(node, self.backend.name)

@@ -8,7 +8,7 @@ run inside another one (`fused_activations`), in which formats, and what it writ
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from dataclasses import replace as dataclass_replace
 from typing import Any, Literal, Protocol
 
@@ -50,6 +50,8 @@ class OpRule:
     output    quantize the output too (after a fused activation)
     decline   reason to leave a node of this family float
     joins     quantize only where all neighbours are quantized anyway (element-wise ops between integer kernels)
+    activation_spec, weight_spec   formats of this family instead of the scheme's (mixed precision); where a tensor is
+              asked for in two formats, the one with more bits is taken
     """
 
     ops: tuple[str, ...]
@@ -60,15 +62,24 @@ class OpRule:
     output: bool = False
     decline: Decline | None = None
     joins: bool = False
+    activation_spec: QuantSpec | None = None
+    weight_spec: QuantSpec | None = None
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """Number formats by role; None leaves the role in float."""
+    """Number formats by role; None leaves the role in float.
+
+    bias        int32 derives its scale from input and weight; any other format gets a range of its own
+    unsigned    format of activations that cannot be negative (behind Relu, Sigmoid ...); None: like the others
+    ends        formats (activation, weight) of the first and the last layer, where they differ from the rest
+    """
 
     activation: QuantSpec | None
     weight: QuantSpec | None
     bias: QuantSpec | None = None
+    unsigned: QuantSpec | None = None
+    ends: tuple[QuantSpec, QuantSpec] | None = None
 
 
 @dataclass(frozen=True)
@@ -86,16 +97,34 @@ class SameScaleRule:
 
 @dataclass(frozen=True)
 class Limits:
-    """What the target cannot take; the lint reports each violation with its tensor and remedy."""
+    """What the target cannot take; plans and files that break a limit are refused with the tensor and the remedy.
+
+    dtypes              ONNX names of the quantized types in files (int8, float8e4m3fn ...)
+    zero_point_zero     symmetric formats only
+    weights_per_tensor  one scale for a weight, too
+    power_of_two        every scale is a power of two
+    """
 
     dtypes: tuple[str, ...]
     weight_only_dtypes: tuple[str, ...] = ()
     zero_point_zero: bool = False
     activations_per_tensor: bool = True
+    weights_per_tensor: bool = False
+    power_of_two: bool = False
     min_opset: int = 10
     max_opset: int | None = None
     float_types: tuple[str, ...] = ("float32",)
     bias_quantized: bool = True
+
+
+@dataclass(frozen=True)
+class Option:
+    """A choice that a target offers, written behind its name: `sophgo_bm1688:strategy=Transformer`."""
+
+    name: str
+    values: tuple[str, ...]
+    default: str
+    summary: str
 
 
 @dataclass(frozen=True)
@@ -109,6 +138,16 @@ class Backend:
     absorb_activations   drop a Relu / Clip whose effect the following quantizer's saturation has exactly
     runs_in_onnxruntime  onnxruntime is the target itself: its optimizer and kernels are part of what is checked
     weight_storage   "integer": integer initializer + DequantizeLinear; "float": float initializer + Q + DQ
+    quantize_inputs  every float input of the graph gets a quantizer, whatever reads it
+    unquantized_pairs    (reader, producer): the reader takes this producer's result as it is, ("Add", "Mul")
+    fixed_ranges     operator -> the range of its result, known without data: {"Softmax": (0.0, 1.0)}
+    input_observer   observer of the graph's inputs, where it differs
+    rounding_in_files    "half_even": QuantizeLinear stands for the chip's own rounding, which `simulate` has
+    options, configure   choices behind the name, and the function that makes the backend for them
+    refinements      what is changed in the parameters after calibration (`onnxq.refine`), in order
+    simulations      how operators differ on the chip (`onnxq.emit.simulations`), for `simulate`
+    lints            further rules for files (`onnxq.verify.rules`)
+    checked_by       the real tools that have read the files, for the tables in the documentation
     """
 
     name: str
@@ -128,6 +167,17 @@ class Backend:
     activation_observer: str = "minmax"
     weight_observer: str = "minmax"
     emitters: tuple[str, ...] = ("qdq",)
+    quantize_inputs: bool = False
+    unquantized_pairs: tuple[tuple[str, str], ...] = ()
+    fixed_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    input_observer: str | None = None
+    rounding_in_files: Literal["exact", "half_even"] = "exact"
+    options: tuple[Option, ...] = ()
+    configure: Callable[[Mapping[str, str]], Backend] | None = None
+    refinements: tuple[str, ...] = ()
+    simulations: tuple[str, ...] = ()
+    lints: tuple[str, ...] = ()
+    checked_by: tuple[str, ...] = ()
 
     def replace(self, **changes: Any) -> Backend:
         return dataclass_replace(self, **changes)

@@ -13,13 +13,15 @@ from onnxq.types.granularity import Granularity, PerBlock, PerChannel, PerTensor
 
 Rounding = Literal["half_even", "half_up", "half_away", "half_to_zero", "floor"]
 ROUNDINGS: tuple[Rounding, ...] = ("half_even", "half_up", "half_away", "half_to_zero", "floor")
-Grid = Literal["affine", "float"]
+Grid = Literal["affine", "float", "nnie"]
 
 FLOAT_DTYPES = ("fp8_e4m3", "fp8_e5m2", "fp16", "bf16")
 """Floating-point grids: x / scale is rounded to the nearest member of the format."""
 
 INT_DTYPES = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in range(1, 17)) + ("int32",)
-DTYPES = INT_DTYPES + FLOAT_DTYPES
+NNIE_DTYPES = ("nnie8",)
+"""Logarithmic grids: zero and powers of 2^(1/16); the scale is the largest value."""
+DTYPES = INT_DTYPES + FLOAT_DTYPES + NNIE_DTYPES
 
 _BITS = {name: 8 if name.startswith("fp8") else int(re.sub(r"\D", "", name)) for name in DTYPES}
 _RANGES = {
@@ -49,7 +51,7 @@ class QuantSpec:
         if self.dtype not in DTYPES:
             raise SpecError(
                 f"unknown dtype '{self.dtype}'.{did_you_mean(self.dtype, DTYPES)} "
-                "Known: int1..int16, uint1..uint16, int32, " + ", ".join(FLOAT_DTYPES)
+                "Known: int1..int16, uint1..uint16, int32, " + ", ".join(FLOAT_DTYPES + NNIE_DTYPES)
             )
         if self.rounding not in ROUNDINGS:
             raise SpecError(
@@ -60,8 +62,8 @@ class QuantSpec:
             raise SpecError(
                 f"granularity must be PerTensor(), PerChannel(axis) or PerBlock(axis, size), got {self.granularity!r}"
             )
-        if self.grid == "float":
-            self._check_float()
+        if self.grid != "affine":
+            self._check_not_affine()
             return
         low, high = container_range(self.dtype)
         if self.narrow_range:
@@ -83,20 +85,23 @@ class QuantSpec:
         if self.dtype == "int32" and not self.symmetric:
             raise SpecError("int32 is for biases, which are symmetric (zero point 0)")
 
-    def _check_float(self) -> None:
+    def _check_not_affine(self) -> None:
+        kind = "floating-point" if self.grid == "float" else "logarithmic"
         if not self.symmetric:
-            raise SpecError(f"{self.dtype} is a floating-point grid: it has no zero point, so it must be symmetric")
+            raise SpecError(f"{self.dtype} is a {kind} grid: it has no zero point, so it must be symmetric")
         if self.narrow_range or self.quant_min is not None or self.quant_max is not None:
-            raise SpecError(
-                f"{self.dtype} is a floating-point grid: narrow_range, quant_min and quant_max do not apply"
-            )
+            raise SpecError(f"{self.dtype} is a {kind} grid: narrow_range, quant_min and quant_max do not apply")
         if self.rounding != "half_even":
             raise SpecError(f"{self.dtype} rounds half_even; '{self.rounding}' is for integer formats")
         if self.dtype in ("fp16", "bf16") and not isinstance(self.granularity, PerTensor):
             raise SpecError(f"{self.dtype} needs no scale, so its granularity is per tensor")
+        if self.grid == "nnie" and self.power_of_two:
+            raise SpecError(f"the scale of {self.dtype} is a power of 2^(1/16): power_of_two does not apply")
 
     @property
     def grid(self) -> Grid:
+        if self.dtype in NNIE_DTYPES:
+            return "nnie"
         return "float" if self.dtype in FLOAT_DTYPES else "affine"
 
     @property

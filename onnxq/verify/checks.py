@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
-from onnxq.errors import OnnxqError
+from onnxq.errors import CheckFailed, OnnxqError
 from onnxq.graph import Graph, collector_paused
 from onnxq.numerics import SqnrAccumulator
 from onnxq.runtime.feeds import Feed, shape_text
@@ -101,6 +101,18 @@ def _verify(
         warnings=(*warnings, *comparison.warnings()),
         kernels=kernels,
     )
+
+
+def compare_outputs(
+    float_model: Graph, model_path: Path, dataset: Iterable[Feed], *, samples: int = 8
+) -> tuple[OutputCheck, ...]:
+    """The outputs of a file against those of a float model, on the first `samples` feeds; other checks are not made."""
+    comparison = _Comparison(float_model)
+    comparison.run(load_session(model_path, optimize="none"), None, dataset, samples)
+    problems = list(comparison.failures(None))
+    if problems:
+        raise CheckFailed("; ".join(problems))
+    return tuple(comparison.outputs())
 
 
 def _checker(path: Path) -> Iterator[str]:

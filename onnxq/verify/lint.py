@@ -12,6 +12,7 @@ from onnxq.graph import Graph
 from onnxq.types import Backend, Limits
 from onnxq.verify.quantizers import Quantizer, element_name, quantizers
 from onnxq.verify.report import Finding
+from onnxq.verify.rules import LINTS
 
 _BIAS_PORTS = {"Conv": 2, "ConvTranspose": 2, "Gemm": 2}
 
@@ -25,6 +26,8 @@ def lint(model: Path | str | Graph, backend: Backend) -> list[Finding]:
         for rule in _RULES:
             findings.extend(rule(graph, quantizer, backend.limits, backend.name))
     findings.extend(_pairs(found))
+    for name in backend.lints:
+        findings.extend(LINTS.get(name)(graph, found, backend))
     if not backend.limits.bias_quantized:
         findings.extend(_biases(graph, backend))
     return findings
@@ -139,10 +142,33 @@ def _granularity(graph: Graph, quantizer: Quantizer, limits: Limits, target: str
             f"is computed at run time and has {quantizer.scale.size} scales, {target} takes one for an activation",
             "Quantize it per tensor",
         )
+    if limits.weights_per_tensor and quantizer.constant and quantizer.scale is not None and quantizer.scale.size > 1:
+        if quantizer.dtype == "int32":
+            return  # a bias, which has as many scales as its weight: one finding is enough
+        yield quantizer.finding(
+            "weight-per-tensor",
+            f"is a constant with {quantizer.scale.size} scales, {target} takes one for a weight",
+            "Quantize it per tensor",
+        )
+
+
+def _power_of_two(graph: Graph, quantizer: Quantizer, limits: Limits, target: str) -> Iterator[Finding]:
+    if not limits.power_of_two or quantizer.scale is None:
+        return
+    scale = quantizer.scale.astype(np.float64).reshape(-1)
+    wrong = scale[(scale > 0) & np.isfinite(scale)]
+    wrong = wrong[np.frexp(wrong)[0] != 0.5]
+    if wrong.size:
+        nearest = 2.0 ** np.rint(np.log2(wrong[0]))
+        yield quantizer.finding(
+            "power-of-two",
+            f"has a scale of {wrong[0]:g}, which is no power of two, and {target} scales by shifting bits",
+            f"Use a power of two such as {nearest:g} (power_of_two = true)",
+        )
 
 
 Rule = Callable[[Graph, Quantizer, Limits, str], Iterator[Finding]]
-_RULES: tuple[Rule, ...] = (_dtype, _zero_point, _scale, _granularity)
+_RULES: tuple[Rule, ...] = (_dtype, _zero_point, _scale, _granularity, _power_of_two)
 
 
 def _pairs(found: list[Quantizer]) -> Iterator[Finding]:

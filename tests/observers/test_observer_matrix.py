@@ -21,9 +21,12 @@ OTHERS = [
     QuantSpec("fp8_e4m3"),
     QuantSpec("fp8_e5m2"),
 ]
-FORMATS = [spec.replace(power_of_two=power) for spec in (*INTEGERS, *OTHERS) for power in (False, True)]
+FORMATS = [
+    *(spec.replace(power_of_two=power) for spec in (*INTEGERS, *OTHERS) for power in (False, True)),
+    QuantSpec("nnie8"),
+]
 
-REFUSED = dict.fromkeys(("kl", "min_kl", "lsq", "lsq_plus", "aciq", "octav"), ("fp8_e4m3", "fp8_e5m2"))
+REFUSED = dict.fromkeys(("kl", "min_kl", "lsq", "lsq_plus", "aciq", "octav"), ("fp8_e4m3", "fp8_e5m2", "nnie8"))
 
 
 @pytest.fixture(scope="module")

@@ -136,7 +136,14 @@ def evenly_spread(bins, per_bin=64):
 
 @pytest.mark.parametrize(
     "spec",
-    [*SYMMETRIC, QuantSpec("int12"), QuantSpec("int12", rounding="floor"), QuantSpec("int16"), *ASYMMETRIC.values()],
+    [
+        *SYMMETRIC,
+        QuantSpec("int12"),
+        QuantSpec("int12", rounding="floor"),
+        QuantSpec("int16"),
+        QuantSpec("nnie8"),
+        *ASYMMETRIC.values(),
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("name", ["lopsided", "far from zero", "negative"])

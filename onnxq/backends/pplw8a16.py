@@ -1,0 +1,25 @@
+"""OpenPPL with 8-bit weights and 16-bit data: both asymmetric, one scale for each tensor."""
+
+from __future__ import annotations
+
+from onnxq.backends import BACKENDS
+from onnxq.backends.pplcuda import MOVES, PASSES, TOTAL_INTEGER
+from onnxq.types import Backend, Limits, QuantSpec, Scheme
+
+BACKENDS.add(
+    "pplw8a16",
+    Backend(
+        name="pplw8a16",
+        summary="OpenPPL with 8-bit weights and 16-bit data, asymmetric, with MQBench's and ppl.nn's range files",
+        scheme=Scheme(
+            activation=QuantSpec("uint16", symmetric=False),
+            weight=QuantSpec("uint8", symmetric=False),
+        ),
+        rules=TOTAL_INTEGER,
+        same_scale=MOVES,
+        unquantized_pairs=(("Add", "Mul"),),
+        limits=Limits(dtypes=("uint8", "uint16"), weights_per_tensor=True, min_opset=21, bias_quantized=False),
+        passes=PASSES,
+        emitters=("qdq", "deploy", "ppl_ranges", "ppl_nn"),
+    ),
+)

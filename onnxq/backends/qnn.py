@@ -1,0 +1,129 @@
+"""Qualcomm QNN (HTP) through onnxruntime's QNN execution provider: a QDQ model in which every operator is quantized.
+
+The provider takes DequantizeLinear -> operator -> QuantizeLinear as one quantized operator, and the HTP runs a graph as
+a whole only when all its operators are of that kind, so inputs and outputs of everything are quantized, graph outputs
+included. Results of Sigmoid, Softmax and Tanh have the fixed scales that the HTP kernels are made for: 1 / 2^bits and
+2 / 2^bits. Scales per channel are for convolutions, symmetric; matrices have one scale. Encodings files are written for
+Qualcomm's own converters, which take the float model.
+Sources: onnxruntime's quantization configuration for QNN; runs of onnxruntime-qnn with the HTP emulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from onnxq.backends import BACKENDS
+from onnxq.errors import ConfigError
+from onnxq.types import Backend, Limits, NodeFacts, Option, OpRule, PerChannel, QuantSpec, SameScaleRule, Scheme
+from onnxq.types.presets import (
+    CLEAN_UP,
+    FOLD_LAYERS,
+    RECOGNIZE,
+    SETTLE,
+    conv_transpose_weight_axis,
+    declines_computed_weight,
+)
+
+ENCODINGS = Option("encodings", ("0.6.1", "1.0.0", "2.0.0", "all"), "all", "version of the encodings files")
+
+
+def encodings_emitters(version: str) -> tuple[str, ...]:
+    """The emitters for a value of the option `encodings`."""
+    return tuple(f"encodings_{v}" for v in ENCODINGS.values if v != "all" and version in (v, "all"))
+
+
+def _not_constant_padding(node: NodeFacts) -> str | None:
+    if node.attrs.get("mode", "constant") != "constant":
+        return None
+    value = node.scalar(2) if node.has(2) else float(node.attrs.get("value", 0.0))
+    return None if value == 0 else "pads with another value than 0, which need not fit the range of its input"
+
+
+def _nearest(node: NodeFacts) -> str | None:
+    return None if node.attrs.get("mode", "nearest") == "nearest" else "computes new values"
+
+
+RULES = (
+    OpRule(("Conv",), weight=1, weight_axis=0, bias=2, output=True, decline=declines_computed_weight),
+    OpRule(
+        ("ConvTranspose",),
+        weight=1,
+        weight_axis=conv_transpose_weight_axis,
+        bias=2,
+        output=True,
+        decline=declines_computed_weight,
+    ),
+    OpRule(("Gemm", "MatMul"), inputs=(0,), weight=1, bias=2, output=True),
+    OpRule(("LayerNormalization", "InstanceNormalization", "BatchNormalization"), weight=1, bias=2, output=True),
+    OpRule(("Add", "Sub", "Mul", "Div", "Min", "Max", "Pow", "PRelu"), inputs=None, output=True),
+    OpRule(("Concat", "Sum"), inputs=None, output=True),
+    OpRule(("AveragePool", "GlobalAveragePool", "LpPool", "GlobalMaxPool"), output=True),
+    OpRule(("Sigmoid", "Tanh", "Softmax", "LogSoftmax", "HardSigmoid", "HardSwish", "Gelu"), output=True),
+    OpRule(("LeakyRelu", "Elu", "Softplus", "Erf", "Exp", "Log", "Sqrt", "Abs", "Neg", "Reciprocal"), output=True),
+    OpRule(("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2", "LpNormalization"), output=True),
+    OpRule(("Sin", "Cos", "Floor", "Ceil", "Round", "LRN", "CumSum"), output=True),
+    OpRule(("GridSample",), inputs=(0, 1), output=True),
+)
+"""Operators that compute. MatMul has no bias port: its bias is the Add of a MatMulAdd unit."""
+
+SAME_SCALE = (
+    SameScaleRule(("MaxPool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze")),
+    SameScaleRule(("Slice", "Split", "Gather", "GatherElements", "GatherND", "DepthToSpace", "SpaceToDepth")),
+    SameScaleRule(("Expand", "Tile", "Resize", "Relu", "Clip", "Identity")),
+    SameScaleRule(("Where",), inputs=(1, 2)),
+    SameScaleRule(("Pad",), decline=_not_constant_padding),
+)
+"""Operators that move or select values."""
+
+
+def fixed_ranges(bits: int) -> dict[str, tuple[float, float]]:
+    """Ranges with the scales 1 / 2^bits, zero point 0, and 2 / 2^bits, zero point 2^(bits - 1)."""
+    step = 2.0**-bits
+    return {"Sigmoid": (0.0, 1 - step), "Softmax": (0.0, 1 - step), "Tanh": (-1.0, 1 - 2 * step)}
+
+
+def qnn(values: Mapping[str, str]) -> Backend:
+    """The backend for one choice of options."""
+    activation, weight, per_channel = values["activation"], values["weight"], values["per_channel"] == "yes"
+    if per_channel and weight == "uint8":
+        raise ConfigError(
+            "QNN takes scales per channel for symmetric weights only, and uint8 weights are asymmetric; "
+            "write qnn:weight=int8,per_channel=yes"
+        )
+    wide = activation == "uint16"
+    weights = QuantSpec(weight, symmetric=weight == "int8", granularity=PerChannel(0)) if per_channel else None
+    return Backend(
+        name="qnn",
+        summary="Qualcomm QNN HTP: QDQ model with every operator quantized (onnxruntime-qnn), and encodings files",
+        scheme=Scheme(
+            activation=QuantSpec(activation, symmetric=False),
+            weight=weights or QuantSpec(weight, symmetric=weight == "int8"),
+            bias=QuantSpec("int32"),
+        ),
+        rules=RULES,
+        same_scale=SAME_SCALE,
+        absorb_activations=True,
+        quantize_inputs=True,
+        fixed_ranges=fixed_ranges(16 if wide else 8),
+        limits=Limits(
+            dtypes=("uint8", "int8", "uint16", "int16", "int4", "int32"),
+            weight_only_dtypes=("int4",),
+            min_opset=21 if wide else 13,
+            float_types=("float32",),
+        ),
+        passes=(*CLEAN_UP, "widen_bfloat16", "widen_float16", *FOLD_LAYERS, *RECOGNIZE, *SETTLE),
+        emitters=("qdq", "deploy", *encodings_emitters(values["encodings"])),
+        options=_OPTIONS,
+        configure=qnn,
+        checked_by=("onnxruntime-qnn 2.7.0 (HTP emulation, .dlc)", "aimet-onnx 2.42.0"),
+    )
+
+
+_OPTIONS = (
+    Option("activation", ("uint8", "uint16"), "uint8", "format of activations"),
+    Option("weight", ("uint8", "int8"), "uint8", "format of weights: uint8 is asymmetric, int8 symmetric"),
+    Option("per_channel", ("no", "yes"), "no", "one scale for each output channel of a convolution"),
+    ENCODINGS,
+)
+
+BACKENDS.add("qnn", qnn({option.name: option.default for option in _OPTIONS}))

@@ -1,0 +1,54 @@
+"""Tengine, uint8: asymmetric, one scale for each tensor; the tool quantizes weights and biases itself.
+
+Every tensor of the network needs a scale: the uint8 mode has no float layers.
+"""
+
+from __future__ import annotations
+
+from onnxq.backends import BACKENDS
+from onnxq.backends.pplcuda import LAYERS, PASSES, interpolates
+from onnxq.types import Backend, Limits, OpRule, QuantSpec, SameScaleRule, Scheme
+
+BACKENDS.add(
+    "tengine_u8",
+    Backend(
+        name="tengine_u8",
+        summary="Tengine, uint8: asymmetric, per tensor, with the scale table for quant_tool_uint8",
+        scheme=Scheme(
+            activation=QuantSpec("uint8", symmetric=False),
+            weight=QuantSpec("uint8", symmetric=False),
+            bias=QuantSpec("int32"),
+        ),
+        rules=(
+            *LAYERS,
+            OpRule(("Add", "Mul", "Sub"), inputs=(0, 1), output=True),
+            OpRule(("Concat",), inputs=None, output=True),
+            OpRule(
+                (
+                    "AveragePool",
+                    "GlobalAveragePool",
+                    "PRelu",
+                    "LeakyRelu",
+                    "Sigmoid",
+                    "HardSigmoid",
+                    "HardSwish",
+                    "Tanh",
+                    "Elu",
+                    "Softmax",
+                    "ReduceMean",
+                ),
+                output=True,
+            ),
+        ),
+        same_scale=(
+            SameScaleRule(("MaxPool", "GlobalMaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze")),
+            SameScaleRule(("Slice", "Split", "DepthToSpace", "SpaceToDepth", "Relu", "Clip")),
+            SameScaleRule(("Resize",), decline=interpolates),
+        ),
+        fixed_ranges={"Softmax": (0.0, 1.0)},
+        quantize_inputs=True,
+        limits=Limits(dtypes=("uint8", "int32"), weights_per_tensor=True, min_opset=10),
+        passes=PASSES,
+        emitters=("qdq", "tengine_scales", "tengine_model"),
+    ),
+)

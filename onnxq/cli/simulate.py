@@ -1,0 +1,85 @@
+"""`onnxq simulate`: a model that runs in onnxruntime and computes what the target computes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onnxq.cli import options
+from onnxq.cli.console import print_json, print_table, say
+
+if TYPE_CHECKING:
+    from onnxq.verify.report import OutputCheck
+
+SIMULATED_NAME = "simulated.onnx"
+
+
+def simulate(
+    model: options.ModelArgument,
+    plan: Annotated[Path, typer.Option("--plan", help="Plan, or the folder of a run with plan.json and qparams.json.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="File for the simulated model, or a folder.")],
+    qparams: Annotated[
+        Path | None, typer.Option("--qparams", help="Parameters; those beside the plan when left out.")
+    ] = None,
+    backend: options.PlanBackendOption = None,
+    data: options.DataOption = None,
+    preprocess: options.PreprocessOption = None,
+    config: options.ConfigOption = None,
+    samples: options.SamplesOption = None,
+    random: options.RandomOption = None,
+    passes: options.PassOption = None,
+    plugin: options.PluginOption = None,
+    as_json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
+) -> None:
+    """Write a model that computes in onnxruntime what the target computes from MODEL with a plan and its parameters.
+
+    The chip's own grids, roundings and operators are in it as float operators. With -d its outputs are compared with those
+    of the float model.
+    """
+    from onnxq.cli.artifacts import output_file, read_plan, read_qparams
+    from onnxq.cli.data import chosen_preprocess, open_data
+    from onnxq.cli.planned import prepare_again
+    from onnxq.cli.settings import load_plugins, read_settings
+    from onnxq.emit.simulate import simulate as build
+    from onnxq.graph import Graph
+    from onnxq.place.legal import check_plan
+    from onnxq.verify.checks import compare_outputs
+
+    load_plugins(plugin)
+    settings = read_settings(config, samples=samples, preprocess=preprocess)
+    wanted = read_plan(plan)
+    table = read_qparams(qparams if qparams is not None else plan if plan.is_dir() else plan.parent)
+    target = output_file(out, SIMULATED_NAME, model)
+    original = Graph.load(model)
+    dataset = None
+    if data is not None or random is not None:
+        dataset = open_data(original, data, random, settings.samples, chosen_preprocess(settings, wanted, data))
+    prepared = prepare_again(original.copy(), wanted, backend, settings, passes)
+    check_plan(wanted, prepared.backend)
+    graph, notes = build(prepared.graph, wanted, table, prepared.backend)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    files = graph.save(target)
+    outputs: tuple[OutputCheck, ...] = ()
+    if dataset is not None:
+        outputs = compare_outputs(original, target, dataset, samples=settings.verify_samples)
+    if as_json:
+        checks = [check.to_json() for check in outputs]
+        print_json({"files": [str(path) for path in files], "notes": notes, "outputs": checks})
+        return
+    for note in notes:
+        say(f"note: {note}", quiet=quiet)
+    if outputs and not quiet:
+        print_table(f"simulated for {prepared.backend.name}, against float", ("output", ">SQNR", ">cosine"), _rows(outputs))
+    say(f"simulated model written to {target}", quiet=quiet)
+
+
+def _rows(outputs: tuple[OutputCheck, ...]) -> list[tuple[str, str, str]]:
+    return [
+        (check.name, f"{check.sqnr_db:.1f} dB", f"{check.cosine:.6f}")
+        if check.sqnr_db is not None
+        else (check.name, f"{100 * (check.agreement or 0.0):.2f} % equal", "")
+        for check in outputs
+    ]

@@ -1,0 +1,170 @@
+"""The model with OpenVINO's own FakeQuantize nodes: a float model that says on which grid each tensor lies.
+
+    FakeQuantize(x, input_low, input_high, output_low, output_high), levels:
+        x clipped to [low, high], then round((x - low) / (high - low) * (levels - 1)) steps above low
+
+Low and high are the real values of the lowest and the highest code, both zero points and scales in one. OpenVINO runs
+a layer in 8-bit integers only for 255 or 256 levels, so that a format of 7 bits is written on the grid of 8 bits with
+the same step; the values themselves, clipped before, reach no further than their own format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from onnxq.emit import EMITTERS, READ_BACKS, Emitted
+from onnxq.emit.deploy import deploy_model
+from onnxq.emit.tables import MODEL_SUFFIX, differs
+from onnxq.errors import UnsupportedError
+from onnxq.graph import Graph, Use, collector_paused
+from onnxq.numerics import dequantize
+from onnxq.types import Backend, PerBlock, PerChannel, Placement, QParams, QParamsTable, QuantPlan
+from onnxq.types.granularity import resolve_axis
+
+DOMAIN = "org.openvinotoolkit"
+OPERATOR = "FakeQuantize"
+_TOLERANCE = 1e-6
+"""Bounds are float32: half a unit in the last place is 6e-8 of them."""
+
+
+class FakeGrid(NamedTuple):
+    """The grid of one quantizer as FakeQuantize says it; `low` and `high` broadcast against the tensor."""
+
+    low: np.ndarray
+    high: np.ndarray
+    levels: int
+
+
+def fake_grid(tensor: str, parameters: QParams, rank: int) -> FakeGrid:
+    """The bounds of a quantizer, float32: of shape [1] for one scale, else with the channels on their axis."""
+    spec = parameters.spec
+    if spec.grid != "affine":
+        raise UnsupportedError(
+            f"tensor '{tensor}' is {spec}: FakeQuantize has equal steps only. Choose an integer format for it"
+        )
+    if isinstance(spec.granularity, PerBlock):
+        raise UnsupportedError(
+            f"tensor '{tensor}' is quantized {spec.granularity}: FakeQuantize has one range for a tensor or for each "
+            "channel. Quantize it per channel"
+        )
+    low_code, high_code = _eight_bit_codes(spec.qmin, spec.qmax)
+    scale = parameters.scale.astype(np.float64)
+    high = (high_code - parameters.zero_point) * scale
+    low = high - scale * (high_code - low_code)
+    shape = [1]
+    if isinstance(spec.granularity, PerChannel):
+        axis = resolve_axis(spec.granularity.axis, rank)
+        shape = [-1 if i == axis else 1 for i in range(rank)]
+    bounds = (bound.astype(np.float32).reshape(shape) for bound in (low, high))
+    return FakeGrid(*bounds, levels=high_code - low_code + 1)
+
+
+def _eight_bit_codes(qmin: int, qmax: int) -> tuple[int, int]:
+    """The codes of the grid that is written: those of a 7-bit format twice as far apart, all others as they are."""
+    levels = qmax - qmin + 1
+    if levels == 128:
+        return 2 * qmin, 2 * qmax + 1
+    if levels == 127:
+        return 2 * qmin - int(qmin < 0), 2 * qmax + 1
+    return qmin, qmax
+
+
+def to_fake_quantize(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> Graph:
+    """The float model with a FakeQuantize wherever the plan has a quantizer that is not there already."""
+    result = deploy_model(graph, plan, qparams)
+    with collector_paused():
+        for placement in plan:
+            if placement.edges != () and not _propagated(graph, plan, placement):
+                _write(result, placement, qparams)
+    return result
+
+
+def _propagated(graph: Graph, plan: QuantPlan, placement: Placement) -> bool:
+    """Whether the tensor moves values that lie on the grid already: tied to what its producer reads quantized."""
+    node = graph.producer(placement.tensor)
+    if node is None or len([t for t in node.inputs if t.name and not graph.is_constant(t)]) != 1:
+        return False
+    source = plan.placements.get(node.inputs[0].name)
+    if source is None or plan.leader(source.tensor) != plan.leader(placement.tensor):
+        return False
+    return source.edges is None or any(edge.node == node.name and edge.port == 0 for edge in source.edges)
+
+
+def _write(graph: Graph, placement: Placement, qparams: QParamsTable) -> None:
+    name, parameters = placement.tensor, qparams[placement.tensor]
+    source = graph.tensor(name)
+    if graph.is_constant(source) and name in qparams.integer_weights:
+        source.values = dequantize(qparams.integer_weights[name], parameters)
+    shape = graph.shape(source)
+    if shape is None and isinstance(parameters.spec.granularity, PerChannel):
+        raise UnsupportedError(
+            f"tensor '{name}' has a scale for each channel, but its rank is unknown; quantize it per tensor"
+        )
+    grid = fake_grid(name, parameters, len(shape or ()))
+    home = graph.home_of(source)
+    uses = graph.consumers(source) if placement.edges is None else _uses(graph, placement)
+    bounds = [
+        graph.add_constant(f"{side}_{name}", values, scope=home).name
+        for side, values in (
+            ("input_min", grid.low),
+            ("input_max", grid.high),
+            ("output_min", grid.low),
+            ("output_max", grid.high),
+        )
+    ]
+    made = graph.add_variable(f"{name}_{OPERATOR}", source.dtype, source.shape)
+    graph.add_node(
+        OPERATOR,
+        [source, *bounds],
+        [made],
+        attrs={"levels": grid.levels},
+        name=f"{name}_{OPERATOR}",
+        domain=DOMAIN,
+        scope=home,
+    )
+    graph.redirect(source, made, uses=uses)
+    if placement.edges is None:
+        graph.take_over_outputs(source, made)
+
+
+def _uses(graph: Graph, placement: Placement) -> list[Use]:
+    return [Use(graph.node(edge.node), edge.port) for edge in placement.edges or ()]
+
+
+@EMITTERS.register("fake_quantize")
+def write_fake_quantize(
+    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
+) -> Emitted:
+    """Write `<name>_deploy_model.onnx`: the float model with FakeQuantize nodes of org.openvinotoolkit."""
+    made = to_fake_quantize(graph, plan, qparams)
+    return Emitted(tuple(made.save(folder / f"{name}{MODEL_SUFFIX}.onnx")))
+
+
+@READ_BACKS.register("fake_quantize")
+def check_fake_quantize(
+    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
+) -> Iterator[str]:
+    """Compare levels and bounds of every FakeQuantize in the file with the parameters; none may be missing."""
+    written = Graph.load(folder / f"{name}{MODEL_SUFFIX}.onnx")
+    found = {node.name: node for node in written.nodes(OPERATOR) if node.domain == DOMAIN}
+    for placement in plan:
+        if placement.edges == () or _propagated(graph, plan, placement):
+            continue
+        tensor = placement.tensor
+        node = found.pop(f"{tensor}_{OPERATOR}", None)
+        if node is None:
+            yield f"tensor '{tensor}' has no FakeQuantize in the file"
+            continue
+        grid = fake_grid(tensor, qparams[tensor], len(graph.shape(tensor) or ()))
+        if int(node.attrs["levels"]) != grid.levels:
+            yield f"tensor '{tensor}' has {node.attrs['levels']} levels in the file, its format has {grid.levels}"
+        for port, wanted in ((1, grid.low), (2, grid.high), (3, grid.low), (4, grid.high)):
+            held = written.values(node.inputs[port])
+            if held.shape != wanted.shape or differs(held, wanted, _TOLERANCE):
+                yield f"tensor '{tensor}': '{node.inputs[port].name}' in the file is not what the parameters say"
+    for left in found:
+        yield f"the file has a FakeQuantize '{left}' that the plan does not have"

@@ -1,0 +1,139 @@
+"""Range files for PPL as MQBench names and writes them: text for `ppl-cuda`, JSON for `ppl` (8-bit weights, 16-bit data).
+
+`<name>_clip_ranges.json` of ppl-cuda is text despite its name, one `tensor: range` for each line; scripts read it so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from onnxq.emit import EMITTERS, READ_BACKS, Emitted
+from onnxq.emit.tables import Row, differs, rows
+from onnxq.errors import UnsupportedError
+from onnxq.files import replace_file, write_json
+from onnxq.graph import Graph
+from onnxq.types import Backend, QParamsTable, QuantPlan
+
+PRECISION = 1e-6
+"""Ranges are printed in full and only lose what float64 loses."""
+
+
+def range_file(folder: Path, name: str) -> Path:
+    return folder / f"{name}_clip_ranges.json"
+
+
+def half_width(row: Row) -> np.ndarray:
+    """The larger of both ends of a range: PPL's CUDA engine takes [-t, t]."""
+    return np.maximum(-row.low, row.high)
+
+
+@EMITTERS.register("ppl_cuda_ranges")
+def write_cuda_ranges(
+    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
+) -> Emitted:
+    """Write `<name>_clip_ranges.json`: text (not JSON) with a line `tensor: range` for each activation."""
+    lines = []
+    for row in rows(graph, plan, qparams):
+        if "\n" in row.tensor or "\r" in row.tensor:
+            raise UnsupportedError(
+                f"tensor {row.tensor!r} has a line break in its name, and the table has one line for each tensor; "
+                "rename the tensor in the model"
+            )
+        lines.append(f"{row.tensor}: {float(half_width(row))!r}\n")
+    path = range_file(folder, name)
+    replace_file(path, lambda stream: stream.write("".join(lines).encode("utf-8")))
+    return Emitted((path,), (f"{path.name} is text, as MQBench writes it; {name}_quant.json is for ppl.nn itself",))
+
+
+@READ_BACKS.register("ppl_cuda_ranges")
+def check_cuda_ranges(
+    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
+) -> Iterator[str]:
+    """Compare every line with the parameters."""
+    path = range_file(folder, name)
+    found: dict[str, str] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        tensor, _, value = line.rpartition(": ")
+        found[tensor] = value
+    wanted = {row.tensor: half_width(row) for row in rows(graph, plan, qparams)}
+    yield from missing_and_extra(path, found, wanted)
+    for tensor in wanted.keys() & found.keys():
+        if not _is_number(found[tensor]) or differs(float(found[tensor]), wanted[tensor], PRECISION):
+            yield f"{path.name}: tensor '{tensor}' has range {found[tensor]}, the parameters say {wanted[tensor]}"
+
+
+@EMITTERS.register("ppl_ranges")
+def write_ranges(
+    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
+) -> Emitted:
+    """Write `<name>_clip_ranges.json`: step, zero point, range and bits of every quantized tensor, weights included."""
+    path = range_file(folder, name)
+    write_json(path, {"ppl": {row.tensor: _entry(row) for row in _all_rows(graph, plan, qparams)}})
+    return Emitted((path,))
+
+
+@READ_BACKS.register("ppl_ranges")
+def check_ranges(
+    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
+) -> Iterator[str]:
+    """Compare every entry with the parameters."""
+    path = range_file(folder, name)
+    found = json.loads(path.read_text(encoding="utf-8"))["ppl"]
+    wanted = {row.tensor: row for row in _all_rows(graph, plan, qparams)}
+    yield from missing_and_extra(path, found, wanted)
+    for tensor in wanted.keys() & found.keys():
+        entry, row = found[tensor], wanted[tensor]
+        numbers = (
+            ("step", row.qparams.scale),
+            ("zero_point", row.qparams.zero_point),
+            ("min", row.low),
+            ("max", row.high),
+            ("bit", row.qparams.spec.bits),
+        )
+        for key, value in numbers:
+            if key not in entry or differs(entry[key], value, PRECISION):
+                yield f"{path.name}: tensor '{tensor}' has {key} {entry.get(key)}, the parameters say {value}"
+
+
+def missing_and_extra(path: Path, found: Any, wanted: Any) -> Iterator[str]:
+    """A line for every entry that is not there, and for every one that should not be."""
+    for entry in sorted(set(wanted) - set(found)):
+        yield f"{path.name}: '{entry}' is missing"
+    for entry in sorted(set(found) - set(wanted)):
+        yield f"{path.name}: '{entry}' is not quantized, and stands in the table"
+
+
+def _all_rows(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> Iterator[Row]:
+    yield from rows(graph, plan, qparams)
+    yield from rows(graph, plan, qparams, role="weight")
+
+
+def _entry(row: Row) -> dict[str, Any]:
+    return {
+        "step": plain(row.qparams.scale),
+        "zero_point": row.qparams.zero_point.tolist(),
+        "min": plain(row.low),
+        "max": plain(row.high),
+        "bit": row.qparams.spec.bits,
+        "type": "biased",
+    }
+
+
+def plain(values: np.ndarray) -> Any:
+    """A number or nested lists of numbers, each with the fewest digits that read back to the same value."""
+    if values.ndim == 0:
+        return float(str(values[()]))
+    return [plain(part) for part in values]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,110 @@
+"""The quantization file of ppl.nn (`--quant-file`): `quant_info` by tensor, `op_info` by node.
+
+The CUDA engine reads `per_channel`, `bit_width`, `tensor_min` and `tensor_max`, and computes
+
+    scale = (tensor_max - tensor_min) / (2^bit_width - 1)        zero_point = tensor_max + tensor_min
+
+so that a range means what it says only if it is symmetric. Ranges are therefore written as [-t, t], t being the larger
+end. Every number must have a decimal point: the reader takes the bytes of an integer for those of a double.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from onnxq.emit import EMITTERS, READ_BACKS, Emitted
+from onnxq.emit.ppl import PRECISION, half_width, missing_and_extra, plain
+from onnxq.emit.tables import Row, differs, rows
+from onnxq.files import write_json
+from onnxq.graph import Graph
+from onnxq.types import Backend, PerBlock, PerTensor, QParamsTable, QuantPlan
+
+INT8_BITS = 8
+
+
+@EMITTERS.register("ppl_nn")
+def write_quant_file(
+    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
+) -> Emitted:
+    """Write `<name>_quant.json`: the file that ppl.nn reads with --quant-file."""
+    path = folder / f"{name}_quant.json"
+    listed = list(_rows(graph, plan, qparams))
+    document: dict[str, Any] = {"quant_info": {row.tensor: _entry(row) for row in listed}}
+    notes = []
+    if all(row.qparams.spec.bits == INT8_BITS for row in listed):
+        document["op_info"] = {node: {"data_type": "INT8"} for node in (*plan.quantized, *plan.fused)}
+    else:
+        notes.append(f"{path.name} names no node as INT8: ppl.nn has no kernels for these numbers of bits")
+    lopsided = sum(_is_lopsided(row) for row in listed)
+    if lopsided:
+        notes.append(
+            f"{path.name}: ppl.nn takes symmetric ranges only, so {lopsided} asymmetric ranges are written as [-t, t] "
+            "around them; what ppl.nn computes is coarser there than the quantized model"
+        )
+    write_json(path, document)
+    return Emitted((path,), tuple(notes))
+
+
+@READ_BACKS.register("ppl_nn")
+def check_quant_file(
+    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
+) -> Iterator[str]:
+    """Compute scales as the engine does, and compare them with the parameters."""
+    path = folder / f"{name}_quant.json"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    found = document["quant_info"]
+    wanted = {row.tensor: row for row in _rows(graph, plan, qparams)}
+    yield from missing_and_extra(path, found, wanted)
+    for tensor in wanted.keys() & found.keys():
+        entry, row = found[tensor], wanted[tensor]
+        low, high = (np.asarray(entry[key], np.float64) for key in ("tensor_min", "tensor_max"))
+        scale = (high - low) / (2 ** int(entry["bit_width"]) - 1)
+        if differs(scale, _engine_scale(row), PRECISION):
+            yield f"{path.name}: tensor '{tensor}' gets scale {scale} from its range, it should be {_engine_scale(row)}"
+        if np.any(high + low != 0):
+            yield f"{path.name}: tensor '{tensor}' has the range [{low}, {high}], which is not symmetric"
+        if bool(entry["per_channel"]) != (low.ndim > 0):
+            yield f"{path.name}: per_channel of tensor '{tensor}' does not go with its {low.size} range(s)"
+    for node in sorted(document.get("op_info", {})):
+        if node not in plan.quantized and node not in plan.fused:
+            yield f"{path.name}: node '{node}' is INT8 in the file and float in the plan"
+
+
+def _rows(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> Iterator[Row]:
+    """Activations and weights; scales of blocks have no place in the file."""
+    for role in ("activation", "weight"):
+        for row in rows(graph, plan, qparams, role=role):
+            if not isinstance(row.qparams.spec.granularity, PerBlock):
+                yield row
+
+
+def _engine_scale(row: Row) -> np.ndarray:
+    return np.asarray(2.0 * half_width(row) / (2**row.qparams.spec.bits - 1))
+
+
+def _is_lopsided(row: Row) -> bool:
+    """Whether a range is further from symmetric than the one step that int8 has more on its negative side."""
+    return bool(np.any(np.abs(row.low + row.high) > 1.5 * row.qparams.scale))
+
+
+def _entry(row: Row) -> dict[str, Any]:
+    top = half_width(row)
+    bits = row.qparams.spec.bits
+    return {
+        "bit_width": bits,
+        "per_channel": not isinstance(row.qparams.spec.granularity, PerTensor),
+        "sym": True,
+        "algorithm": row.placement.observer,
+        "quant_flag": True,
+        "scale": plain(_engine_scale(row)),
+        "zero_point": plain(np.zeros_like(top)),
+        "tensor_max": plain(top),
+        "tensor_min": plain(-top),
+        "q_max": 2 ** (bits - 1) - 1,
+        "q_min": -(2 ** (bits - 1)),
+    }

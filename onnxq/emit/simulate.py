@@ -1,0 +1,120 @@
+"""A model that runs in onnxruntime and computes what the target computes, in float32 between the quantizers.
+
+1. `Backend.simulations` replace operators that the chip computes in its own way;
+2. constants become the float values of their quantized numbers, whatever their grid and rounding;
+3. activations pass through their quantizer: QuantizeLinear and DequantizeLinear where these say exactly what the chip
+   does, and otherwise float operators that are bit for bit `onnxq.numerics.fake_quantize` (7 bits, other roundings, the
+   logarithmic grid of NNIE).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from onnxq.emit import EMITTERS, Emitted
+from onnxq.emit.arithmetic import Arithmetic
+from onnxq.emit.qdq import CASTS, QdqWriter, check_names, is_narrower
+from onnxq.emit.simulations import SIMULATIONS
+from onnxq.graph import DeferredValues, Graph, Use, collector_paused
+from onnxq.numerics import dequantize, fake_quantize
+from onnxq.types import Backend, PerChannel, Placement, QParams, QParamsTable, QuantPlan, QuantSpec
+
+_OPSET = 13
+"""The lowest opset in which all operators that are used here exist in their present form."""
+
+_OPSET_OF_FLOAT8 = 19
+
+
+def simulate(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> tuple[Graph, list[str]]:
+    """The simulated model, and a line for each thing that was changed on the way; the arguments stay as they are."""
+    check_names(graph, plan, qparams)
+    result = graph.copy()
+    result.keep_given_names()
+    wanted = max(_OPSET_OF_FLOAT8 if placement.spec.dtype.startswith("fp8") else _OPSET for placement in plan)
+    notes = result.raise_opset(max(backend.limits.min_opset, wanted))
+    with collector_paused():
+        for name in backend.simulations:
+            notes += SIMULATIONS.get(name)(result, plan, qparams)
+        writer = _Simulator(result, qparams, backend)
+        for placement in plan:
+            if placement.edges != ():  # otherwise it only lends its parameters to others
+                writer.write(placement, plan.leader(placement.tensor))
+        result.remove_unused_constants()
+    return result, notes
+
+
+class _Simulator:
+    """Writes one placement after the other."""
+
+    def __init__(self, graph: Graph, qparams: QParamsTable, backend: Backend) -> None:
+        self.graph = graph
+        self.qparams = qparams
+        self._qdq = QdqWriter(graph, qparams, backend.replace(absorb_activations=False, weight_storage="float"))
+
+    def write(self, placement: Placement, leader: str) -> None:
+        spec = placement.spec
+        if self.graph.is_constant(placement.tensor):
+            self._replace_constant(placement)
+        elif spec.dtype in CASTS:
+            self._qdq.write_casts(placement)
+        elif _said_by_quantize_linear(spec):
+            self._qdq.write_pair(placement, self.qparams[placement.tensor], leader)
+        else:
+            self._write_arithmetic(placement)
+
+    def _replace_constant(self, placement: Placement) -> None:
+        """The constant's readers read the values of its quantized numbers instead."""
+        original = self.graph.tensor(placement.tensor)
+        uses = self._qdq.uses_of(placement)
+        parameters = self.qparams[placement.tensor]
+        fixed = self.qparams.integer_weights.get(placement.tensor)
+        kind = np.dtype(original.dtype)
+        graph = self.graph
+
+        def compute() -> np.ndarray:
+            if fixed is not None:
+                return dequantize(fixed, parameters).astype(kind)
+            return fake_quantize(graph.values(original).astype(np.float32), parameters).astype(kind)
+
+        readers = graph.consumers(original) if uses is None else uses
+        home = graph.home_of(original)
+        values = DeferredValues(tuple(original.shape), kind, compute)
+        constant = graph.add_constant(f"{placement.tensor}_simulated", values, scope=home)
+        graph.redirect(original, constant, uses=readers)
+
+    def _write_arithmetic(self, placement: Placement) -> None:
+        source = self.graph.tensor(placement.tensor)
+        uses = self._qdq.uses_of(placement)
+        readers: list[Use] = self.graph.consumers(source) if uses is None else uses
+        writer = Arithmetic(self.graph, source)
+        parameters = self.qparams[placement.tensor]
+        made = writer.nnie(parameters) if placement.spec.grid == "nnie" else writer.affine(parameters, self._column)
+        self.graph.redirect(source, made, uses=readers)
+        if uses is None:
+            self.graph.take_over_outputs(source, made)
+
+    def _column(self, values: np.ndarray, parameters: QParams, rank: int) -> np.ndarray:
+        """Parameters along the channel axis, shaped to broadcast against a tensor of this rank."""
+        granularity = parameters.spec.granularity
+        if not isinstance(granularity, PerChannel):
+            return values
+        return values.reshape([-1 if i == granularity.axis % rank else 1 for i in range(rank)])
+
+
+def _said_by_quantize_linear(spec: QuantSpec) -> bool:
+    """Whether QuantizeLinear of opset 13 (19 for fp8) has this grid, saturation and rounding."""
+    if spec.grid == "float":
+        return True
+    return spec.grid == "affine" and spec.bits == 8 and spec.rounding == "half_even" and not is_narrower(spec)
+
+
+@EMITTERS.register("simulate")
+def write_simulated(
+    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
+) -> Emitted:
+    """Write `<name>.onnx`: float operators that compute what the target computes; it runs in onnxruntime."""
+    result, notes = simulate(graph, plan, qparams, backend)
+    return Emitted(tuple(result.save(folder / f"{name}.onnx")), tuple(notes))

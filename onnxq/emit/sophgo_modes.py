@@ -1,0 +1,65 @@
+"""In which of tpu-mlir's modes each operator runs: the word that stands behind its name in a quantize table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from onnxq.emit.sophgo_names import is_float, names_of, result_of
+from onnxq.graph import Graph, Node
+from onnxq.types import QuantPlan, QuantSpec
+
+_SAME = {"fp8_e4m3": "F8E4M3", "fp8_e5m2": "F8E5M2", "fp16": "F16", "bf16": "BF16"}
+_WITHOUT_ARITHMETIC = ("Constant", "Identity", "Dropout", "If", "Loop", "Scan")
+
+
+class Operator(NamedTuple):
+    """One operator as tpu-mlir sees it: all names it may have, its mode, and its weight where that is quantized."""
+
+    names: tuple[str, ...]
+    mode: str
+    weight: str | None
+
+
+def operators(graph: Graph, plan: QuantPlan, in_float: str) -> Iterator[Operator]:
+    """Every operator with a float result, in the order of the graph; `in_float` is the mode of those left float."""
+    for node in graph.nodes():
+        if node.op in _WITHOUT_ARITHMETIC or node.name in plan.fused or not node.outputs:
+            continue
+        made = [t for t in node.outputs if t.name and is_float(graph, t)]
+        if not made:
+            continue
+        result = result_of(graph, node, plan.fused)
+        weight = _weight_of(graph, plan, node)
+        mode = _mode(graph, plan, node, weight, in_float) if node.name in plan.quantized else in_float
+        heads = [result, *made[1:]] if result is not made[0] else made
+        names = [name for tensor in heads for name in names_of(graph, str(tensor.name))]
+        if result is not made[0] and weight is not None:
+            names += names_of(graph, str(made[0].name))  # in case that tpu-mlir leaves the two apart
+        yield Operator(tuple(dict.fromkeys(names)), mode, weight)
+
+
+def _weight_of(graph: Graph, plan: QuantPlan, node: Node) -> str | None:
+    """The quantized constant at the weight port of a layer."""
+    if node.op not in ("Conv", "ConvTranspose", "Gemm", "MatMul") or len(node.inputs) < 2:
+        return None
+    name = str(node.inputs[1].name)
+    return name if graph.is_constant(name) and name in plan else None
+
+
+def _mode(graph: Graph, plan: QuantPlan, node: Node, weight: str | None, in_float: str) -> str:
+    read = [plan[t.name].spec for t in node.inputs if t.name in plan and not graph.is_constant(t)]
+    made = [plan[t.name].spec for t in node.outputs if t.name in plan]
+    stored = plan[weight].spec if weight is not None else None
+    if not read and stored is not None:
+        return f"W{stored.bits}{in_float}" if stored.grid == "affine" else _word(stored)
+    spec = min(read or made, key=lambda spec: spec.bits, default=None)
+    if spec is None:
+        return in_float
+    if stored is not None and stored.bits == 4 and spec.bits == 8 and stored.grid == "affine":
+        return "W4INT8"
+    return _word(spec)
+
+
+def _word(spec: QuantSpec) -> str:
+    return _SAME.get(spec.dtype) or f"INT{spec.bits}"

@@ -1,0 +1,63 @@
+"""How tpu-mlir names what it makes of an ONNX model: its tables are keyed by these names.
+
+An operator is called `<first output>_<operator>`, an input keeps its name, every output of a Split counts. tpu-mlir
+simplifies the model first: a Relu behind a layer becomes part of it and the pair has the Relu's name; a MatMul takes
+the Add behind it in; decomposed LayerNorm, GELU and HardSwish become one operator. Where it is not certain which form
+tpu-mlir arrives at, all names are listed: it ignores rows for names that it does not have.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onnxq.errors import UnsupportedError
+from onnxq.graph import Graph, Node
+
+_UNIT_OPERATORS = {"LayerNorm": "LayerNormalization", "Gelu": "GELU", "GELU": "GELU", "HardSwish": "HardSwish"}
+"""A unit of onnxq -> the operator that tpu-mlir makes of it."""
+
+_OTHER_OPERATORS = {"Slice": ("Gather",), "Gelu": ("GELU",)}
+"""Operators that tpu-mlir sometimes turns into others."""
+
+FLOATS = ("float32", "float16", "bfloat16", "float64")
+
+
+def names_of(graph: Graph, tensor: str) -> tuple[str, ...]:
+    """The names under which tpu-mlir may know a tensor, the likeliest first."""
+    producer = graph.producer(tensor)
+    if producer is None:
+        return (checked(tensor),)
+    unit = graph.units.of(producer.name)
+    operators = [str(producer.op), *_OTHER_OPERATORS.get(producer.op, ())]
+    if unit is not None and unit.last == producer.name:
+        if unit.kind in _UNIT_OPERATORS:
+            operators.insert(0, _UNIT_OPERATORS[unit.kind])
+        elif unit.kind == "MatMulAdd":
+            operators += ["Gemm", "MatMul"]
+    found = [f"{checked(tensor)}_{operator}" for operator in dict.fromkeys(operators)]
+    return (*found, tensor) if producer.op == "Resize" else tuple(found)
+
+
+def checked(name: str) -> str:
+    """A name that fits into a table whose columns are separated by blanks and whose remarks begin with '#'."""
+    if any(character.isspace() for character in name) or name.startswith("#"):
+        raise UnsupportedError(
+            f"tensor '{name}' cannot be written to a table of tpu-mlir: columns are separated by blanks, and '#' begins "
+            "a remark. Rename it in the model"
+        )
+    return name
+
+
+def result_of(graph: Graph, node: Node, fused: dict[str, str]) -> Any:
+    """The tensor that leaves a node together with what runs inside it: the bias Add and the Relu behind it."""
+    made = node.outputs[0]
+    while True:
+        follower = next((use.node for use in graph.consumers(made) if fused.get(use.node.name) == node.name), None)
+        if follower is None:
+            return made
+        made = follower.outputs[0]
+
+
+def is_float(graph: Graph, tensor: Any) -> bool:
+    kind = graph.dtype(tensor)
+    return kind is None or kind.name in FLOATS

@@ -1,0 +1,89 @@
+"""Does a plan keep to the limits of its target? Asked before any calibration, so that a wrong choice costs no time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxq.errors import UnsupportedError
+from onnxq.graph import Graph, Node
+from onnxq.types import Backend, PerTensor, Placement, QuantPlan
+from onnxq.types.containers import stored_type
+
+
+def check_plan(plan: QuantPlan, backend: Backend) -> None:
+    """Raise UnsupportedError for the first placements that the target cannot take, with the rule and the remedy."""
+    found = list(violations(plan, backend))
+    if found:
+        more = f"\n  ... and {len(found) - 5} more" if len(found) > 5 else ""
+        raise UnsupportedError(f"{backend.name} cannot take this plan:\n  " + "\n  ".join(found[:5]) + more)
+
+
+def violations(plan: QuantPlan, backend: Backend) -> Iterator[str]:
+    """One line for each limit that a placement breaks."""
+    for placement in plan:
+        for rule, message, remedy in _broken(placement, backend):
+            yield f"[{rule}] tensor '{placement.tensor}' ({placement.why}): {message}. {remedy}"
+
+
+def check_every_operator_has_a_rule(graph: Graph, plan: QuantPlan, backend: Backend) -> None:
+    """Raise UnsupportedError for the first nodes that stay float only because the target does not know them."""
+    unknown = [node for node in graph.nodes() if plan.left_float.get(node.name) == no_rule(node, backend.name)]
+    if not unknown:
+        return
+    lines = [
+        f"[no-rule] tensor '{node.outputs[0].name}' (node '{node.name}'): {plan.left_float[node.name]}"
+        for node in unknown[:5]
+    ]
+    more = f"\n  ... and {len(unknown) - 5} more" if len(unknown) > 5 else ""
+    kinds = ", ".join(f"--skip op:{op}" for op in dict.fromkeys(node.op for node in unknown))
+    raise UnsupportedError(
+        f"{len(unknown)} nodes would stay float because {backend.name} does not know their operators, and --strict was "
+        f"given:\n  " + "\n  ".join(lines) + f"{more}\nSay that they may stay float ({kinds}), or leave --strict out"
+    )
+
+
+def no_rule(node: Node, target: str) -> str:
+    """The reason that a plan gives for a node whose operator the target does not know."""
+    if node.domain:
+        return f"operator {node.domain}.{node.op} is unknown to {target}"
+    return f"{target} has no rule for {node.op}"
+
+
+def _broken(placement: Placement, backend: Backend) -> Iterator[tuple[str, str, str]]:
+    spec, limits, target = placement.spec, backend.limits, backend.name
+    activation = placement.role in ("activation", "output")
+    kind = stored_type(spec)
+    if placement.role == "bias" and not limits.bias_quantized:
+        yield "float-bias", f"its bias is quantized, {target} takes float biases", "Leave it out of the plan"
+    elif kind not in limits.dtypes and not (placement.role == "bias" and spec.dtype == "int32"):
+        yield "dtype", f"{spec.dtype} is stored as {kind}, {target} takes {', '.join(limits.dtypes)}", _one_of(activation)
+    if activation and kind in limits.weight_only_dtypes:
+        yield "dtype", f"{target} takes {kind} for weights only", "Give activations one of the other formats"
+    if limits.zero_point_zero and not spec.symmetric:
+        yield (
+            "zero-point-zero",
+            f"the format is asymmetric, {target} takes zero point 0 only",
+            f"Set symmetric = true under [{'activation' if activation else 'weight'}]",
+        )
+    if activation and limits.activations_per_tensor and not isinstance(spec.granularity, PerTensor):
+        yield (
+            "activation-per-tensor",
+            f"the format is {spec.granularity}, {target} takes one scale for an activation",
+            "Use PerTensor() for activations; channels are for weights",
+        )
+    if not activation and limits.weights_per_tensor and not isinstance(spec.granularity, PerTensor):
+        yield (
+            "weight-per-tensor",
+            f"the format is {spec.granularity}, {target} takes one scale for a weight",
+            "Set per_channel = false under [weight]",
+        )
+    if limits.power_of_two and spec.grid == "affine" and not spec.power_of_two and placement.derive is None:
+        yield (
+            "power-of-two",
+            f"its scale can be any number, {target} scales by shifting bits",
+            f"Set power_of_two = true under [{'activation' if activation else 'weight'}]",
+        )
+
+
+def _one_of(activation: bool) -> str:
+    return f"Choose one of these formats: dtype under [{'activation' if activation else 'weight'}]"

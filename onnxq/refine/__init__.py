@@ -1,0 +1,35 @@
+"""Parameters improved or corrected after calibration. A refinement is one file; backends name the ones they want."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from onnxq.graph import Graph
+from onnxq.registry import Registry
+from onnxq.types import Backend, QParamsTable, QuantPlan
+
+
+class Refined(NamedTuple):
+    """New parameters (the old ones are untouched) and a line for each thing that changed."""
+
+    qparams: QParamsTable
+    notes: tuple[str, ...] = ()
+
+
+class Refinement(Protocol):
+    """Changes parameters, never the graph or the plan."""
+
+    def __call__(self, graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> Refined: ...
+
+
+REFINEMENTS: Registry[Refinement] = Registry("refinement", "onnxq.refine")
+
+
+def refine(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> Refined:
+    """Run all refinements of a backend, in order."""
+    notes: list[str] = []
+    for name in backend.refinements:
+        step = REFINEMENTS.get(name)(graph, plan, qparams, backend)
+        qparams = step.qparams
+        notes.extend(step.notes)
+    return Refined(qparams, tuple(notes))

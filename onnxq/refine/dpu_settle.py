@@ -1,0 +1,124 @@
+"""Apply the rules on positions until all of them hold, and prove that this ends.
+
+The loop is Quark's: all rules in order, each change seen by the next, again and again. Quark gives up after 5 rounds;
+here it goes on, because a file that breaks a rule does not compile. Rules can contradict each other for ever (a Concat
+lowers what a shift_write raises). That shows in a state that was there before, and from then on positions of
+activations are only lowered:
+
+- each step lowers a whole number, and none may go below LOWEST: the steps are finite in number;
+- weights and biases come last, one after the other, since no rule for activations reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from onnxq.errors import UnsupportedError
+from onnxq.refine.dpu_rules import RULES, Breach, Positions, Site, breaches
+
+QUARK_ROUNDS = 5
+MOST_ROUNDS = 1000
+LOWEST = -100
+"""Scales of 2^100 and more are not numbers of a network: a position that arrives here chases a contradiction."""
+
+_OF_CONSTANTS = ("shift_cut", "shift_bias")
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Positions that break no rule, what was changed on the way, and how many rounds it took."""
+
+    positions: dict[str, int]
+    changes: tuple[Breach, ...]
+    rounds: int
+    contradiction: bool = False
+
+
+def settle(sites: list[Site], start: Positions) -> Settled:
+    """Positions that keep to all rules, as near to `start` as the rules lead; an error names what cannot be kept."""
+    positions = dict(start)
+    changes: list[Breach] = []
+    seen = {tuple(positions.values())}
+    for rounds in range(1, MOST_ROUNDS):
+        changed = _round(sites, positions)
+        if not changed:
+            return Settled(positions, tuple(changes), rounds)
+        changes += changed
+        state = tuple(positions.values())
+        if state in seen:
+            break
+        seen.add(state)
+    changes += _lower(sites, positions)
+    changes += _constants(sites, positions)
+    left = next(breaches(sites, positions), None)
+    if left is not None:
+        raise _impossible(left)
+    return Settled(positions, tuple(changes), rounds, contradiction=True)
+
+
+def _round(sites: list[Site], positions: dict[str, int]) -> list[Breach]:
+    """One pass of all rules; later rules and nodes see what earlier ones changed."""
+    changed = []
+    for rule in RULES:
+        for site in sites:
+            for breach in rule(site, positions):
+                positions[breach.slot] = breach.position
+                changed.append(breach)
+    return changed
+
+
+def _lower(sites: list[Site], positions: dict[str, int]) -> list[Breach]:
+    """Mend all rules for activations by lowering; what only raising could mend is left for the caller to find."""
+    changed = []
+    pending = True
+    while pending:
+        pending = False
+        for rule in RULES:
+            for site in sites:
+                for breach in rule(site, positions):
+                    for step in _lowering(breach, positions):
+                        if step.position < LOWEST:
+                            raise _impossible(breach)
+                        positions[step.slot] = step.position
+                        changed.append(step)
+                        pending = True
+    return changed
+
+
+def _lowering(breach: Breach, positions: Positions) -> Iterator[Breach]:
+    """The breach mended by lowering: its own slot, or the inputs where its own slot would have to be raised."""
+    if breach.rule in _OF_CONSTANTS:
+        return
+    if breach.position < positions[breach.slot]:
+        yield breach
+        return
+    inputs = [slot for slot in dict.fromkeys(breach.site.inputs) if slot is not None]
+    if breach.rule == "shift_write" and breach.site.op == "Add":
+        top = positions[breach.slot] + breach.high
+        for slot in inputs:
+            if positions[slot] > top:
+                yield replace(breach, slot=slot, position=top)
+    elif breach.rule in ("shift_write", "shift_swish"):
+        largest = max(inputs, key=lambda slot: positions[slot])
+        uses = breach.site.inputs.count(largest)
+        excess = -(-(breach.value - breach.high) // uses)
+        yield replace(breach, slot=largest, position=positions[largest] - excess)
+
+
+def _constants(sites: list[Site], positions: dict[str, int]) -> list[Breach]:
+    """Weights, then biases; one that several nodes share may have no position that suits them all."""
+    changed = []
+    for _ in range(2):
+        for breach in breaches(sites, positions):
+            if breach.rule in _OF_CONSTANTS:
+                positions[breach.slot] = breach.position
+                changed.append(breach)
+    return changed
+
+
+def _impossible(breach: Breach) -> UnsupportedError:
+    return UnsupportedError(
+        f"no position of '{breach.slot}' suits all operators around it. {breach}. Keep '{breach.site.node}' float "
+        f"(skip it), or give the tensors around it ranges that differ less"
+    )
