@@ -21,6 +21,7 @@ import numpy as np
 
 from onnxq.emit import Emitted, emit, read_back
 from onnxq.emit.saturation import with_seven_bit_weights, with_unsigned_weights
+from onnxq.emit.simulate import simulate
 from onnxq.errors import CheckFailed, UnsupportedError
 from onnxq.files import write_json
 from onnxq.graph import Graph
@@ -30,7 +31,14 @@ from onnxq.prepare import Prepared
 from onnxq.report import Report, build_report
 from onnxq.runtime import Dataset
 from onnxq.types import QParamsTable, QuantPlan
-from onnxq.verify import FULL_OPTIMIZATION_NODES, OutputCheck, VerifyReport, sums_are_exact, verify
+from onnxq.verify import (
+    FULL_OPTIMIZATION_NODES,
+    OutputCheck,
+    VerifyReport,
+    compare_outputs,
+    sums_are_exact,
+    verify,
+)
 
 MODEL_NAME = "model"
 
@@ -126,6 +134,8 @@ def emit_plan(
             first = _Attempt(plan, qparams, emitted, checks)
             (plan, qparams, emitted, checks), remark = _without_saturation(first, write, judge)
             remarks.extend(remark)
+        with clock.stage("simulate"):
+            simulated = _simulated(original, prepared, plan, qparams, dataset, stage)
         names = [*(path.name for path in emitted.files), "plan.json", "qparams.json", "report.json"]
         report = build_report(
             backend=prepared.backend,
@@ -136,6 +146,7 @@ def emit_plan(
             notes=[*remarks, *emitted.notes],
             samples=samples,
             checks=checks,
+            simulated=simulated,
             files=[folder / name for name in names],
             seconds=clock.seconds,
         )
@@ -143,6 +154,23 @@ def emit_plan(
         write_json(stage / "qparams.json", qparams.to_json())
         write_json(stage / "report.json", report)
     return Result(folder / f"{MODEL_NAME}.onnx", plan, qparams, report)
+
+
+def _simulated(
+    original: Graph, prepared: Prepared, plan: QuantPlan, qparams: QParamsTable, dataset: Dataset | None, stage: Path
+) -> dict[str, float]:
+    """Output -> SQNR of what the chip computes, where the written model cannot say it; empty where it does."""
+    backend = prepared.backend
+    other_rounding = any(placement.spec.rounding != "half_even" for placement in plan)
+    if dataset is None or not (backend.simulations or (backend.rounding_in_files == "half_even" and other_rounding)):
+        return {}
+    graph, _ = simulate(prepared.graph, plan, qparams, backend)
+    with tempfile.TemporaryDirectory(prefix="simulated-", dir=stage) as folder:
+        path = Path(folder) / "simulated.onnx"
+        graph.save(path)
+        reference = _runnable(original) or original
+        outputs = compare_outputs(reference, path, dataset, samples=prepared.config.verify_samples)
+    return {check.name: check.sqnr_db for check in outputs if check.sqnr_db is not None}
 
 
 def _check_tables(prepared: Prepared, plan: QuantPlan, qparams: QParamsTable, stage: Path) -> None:

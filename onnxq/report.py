@@ -19,6 +19,10 @@ LOW_SQNR_DB = 20.0
 """Outputs below this are worth a warning."""
 
 
+SIMULATED_MARGIN_DB = 3.0
+"""A chip that loses this much more than the written model says is worth a warning."""
+
+
 def build_report(
     *,
     backend: Backend,
@@ -29,6 +33,7 @@ def build_report(
     notes: Sequence[str],
     samples: int,
     checks: VerifyReport,
+    simulated: Mapping[str, float],
     files: Sequence[Path],
     seconds: Mapping[str, float],
 ) -> Report:
@@ -38,9 +43,15 @@ def build_report(
         for name, value in checks.sqnr_db.items()
         if value < LOW_SQNR_DB
     ]
+    low += [
+        f"output '{name}': {value:.1f} dB on the chip, as simulated, and {checks.sqnr_db[name]:.1f} dB in the written model"
+        for name, value in simulated.items()
+        if value < checks.sqnr_db.get(name, -math.inf) - SIMULATED_MARGIN_DB
+    ]
     return {
         "backend": backend.name,
         "coverage": coverage(plan),
+        "simulated_sqnr_db": {name: json_number(value) for name, value in simulated.items()},
         "sqnr_db": {name: json_number(value) for name, value in checks.sqnr_db.items()},
         "warnings": [*warnings, *low],
         "notes": list(notes),

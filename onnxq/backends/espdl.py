@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from onnxq.backends import BACKENDS
-from onnxq.types import Backend, Limits, NodeFacts, Option, OpRule, PerChannel, QuantSpec, SameScaleRule, Scheme
+from onnxq.backends.pplcuda import adds_a_bias, interpolates
+from onnxq.types import Backend, Limits, OpRule, Option, PerChannel, QuantSpec, SameScaleRule, Scheme
 from onnxq.types.presets import (
     CLEAN_UP,
     FOLD_LAYERS,
@@ -23,11 +24,6 @@ from onnxq.types.spec import Rounding
 
 S3_BIAS = 2**19
 """Biases of the ESP32-S3 lie in [-2^19, 2^19)."""
-
-
-def _interpolates(node: NodeFacts) -> str | None:
-    mode = node.attrs.get("mode", "nearest")
-    return None if mode == "nearest" else f"mode '{mode}' computes new values"
 
 
 def configure(values: Mapping[str, str]) -> Backend:
@@ -56,7 +52,8 @@ def configure(values: Mapping[str, str]) -> Backend:
             ),
             OpRule(("Gemm",), weight=1, weight_axis=gemm_weight_axis, bias=2, output=True),
             OpRule(("MatMul",), weight=1, output=True),
-            OpRule(("Add", "Sub", "Mul", "Div"), inputs=(0, 1), output=True),
+            OpRule(("Add",), inputs=(0, 1), output=True, decline=adds_a_bias),
+            OpRule(("Sub", "Mul", "Div"), inputs=(0, 1), output=True),
             OpRule(("AveragePool", "GlobalAveragePool", "ReduceMean"), output=True),
             OpRule(
                 ("Sigmoid", "Tanh", "LeakyRelu", "PRelu", "Elu", "HardSigmoid", "HardSwish", "Gelu"),
@@ -67,7 +64,7 @@ def configure(values: Mapping[str, str]) -> Backend:
         same_scale=(
             SameScaleRule(("MaxPool", "GlobalMaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze")),
             SameScaleRule(("Slice", "Split", "Gather", "DepthToSpace", "SpaceToDepth")),
-            SameScaleRule(("Resize",), decline=_interpolates),
+            SameScaleRule(("Resize",), decline=interpolates),
             SameScaleRule(("Concat",), inputs=None),
         ),
         quantize_inputs=True,

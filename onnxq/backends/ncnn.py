@@ -1,8 +1,8 @@
 """ncnn: int8 from -127 to 127, symmetric; inputs of layers are quantized, their results are float.
 
 ncnn computes 3x3 convolutions of stride 1 by Winograd's method in 16 bits, which holds weights of 6 bits. So
-`winograd=on` (as ncnn2table does) gives those weights 6 bits; `winograd=off` gives them 8, and then the program that runs
-the network must set `opt.use_winograd_convolution = false`.
+`winograd=on` (as ncnn2table does) gives those weights 6 bits; `winograd=off` gives them 8, and then the program that
+runs the network must set `opt.use_winograd_convolution = false`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from onnxq.backends import BACKENDS
-from onnxq.types import Backend, Limits, NodeFacts, Option, OpRule, PerChannel, QuantSpec, Scheme
+from onnxq.types import Backend, Limits, NodeFacts, OpRule, Option, PerChannel, QuantSpec, Scheme
 from onnxq.types.presets import CLEAN_UP, FOLD_LAYERS, RECOGNIZE, SETTLE, gemm_weight_axis, matmul_weight_axis
 
 

@@ -32,16 +32,8 @@ def encodings_emitters(version: str) -> tuple[str, ...]:
     return tuple(f"encodings_{v}" for v in ENCODINGS.values if v != "all" and version in (v, "all"))
 
 
-def _not_constant_padding(node: NodeFacts) -> str | None:
-    if node.attrs.get("mode", "constant") != "constant":
-        return None
-    value = node.scalar(2) if node.has(2) else float(node.attrs.get("value", 0.0))
-    return None if value == 0 else "pads with another value than 0, which need not fit the range of its input"
-
-
-def _nearest(node: NodeFacts) -> str | None:
-    return None if node.attrs.get("mode", "nearest") == "nearest" else "computes new values"
-
+_GAMMA = QuantSpec("uint8", symmetric=False)
+"""The factors of a normalization: the HTP takes no signed ones."""
 
 RULES = (
     OpRule(("Conv",), weight=1, weight_axis=0, bias=2, output=True, decline=declines_computed_weight),
@@ -54,15 +46,16 @@ RULES = (
         decline=declines_computed_weight,
     ),
     OpRule(("Gemm", "MatMul"), inputs=(0,), weight=1, bias=2, output=True),
-    OpRule(("LayerNormalization", "InstanceNormalization", "BatchNormalization"), weight=1, bias=2, output=True),
+    OpRule(("LayerNormalization", "InstanceNormalization"), weight=1, bias=2, output=True, weight_spec=_GAMMA),
     OpRule(("Add", "Sub", "Mul", "Div", "Min", "Max", "Pow", "PRelu"), inputs=None, output=True),
     OpRule(("Concat", "Sum"), inputs=None, output=True),
     OpRule(("AveragePool", "GlobalAveragePool", "LpPool", "GlobalMaxPool"), output=True),
     OpRule(("Sigmoid", "Tanh", "Softmax", "LogSoftmax", "HardSigmoid", "HardSwish", "Gelu"), output=True),
-    OpRule(("LeakyRelu", "Elu", "Softplus", "Erf", "Exp", "Log", "Sqrt", "Abs", "Neg", "Reciprocal"), output=True),
+    OpRule(("LeakyRelu", "Elu", "Softplus", "Exp", "Log", "Sqrt", "Abs", "Neg", "Reciprocal"), output=True),
     OpRule(("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2", "LpNormalization"), output=True),
-    OpRule(("Sin", "Cos", "Floor", "Ceil", "Round", "LRN", "CumSum"), output=True),
+    OpRule(("Sin", "Cos", "Floor", "Ceil", "Round", "LRN"), output=True),
     OpRule(("GridSample",), inputs=(0, 1), output=True),
+    OpRule(("Pad",), inputs=(0, 2), output=True),
 )
 """Operators that compute. MatMul has no bias port: its bias is the Add of a MatMulAdd unit."""
 
@@ -71,7 +64,8 @@ SAME_SCALE = (
     SameScaleRule(("Slice", "Split", "Gather", "GatherElements", "GatherND", "DepthToSpace", "SpaceToDepth")),
     SameScaleRule(("Expand", "Tile", "Resize", "Relu", "Clip", "Identity")),
     SameScaleRule(("Where",), inputs=(1, 2)),
-    SameScaleRule(("Pad",), decline=_not_constant_padding),
+    SameScaleRule(("TopK",)),
+    SameScaleRule(("ScatterElements", "ScatterND"), inputs=(0, 2)),
 )
 """Operators that move or select values."""
 

@@ -3,13 +3,17 @@
 TensorRT fuses what stands between a DequantizeLinear and the next QuantizeLinear, so quantizers go on the inputs of
 weighted layers and nowhere else. Two rules are its own: of a residual Add only the skip input is quantized (the other
 one is computed inside the convolution), and MaxPool, Reshape and the like get no quantizers because TensorRT swaps them
-with the one behind. Sources: NVIDIA's Q/DQ placement recommendations; NvInfer.h (IQuantizeLayer, IDequantizeLayer).
+with the one behind. Implicit quantization, which older versions have, reads the same ranges from a calibration cache or
+through setDynamicRange; these tables are written too. Sources: NVIDIA's Q/DQ placement recommendations; NvInfer.h
+(IQuantizeLayer, IDequantizeLayer).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from onnxq.backends import BACKENDS
-from onnxq.types import Backend, Limits, NodeFacts, OpRule, PerChannel, QuantSpec, Scheme
+from onnxq.types import Backend, Limits, NodeFacts, OpRule, Option, PerChannel, QuantSpec, Scheme
 from onnxq.types.presets import (
     CLEAN_UP,
     FOLD_LAYERS,
@@ -29,9 +33,12 @@ def _matrix_vector(node: NodeFacts) -> str | None:
     return None
 
 
-BACKENDS.add(
-    "tensorrt",
-    Backend(
+TABLES = Option("tables", ("yes", "no"), "yes", "also write the calibration cache, the clip ranges and the float model")
+
+
+def _configure(values: Mapping[str, str]) -> Backend:
+    tables = ("clip_ranges", "calibration_cache", "deploy") if values["tables"] == "yes" else ()
+    return Backend(
         name="tensorrt",
         summary="NVIDIA TensorRT, explicit quantization: QDQ model, INT8 symmetric, weights per channel, biases float",
         scheme=Scheme(activation=QuantSpec("int8"), weight=QuantSpec("int8", granularity=PerChannel(0))),
@@ -70,5 +77,11 @@ BACKENDS.add(
             bias_quantized=False,
         ),
         passes=(*CLEAN_UP, "widen_bfloat16", *FOLD_LAYERS, *RECOGNIZE, "recognize_silu", *SETTLE),
-    ),
-)
+        emitters=("qdq", *tables),
+        options=(TABLES,),
+        configure=_configure,
+        checked_by=("onnx checker", "onnxruntime", "nvidia-modelopt (calibration cache)"),
+    )
+
+
+BACKENDS.add("tensorrt", _configure({"tables": TABLES.default}))

@@ -47,6 +47,10 @@ def print_summary(report: Mapping[str, Any], model: Path, written: Path) -> None
     ]
     pairs += [("SQNR", f"{decibels(value)} on output '{name}'") for name, value in report["sqnr_db"].items()]
     pairs += [
+        ("on the chip", f"{decibels(value)} on output '{name}', as simulated")
+        for name, value in report["simulated_sqnr_db"].items()
+    ]
+    pairs += [
         ("agreement", f"{output['agreement']:.2%} of output '{output['name']}'")
         for output in report["checks"]["outputs"]
         if "agreement" in output

@@ -1,6 +1,6 @@
 """The calibration table of ncnn2int8: scales of weights and of layer inputs, keyed by layer name.
 
-    <layer>_param_0 s s s ...     weights: 1 / step, one for each output channel (one for each group where there are groups)
+    <layer>_param_0 s s s ...     weights: 1 / step, one for each output channel (or group, if any)
     <layer> s                     input: 1 / step
 
 A layer without lines stays float. A key is read up to the first space, at most 255 characters of it, and one that holds
@@ -109,8 +109,8 @@ def _spread(graph: Graph, node: Node, steps: np.ndarray) -> np.ndarray:
 def _check_symmetric(tensor: str, parameters: QParams) -> None:
     if parameters.spec.bits > 8 or not parameters.spec.signed or np.any(parameters.zero_point != 0):
         raise UnsupportedError(
-            f"tensor '{tensor}' is quantized as {parameters.spec}; ncnn's table is for symmetric int8: leave the formats "
-            "of ncnn as they are"
+            f"tensor '{tensor}' is quantized as {parameters.spec}; ncnn's table is for symmetric int8: leave the "
+            "formats of ncnn as they are"
         )
 
 
@@ -118,8 +118,8 @@ def _key(layer: Layer) -> str:
     name = without_spaces(layer.name, "node")
     if WEIGHT_MARK in name or len(f"{name}_param_0".encode()) > LONGEST_KEY:
         raise UnsupportedError(
-            f"node '{name}' cannot stand in ncnn's table: a name must not hold '{WEIGHT_MARK}', which marks weights, nor be "
-            f"longer than {LONGEST_KEY - len('_param_0')} bytes; rename it in the model, or keep it float with --skip"
+            f"node '{name}' cannot stand in ncnn's table: a name must not hold '{WEIGHT_MARK}', which marks weights, "
+            f"nor be longer than {LONGEST_KEY - len('_param_0')} bytes; rename it in the model, or keep it float (--skip)"
         )
     return name
 

@@ -1,4 +1,4 @@
-"""Range files for PPL as MQBench names and writes them: text for `ppl-cuda`, JSON for `ppl` (8-bit weights, 16-bit data).
+"""Range files for PPL as MQBench names and writes them: text for `ppl-cuda`, JSON for `ppl` (weights 8 bits, data 16).
 
 `<name>_clip_ranges.json` of ppl-cuda is text despite its name, one `tensor: range` for each line; scripts read it so.
 """

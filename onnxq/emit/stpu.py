@@ -104,8 +104,8 @@ def _add_parameters(graph: Graph, plan: QuantPlan, qparams: QParamsTable, node: 
 def _symmetric(tensor: str, parameters: QParams) -> Entry:
     if not isinstance(parameters.spec.granularity, PerTensor) or np.any(parameters.zero_point != 0):
         raise UnsupportedError(
-            f"tensor '{tensor}' is quantized as {parameters.spec}; STPU's table has one symmetric range for each tensor: "
-            "leave the formats of stpu as they are"
+            f"tensor '{tensor}' is quantized as {parameters.spec}; STPU's table has one symmetric range for each "
+            "tensor: leave the formats of stpu as they are"
         )
     top = STEPS * float(parameters.scale)
     return {"min": -top, "max": top}

@@ -52,8 +52,8 @@ def write_scales(
     if lacking:
         shown = ", ".join(f"'{tensor}'" for tensor in lacking[:5]) + (", ..." if len(lacking) > 5 else "")
         notes.append(
-            f"{path.name}: {len(lacking)} tensors are float in the plan and have no line ({shown}). Tengine's uint8 mode "
-            "has no float layers: cut the model there, or run those layers elsewhere"
+            f"{path.name}: {len(lacking)} tensors are float in the plan and have no line ({shown}). Tengine's uint8 "
+            "mode has no float layers: cut the model there, or run those layers elsewhere"
         )
     return Emitted((path,), tuple(notes))
 

@@ -5,7 +5,7 @@
     q    = code of the nearest power of 2^(1/16)                 nnie8, see `onnxq.numerics.nnie`
     real = (q - zero_point) * scale                              float32
 
-But for nnie8, everything is float32, and x / scale is a division (never a product with the reciprocal): bit for bit what
+Everything but nnie8 is float32, and x / scale is a division (never a product with the reciprocal): bit for bit what
 onnxruntime's QuantizeLinear and DequantizeLinear compute. Only int32 divides and rounds in float64, because float32
 cannot hold 2^31 - 1; no runtime quantizes to int32, biases are stored that way.
 

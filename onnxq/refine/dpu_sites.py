@@ -1,7 +1,7 @@
 """Where the rules on positions apply in a graph: the quantizers around each operator, as slots.
 
-The same walk serves a float graph with a plan and a file with Q/DQ nodes: both only have to say which slot an input of a
-node reads from, and which slot the quantizer of a tensor is.
+The same walk serves a float graph with a plan and a file with Q/DQ nodes: both only have to say which slot an input of
+a node reads from, and which slot the quantizer of a tensor is.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def is_hard_sigmoid(node: Node) -> bool:
 def _quantized_result(graph: Graph, node: Node, output_slot: OutputSlot) -> tuple[str | None, bool]:
     """The slot of a node's result, behind an activation that runs inside it, and whether a LeakyRelu is on the way.
 
-    Files of other tools have a Mul by a constant behind pooling and HardSigmoid, which stands for the chip's own factor.
+    Files of other tools have a Mul by a constant behind pooling and HardSigmoid: the chip's own factor.
     """
     made = node.outputs[0]
     leaky = any(use.node.op == "LeakyRelu" for use in graph.consumers(made))

@@ -1,4 +1,4 @@
-"""Six bits for the weights of 3x3 convolutions in ncnn: its Winograd kernels add in 16 bits, and more would overflow."""
+"""Six bits for the weights of 3x3 convolutions in ncnn: its Winograd kernels add in 16 bits, more would overflow."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Did it work: the checks of an emitted model, its target's lint, and the comparison with the float model."""
 
-from onnxq.verify.checks import FULL_OPTIMIZATION_NODES, verify
+from onnxq.verify.checks import FULL_OPTIMIZATION_NODES, compare_outputs, verify
 from onnxq.verify.compare import LayerError, compare_layers
 from onnxq.verify.kernels import KernelCount, integer_kernels, sums_are_exact
 from onnxq.verify.lint import lint
@@ -14,6 +14,7 @@ __all__ = [
     "OutputCheck",
     "VerifyReport",
     "compare_layers",
+    "compare_outputs",
     "integer_kernels",
     "lint",
     "sums_are_exact",

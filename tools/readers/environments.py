@@ -6,12 +6,14 @@ it was made from; without that file, or with other pins, it does not count.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tools.readers.catalogue import Reader
@@ -47,9 +49,25 @@ def install(reader: Reader, readers: Path) -> bool:
     """Make the environment of a reader and return True, or False if it was there already."""
     if state(reader, readers) == "ready":
         return False
+    readers.mkdir(parents=True, exist_ok=True)
+    with one_at_a_time(readers / f".{reader.name}.lock"):
+        if state(reader, readers) == "ready":  # another process has made it meanwhile
+            return False
+        _install(reader, readers)
+    return True
+
+
+@contextmanager
+def one_at_a_time(path: Path) -> Iterator[None]:
+    """Wait until no other process holds the lock; the system frees it when its holder ends, however that happens."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _install(reader: Reader, readers: Path) -> None:
     folder, partial = readers / reader.name, readers / f"{reader.name}.partial"
     remove(partial)  # what an interrupted installation left behind
-    partial.parent.mkdir(parents=True, exist_ok=True)
     try:
         _build(reader, partial)
         _point_scripts_to(folder, partial)
@@ -63,7 +81,6 @@ def install(reader: Reader, readers: Path) -> bool:
         folder.rename(old)
     partial.rename(folder)
     remove(old)
-    return True
 
 
 def remove(folder: Path) -> None:
@@ -72,10 +89,11 @@ def remove(folder: Path) -> None:
 
 
 def _build(reader: Reader, folder: Path) -> None:
-    _run([find_python(reader.python), "-m", "venv", str(folder)], f"making an environment for '{reader.name}'")
+    venv = [find_python(reader.python), "-m", "venv", "--prompt", reader.name, str(folder)]
+    _run(venv, f"making an environment for '{reader.name}'")
     for pins in reader.pin_files():
         alone = ["--no-deps"] if pins.name == "without_dependencies.txt" else []
-        pip = [str(python_of(folder)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *alone]
+        pip = [str(python_of(folder)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", *alone]
         _run([*pip, "-r", str(pins)], f"installing '{reader.name}' from {pins}")
     for repair in reader.repairs:
         repair(folder)

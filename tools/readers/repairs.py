@@ -10,7 +10,7 @@ NEWER_THAN_BUNDLED = (2, 36)
 
 
 def remove_bundled_c_library(environment: Path) -> None:
-    """Remove the C and C++ libraries that tpu_mlir brings: they are older than a loader of glibc 2.36 or newer takes."""
+    """Remove the C and C++ libraries that tpu_mlir brings: with the loader of glibc 2.36 or newer they do not work."""
     if glibc_version() < NEWER_THAN_BUNDLED:
         return
     for folder in environment.glob("lib/python*/site-packages/tpu_mlir/lib/third_party"):

@@ -18,7 +18,16 @@ from typing import Any
 import numpy as np
 import openvino
 
-LAYERS = ("Convolution", "Deconvolution", "FullyConnected", "MatMul", "Pooling", "Eltwise", "FakeQuantize", "Concatenation")
+LAYERS = (
+    "Convolution",
+    "Deconvolution",
+    "FullyConnected",
+    "MatMul",
+    "Pooling",
+    "Eltwise",
+    "FakeQuantize",
+    "Concatenation",
+)
 
 
 def main(samples: Path, models: list[Path]) -> dict[str, Any]:

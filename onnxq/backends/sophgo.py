@@ -1,0 +1,272 @@
+"""Sophgo BM and CV chips through tpu-mlir: a float model with a calibration table and a table of precisions.
+
+A chip runs an operator in int8 from input to output, so both are quantized. What tpu-mlir computes in float (Softmax,
+LayerNorm, Div ...) stays float here and has a row that says so. BM chips hold tensors that cannot be negative in uint8
+with 255 steps; CV18x has int8 only, symmetric, with weights in [-127, 127].
+
+strategy=Transformer quantizes Conv, Gemm and MatMul alone. mode=weight_only stores weights in 8 or 4 bits and computes
+in a float format; convolutional networks have no such mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from onnxq.backends import BACKENDS
+from onnxq.emit.sophgo_qtable import emitter_name
+from onnxq.errors import ConfigError
+from onnxq.types import Backend, Limits, NodeFacts, Option, OpRule, PerChannel, QuantSpec, SameScaleRule, Scheme
+from onnxq.types.presets import (
+    CLEAN_UP,
+    FOLD_LAYERS,
+    RECOGNIZE,
+    SETTLE,
+    conv_transpose_weight_axis,
+    declines_computed_weight,
+    gemm_weight_axis,
+    matmul_weight_axis,
+)
+
+_FORMATS = {"F8E4M3": "fp8_e4m3", "F8E5M2": "fp8_e5m2", "F16": "fp16", "BF16": "bf16"}
+_LOOKED_UP = ("Sigmoid", "Tanh", "Elu", "HardSigmoid", "HardSwish", "Softplus", "Mish", "LeakyRelu", "PRelu", "Abs")
+"""Element-wise functions that chips take from a table with 256 entries."""
+
+_KEEP_SCALE = (
+    *("MaxPool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Split", "Tile", "Expand"),
+    *("DepthToSpace", "SpaceToDepth", "GlobalMaxPool"),
+)
+
+
+@dataclass(frozen=True)
+class _Chip:
+    """What differs between chips.
+
+    precisions   what weights and activations can be; the first is the default
+    unsigned     tensors that cannot be negative are uint8
+    narrow       weights in [-127, 127]
+    in_float     what operators run in that are not quantized
+    chips        members of a family, where the tables are the same for all
+    """
+
+    name: str
+    summary: str
+    precisions: tuple[str, ...]
+    unsigned: bool = True
+    narrow: bool = False
+    in_float: str = "F32"
+    chips: tuple[str, ...] = ()
+
+    def options(self) -> tuple[Option, ...]:
+        about = "the chip of the family; all read the same tables"
+        family = (Option("chip", self.chips, self.chips[0], about),) if self.chips else ()
+        return (
+            Option("mode", ("weight_activation", "weight_only"), "weight_activation", "what is quantized"),
+            Option("strategy", ("CNN", "Transformer"), "CNN", "every operator that can be, or only layers and MatMul"),
+            Option("precision", self.precisions, self.precisions[0], "the number format of what is quantized"),
+            Option("asymmetric", ("no", "yes"), "no", "activations with a zero point (model_deploy --asymmetric)"),
+            *family,
+        )
+
+
+def _grouped(node: NodeFacts) -> str | None:
+    """A reason against 4 bits: the next rule takes such a convolution in 8."""
+    if int(node.attrs.get("group", 1)) > 1:
+        return "a convolution with groups has no 4-bit form"
+    return declines_computed_weight(node)
+
+
+def _pads_with_a_value(node: NodeFacts) -> str | None:
+    if node.attrs.get("mode", "constant") != "constant":
+        return None
+    value = node.scalar(2) if node.has(2) else float(node.attrs.get("value", 0.0))
+    return None if value == 0 else "pads with another value than 0, which need not fit the range of its input"
+
+
+def _not_nearest(node: NodeFacts) -> str | None:
+    mode = node.attrs.get("mode", "nearest")
+    return None if mode == "nearest" else f"mode '{mode}' computes new values, tpu-mlir does that in float"
+
+
+def _layers(activation: QuantSpec | None, weight: QuantSpec | None, *, per_channel_matmul: bool) -> tuple[OpRule, ...]:
+    """Conv, Gemm and MatMul. tpu-mlir gives a matrix one scale unless it is told otherwise."""
+    return (
+        OpRule(
+            ("Conv",),
+            weight=1,
+            weight_axis=0,
+            bias=2,
+            output=True,
+            decline=_grouped if weight is not None else declines_computed_weight,
+            activation_spec=activation,
+            weight_spec=weight,
+        ),
+        OpRule(
+            ("ConvTranspose",),
+            weight=1,
+            weight_axis=conv_transpose_weight_axis,
+            bias=2,
+            output=True,
+            decline=declines_computed_weight,
+        ),
+        OpRule(
+            ("Gemm",),
+            weight=1,
+            weight_axis=gemm_weight_axis if per_channel_matmul else None,
+            bias=2,
+            output=True,
+            activation_spec=activation,
+            weight_spec=weight,
+        ),
+        OpRule(
+            ("MatMul",),
+            inputs=(0,),
+            weight=1,
+            weight_axis=matmul_weight_axis if per_channel_matmul else None,
+            output=True,
+            activation_spec=activation,
+            weight_spec=weight,
+        ),
+    )
+
+
+def _configure(chip: _Chip, values: Mapping[str, str]) -> Backend:
+    mode, strategy, precision = values["mode"], values["strategy"], values["precision"]
+    asymmetric = values["asymmetric"] == "yes"
+    if mode == "weight_only" and strategy == "CNN":
+        raise ConfigError(
+            f"{chip.name}: mode=weight_only does not exist for strategy=CNN, tpu-mlir has such modes for the MatMul of "
+            "transformers only. Add strategy=Transformer, or leave out mode=weight_only"
+        )
+    if mode == "weight_only" and precision not in ("INT8", "INT4"):
+        raise ConfigError(
+            f"{chip.name}: mode=weight_only stores weights in 8 or 4 bits, precision={precision} does neither. "
+            "Use precision=INT8 or precision=INT4"
+        )
+    if asymmetric and chip.narrow:
+        raise ConfigError(
+            f"{chip.name}: asymmetric=yes is not possible, the chip takes zero point 0 only. Leave it out, or choose a "
+            "BM chip"
+        )
+    if asymmetric and (precision != "INT8" or mode == "weight_only"):
+        raise ConfigError(f"{chip.name}: asymmetric=yes is for activations with precision=INT8 only. Leave it out")
+    return _backend(chip, mode, strategy, precision, asymmetric=asymmetric)
+
+
+def _scheme(chip: _Chip, precision: str, *, weight_only: bool, asymmetric: bool) -> Scheme:
+    channels = PerChannel(0)
+    if precision in ("F16", "BF16"):
+        spec = QuantSpec(_FORMATS[precision])
+        return Scheme(activation=spec, weight=spec)
+    if precision in _FORMATS:
+        spec = QuantSpec(_FORMATS[precision])
+        return Scheme(activation=spec, weight=spec.replace(granularity=channels))
+    if weight_only:
+        dtype = "int4" if precision == "INT4" else "int8"
+        return Scheme(activation=None, weight=QuantSpec(dtype, narrow_range=True, granularity=channels))
+    weight = QuantSpec("int8", narrow_range=chip.narrow, granularity=channels)
+    unsigned = QuantSpec("uint8") if chip.unsigned and not asymmetric else None
+    activation = QuantSpec("int8", symmetric=not asymmetric)
+    return Scheme(activation=activation, weight=weight, bias=QuantSpec("int32"), unsigned=unsigned)
+
+
+def _backend(chip: _Chip, mode: str, strategy: str, precision: str, *, asymmetric: bool) -> Backend:
+    weight_only = mode == "weight_only"
+    transformer = strategy == "Transformer"
+    in_float8 = precision.startswith("F8")
+    scheme = _scheme(chip, precision, weight_only=weight_only, asymmetric=asymmetric)
+    narrow_weight = QuantSpec("int4", granularity=PerChannel(0)) if precision in ("INT4", "W4INT8") else None
+    narrow_activation = QuantSpec("int4") if precision == "INT4" else None
+    if weight_only:
+        narrow_weight = narrow_activation = None
+    layers = _layers(narrow_activation, narrow_weight, per_channel_matmul=weight_only or in_float8)
+    if narrow_weight is not None:
+        eight_bits = OpRule(("Conv",), weight=1, weight_axis=0, bias=2, output=True, decline=declines_computed_weight)
+        layers = (*layers, eight_bits)
+    if not scheme.weight or not scheme.activation:
+        layers = tuple(rule for rule in layers if rule.ops != ("ConvTranspose",))
+    element_wise = (
+        OpRule(("Add", "Sub", "Mul", "Max", "Min"), inputs=None, output=True),
+        OpRule(("AveragePool", "GlobalAveragePool"), output=True),
+        OpRule(_LOOKED_UP, output=True),
+    )
+    same_scale = (
+        SameScaleRule(_KEEP_SCALE),
+        SameScaleRule(("Concat",), inputs=None),
+        SameScaleRule(("Relu", "Clip")),
+        SameScaleRule(("Resize",), decline=_not_nearest),
+        SameScaleRule(("Pad",), decline=_pads_with_a_value),
+    )
+    return Backend(
+        name=chip.name,
+        summary=chip.summary,
+        scheme=scheme,
+        rules=layers if transformer else (*layers, *element_wise),
+        same_scale=same_scale,
+        limits=Limits(
+            dtypes=_dtypes(precision, weight_only=weight_only),
+            zero_point_zero=not asymmetric,
+            float_types=("float32",),
+        ),
+        passes=(*CLEAN_UP, "widen_bfloat16", "widen_float16", *FOLD_LAYERS, *RECOGNIZE, "recognize_silu", *SETTLE),
+        quantize_inputs=not transformer and not weight_only,
+        fixed_ranges={"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0)} if not asymmetric else {},
+        emitters=_emitters(chip, precision, weight_only=weight_only, transformer=transformer),
+        options=chip.options(),
+        configure=lambda values: _configure(chip, values),
+        checked_by=("tpu_mlir 1.30.2",),
+    )
+
+
+def _dtypes(precision: str, *, weight_only: bool) -> tuple[str, ...]:
+    by_precision = {
+        "F8E4M3": ("float8e4m3fn",),
+        "F8E5M2": ("float8e5m2",),
+        "F16": ("float16",),
+        "BF16": ("bfloat16",),
+        "INT4": ("int4", "int8") if weight_only else ("int8", "uint8", "int4"),
+        "W4INT8": ("int8", "uint8", "int4"),
+    }
+    return by_precision.get(precision, ("int8", "uint8"))
+
+
+def _emitters(chip: _Chip, precision: str, *, weight_only: bool, transformer: bool) -> tuple[str, ...]:
+    in_float8 = precision.startswith("F8")
+    in_float = precision if precision in ("F16", "BF16") else chip.in_float
+    if weight_only and chip.in_float == "F32":
+        in_float = "F16"
+    kind = "_nlp_float" if in_float8 and transformer else "_nlp" if transformer else ""
+    table = f"sophgo_{'float_' if in_float8 else ''}cali_table{'_nlp' if transformer else ''}"
+    tables = () if precision in ("F16", "BF16") else (table,)
+    return ("qdq", "deploy", *tables, emitter_name(kind, in_float), "sophgo_clip_ranges", "sophgo_weight_ids")
+
+
+_DEFAULTS = {"mode": "weight_activation", "strategy": "CNN", "asymmetric": "no"}
+_CV18X = ("cv181x", "cv180x", "cv182x", "cv183x", "cv186x", "mars3")
+_CV_SUMMARY = "Sophgo CV18x (tpu-mlir): int8 symmetric, weights per channel in [-127, 127]"
+_BM1690_SUMMARY = "Sophgo BM1690 / SG2260 (tpu-mlir): int8, uint8 for what cannot be negative; float8"
+
+_CHIPS = (
+    _Chip(
+        "sophgo_bm1688",
+        "Sophgo BM1688 (tpu-mlir): int8, uint8 for what cannot be negative; int4 layers",
+        ("INT8", "INT4", "W4INT8", "BF16", "F16"),
+    ),
+    _Chip(
+        "sophgo_bm1684x",
+        "Sophgo BM1684X (tpu-mlir): int8, uint8 for what cannot be negative",
+        ("INT8", "W4INT8", "BF16", "F16"),
+    ),
+    _Chip("sophgo_bm1690", _BM1690_SUMMARY, ("INT8", "F8E4M3", "F8E5M2", "W4INT8", "BF16", "F16")),
+    _Chip("sophgo_sg2260", _BM1690_SUMMARY, ("INT8", "F8E4M3", "F8E5M2", "W4INT8", "BF16", "F16")),
+    _Chip("sophgo_cv18x", _CV_SUMMARY, ("INT8", "BF16"), unsigned=False, narrow=True, in_float="BF16", chips=_CV18X),
+    _Chip("sophgo_mars3", _CV_SUMMARY, ("INT8", "BF16"), unsigned=False, narrow=True, in_float="BF16"),
+    _Chip(
+        "sophgo_academic",
+        "Sophgo, no chip in particular: float8 weights and activations, every format of the family",
+        ("F8E4M3", "F8E5M2", "INT8", "INT4", "W4INT8", "BF16", "F16"),
+    ),
+)
+
+for _chip in _CHIPS:
+    BACKENDS.add(_chip.name, _configure(_chip, {**_DEFAULTS, "precision": _chip.precisions[0]}))

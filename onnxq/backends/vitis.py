@@ -1,0 +1,155 @@
+"""AMD Vitis AI DPU: int8 with power-of-two scales everywhere, biases included, and shifts that the chip has.
+
+The DPU goes from one scale to the next by shifting, so every scale is 2^-p and `dpu_positions` moves positions that it
+could not shift between. It rounds halves of activations up; weights and biases are rounded away from zero beforehand.
+Quantizers stand on the inputs of the graph and on the results of operators, behind the activation that runs inside.
+Sources: MQBench's Vitis backend; Vitis AI's quantizers (vai_q_pytorch, vai_q_onnx); Quark 0.13 for the shifts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from onnxq.backends import BACKENDS
+from onnxq.types import Backend, Limits, NodeFacts, OpRule, Option, PerChannel, QuantSpec, SameScaleRule, Scheme
+from onnxq.types.presets import (
+    CLEAN_UP,
+    FOLD_LAYERS,
+    RECOGNIZE,
+    SETTLE,
+    conv_transpose_weight_axis,
+    declines_computed_weight,
+    gemm_weight_axis,
+    matmul_weight_axis,
+)
+
+MAX_POSITION = 12
+
+USUAL_SIMULATIONS = ("dpu_average_pool", "dpu_leaky_relu", "dpu_hard_sigmoid", "dpu_hard_swish")
+ALL_SIMULATIONS = (*USUAL_SIMULATIONS, "dpu_sigmoid", "dpu_clip")
+
+OPTIONS = (
+    Option(
+        "strategy",
+        ("pof2s", "fs", "tqt"),
+        "pof2s",
+        "pof2s: power-of-two scales for the DPU; fs: float scales, weights per channel; tqt: power-of-two scales from "
+        "the thresholds that training of thresholds starts from",
+    ),
+    Option(
+        "approximations",
+        ("usual", "all"),
+        "usual",
+        "what `simulate` computes as the DPU does; all: also Sigmoid as HardSigmoid, whole numbers as bounds of Clip",
+    ),
+)
+
+
+def _not_nearest(node: NodeFacts) -> str | None:
+    mode = node.attrs.get("mode", "nearest")
+    return None if mode == "nearest" else f"mode '{mode}' computes new values, which the DPU leaves to the host"
+
+
+def _pads_with_a_value(node: NodeFacts) -> str | None:
+    if node.attrs.get("mode", "constant") != "constant":
+        return None
+    value = node.scalar(2) if node.has(2) else float(node.attrs.get("value", 0.0))
+    return None if value == 0 else "pads with another value than 0, which need not fit the range of its input"
+
+
+def dpu_rules(*, sigmoid: bool) -> tuple[OpRule, ...]:
+    """The operators of the DPU; with `sigmoid` Sigmoid too, which it computes as HardSigmoid."""
+    gates = ("PRelu", "HardSigmoid", "HardSwish", *(("Sigmoid",) if sigmoid else ()))
+    return (
+        OpRule(("Conv",), weight=1, weight_axis=0, bias=2, output=True, decline=declines_computed_weight),
+        OpRule(
+            ("ConvTranspose",),
+            weight=1,
+            weight_axis=conv_transpose_weight_axis,
+            bias=2,
+            output=True,
+            decline=declines_computed_weight,
+        ),
+        OpRule(("Gemm",), weight=1, weight_axis=gemm_weight_axis, bias=2, output=True),
+        OpRule(("MatMul",), inputs=(0,), weight=1, weight_axis=matmul_weight_axis, output=True),
+        OpRule(("Add", "Sub", "Mul"), inputs=(0, 1), output=True),
+        OpRule(("Concat",), inputs=None, output=True),
+        OpRule(("AveragePool", "GlobalAveragePool", "ReduceMean"), output=True),
+        OpRule(gates, output=True),
+    )
+
+
+MOVING = (
+    SameScaleRule(("MaxPool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze")),
+    SameScaleRule(("Slice", "Split", "Gather", "DepthToSpace", "SpaceToDepth", "Expand", "Tile")),
+    SameScaleRule(("Relu", "Clip", "LeakyRelu")),
+    SameScaleRule(("Resize",), decline=_not_nearest),
+    SameScaleRule(("Pad",), decline=_pads_with_a_value),
+)
+"""Operators that keep the position of their input; a Relu is one of them where it does not run inside another."""
+
+POWER_OF_TWO_LIMITS = Limits(
+    dtypes=("int8",), zero_point_zero=True, weights_per_tensor=True, power_of_two=True, min_opset=10
+)
+PASSES = (*CLEAN_UP, "widen_bfloat16", "widen_float16", *FOLD_LAYERS, *RECOGNIZE, *SETTLE)
+
+_POWER_OF_TWO = Backend(
+    name="vitis",
+    summary="AMD Vitis AI DPU: int8 with power-of-two scales, biases too; QDQ, FixNeuron model and tables of positions",
+    scheme=Scheme(
+        activation=QuantSpec("int8", power_of_two=True, rounding="half_up"),
+        weight=QuantSpec("int8", power_of_two=True, rounding="half_away"),
+        bias=QuantSpec("int8", power_of_two=True, rounding="half_away"),
+    ),
+    rules=dpu_rules(sigmoid=False),
+    same_scale=MOVING,
+    fused_activations=("Relu", "Clip", "LeakyRelu"),
+    limits=POWER_OF_TWO_LIMITS,
+    passes=PASSES,
+    activation_observer=f"pot_mode:max_position={MAX_POSITION}",
+    weight_observer=f"minmax_floor:max_position={MAX_POSITION}",
+    input_observer=f"pot_mode:max_position={MAX_POSITION},candidates=1",
+    emitters=("qdq", "deploy", "vitis_clip_ranges", "vitis_quant_info", "fix_neuron"),
+    quantize_inputs=True,
+    rounding_in_files="half_even",
+    refinements=("dpu_positions",),
+    simulations=USUAL_SIMULATIONS,
+    lints=("dpu_positions",),
+    options=OPTIONS,
+    checked_by=("quark",),
+)
+
+
+def configure(values: Mapping[str, str]) -> Backend:
+    """The backend for a strategy and a set of approximations."""
+    everything = values["approximations"] == "all"
+    backend = _POWER_OF_TWO.replace(
+        configure=configure,
+        rules=dpu_rules(sigmoid=everything),
+        simulations=ALL_SIMULATIONS if everything else USUAL_SIMULATIONS,
+    )
+    if values["strategy"] == "tqt":
+        return backend.replace(activation_observer="kl", weight_observer="clip_std:3", input_observer="minmax")
+    if values["strategy"] == "fs":
+        return backend.replace(
+            scheme=Scheme(
+                activation=QuantSpec("int8"),
+                weight=QuantSpec("int8", granularity=PerChannel(0)),
+                bias=QuantSpec("int32"),
+            ),
+            limits=Limits(dtypes=("int8", "int32"), zero_point_zero=True, min_opset=10),
+            activation_observer="minmax",
+            weight_observer="minmax",
+            input_observer=None,
+            emitters=("qdq", "deploy"),
+            refinements=(),
+            simulations=(),
+            lints=(),
+            rounding_in_files="exact",
+            tied=("Concat",),
+            checked_by=(),
+        )
+    return backend
+
+
+BACKENDS.add("vitis", configure({option.name: option.default for option in OPTIONS}))

@@ -1,0 +1,70 @@
+"""`onnxq lint` on files of any origin, and `onnxq simulate` on the folder of a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx
+import onnxruntime as ort
+import pytest
+
+
+def test_lint_passes_the_file_that_was_written_for_the_target(run, finished: Path) -> None:
+    result = run("lint", finished / "model.onnx", "-b", "onnxruntime")
+    assert result.exit_code == 0, result.stdout
+    assert "nothing that onnxruntime would not take was found" in result.stderr + result.stdout
+
+
+def test_lint_finds_what_another_target_would_not_take(run, finished: Path) -> None:
+    result = run("lint", finished / "model.onnx", "-b", "tensorrt", "--json")
+    assert result.exit_code == 1
+    findings = json.loads(result.stdout)
+    assert {"dtype", "float-bias"} <= {finding["rule"] for finding in findings}
+    assert all(finding["tensor"] and finding["message"] and finding["remedy"] for finding in findings)
+
+
+def test_lint_of_a_float_model_says_that_only_operators_were_looked_at(run, model: Path) -> None:
+    result = run("lint", model, "-b", "tensorrt")
+    assert result.exit_code == 0
+    assert "only its operators were looked at" in result.stderr + result.stdout
+
+
+def test_lint_refuses_an_unknown_target_and_a_missing_file(run, model: Path, tmp_path: Path) -> None:
+    assert run("lint", model, "-b", "tensorrd").exit_code == 2
+    result = run("lint", tmp_path / "none.onnx", "-b", "tensorrt")
+    assert result.exit_code == 2
+    assert "none.onnx" in result.stderr
+
+
+def test_simulate_writes_a_model_without_quantizers_of_the_file_and_measures_it(
+    run, finished: Path, model: Path, data: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "simulated.onnx"
+    result = run("simulate", model, "--plan", finished, "-o", target, "-d", data, "--json")
+    assert result.exit_code == 0, result.stderr
+    (output,) = json.loads(result.stdout)["outputs"]
+    assert output["sqnr_db"] > 25
+    onnx.checker.check_model(str(target))
+    assert ort.InferenceSession(str(target)).get_outputs()[0].name == "logits"
+
+
+@pytest.mark.parametrize("missing", ["plan.json", "qparams.json"])
+def test_simulate_names_the_file_that_is_missing(run, model: Path, finished: Path, tmp_path: Path, missing: str) -> None:
+    for name in ("plan.json", "qparams.json"):
+        if name != missing:
+            (tmp_path / name).write_text((finished / name).read_text())
+    result = run("simulate", model, "--plan", tmp_path, "-o", tmp_path / "s.onnx")
+    assert result.exit_code == 2
+    assert missing in result.stderr
+    assert not (tmp_path / "s.onnx").exists()
+
+
+def test_list_backends_is_a_table_and_one_of_them_in_full(run) -> None:
+    table = run("list", "backends")
+    assert table.exit_code == 0
+    assert "checked by" in table.stdout
+    one = run("list", "backends", "tensorrt")
+    assert "options" in one.stdout
+    assert "writes" in one.stdout
+    assert run("list", "backends", "tensort").exit_code == 2

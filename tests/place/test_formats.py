@@ -1,0 +1,176 @@
+"""Formats by sign, position and rule: unsigned behind a Relu, 8 bits at both ends, a rule's own bits, biases of their own."""
+
+from __future__ import annotations
+
+import pytest
+
+from onnxq.backends import get_backend
+from onnxq.graph import Graph
+from onnxq.place import place
+from onnxq.place.formats import Formats
+from onnxq.types import Backend, Limits, OpRule, PerTensor, QuantPlan, QuantSpec, SameScaleRule, Scheme
+from tests.zoo_graphs.net import Net
+
+INT8, UINT8, INT4 = QuantSpec("int8"), QuantSpec("uint8"), QuantSpec("int4")
+
+
+def chip(scheme: Scheme | None = None, **changes: object) -> Backend:
+    values: dict[str, object] = {
+        "name": "chip",
+        "summary": "a chip",
+        "scheme": scheme or Scheme(INT8, INT8),
+        "rules": (
+            OpRule(("Conv",), weight=1, bias=2, output=True),
+            OpRule(("Gemm",), weight=1, bias=2),
+            OpRule(("Add",), inputs=(0, 1)),
+        ),
+        "same_scale": (SameScaleRule(("MaxPool",)), SameScaleRule(("Concat",), inputs=None)),
+        "limits": Limits(dtypes=("int8", "uint8", "int4", "int32")),
+    }
+    return Backend(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def planned(net: Net, backend: Backend) -> QuantPlan:
+    graph = Graph.from_model(net.model())
+    graph.infer_shapes()
+    return place(graph, backend)
+
+
+def three_layers() -> Net:
+    net = Net("three_layers")
+    x = net.input("x", [1, 3, 8, 8])
+    a = net.node("Conv", x, net.weight(4, 3, 3, 3, name="w1"), net.bias(4, name="b1"), output="a", name="first")
+    b = net.node("Conv", net.node("Relu", a, output="r"), net.weight(4, 4, 3, 3, name="w2"), output="b", name="middle")
+    net.output(net.node("Conv", b, net.weight(4, 4, 3, 3, name="w3"), output="c", name="last"))
+    return net
+
+
+def test_what_cannot_be_negative_gets_the_unsigned_format() -> None:
+    plan = planned(three_layers(), chip(Scheme(INT8, INT8, unsigned=UINT8)))
+    assert {name: plan[name].spec.dtype for name in ("x", "r", "b", "c")} == {
+        "x": "int8",
+        "r": "uint8",
+        "b": "int8",
+        "c": "int8",
+    }
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        (lambda n: n.node("Relu", "x"), True),
+        (lambda n: n.node("Sigmoid", "x"), True),
+        (lambda n: n.node("Clip", "x", n.floats(0.0), n.floats(6.0)), True),
+        (lambda n: n.node("Clip", "x", n.floats(-1.0), n.floats(6.0)), False),
+        (lambda n: n.node("Clip", "x", "", n.floats(6.0)), False),
+        (lambda n: n.node("MaxPool", n.node("Relu", "x"), kernel_shape=[2, 2]), True),
+        (lambda n: n.node("Add", n.node("Relu", "x"), n.node("Sigmoid", "x")), True),
+        (lambda n: n.node("Add", n.node("Relu", "x"), "x"), False),
+        (lambda n: n.node("Sub", n.node("Relu", "x"), n.node("Relu", "x")), False),
+        (lambda n: n.node("Concat", n.node("Relu", "x"), n.node("Relu", "x"), axis=1), True),
+        (lambda n: n.node("LeakyRelu", "x"), False),
+        (lambda n: n.node("Mul", "x", "x"), False),
+    ],
+)
+def test_the_sign_of_a_result_follows_from_the_operators(build, expected: bool) -> None:
+    net = Net("signs")
+    net.input("x", [1, 3, 8, 8])
+    made = net.output(build(net))
+    graph = Graph.from_model(net.model())
+    assert Formats(graph, get_backend("tensorrt")).never_negative(graph.tensor(made)) is expected
+
+
+def test_the_sign_of_a_long_chain_is_found_without_recursion() -> None:
+    net = Net("chain")
+    x = net.node("Relu", net.input("x", [1, 8]))
+    for _ in range(3000):
+        x = net.node("Add", x, x)
+    net.output(x)
+    graph = Graph.from_model(net.model())
+    assert Formats(graph, get_backend("tensorrt")).never_negative(graph.tensor(x))
+
+
+def test_first_and_last_layer_have_formats_of_their_own() -> None:
+    backend = chip(Scheme(INT4, INT4, ends=(INT8, INT8)), rules=(OpRule(("Conv",), weight=1),))
+    plan = planned(three_layers(), backend)
+    assert {name: plan[name].spec.dtype for name in ("x", "w1", "r", "w2", "b", "w3")} == {
+        "x": "int8",
+        "w1": "int8",
+        "r": "int4",
+        "w2": "int4",
+        "b": "int8",
+        "w3": "int8",
+    }
+
+
+def test_a_rule_can_have_its_own_bits_and_more_bits_win_where_two_rules_meet() -> None:
+    net = three_layers()
+    net.output(net.node("Add", "b", "b", output="d"))
+    rules = (
+        OpRule(("Conv",), weight=1, activation_spec=INT4, weight_spec=INT4),
+        OpRule(("Add",), inputs=(0, 1)),
+    )
+    plan = planned(net, chip(rules=rules))
+    assert plan["w1"].spec == INT4
+    assert plan["r"].spec == INT4
+    assert plan["b"].spec == INT8, "read by a Conv with 4 bits and an Add with 8"
+
+
+def test_a_bias_that_is_not_int32_has_a_range_of_its_own() -> None:
+    spec = QuantSpec("int8", power_of_two=True)
+    plan = planned(three_layers(), chip(Scheme(INT8, INT8, bias=spec)))
+    assert plan["b1"].derive is None
+    assert plan["b1"].spec == spec
+    assert plan["b1"].role == "bias"
+
+
+def test_weights_alone_need_no_bias_scale() -> None:
+    plan = planned(three_layers(), chip(Scheme(None, INT8, bias=QuantSpec("int32"))))
+    assert {p.role for p in plan} == {"weight"}
+
+
+def test_a_pair_that_is_left_alone_gets_no_quantizer_between() -> None:
+    net = Net("pair")
+    x = net.input("x", [1, 4, 8, 8])
+    net.output(net.node("Add", net.node("Mul", x, x, output="m"), net.conv(x, 4, 4), output="y"))
+    assert "m" in planned(net, chip())
+    assert "m" not in planned(net, chip(unquantized_pairs=(("Add", "Mul"),)))
+
+
+def test_every_float_input_of_the_graph_is_quantized_where_the_target_wants_it() -> None:
+    net = Net("inputs")
+    x = net.input("x", [1, 4])
+    net.output(net.node("Erf", x, output="y"))
+    net.output(net.gemm(net.input("z", [1, 4]), 4, 4))
+    assert "x" not in planned(net, chip())
+    plan = planned(net, chip(quantize_inputs=True))
+    assert plan["x"].edges is None
+    assert plan["x"].why == "input of the graph"
+
+
+def test_a_known_range_needs_no_observing_and_is_not_that_of_a_whole_group() -> None:
+    net = Net("known")
+    x = net.input("x", [1, 4, 8, 8])
+    s = net.node("Sigmoid", net.conv(x, 4, 4), output="s")
+    net.output(net.conv(s, 4, 4))
+    backend = chip(fixed_ranges={"Sigmoid": (0.0, 1.0)})
+    assert planned(net, backend)["s"].observer == "fixed:0.0,1.0"
+    tied = Net("tied")
+    x = tied.input("x", [1, 4, 8, 8])
+    c = tied.conv(x, 4, 4)
+    s = tied.node("Sigmoid", c, output="s")
+    tied.output(tied.conv(tied.node("Concat", s, c, axis=1, output="j"), 8, 4))
+    rules = (OpRule(("Conv",), weight=1, output=True), OpRule(("Sigmoid",), output=True))
+    plan = planned(tied, chip(rules=rules, fixed_ranges={"Sigmoid": (0.0, 1.0)}))
+    assert plan[plan.leader("s")].observer == "minmax"
+
+
+def test_tied_tensors_share_one_format_signed_where_one_of_them_is() -> None:
+    net = Net("mixed_signs")
+    x = net.input("x", [1, 4, 8, 8])
+    a = net.conv(x, 4, 4)
+    b = net.conv_relu(x, 4, 4)
+    net.output(net.conv(net.node("Concat", a, b, axis=1, output="j"), 8, 4))
+    plan = planned(net, chip(Scheme(INT8, INT8, unsigned=UINT8)))
+    assert {plan[name].spec.dtype for name in (a, b, "j")} == {"int8"}
+    assert isinstance(plan["j"].spec.granularity, PerTensor)
