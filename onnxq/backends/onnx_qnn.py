@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from onnxq.backends import BACKENDS
-from onnxq.types import Backend, Limits, NodeFacts, Option, OpRule, PerChannel, QuantSpec, SameScaleRule, Scheme
+from onnxq.types import Backend, Limits, NodeFacts, OpRule, Option, PerChannel, QuantSpec, SameScaleRule, Scheme
 from onnxq.types.presets import (
     CLEAN_UP,
     FOLD_LAYERS,

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from onnxq.backends import BACKENDS
 from onnxq.errors import ConfigError
-from onnxq.types import Backend, Limits, NodeFacts, Option, OpRule, PerChannel, QuantSpec, SameScaleRule, Scheme
+from onnxq.types import Backend, Limits, OpRule, Option, PerChannel, QuantSpec, SameScaleRule, Scheme
 from onnxq.types.presets import (
     CLEAN_UP,
     FOLD_LAYERS,
@@ -47,9 +47,10 @@ RULES = (
     ),
     OpRule(("Gemm", "MatMul"), inputs=(0,), weight=1, bias=2, output=True),
     OpRule(("LayerNormalization", "InstanceNormalization"), weight=1, bias=2, output=True, weight_spec=_GAMMA),
-    OpRule(("Add", "Sub", "Mul", "Div", "Min", "Max", "Pow", "PRelu"), inputs=None, output=True),
+    OpRule(("Add", "Sub", "Mul", "Div", "Min", "Max", "Pow"), inputs=None, output=True),
+    OpRule(("PRelu",), weight=1, output=True),
     OpRule(("Concat", "Sum"), inputs=None, output=True),
-    OpRule(("AveragePool", "GlobalAveragePool", "LpPool", "GlobalMaxPool"), output=True),
+    OpRule(("GlobalAveragePool", "GlobalMaxPool", "LpPool"), output=True),
     OpRule(("Sigmoid", "Tanh", "Softmax", "LogSoftmax", "HardSigmoid", "HardSwish", "Gelu"), output=True),
     OpRule(("LeakyRelu", "Elu", "Softplus", "Exp", "Log", "Sqrt", "Abs", "Neg", "Reciprocal"), output=True),
     OpRule(("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2", "LpNormalization"), output=True),
@@ -60,14 +61,14 @@ RULES = (
 """Operators that compute. MatMul has no bias port: its bias is the Add of a MatMulAdd unit."""
 
 SAME_SCALE = (
+    SameScaleRule(("AveragePool",)),  # the HTP pools large windows in two steps and saturates in between
     SameScaleRule(("MaxPool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze")),
     SameScaleRule(("Slice", "Split", "Gather", "GatherElements", "GatherND", "DepthToSpace", "SpaceToDepth")),
     SameScaleRule(("Expand", "Tile", "Resize", "Relu", "Clip", "Identity")),
     SameScaleRule(("Where",), inputs=(1, 2)),
     SameScaleRule(("TopK",)),
-    SameScaleRule(("ScatterElements", "ScatterND"), inputs=(0, 2)),
 )
-"""Operators that move or select values."""
+"""Operators that move, select or average values."""
 
 
 def fixed_ranges(bits: int) -> dict[str, tuple[float, float]]:
@@ -105,7 +106,7 @@ def qnn(values: Mapping[str, str]) -> Backend:
             min_opset=21 if wide else 13,
             float_types=("float32",),
         ),
-        passes=(*CLEAN_UP, "widen_bfloat16", "widen_float16", *FOLD_LAYERS, *RECOGNIZE, *SETTLE),
+        passes=(*CLEAN_UP, "widen_bfloat16", "widen_float16", *FOLD_LAYERS, "batchnorm_to_conv", *RECOGNIZE, *SETTLE),
         emitters=("qdq", "deploy", *encodings_emitters(values["encodings"])),
         options=_OPTIONS,
         configure=qnn,
@@ -115,7 +116,7 @@ def qnn(values: Mapping[str, str]) -> Backend:
 
 _OPTIONS = (
     Option("activation", ("uint8", "uint16"), "uint8", "format of activations"),
-    Option("weight", ("uint8", "int8"), "uint8", "format of weights: uint8 is asymmetric, int8 symmetric"),
+    Option("weight", ("int8", "uint8"), "int8", "format of weights: uint8 is asymmetric, int8 symmetric"),
     Option("per_channel", ("no", "yes"), "no", "one scale for each output channel of a convolution"),
     ENCODINGS,
 )

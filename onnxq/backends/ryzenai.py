@@ -65,7 +65,6 @@ def configure(values: Mapping[str, str]) -> Backend:
             rules=dpu_rules(sigmoid=everything),
             activation_observer="min_mse",
             weight_observer="min_mse",
-            weight_storage="float",
             refinements=("dpu_positions",),
             simulations=ALL_SIMULATIONS if everything else USUAL_SIMULATIONS,
             lints=("dpu_positions",),

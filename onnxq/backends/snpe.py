@@ -33,7 +33,7 @@ def snpe(values: Mapping[str, str]) -> Backend:
         limits=Limits(
             dtypes=("uint8", "int8", "uint16", "int16", "int4", "int32"), weight_only_dtypes=("int4",), min_opset=13
         ),
-        passes=(*CLEAN_UP, "widen_bfloat16", "widen_float16", *FOLD_LAYERS, *RECOGNIZE, *SETTLE),
+        passes=(*CLEAN_UP, "widen_bfloat16", "widen_float16", *FOLD_LAYERS, "batchnorm_to_conv", *RECOGNIZE, *SETTLE),
         emitters=("qdq", "deploy", "snpe_clip_ranges", *encodings_emitters(values["encodings"])),
         options=(ENCODINGS,),
         configure=snpe,

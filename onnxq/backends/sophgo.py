@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from onnxq.backends import BACKENDS
 from onnxq.emit.sophgo_qtable import emitter_name
 from onnxq.errors import ConfigError
-from onnxq.types import Backend, Limits, NodeFacts, Option, OpRule, PerChannel, QuantSpec, SameScaleRule, Scheme
+from onnxq.types import Backend, Limits, NodeFacts, OpRule, Option, PerChannel, QuantSpec, SameScaleRule, Scheme
+from onnxq.types.backend import Decline
 from onnxq.types.presets import (
     CLEAN_UP,
     FOLD_LAYERS,
@@ -88,7 +89,13 @@ def _not_nearest(node: NodeFacts) -> str | None:
     return None if mode == "nearest" else f"mode '{mode}' computes new values, tpu-mlir does that in float"
 
 
-def _layers(activation: QuantSpec | None, weight: QuantSpec | None, *, per_channel_matmul: bool) -> tuple[OpRule, ...]:
+def _two_computed(node: NodeFacts) -> str | None:
+    return None if node.is_constant(1) else "multiplies two computed matrices, which CV18x does in BF16"
+
+
+def _layers(
+    activation: QuantSpec | None, weight: QuantSpec | None, *, per_channel_matmul: bool, matrices: Decline | None
+) -> tuple[OpRule, ...]:
     """Conv, Gemm and MatMul. tpu-mlir gives a matrix one scale unless it is told otherwise."""
     return (
         OpRule(
@@ -124,6 +131,7 @@ def _layers(activation: QuantSpec | None, weight: QuantSpec | None, *, per_chann
             weight=1,
             weight_axis=matmul_weight_axis if per_channel_matmul else None,
             output=True,
+            decline=matrices,
             activation_spec=activation,
             weight_spec=weight,
         ),
@@ -179,7 +187,8 @@ def _backend(chip: _Chip, mode: str, strategy: str, precision: str, *, asymmetri
     narrow_activation = QuantSpec("int4") if precision == "INT4" else None
     if weight_only:
         narrow_weight = narrow_activation = None
-    layers = _layers(narrow_activation, narrow_weight, per_channel_matmul=weight_only or in_float8)
+    matrices = declines_computed_weight if weight_only else _two_computed if chip.narrow else None
+    layers = _layers(narrow_activation, narrow_weight, per_channel_matmul=weight_only or in_float8, matrices=matrices)
     if narrow_weight is not None:
         eight_bits = OpRule(("Conv",), weight=1, weight_axis=0, bias=2, output=True, decline=declines_computed_weight)
         layers = (*layers, eight_bits)

@@ -21,7 +21,7 @@ def declines_other_gathers(node: NodeFacts) -> str | None:
     """A reason to leave a Gather float that does not look up rows of a table of embeddings."""
     if not node.is_constant(0) or len(node.shape(0) or ()) != 2 or node.attrs.get("axis", 0) != 0:
         return "it does not look up rows of a constant table"
-    return None if node.dtype(0) == "float32" else f"its table holds {node.dtype(0)} values"
+    return None if node.dtype(0) in ("float32", "float16") else f"its table holds {node.dtype(0)} values"
 
 
 BACKENDS.add(

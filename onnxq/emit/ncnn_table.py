@@ -119,7 +119,7 @@ def _key(layer: Layer) -> str:
     if WEIGHT_MARK in name or len(f"{name}_param_0".encode()) > LONGEST_KEY:
         raise UnsupportedError(
             f"node '{name}' cannot stand in ncnn's table: a name must not hold '{WEIGHT_MARK}', which marks weights, "
-            f"nor be longer than {LONGEST_KEY - len('_param_0')} bytes; rename it in the model, or keep it float (--skip)"
+            f"nor be longer than {LONGEST_KEY - len('_param_0')} bytes; rename it in the model, or --skip it"
         )
     return name
 

@@ -71,7 +71,7 @@ def _become_upsample(graph: Graph, node: Node) -> str | None:
     node.op = "Upsample"
     node.attrs.clear()
     node.attrs["mode"] = "nearest"
-    node.inputs[:] = [node.inputs[0], constant]
+    node.inputs = [node.inputs[0], constant]
     return None
 
 

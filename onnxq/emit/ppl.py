@@ -29,7 +29,7 @@ def range_file(folder: Path, name: str) -> Path:
 
 def half_width(row: Row) -> np.ndarray:
     """The larger of both ends of a range: PPL's CUDA engine takes [-t, t]."""
-    return np.maximum(-row.low, row.high)
+    return np.asarray(np.maximum(-row.low, row.high))
 
 
 @EMITTERS.register("ppl_cuda_ranges")

@@ -72,9 +72,7 @@ def _exchange(graph: Graph, node: Node) -> bool:
         return False
     scope, name = graph.scope_of(node), node.name
     graph.remove([behind, node])
-    graph.add_node(
-        form.op, form.inputs, [made.integers], attrs=form.attrs, name=name, domain=form.domain, scope=scope
-    )
+    graph.add_node(form.op, form.inputs, [made.integers], attrs=form.attrs, name=name, domain=form.domain, scope=scope)
     return True
 
 

@@ -10,6 +10,9 @@ from onnxq.graph import Graph, Node
 from onnxq.types import QuantPlan, QuantSpec
 
 _SAME = {"fp8_e4m3": "F8E4M3", "fp8_e5m2": "F8E5M2", "fp16": "F16", "bf16": "BF16"}
+_LOOKED_UP_UNITS = ("SiLU", "Gelu", "HardSwish")
+"""Units that a chip takes from a table as one function, where its input and result are quantized."""
+
 _WITHOUT_ARITHMETIC = ("Constant", "Identity", "Dropout", "If", "Loop", "Scan")
 
 
@@ -32,6 +35,7 @@ def operators(graph: Graph, plan: QuantPlan, in_float: str) -> Iterator[Operator
         result = result_of(graph, node, plan.fused)
         weight = _weight_of(graph, plan, node)
         mode = _mode(graph, plan, node, weight, in_float) if node.name in plan.quantized else in_float
+        mode = _mode_of_unit(graph, plan, node) or mode
         heads = [result, *made[1:]] if result is not made[0] else made
         names = [name for tensor in heads for name in names_of(graph, str(tensor.name))]
         if result is not made[0] and weight is not None:
@@ -59,6 +63,17 @@ def _mode(graph: Graph, plan: QuantPlan, node: Node, weight: str | None, in_floa
     if stored is not None and stored.bits == 4 and spec.bits == 8 and stored.grid == "affine":
         return "W4INT8"
     return _word(spec)
+
+
+def _mode_of_unit(graph: Graph, plan: QuantPlan, node: Node) -> str | None:
+    unit = graph.units.of(node.name)
+    if unit is None or unit.last != node.name or unit.kind not in _LOOKED_UP_UNITS:
+        return None
+    inside = {t.name for name in unit.nodes for t in graph.node(name).outputs}
+    read = {t.name for name in unit.nodes for t in graph.node(name).inputs if not graph.is_constant(t)} - inside
+    around = [*read, node.outputs[0].name]
+    specs = [plan[name].spec for name in around if name in plan and plan[name].spec.dtype in ("int8", "uint8")]
+    return "INT8" if len(specs) == len(around) else None
 
 
 def _word(spec: QuantSpec) -> str:

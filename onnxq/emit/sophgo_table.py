@@ -56,8 +56,11 @@ def table_text(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> str:
     weights = _weight_rows(graph, plan, qparams)
     found = list(ranges(graph, plan, qparams))
     narrow = [item for item in found if item.spec.dtype.endswith("int4")]
-    is_float8 = any(row.qparams.spec.dtype.startswith("fp8") for role in ("activation", "weight")
-                    for row in rows(graph, plan, qparams, role=role))
+    is_float8 = any(
+        row.qparams.spec.dtype.startswith("fp8")
+        for role in ("activation", "weight")
+        for row in rows(graph, plan, qparams, role=role)
+    )
     lines = [_first_line(is_float8=is_float8, mixed=bool(narrow)), "# op_name    threshold    min    max"]
     for item in found:
         lines += [f"{name} {_numbers(item.threshold, item.low, item.high)}" for name in names_of(graph, item.tensor)]
@@ -65,7 +68,9 @@ def table_text(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> str:
     for item in narrow:
         low = 0.0 if not item.spec.signed else -item.threshold * 8 / 7
         lines += [f"{name} {_numbers(item.threshold, low, item.threshold)}" for name in names_of(graph, item.tensor)]
-    four_bits = [name for operator in operators(graph, plan, "F32") if operator.mode == "INT4" for name in operator.names]
+    four_bits = [
+        name for operator in operators(graph, plan, "F32") if operator.mode == "INT4" for name in operator.names
+    ]
     lines += ["#int4_op", *four_bits] if four_bits else []
     lines.append("#weight_scale_fp8" if is_float8 else "#weight_scale")
     ending = "_weight_fp8" if is_float8 else "_weight"

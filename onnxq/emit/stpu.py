@@ -7,7 +7,7 @@
 `emin` is the lowest exponent that the accumulator keeps, counted as in the exponent field of a float32. For a
 convolution it lies 10 below the exponent of max(sqrt(n) * input * weight, output), n products for each sum; for a Gemm
 it is 128; for Resize 20 below that of its result. The result of a Sigmoid has the range -1 to 1. What stands in front
-of a Relu has the range of what stands behind it.
+of a Relu or Clip has the range of what stands behind it.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def ranges(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[str, En
         _add_parameters(graph, plan, qparams, node, table)
         if node.op == "Sigmoid" and node.outputs[0].name in table:
             table[node.outputs[0].name] = {"min": -1.0, "max": 1.0}
-    for node in graph.nodes("Relu"):
-        if node.outputs[0].name in table and graph.producer(node.inputs[0]) is not None:
+    for node in graph.nodes():
+        if node.op in ("Relu", "Clip") and node.outputs[0].name in table and graph.producer(node.inputs[0]) is not None:
             table[node.inputs[0].name] = dict(table[node.outputs[0].name])
     for node in graph.nodes():
         emin = _accumulator_exponent(graph, node, table)

@@ -77,7 +77,7 @@ def _bounds_to_attributes(graph: Graph, node: Node) -> Callable[[], None] | str:
 
     def change() -> None:
         node.attrs.update(bounds)
-        node.inputs[:] = node.inputs[:1]
+        node.inputs = [node.inputs[0]]
 
     return change
 
@@ -92,7 +92,32 @@ def _pads_to_attributes(graph: Graph, node: Node) -> Callable[[], None] | str:
 
     def change() -> None:
         node.attrs.update(pads=amounts, value=value)
-        node.inputs[:] = node.inputs[:1]
+        node.inputs = [node.inputs[0]]
+
+    return change
+
+
+def _slice_to_attributes(graph: Graph, node: Node) -> Callable[[], None] | str:
+    """Slice: where it begins and ends were attributes, and it had no steps."""
+    if not all(graph.is_constant(tensor) for tensor in node.inputs[1:] if tensor.name):
+        return "its bounds are computed at run time"
+    starts, ends, axes, steps = (
+        [int(value) for value in graph.values(node.inputs[port])]
+        if len(node.inputs) > port and node.inputs[port].name
+        else None
+        for port in (1, 2, 3, 4)
+    )
+    if steps is not None and set(steps) != {1}:
+        return f"steps of {steps} came with a later opset"
+    shape = graph.shape(node.inputs[0])
+    if axes is not None and min(axes) < 0 and shape is None:
+        return "its axes count from the end of an unknown rank"
+
+    def change() -> None:
+        node.attrs.update(starts=starts, ends=ends)
+        if axes is not None:
+            node.attrs["axes"] = [axis % len(shape) if shape is not None else axis for axis in axes]
+        node.inputs = [node.inputs[0]]
 
     return change
 
@@ -108,7 +133,7 @@ def _axes_to_attribute(graph: Graph, node: Node) -> Callable[[], None] | str:
 
     def change() -> None:
         node.attrs["axes"] = [axis % len(shape) if shape is not None else axis for axis in axes]
-        node.inputs[:] = node.inputs[:1]
+        node.inputs = [node.inputs[0]]
 
     return change
 
@@ -148,7 +173,7 @@ def _with_bias(graph: Graph, node: Node) -> Callable[[], None] | str:
     def change() -> None:
         if len(node.inputs) < 3 or not node.inputs[2].name:
             zero = graph.add_constant(f"{node.name}_no_bias", np.zeros((), np.float32), scope=graph.scope_of(node))
-            node.inputs[:] = [*node.inputs[:2], zero]
+            node.inputs = [*node.inputs[:2], zero]
 
     return change
 
@@ -181,6 +206,7 @@ _LOWERED: dict[str, Lowering] = {
     "BatchNormalization": _no_training,
     "Clip": _bounds_to_attributes,
     "Pad": _pads_to_attributes,
+    "Slice": _slice_to_attributes,
     "Squeeze": _axes_to_attribute,
     "Unsqueeze": _axes_to_attribute,
     "Concat": _front_axis(1),

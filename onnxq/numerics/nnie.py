@@ -32,7 +32,7 @@ _FRACTIONS = np.exp2(np.arange(STEPS_PER_OCTAVE) / STEPS_PER_OCTAVE)
 def nnie_steps(clip: npt.ArrayLike) -> np.ndarray:
     """n = round(16 * log2(c)), int64, for positive clip values of any size; at most what float32 holds."""
     exact = STEPS_PER_OCTAVE * np.log2(np.asarray(clip, np.float64))
-    return np.minimum(np.rint(exact), HIGHEST_STEP).astype(np.int64)
+    return np.asarray(np.minimum(np.rint(exact), HIGHEST_STEP).astype(np.int64))
 
 
 def nnie_power(steps: npt.ArrayLike) -> np.ndarray:

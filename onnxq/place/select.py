@@ -45,6 +45,8 @@ class Selection:
             reason = f"excluded by '{self.skipped[name]}'"
         facts = Facts(self.graph, node)
         rule = self.backend.rule_for(facts.op)
+        if reason is None and self._adds_a_bias(node):
+            return  # it runs inside the MatMul, which asks for everything
         if reason is None and rule is not None:
             reason = self._refusal(facts, rule)
             if reason is None:
@@ -58,6 +60,16 @@ class Selection:
                 self.integer_tensors.update(t.name for t in self.moved_outputs(node))
         if reason is not None:
             self.reasons[name] = reason
+
+    def _adds_a_bias(self, node: Node) -> bool:
+        """Whether a node is the Add of a MatMulAdd unit whose MatMul is quantized."""
+        unit = self.graph.units.of(node.name)
+        return (
+            unit is not None
+            and unit.kind == "MatMulAdd"
+            and node.name != unit.nodes[0]
+            and unit.nodes[0] in self.selected
+        )
 
     def _is_carrier(self, facts: Facts, ports: tuple[int, ...] | None, decline: Decline | None) -> bool:
         data = self.data_tensors(facts.node, ports)

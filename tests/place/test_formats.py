@@ -6,6 +6,7 @@ import pytest
 
 from onnxq.backends import get_backend
 from onnxq.graph import Graph
+from onnxq.passes import run_passes
 from onnxq.place import place
 from onnxq.place.formats import Formats
 from onnxq.types import Backend, Limits, OpRule, PerTensor, QuantPlan, QuantSpec, SameScaleRule, Scheme
@@ -174,3 +175,21 @@ def test_tied_tensors_share_one_format_signed_where_one_of_them_is() -> None:
     plan = planned(net, chip(Scheme(INT8, INT8, unsigned=UINT8)))
     assert {plan[name].spec.dtype for name in (a, b, "j")} == {"int8"}
     assert isinstance(plan["j"].spec.granularity, PerTensor)
+
+
+def test_the_bias_of_a_matmul_is_asked_for_once_although_add_has_a_rule() -> None:
+    net = Net("matmul_add")
+    x = net.input("x", [2, 4])
+    product = net.node("MatMul", x, net.weight(4, 4, name="w"), name="product")
+    net.output(net.node("Add", product, net.bias(4, name="b"), output="y", name="sum"))
+    graph = Graph.from_model(net.model())
+    graph.infer_shapes()
+    run_passes(graph, ["fuse_matmul_add"])
+    rules = (
+        OpRule(("MatMul",), inputs=(0,), weight=1, output=True),
+        OpRule(("Add",), inputs=(0, 1), output=True),
+    )
+    plan = place(graph, chip(Scheme(INT8, INT8, bias=QuantSpec("int32")), rules=rules))
+    assert set(plan.placements) == {"x", "w", "b", "y"}
+    assert plan["b"].role == "bias"
+    assert plan.fused == {"sum": "product"}

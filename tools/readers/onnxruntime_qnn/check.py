@@ -1,13 +1,15 @@
-"""Run a QDQ model in onnxruntime-qnn's HTP emulation with no help of the CPU, and compare it with onnxruntime.
+"""Run a QDQ model in onnxruntime-qnn's emulation of the HTP and compare it with onnxruntime and the float model.
 
-Usage: check.py MODEL.onnx SAMPLES.npz [FOLDER]
-SAMPLES.npz holds one array for each input, with a leading axis over samples. FOLDER is where the .dlc is written; without it
-none is. The last line of stdout is a JSON object:
+Usage: check.py MODEL.onnx FLOAT.onnx SAMPLES.npz [FOLDER]
+SAMPLES.npz holds one array for each input, with a leading axis over samples. FOLDER is where libQnnIr writes a .dlc;
+without it none is written. The last line of stdout is a JSON object:
 
-    version         of onnxruntime-qnn
-    fallback_nodes  nodes that the HTP did not take (the run without the CPU failed, and `error` says why)
-    outputs         name -> values, equal, one_step, more, largest (in steps of the output's quantizer), sqnr_db
-    dlc_bytes       size of the .dlc file
+    version      of onnxruntime-qnn
+    runs_alone   whether the HTP took every node (session.disable_cpu_ep_fallback); if not, `error` says why
+    outputs      name -> values, and how many of them are equal, one_step or more steps of the output's quantizer away
+                 from onnxruntime running the same file node by node; largest, the largest distance in steps;
+                 chip_db and file_db, the SQNR of the HTP and of the file in onnxruntime against the float model
+    dlc_bytes    size of the .dlc file
 """
 
 from __future__ import annotations
@@ -22,17 +24,17 @@ import onnx
 import onnxruntime as ort
 import onnxruntime_qnn
 from onnx import numpy_helper
+from onnxruntime.capi.onnxruntime_pybind11_state import EPFail, Fail, NotImplemented
 
 NAME = "QNNExecutionProvider"
 FOLDER = Path(onnxruntime_qnn.LIB_DIR_FULL_PATH)
 
 
-def htp_session(model: Path, library: str, *, alone: bool = True, **further: str) -> ort.InferenceSession:
-    """A session on the emulated HTP; `alone` forbids the CPU to take nodes over."""
+def htp_session(model: Path, library: str, **further: str) -> ort.InferenceSession:
+    """A session of Qualcomm's provider with one of its libraries; the CPU may take no node over."""
     options = ort.SessionOptions()
-    options.log_severity_level = 3
-    if alone:
-        options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    options.log_severity_level = 4
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     device = next(d for d in ort.get_ep_devices() if d.ep_name == NAME and d.device.type.name == "CPU")
     options.add_provider_for_devices([device], {"backend_path": str(FOLDER / library), **further})
     return ort.InferenceSession(str(model), options)
@@ -65,23 +67,22 @@ def runs(session: ort.InferenceSession, samples: dict[str, np.ndarray]) -> dict[
     return {name: np.stack([result[place] for result in results]) for place, name in enumerate(names)}
 
 
-def compared(chip: np.ndarray, reference: np.ndarray, step: float | None) -> dict[str, Any]:
-    difference = chip.astype(np.float64) - reference.astype(np.float64)
-    noise = float(np.square(difference).sum())
-    signal = float(np.square(reference.astype(np.float64)).sum())
-    found: dict[str, Any] = {
-        "values": difference.size,
-        "sqnr_db": round(10 * np.log10(signal / noise), 2) if noise else None,
+def sqnr_db(reference: np.ndarray, other: np.ndarray) -> float | None:
+    """None when there is no difference at all."""
+    noise = float(np.square(reference.astype(np.float64) - other).sum())
+    return round(10 * np.log10(float(np.square(reference.astype(np.float64)).sum()) / noise), 2) if noise else None
+
+
+def distances(chip: np.ndarray, file: np.ndarray, step: float | None) -> dict[str, int]:
+    if step is None:
+        return {}
+    steps = np.rint(np.abs(chip.astype(np.float64) - file) / step)
+    return {
+        "equal": int((steps == 0).sum()),
+        "one_step": int((steps == 1).sum()),
+        "more": int((steps > 1).sum()),
+        "largest": int(steps.max()),
     }
-    if step is not None:
-        steps = np.rint(np.abs(difference) / step)
-        found |= {
-            "equal": int((steps == 0).sum()),
-            "one_step": int((steps == 1).sum()),
-            "more": int((steps > 1).sum()),
-            "largest": int(steps.max()),
-        }
-    return found
 
 
 def write_dlc(model: Path, folder: Path) -> int:
@@ -91,28 +92,32 @@ def write_dlc(model: Path, folder: Path) -> int:
     return max((path.stat().st_size for path in folder.glob("*.dlc")), default=0)
 
 
-def nodes_on_cpu(model: Path) -> list[str]:
-    """Nodes that stay on the CPU when that is allowed, other than the Q and DQ at the border."""
-    options = {"dump_json_qnn_graph": "0"}
-    session = htp_session(model, "libQnnHtp.so", alone=False, **options)
-    return list(session.get_providers())
-
-
 def main() -> None:
-    model, samples = Path(sys.argv[1]), dict(np.load(sys.argv[2]))
+    model, reference, samples = Path(sys.argv[1]), Path(sys.argv[2]), dict(np.load(sys.argv[3]))
     ort.register_execution_provider_library(NAME, onnxruntime_qnn.get_library_path())
     answer: dict[str, Any] = {"version": onnxruntime_qnn.__version__, "runs_alone": True}
     try:
         session = htp_session(model, "libQnnHtp.so")
-    except Exception as error:  # the provider raises classes of its own: the answer carries the message
-        answer |= {"runs_alone": False, "error": str(error)}
-        print(json.dumps(answer))
+    except (EPFail, Fail, NotImplemented) as error:
+        print(json.dumps({**answer, "runs_alone": False, "error": str(error)}))
         return
     steps = output_steps(onnx.load(model))
-    chip, reference = runs(session, samples), runs(plain_session(model), samples)
-    answer["outputs"] = {name: compared(chip[name], reference[name], steps.get(name)) for name in reference}
-    if len(sys.argv) > 3:
-        answer["dlc_bytes"] = write_dlc(model, Path(sys.argv[3]))
+    chip, file, real = (
+        runs(session, samples),
+        runs(plain_session(model), samples),
+        runs(plain_session(reference), samples),
+    )
+    answer["outputs"] = {
+        name: {
+            "values": real[name].size,
+            **distances(chip[name], file[name], steps.get(name)),
+            "chip_db": sqnr_db(real[name], chip[name]),
+            "file_db": sqnr_db(real[name], file[name]),
+        }
+        for name in real
+    }
+    if len(sys.argv) > 4:
+        answer["dlc_bytes"] = write_dlc(model, Path(sys.argv[4]))
     print(json.dumps(answer))
 
 

@@ -23,8 +23,10 @@ from pathlib import Path
 
 import numpy as np
 
-TYPE = re.compile(r"-> tensor<[\dx]*x?(!quant\.(?:uniform|calibrated)<[^>]*(?:<[^>]*>[^>]*)?>|[a-z]\w*)>.* loc\((#loc\d*)\)$")
-UNIFORM = re.compile(r"!quant\.uniform<(\w+)(?:<[^>]*>)?:f32, ([^:>]+)(?::([-\d]+))?>")
+TYPE = re.compile(r"-> tensor<[\dx]*?(!quant\.\w+<[^>]*(?:<[^>]*>[^>]*)?>|[a-z]\w*)>.* loc\((#loc\d*)\)$")
+UNIFORM = re.compile(r"!quant\.uniform<(\w+)(?:<[^>]*>)?:\w+, ([^:>]+)(?::([-\d]+))?>")
+FLOAT8 = re.compile(r"!quant\.calibrated<(f8E\w+)<[^:>]*:([^>]+)>>")
+LARGEST = {"f8E4M3FN": 448.0, "f8E5M2": 57344.0}
 LOCATION = re.compile(r"^(#loc\d*) = loc\(\"(.*)\"\)$")
 
 
@@ -47,17 +49,42 @@ def check(given, work):
     np.savez(work / "input.npz", **feed)
     shapes = "[" + ",".join("[" + ",".join(map(str, value.shape)) + "]" for value in feed.values()) + "]"
     tool(
-        work, "model_transform", "--model_name", "net", "--model_def", folder / "model_deploy_model.onnx",
-        "--input_shapes", shapes, "--mlir", "net.mlir",
+        work,
+        "model_transform",
+        "--model_name",
+        "net",
+        "--model_def",
+        folder / "model_deploy_model.onnx",
+        "--input_shapes",
+        shapes,
+        "--mlir",
+        "net.mlir",
     )
     table = find(folder, "model*cali_table_from_sophgo_mq_*")
     modes = find(folder, "model_q_table_from_sophgo_mq_*")
     options = ["--asymmetric"] if given.asymmetric else []
     options += ["--calibration_table", table] if table else []
     tool(
-        work, "model_deploy", "--mlir", "net.mlir", "--quantize", given.quantize, "--chip", given.chip, "--model",
-        "net.bmodel" if not given.chip.startswith("cv18") else "net.cvimodel", "--quantize_table", modes, "--debug",
-        "--test_input", "input.npz", "--tolerance", "0,-100", "--correctness", "0,-100", *options,
+        work,
+        "model_deploy",
+        "--mlir",
+        "net.mlir",
+        "--quantize",
+        given.quantize,
+        "--chip",
+        given.chip,
+        "--model",
+        "net.bmodel" if not given.chip.startswith("cv18") else "net.cvimodel",
+        "--quantize_table",
+        modes,
+        "--debug",
+        "--test_input",
+        "input.npz",
+        "--tolerance",
+        "0,-100",
+        "--correctness",
+        "0,-100",
+        *options,
     )
     lowered = next(work.glob("net_*_tpu.mlir"))
     inferred = dict(np.load(next(work.glob("net_*_tpu_outputs.npz"))))
@@ -78,9 +105,12 @@ def tool(work, name, *arguments):
     """Run a command of tpu-mlir; its own output goes to stderr so that the last line of stdout is the answer."""
     command = [str(Path(sys.executable).with_name(name)), *map(str, arguments)]
     environment = dict(os.environ, PATH=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
-    done = subprocess.run(command, cwd=work, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run(
+        command, cwd=work, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     if done.returncode:
-        sys.stderr.write("\n".join(done.stdout.splitlines()[-40:]) + "\n")
+        lines = [line for line in done.stdout.splitlines() if not re.match(r"\s*#\d+ 0x", line)]
+        sys.stderr.write("\n".join(line[:400] for line in lines[-40:]) + "\n")
         raise SystemExit(f"{name} ended with exit code {done.returncode}")
 
 
@@ -101,7 +131,12 @@ def types(path):
 
 def storage(text):
     found = UNIFORM.match(text)
-    return [found[1], float(found[2]), int(found[3] or 0)] if found else [text.split("<")[0], 1.0, 0]
+    if found:
+        return [found[1], float(found[2]), int(found[3] or 0)]
+    float8 = FLOAT8.match(text)
+    if float8:
+        return [float8[1], float(float8[2]) / LARGEST[float8[1]], 0]
+    return [text.split("<")[1] if text.startswith("!") else text, 1.0, 0]
 
 
 def weights(work):
@@ -129,7 +164,7 @@ def without_row(mlir, table):
 
 def plain(name):
     """The name of a tensor of the ONNX model: without the operator, and without the type of a cast at the end."""
-    name = re.sub(r"_(f32|F32|si8|ui8|f16|bf16)$", "", name)
+    name = re.sub(r"_(f32|si8|ui8|f16|bf16)(_dequant)?$", "", name)
     return name.rsplit("_", 1)[0]
 
 

@@ -1,0 +1,115 @@
+"""Ranges for TensorRT without Q and DQ: what the files say, and that damage is noticed."""
+
+import json
+import struct
+
+import numpy as np
+import onnx
+import pytest
+
+import onnxq
+from onnxq.errors import UnsupportedError
+from tests.formats.written import write_golden, write_model
+from tests.golden_graphs import GOLDEN
+from tests.zoo_graphs.net import Net
+
+JSON, CACHE = "model_clip_ranges.json", "model_calibration.cache"
+
+
+@pytest.fixture(scope="module")
+def residual(tmp_path_factory):
+    return write_golden("residual", "tensorrt", tmp_path_factory.mktemp("residual"))
+
+
+def activations(written):
+    return {p.tensor: written.qparams[p.tensor].scale for p in written.plan if p.role == "activation"}
+
+
+def test_the_files_are_the_qdq_model_two_tables_and_the_float_model(residual):
+    names = {path.name for path in residual.folder.iterdir()} - {"plan.json", "qparams.json", "report.json"}
+    assert names == {"model.onnx", "model_deploy_model.onnx", JSON, CACHE}
+    assert residual.problems() == []
+    deployed = onnx.load(residual.folder / "model_deploy_model.onnx")
+    onnx.checker.check_model(deployed, full_check=True)
+    assert not [node for node in deployed.graph.node if node.op_type in ("QuantizeLinear", "DequantizeLinear")]
+
+
+def test_clip_ranges_are_127_steps(residual):
+    data = json.loads((residual.folder / JSON).read_text(encoding="utf-8"))
+    assert list(data) == ["tensorrt"]
+    assert data["tensorrt"]["blob_range"] == {
+        name: pytest.approx(127 * float(scale), rel=1e-12) for name, scale in activations(residual).items()
+    }
+
+
+def test_ranges_belong_to_tensors_of_the_float_model(residual):
+    graph = onnx.load(residual.folder / "model_deploy_model.onnx").graph
+    tensors = {name for node in graph.node for name in (*node.input, *node.output)}
+    assert set(activations(residual)) <= tensors
+
+
+def test_the_cache_holds_the_exact_scales_as_big_endian_floats(residual):
+    header, *lines = (residual.folder / CACHE).read_text(encoding="utf-8").splitlines()
+    assert header == "TRT-8601-EntropyCalibration2"
+    found = {}
+    for line in lines:
+        name, digits = line.split(": ")
+        assert len(digits) == 8
+        found[name] = np.float32(struct.unpack("!f", bytes.fromhex(digits))[0])
+    assert found == activations(residual)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "said"),
+    [
+        (JSON, '"image"', '"picture"', "no entry for tensor 'image'"),
+        (JSON, '"image"', '"picture"', "'picture' is no quantized tensor"),
+        (JSON, '"image": ', '"image": 1', "127 steps"),
+        (CACHE, "TRT-", "TRX-", "the first line"),
+        (CACHE, "image: 3", "image: 4", "has scale"),
+        (CACHE, "image: ", "picture: ", "no entry for tensor 'image'"),
+    ],
+)
+def test_a_changed_table_is_noticed(residual, file, old, new, said):
+    residual.change(file, old, new)
+    try:
+        assert any(said in problem for problem in residual.problems())
+    finally:
+        residual.change(file, new, old)
+
+
+def test_the_tables_can_be_left_out(tmp_path):
+    golden = GOLDEN["residual"]()
+    onnxq.quantize(golden.model, backend="tensorrt:tables=no", data=golden.samples, out=tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "model.onnx",
+        "plan.json",
+        "qparams.json",
+        "report.json",
+    ]
+
+
+def test_fp8_has_no_tables_and_the_report_says_so(tmp_path):
+    golden = GOLDEN["residual"]()
+    formats = {"activation": {"dtype": "fp8_e4m3"}, "weight": {"dtype": "fp8_e4m3"}}
+    result = onnxq.quantize(golden.model, backend="tensorrt", data=golden.samples, out=tmp_path, config=formats)
+    assert not (tmp_path / JSON).exists()
+    assert not (tmp_path / CACHE).exists()
+    assert sum("is not written: tensor 'image' is fp8_e4m3" in note for note in result.report["notes"]) == 2
+
+
+def named_input(name):
+    net = Net("names")
+    net.output(net.conv(net.input(name, [1, 3, 8, 8]), 3, 4))
+    return net.model(), [{name: net.image(1, 3, 8, 8)} for _ in range(4)]
+
+
+def test_a_colon_in_a_name_is_written_and_said(tmp_path):
+    written = write_model(*named_input("input:0"), "tensorrt", tmp_path)
+    assert "input:0: " in (tmp_path / CACHE).read_text(encoding="utf-8")
+    assert any("'input:0'" in note and "onnxruntime" in note for note in written.notes)
+
+
+def test_a_name_that_no_reader_could_tell_from_its_value_is_refused(tmp_path):
+    with pytest.raises(UnsupportedError, match=r"'input: 0' cannot stand in a calibration cache.*tables=no"):
+        write_model(*named_input("input: 0"), "tensorrt", tmp_path)

@@ -1,0 +1,91 @@
+"""Every backend on every golden graph: quantized end to end, simulated, and written as the stored text says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+import onnxq
+from onnxq.backends import BACKENDS
+from onnxq.emit import read_back
+from onnxq.emit.simulate import simulate
+from onnxq.errors import UnsupportedError
+from onnxq.place.legal import violations
+from onnxq.prepare import prepare
+from tests.golden_graphs import GOLDEN, Samples
+from tools.golden import FOLDER, golden_texts
+
+CASES = [(backend, graph) for backend in BACKENDS.names() for graph in GOLDEN]
+
+NOTHING_TO_QUANTIZE = {
+    ("academic_nlp", "concat"): "it has neither MatMul nor Gemm",
+    ("academic_nlp", "detector"): "it has neither MatMul nor Gemm",
+    ("tensorrt_nlp", "concat"): "it has neither MatMul nor Gemm",
+    ("tensorrt_nlp", "detector"): "it has neither MatMul nor Gemm",
+}
+
+MINIMUM_DB = 25.0
+LOWER = {
+    "nnie": 8.0,  # 8 bits on a logarithmic grid: 16 steps for every factor of two, whatever the size
+    "sophgo_academic": 18.0,  # float8 with 3 bits behind the point
+}
+"""Backends whose default format cannot give MINIMUM_DB, with what it does give."""
+
+
+def outputs(model: bytes, samples: Samples) -> dict[str, np.ndarray]:
+    """Each output over all samples, computed node by node as the file says."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(model, options)
+    names = [output.name for output in session.get_outputs()]
+    results = [session.run(names, sample) for sample in samples]
+    return {name: np.stack([result[i] for result in results]).astype(np.float64) for i, name in enumerate(names)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("backend", "graph"), CASES)
+def test_quantized_end_to_end_and_simulated(backend: str, graph: str, tmp_path: Path) -> None:
+    golden = GOLDEN[graph]()
+    if (backend, graph) in NOTHING_TO_QUANTIZE:
+        with pytest.raises(UnsupportedError, match="nothing in this model can be quantized"):
+            onnxq.quantize(golden.model, backend=backend, data=golden.samples, out=tmp_path)
+        return
+    result = onnxq.quantize(golden.model, backend=backend, data=golden.samples, out=tmp_path)
+    target = BACKENDS.get(backend)
+    assert list(violations(result.plan, target)) == []
+    assert result.report["files"]
+    for path in map(Path, result.report["files"]):
+        assert path.stat().st_size > 0
+    prepared = prepare(GOLDEN[graph]().model, backend)
+    assert read_back(prepared.graph, result.plan, result.qparams, target, tmp_path, "model") == []
+    simulated, _ = simulate(prepared.graph, result.plan, result.qparams, prepared.backend)
+    wanted = outputs(golden.model.SerializeToString(), golden.samples)
+    made = outputs(simulated.to_model(given_names=True).SerializeToString(), golden.samples)
+    assert list(made) == list(wanted)
+    for name, values in wanted.items():
+        ratio = np.sum(values**2) / max(np.sum((made[name] - values) ** 2), 1e-30)
+        assert 10 * np.log10(ratio) > LOWER.get(backend, MINIMUM_DB), f"SQNR of output '{name}'"
+
+
+@pytest.mark.parametrize(("backend", "graph"), CASES)
+def test_plan_and_files_are_the_stored_ones(backend: str, graph: str) -> None:
+    remedy = f"if the change is wanted, run 'python -m tools.golden {backend}' and look at it with git diff"
+    folder = FOLDER / backend / graph
+    assert folder.is_dir(), f"no golden files for {backend} on {graph}: {remedy}"
+    stored = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
+    made = golden_texts(BACKENDS.get(backend), graph)
+    assert sorted(made) == sorted(stored), f"other files than {folder}: {remedy}"
+    for name, text in made.items():
+        assert text.splitlines() == stored[name].splitlines(), f"{folder / name} differs: {remedy}"
+
+
+def test_every_stored_folder_belongs_to_a_backend() -> None:
+    assert {path.name for path in FOLDER.iterdir()} == set(BACKENDS.names()), "run 'python -m tools.golden'"
+
+
+def test_the_stored_files_stay_small() -> None:
+    assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < 2_000_000
