@@ -110,7 +110,7 @@ def _own_parameters(graph: Graph, placement: Placement, position: int) -> QParam
 def _extremes(values: np.ndarray, placement: Placement) -> tuple[np.ndarray, np.ndarray]:
     granularity = placement.spec.granularity
     if isinstance(granularity, PerBlock):
-        raise NotImplementedError("no backend quantizes weights per block by default")
+        raise UnsupportedError(f"'{placement.tensor}' is quantized per block, for which there is no synthetic range")
     axis = granularity.axis % values.ndim if isinstance(granularity, PerChannel) else None
     others = None if axis is None else tuple(i for i in range(values.ndim) if i != axis)
     return values.min(others), values.max(others)

@@ -26,7 +26,7 @@ def _configure(values: Mapping[str, str]) -> Backend:
         passes=(*CLEAN_UP, "widen_bfloat16", "widen_float16", "canonicalize_gemm", *RECOGNIZE, *SETTLE),
         options=OPTIONS,
         configure=_configure,
-        checked_by=("onnx checker", "onnxruntime"),
+        checked_by=("onnxruntime",),
     )
 
 

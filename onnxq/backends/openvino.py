@@ -54,7 +54,7 @@ def configure(values: Mapping[str, str]) -> Backend:
         rules.append(OpRule(("Concat",), inputs=None))
     return Backend(
         name="openvino",
-        summary="OpenVINO: QDQ model and FakeQuantize model, activations int8 or uint8, weights 7 bits per channel",
+        summary="OpenVINO: QDQ and FakeQuantize models, activations int8 or uint8 by sign, weights per channel",
         scheme=Scheme(
             activation=QuantSpec("int8"),
             weight=weight,

@@ -1,8 +1,8 @@
 """Rockchip RKNN (rknn-toolkit2): int8 QDQ model, data asymmetric per tensor, weights symmetric per channel.
 
-The toolkit reads the scales of a QDQ model (`build(do_quantization=False)`) and makes integers of biases itself: one that
-is quantized in the file ends its build with an error. The file for hybrid quantization is for those who let it quantize
-the float model instead.
+The toolkit reads the scales of a QDQ model (`build(do_quantization=False)`) and makes integers of biases itself: one
+that is quantized in the file ends its build with an error. The file for hybrid quantization is for those who let it
+quantize the float model instead.
 """
 
 from __future__ import annotations

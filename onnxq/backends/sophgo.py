@@ -47,6 +47,7 @@ class _Chip:
     unsigned     tensors that cannot be negative are uint8
     narrow       weights in [-127, 127]
     in_float     what operators run in that are not quantized
+    four_bits    layers can compute with activations of 4 bits
     chips        members of a family, where the tables are the same for all
     """
 
@@ -56,6 +57,7 @@ class _Chip:
     unsigned: bool = True
     narrow: bool = False
     in_float: str = "F32"
+    four_bits: bool = False
     chips: tuple[str, ...] = ()
 
     def options(self) -> tuple[Option, ...]:
@@ -150,6 +152,11 @@ def _configure(chip: _Chip, values: Mapping[str, str]) -> Backend:
         raise ConfigError(
             f"{chip.name}: mode=weight_only stores weights in 8 or 4 bits, precision={precision} does neither. "
             "Use precision=INT8 or precision=INT4"
+        )
+    if mode == "weight_activation" and precision == "INT4" and not chip.four_bits:
+        raise ConfigError(
+            f"{chip.name}: precision=INT4 is for weights only here, activations of 4 bits exist on BM1688. Add "
+            "mode=weight_only,strategy=Transformer, or choose sophgo_bm1688"
         )
     if asymmetric and chip.narrow:
         raise ConfigError(
@@ -247,7 +254,8 @@ def _emitters(chip: _Chip, precision: str, *, weight_only: bool, transformer: bo
     kind = "_nlp_float" if in_float8 and transformer else "_nlp" if transformer else ""
     table = f"sophgo_{'float_' if in_float8 else ''}cali_table{'_nlp' if transformer else ''}"
     tables = () if precision in ("F16", "BF16") else (table,)
-    return ("qdq", "deploy", *tables, emitter_name(kind, in_float), "sophgo_clip_ranges", "sophgo_weight_ids")
+    model = "simulate" if precision in ("F16", "BF16") else "qdq"  # Q/DQ nodes have no scale-free float16
+    return (model, "deploy", *tables, emitter_name(kind, in_float), "sophgo_clip_ranges", "sophgo_weight_ids")
 
 
 _DEFAULTS = {"mode": "weight_activation", "strategy": "CNN", "asymmetric": "no"}
@@ -260,20 +268,22 @@ _CHIPS = (
         "sophgo_bm1688",
         "Sophgo BM1688 (tpu-mlir): int8, uint8 for what cannot be negative; int4 layers",
         ("INT8", "INT4", "W4INT8", "BF16", "F16"),
+        four_bits=True,
     ),
     _Chip(
         "sophgo_bm1684x",
         "Sophgo BM1684X (tpu-mlir): int8, uint8 for what cannot be negative",
-        ("INT8", "W4INT8", "BF16", "F16"),
+        ("INT8", "INT4", "BF16", "F16"),
     ),
-    _Chip("sophgo_bm1690", _BM1690_SUMMARY, ("INT8", "F8E4M3", "F8E5M2", "W4INT8", "BF16", "F16")),
-    _Chip("sophgo_sg2260", _BM1690_SUMMARY, ("INT8", "F8E4M3", "F8E5M2", "W4INT8", "BF16", "F16")),
+    _Chip("sophgo_bm1690", _BM1690_SUMMARY, ("INT8", "INT4", "F8E4M3", "F8E5M2", "BF16", "F16")),
+    _Chip("sophgo_sg2260", _BM1690_SUMMARY, ("INT8", "INT4", "F8E4M3", "F8E5M2", "BF16", "F16")),
     _Chip("sophgo_cv18x", _CV_SUMMARY, ("INT8", "BF16"), unsigned=False, narrow=True, in_float="BF16", chips=_CV18X),
     _Chip("sophgo_mars3", _CV_SUMMARY, ("INT8", "BF16"), unsigned=False, narrow=True, in_float="BF16"),
     _Chip(
         "sophgo_academic",
         "Sophgo, no chip in particular: float8 weights and activations, every format of the family",
         ("F8E4M3", "F8E5M2", "INT8", "INT4", "W4INT8", "BF16", "F16"),
+        four_bits=True,
     ),
 )
 

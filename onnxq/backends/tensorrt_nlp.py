@@ -47,6 +47,6 @@ BACKENDS.add(
             bias_quantized=False,
         ),
         passes=(*CLEAN_UP, "widen_bfloat16", "canonicalize_gemm", *RECOGNIZE, *SETTLE),
-        checked_by=("onnx checker", "onnxruntime"),
+        checked_by=("onnxruntime",),
     ),
 )

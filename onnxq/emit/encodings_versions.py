@@ -186,7 +186,14 @@ def _entry_2_0(tensor: str, encoding: Encoding) -> dict[str, Any] | None:
 
 def read_encodings(path: Path) -> dict[str, Encoding]:
     """Tensor -> what an encodings file of any version says about it; activations and parameters together."""
-    document = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        return parse_encodings(json.loads(path.read_text(encoding="utf-8")))
+    except SpecError as error:
+        raise SpecError(f"{path}: {error}") from None
+
+
+def parse_encodings(document: Mapping[str, Any]) -> dict[str, Encoding]:
+    """The same for the contents of a file."""
     version = str(document.get("version", "0.4.0"))
     if version in ("0.4.0", "0.5.0", "0.6.1"):
         return {name: _read_0_6(entry) for section in _sections(document, dict) for name, entry in section.items()}
@@ -194,7 +201,7 @@ def read_encodings(path: Path) -> dict[str, Encoding]:
         return {str(entry["name"]): _read_1_0(entry) for section in _sections(document, list) for entry in section}
     if version == "2.0.0":
         return {str(entry["name"]): _read_2_0(entry) for entry in document["encodings"]}
-    raise SpecError(f"{path}: encodings of version {version!r}; known are {', '.join(VERSIONS)}")
+    raise SpecError(f"encodings of version '{version}'; known are {', '.join(VERSIONS)}")
 
 
 def _sections(document: Mapping[str, Any], kind: type) -> list[Any]:

@@ -59,8 +59,8 @@ def fake_grid(tensor: str, parameters: QParams, rank: int) -> FakeGrid:
     if isinstance(spec.granularity, PerChannel):
         axis = resolve_axis(spec.granularity.axis, rank)
         shape = [-1 if i == axis else 1 for i in range(rank)]
-    bounds = (bound.astype(np.float32).reshape(shape) for bound in (low, high))
-    return FakeGrid(*bounds, levels=high_code - low_code + 1)
+    low32, high32 = (bound.astype(np.float32).reshape(shape) for bound in (low, high))
+    return FakeGrid(low32, high32, high_code - low_code + 1)
 
 
 def _eight_bit_codes(qmin: int, qmax: int) -> tuple[int, int]:
@@ -141,7 +141,19 @@ def write_fake_quantize(
 ) -> Emitted:
     """Write `<name>_deploy_model.onnx`: the float model with FakeQuantize nodes of org.openvinotoolkit."""
     made = to_fake_quantize(graph, plan, qparams)
-    return Emitted(tuple(made.save(folder / f"{name}{MODEL_SUFFIX}.onnx")))
+    file = f"{name}{MODEL_SUFFIX}.onnx"
+    return Emitted(tuple(made.save(folder / file)), tuple(_misread_pairs(graph, plan, file)))
+
+
+def _misread_pairs(graph: Graph, plan: QuantPlan, file: str) -> Iterator[str]:
+    """Signed Q/DQ pairs directly behind a Concat, where OpenVINO 2026.4 gives wrong numbers (not for FakeQuantize)."""
+    for placement in plan:
+        producer = graph.producer(placement.tensor)
+        if producer is not None and producer.op == "Concat" and placement.spec.signed and placement.spec.symmetric:
+            yield (
+                f"'{placement.tensor}' is {placement.spec.dtype} behind a Concat, where OpenVINO 2026.4 computes Q/DQ "
+                f"models wrongly: give it {file}, which it computes rightly"
+            )
 
 
 @READ_BACKS.register("fake_quantize")

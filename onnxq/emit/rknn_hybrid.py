@@ -3,6 +3,9 @@
 The toolkit computes in integers between borders of its own: an input `x` and an output `y` stand there twice, as
 float32 without parameters and as `x_int8`, `y_int8` with them. What stands in front of a fused activation has the
 parameters of what stands behind it.
+
+Step 2 takes back the file that step 1 wrote, and refuses any change but those of `min` and `max`: these two go
+from here into that file.
 """
 
 from __future__ import annotations
@@ -88,15 +91,12 @@ def _fused_in_front(graph: Graph, plan: QuantPlan, tensor: str) -> list[str]:
 
 def _entry(row: Row) -> dict[str, Any]:
     spec = row.qparams.spec
-    low, high = float(row.low), float(row.high)
     return {
         "qtype": "sym" if spec.symmetric else "asym",
         "qmethod": "layer",
         "dtype": spec.dtype,
-        "min": [low],
-        "max": [high],
+        "min": [float(row.low)],
+        "max": [float(row.high)],
         "scale": [float(str(row.qparams.scale))],
         "zero_point": [int(row.qparams.zero_point)],
-        "ori_min": [low],
-        "ori_max": [high],
     }

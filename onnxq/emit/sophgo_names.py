@@ -42,8 +42,8 @@ def checked(name: str) -> str:
     """A name that fits into a table whose columns are separated by blanks and whose remarks begin with '#'."""
     if any(character.isspace() for character in name) or name.startswith("#"):
         raise UnsupportedError(
-            f"tensor '{name}' cannot be written to a table of tpu-mlir: columns are separated by blanks, and '#' begins "
-            "a remark. Rename it in the model"
+            f"tensor '{name}' cannot be written to a table of tpu-mlir: its columns are separated by blanks, and '#' "
+            "begins a remark. Rename it in the model"
         )
     return name
 

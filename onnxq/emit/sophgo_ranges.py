@@ -6,10 +6,10 @@ tpu-mlir divides the threshold by 127 (int8), 255 (uint8: lowest value 0), 7 (in
 
 An asymmetric format is given by its lowest and highest value instead.
 
-tpu-mlir rearranges operators and may then ask for the range of a tensor that has no quantizer, and it ends its run where
-there is none. Such a tensor takes the range of the one whose values it moves, or whose values are moved from it; behind
-a multiplication by a number or the addition of a mask, the range that follows; behind Softmax and the like, the range
-that the function has.
+tpu-mlir rearranges operators and may then ask for the range of a tensor that has no quantizer, and it ends its run
+where there is none. Such a tensor takes the range of the one whose values it moves, or whose values are moved from it;
+behind a multiplication by a number or the addition of a mask, the range that follows; behind Softmax and the like, the
+range that the function has.
 """
 
 from __future__ import annotations

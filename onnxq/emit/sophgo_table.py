@@ -27,7 +27,7 @@ from onnxq.emit.sophgo_ranges import ranges, steps
 from onnxq.emit.tables import differs, rows
 from onnxq.files import replace_file
 from onnxq.graph import Graph
-from onnxq.types import Backend, QParamsTable, QuantPlan
+from onnxq.types import Backend, QParamsTable, QuantPlan, QuantSpec
 
 FILES = {
     "sophgo_cali_table": "_cali_table_from_sophgo_mq_sophgo_tpu",
@@ -173,10 +173,9 @@ def _checker(ending: str) -> Callable[..., Iterator[str]]:
     return check
 
 
-def _compare_range(table: Table, name: str, tensor: str, scale: np.ndarray, spec: object, file: str) -> Iterator[str]:
-    from onnxq.types import QuantSpec
-
-    assert isinstance(spec, QuantSpec)
+def _compare_range(
+    table: Table, name: str, tensor: str, scale: np.ndarray, spec: QuantSpec, file: str
+) -> Iterator[str]:
     block = table.int4 if spec.dtype.endswith("int4") else table.thresholds
     if name not in block:
         yield f"{file}: there is no row '{name}' for tensor '{tensor}'"

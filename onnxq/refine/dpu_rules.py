@@ -22,6 +22,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 POOLS = ("MaxPool", "AveragePool", "GlobalAveragePool")
+ALIGNED = ("Concat", *POOLS, "Pad", "Slice")
+"""Operators whose inputs and output share one position."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ lowers what a shift_write raises). That shows in a state that was there before, 
 activations are only lowered:
 
 - each step lowers a whole number, and none may go below LOWEST: the steps are finite in number;
+- then, once, what is aligned with a HardSigmoid and one position too low for it is raised by one (a gate that reaches
+  exactly 1 is calibrated to position 6 and has to be at 7), and all is lowered again;
 - weights and biases come last, one after the other, since no rule for activations reads them.
 """
 
@@ -15,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from onnxq.errors import UnsupportedError
-from onnxq.refine.dpu_rules import RULES, Breach, Positions, Site, breaches
+from onnxq.refine.dpu_rules import ALIGNED, RULES, Breach, Positions, Site, breaches
 
 QUARK_ROUNDS = 5
 MOST_ROUNDS = 1000
@@ -49,6 +51,8 @@ def settle(sites: list[Site], start: Positions) -> Settled:
         if state in seen:
             break
         seen.add(state)
+    changes += _lower(sites, positions)
+    changes += _lift_gates(sites, positions)
     changes += _lower(sites, positions)
     changes += _constants(sites, positions)
     left = next(breaches(sites, positions), None)
@@ -84,6 +88,30 @@ def _lower(sites: list[Site], positions: dict[str, int]) -> list[Breach]:
                         changed.append(step)
                         pending = True
     return changed
+
+
+def _lift_gates(sites: list[Site], positions: dict[str, int]) -> list[Breach]:
+    """Raise a HardSigmoid's tensor that is one position too low, with everything that is aligned with it."""
+    changed = []
+    for site in sites:
+        for breach in breaches([site], positions):
+            if breach.rule == "hard_sigmoid" and breach.position == positions[breach.slot] + 1:
+                for slot in _aligned_with(breach.slot, sites):
+                    if positions.get(slot) == breach.value:
+                        positions[slot] = breach.position
+                        changed.append(replace(breach, slot=slot))
+    return changed
+
+
+def _aligned_with(slot: str, sites: list[Site]) -> list[str]:
+    """The slots that share the position of `slot` by alignment, itself first."""
+    found = [slot]
+    for name in found:
+        for site in sites:
+            around = [other for other in (*site.inputs, site.output) if other is not None]
+            if site.op in ALIGNED and name in around:
+                found.extend(other for other in around if other not in found)
+    return found
 
 
 def _lowering(breach: Breach, positions: Positions) -> Iterator[Breach]:

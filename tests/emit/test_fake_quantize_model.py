@@ -150,6 +150,34 @@ def test_what_moves_values_has_one_node_and_not_two(tmp_path: Path) -> None:
     assert readers == {"Conv", "Concat"}
 
 
+def concat_of(*, signed: bool) -> onnx.ModelProto:
+    kind = "Identity" if signed else "Relu"
+    nodes = [
+        helper.make_node(kind, ["x"], ["a"], name="a"),
+        helper.make_node("Concat", ["a", "a"], ["c"], name="concat", axis=1),
+        helper.make_node("Conv", ["c", "w"], ["y"], name="conv"),
+    ]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 2, 3, 3]) for name in ("x", "y")]
+    weight = numpy_helper.from_array(np.ones((2, 4, 1, 1), np.float32), "w")
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], [weight])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_a_note_says_where_openvino_misreads_the_other_file(signed: bool, tmp_path: Path) -> None:
+    target = get_backend("openvino")
+    graph = Graph.from_model(concat_of(signed=signed))
+    graph.infer_shapes()
+    plan = place(graph, target)
+    table = QParamsTable()
+    for placement in plan:
+        size = 2 if placement.role == "weight" else ()
+        table.put(placement.tensor, QParams(placement.spec, np.full(size, 0.1), np.zeros(size, np.int32)), "test")
+    notes = EMITTERS.get("fake_quantize")(graph, plan, table, target, tmp_path, "model").notes
+    assert len(notes) == int(signed)
+    assert all("'c' is int8 behind a Concat" in note and FILE in note for note in notes)
+
+
 def test_weights_stay_inside_their_seven_bits_on_the_wider_grid(tmp_path: Path) -> None:
     target = get_backend("openvino")
     graph, plan, table, _ = calibrated("residual", target)

@@ -29,8 +29,9 @@ NOTHING_TO_QUANTIZE = {
 
 MINIMUM_DB = 25.0
 LOWER = {
-    "nnie": 8.0,  # 8 bits on a logarithmic grid: 16 steps for every factor of two, whatever the size
-    "sophgo_academic": 18.0,  # float8 with 3 bits behind the point
+    "vitis": 20.0,  # halves, which powers of two make many of, are rounded up: pooling keeps that bias
+    "ryzenai": 23.0,  # one power of two for a whole weight, which depthwise layers suffer from
+    "sophgo_academic": 18.0,  # float8 has 3 bits behind the point
 }
 """Backends whose default format cannot give MINIMUM_DB, with what it does give."""
 

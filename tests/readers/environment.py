@@ -23,9 +23,9 @@ def reader_python(name: str) -> Path:
     return python_of(readers_folder() / name)
 
 
-def run_check(name: str, *arguments: str | Path, timeout: float = 600) -> dict[str, Any]:
-    """Run tools/readers/NAME/check.py in the reader's environment; the answer is the last line of its stdout."""
-    command = [str(reader_python(name)), str(READERS[name].check), *map(str, arguments)]
+def run_check(name: str, *arguments: str | Path, timeout: float = 600, script: str = "check.py") -> dict[str, Any]:
+    """Run a script of tools/readers/NAME in the reader's environment; the answer is the last line of its stdout."""
+    command = [str(reader_python(name)), str(READERS[name].check.with_name(script)), *map(str, arguments)]
     done = subprocess.run(command, env=clean_variables(), capture_output=True, text=True, timeout=timeout)
     if done.returncode:
         pytest.fail(f"the check of '{name}' ended with exit code {done.returncode}:\n{_tail(done.stderr)}")

@@ -4,8 +4,8 @@
 
 FOLDER holds model.onnx (QDQ), model_deploy_model.onnx (float) and model.quantization.cfg; SAMPLES.npz holds `input`
 (n, 1, c, h, w) and `expected` (n, ...), what onnxruntime computes for the first output of model.onnx. The QDQ model is
-built as it is. For the hybrid way the toolkit writes its own parameters in step 1, those of onnxq take their place, and
-step 2 builds the float model with them. Prints one JSON object.
+built as it is. For the hybrid way the toolkit writes its own parameters in step 1, the ranges of onnxq are put into
+that file, and step 2 builds the float model with them. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def built_by_hybrid(folder: Path, inputs: np.ndarray) -> tuple[np.ndarray, dict[
         if entries[name]["scale"] and given[name]["scale"]
     ]
     for name in shared:
-        entries[name] = given[name]
+        entries[name].update({key: given[name][key] for key in ("min", "max")})
     with path.open("w") as stream:
         yaml.dump(own, stream)
     tool = started(2)

@@ -1,8 +1,9 @@
 """Put a Sophgo folder of onnxq before tpu-mlir: import, lower with the tables, compile, run the chip's simulator.
 
-    python check.py FOLDER --chip bm1688 --quantize INT8 --input input.npz --reference simulated=one.npz [--asymmetric]
+    python check.py FOLDER --chip bm1688 --quantize INT8 --input input.npz --reference simulated=one.npz
 
-FOLDER holds model_deploy_model.onnx and the tables. The answer is one JSON object on the last line:
+FOLDER holds model_deploy_model.onnx and the tables; further options are those of model_deploy. The answer is one JSON
+object on the last line:
 
     types         operator -> [storage type, scale, zero point] after lowering, or [storage type, 1, 0] for floats
     weights       operator -> the integers that became of its weight: shape, sum, sum of squares
@@ -23,9 +24,9 @@ from pathlib import Path
 
 import numpy as np
 
-TYPE = re.compile(r"-> tensor<[\dx]*?(!quant\.\w+<[^>]*(?:<[^>]*>[^>]*)?>|[a-z]\w*)>.* loc\((#loc\d*)\)$")
+TYPE = re.compile(r"-> tensor<(?:\d+x)*(!quant\.\w+<[^>]*(?:<[^>]*>[^>]*)?>|[a-z]\w*)>.* loc\((#loc\d*)\)$")
 UNIFORM = re.compile(r"!quant\.uniform<(\w+)(?:<[^>]*>)?:\w+, ([^:>]+)(?::([-\d]+))?>")
-FLOAT8 = re.compile(r"!quant\.calibrated<(f8E\w+)<[^:>]*:([^>]+)>>")
+FLOAT8 = re.compile(r"!quant\.calibrated<(f8E\w+)<[^:>]*:([^>]+)>")
 LARGEST = {"f8E4M3FN": 448.0, "f8E5M2": 57344.0}
 LOCATION = re.compile(r"^(#loc\d*) = loc\(\"(.*)\"\)$")
 
@@ -37,13 +38,12 @@ def main():
     parser.add_argument("--quantize", required=True)
     parser.add_argument("--input", type=Path, required=True)
     parser.add_argument("--reference", action="append", default=[], help="name=file.npz")
-    parser.add_argument("--asymmetric", action="store_true")
-    given = parser.parse_args()
+    given, further = parser.parse_known_args()
     with tempfile.TemporaryDirectory() as work:
-        print(json.dumps(check(given, Path(work))))
+        print(json.dumps(check(given, further, Path(work))))
 
 
-def check(given, work):
+def check(given, further, work):
     folder = given.folder.resolve()
     feed = dict(np.load(given.input))
     np.savez(work / "input.npz", **feed)
@@ -62,8 +62,7 @@ def check(given, work):
     )
     table = find(folder, "model*cali_table_from_sophgo_mq_*")
     modes = find(folder, "model_q_table_from_sophgo_mq_*")
-    options = ["--asymmetric"] if given.asymmetric else []
-    options += ["--calibration_table", table] if table else []
+    options = [*further, "--calibration_table", table] if table else further
     tool(
         work,
         "model_deploy",

@@ -1,0 +1,149 @@
+"""tpu-mlir reads the Sophgo files: its scales are ours, and the chips' simulators compute what our model computes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import numpy_helper
+
+import onnxq
+from tests.golden_graphs import GoldenGraph, residual, transformer
+from tests.readers.environment import reader_python, record, run_check
+
+pytestmark = pytest.mark.readers
+
+VERSION = "1.30.2"
+
+
+class Case(NamedTuple):
+    """A target, the arguments of model_deploy, and what is to be reached against our model and the float model."""
+
+    backend: str
+    chip: str
+    quantize: str
+    against_ours: float
+    against_float: float
+
+
+def folder_for(golden: GoldenGraph, backend: str, folder: Path) -> None:
+    """Files of onnxq, with an input and the outputs of the float model and of ours."""
+    onnxq.quantize(golden.model, backend=backend, data=golden.samples, out=folder, config={"minimum_sqnr_db": 0.0})
+    feed = golden.samples[0]
+    np.savez(folder / "input.npz", **feed)  # type: ignore[arg-type]
+    onnx.save(golden.model, folder / "float.onnx")
+    for model, results in (("model.onnx", "ours.npz"), ("float.onnx", "float.npz")):
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        session = onnxruntime.InferenceSession(str(folder / model), options, providers=["CPUExecutionProvider"])
+        names = [output.name for output in session.get_outputs()]
+        np.savez(folder / results, **dict(zip(names, session.run(names, feed), strict=True)))
+
+
+def answer_of(case: Case, golden: GoldenGraph, folder: Path, *further: str) -> dict[str, Any]:
+    reader_python("tpu_mlir")
+    folder_for(golden, case.backend, folder)
+    references = ("--reference", f"ours={folder / 'ours.npz'}", "--reference", f"float={folder / 'float.npz'}")
+    where = ("--chip", case.chip, "--quantize", case.quantize, "--input", folder / "input.npz")
+    return run_check("tpu_mlir", folder, *where, *references, *further)
+
+
+def judge(case: Case, model: str, answer: dict[str, Any]) -> None:
+    """The compiled model does what tpu-mlir's integers say, and both what our model and the float model say."""
+    for name, wanted in (("ours", case.against_ours), ("float", case.against_float)):
+        found = answer["against"][name]
+        assert found
+        for output, figures in found.items():
+            assert figures["sqnr_db"] > wanted, f"{output} against {name}: {figures}"
+            what = f"{output}: {case.chip} simulator against {name}, dB"
+            record("tpu_mlir", VERSION, case.backend, model, what, figures["sqnr_db"])
+    for output, figures in answer["simulator"].items():
+        assert figures["cosine"] > 0.9999, f"{output}: compiled model against tpu-mlir's own inference: {figures}"
+
+
+def lowered_scales(folder: Path, answer: dict[str, Any]) -> dict[str, tuple[float, float]]:
+    """Tensor -> (scale in tpu-mlir, our scale), for every tensor that tpu-mlir holds in integers or float8."""
+    tensors = json.loads((folder / "qparams.json").read_text())["tensors"]
+    model = onnx.load(folder / "model_deploy_model.onnx")
+    made = {node.output[0]: f"{node.output[0]}_{node.op_type}" for node in model.graph.node}
+    found = {}
+    for tensor, name in made.items():
+        storage, scale, _ = answer["types"].get(name, ("f32", 1.0, 0))
+        if tensor in tensors and storage in ("i8", "u8", "f8E4M3FN"):
+            found[tensor] = (scale, tensors[tensor]["scale"])
+    return found
+
+
+CASES = (
+    Case("sophgo_bm1684x", "bm1684x", "INT8", 35, 35),
+    Case("sophgo_bm1688", "bm1688", "INT8", 35, 35),
+    Case("sophgo_bm1690", "bm1690", "INT8", 35, 35),
+    Case("sophgo_cv18x", "cv181x", "INT8", 30, 30),
+    Case("sophgo_bm1690:precision=F8E4M3", "bm1690", "F8E4M3", 25, 20),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.chip}-{case.quantize}")
+def test_a_convolutional_network_has_our_scales_and_our_results_on_the_chip(case: Case, tmp_path: Path) -> None:
+    golden = residual()
+    answer = answer_of(case, golden, tmp_path)
+    assert answer["without_row"] == []
+    scales = lowered_scales(tmp_path, answer)
+    assert len(scales) > 8
+    for tensor, (theirs, ours) in scales.items():
+        assert theirs == pytest.approx(ours, rel=1e-6), tensor
+    judge(case, "residual", answer)
+    record("tpu_mlir", VERSION, case.backend, "residual", "activation scales equal to ours", len(scales))
+
+
+def test_the_integers_of_the_weights_are_ours(tmp_path: Path) -> None:
+    case = Case("sophgo_bm1688", "bm1688", "INT8", 35, 35)
+    answer = answer_of(case, residual(), tmp_path)
+    tensors = json.loads((tmp_path / "qparams.json").read_text())["tensors"]
+    model = onnx.load(tmp_path / "model_deploy_model.onnx")
+    held = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    readers = {name: node for node in model.graph.node for name in node.input}
+    compared = 0
+    for node in model.graph.node:
+        if node.op_type != "Conv":
+            continue
+        follower = readers.get(node.output[0])
+        last = follower if follower is not None and follower.op_type == "Relu" else node
+        _, total, squares = answer["weights"][f"{last.output[0]}_{last.op_type}_filter_i8"]
+        scale = np.array(tensors[node.input[1]]["scale"], np.float32).reshape(-1, 1, 1, 1)
+        integers = np.clip(np.round(held[node.input[1]].astype(np.float64) / scale), -128, 127)
+        assert (total, squares) == (integers.sum(), (integers**2).sum())
+        compared += 1
+    assert compared == 6
+    record("tpu_mlir", VERSION, case.backend, "residual", "weights whose integers are ours", compared)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [Case("sophgo_bm1684x", "bm1684x", "INT8", 25, 25), Case("sophgo_cv18x", "cv181x", "INT8", 25, 25)],
+    ids=lambda case: case.chip,
+)
+def test_a_transformer_block_has_our_results_on_the_chip(case: Case, tmp_path: Path) -> None:
+    answer = answer_of(case, transformer(), tmp_path)
+    for tensor, (theirs, ours) in lowered_scales(tmp_path, answer).items():
+        assert theirs == pytest.approx(ours, rel=1e-6), tensor
+    judge(case, "transformer", answer)
+
+
+def test_layers_of_four_and_eight_bits_mix(tmp_path: Path) -> None:
+    case = Case("sophgo_bm1688:precision=INT4", "bm1688", "INT4", 12, 12)
+    answer = answer_of(case, residual(), tmp_path)
+    tensors = json.loads((tmp_path / "qparams.json").read_text())["tensors"]
+    narrow = {name: entry["scale"] for name, entry in tensors.items() if entry["spec"]["dtype"] == "int4"}
+    casts = {name: entry for name, entry in answer["types"].items() if "_to_b4_" in name}
+    assert casts
+    for name, (storage, scale, _) in casts.items():
+        assert storage in ("i4", "u4")
+        tensor = name.split("_to_b4_")[0].rsplit("_", 1)[0]
+        assert scale == pytest.approx(narrow[tensor], rel=1e-6), name
+    judge(case, "residual", answer)
