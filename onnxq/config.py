@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from onnxq.errors import ConfigError, did_you_mean
 from onnxq.runtime.collect import Engine
 from onnxq.runtime.memory import read_size
 from onnxq.runtime.preprocessing import read_preprocessing
-from onnxq.types import Backend, PerChannel, PerTensor, QuantSpec, Scheme
+from onnxq.types import Backend, PerChannel, PerTensor, QuantSpec
 
 
 class _Strict(BaseModel):
@@ -105,10 +105,20 @@ class Config(_Strict):
     def resolve(self, backend: Backend) -> Backend:
         """The backend with this configuration's changes."""
         scheme = backend.scheme
-        changed = Scheme(
-            activation=None if scheme.activation is None else self.activation.apply(scheme.activation),
-            weight=None if scheme.weight is None else self.weight.apply(scheme.weight),
-            bias=scheme.bias,
+        changed = replace(
+            scheme,
+            activation=_applied(self.activation, scheme.activation),
+            weight=_applied(self.weight, scheme.weight),
+            # A type of the user's own is meant for all activations, those that cannot be negative included.
+            unsigned=None if self.activation.dtype is not None else _applied(self.activation, scheme.unsigned),
+        )
+        rules = tuple(
+            replace(
+                rule,
+                activation_spec=_applied(self.activation, rule.activation_spec),
+                weight_spec=_applied(self.weight, rule.weight_spec),
+            )
+            for rule in backend.rules
         )
         for name in self.skip_passes:
             if name not in backend.passes:
@@ -117,11 +127,16 @@ class Config(_Strict):
                 )
         return backend.replace(
             scheme=changed,
+            rules=rules,
             activation_observer=self.observer or backend.activation_observer,
             weight_observer=self.weight_observer or backend.weight_observer,
             weight_storage=self.weight_storage or backend.weight_storage,
             passes=tuple(name for name in backend.passes if name not in self.skip_passes),
         )
+
+
+def _applied(change: FormatChange, spec: QuantSpec | None) -> QuantSpec | None:
+    return None if spec is None else change.apply(spec)
 
 
 def read_config(source: Config | Mapping[str, Any] | str | Path | None, **overrides: Any) -> Config:

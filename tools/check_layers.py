@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "refine": frozenset({"types", "graph", "runtime", "numerics", "observers"}),
     "emit": frozenset({"types", "graph", "numerics"}),
     "backends": frozenset({"types", "emit"}),
-    "verify": frozenset({"types", "graph", "numerics", "runtime", "emit", "backends", "place"}),
+    "verify": frozenset({"types", "graph", "numerics", "runtime", "refine", "emit", "backends", "place"}),
     "torchnet": frozenset({"types", "graph", "numerics"}),
     "qat": frozenset({"types", "graph", "numerics", "torchnet"}),
     "reconstruct": frozenset({"types", "graph", "numerics", "torchnet"}),

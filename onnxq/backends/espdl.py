@@ -87,6 +87,7 @@ def configure(values: Mapping[str, str]) -> Backend:
             ),
         ),
         configure=configure,
+        checked_by=("esp-ppq",),
     )
 
 

@@ -60,6 +60,7 @@ def configure(values: Mapping[str, str]) -> Backend:
             ),
         ),
         configure=configure,
+        checked_by=("ncnn",),
     )
 
 

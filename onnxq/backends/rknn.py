@@ -43,5 +43,6 @@ BACKENDS.add(
         limits=Limits(dtypes=("int8",), min_opset=13, max_opset=19, bias_quantized=False),
         passes=PASSES,
         emitters=("qdq", "deploy", "rknn_hybrid"),
+        checked_by=("rknn-toolkit2",),
     ),
 )

@@ -228,6 +228,7 @@ def _backend(chip: _Chip, mode: str, strategy: str, precision: str, *, asymmetri
         quantize_inputs=not transformer and not weight_only,
         fixed_ranges={"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0)} if not asymmetric else {},
         emitters=_emitters(chip, precision, weight_only=weight_only, transformer=transformer),
+        simulations=("sophgo_multipliers",) if chip.unsigned and not asymmetric and precision == "INT8" else (),
         options=chip.options(),
         configure=lambda values: _configure(chip, values),
         checked_by=("tpu_mlir 1.30.2",),
@@ -255,7 +256,7 @@ def _emitters(chip: _Chip, precision: str, *, weight_only: bool, transformer: bo
     table = f"sophgo_{'float_' if in_float8 else ''}cali_table{'_nlp' if transformer else ''}"
     tables = () if precision in ("F16", "BF16") else (table,)
     model = "simulate" if precision in ("F16", "BF16") else "qdq"  # Q/DQ nodes have no scale-free float16
-    return (model, "deploy", *tables, emitter_name(kind, in_float), "sophgo_clip_ranges", "sophgo_weight_ids")
+    return (model, "sophgo_deploy", *tables, emitter_name(kind, in_float), "sophgo_clip_ranges", "sophgo_weight_ids")
 
 
 _DEFAULTS = {"mode": "weight_activation", "strategy": "CNN", "asymmetric": "no"}

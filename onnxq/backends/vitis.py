@@ -15,7 +15,6 @@ from onnxq.types import Backend, Limits, NodeFacts, OpRule, Option, PerChannel, 
 from onnxq.types.presets import (
     CLEAN_UP,
     FOLD_LAYERS,
-    RECOGNIZE,
     SETTLE,
     conv_transpose_weight_axis,
     declines_computed_weight,
@@ -91,7 +90,10 @@ MOVING = (
 POWER_OF_TWO_LIMITS = Limits(
     dtypes=("int8",), zero_point_zero=True, weights_per_tensor=True, power_of_two=True, min_opset=10
 )
-PASSES = (*CLEAN_UP, "widen_bfloat16", "widen_float16", *FOLD_LAYERS, *RECOGNIZE, *SETTLE)
+_RECOGNIZE = ("recognize_layernorm", "recognize_gelu", "fuse_matmul_add")
+"""HardSwish stays in parts: the chip has HardSigmoid and Mul, and each of them is quantized."""
+
+PASSES = (*CLEAN_UP, "widen_bfloat16", "widen_float16", *FOLD_LAYERS, *_RECOGNIZE, *SETTLE)
 
 _POWER_OF_TWO = Backend(
     name="vitis",

@@ -21,6 +21,8 @@ import numpy as np
 
 from onnxq.errors import SpecError, UnsupportedError
 from onnxq.types import PerBlock, PerTensor, QParams
+from onnxq.types.containers import stored_type
+from onnxq.types.spec import container_range
 
 VERSIONS = ("0.6.1", "1.0.0", "2.0.0")
 BITS = (4, 8, 16)
@@ -70,31 +72,24 @@ class Encoding:
         return -(self.zero_point + (2 ** (self.bits - 1) if self.signed else 0))
 
 
-_FLOATS = {"fp16": "float16", "bf16": "bfloat16", "fp8_e4m3": "float8e4m3fn", "fp8_e5m2": "float8e5m2"}
-
-
 def encoding_of(tensor: str, qparams: QParams, *, constant: bool) -> Encoding:
     """The entry of a quantizer. The files know no narrowed ranges: constants are clipped, anything else is refused."""
     spec = qparams.spec
-    if spec.dtype in ("fp16", "bf16"):
-        return Encoding(_FLOATS[spec.dtype], np.zeros(0), np.zeros(0, np.int64))
-    scale = qparams.scale.astype(np.float64)
-    axis, block_size = _axes(qparams)
-    if spec.grid == "float" and spec.dtype in _FLOATS:
-        return Encoding(_FLOATS[spec.dtype], scale, np.zeros(scale.shape, np.int64), axis, block_size)
-    if spec.grid != "affine" or spec.bits not in BITS:
+    kind = stored_type(spec)
+    if kind in CASTS:
+        return Encoding(kind, np.zeros(0), np.zeros(0, np.int64))
+    if spec.grid not in ("affine", "float") or (spec.grid == "affine" and spec.bits not in BITS):
         raise UnsupportedError(
             f"tensor '{tensor}': encodings files hold integers of {', '.join(map(str, BITS))} bits and floats, "
             f"not {spec.dtype}; choose one of these for it"
         )
-    kind = f"{'' if spec.signed else 'u'}int{spec.bits}"
-    low = -(2 ** (spec.bits - 1)) if spec.signed else 0
-    if not constant and (spec.qmin, spec.qmax) != (low, low + 2**spec.bits - 1):
+    if not constant and spec.grid == "affine" and (spec.qmin, spec.qmax) != container_range(spec.dtype):
         raise UnsupportedError(
             f"tensor '{tensor}': encodings files cannot say that {spec.dtype} saturates at [{spec.qmin}, {spec.qmax}]; "
             "use the full range for activations"
         )
-    return Encoding(kind, scale, qparams.zero_point.astype(np.int64), axis, block_size)
+    scale, zero_point = qparams.scale.astype(np.float64), qparams.zero_point.astype(np.int64)
+    return Encoding(kind, scale, zero_point, *_axes(qparams))
 
 
 def _axes(qparams: QParams) -> tuple[int | None, int | None]:

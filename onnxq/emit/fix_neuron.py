@@ -24,14 +24,14 @@ def to_fix_neurons(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> Grap
     """A copy of the float graph with one FixNeuron node for each quantizer, on weights and biases too."""
     result = graph.copy()
     result.keep_given_names()
-    zero = result.add_constant("fix_neuron_zero_point", np.int8(0))
+    zero = result.add_constant("fix_neuron_zero_point", np.asarray(0, np.int8))
     with collector_paused():
         for _, row in all_rows(graph, plan, qparams):
             if row.placement.edges == ():
                 continue  # only lends its parameters to others
             position = position_of(row)
             source = result.tensor(row.tensor)
-            scale = result.add_constant(f"{row.tensor}_scale", np.float32(row.qparams.scale))
+            scale = result.add_constant(f"{row.tensor}_scale", row.qparams.scale)
             result.insert_after(
                 source,
                 "FixNeuron",

@@ -88,7 +88,8 @@ class Selection:
         node = facts.node
         ports = self.activation_ports(facts, rule)
         variable = [p for p in ports if facts.has(p) and not facts.is_constant(p)]
-        if not variable:
+        only_a_weight = rule.inputs == () and rule.weight is not None and facts.is_constant(rule.weight)
+        if not variable and not only_a_weight:
             return "all its inputs are constants"
         if any(0 in (facts.shape(port) or ()) for port in ports if facts.is_constant(port)):
             return "one of its inputs is empty"

@@ -111,7 +111,7 @@ def _moves_output(rule: str, site: Site, formula: str, start: int, low: int, hig
 
 def _shift_write(site: Site, positions: Positions) -> Iterator[Breach]:
     inputs = _known(site.inputs, positions)
-    if not inputs or site.output not in positions:
+    if not inputs or site.output is None or site.output not in positions:
         return
     at, now = [positions[slot] for slot in inputs], positions[site.output]
     if site.op == "Add":
@@ -122,7 +122,7 @@ def _shift_write(site: Site, positions: Positions) -> Iterator[Breach]:
 
 def _shift_swish(site: Site, positions: Positions) -> Iterator[Breach]:
     inputs = _known(site.inputs, positions)
-    if site.swish and inputs and len(inputs) == 2 and site.output in positions:
+    if site.swish and inputs and len(inputs) == 2 and site.output is not None and site.output in positions:
         start = sum(positions[slot] for slot in inputs)
         yield from _moves_output("shift_swish", site, "i0 + i1 - o", start, 0, 15, positions[site.output])
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from onnxq.graph import Graph, Node
+from onnxq.numerics.positions import is_fixed_point_gate
 from onnxq.refine.dpu_rules import POOLS, Site
 
 FOLLOWERS = ("Relu", "Clip", "LeakyRelu", "PRelu")
@@ -60,7 +59,7 @@ def find_sites(
 def is_hard_sigmoid(node: Node) -> bool:
     """Whether a node is the HardSigmoid that the chip has: max(0, min(1, x / 6 + 1 / 2))."""
     alpha, beta = float(node.attrs.get("alpha", 0.2)), float(node.attrs.get("beta", 0.5))
-    return bool(node.op == "HardSigmoid" and np.isclose(alpha, 1 / 6, atol=1e-6) and np.isclose(beta, 0.5, atol=1e-6))
+    return bool(node.op == "HardSigmoid") and is_fixed_point_gate(alpha, beta)
 
 
 def _quantized_result(graph: Graph, node: Node, output_slot: OutputSlot) -> tuple[str | None, bool]:

@@ -13,6 +13,7 @@ from onnxq.backends import get_backend
 from onnxq.emit.simulate import simulate
 from onnxq.errors import ConfigError
 from tests.refine.dpu_graphs import drawn, network, planned
+from tests.zoo import ZOO
 
 SAMPLES = [{"x": x[None]} for x in np.random.default_rng(5).normal(0, 1, (12, 3, 16, 16)).astype(np.float32)]
 
@@ -25,19 +26,21 @@ def lowest_db(result: onnxq.Result) -> float:
     return min(float(output["sqnr_db"]) for output in result.report["checks"]["outputs"])
 
 
+@pytest.mark.parametrize("case", ["conv_bn_relu_residual", "mobilenet_like_clip_inputs", "transformer_without_mask"])
 @pytest.mark.parametrize(
     ("backend", "minimum"),
     [
         ("vitis", 25),
         ("vitis:strategy=fs", 28),
-        ("vitis:strategy=tqt", 20),
+        ("vitis:strategy=tqt", 18),
         ("ryzenai", 25),
         ("ryzenai:precision=A8W8", 28),
         ("ryzenai:precision=A16W8", 30),
     ],
 )
-def test_a_small_network_keeps_its_accuracy(backend: str, minimum: float, tmp_path: Path) -> None:
-    assert lowest_db(quantize(backend, tmp_path)) > minimum
+def test_small_networks_keep_their_accuracy(backend: str, minimum: float, case: str, tmp_path: Path) -> None:
+    given = ZOO[case]()
+    assert lowest_db(onnxq.quantize(given.model, backend=backend, data=given.feeds, out=tmp_path / "out")) > minimum
 
 
 @pytest.mark.parametrize("backend", ["vitis", "vitis:strategy=tqt", "ryzenai"])

@@ -175,7 +175,7 @@ def test_float8_needs_version_2_0_0() -> None:
 def test_bfloat16_has_no_words_below_2_0_0() -> None:
     encoding = encoding_of("x", QParams(QuantSpec("bf16"), np.float32(1), np.int32(0)), constant=False)
     assert write_entry("x", encoding, "2.0.0") is None
-    with pytest.raises(UnsupportedError, match="'x'.*use float16"):
+    with pytest.raises(UnsupportedError, match=r"'x'.*use float16"):
         write_entry("x", encoding, "0.6.1")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onnxq.backends import get_backend
+from onnxq.config import read_config
 from onnxq.graph import Graph
 from onnxq.passes import run_passes
 from onnxq.place import place
@@ -193,3 +194,18 @@ def test_the_bias_of_a_matmul_is_asked_for_once_although_add_has_a_rule() -> Non
     assert set(plan.placements) == {"x", "w", "b", "y"}
     assert plan["b"].role == "bias"
     assert plan.fused == {"sum": "product"}
+
+
+def test_settings_of_the_user_reach_every_format_of_a_target() -> None:
+    backend = chip(
+        Scheme(INT8, INT8, unsigned=UINT8, ends=(INT8, INT8)),
+        rules=(OpRule(("Conv",), weight=1, activation_spec=INT4, weight_spec=INT4),),
+    )
+    changed = read_config({"activation": {"power_of_two": True}, "weight": {"narrow_range": True}}).resolve(backend)
+    assert changed.scheme.unsigned == UINT8.replace(power_of_two=True)
+    assert changed.rules[0].activation_spec == INT4.replace(power_of_two=True)
+    assert changed.rules[0].weight_spec == INT4.replace(narrow_range=True)
+    assert changed.scheme.ends == backend.scheme.ends
+    typed = read_config({"activation": {"dtype": "int16"}}).resolve(backend)
+    assert typed.scheme.unsigned is None
+    assert typed.rules[0].activation_spec == QuantSpec("int16")

@@ -14,12 +14,12 @@ from tests.readers.environment import reader_python, record, run_check
 
 pytestmark = pytest.mark.readers
 
-BACKENDS = ("snpe", "qnn:per_channel=yes", "qnn:activation=uint16,weight=uint8")
 
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("model", ["residual", "depthwise", "transformer"])
-def test_every_version_is_read_with_the_same_scales_and_offsets(model: str, backend: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("backend", "model"),
+    [("snpe", "residual"), ("qnn:per_channel=yes", "depthwise"), ("qnn:activation=uint16,weight=uint8", "transformer")],
+)
+def test_every_version_is_read_with_the_same_scales_and_offsets(backend: str, model: str, tmp_path: Path) -> None:
     reader_python("aimet")
     golden = GOLDEN[model]()
     result = onnxq.quantize(golden.model, backend=backend, data=golden.samples, out=tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -21,7 +22,7 @@ SAME_DB = 80.0
 """Float sums in another order; one step of difference in a single value of these models would give less than 60 dB."""
 
 
-def in_ncnn(written: Written, samples: list[dict[str, np.ndarray]]) -> dict[str, object]:
+def in_ncnn(written: Written, samples: list[dict[str, np.ndarray]]) -> dict[str, Any]:
     graph, _ = simulate(written.graph, written.plan, written.qparams, written.backend)
     inputs = np.stack([next(iter(sample.values()))[0] for sample in samples])
     np.savez(written.folder / "samples.npz", input=inputs, expected=first_output(graph.to_model(), samples))
@@ -33,14 +34,10 @@ def test_a_residual_network_runs_in_int8_and_agrees(tmp_path: Path) -> None:
     samples = GOLDEN["residual"]().samples
     written = write_golden("residual", "ncnn", tmp_path / "out")
     answer = in_ncnn(written, samples)
-    assert set(answer["int8_layers"]) == {  # type: ignore[call-overload]
-        node.name for node in written.graph.nodes() if node.op in ("Conv", "Gemm")
-    }
-    record(
-        "ncnn", str(answer["version"]), "ncnn", "residual", "SQNR against the simulated model, dB", answer["sqnr_db"]
-    )  # type: ignore[arg-type]
-    assert answer["sqnr_db"] > SAME_DB  # type: ignore[operator]
-    assert answer["sqnr_db_winograd"] > SAME_DB  # type: ignore[operator]
+    assert set(answer["int8_layers"]) == {node.name for node in written.graph.nodes() if node.op in ("Conv", "Gemm")}
+    record("ncnn", answer["version"], "ncnn", "residual", "SQNR against the simulated model, dB", answer["sqnr_db"])
+    assert answer["sqnr_db"] > SAME_DB
+    assert answer["sqnr_db_winograd"] > SAME_DB
 
 
 def large_positive_convolution() -> onnx.ModelProto:
@@ -66,9 +63,9 @@ def test_six_bits_are_what_winograd_kernels_hold(tmp_path: Path) -> None:
     }
     for backend, answer in answers.items():
         figure = answer["sqnr_db_winograd"]
-        record("ncnn", str(answer["version"]), backend, "64 channels, 3x3", "SQNR in Winograd kernels, dB", figure)  # type: ignore[arg-type]
-        assert answer["sqnr_db"] > SAME_DB  # type: ignore[operator]
-    assert answers["ncnn"]["sqnr_db_winograd"] > SAME_DB  # type: ignore[operator]
+        record("ncnn", answer["version"], backend, "64 channels, 3x3", "SQNR in Winograd kernels, dB", figure)
+        assert answer["sqnr_db"] > SAME_DB
+    assert answers["ncnn"]["sqnr_db_winograd"] > SAME_DB
     if answers["ncnn:winograd=off"]["sqnr_db_winograd"] == answers["ncnn:winograd=off"]["sqnr_db"]:
         pytest.skip("ncnn has no Winograd kernels for this processor, so nothing overflows here")
-    assert answers["ncnn:winograd=off"]["sqnr_db_winograd"] < 20  # type: ignore[operator]
+    assert answers["ncnn:winograd=off"]["sqnr_db_winograd"] < 20

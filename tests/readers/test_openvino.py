@@ -23,10 +23,12 @@ pytestmark = pytest.mark.readers
 SAMPLES = 4
 MODELS = ("residual", "depthwise", "concat", "transformer", "detector")
 FORMS = {"model.onnx": "Q/DQ", "model_deploy_model.onnx": "FakeQuantize"}
-NODE_BY_NODE = "node by node: largest difference"
+NODE_BY_NODE = "node by node: SQNR in dB"
 INTEGERS = ("i8", "u8")
-SAME = 1e-5
-"""Differences of float32 sums in another order, relative to the largest output; one step of 8 bits is 1e-3 or more."""
+SAME_DB = 50.0
+"""Sums of float32 in another order put a value on the other side of a half now and then, which is seen as one step of
+one value; a scale, zero point or rounding that is understood differently is below this."""
+IN_INTEGERS_DB = 30.0
 
 
 def expected(model: Path, samples: list[dict[str, np.ndarray]]) -> list[dict[str, np.ndarray]]:
@@ -69,6 +71,11 @@ def worst(answer: dict[str, dict[str, float]], figure: str) -> float:
     return max(values) if figure == "difference" else min(values)
 
 
+def decibels(value: float) -> float | str:
+    """A ratio for the table; check.py gives 300 where there is no noise at all."""
+    return value if value < 300 else "equal"
+
+
 def in_integers(layers: dict[str, dict[str, int]], *kinds: str) -> tuple[int, int]:
     """How many of these layers run on integers, and how many there are."""
     found = [(element_type, count) for kind in kinds for element_type, count in layers.get(kind, {}).items()]
@@ -81,23 +88,25 @@ def test_openvino_models_run_in_integers_and_agree_with_onnxruntime(name: str, t
     for file, form in FORMS.items():
         found = answer["models"][file]
         integers, layers = in_integers(found["layers"], "Convolution", "FullyConnected", "MatMul")
-        for what, figure in (
-            (NODE_BY_NODE, worst(found["node by node"], "difference")),
+        figures: list[tuple[str, float | str]] = [
+            (NODE_BY_NODE, decibels(worst(found["node by node"], "sqnr_db"))),
+            ("node by node: largest difference", worst(found["node by node"], "difference")),
             ("integer kernels: largest difference", worst(found["outputs"], "difference")),
-            ("integer kernels: SQNR in dB", worst(found["outputs"], "sqnr_db")),
+            ("integer kernels: SQNR in dB", decibels(worst(found["outputs"], "sqnr_db"))),
             ("layers with integer kernels", f"{integers} of {layers}"),
-        ):
+        ]
+        for what, figure in figures:
             record("openvino", answer["version"], "openvino", f"{name}, {form}", what, figure)
         assert layers > 0
         assert integers == layers, (form, found["layers"])
-        assert worst(found["node by node"], "difference") < SAME, form
-        assert worst(found["outputs"], "sqnr_db") > 30, form
+        assert worst(found["node by node"], "sqnr_db") > SAME_DB, form
+        assert worst(found["outputs"], "sqnr_db") > IN_INTEGERS_DB, form
 
 
 def test_tensorrt_models_mean_the_same_in_openvino(name: str, tmp_path: Path) -> None:
     folder, samples = quantized(name, "tensorrt", tmp_path)
     answer = in_openvino(folder, ("model.onnx",), samples)
     # Integer kernels are not compared: with 8-bit weights they saturate on processors without VNNI.
-    found = worst(answer["models"]["model.onnx"]["node by node"], "difference")
-    record("openvino", answer["version"], "tensorrt", name, NODE_BY_NODE, found)
-    assert found < SAME
+    found = worst(answer["models"]["model.onnx"]["node by node"], "sqnr_db")
+    record("openvino", answer["version"], "tensorrt", name, NODE_BY_NODE, decibels(found))
+    assert found > SAME_DB

@@ -287,8 +287,9 @@ def test_figures_are_kept_only_where_a_folder_is_named(tmp_path: Path, monkeypat
 
 
 def test_the_table_names_versions_figures_and_what_was_not_run() -> None:
-    table = findings_table([Finding("ncnn", "1.2", "ncnn", "residual", "layers | all", "5")], ["onnx 9"])
-    assert "| ncnn 1.2 | ncnn | residual | layers \\| all | 5 |" in table
+    findings = [Finding("ncnn", "1.2", "ncnn", model, "layers | all", "5") for model in ("residual", "concat")]
+    table = findings_table(findings, ["onnx 9"])
+    assert "| ncnn 1.2 | ncnn | layers \\| all | residual: 5; concat: 5 |" in table
     assert "Measured with onnx 9." in table
     assert "Not run: openvino, onnxruntime_qnn" in table
 
@@ -302,7 +303,7 @@ def test_the_report_replaces_the_table_and_nothing_else(tmp_path: Path) -> None:
     text = page.read_text()
     assert text.startswith("before\n<!-- measured: readers -->\n")
     assert text.endswith("<!-- end -->\nafter\n")
-    assert "| ncnn 1 | t | m | w | f |" in text
+    assert "| ncnn 1 | t | w | m: f |" in text
     assert "old" not in text
     with pytest.raises(ValueError, match="has no line"):
         with_table("no place", "table")

@@ -1,4 +1,4 @@
-"""rknn-toolkit2 builds the QDQ model as it is, and its simulator is within steps of onnxruntime; so is the hybrid way."""
+"""rknn-toolkit2 builds the QDQ model as it is, and its simulator is within steps of onnxruntime; hybrid too."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def read_findings(folder: Path) -> list[Finding]:
             finding = Finding(**json.loads(line))
             latest[finding.reader, finding.target, finding.model, finding.what] = finding
     order = list(READERS)
-    return sorted(latest.values(), key=lambda f: (order.index(f.reader), f.target, f.model, f.what))
+    return sorted(latest.values(), key=lambda f: (order.index(f.reader), f.target, f.what, f.model))
 
 
 def figure_text(figure: float | int | str) -> str:
@@ -50,10 +50,15 @@ def figure_text(figure: float | int | str) -> str:
 
 
 def findings_table(findings: Sequence[Finding], versions: Iterable[str]) -> str:
-    """The table, what it was measured with, and which readers were not there."""
-    rows = [{**asdict(finding), "reader": f"{finding.reader} {finding.version}"} for finding in findings]
-    for row in rows:
-        del row["version"]
+    """The table with a row for each question, what it was measured with, and which readers were not there."""
+    answers: dict[tuple[str, str, str], list[str]] = {}
+    for finding in findings:
+        question = (f"{finding.reader} {finding.version}", finding.target, finding.what)
+        answers.setdefault(question, []).append(f"{finding.model}: {finding.figure}")
+    rows = [
+        {"reader": reader, "target": target, "what": what, "figures": "; ".join(figures)}
+        for (reader, target, what), figures in answers.items()
+    ]
     text = f"\n{markdown_table(rows)}\nMeasured with {', '.join(versions)}.\n"
     missing = [name for name in READERS if name not in {finding.reader for finding in findings}]
     return text + (f"\nNot run: {', '.join(missing)}.\n" if missing else "")

@@ -44,7 +44,7 @@ def average_factor(height: int, width: int) -> float:
 def mean_factor(count: int) -> float:
     """The same for a mean over `count` values without figures of its own."""
     best = min(range(7 + math.ceil(math.log2(count))), key=lambda n: abs(round(2**n / count) / 2**n - 1 / count))
-    return count * round(2**best / count) / 2**best
+    return float(count * round(2**best / count) / 2**best)
 
 
 @SIMULATIONS.register("dpu_average_pool")

@@ -13,6 +13,7 @@ import numpy as np
 from onnxq.emit.simulations import SIMULATIONS
 from onnxq.emit.simulations.dpu_rewrite import Rewrite, becomes_identity, line, on_chip
 from onnxq.graph import Graph, Node
+from onnxq.numerics.positions import is_fixed_point_gate
 from onnxq.types import QParamsTable, QuantPlan
 
 SIXTH = 2731 / 16384
@@ -53,9 +54,8 @@ def simulate_hard_swish(graph: Graph, plan: QuantPlan, qparams: QParamsTable) ->
 
 
 def _is_of_the_chip(node: Node) -> bool:
-    """slope 1/6, offset 1/2: the only HardSigmoid that the chip computes in its own way."""
     alpha, beta = float(node.attrs.get("alpha", 0.2)), float(node.attrs.get("beta", 0.5))
-    return abs(alpha - 1 / 6) < 1e-6 and abs(beta - 0.5) < 1e-6
+    return is_fixed_point_gate(alpha, beta)
 
 
 def _rewrite_hard_sigmoid(graph: Graph, node: Node) -> str:

@@ -4,8 +4,8 @@ Usage: check.py FLOAT.onnx ENCODINGS.json...
 The last line of stdout is a JSON object:
 
     version   of aimet-onnx
-    files     file name -> tensor -> {dtype, scale: [...], offset: [...]} as the simulation holds it afterwards, with
-              offsets in unsigned numbers; tensors that the simulation has no quantizer for are listed under `ignored`
+    files     file name -> tensor -> {dtype, scale: [...], offset: [...]} of every quantizer that is on afterwards, with
+              offsets in unsigned numbers; float16 has a dtype alone
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     check.py FOLDER SAMPLES.npz CHIP
 
-FOLDER holds model_deploy_model.onnx and model_espdl.json; SAMPLES.npz holds `input` (n, 1, ...) and `expected` (n, ...),
-what onnxruntime computes for the first output of model.onnx; CHIP is esp32p4, esp32s3 or c. esp-ppq first calibrates the
-float model itself with the same samples (minmax): those exponents are compared with the ones of onnxq, which then take
-their place. Prints one JSON object.
+FOLDER holds model_deploy_model.onnx and model_espdl.json; SAMPLES.npz holds `input` (n, 1, ...) and `expected`
+(n, ...), what onnxruntime computes for the first output of the simulated model; CHIP is esp32p4, esp32s3 or c. esp-ppq
+first calibrates the float model itself with the same samples (minmax): those exponents are compared with the ones of
+onnxq, which then take their place. Prints one JSON object.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     check.py FOLDER SAMPLES.npz
 
 FOLDER holds model_deploy_model.onnx and model.table as onnxq writes them; SAMPLES.npz holds `input` (n, c, h, w) and
-`expected` (n, k). The ncnn wheel has no ncnn2int8, so this script does its part: it writes .param and .bin from the ONNX
-model, quantizing weights with the scales of the table as ncnn2int8 does. Prints one JSON object.
+`expected` (n, k). The ncnn wheel has no ncnn2int8, so this script does its part: it writes .param and .bin from the
+ONNX model, quantizing weights with the scales of the table as ncnn2int8 does. Prints one JSON object.
 """
 
 from __future__ import annotations
