@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from onnxq.backends import BACKENDS
-from onnxq.backends.pplcuda import adds_a_bias, interpolates
+from onnxq.backends.pplcuda import interpolates
 from onnxq.types import Backend, Limits, OpRule, Option, PerChannel, QuantSpec, SameScaleRule, Scheme
 from onnxq.types.presets import (
     CLEAN_UP,
@@ -52,8 +52,7 @@ def configure(values: Mapping[str, str]) -> Backend:
             ),
             OpRule(("Gemm",), weight=1, weight_axis=gemm_weight_axis, bias=2, output=True),
             OpRule(("MatMul",), weight=1, output=True),
-            OpRule(("Add",), inputs=(0, 1), output=True, decline=adds_a_bias),
-            OpRule(("Sub", "Mul", "Div"), inputs=(0, 1), output=True),
+            OpRule(("Add", "Sub", "Mul", "Div"), inputs=(0, 1), output=True),
             OpRule(("AveragePool", "GlobalAveragePool", "ReduceMean"), output=True),
             OpRule(
                 ("Sigmoid", "Tanh", "LeakyRelu", "PRelu", "Elu", "HardSigmoid", "HardSwish", "Gelu"),

@@ -22,13 +22,6 @@ from onnxq.types.presets import (
 
 PASSES = (*CLEAN_UP, "widen_bfloat16", "widen_float16", *FOLD_LAYERS, *RECOGNIZE, *SETTLE)
 
-
-def adds_a_bias(node: NodeFacts) -> str | None:
-    """A reason to leave the Add of a bias alone: it is part of the layer in front of it."""
-    is_vector = any(node.is_constant(port) and len(node.shape(port) or ()) == 1 for port in (0, 1))
-    return "adds a bias, which is part of the layer in front of it" if is_vector else None
-
-
 LAYERS = (
     OpRule(("Conv",), weight=1, weight_axis=0, bias=2, output=True, decline=declines_computed_weight),
     OpRule(
@@ -46,8 +39,7 @@ LAYERS = (
 
 TOTAL_INTEGER = (
     *LAYERS,
-    OpRule(("Add",), inputs=(0, 1), output=True, decline=adds_a_bias),
-    OpRule(("Mul",), inputs=(0, 1), output=True),
+    OpRule(("Add", "Mul"), inputs=(0, 1), output=True),
     OpRule(("AveragePool", "GlobalAveragePool"), output=True),
     OpRule(("PRelu",), output=True),
 )

@@ -8,7 +8,7 @@ quantize the float model instead.
 from __future__ import annotations
 
 from onnxq.backends import BACKENDS
-from onnxq.backends.pplcuda import LAYERS, PASSES, adds_a_bias, interpolates
+from onnxq.backends.pplcuda import LAYERS, PASSES, interpolates
 from onnxq.types import Backend, Limits, NodeFacts, OpRule, PerChannel, QuantSpec, SameScaleRule, Scheme
 
 
@@ -28,8 +28,7 @@ BACKENDS.add(
         rules=(
             *(rule for rule in LAYERS if rule.ops != ("MatMul",)),
             OpRule(("MatMul",), decline=_toolkit_refuses),
-            OpRule(("Add",), inputs=(0, 1), output=True, decline=adds_a_bias),
-            OpRule(("Sub", "Mul"), inputs=(0, 1), output=True),
+            OpRule(("Add", "Sub", "Mul"), inputs=(0, 1), output=True),
             OpRule(("AveragePool", "GlobalAveragePool", "ReduceMean"), output=True),
             OpRule(("Sigmoid", "Tanh", "LeakyRelu", "PRelu", "Elu", "HardSigmoid", "HardSwish"), output=True),
         ),

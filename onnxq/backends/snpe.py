@@ -31,8 +31,12 @@ def snpe(values: Mapping[str, str]) -> Backend:
         quantize_inputs=True,
         fixed_ranges={"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0)},
         limits=Limits(
-            dtypes=("uint8", "int8", "uint16", "int16", "int4", "int32"), weight_only_dtypes=("int4",), min_opset=13
+            dtypes=("uint8", "int8", "uint16", "int16", "int4", "int32"),
+            weight_only_dtypes=("int4",),
+            min_opset=13,
+            minimum_range=0.01,
         ),
+        refinements=("minimum_range",),
         passes=(*CLEAN_UP, "widen_bfloat16", "widen_float16", *FOLD_LAYERS, "batchnorm_to_conv", *RECOGNIZE, *SETTLE),
         emitters=("qdq", "deploy", "snpe_clip_ranges", *encodings_emitters(values["encodings"])),
         options=(ENCODINGS,),

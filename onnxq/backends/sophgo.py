@@ -195,7 +195,7 @@ def _backend(chip: _Chip, mode: str, strategy: str, precision: str, *, asymmetri
     if weight_only:
         narrow_weight = narrow_activation = None
     matrices = declines_computed_weight if weight_only else _two_computed if chip.narrow else None
-    layers = _layers(narrow_activation, narrow_weight, per_channel_matmul=weight_only or in_float8, matrices=matrices)
+    layers = _layers(narrow_activation, narrow_weight, per_channel_matmul=weight_only, matrices=matrices)
     if narrow_weight is not None:
         eight_bits = OpRule(("Conv",), weight=1, weight_axis=0, bias=2, output=True, decline=declines_computed_weight)
         layers = (*layers, eight_bits)

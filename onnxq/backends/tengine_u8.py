@@ -6,7 +6,7 @@ Every tensor of the network needs a scale: the uint8 mode has no float layers.
 from __future__ import annotations
 
 from onnxq.backends import BACKENDS
-from onnxq.backends.pplcuda import LAYERS, PASSES, adds_a_bias, interpolates
+from onnxq.backends.pplcuda import LAYERS, PASSES, interpolates
 from onnxq.types import Backend, Limits, OpRule, QuantSpec, SameScaleRule, Scheme
 
 BACKENDS.add(
@@ -21,8 +21,7 @@ BACKENDS.add(
         ),
         rules=(
             *LAYERS,
-            OpRule(("Add",), inputs=(0, 1), output=True, decline=adds_a_bias),
-            OpRule(("Mul", "Sub"), inputs=(0, 1), output=True),
+            OpRule(("Add", "Mul", "Sub"), inputs=(0, 1), output=True),
             OpRule(("Concat",), inputs=None, output=True),
             OpRule(
                 (

@@ -12,7 +12,7 @@ import numpy as np
 from onnxq.calibrate.precision import fitted
 from onnxq.errors import SpecError
 from onnxq.graph import Graph, Node
-from onnxq.numerics import derived_bias_scale, widen_weight_scale_for_bias
+from onnxq.numerics import BIAS_LIMIT, derived_bias_scale, widen_weight_scale_for_bias
 from onnxq.types import BiasOf, PerChannel, PerTensor, Placement, QParams, QParamsTable, QuantPlan, QuantSpec
 from onnxq.types.granularity import resolve_axis
 
@@ -29,7 +29,11 @@ def widen_weights(graph: Graph, plan: QuantPlan, biases: Sequence[Placement], ta
         weight = table[weight_name]
         largest = _per_scale(np.abs(graph.values(placement.tensor).astype(np.float64)), placement, weight)
         scale = widen_weight_scale_for_bias(
-            largest, table[plan.leader(source.input)].scale, weight.scale, power_of_two=weight.spec.power_of_two
+            largest,
+            table[plan.leader(source.input)].scale,
+            weight.scale,
+            power_of_two=weight.spec.power_of_two,
+            limit=min(BIAS_LIMIT, placement.spec.qmax),
         )
         if np.any(scale > weight.scale):
             before.setdefault(weight_name, weight.scale)

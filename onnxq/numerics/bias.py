@@ -33,9 +33,14 @@ def derived_bias_scale(input: QParams, weight: QParams) -> np.ndarray:
 
 
 def widen_weight_scale_for_bias(
-    bias: np.ndarray, input_scale: np.ndarray | float, weight_scale: np.ndarray, *, power_of_two: bool = False
+    bias: np.ndarray,
+    input_scale: np.ndarray | float,
+    weight_scale: np.ndarray,
+    *,
+    power_of_two: bool = False,
+    limit: int = BIAS_LIMIT,
 ) -> np.ndarray:
-    """Weight scales large enough for the bias to fit: |bias| / (input_scale * weight_scale) <= BIAS_LIMIT.
+    """Weight scales large enough for the bias to fit: |bias| / (input_scale * weight_scale) <= limit.
 
     Where the bias fits already the scale is returned unchanged. Elsewhere the weights become coarser, which the
     output hardly shows: the largest error of a product of 8-bit numbers, half a step of the weight times 255 steps of
@@ -50,7 +55,7 @@ def widen_weight_scale_for_bias(
         bias64 = bias64.max(initial=0.0)
     elif bias64.shape != scale.shape:
         raise SpecError(f"one bias for each weight scale: got {bias64.shape} biases and {scale.shape} scales")
-    needed = bias64 / (float(np.asarray(input_scale, dtype=np.float32)) * BIAS_LIMIT)
+    needed = bias64 / (float(np.asarray(input_scale, dtype=np.float32)) * limit)
     if power_of_two:
         needed = np.where(needed > 0, next_power_of_two(needed), 0.0)
     if np.any(needed > MAX_SCALE):

@@ -103,6 +103,7 @@ class Limits:
     zero_point_zero     symmetric formats only
     weights_per_tensor  one scale for a weight, too
     power_of_two        every scale is a power of two
+    minimum_range       the least width of an activation's range, for the refinement of that name
     """
 
     dtypes: tuple[str, ...]
@@ -111,6 +112,7 @@ class Limits:
     activations_per_tensor: bool = True
     weights_per_tensor: bool = False
     power_of_two: bool = False
+    minimum_range: float | None = None
     min_opset: int = 10
     max_opset: int | None = None
     float_types: tuple[str, ...] = ("float32",)

@@ -104,3 +104,9 @@ def test_unusable_biases_are_refused():
         widen_weight_scale_for_bias(np.zeros(2), 1.0, np.ones(3, np.float32))
     with pytest.raises(DataError, match="cannot be an integer"):
         widen_weight_scale_for_bias(np.array([3e38]), 2.0**-62, np.array([1.0], np.float32))
+
+
+def test_a_narrower_bias_needs_a_larger_weight_scale() -> None:
+    scale = widen_weight_scale_for_bias(np.array([100.0]), 0.01, np.array([1e-3], np.float32), limit=2**19 - 1)
+    assert 100.0 / (np.float64(np.float32(0.01)) * scale[0]) <= 2**19 - 1
+    assert scale[0] > 1e-2

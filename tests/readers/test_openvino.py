@@ -2,7 +2,7 @@
 
 onnxruntime runs a file node by node, as it says, and so can OpenVINO: then only float rounding is between them. Its
 integer kernels compute layers with the quantizers and additions behind them in one go, so that values inside may differ
-by a step.
+by a step or two.
 """
 
 from __future__ import annotations

@@ -37,15 +37,16 @@ def write_pairs(folder: Path, backend_name: str, seeds: range, span: tuple[int, 
 @pytest.mark.parametrize("span", [NARROW, WIDE])
 def test_quark_settles_at_the_same_positions(tmp_path: Path, backend: str, span: tuple[int, int]) -> None:
     reader_python("quark")
-    moved = write_pairs(tmp_path, backend, range(20), span)
+    moved = write_pairs(tmp_path, backend, range(10), span)
     answer = run_check("quark", tmp_path)
-    assert answer["cases"] == 20
+    assert answer["cases"] == 10
     assert moved > 0
     assert answer["moved_by_quark"] > 0
     assert answer["different"] == []
     assert answer["changed_again"] == [], "a file that onnxq refined still breaks a rule of Quark"
     assert answer["does_not_run"] == []
-    assert len(answer["not_settled"]) < answer["cases"]
+    # Quark's rules can undo each other for ever; what onnxq chose there breaks none of them (changed_again).
+    assert len(answer["not_settled"]) <= 3
     what = f"positions equal to Quark's own refinement, drawn from {span[0]} .. {span[1]}"
     record("quark", answer["version"], backend, "dpu", what, answer["quantizers"])
 

@@ -17,7 +17,7 @@ from onnxq.backends import get_backend
 from onnxq.emit.simulate import simulate
 from onnxq.graph import Graph
 from onnxq.types import QParamsTable, QuantPlan
-from tests.golden_graphs import GoldenGraph, depthwise, residual, transformer
+from tests.golden_graphs import GOLDEN, GoldenGraph
 from tests.readers.environment import reader_python, record, run_check
 
 pytestmark = pytest.mark.readers
@@ -100,7 +100,7 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.chip}-{case.quantize}")
 def test_a_convolutional_network_has_our_scales_and_our_results_on_the_chip(case: Case, tmp_path: Path) -> None:
-    golden = residual()
+    golden = GOLDEN["residual"]()
     answer = answer_of(case, golden, tmp_path)
     assert answer["without_row"] == []
     scales = lowered_scales(tmp_path, answer)
@@ -111,14 +111,15 @@ def test_a_convolutional_network_has_our_scales_and_our_results_on_the_chip(case
     record("tpu_mlir", VERSION, case.backend, "residual", "activation scales equal to ours", len(scales))
 
 
-def test_depthwise_convolutions_functions_from_tables_and_averages_are_exact(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["depthwise", "concat"])
+def test_functions_from_tables_averages_and_joined_branches_are_exact(name: str, tmp_path: Path) -> None:
     case = Case("sophgo_bm1688", "bm1688", "INT8", 100, 20)
-    judge(case, "depthwise", answer_of(case, depthwise(), tmp_path))
+    judge(case, name, answer_of(case, GOLDEN[name](), tmp_path))
 
 
 def test_the_integers_of_the_weights_are_ours(tmp_path: Path) -> None:
     case = Case("sophgo_bm1688", "bm1688", "INT8", 35, 35)
-    answer = answer_of(case, residual(), tmp_path)
+    answer = answer_of(case, GOLDEN["residual"](), tmp_path)
     tensors = json.loads((tmp_path / "qparams.json").read_text())["tensors"]
     model = onnx.load(tmp_path / "model_deploy_model.onnx")
     held = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
@@ -144,7 +145,7 @@ def test_the_integers_of_the_weights_are_ours(tmp_path: Path) -> None:
     ids=lambda case: case.chip,
 )
 def test_a_transformer_block_has_our_results_on_the_chip(case: Case, tmp_path: Path) -> None:
-    answer = answer_of(case, transformer(), tmp_path)
+    answer = answer_of(case, GOLDEN["transformer"](), tmp_path)
     for tensor, (theirs, ours) in lowered_scales(tmp_path, answer).items():
         assert theirs == pytest.approx(ours, rel=1e-6), tensor
     judge(case, "transformer", answer)
@@ -152,7 +153,7 @@ def test_a_transformer_block_has_our_results_on_the_chip(case: Case, tmp_path: P
 
 def test_layers_of_four_and_eight_bits_mix(tmp_path: Path) -> None:
     case = Case("sophgo_bm1688:precision=INT4", "bm1688", "INT4", 12, 12)
-    answer = answer_of(case, residual(), tmp_path)
+    answer = answer_of(case, GOLDEN["residual"](), tmp_path)
     tensors = json.loads((tmp_path / "qparams.json").read_text())["tensors"]
     narrow = {name: entry["scale"] for name, entry in tensors.items() if entry["spec"]["dtype"] == "int4"}
     casts = {name: entry for name, entry in answer["types"].items() if "_to_b4_" in name}

@@ -91,9 +91,9 @@ def _rewrite_average(graph: Graph, node: Node, one: float, scale: float) -> bool
     rewrite = Rewrite(graph, node)
     rewrite.then("Mul", rewrite.constant(window / one))
     rewrite.then("Round")  # the sum of the integers
-    rewrite.then("Mul", rewrite.constant(multiplier / 2.0**shift))
+    product = rewrite.then("Mul", rewrite.constant(multiplier / 2.0**shift))
     sign = rewrite.then("Sign")
-    rewrite.last = graph.producer(sign).inputs[0]
+    rewrite.last = product
     rewrite.then("Abs")
     rewrite.then("Add", rewrite.constant(0.5))
     rewrite.then("Floor")

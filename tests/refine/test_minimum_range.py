@@ -1,0 +1,53 @@
+"""A range narrower than the target takes is widened, its bias follows, and everything else stays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from onnxq.backends import get_backend
+from onnxq.calibrate import calibrate
+from onnxq.errors import SpecError
+from onnxq.prepare import make_plan, prepare
+from onnxq.refine import refine
+from tests.zoo_graphs.net import Net
+
+
+def refined(size: float):
+    net = Net("narrow")
+    x = net.input("x", [1, 3, 8, 8])
+    net.output(net.conv(x, 3, 4))
+    feeds = [{"x": (np.random.default_rng(3).normal(size=(1, 3, 8, 8)) * size).astype(np.float32)}]
+    prepared = prepare(net.model(), "snpe")
+    before, plan, _ = calibrate(prepared.graph, make_plan(prepared), feeds)
+    return before, plan, refine(prepared.graph, plan, before, prepared.backend)
+
+
+def test_a_narrow_range_is_widened_and_the_bias_scale_follows() -> None:
+    before, plan, after = refined(1e-4)
+    width = float(after.qparams["x"].scale) * 255
+    assert width == pytest.approx(0.01, rel=1e-6)
+    assert float(before["x"].scale) * 255 < 0.01
+    (bias,) = [p for p in plan if p.role == "bias"]
+    weight = after.qparams[bias.derive.weight].scale
+    assert after.qparams[bias.tensor].scale == np.float32(after.qparams["x"].scale * weight)
+    assert any("'x'" in note and "0.01" in note for note in after.notes)
+
+
+def test_ordinary_ranges_stay_as_they_are() -> None:
+    before, _, after = refined(1.0)
+    assert after.qparams.entries == before.entries
+    assert after.notes == ()
+
+
+def test_a_backend_that_names_no_width_is_told_so() -> None:
+    before, plan, _ = refined(1.0)
+    backend = get_backend("tensorrt").replace(refinements=("minimum_range",))
+    with pytest.raises(SpecError, match="minimum_range"):
+        refine(prepare(Net_model(), backend).graph, plan, before, backend)
+
+
+def Net_model():  # noqa: N802
+    net = Net("narrow")
+    net.output(net.conv(net.input("x", [1, 3, 8, 8]), 3, 4))
+    return net.model()
