@@ -178,7 +178,9 @@ def _check_tables(prepared: Prepared, plan: QuantPlan, qparams: QParamsTable, st
     problems = read_back(prepared.graph, plan, qparams, prepared.backend, stage, MODEL_NAME)
     if problems:
         shown = "\n  ".join(problems[:10]) + (f"\n  ... and {len(problems) - 10} more" if len(problems) > 10 else "")
-        raise CheckFailed(f"tables read back from disk differ from the parameters, so no files were written:\n  {shown}")
+        raise CheckFailed(
+            f"tables read back from disk differ from the parameters, so no files were written:\n  {shown}"
+        )
 
 
 def fail_on(report: VerifyReport, warnings: Sequence[str]) -> None:

@@ -61,7 +61,9 @@ def backends_table() -> str:
 def backend_options_table() -> str:
     rows = []
     for entry in catalogue.backends():
-        choices = [f"`{text.partition(': ')[0].replace('|', ' / ')}` {text.partition(': ')[2]}" for text in entry["options"]]
+        choices = [
+            f"`{text.partition(': ')[0].replace('|', ' / ')}` {text.partition(': ')[2]}" for text in entry["options"]
+        ]
         rows.append([f"`{entry['name']}`", entry["summary"], "<br>".join(choices) or "none"])
     return markdown(("backend", "what it is for", "options, as in `-b name:option=value`"), rows)
 

@@ -188,7 +188,6 @@ def _scheme(chip: _Chip, precision: str, *, weight_only: bool, asymmetric: bool)
 def _backend(chip: _Chip, mode: str, strategy: str, precision: str, *, asymmetric: bool) -> Backend:
     weight_only = mode == "weight_only"
     transformer = strategy == "Transformer"
-    in_float8 = precision.startswith("F8")
     scheme = _scheme(chip, precision, weight_only=weight_only, asymmetric=asymmetric)
     narrow_weight = QuantSpec("int4", granularity=PerChannel(0)) if precision in ("INT4", "W4INT8") else None
     narrow_activation = QuantSpec("int4") if precision == "INT4" else None

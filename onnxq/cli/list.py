@@ -50,7 +50,9 @@ def list_registered(
     if name is not None:
         known = [str(entry["name"]) for entry in entries]
         if name not in known:
-            raise ConfigError(f"there is no '{name}' among the {kind}.{did_you_mean(name, known)} Known: {', '.join(known)}")
+            raise ConfigError(
+                f"there is no '{name}' among the {kind}.{did_you_mean(name, known)} Known: {', '.join(known)}"
+            )
         entries = [entry for entry in entries if entry["name"] == name]
     if as_json:
         print_json(entries)

@@ -36,8 +36,8 @@ def simulate(
 ) -> None:
     """Write a model that computes in onnxruntime what the target computes from MODEL with a plan and its parameters.
 
-    The chip's own grids, roundings and operators are in it as float operators. With -d its outputs are compared with those
-    of the float model.
+    The chip's own grids, roundings and operators are in it as float operators. With -d its outputs are compared with
+    those of the float model.
     """
     from onnxq.cli.artifacts import output_file, read_plan, read_qparams
     from onnxq.cli.data import chosen_preprocess, open_data
@@ -72,7 +72,9 @@ def simulate(
     for note in notes:
         say(f"note: {note}", quiet=quiet)
     if outputs and not quiet:
-        print_table(f"simulated for {prepared.backend.name}, against float", ("output", ">SQNR", ">cosine"), _rows(outputs))
+        print_table(
+            f"simulated for {prepared.backend.name}, against float", ("output", ">SQNR", ">cosine"), _rows(outputs)
+        )
     say(f"simulated model written to {target}", quiet=quiet)
 
 

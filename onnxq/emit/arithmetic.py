@@ -3,8 +3,8 @@
     affine    x / scale, Clip to [qmin - zero_point, qmax - zero_point], round, times scale
     nnie      round(16 * log2 |x|) in float64, and a table of the float32 values of the codes
 
-Limiting comes before rounding, as in `numerics`: both bounds are integers, so that nothing changes by it, and halves are
-then told exactly from their neighbours (x - floor(x) is exact).
+Limiting comes before rounding, as in `numerics`: both bounds are integers, so that nothing changes by it, and halves
+are then told exactly from their neighbours (x - floor(x) is exact).
 """
 
 from __future__ import annotations

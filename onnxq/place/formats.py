@@ -1,4 +1,4 @@
-"""Which number format a tensor gets: the scheme's, a rule's own, the unsigned one, or that of the first and last layer."""
+"""Which number format a tensor gets: the scheme's, a rule's own, the unsigned one, or that of the ends of a network."""
 
 from __future__ import annotations
 

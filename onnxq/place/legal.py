@@ -56,7 +56,11 @@ def _broken(placement: Placement, backend: Backend) -> Iterator[tuple[str, str, 
     if placement.role == "bias" and not limits.bias_quantized:
         yield "float-bias", f"its bias is quantized, {target} takes float biases", "Leave it out of the plan"
     elif kind not in limits.dtypes and not (placement.role == "bias" and spec.dtype == "int32"):
-        yield "dtype", f"{spec.dtype} is stored as {kind}, {target} takes {', '.join(limits.dtypes)}", _one_of(activation)
+        yield (
+            "dtype",
+            f"{spec.dtype} is stored as {kind}, {target} takes {', '.join(limits.dtypes)}",
+            _one_of(activation),
+        )
     if activation and kind in limits.weight_only_dtypes:
         yield "dtype", f"{target} takes {kind} for weights only", "Give activations one of the other formats"
     if limits.zero_point_zero and not spec.symmetric:

@@ -204,7 +204,10 @@ class _Placer(Selection):
         for name in self.graph.input_names:
             tensor = self.graph.tensor(name)
             kind = self.graph.dtype(tensor)
-            if kind is not None and kind.name in self.backend.limits.float_types and self.graph.consumers(tensor):
+            readers = self.graph.consumers(tensor)
+            if all(use.node.name in self.exempt for use in readers):
+                continue  # nobody, or only such as must stay float: a mask with minus infinity
+            if kind is not None and kind.name in self.backend.limits.float_types:
                 spec = self.formats.activation(tensor, None, at_end=False)
                 self._ask(tensor, spec, "activation", "input of the graph", None)
 

@@ -38,7 +38,9 @@ def widen_ranges(graph: Graph, plan: QuantPlan, qparams: QParamsTable, least: fl
         low = scale * (held.spec.qmin - int(held.zero_point.max()))
         high = low + least
         result.put(placement.tensor, qparams_from_range(low, high, held.spec), f"at least {least:g} wide")
-        notes.append(f"range of '{placement.tensor}' widened from {width:g} to {least:g}, the least that the target takes")
+        notes.append(
+            f"range of '{placement.tensor}' widened from {width:g} to {least:g}, the least that the target takes"
+        )
     for placement in plan:
         if placement.derive is not None:
             scale_of_bias = derived_bias_scale(result[placement.derive.input], result[placement.derive.weight])
@@ -47,4 +49,3 @@ def widen_ranges(graph: Graph, plan: QuantPlan, qparams: QParamsTable, least: fl
                 changed = QParams(held.spec, scale_of_bias, held.zero_point)
                 result.put(placement.tensor, changed, result.provenance.get(placement.tensor, ""))
     return Refined(result, tuple(notes))
-

@@ -1,6 +1,6 @@
 """Values that travel between the stages; nothing here computes or reads files."""
 
-from onnxq.types.backend import Backend, Limits, NodeFacts, Option, OpRule, SameScaleRule, Scheme
+from onnxq.types.backend import Backend, Limits, NodeFacts, OpRule, Option, SameScaleRule, Scheme
 from onnxq.types.granularity import Granularity, PerBlock, PerChannel, PerTensor
 from onnxq.types.plan import BiasOf, Edge, Placement, QuantPlan
 from onnxq.types.qparams import QParams, QParamsTable

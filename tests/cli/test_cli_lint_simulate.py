@@ -50,7 +50,9 @@ def test_simulate_writes_a_model_without_quantizers_of_the_file_and_measures_it(
 
 
 @pytest.mark.parametrize("missing", ["plan.json", "qparams.json"])
-def test_simulate_names_the_file_that_is_missing(run, model: Path, finished: Path, tmp_path: Path, missing: str) -> None:
+def test_simulate_names_the_file_that_is_missing(
+    run, model: Path, finished: Path, tmp_path: Path, missing: str
+) -> None:
     for name in ("plan.json", "qparams.json"):
         if name != missing:
             (tmp_path / name).write_text((finished / name).read_text())

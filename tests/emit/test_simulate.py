@@ -93,7 +93,10 @@ def test_constants_hold_the_values_of_their_quantized_numbers(spec: QuantSpec) -
     shape = spec.granularity.scale_shape(weight.shape)
     qparams = qparams_from_range(np.full(shape, -2.5), np.full(shape, 2.0), spec)
     plan = QuantPlan("chip", {"w": Placement("w", spec, "weight", "", edges=(Edge("add", 1),))})
-    nodes = [helper.make_node("Add", ["x", "w"], ["y"], name="add"), helper.make_node("Add", ["x", "w"], ["z"], name="b")]
+    nodes = [
+        helper.make_node("Add", ["x", "w"], ["y"], name="add"),
+        helper.make_node("Add", ["x", "w"], ["z"], name="b"),
+    ]
     graph = model_of(*nodes, constants={"w": weight}, outputs=("y", "z"))
     simulated, _ = simulate(graph, plan, QParamsTable({"w": qparams}), get_backend("tensorrt"))
     y, z = run(simulated, x=np.zeros((4, 1024), np.float32))
@@ -119,7 +122,9 @@ def test_only_the_edges_of_the_plan_read_the_quantized_value() -> None:
     nodes = [helper.make_node("Neg", ["x"], ["y"], name="one"), helper.make_node("Neg", ["x"], ["z"], name="two")]
     x = values()
     graph = model_of(*nodes, outputs=("y", "z"))
-    simulated, _ = simulate(graph, QuantPlan("chip", {"x": placement}), QParamsTable({"x": qparams}), get_backend("tensorrt"))
+    simulated, _ = simulate(
+        graph, QuantPlan("chip", {"x": placement}), QParamsTable({"x": qparams}), get_backend("tensorrt")
+    )
     y, z = run(simulated, x=x)
     assert np.array_equal(y, -fake_quantize(x, qparams))
     assert np.array_equal(z, -x)

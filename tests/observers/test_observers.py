@@ -220,7 +220,9 @@ def test_values_far_from_zero_get_a_range_in_order(name, shift):
 
 
 def test_a_fixed_range_is_taken_whatever_the_data():
-    result = observe_constant(laplace(1000) + np.float32(20), make_observer("fixed:-1,3"), QuantSpec("uint8", symmetric=False))
+    result = observe_constant(
+        laplace(1000) + np.float32(20), make_observer("fixed:-1,3"), QuantSpec("uint8", symmetric=False)
+    )
     assert result.scale == np.float32(4 / 255)
     assert result.zero_point == 64
     with pytest.raises(ConfigError, match="low < high"):

@@ -1,4 +1,4 @@
-"""Formats by sign, position and rule: unsigned behind a Relu, 8 bits at both ends, a rule's own bits, biases of their own."""
+"""Formats by sign, position and rule: unsigned behind a Relu, 8 bits at both ends, a rule's own bits."""
 
 from __future__ import annotations
 
@@ -209,3 +209,13 @@ def test_settings_of_the_user_reach_every_format_of_a_target() -> None:
     typed = read_config({"activation": {"dtype": "int16"}}).resolve(backend)
     assert typed.scheme.unsigned is None
     assert typed.rules[0].activation_spec == QuantSpec("int16")
+
+
+def test_an_input_that_only_masks_a_softmax_is_not_quantized() -> None:
+    net = Net("masked")
+    scores = net.node("MatMul", net.input("x", [1, 4, 8]), net.weight(8, 4))
+    masked = net.node("Add", scores, net.input("mask", [1, 4, 4]))
+    net.output(net.node("Softmax", masked, axis=-1))
+    plan = planned(net, chip(quantize_inputs=True))
+    assert "x" in plan
+    assert "mask" not in plan

@@ -51,7 +51,12 @@ LIMITS = {
     "dtype": ("onnxruntime", QuantSpec("uint2", symmetric=False), "activation", {}),
     "dtype ": ("tensorrt", QuantSpec("int4"), "activation", {}),
     "float-bias": ("tensorrt", QuantSpec("int8"), "bias", {}),
-    "weight-per-tensor": ("tensorrt", QuantSpec("int8", granularity=PerChannel(0)), "weight", {"weights_per_tensor": True}),
+    "weight-per-tensor": (
+        "tensorrt",
+        QuantSpec("int8", granularity=PerChannel(0)),
+        "weight",
+        {"weights_per_tensor": True},
+    ),
     "power-of-two": ("tensorrt", QuantSpec("int8"), "weight", {"power_of_two": True}),
 }
 
