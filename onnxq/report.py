@@ -44,7 +44,7 @@ def build_report(
         if value < LOW_SQNR_DB
     ]
     low += [
-        f"output '{name}': {value:.1f} dB on the chip, as simulated; the written model has {checks.sqnr_db[name]:.1f} dB"
+        f"output '{name}': {value:.1f} dB on the chip, as simulated; {checks.sqnr_db[name]:.1f} dB in the written model"
         for name, value in simulated.items()
         if value < checks.sqnr_db.get(name, -math.inf) - SIMULATED_MARGIN_DB
     ]

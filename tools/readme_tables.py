@@ -44,18 +44,21 @@ def table(name: str) -> str:
 
 
 def backends_table() -> str:
-    rows = [
-        [
-            f"`{e['name']}`",
-            e["activations"],
-            e["weights"],
-            e["biases"],
-            ", ".join(f"`{file}`" for file in e["files"]),
-            _joined(e["checked by"]) or "parser from the published rules",
-        ]
-        for e in catalogue.backends()
-    ]
-    return markdown(("backend", "activations", "weights", "biases", "files", "read by"), rows)
+    """Targets that differ in nothing but their names share a row."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for entry in catalogue.backends():
+        beside = [f"`{file}`" for file in entry["files"] if file != "model.onnx"]
+        formats = (_short(entry[role]) for role in ("activations", "weights", "biases"))
+        readers = ", ".join(entry["checked by"]) or "parser from the published rules"
+        rows.setdefault((*formats, ", ".join(beside), readers), []).append(f"`{entry['name']}`")
+    head = ("backend", "activations", "weights", "biases", "files beside `model.onnx`", "read by")
+    return markdown(head, [[", ".join(names), *row] for row, names in rows.items()])
+
+
+def _short(text: str) -> str:
+    """A format as a table needs it: what is usual goes without saying."""
+    text = text.replace(", symmetric", "").replace(", per tensor", "").replace(" (axis 0)", "")
+    return text.replace("power-of-two scale", "power of two").replace("_", " ") if "nnie" not in text else text
 
 
 def backend_options_table() -> str:

@@ -49,6 +49,5 @@ BACKENDS.add(
         passes=(*CLEAN_UP, "widen_bfloat16", "widen_float16", *FOLD_LAYERS, "fuse_matmul_add", *SETTLE),
         emitters=("simulate", "gfpq", "nnie_deploy"),
         lints=("nnie",),
-        checked_by=("onnxruntime",),
     ),
 )

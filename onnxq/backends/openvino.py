@@ -77,7 +77,7 @@ def configure(values: Mapping[str, str]) -> Backend:
             Option("academic", ("no", "yes"), "no", "weights without their lowest value, inputs of Concat quantized"),
         ),
         configure=configure,
-        checked_by=("openvino 2026.4.1",),
+        checked_by=("openvino",),
     )
 
 

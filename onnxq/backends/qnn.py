@@ -115,7 +115,7 @@ def qnn(values: Mapping[str, str]) -> Backend:
         emitters=("qdq", "deploy", *encodings_emitters(values["encodings"])),
         options=_OPTIONS,
         configure=qnn,
-        checked_by=("onnxruntime-qnn 2.7.0 (HTP emulation, .dlc)", "aimet-onnx 2.42.0"),
+        checked_by=("onnxruntime-qnn (HTP emulation, .dlc)", "aimet-onnx"),
     )
 
 

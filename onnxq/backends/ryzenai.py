@@ -46,7 +46,7 @@ _BASE = Backend(
     passes=PASSES,
     quantize_inputs=True,
     options=OPTIONS,
-    checked_by=("quark",),
+    checked_by=("amd-quark",),
 )
 
 

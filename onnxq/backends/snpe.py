@@ -41,7 +41,7 @@ def snpe(values: Mapping[str, str]) -> Backend:
         emitters=("qdq", "deploy", "snpe_clip_ranges", *encodings_emitters(values["encodings"])),
         options=(ENCODINGS,),
         configure=snpe,
-        checked_by=("aimet-onnx 2.42.0",),
+        checked_by=("aimet-onnx",),
     )
 
 

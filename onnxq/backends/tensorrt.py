@@ -80,7 +80,7 @@ def _configure(values: Mapping[str, str]) -> Backend:
         emitters=("qdq", *tables),
         options=(TABLES,),
         configure=_configure,
-        checked_by=("nvidia-modelopt 0.47.0 (calibration cache)", "onnxruntime"),
+        checked_by=("nvidia-modelopt (calibration cache)", "openvino"),
     )
 
 

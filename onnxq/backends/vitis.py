@@ -118,7 +118,7 @@ _POWER_OF_TWO = Backend(
     simulations=USUAL_SIMULATIONS,
     lints=("dpu_positions",),
     options=OPTIONS,
-    checked_by=("quark",),
+    checked_by=("amd-quark",),
 )
 
 

@@ -39,7 +39,7 @@ def run_check(name: str, *arguments: str | Path, timeout: float = 600, script: s
 
 
 def record(reader: str, version: str, target: str, model: str, what: str, figure: float | int | str) -> None:
-    """Keep a figure for the table of docs/readers.md, where the variable for it names a folder."""
+    """Keep a figure for the table of docs/backends.md, where the variable for it names a folder."""
     assert reader in READERS, f"'{reader}' is no reader: {', '.join(READERS)}"
     folder = os.environ.get(RESULTS_VARIABLE)
     if folder:

@@ -36,7 +36,7 @@ def make_parser() -> argparse.ArgumentParser:
     checking.add_argument("name", metavar="NAME")
     checking.add_argument("arguments", nargs=argparse.REMAINDER, help="what its check.py takes")
 
-    reporting = commands.add_parser("report", help="run the tests of all readers, make the table of docs/readers.md")
+    reporting = commands.add_parser("report", help="run the tests of all readers, make the table of docs/backends.md")
     reporting.add_argument("--results", type=Path, help="keep the figures in this folder")
     reporting.add_argument("--no-run", action="store_true", help="only make the table from the figures in --results")
     return parser

@@ -1,4 +1,4 @@
-"""Runs the tests of the readers and turns the figures that they record into the table of docs/readers.md."""
+"""Runs the tests of the readers and turns the figures that they record into the table of docs/backends.md."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tools.readers.environments import ReaderError
 from tools.readers.results import RESULTS_VARIABLE, findings_table, read_findings, with_table
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "readers.md"
+PAGE = ROOT / "docs" / "backends.md"
 
 
 def report(results: Path | None, page: Path = PAGE, run: bool = True) -> None:
