@@ -160,7 +160,7 @@ def _blocking(
 
 
 def _has_rule(op: str) -> bool:
-    return any(backend.rule_for(op) is not None for _, backend in BACKENDS.items())
+    return any(backend.rules_for(op) for _, backend in BACKENDS.items())
 
 
 def _remarks(model: onnx.ModelProto, operators: Counter[str]) -> list[str]:

@@ -99,7 +99,9 @@ class _Placer(Selection):
         self._note_fused(node)
         if rule.output and scheme.activation is not None:
             result = self.result(node)
-            spec = self.formats.activation(result, rule, at_end=False)
+            # What leaves the graph is for readers outside, which a rule for narrow operators does not know.
+            own = None if self.graph.is_output(result) else rule
+            spec = self.formats.activation(result, own, at_end=False)
             self._ask(result, spec, "activation", f"output of {node.op} '{node.name}'", None)
 
     def _at_end(self, node: Node) -> bool:

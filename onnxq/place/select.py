@@ -44,16 +44,18 @@ class Selection:
         if reason is None and name in self.skipped:
             reason = f"excluded by '{self.skipped[name]}'"
         facts = Facts(self.graph, node)
-        rule = self.backend.rule_for(facts.op)
+        rules = self.backend.rules_for(facts.op)
         if reason is None and self._adds_a_bias(node):
             return  # it runs inside the MatMul, which asks for everything
-        if reason is None and rule is not None:
-            reason = self._refusal(facts, rule)
-            if reason is None:
-                self.selected[name] = rule
-                if rule.output:
-                    self.integer_tensors.add(self.result(node).name)
-                return
+        if reason is None:
+            for rule in rules:
+                refusal = self._refusal(facts, rule)
+                if refusal is None:
+                    self.selected[name] = rule
+                    if rule.output:
+                        self.integer_tensors.add(self.result(node).name)
+                    return
+                reason = reason or refusal
         if reason is None:
             same = self.backend.same_scale_rule_for(facts.op)
             if same is not None and self._is_carrier(facts, same.inputs, same.decline):

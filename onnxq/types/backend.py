@@ -184,8 +184,9 @@ class Backend:
     def replace(self, **changes: Any) -> Backend:
         return dataclass_replace(self, **changes)
 
-    def rule_for(self, op: str) -> OpRule | None:
-        return next((rule for rule in self.rules if op in rule.ops), None)
+    def rules_for(self, op: str) -> tuple[OpRule, ...]:
+        """The rules of an operator, in order: where one declines a node, the next may take it."""
+        return tuple(rule for rule in self.rules if op in rule.ops)
 
     def same_scale_rule_for(self, op: str) -> SameScaleRule | None:
         return next((rule for rule in self.same_scale if op in rule.ops), None)

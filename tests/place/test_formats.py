@@ -10,7 +10,7 @@ from onnxq.graph import Graph
 from onnxq.passes import run_passes
 from onnxq.place import place
 from onnxq.place.formats import Formats
-from onnxq.types import Backend, Limits, OpRule, PerTensor, QuantPlan, QuantSpec, SameScaleRule, Scheme
+from onnxq.types import Backend, Limits, NodeFacts, OpRule, PerTensor, QuantPlan, QuantSpec, SameScaleRule, Scheme
 from tests.zoo_graphs.net import Net
 
 INT8, UINT8, INT4 = QuantSpec("int8"), QuantSpec("uint8"), QuantSpec("int4")
@@ -219,3 +219,22 @@ def test_an_input_that_only_masks_a_softmax_is_not_quantized() -> None:
     plan = planned(net, chip(quantize_inputs=True))
     assert "x" in plan
     assert "mask" not in plan
+
+
+def grouped(node: NodeFacts) -> str | None:
+    return "grouped" if node.attrs.get("group", 1) != 1 else None
+
+
+def test_where_one_rule_declines_a_node_the_next_one_may_take_it() -> None:
+    net = Net("falls_back")
+    x = net.input("x", [1, 4, 8, 8])
+    a = net.node("Conv", x, net.weight(4, 1, 3, 3, name="deep"), group=4, output="a")
+    net.output(net.node("Conv", a, net.weight(4, 4, 3, 3, name="full"), output="y"))
+    rules = (
+        OpRule(("Conv",), weight=1, activation_spec=INT4, weight_spec=INT4, output=True, decline=grouped),
+        OpRule(("Conv",), weight=1, output=True),
+    )
+    plan = planned(net, chip(rules=rules))
+    assert plan["deep"].spec == INT8
+    assert plan["full"].spec == INT4
+    assert plan["y"].spec == INT8, "what leaves the graph has the target's ordinary format"
