@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from onnxq.errors import SpecError
 from onnxq.types import PerBlock, PerChannel, PerTensor, QuantSpec
-from onnxq.types.spec import DTYPES, FLOAT_DTYPES, ROUNDINGS, container_range
+from onnxq.types.spec import DTYPES, FLOAT_DTYPES, NNIE_DTYPES, ROUNDINGS, container_range
 
 
 @pytest.mark.parametrize("bits", range(1, 17))
@@ -87,6 +87,8 @@ def specs(draw):
     granularity = draw(st.sampled_from([PerTensor(), PerChannel(axis), PerBlock(axis, size)]))
     if dtype in FLOAT_DTYPES:
         return QuantSpec(dtype, granularity=granularity, power_of_two=draw(st.booleans()))
+    if dtype in NNIE_DTYPES:
+        return QuantSpec(dtype, granularity=granularity)
     low, high = container_range(dtype)
     narrow = dtype.startswith("int") and dtype != "int1" and draw(st.booleans())
     return QuantSpec(
