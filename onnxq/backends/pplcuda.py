@@ -37,13 +37,18 @@ LAYERS = (
 )
 """Layers with weights; inputs and results are integers."""
 
+TIED = ("MaxPool", "GlobalMaxPool", "Resize", "Upsample")
+"""Operators that choose among their input's values or mix them: one scale for both sides."""
+
 TOTAL_INTEGER = (
     *LAYERS,
     OpRule(("Add", "Mul"), inputs=(0, 1), output=True),
     OpRule(("AveragePool", "GlobalAveragePool"), output=True),
-    OpRule(("PRelu",), output=True),
+    OpRule(("BatchNormalization", "PRelu"), output=True),
+    OpRule(TIED, output=True),
 )
-"""Every layer of a convolutional network takes and gives integers."""
+"""Every layer of a convolutional network takes and gives integers. A BatchNormalization is one where none could take it
+in: at the beginning, behind a Concat."""
 
 
 def interpolates(node: NodeFacts) -> str | None:
@@ -52,13 +57,19 @@ def interpolates(node: NodeFacts) -> str | None:
     return None if mode == "nearest" else f"mode '{mode}' computes new values"
 
 
+def pads_other_values(node: NodeFacts) -> str | None:
+    """A reason to leave a Pad float: what it puts in may lie outside the range of its input, which always holds 0."""
+    value = node.scalar(2) if node.has(2) else node.attrs.get("value", 0.0)
+    return None if value == 0 else "it pads with another value than 0"
+
+
 MOVES = (
-    SameScaleRule(("MaxPool", "GlobalMaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze")),
-    SameScaleRule(("Slice", "Split", "DepthToSpace", "SpaceToDepth")),
-    SameScaleRule(("Resize",), decline=interpolates),
+    SameScaleRule(("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze")),
+    SameScaleRule(("Slice", "Split", "DepthToSpace", "SpaceToDepth", "Relu", "Clip")),
+    SameScaleRule(("Pad",), decline=pads_other_values),
     SameScaleRule(("Concat",), inputs=None),
 )
-"""Operators that move values and keep the scale."""
+"""Operators that move or limit values and keep the scale. A Relu is here where no layer could take it in."""
 
 OPTIONS = (
     Option(
@@ -82,6 +93,7 @@ def configure(values: Mapping[str, str]) -> Backend:
         ),
         rules=TOTAL_INTEGER,
         same_scale=MOVES,
+        tied=TIED,
         unquantized_pairs=(("Add", "Mul"),),
         limits=Limits(dtypes=(dtype,), zero_point_zero=symmetric, min_opset=13, bias_quantized=False),
         passes=PASSES,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onnxq.backends import BACKENDS
-from onnxq.backends.pplcuda import MOVES, PASSES, TOTAL_INTEGER
+from onnxq.backends.pplcuda import MOVES, PASSES, TIED, TOTAL_INTEGER
 from onnxq.types import Backend, Limits, QuantSpec, Scheme
 
 BACKENDS.add(
@@ -17,6 +17,7 @@ BACKENDS.add(
         ),
         rules=TOTAL_INTEGER,
         same_scale=MOVES,
+        tied=TIED,
         unquantized_pairs=(("Add", "Mul"),),
         limits=Limits(dtypes=("uint8", "uint16"), weights_per_tensor=True, min_opset=21, bias_quantized=False),
         passes=PASSES,

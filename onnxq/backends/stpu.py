@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onnxq.backends import BACKENDS
-from onnxq.backends.pplcuda import MOVES, PASSES, TOTAL_INTEGER
+from onnxq.backends.pplcuda import MOVES, PASSES, TIED, TOTAL_INTEGER
 from onnxq.types import Backend, Limits, OpRule, QuantSpec, Scheme
 
 BACKENDS.add(
@@ -18,6 +18,7 @@ BACKENDS.add(
         ),
         rules=(*TOTAL_INTEGER, OpRule(("Sigmoid",), output=True)),
         same_scale=MOVES,
+        tied=TIED,
         unquantized_pairs=(("Add", "Mul"),),
         fixed_ranges={"Sigmoid": (-1.0, 1.0)},
         limits=Limits(dtypes=("int8", "int32"), zero_point_zero=True, weights_per_tensor=True, min_opset=11),

@@ -6,8 +6,8 @@ Every tensor of the network needs a scale: the uint8 mode has no float layers.
 from __future__ import annotations
 
 from onnxq.backends import BACKENDS
-from onnxq.backends.pplcuda import LAYERS, PASSES, interpolates
-from onnxq.types import Backend, Limits, OpRule, QuantSpec, SameScaleRule, Scheme
+from onnxq.backends.pplcuda import LAYERS, MOVES, PASSES, TIED
+from onnxq.types import Backend, Limits, OpRule, QuantSpec, Scheme
 
 BACKENDS.add(
     "tengine_u8",
@@ -27,6 +27,7 @@ BACKENDS.add(
                 (
                     "AveragePool",
                     "GlobalAveragePool",
+                    "BatchNormalization",
                     "PRelu",
                     "LeakyRelu",
                     "Sigmoid",
@@ -39,12 +40,10 @@ BACKENDS.add(
                 ),
                 output=True,
             ),
+            OpRule(TIED, output=True),
         ),
-        same_scale=(
-            SameScaleRule(("MaxPool", "GlobalMaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze")),
-            SameScaleRule(("Slice", "Split", "DepthToSpace", "SpaceToDepth", "Relu", "Clip")),
-            SameScaleRule(("Resize",), decline=interpolates),
-        ),
+        same_scale=tuple(rule for rule in MOVES if rule.ops != ("Concat",)),
+        tied=TIED,
         fixed_ranges={"Softmax": (0.0, 1.0)},
         quantize_inputs=True,
         limits=Limits(dtypes=("uint8", "int32"), weights_per_tensor=True, min_opset=10),

@@ -113,9 +113,9 @@ def calibrate(
             if given is None:
                 assert backend is not None
                 prepared = prepare(graph, backend, settings, passes=passes or ())
-                wanted = make_plan(prepared)
+                wanted = make_plan(prepared, strict=strict)
             else:
-                prepared = prepare_again(graph, given, backend, settings, passes)
+                prepared = prepare_again(graph, given, backend, settings, passes, strict=strict)
                 wanted = with_observers(given, observer, weight_observer)
             if collects_only and not activation_leaders(wanted):
                 raise ConfigError("the plan observes no activations, so there are no statistics to write into a file")

@@ -47,7 +47,7 @@ def emit(
     steps = chosen_preprocess(settings, wanted, data)
     dataset = None if data is None else open_data(original, data, None, settings.samples, steps)
     started = time.perf_counter()
-    prepared = prepare_again(original.copy(), wanted, backend, settings, passes)
+    prepared = prepare_again(original.copy(), wanted, backend, settings, passes, strict=strict)
     seconds = {"passes": time.perf_counter() - started}
     result = emit_plan(original, prepared, wanted, table, out, dataset=dataset, seconds=seconds)
     show_report(result.report, model, result.model, as_json=as_json, quiet=quiet)

@@ -10,6 +10,7 @@ from onnxq.config import Config, read_config
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.observers import make_observer
+from onnxq.place.legal import check_every_operator_has_a_rule, check_plan
 from onnxq.prepare import Prepared, prepare
 from onnxq.types import Backend, QuantPlan
 
@@ -30,11 +31,18 @@ def backend_of(plan: QuantPlan, given: str | None) -> Backend:
 
 
 def prepare_again(
-    graph: Graph, plan: QuantPlan, backend: str | None, config: Config, passes: Sequence[str] | None
+    graph: Graph,
+    plan: QuantPlan,
+    backend: str | None,
+    config: Config,
+    passes: Sequence[str] | None,
+    *,
+    strict: bool = False,
 ) -> Prepared:
-    """The graph that the plan was made on; a plan for another model, or other passes, is refused.
+    """The graph that the plan was made on; a plan for another model, other passes or beyond the limits is refused.
 
-    What the plan was made with holds again, unless `config` says otherwise.
+    What the plan was made with holds again, unless `config` says otherwise. With `strict` operators without a rule are
+    refused too.
     """
     settings = read_config({**plan.config, **config.model_dump(exclude_unset=True)})
     prepared = prepare(graph, backend_of(plan, backend), settings, passes=passes or ())
@@ -51,6 +59,9 @@ def prepare_again(
     for name in sorted(listed ^ present):
         problem = "lists node '{}', which the model does not have" if name in listed else "does not list node '{}'"
         raise ConfigError(f"the plan {problem.format(name)}: it was made for another model, or its nodes were edited")
+    check_plan(plan, prepared.backend)
+    if strict:
+        check_every_operator_has_a_rule(prepared.graph, plan, prepared.backend)
     return prepared
 
 

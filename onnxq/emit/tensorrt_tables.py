@@ -1,7 +1,7 @@
 """Ranges for TensorRT without Q and DQ nodes: MQBench's JSON for setDynamicRange, and a calibration cache.
 
 Both are INT8 per tensor: the largest magnitude is 127 steps. The cache holds the step as the eight hexadecimal digits
-of a float32, so that it is exact.
+of a float32, so that it is exact. What moves into a quantized tensor through a Flatten or the like has its range too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from onnxq.emit import EMITTERS, READ_BACKS, Emitted
-from onnxq.emit.tables import Row, differs, rows
+from onnxq.emit.passed_back import pass_back
+from onnxq.emit.tables import differs, rows
 from onnxq.errors import UnsupportedError
 from onnxq.files import replace_file, write_json
 from onnxq.graph import Graph
@@ -25,15 +26,16 @@ CACHE_HEADER = "TRT-8601-EntropyCalibration2"
 """Version and calibrator: readers look for "TRT-" and a known calibrator, TensorRT for the one in use."""
 
 
-def _int8_rows(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> tuple[list[Row], str]:
-    """The entries of a table; none, and why, where some tensor has another format than these files are for."""
-    found = list(rows(graph, plan, qparams))
-    for row in found:
+def _int8_scales(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> tuple[dict[str, np.float32], str]:
+    """Tensor -> scale; none, and why, where some tensor has another format than these files are for."""
+    scales: dict[str, np.float32] = {}
+    for row in rows(graph, plan, qparams):
         if row.qparams.spec.dtype != "int8" or not row.qparams.spec.symmetric:
-            return [], (
+            return {}, (
                 f"tensor '{row.tensor}' is {row.qparams.spec}, and ranges without Q and DQ nodes are for symmetric int8"
             )
-    return found, ""
+        scales[row.tensor] = np.float32(row.qparams.scale)
+    return pass_back(graph, scales), ""
 
 
 @EMITTERS.register("clip_ranges")
@@ -42,10 +44,10 @@ def write_clip_ranges(
 ) -> Emitted:
     """Write `<name>_clip_ranges.json`: the largest magnitude of each activation, for setDynamicRange."""
     path = _json_path(folder, name)
-    entries, reason = _int8_rows(graph, plan, qparams)
+    scales, reason = _int8_scales(graph, plan, qparams)
     if reason:
         return Emitted((), (f"{path.name} is not written: {reason}",))
-    ranges = {row.tensor: STEPS * float(row.qparams.scale) for row in entries}
+    ranges = {tensor: STEPS * float(scale) for tensor, scale in scales.items()}
     write_json(path, {"tensorrt": {"blob_range": ranges}})
     return Emitted((path,))
 
@@ -55,16 +57,16 @@ def check_clip_ranges(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Iterator[str]:
     path = _json_path(folder, name)
-    entries, reason = _int8_rows(graph, plan, qparams)
+    scales, reason = _int8_scales(graph, plan, qparams)
     if reason:
         return
     read = dict(json.loads(path.read_text(encoding="utf-8"))["tensorrt"]["blob_range"])
-    for row in entries:
-        value = read.pop(row.tensor, None)
+    for tensor, scale in scales.items():
+        value = read.pop(tensor, None)
         if value is None:
-            yield f"{path.name}: no entry for tensor '{row.tensor}'"
-        elif differs(value, STEPS * row.qparams.scale.astype(np.float64), 1e-12):
-            yield f"{path.name}: tensor '{row.tensor}' has {value}, {STEPS} steps of its scale {row.qparams.scale}"
+            yield f"{path.name}: no entry for tensor '{tensor}'"
+        elif differs(value, STEPS * scale.astype(np.float64), 1e-12):
+            yield f"{path.name}: tensor '{tensor}' has {value}, not {STEPS} steps of its scale {scale}"
     yield from (f"{path.name}: '{tensor}' is no quantized tensor" for tensor in read)
 
 
@@ -74,20 +76,20 @@ def write_calibration_cache(
 ) -> Emitted:
     """Write `<name>_calibration.cache`: the scale of each activation, for TensorRT's implicit quantization."""
     path = _cache_path(folder, name)
-    entries, reason = _int8_rows(graph, plan, qparams)
+    scales, reason = _int8_scales(graph, plan, qparams)
     if reason:
         return Emitted((), (f"{path.name} is not written: {reason}",))
     lines = [CACHE_HEADER]
     colons = []
-    for row in entries:
-        if ": " in row.tensor or "\n" in row.tensor or "\r" in row.tensor or row.tensor != row.tensor.strip():
+    for tensor, scale in scales.items():
+        if ": " in tensor or "\n" in tensor or "\r" in tensor or tensor != tensor.strip():
             raise UnsupportedError(
-                f"tensor '{row.tensor}' cannot stand in a calibration cache, whose lines are '<tensor>: <scale>'. "
+                f"tensor '{tensor}' cannot stand in a calibration cache, whose lines are '<tensor>: <scale>'. "
                 "Rename it in the model, or write the Q/DQ model alone with -b tensorrt:tables=no"
             )
-        if ":" in row.tensor:
-            colons.append(row.tensor)
-        lines.append(f"{row.tensor}: {struct.pack('>f', float(row.qparams.scale)).hex()}")
+        if ":" in tensor:
+            colons.append(tensor)
+        lines.append(f"{tensor}: {struct.pack('>f', float(scale)).hex()}")
     replace_file(path, lambda stream: stream.write("".join(f"{line}\n" for line in lines).encode("utf-8")))
     notes = []
     if colons:
@@ -103,7 +105,7 @@ def check_calibration_cache(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Iterator[str]:
     path = _cache_path(folder, name)
-    entries, reason = _int8_rows(graph, plan, qparams)
+    scales, reason = _int8_scales(graph, plan, qparams)
     if reason:
         return
     header, *lines = path.read_text(encoding="utf-8").splitlines()
@@ -113,12 +115,12 @@ def check_calibration_cache(
     for line in lines:
         tensor, _, digits = line.rpartition(": ")
         read[tensor] = np.frombuffer(bytes.fromhex(digits), ">f4")[0]
-    for row in entries:
-        value = read.pop(row.tensor, None)
+    for tensor, scale in scales.items():
+        value = read.pop(tensor, None)
         if value is None:
-            yield f"{path.name}: no entry for tensor '{row.tensor}'"
-        elif value != row.qparams.scale:
-            yield f"{path.name}: tensor '{row.tensor}' has scale {value}, not {row.qparams.scale}"
+            yield f"{path.name}: no entry for tensor '{tensor}'"
+        elif value != scale:
+            yield f"{path.name}: tensor '{tensor}' has scale {value}, not {scale}"
     yield from (f"{path.name}: '{tensor}' is no quantized tensor" for tensor in read)
 
 

@@ -70,3 +70,30 @@ def test_list_backends_is_a_table_and_one_of_them_in_full(run) -> None:
     assert "options" in one.stdout
     assert "writes" in one.stdout
     assert run("list", "backends", "tensort").exit_code == 2
+
+
+def test_strict_refuses_an_operator_that_the_target_does_not_know(run, model: Path, data: Path, tmp_path: Path) -> None:
+    arguments = ("quantize", model, "-b", "tensorrt", "-d", data, "-o", tmp_path / "out", "--strict")
+    refused = run(*arguments)
+    assert refused.exit_code == 2
+    assert "[no-rule] tensor 'global_pool.out' (node 'global_pool')" in refused.stderr
+    assert "--skip op:GlobalAveragePool" in refused.stderr
+    assert not (tmp_path / "out").exists()
+    assert run(*arguments, "--skip", "op:GlobalAveragePool").exit_code == 0
+
+
+def test_a_plan_beyond_the_limits_is_refused_before_calibration(run, model: Path, data: Path, tmp_path: Path) -> None:
+    settings = tmp_path / "wrong.toml"
+    settings.write_text("[activation]\nsymmetric = false\n")
+    result = run("quantize", model, "-b", "sophgo_cv18x", "-d", data, "-o", tmp_path / "out", "-c", settings)
+    assert result.exit_code == 2
+    assert "[zero-point-zero] tensor 'image'" in result.stderr
+    assert "symmetric = true" in result.stderr
+
+
+def test_a_combination_of_options_that_does_not_exist_is_refused(run, model: Path, data: Path, tmp_path: Path) -> None:
+    target = "sophgo_bm1688:mode=weight_only,strategy=CNN"
+    result = run("quantize", model, "-b", target, "-d", data, "-o", tmp_path / "out")
+    assert result.exit_code == 2
+    assert "weight_only" in result.stderr
+    assert "strategy=Transformer" in result.stderr

@@ -20,7 +20,7 @@ from tests.examples.runnable import ROOT, Shell, blocks, commands, named_blocks,
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 RUNNABLE = [path for path in DOCUMENTS if blocks(path, "bash") or blocks(path, "python")]
-EVERY_PAGE = [*DOCUMENTS, ROOT / "CHANGELOG.md", *sorted((ROOT / "examples").glob("**/README.md"))]
+EVERY_PAGE = [*DOCUMENTS, *sorted((ROOT / "docs" / "targets").glob("*.md")), ROOT / "CHANGELOG.md", *sorted((ROOT / "examples").glob("**/README.md"))]
 
 
 def identify(path: Path) -> str:
@@ -52,7 +52,7 @@ def test_the_code_of_a_document_runs(document: Path, tmp_path: Path, monkeypatch
 
 def test_the_quick_start_of_the_readme_is_among_the_code_that_runs() -> None:
     readme = ROOT / "README.md"
-    assert commands(readme) == ["onnxq quantize model.onnx -b tensorrt -d calib.npz -o out/"]
+    assert commands(readme)[0] == "onnxq quantize model.onnx -b tensorrt -d calib.npz -o out/"
     assert "onnxq.quantize(" in blocks(readme, "python")[0]
 
 

@@ -1,0 +1,41 @@
+"""Ranges that tables also have for what stands in front of an operator that only moves values.
+
+A plan quantizes what a layer reads: behind a Flatten, say. In a table that tensor has a range, and the one in front of
+the Flatten needs the same, or the operator that makes it would give floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from onnxq.graph import Graph, Node
+
+ALL_VALUES_PASS = ("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "MaxPool", "DepthToSpace", "SpaceToDepth")
+"""Operators whose result holds every value of their input, or the largest ones: limiting both sides is the same."""
+
+Entry = TypeVar("Entry")
+
+
+def pass_back(graph: Graph, entries: Mapping[str, Entry]) -> dict[str, Entry]:
+    """The entries, and for each tensor that only moves into one of them the same entry, behind the given ones.
+
+    A tensor that somebody else reads, or that leaves the graph, keeps its values: it gets no entry.
+    """
+    result = dict(entries)
+    for node in reversed(graph.nodes()):
+        if not _passes(node) or not node.outputs or node.outputs[0].name not in result:
+            continue
+        source = node.inputs[0]
+        kept = graph.is_constant(source) or graph.is_output(source) or len(graph.consumers(source)) > 1
+        if not kept and source.name not in result:
+            result[source.name] = result[node.outputs[0].name]
+    return result
+
+
+def _passes(node: Node) -> bool:
+    if node.domain:
+        return False
+    return node.op in ALL_VALUES_PASS or (
+        node.op in ("Resize", "Upsample") and node.attrs.get("mode", "nearest") == "nearest"
+    )
