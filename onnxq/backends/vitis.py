@@ -22,8 +22,6 @@ from onnxq.types.presets import (
     matmul_weight_axis,
 )
 
-MAX_POSITION = 12
-
 USUAL_SIMULATIONS = ("dpu_average_pool", "dpu_leaky_relu", "dpu_hard_sigmoid", "dpu_hard_swish")
 ALL_SIMULATIONS = (*USUAL_SIMULATIONS, "dpu_sigmoid", "dpu_clip")
 
@@ -108,13 +106,13 @@ _POWER_OF_TWO = Backend(
     fused_activations=("Relu", "Clip", "LeakyRelu"),
     limits=POWER_OF_TWO_LIMITS,
     passes=PASSES,
-    activation_observer=f"minmax_floor:max_position={MAX_POSITION}",
-    weight_observer=f"minmax_floor:max_position={MAX_POSITION}",
-    input_observer=f"minmax_floor:max_position={MAX_POSITION},candidates=1",
+    activation_observer="minmax_floor",
+    weight_observer="minmax_floor",
+    input_observer="no_overflow",
     emitters=("qdq", "deploy", "vitis_clip_ranges", "vitis_quant_info", "fix_neuron"),
     quantize_inputs=True,
     rounding_in_files="half_even",
-    refinements=("dpu_positions",),
+    refinements=("vitis_highest_position", "dpu_positions"),
     simulations=USUAL_SIMULATIONS,
     lints=("dpu_positions",),
     options=OPTIONS,

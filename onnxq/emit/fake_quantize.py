@@ -21,7 +21,6 @@ from onnxq.emit.deploy import deploy_model
 from onnxq.emit.tables import MODEL_SUFFIX, differs
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph, Use, collector_paused
-from onnxq.numerics import dequantize
 from onnxq.types import Backend, PerBlock, PerChannel, Placement, QParams, QParamsTable, QuantPlan
 from onnxq.types.granularity import resolve_axis
 
@@ -97,8 +96,6 @@ def _propagated(graph: Graph, plan: QuantPlan, placement: Placement) -> bool:
 def _write(graph: Graph, placement: Placement, qparams: QParamsTable) -> None:
     name, parameters = placement.tensor, qparams[placement.tensor]
     source = graph.tensor(name)
-    if graph.is_constant(source) and name in qparams.integer_weights:
-        source.values = dequantize(qparams.integer_weights[name], parameters)
     shape = graph.shape(source)
     if shape is None and isinstance(parameters.spec.granularity, PerChannel):
         raise UnsupportedError(

@@ -1,7 +1,9 @@
 """Models with FixNeuron nodes: the form of vai_q_onnx, one node in place of QuantizeLinear and DequantizeLinear.
 
 FixNeuron (domain ai.onnx.contrib) reads the tensor, the scale 2^-pos and a zero point of 0, and has the text attributes
-bit_width and pos. It rounds x / scale, limits it to the bits and multiplies it by the scale again.
+bit_width and pos. It rounds x / scale half to even, limits it to the bits and multiplies it by the scale again.
+Constants are stored as the values of their quantized numbers, which FixNeuron leaves as they are: the chip's own
+rounding of weights, and integers that an algorithm has fixed, are then in the file.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ import numpy as np
 
 from onnxq.emit import EMITTERS, READ_BACKS, Emitted
 from onnxq.emit.vitis_positions import all_rows, position_of
-from onnxq.graph import Graph, Use, collector_paused
+from onnxq.graph import DeferredValues, Graph, Use, collector_paused
+from onnxq.numerics import dequantize, fake_quantize
 from onnxq.types import Backend, Placement, QParamsTable, QuantPlan
 
 DOMAIN = "ai.onnx.contrib"
@@ -31,6 +34,8 @@ def to_fix_neurons(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> Grap
                 continue  # only lends its parameters to others
             position = position_of(row)
             source = result.tensor(row.tensor)
+            if result.is_constant(row.tensor):
+                _store_quantized(result, row.placement, qparams)
             scale = result.add_constant(f"{row.tensor}_scale", row.qparams.scale)
             result.insert_after(
                 source,
@@ -42,6 +47,24 @@ def to_fix_neurons(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> Grap
                 domain=DOMAIN,
             )
     return result
+
+
+def _store_quantized(graph: Graph, placement: Placement, qparams: QParamsTable) -> None:
+    """Put the values of its quantized numbers in the place of a constant's; readers that stay float get a copy of it."""
+    tensor, parameters = placement.tensor, qparams[placement.tensor]
+    original, values = graph.tensor(tensor), graph.values(tensor)
+    fixed = qparams.integer_weights.get(tensor)
+    quantized = None if placement.edges is None else {(edge.node, edge.port) for edge in placement.edges}
+    others = [use for use in graph.consumers(original) if quantized and (use.node.name, use.port) not in quantized]
+    if others:
+        copy = graph.add_constant(f"{tensor}_float", values, scope=graph.home_of(original))
+        graph.redirect(original, copy, uses=others)
+
+    def compute() -> np.ndarray:
+        stored = fake_quantize(values.astype(np.float32), parameters) if fixed is None else dequantize(fixed, parameters)
+        return stored.astype(values.dtype)
+
+    original.values = DeferredValues(values.shape, values.dtype, compute)
 
 
 def _uses(graph: Graph, placement: Placement) -> list[Use] | None:

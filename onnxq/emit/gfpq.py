@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from onnxq.emit import EMITTERS, READ_BACKS, Emitted
+from onnxq.emit.nnie_deploy import no_upsample
 from onnxq.emit.tables import differs
 from onnxq.errors import UnsupportedError
 from onnxq.files import write_json
@@ -19,7 +20,6 @@ from onnxq.types import Backend, Edge, QParamsTable, QuantPlan
 NOT_LISTED = ("Flatten", "Relu", "PRelu", "Sigmoid", "Reshape", "Softmax", "Clip", "GlobalAveragePool", "Mul")
 """Layers for which the mapper takes no clip values: it computes them together with a neighbour."""
 
-UPSAMPLES = ("Resize", "Upsample")
 STEP_TOLERANCE = 1e-9
 """How far 16 * log2(c) of a printed value may be from an integer: floats are printed with all their digits."""
 
@@ -27,17 +27,19 @@ STEP_TOLERANCE = 1e-9
 def gfpq_table(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[str, list[float]]:
     """Node name -> the clip value of each quantized input, in the order of the inputs.
 
-    The mapper turns an Upsample into two layers, and the second is called `<name>_permute_<number of the Upsample>`.
+    The mapper turns an Upsample into two layers, and the second is called `<name>_permute_<number of the Upsample>`. A
+    Resize counts where the deploy model has an Upsample for it.
     """
     table: dict[str, list[float]] = {}
     upsamples = 0
     for node in graph.nodes():
         values = [] if _is_left_out(node) else _clip_values(graph, node, plan, qparams)
-        if node.op in UPSAMPLES:
+        enlarges = node.op == "Upsample" or (node.op == "Resize" and no_upsample(graph, node) is None)
+        if enlarges:
             values = values[:1]
         if values:
             table[node.name] = values
-        if node.op in UPSAMPLES:
+        if enlarges:
             if values:
                 table[f"{node.name}_permute_{upsamples}"] = values
             upsamples += 1

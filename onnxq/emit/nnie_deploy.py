@@ -50,8 +50,8 @@ def nnie_deploy_model(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> t
     return result, notes
 
 
-def _become_upsample(graph: Graph, node: Node) -> str | None:
-    """Change the node, or say why an Upsample would not compute the same."""
+def no_upsample(graph: Graph, node: Node) -> str | None:
+    """Why an Upsample would not compute what a Resize computes, or None."""
     mode = node.attrs.get("mode", "nearest")
     if mode != "nearest":
         return f"mode '{mode}'"
@@ -67,6 +67,15 @@ def _become_upsample(graph: Graph, node: Node) -> str | None:
     )
     if graph.opset > 10 and not same:
         return f"coordinates '{coordinates}' rounded '{rounding}' take other pixels"
+    return None
+
+
+def _become_upsample(graph: Graph, node: Node) -> str | None:
+    """Change the node, or say why it must stay."""
+    reason = no_upsample(graph, node)
+    scales = resize_scales(graph, node)
+    if reason is not None or scales is None:
+        return reason
     constant = graph.add_constant(f"{node.name}_scales", scales.astype(np.float32), scope=graph.scope_of(node))
     node.op = "Upsample"
     node.attrs.clear()

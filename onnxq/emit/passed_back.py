@@ -1,7 +1,8 @@
-"""Ranges that tables also have for what stands in front of an operator that only moves values.
+"""Ranges that tables have beside those of the activations in a plan.
 
 A plan quantizes what a layer reads: behind a Flatten, say. In a table that tensor has a range, and the one in front of
-the Flatten needs the same, or the operator that makes it would give floats.
+the Flatten needs the same, or the operator that makes it would give floats. And a constant that is added or multiplied
+stands in a table like the other operand, while the weight of a layer has a place of its own.
 """
 
 from __future__ import annotations
@@ -9,12 +10,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
+from onnxq.emit.tables import Row, rows
 from onnxq.graph import Graph, Node
+from onnxq.types import QParamsTable, QuantPlan
 
 ALL_VALUES_PASS = ("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "MaxPool", "DepthToSpace", "SpaceToDepth")
 """Operators whose result holds every value of their input, or the largest ones: limiting both sides is the same."""
 
+LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+"""Operators with a weight as their second input."""
+
 Entry = TypeVar("Entry")
+
+
+def operand_rows(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[str, Row]:
+    """Tensor -> parameters: activations, what moves into them, and constants that are no layer's weight."""
+    computed = pass_back(graph, {row.tensor: row for row in rows(graph, plan, qparams)})
+    constants = {
+        row.tensor: row
+        for row in rows(graph, plan, qparams, role="weight")
+        if not any(use.node.op in LAYERS and use.port == 1 for use in graph.consumers(row.tensor))
+    }
+    return computed | constants
 
 
 def pass_back(graph: Graph, entries: Mapping[str, Entry]) -> dict[str, Entry]:

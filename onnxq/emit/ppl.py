@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from onnxq.emit import EMITTERS, READ_BACKS, Emitted
+from onnxq.emit.passed_back import operand_rows
 from onnxq.emit.tables import Row, differs, rows
 from onnxq.errors import UnsupportedError
 from onnxq.files import replace_file, write_json
@@ -38,13 +39,13 @@ def write_cuda_ranges(
 ) -> Emitted:
     """Write `<name>_clip_ranges.json`: text (not JSON) with a line `tensor: range` for each activation."""
     lines = []
-    for row in rows(graph, plan, qparams):
-        if "\n" in row.tensor or "\r" in row.tensor:
+    for tensor, row in operand_rows(graph, plan, qparams).items():
+        if "\n" in tensor or "\r" in tensor:
             raise UnsupportedError(
-                f"tensor {row.tensor!r} has a line break in its name, and the table has one line for each tensor; "
+                f"tensor {tensor!r} has a line break in its name, and the table has one line for each tensor; "
                 "rename the tensor in the model"
             )
-        lines.append(f"{row.tensor}: {float(half_width(row))!r}\n")
+        lines.append(f"{tensor}: {float(half_width(row))!r}\n")
     path = range_file(folder, name)
     replace_file(path, lambda stream: stream.write("".join(lines).encode("utf-8")))
     return Emitted((path,), (f"{path.name} is text, as MQBench writes it; {name}_quant.json is for ppl.nn itself",))
@@ -60,7 +61,7 @@ def check_cuda_ranges(
     for line in path.read_text(encoding="utf-8").splitlines():
         tensor, _, value = line.rpartition(": ")
         found[tensor] = value
-    wanted = {row.tensor: half_width(row) for row in rows(graph, plan, qparams)}
+    wanted = {tensor: half_width(row) for tensor, row in operand_rows(graph, plan, qparams).items()}
     yield from missing_and_extra(path, found, wanted)
     for tensor in wanted.keys() & found.keys():
         if not _is_number(found[tensor]) or differs(float(found[tensor]), wanted[tensor], PRECISION):
@@ -73,7 +74,7 @@ def write_ranges(
 ) -> Emitted:
     """Write `<name>_clip_ranges.json`: step, zero point, range and bits of every quantized tensor, weights included."""
     path = range_file(folder, name)
-    write_json(path, {"ppl": {row.tensor: _entry(row) for row in _all_rows(graph, plan, qparams)}})
+    write_json(path, {"ppl": {tensor: _entry(row) for tensor, row in all_rows(graph, plan, qparams).items()}})
     return Emitted((path,))
 
 
@@ -84,7 +85,7 @@ def check_ranges(
     """Compare every entry with the parameters."""
     path = range_file(folder, name)
     found = json.loads(path.read_text(encoding="utf-8"))["ppl"]
-    wanted = {row.tensor: row for row in _all_rows(graph, plan, qparams)}
+    wanted = all_rows(graph, plan, qparams)
     yield from missing_and_extra(path, found, wanted)
     for tensor in wanted.keys() & found.keys():
         entry, row = found[tensor], wanted[tensor]
@@ -108,9 +109,10 @@ def missing_and_extra(path: Path, found: Any, wanted: Any) -> Iterator[str]:
         yield f"{path.name}: '{entry}' is not quantized, and stands in the table"
 
 
-def _all_rows(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> Iterator[Row]:
-    yield from rows(graph, plan, qparams)
-    yield from rows(graph, plan, qparams, role="weight")
+def all_rows(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[str, Row]:
+    """Tensor -> parameters: operands and weights."""
+    weights = {row.tensor: row for row in rows(graph, plan, qparams, role="weight")}
+    return operand_rows(graph, plan, qparams) | weights
 
 
 def _entry(row: Row) -> dict[str, Any]:

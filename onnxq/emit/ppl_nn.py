@@ -4,8 +4,9 @@ The CUDA engine reads `per_channel`, `bit_width`, `tensor_min` and `tensor_max`,
 
     scale = (tensor_max - tensor_min) / (2^bit_width - 1)        zero_point = tensor_max + tensor_min
 
-so that a range means what it says only if it is symmetric. Ranges are therefore written as [-t, t], t being the larger
-end. Every number must have a decimal point: the reader takes the bytes of an integer for those of a double.
+so that a range means what it says only if it is symmetric. Ranges are therefore written as [-t, t]: t is 127.5 steps of
+a symmetric int8 format, from which the engine computes exactly its scale, and the larger end of any other. Every number
+must have a decimal point: the reader takes the bytes of an integer for those of a double.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from onnxq.emit import EMITTERS, READ_BACKS, Emitted
-from onnxq.emit.ppl import PRECISION, half_width, missing_and_extra, plain
-from onnxq.emit.tables import Row, differs, rows
+from onnxq.emit.ppl import PRECISION, all_rows, half_width, missing_and_extra, plain
+from onnxq.emit.tables import Row, differs
 from onnxq.files import write_json
 from onnxq.graph import Graph
 from onnxq.types import Backend, PerBlock, PerTensor, QParamsTable, QuantPlan
@@ -33,14 +34,14 @@ def write_quant_file(
 ) -> Emitted:
     """Write `<name>_quant.json`: the file that ppl.nn reads with --quant-file."""
     path = folder / f"{name}_quant.json"
-    listed = list(_rows(graph, plan, qparams))
-    document: dict[str, Any] = {"quant_info": {row.tensor: _entry(row) for row in listed}}
+    listed = _rows(graph, plan, qparams)
+    document: dict[str, Any] = {"quant_info": {tensor: _entry(row) for tensor, row in listed.items()}}
     notes = []
-    if all(row.qparams.spec.bits == INT8_BITS for row in listed):
+    if all(row.qparams.spec.bits == INT8_BITS for row in listed.values()):
         document["op_info"] = {node: {"data_type": "INT8"} for node in (*plan.quantized, *plan.fused)}
     else:
         notes.append(f"{path.name} names no node as INT8: ppl.nn has no kernels for these numbers of bits")
-    lopsided = sum(_is_lopsided(row) for row in listed)
+    lopsided = sum(not _is_symmetric(row) for row in listed.values())
     if lopsided:
         notes.append(
             f"{path.name}: ppl.nn takes symmetric ranges only, so {lopsided} asymmetric ranges are written as [-t, t] "
@@ -58,7 +59,7 @@ def check_quant_file(
     path = folder / f"{name}_quant.json"
     document = json.loads(path.read_text(encoding="utf-8"))
     found = document["quant_info"]
-    wanted = {row.tensor: row for row in _rows(graph, plan, qparams)}
+    wanted = _rows(graph, plan, qparams)
     yield from missing_and_extra(path, found, wanted)
     for tensor in wanted.keys() & found.keys():
         entry, row = found[tensor], wanted[tensor]
@@ -75,25 +76,32 @@ def check_quant_file(
             yield f"{path.name}: node '{node}' is INT8 in the file and float in the plan"
 
 
-def _rows(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> Iterator[Row]:
+def _rows(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[str, Row]:
     """Activations and weights; scales of blocks have no place in the file."""
-    for role in ("activation", "weight"):
-        for row in rows(graph, plan, qparams, role=role):
-            if not isinstance(row.qparams.spec.granularity, PerBlock):
-                yield row
+    found = all_rows(graph, plan, qparams)
+    return {name: row for name, row in found.items() if not isinstance(row.qparams.spec.granularity, PerBlock)}
+
+
+def _is_symmetric(row: Row) -> bool:
+    return row.qparams.spec.symmetric and row.qparams.spec.signed
+
+
+def _top(row: Row) -> np.ndarray:
+    """The t of [-t, t]."""
+    if _is_symmetric(row):
+        return np.asarray((2**row.qparams.spec.bits - 1) / 2 * row.qparams.scale.astype(np.float64))
+    return half_width(row)
 
 
 def _engine_scale(row: Row) -> np.ndarray:
+    """What the engine shall find: the scale itself, or that of the symmetric range around an asymmetric one."""
+    if _is_symmetric(row):
+        return row.qparams.scale.astype(np.float64)
     return np.asarray(2.0 * half_width(row) / (2**row.qparams.spec.bits - 1))
 
 
-def _is_lopsided(row: Row) -> bool:
-    """Whether a range is further from symmetric than the one step that int8 has more on its negative side."""
-    return bool(np.any(np.abs(row.low + row.high) > 1.5 * row.qparams.scale))
-
-
 def _entry(row: Row) -> dict[str, Any]:
-    top = half_width(row)
+    top = _top(row)
     bits = row.qparams.spec.bits
     return {
         "bit_width": bits,

@@ -2,9 +2,12 @@
 
 1. `Backend.simulations` replace operators that the chip computes in its own way;
 2. constants become the float values of their quantized numbers, whatever their grid and rounding;
-3. activations pass through their quantizer: QuantizeLinear and DequantizeLinear where these say exactly what the chip
-   does, and otherwise float operators that are bit for bit `onnxq.numerics.fake_quantize` (7 bits, other roundings, the
-   logarithmic grid of NNIE).
+3. activations pass through float operators that are bit for bit `onnxq.numerics.fake_quantize`, whatever the bits, the
+   rounding and the grid; QuantizeLinear and DequantizeLinear stand for fp8 alone.
+
+Integers never pass through QuantizeLinear here. Around a layer onnxruntime would take the pair as a wish to compute the
+layer in integers: it quantizes the float weights again with scales of its own, and its 8-bit kernels saturate on some
+processors. The same file would then compute something else with every optimization level.
 """
 
 from __future__ import annotations
@@ -15,11 +18,11 @@ import numpy as np
 
 from onnxq.emit import EMITTERS, Emitted
 from onnxq.emit.arithmetic import Arithmetic
-from onnxq.emit.qdq import CASTS, QdqWriter, check_names, is_narrower
+from onnxq.emit.qdq import CASTS, QdqWriter, check_names
 from onnxq.emit.simulations import SIMULATIONS
 from onnxq.graph import DeferredValues, Graph, Use, collector_paused
 from onnxq.numerics import dequantize, fake_quantize
-from onnxq.types import Backend, PerChannel, Placement, QParams, QParamsTable, QuantPlan, QuantSpec
+from onnxq.types import Backend, PerChannel, Placement, QParams, QParamsTable, QuantPlan
 
 _OPSET = 13
 """The lowest opset in which all operators that are used here exist in their present form."""
@@ -32,8 +35,8 @@ def simulate(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Back
     check_names(graph, plan, qparams)
     result = graph.copy()
     result.keep_given_names()
-    wanted = max(_OPSET_OF_FLOAT8 if placement.spec.dtype.startswith("fp8") else _OPSET for placement in plan)
-    notes = result.raise_opset(max(backend.limits.min_opset, wanted))
+    float8 = any(placement.spec.dtype.startswith("fp8") for placement in plan)
+    notes = result.raise_opset(max(backend.limits.min_opset, _OPSET_OF_FLOAT8 if float8 else _OPSET))
     with collector_paused():
         for name in backend.simulations:
             notes += SIMULATIONS.get(name)(result, plan, qparams)
@@ -59,7 +62,7 @@ class _Simulator:
             self._replace_constant(placement)
         elif spec.dtype in CASTS:
             self._qdq.write_casts(placement)
-        elif _said_by_quantize_linear(spec):
+        elif spec.grid == "float":
             self._qdq.write_pair(placement, self.qparams[placement.tensor], leader)
         else:
             self._write_arithmetic(placement)
@@ -101,13 +104,6 @@ class _Simulator:
         if not isinstance(granularity, PerChannel):
             return values
         return values.reshape([-1 if i == granularity.axis % rank else 1 for i in range(rank)])
-
-
-def _said_by_quantize_linear(spec: QuantSpec) -> bool:
-    """Whether QuantizeLinear of opset 13 (19 for fp8) has this grid, saturation and rounding."""
-    if spec.grid == "float":
-        return True
-    return spec.grid == "affine" and spec.bits == 8 and spec.rounding == "half_even" and not is_narrower(spec)
 
 
 @EMITTERS.register("simulate")

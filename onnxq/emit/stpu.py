@@ -5,9 +5,10 @@
     <node>_bias         {"alpha": scale of the input * scale of the weight, "zero_point": 0}
 
 `emin` is the lowest exponent that the accumulator keeps, counted as in the exponent field of a float32. For a
-convolution it lies 10 below the exponent of max(sqrt(n) * input * weight, output), n products for each sum; for a Gemm
-it is 128; for Resize 20 below that of its result. The result of a Sigmoid has the range -1 to 1. What stands in front
-of a Relu or Clip has the range of what stands behind it.
+convolution it lies 10 below the exponent of max(sqrt(n) * input * weight, output), n being the product of the weight's
+sizes without the first; for a Gemm it is 128; for Resize 20 below that of its result. The result of a Sigmoid has the
+range -1 to 1. What stands in front of a Relu or Clip has the range of what stands behind it, unless it has one of its
+own because others read it too.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ import numpy as np
 
 from onnxq.emit import EMITTERS, READ_BACKS, Emitted
 from onnxq.emit.deploy import deploy_model
+from onnxq.emit.passed_back import LAYERS, operand_rows
 from onnxq.emit.ppl import missing_and_extra
-from onnxq.emit.tables import differs, rows
+from onnxq.emit.tables import differs
 from onnxq.errors import UnsupportedError
 from onnxq.files import write_json
 from onnxq.graph import Graph, Node
@@ -31,7 +33,8 @@ from onnxq.types import Backend, PerTensor, QParams, QParamsTable, QuantPlan
 PRECISION = 1e-6
 STEPS = 127
 CONVOLUTION_BITS, RESIZE_BITS, GEMM_EMIN = 10, 20, 128
-WEIGHTED = ("Conv", "ConvTranspose", "Gemm")
+SIGMOID = 1.0
+"""The chip's Sigmoid gives -1 to 1, in 127 steps on each side."""
 
 Entry = dict[str, float | int]
 
@@ -42,8 +45,15 @@ def write_ranges(
 ) -> Emitted:
     """Write `<name>_stpu_minmax.json`: ranges of tensors and weights, scales of biases, exponents of accumulators."""
     path = folder / f"{name}_stpu_minmax.json"
-    write_json(path, ranges(graph, plan, qparams))
-    return Emitted((path,))
+    table = ranges(graph, plan, qparams)
+    write_json(path, table)
+    notes = [
+        f"{path.name}: '{tensor}' has the range -{held:g} to {held:g}, and the Sigmoid that makes it gives -1 to 1 on "
+        "the chip. Leave its observer as it is, and keep it out of a Concat with wider inputs"
+        for node in graph.nodes("Sigmoid")
+        if (tensor := node.outputs[0].name) in table and (held := float(table[tensor]["max"])) != SIGMOID
+    ]
+    return Emitted((path,), tuple(notes))
 
 
 @EMITTERS.register("stpu_model")
@@ -74,16 +84,12 @@ def check_ranges(
 
 def ranges(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[str, Entry]:
     """The whole table, in the order of the plan."""
-    table: dict[str, Entry] = {}
-    for row in rows(graph, plan, qparams):
-        table[row.tensor] = _symmetric(row.tensor, row.qparams)
+    table = {tensor: _symmetric(tensor, row.qparams) for tensor, row in operand_rows(graph, plan, qparams).items()}
     for node in graph.nodes():
         _add_parameters(graph, plan, qparams, node, table)
-        if node.op == "Sigmoid" and node.outputs[0].name in table:
-            table[node.outputs[0].name] = {"min": -1.0, "max": 1.0}
-    for node in graph.nodes():
+    for node in reversed(graph.nodes()):
         if node.op in ("Relu", "Clip") and node.outputs[0].name in table and graph.producer(node.inputs[0]) is not None:
-            table[node.inputs[0].name] = dict(table[node.outputs[0].name])
+            table.setdefault(node.inputs[0].name, dict(table[node.outputs[0].name]))
     for node in graph.nodes():
         emin = _accumulator_exponent(graph, node, table)
         if emin is not None:
@@ -92,7 +98,7 @@ def ranges(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[str, En
 
 
 def _add_parameters(graph: Graph, plan: QuantPlan, qparams: QParamsTable, node: Node, table: dict[str, Entry]) -> None:
-    if node.op not in WEIGHTED or node.inputs[1].name not in plan or not graph.is_constant(node.inputs[1]):
+    if node.op not in LAYERS or node.inputs[1].name not in plan or not graph.is_constant(node.inputs[1]):
         return
     data, weight = node.inputs[0].name, node.inputs[1].name
     table[f"{node.name}_weights"] = _symmetric(weight, qparams[weight])
@@ -108,6 +114,8 @@ def _symmetric(tensor: str, parameters: QParams) -> Entry:
             "tensor: leave the formats of stpu as they are"
         )
     top = STEPS * float(parameters.scale)
+    if not differs(top, SIGMOID, PRECISION):
+        top = SIGMOID  # 1 / 127 as a float32 is not exactly that
     return {"min": -top, "max": top}
 
 

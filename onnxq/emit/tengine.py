@@ -15,8 +15,9 @@ import numpy as np
 
 from onnxq.emit import EMITTERS, READ_BACKS, Emitted
 from onnxq.emit.deploy import deploy_model
+from onnxq.emit.passed_back import operand_rows
 from onnxq.emit.ppl import missing_and_extra
-from onnxq.emit.tables import differs, rows
+from onnxq.emit.tables import differs
 from onnxq.errors import UnsupportedError
 from onnxq.files import replace_file
 from onnxq.graph import Graph, Node
@@ -88,16 +89,16 @@ def check_scales(
 
 
 def scale_entries(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[str, tuple[np.float32, int]]:
-    """Tensor -> (scale, zero point), outputs of convolutions with a fused activation included."""
+    """Tensor -> (scale, zero point), constant operands and outputs of convolutions with a fused activation included."""
     entries: dict[str, tuple[np.float32, int]] = {}
-    for row in rows(graph, plan, qparams):
+    for tensor, row in operand_rows(graph, plan, qparams).items():
         spec = row.qparams.spec
         if (spec.qmin, spec.qmax) != (0, 255):
             raise UnsupportedError(
-                f"tensor '{row.tensor}' is quantized as {spec}; Tengine's table is for uint8 (0 to 255): leave the "
+                f"tensor '{tensor}' is quantized as {spec}; Tengine's table is for uint8 (0 to 255): leave the "
                 "activation format of tengine_u8 as it is"
             )
-        entries[row.tensor] = (np.float32(row.qparams.scale), int(row.qparams.zero_point))
+        entries[tensor] = (np.float32(row.qparams.scale), int(row.qparams.zero_point))
     for tensor in list(entries):
         convolution = fused_convolution(graph, tensor)
         if convolution is not None:

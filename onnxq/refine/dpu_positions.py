@@ -35,7 +35,8 @@ def refine_positions(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backe
 
     sites = find_sites(graph, input_slot, output_slot, sigmoid_is_hard="dpu_sigmoid" in backend.simulations)
     settled = settle(sites, positions)
-    return Refined(_with_positions(plan, qparams, positions, settled), tuple(_notes(positions, settled, qparams)))
+    moved = with_positions(plan, qparams, positions, settled.positions, "dpu_positions")
+    return Refined(moved, tuple(_notes(positions, settled, qparams)))
 
 
 def plan_positions(plan: QuantPlan, qparams: QParamsTable) -> dict[str, int]:
@@ -50,17 +51,19 @@ def plan_positions(plan: QuantPlan, qparams: QParamsTable) -> dict[str, int]:
     return found
 
 
-def _with_positions(plan: QuantPlan, qparams: QParamsTable, before: dict[str, int], settled: Settled) -> QParamsTable:
-    """A copy of the table in which every member of a group has the position of its leader."""
+def with_positions(
+    plan: QuantPlan, qparams: QParamsTable, before: dict[str, int], after: dict[str, int], mover: str
+) -> QParamsTable:
+    """A copy of the table with the new positions of the leaders; every member of a group has that of its leader."""
     result = QParamsTable(dict(qparams.entries), dict(qparams.integer_weights), dict(qparams.provenance))
     for placement in plan:
         leader, tensor = plan.leader(placement.tensor), placement.tensor
-        if leader in before and settled.positions[leader] != before[leader]:
+        if leader in before and after[leader] != before[leader]:
             held = qparams[tensor]
-            scale = np.asarray(scale_at(settled.positions[leader]), np.float32)
+            scale = np.asarray(scale_at(after[leader]), np.float32)
             origin = qparams.provenance.get(tensor, "")
             moved = QParams(held.spec, scale.reshape(held.scale.shape), held.zero_point)
-            result.put(tensor, moved, f"{origin}, moved by dpu_positions".lstrip(", "))
+            result.put(tensor, moved, f"{origin}, moved by {mover}".lstrip(", "))
             result.integer_weights.pop(tensor, None)  # fixed for the scale that it had
     return result
 

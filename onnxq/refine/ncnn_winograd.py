@@ -22,13 +22,13 @@ def six_bit_weights(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backen
         if weight not in plan or not goes_to_winograd(graph, node):
             continue
         old = qparams[weight]
-        factor = old.spec.qmax / WINOGRAD_STEPS
-        scale = (old.scale.astype(np.float64) * factor).astype(np.float32)
+        scale = _six_bit_scale(graph.values(weight), old)
         result.put(
             weight,
             QParams(old.spec, scale, old.zero_point),
             f"{qparams.provenance.get(weight, '')}, 6 bits for Winograd".lstrip(", "),
         )
+        result.integer_weights.pop(weight, None)  # fixed for the scale that it had
         changed.append(node.name)
     if not changed:
         return Refined(result)
@@ -38,6 +38,17 @@ def six_bit_weights(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backen
         "ncnn:winograd=off gives them 8, for programs that set use_winograd_convolution = false"
     )
     return Refined(result, (note,))
+
+
+def _six_bit_scale(values: np.ndarray, held: QParams) -> np.ndarray:
+    """Steps with which no integer is beyond 31, also where the observer of the weight has clipped it.
+
+    ncnn quantizes the float weights itself and saturates at 127, so that a clipped weight would overflow the kernels.
+    """
+    wider = held.scale.astype(np.float64) * held.spec.qmax / WINOGRAD_STEPS
+    rows = np.abs(values).reshape(held.scale.size if held.scale.ndim else 1, -1).astype(np.float64)
+    needed = rows.max(axis=1, initial=0.0).reshape(held.scale.shape) / WINOGRAD_STEPS
+    return np.maximum(wider, needed).astype(np.float32)
 
 
 def goes_to_winograd(graph: Graph, node: Node) -> bool:

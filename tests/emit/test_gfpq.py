@@ -8,8 +8,9 @@ from onnxq.errors import UnsupportedError
 from onnxq.numerics import qparams_from_range
 from onnxq.types import QuantSpec
 from tests.formats.gfpq import gfpq_values
-from tests.formats.written import write_golden
+from tests.formats.written import write_golden, write_model
 from tests.golden_graphs import GOLDEN
+from tests.zoo_graphs.net import Net
 
 FILE = "model_gfpq_param_dict.json"
 
@@ -48,6 +49,18 @@ def test_an_upsample_has_its_permutation_too(tmp_path):
     table = read(written)
     assert table[f"{resize.name}_permute_0"] == table[resize.name]
     assert len(table[resize.name]) == 1
+
+
+def test_a_resize_that_stays_one_is_not_counted_among_the_upsamples(tmp_path):
+    net = Net("enlarged")
+    x = net.conv(net.input("x", [1, 3, 4, 4]), 3, 4)
+    scales = net.floats([1.0, 1.0, 2.0, 2.0])
+    x = net.node("Resize", x, "", scales, coordinate_transformation_mode="align_corners", name="other")
+    doubled = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    net.output(net.node("Resize", x, "", scales, **doubled, name="doubled"))
+    written = write_model(net.model(), [{"x": net.image(1, 3, 4, 4)} for _ in range(4)], "nnie", tmp_path)
+    assert set(read(written)) == {written.graph.nodes("Conv")[0].name, "other", "doubled", "doubled_permute_0"}
+    assert any("Resize 'other' stays what it is" in note for note in written.notes)
 
 
 def test_grouped_convolutions_are_left_out_and_said(tmp_path):

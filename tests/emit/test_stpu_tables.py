@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from onnxq.emit.stpu import exponent_field
 from tests.formats.stpu import convolution_emin, exponent_index, minmax_file
-from tests.formats.written import write_golden
+from tests.formats.written import Written, write_golden, write_model
+from tests.zoo_graphs.net import Net
 
 GRAPHS = ("residual", "depthwise", "concat", "detector")
 
@@ -67,3 +68,67 @@ def test_the_read_back_finds_a_changed_exponent(tmp_path: Path) -> None:
     written = write_golden("residual", "stpu", tmp_path / "out")
     written.change("model_stpu_minmax.json", '"emin": 128', '"emin": 127')
     assert any("emin" in line for line in written.problems())
+
+
+def write_net(net: Net, folder: Path) -> tuple[Written, dict[str, dict[str, float]]]:
+    samples = [{"x": net.image(1, 3, 8, 8)} for _ in range(8)]
+    written = write_model(net.model(), samples, "stpu", folder)
+    assert written.problems() == []
+    return written, minmax_file(folder / "model_stpu_minmax.json")
+
+
+def test_a_convolution_that_others_read_before_its_relu_keeps_its_own_range(tmp_path: Path) -> None:
+    net = Net("read_twice")
+    made = net.conv(net.input("x", [1, 3, 8, 8]), 3, 4)
+    positive = net.node("Sigmoid", net.relu(made))  # nothing ties the Relu's result to a range of its own
+    net.output(net.conv(net.node("Add", made, positive), 4, 2))
+    written, found = write_net(net, tmp_path / "out")
+    assert found[made]["max"] == pytest.approx(127 * float(written.qparams[made].scale), rel=1e-6)
+
+
+def test_a_sigmoid_has_exactly_the_range_of_the_chip(tmp_path: Path) -> None:
+    net = Net("gate")
+    made = net.conv(net.input("x", [1, 3, 8, 8]), 3, 4)
+    gate = net.node("Sigmoid", made)
+    net.output(net.node("Mul", made, gate))
+    _, found = write_net(net, tmp_path / "out")
+    assert found[gate] == {"min": -1.0, "max": 1.0}
+
+
+def test_a_sigmoid_that_shares_a_wider_range_is_written_as_it_is_and_said(tmp_path: Path) -> None:
+    net = Net("joined_gate")
+    made = net.conv(net.input("x", [1, 3, 8, 8]), 3, 4)
+    gate = net.node("Sigmoid", made, output="gate")
+    net.output(net.conv(net.node("Concat", made, gate, axis=1), 8, 2))
+    written, found = write_net(net, tmp_path / "out")
+    assert found["gate"]["max"] == pytest.approx(127 * float(written.qparams["gate"].scale), rel=1e-6)
+    assert found["gate"]["max"] > 1
+    assert any("'gate'" in note and "gives -1 to 1" in note for note in written.notes)
+
+
+def test_layers_of_a_network_all_have_ranges(tmp_path: Path) -> None:
+    """Pooling of the input, a batch norm behind a Concat, bilinear enlarging and a Pad are among them."""
+    net = Net("layers")
+    x = net.node("MaxPool", net.input("x", [1, 3, 8, 8]), kernel_shape=[2, 2], strides=[2, 2])
+    x = net.node("Concat", net.conv(x, 3, 4), net.conv(x, 3, 4), axis=1)
+    x = net.relu(net.batch_norm(x, 8))
+    x = net.node("Resize", x, "", net.floats([1.0, 1.0, 2.0, 2.0]), mode="linear")
+    x = net.node("Pad", x, net.ints(0, 0, 1, 1, 0, 0, 1, 1))
+    net.output(net.conv(x, 8, 2))
+    written, found = write_net(net, tmp_path / "out")
+    assert not written.plan.left_float
+    made = {tensor.name for node in written.graph.nodes() for tensor in node.outputs}
+    assert made | {"x"} <= found.keys()
+    (resize,) = written.graph.nodes("Resize")
+    assert found[resize.outputs[0].name]["emin"] == exponent_index(found[resize.outputs[0].name]["max"]) - 20
+
+
+def test_weights_of_matrices_and_constant_operands_have_ranges(tmp_path: Path) -> None:
+    net = Net("constants")
+    x = net.node("Reshape", net.input("x", [1, 3, 8, 8]), net.ints(1, 3, 64))
+    x = net.node("MatMul", x, net.weight(64, 8, fan_in=64, name="matrix"), name="matmul")
+    net.output(net.node("Mul", net.relu(x), net.floats(net.normal(1, 3, 8), "factors")))
+    written, found = write_net(net, tmp_path / "out")
+    for entry, tensor in (("matmul_weights", "matrix"), ("factors", "factors")):
+        assert found[entry]["max"] == pytest.approx(127 * float(written.qparams[tensor].scale), rel=1e-6)
+    assert found["x"] == found[written.graph.node("matmul").inputs[0].name]

@@ -14,6 +14,7 @@ from onnxq.errors import UnsupportedError
 from tests.formats.tengine import scale_table
 from tests.formats.written import write_golden, write_model
 from tests.golden_graphs import GOLDEN
+from tests.zoo_graphs.net import Net
 
 RANDOM = np.random.default_rng(3)
 
@@ -106,3 +107,41 @@ def test_the_read_back_finds_a_changed_scale_and_a_changed_zero_point(tmp_path: 
         assert written.problems()
         written.change("model_for_tengine.scale", changed, line)
     assert written.problems() == []
+
+
+def test_batch_norms_bilinear_enlarging_and_pads_have_lines(tmp_path: Path) -> None:
+    net = Net("layers")
+    x = net.node("MaxPool", net.input("x", [1, 3, 8, 8]), kernel_shape=[2, 2], strides=[2, 2])
+    x = net.node("Concat", net.conv(x, 3, 4), net.conv(x, 3, 4), axis=1)
+    x = net.relu(net.batch_norm(x, 8))
+    x = net.node("Resize", x, "", net.floats([1.0, 1.0, 2.0, 2.0]), mode="linear")
+    x = net.node("Pad", x, net.ints(0, 0, 1, 1, 0, 0, 1, 1))
+    net.output(net.conv(x, 8, 2))
+    samples = [{"x": net.image(1, 3, 8, 8)} for _ in range(4)]
+    written = write_model(net.model(), samples, "tengine_u8", tmp_path / "out")
+    found = scale_table(tmp_path / "out" / "model_for_tengine.scale")
+    assert not written.plan.left_float
+    assert not any("have no line" in note for note in written.notes)
+    before_relu = {node.inputs[0].name for node in written.graph.nodes("Relu")}  # the tool passes the scale back
+    made = {tensor.name for node in written.graph.nodes() for tensor in node.outputs}
+    assert found.keys() == (made | {"x"}) - before_relu
+
+
+def test_a_pad_of_another_value_is_no_movement_of_values(tmp_path: Path) -> None:
+    net = Net("padded")
+    x = net.conv(net.input("x", [1, 3, 8, 8]), 3, 4)
+    net.output(net.conv(net.node("Pad", x, net.ints(0, 0, 1, 1, 0, 0, 1, 1), net.floats(9.0), name="pad"), 4, 2))
+    written = write_model(net.model(), [{"x": net.image(1, 3, 8, 8)} for _ in range(4)], "tengine_u8", tmp_path / "out")
+    assert "another value than 0" in written.plan.left_float["pad"]
+
+
+def test_a_constant_operand_has_a_line(tmp_path: Path) -> None:
+    net = Net("shifted")
+    x = net.conv(net.input("x", [1, 3, 8, 8]), 3, 4)
+    net.output(net.node("Mul", net.relu(x), net.floats(net.normal(1, 4, 8, 8), "factors")))
+    samples = [{"x": net.image(1, 3, 8, 8)} for _ in range(4)]
+    written = write_model(net.model(), samples, "tengine_u8", tmp_path / "out")
+    found = scale_table(tmp_path / "out" / "model_for_tengine.scale")
+    held = written.qparams["factors"]
+    assert (np.float32(found["factors"][0]), found["factors"][1]) == (held.scale, held.zero_point)
+    assert not found.keys() & {placement.tensor for placement in written.plan if "weight of" in placement.why}

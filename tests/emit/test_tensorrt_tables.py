@@ -22,7 +22,10 @@ def residual(tmp_path_factory):
 
 
 def activations(written):
-    return {p.tensor: written.qparams[p.tensor].scale for p in written.plan if p.role == "activation"}
+    """The scales of the plan, and that of what a Flatten carries to the classifier."""
+    scales = {p.tensor: written.qparams[p.tensor].scale for p in written.plan if p.role == "activation"}
+    (flatten,) = written.graph.nodes("Flatten")
+    return scales | {flatten.inputs[0].name: scales[flatten.outputs[0].name]}
 
 
 def test_the_files_are_the_qdq_model_two_tables_and_the_float_model(residual):
@@ -96,6 +99,22 @@ def test_fp8_has_no_tables_and_the_report_says_so(tmp_path):
     assert not (tmp_path / JSON).exists()
     assert not (tmp_path / CACHE).exists()
     assert sum("is not written: tensor 'image' is fp8_e4m3" in note for note in result.report["notes"]) == 2
+
+
+def test_what_only_moves_into_a_quantized_tensor_has_its_range(tmp_path):
+    net = Net("moved")
+    x = net.node("Transpose", net.input("x", [1, 8, 8, 3]), perm=[0, 3, 1, 2], output="turned")
+    x = net.node("MaxPool", net.relu(net.conv(x, 3, 4)), kernel_shape=[2, 2], output="pooled")
+    y = net.node("Reshape", x, net.ints(1, -1), output="row")
+    net.output(net.gemm(y, 4 * 7 * 7, 5))
+    net.output(net.node("Sigmoid", x))
+    samples = [{"x": net.normal(1, 8, 8, 3)} for _ in range(4)]
+    written = write_model(net.model(), samples, "tensorrt", tmp_path)
+    ranges = json.loads((tmp_path / JSON).read_text(encoding="utf-8"))["tensorrt"]["blob_range"]
+    assert written.problems() == []
+    assert ranges["x"] == ranges["turned"]
+    assert "pooled" not in ranges, "the Sigmoid reads it too, and would see its values cut off"
+    assert set(ranges) == {"x", "turned", "row"}
 
 
 def named_input(name):

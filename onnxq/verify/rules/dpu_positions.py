@@ -50,16 +50,14 @@ def check_positions(graph: Graph, found: list[Quantizer], backend: Backend) -> I
 def _slots(found: list[Quantizer]) -> tuple[dict[str, str], dict[str, int]]:
     """Node of a quantizer -> its slot, and slot -> position.
 
-    A slot is called after the float tensor, where there is one. A Q and the DQ behind it are one slot, and so are
-    quantizers that read the same scale.
+    A slot is called after the float tensor, where there is one. A Q and the DQs behind it are one slot. Quantizers that
+    merely read the same scale are not: other tools write equal numbers once, and a finding has to name its own tensor.
     """
     floats = {q.output_name: q.data_name for q in found if q.op == "QuantizeLinear"}
-    owners: dict[str, str] = {}
     names: dict[str, str] = {}
     positions: dict[str, int] = {}
     for quantizer in found:
-        tensor = floats.get(quantizer.data_name, quantizer.data_name)
-        slot = owners.setdefault(quantizer.scale_name, tensor)
+        slot = floats.get(quantizer.data_name, quantizer.data_name)
         names[quantizer.node] = slot
         position = None if quantizer.scale is None else exact_position(quantizer.scale)
         if position is not None:
