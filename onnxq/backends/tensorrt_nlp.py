@@ -17,6 +17,12 @@ def declines_constant_operand(node: NodeFacts) -> str | None:
     return None
 
 
+def _declines_add(node: NodeFacts) -> str | None:
+    if any(node.made_by(port) == "Gather" for port in range(node.input_count)):
+        return "it adds an embedding, which is no layer's result"
+    return declines_constant_operand(node)
+
+
 def declines_other_gathers(node: NodeFacts) -> str | None:
     """A reason to leave a Gather float that does not look up rows of a table of embeddings."""
     if not node.is_constant(0) or len(node.shape(0) or ()) != 2 or node.attrs.get("axis", 0) != 0:
@@ -33,10 +39,10 @@ BACKENDS.add(
         rules=(
             OpRule(("Gemm",), weight=1, weight_axis=gemm_weight_axis),
             OpRule(("MatMul",), weight=1, weight_axis=matmul_weight_axis),
-            OpRule(("Add",), inputs=(0, 1), decline=declines_constant_operand),
+            OpRule(("Add",), inputs=(0, 1), decline=_declines_add),
             OpRule(("Gather",), inputs=(), weight=0, weight_axis=1, decline=declines_other_gathers),
         ),
-        unquantized_pairs=(("Add", "Mul"), ("Add", "Div"), ("Add", "Gather")),
+        unquantized_pairs=(("Add", "Mul"), ("Add", "Div")),
         weight_storage="float",
         limits=Limits(
             dtypes=("int8", "int4", "float8e4m3fn"),

@@ -56,6 +56,11 @@ class Facts:
         kind = self._graph.dtype(self.node.inputs[port]) if self.has(port) else None
         return None if kind is None else kind.name
 
+    def made_by(self, port: int) -> str | None:
+        """The operator that computes the input at `port`; None for inputs of the graph, constants and omitted ones."""
+        source = self._graph.producer(self.node.inputs[port]) if self.has(port) else None
+        return None if source is None or source.domain else str(source.op)
+
     @staticmethod
     def _known(shape: Any) -> tuple[int | None, ...] | None:
         return None if shape is None else tuple(dim if isinstance(dim, int) else None for dim in shape)

@@ -97,8 +97,8 @@ class _Placer(Selection):
                 if bias is not None and scheme.bias is not None:
                     self._ask_bias(node, rule, *bias)
         self._note_fused(node)
-        if rule.output and scheme.activation is not None:
-            result = self.result(node)
+        result = self.result(node)
+        if rule.output and scheme.activation is not None and not self._only_taken_as_it_is(result):
             # What leaves the graph is for readers outside, which a rule for narrow operators does not know.
             own = None if self.graph.is_output(result) else rule
             spec = self.formats.activation(result, own, at_end=False)
@@ -112,6 +112,13 @@ class _Placer(Selection):
     def _taken_as_it_is(self, node: Node, port: int) -> bool:
         producer = self.graph.producer(node.inputs[port])
         return producer is not None and (node.op, producer.op) in self.backend.unquantized_pairs
+
+    def _only_taken_as_it_is(self, result: Any) -> bool:
+        """Whether all that read a result take it as it is, so that it needs no quantizer: ("Add", "Mul")."""
+        uses = self.graph.consumers(result)
+        if not uses or self.graph.is_output(result):
+            return False
+        return all(use.node.name in self.selected and self._taken_as_it_is(use.node, use.port) for use in uses)
 
     def _note_fused(self, node: Node) -> None:
         made, end = node.outputs[0], self.result(node)
