@@ -17,6 +17,7 @@ from onnxq.runtime.collect import Engine
 from onnxq.runtime.memory import read_size
 from onnxq.runtime.preprocessing import read_preprocessing
 from onnxq.types import Backend, PerChannel, PerTensor, QuantSpec
+from onnxq.types.spec import FLOAT_DTYPES, NNIE_DTYPES
 
 
 class _Strict(BaseModel):
@@ -32,8 +33,21 @@ class FormatChange(_Strict):
     power_of_two: bool | None = None
     rounding: str | None = None
 
+    def changes(self, spec: QuantSpec) -> dict[str, Any]:
+        """The fields that are set, and what another type brings with it: the bounds and restrictions of its own."""
+        found = {key: value for key, value in self.model_dump().items() if value is not None}
+        dtype = found.get("dtype", spec.dtype)
+        if dtype == spec.dtype:
+            return found
+        implied: dict[str, Any] = {"quant_min": None, "quant_max": None}
+        if dtype in (*FLOAT_DTYPES, *NNIE_DTYPES):  # no zero point, no integers
+            implied |= {"symmetric": True, "narrow_range": False, "rounding": "half_even"}
+        elif dtype.startswith("u"):
+            implied["narrow_range"] = False
+        return {**implied, **found}
+
     def apply(self, spec: QuantSpec) -> QuantSpec:
-        return spec.replace(**{key: value for key, value in self.model_dump().items() if value is not None})
+        return spec.replace(**self.changes(spec))
 
 
 class WeightChange(FormatChange):
@@ -42,7 +56,7 @@ class WeightChange(FormatChange):
     per_channel: bool | None = Field(None, description="weights only: one scale per output channel, or one per tensor")
 
     def apply(self, spec: QuantSpec) -> QuantSpec:
-        changes = {key: value for key, value in self.model_dump().items() if value is not None}
+        changes = self.changes(spec)
         per_channel = changes.pop("per_channel", None)
         if per_channel is not None:
             changes["granularity"] = PerChannel(0) if per_channel else PerTensor()
@@ -105,12 +119,20 @@ class Config(_Strict):
     def resolve(self, backend: Backend) -> Backend:
         """The backend with this configuration's changes."""
         scheme = backend.scheme
+        other = self.activation.model_copy(update={"dtype": None})  # all but the type
+        keeps_type = self.activation.dtype in (None, scheme.activation and scheme.activation.dtype)
         changed = replace(
             scheme,
             activation=_applied(self.activation, scheme.activation),
             weight=_applied(self.weight, scheme.weight),
             # A type of the user's own is meant for all activations, those that cannot be negative included.
-            unsigned=None if self.activation.dtype is not None else _applied(self.activation, scheme.unsigned),
+            unsigned=_applied(other, scheme.unsigned) if keeps_type else None,
+            # How many bits the first and the last layer have is the target's choice; the rest is the user's.
+            ends=scheme.ends
+            and (
+                other.apply(scheme.ends[0]),
+                self.weight.model_copy(update={"dtype": None}).apply(scheme.ends[1]),
+            ),
         )
         rules = tuple(
             replace(

@@ -19,10 +19,10 @@ from typing import NamedTuple
 import ml_dtypes
 import numpy as np
 
-from onnxq.emit import Emitted, emit, read_back
+from onnxq.emit import Emitted, emit, file_names, read_back
 from onnxq.emit.saturation import with_seven_bit_weights, with_unsigned_weights
 from onnxq.emit.simulate import simulate
-from onnxq.errors import CheckFailed, UnsupportedError
+from onnxq.errors import CheckFailed, ConfigError, UnsupportedError
 from onnxq.files import write_json
 from onnxq.graph import Graph
 from onnxq.passes import run_passes
@@ -30,7 +30,7 @@ from onnxq.place.legal import check_plan
 from onnxq.prepare import Prepared
 from onnxq.report import Report, build_report
 from onnxq.runtime import Dataset
-from onnxq.types import QParamsTable, QuantPlan
+from onnxq.types import Backend, QParamsTable, QuantPlan
 from onnxq.verify import (
     FULL_OPTIMIZATION_NODES,
     OutputCheck,
@@ -117,7 +117,9 @@ def emit_plan(
     def write(plan: QuantPlan, qparams: QParamsTable) -> Emitted:
         say("emit", 0, None)
         with clock.stage("emit"):
-            return emit(prepared.graph, plan, qparams, prepared.backend, stage, MODEL_NAME)
+            emitted = emit(prepared.graph, plan, qparams, prepared.backend, stage, MODEL_NAME)
+            _check_tables(prepared, plan, qparams, stage)
+            return emitted
 
     def judge(emitted: Emitted, plan: QuantPlan) -> VerifyReport:
         say("verify", 0, None)
@@ -125,9 +127,9 @@ def emit_plan(
             return _verified(original, emitted, plan, prepared, dataset)
 
     check_plan(plan, prepared.backend)
-    with staging(folder) as stage:
+    refuse_overwriting(original, prepared.backend, folder)
+    with staging(folder, original.files()) as stage:
         emitted = write(plan, qparams)
-        _check_tables(prepared, plan, qparams, stage)
         checks = judge(emitted, plan)
         fail_on(checks, warnings)
         if _may_saturate(checks, prepared):
@@ -164,13 +166,24 @@ def _simulated(
     other_rounding = any(placement.spec.rounding != "half_even" for placement in plan)
     if dataset is None or not (backend.simulations or (backend.rounding_in_files == "half_even" and other_rounding)):
         return {}
-    graph, _ = simulate(prepared.graph, plan, qparams, backend)
+    graph, changes = simulate(prepared.graph, plan, qparams, backend)
+    if not changes and not other_rounding:
+        return {}  # no operator is one that the chip computes in its own way
     with tempfile.TemporaryDirectory(prefix="simulated-", dir=stage) as folder:
         path = Path(folder) / "simulated.onnx"
-        graph.save(path)
-        reference = _runnable(original) or original
-        outputs = compare_outputs(reference, path, dataset, samples=prepared.config.verify_samples)
+        outputs = check_simulated(graph, original, path, dataset, samples=prepared.config.verify_samples)
     return {check.name: check.sqnr_db for check in outputs if check.sqnr_db is not None}
+
+
+def check_simulated(
+    graph: Graph, original: Graph, path: Path, dataset: Dataset | None, *, samples: int
+) -> tuple[OutputCheck, ...]:
+    """Save a simulated model; it must load in onnxruntime, and with data its outputs are compared with the float model.
+
+    `path` lies in a folder that vanishes when this fails.
+    """
+    graph.save(path)
+    return compare_outputs(_runnable(original) or original, path, dataset, samples=samples)
 
 
 def _check_tables(prepared: Prepared, plan: QuantPlan, qparams: QParamsTable, stage: Path) -> None:
@@ -300,14 +313,33 @@ def _model_file(emitted: Emitted) -> Path:
     raise UnsupportedError("the backend's emitters write no .onnx file, so there is nothing that could be checked")
 
 
+def refuse_overwriting(model: Graph, backend: Backend, folder: Path) -> None:
+    """Raise ConfigError if a file that the backend writes into `folder` is one that the model is read from."""
+    _refuse(model.files(), [folder / name for name in file_names(backend, MODEL_NAME)])
+
+
+def _refuse(inputs: Sequence[Path], outputs: Sequence[Path]) -> None:
+    for target in outputs:
+        for given in inputs:
+            if target.exists() and given.exists() and os.path.samefile(target, given):
+                raise ConfigError(
+                    f"the output would overwrite the input {given}: {target.name} is one of the files that are written. "
+                    "Choose another folder with -o"
+                )
+
+
 @contextmanager
-def staging(folder: Path) -> Iterator[Path]:
-    """A hidden folder inside `folder`; its files move up when the block ends well, and vanish when it does not."""
+def staging(folder: Path, inputs: Sequence[Path] = ()) -> Iterator[Path]:
+    """A hidden folder inside `folder`; its files move up when the block ends well, and vanish when it does not.
+
+    None of them takes the place of one of `inputs`: that is a ConfigError.
+    """
     created = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     stage = Path(tempfile.mkdtemp(prefix=".onnxq-", dir=folder))
     try:
         yield stage
+        _refuse(inputs, [folder / path.name for path in stage.iterdir()])
         for path in sorted(stage.iterdir()):
             os.replace(path, folder / path.name)
     except BaseException:

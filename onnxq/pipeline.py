@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,9 +9,10 @@ from typing import Any
 
 import onnx
 
+from onnxq.backends import get_backend
 from onnxq.calibrate import Gathered, activation_leaders, calibrate, gather, gather_into, gather_shared
 from onnxq.config import Config, read_config
-from onnxq.deliver import MODEL_NAME, Clock, Progress, Result, emit_plan
+from onnxq.deliver import Clock, Progress, Result, emit_plan, refuse_overwriting
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.passes import Pass
@@ -54,10 +54,11 @@ def quantize(
     clock = Clock()
     say = progress or (lambda stage, done, total: None)
     with in_step(ranks):
-        folder = _output_folder(out, model)
+        folder = _output_folder(out)
         with clock.stage("load"):
             graph = load_model(model)
             original = graph.copy()
+            refuse_overwriting(original, get_backend(backend), folder)
             check_borders(graph)
             settings = read_config(config)
             dataset = open_dataset(data, input_infos(graph), limit=settings.samples, preprocess=settings.preprocess)
@@ -142,15 +143,10 @@ def gather_statistics(
     return gather(prepared.graph, leaders, dataset, engine=engine, shard=shard, progress=report)
 
 
-def _output_folder(out: str | Path | None, model: Any) -> Path:
+def _output_folder(out: str | Path | None) -> Path:
     if out is None:
         return Path(tempfile.mkdtemp(prefix="onnxq-"))
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"the output must be a folder, {folder} is a file")
-    source = model.path if isinstance(model, Graph) else model
-    if isinstance(source, str | Path):
-        target = folder / f"{MODEL_NAME}.onnx"
-        if target.exists() and os.path.exists(source) and os.path.samefile(source, target):
-            raise ConfigError(f"the output would overwrite the input {source}; choose another folder with -o")
     return folder

@@ -22,12 +22,12 @@ def get_backend(backend: str | Backend) -> Backend:
         return backend
     if not isinstance(backend, str):
         raise ConfigError(f"a backend is a name, the path of a file or a Backend, not a {type(backend).__name__}")
+    path, is_file, chosen = backend.rpartition(".py")
+    if is_file and (not chosen or chosen.startswith(":")):
+        loaded = load_backend(Path(f"{path}.py"))
+        return _configured(loaded, loaded.name, chosen[1:]) if chosen else loaded
     name, mark, chosen = backend.partition(":")
-    if not mark:
-        return load_backend(Path(backend)) if backend.endswith(".py") else BACKENDS.get(backend)
-    if "." in name or "/" in name:  # a path with a drive letter or a colon in it
-        return load_backend(Path(backend))
-    return _configured(BACKENDS.get(name), name, chosen)
+    return _configured(BACKENDS.get(name), name, chosen) if mark else BACKENDS.get(backend)
 
 
 def _configured(backend: Backend, name: str, text: str) -> Backend:

@@ -77,18 +77,6 @@ def write_output(path: Path, data: Any) -> None:
     write_json(path, data)
 
 
-def check_folder(folder: Path, model: Path) -> None:
-    """Refuse a folder that cannot be written into, or in which the results would replace the input."""
-    from onnxq.cli.protos import external_files
-    from onnxq.graph.load import open_model
-
-    written = (folder / MODEL_NAME, folder / f"{MODEL_NAME}.data")
-    for given in (model, *external_files(open_model(model), model.parent)):
-        if any(target.exists() and given.exists() and os.path.samefile(target, given) for target in written):
-            raise ConfigError(f"the output would overwrite the input {given}; choose another folder with -o")
-    check_writable(folder)
-
-
 def check_statistics_file(path: Path | None, model: Path, data: str | None = None) -> None:
     """Refuse a place for statistics that is no .npz file, or is an input: the model or the data."""
     if path is None:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 from dataclasses import fields
 
 from onnxq.backends import BACKENDS
-from onnxq.emit import EMITTERS
+from onnxq.emit import EMITTERS, file_names
 from onnxq.observers import OBSERVERS
 from onnxq.passes import PASSES
-from onnxq.types import Backend, QuantSpec
+from onnxq.types import QuantSpec
 from onnxq.types.spec import DTYPES
 
 Entry = dict[str, str | int | list[str]]
-
-_FILE_NAME = re.compile(r"`<name>([^`]*)`")
-"""How the docstrings of emitters name their files."""
 
 
 def backends() -> list[Entry]:
@@ -28,7 +24,7 @@ def backends() -> list[Entry]:
             "activations": _format(backend.scheme.activation),
             "weights": _format(backend.scheme.weight),
             "biases": _format(backend.scheme.bias),
-            "files": files_of(backend),
+            "files": file_names(backend, "model"),
             "checked by": list(backend.checked_by),
             "options": [f"{option.name}={'|'.join(option.values)}: {option.summary}" for option in backend.options],
             "writes": [f"{emitter}: {_sentence(EMITTERS.get(emitter))}" for emitter in backend.emitters],
@@ -36,15 +32,6 @@ def backends() -> list[Entry]:
         }
         for name, backend in BACKENDS.items()
     ]
-
-
-def files_of(backend: Backend) -> list[str]:
-    """Names of the files that a backend's emitters say they write, for a model called "model"."""
-    found: dict[str, None] = {}
-    for emitter in backend.emitters:
-        for ending in _FILE_NAME.findall(inspect.getdoc(EMITTERS.get(emitter)) or ""):
-            found[f"model{ending}"] = None
-    return [name for name in found if not name.endswith(".data")]
 
 
 _GRIDS = {"affine": "integer steps", "float": "floating point", "nnie": "powers of 2^(1/16)"}

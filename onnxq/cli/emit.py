@@ -31,7 +31,7 @@ def emit(
 
     With -d the outputs are compared with those of the float model too.
     """
-    from onnxq.cli.artifacts import check_folder, read_plan, read_qparams
+    from onnxq.cli.artifacts import check_writable, read_plan, read_qparams
     from onnxq.cli.data import chosen_preprocess, open_data
     from onnxq.cli.planned import prepare_again
     from onnxq.cli.settings import load_plugins, read_settings
@@ -42,7 +42,7 @@ def emit(
     load_plugins(plugin)
     settings = read_settings(config, samples=samples, preprocess=preprocess)
     wanted, table = read_plan(plan), read_qparams(qparams)
-    check_folder(out, model)
+    check_writable(out)
     original = Graph.load(model)
     steps = chosen_preprocess(settings, wanted, data)
     dataset = None if data is None else open_data(original, data, None, settings.samples, steps)

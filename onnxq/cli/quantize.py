@@ -40,7 +40,7 @@ def quantize(
 
     Under torchrun the processes calibrate on a part of the samples each, and the first one writes the files.
     """
-    from onnxq.cli.artifacts import check_folder, check_statistics_file
+    from onnxq.cli.artifacts import check_statistics_file, check_writable
     from onnxq.cli.data import data_warnings, open_data
     from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.cli.summary import fail_on_warnings, show_report
@@ -67,7 +67,7 @@ def quantize(
                 memory_limit=memory_limit,
                 provider=provider,
             )
-            check_folder(out, model)
+            check_writable(out)
             check_statistics_file(stats, model, data)
             graph = Graph.load(model)
             dataset = open_data(graph, data, random, settings.samples, settings.preprocess)

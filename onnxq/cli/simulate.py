@@ -43,9 +43,9 @@ def simulate(
     from onnxq.cli.data import chosen_preprocess, open_data
     from onnxq.cli.planned import prepare_again
     from onnxq.cli.settings import load_plugins, read_settings
+    from onnxq.deliver import check_simulated, staging
     from onnxq.emit.simulate import simulate as build
     from onnxq.graph import Graph
-    from onnxq.verify.checks import compare_outputs
 
     load_plugins(plugin)
     settings = read_settings(config, samples=samples, preprocess=preprocess)
@@ -58,11 +58,9 @@ def simulate(
         dataset = open_data(original, data, random, settings.samples, chosen_preprocess(settings, wanted, data))
     prepared = prepare_again(original.copy(), wanted, backend, settings, passes)
     graph, notes = build(prepared.graph, wanted, table, prepared.backend)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    files = graph.save(target)
-    outputs: tuple[OutputCheck, ...] = ()
-    if dataset is not None:
-        outputs = compare_outputs(original, target, dataset, samples=settings.verify_samples)
+    with staging(target.parent, original.files()) as stage:
+        outputs = check_simulated(graph, original, stage / target.name, dataset, samples=settings.verify_samples)
+        files = [target.parent / path.name for path in sorted(stage.iterdir())]
     if as_json:
         checks = [check.to_json() for check in outputs]
         print_json({"files": [str(path) for path in files], "notes": notes, "outputs": checks})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +52,18 @@ def emit(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend,
         files.extend(written.files)
         notes.extend(written.notes)
     return Emitted(tuple(files), tuple(notes))
+
+
+def file_names(backend: Backend, name: str) -> list[str]:
+    """The files that a backend's emitters say they write, for a model of this name; weights of large models apart."""
+    found: dict[str, None] = {}
+    for emitter in backend.emitters:
+        found.update((f"{name}{end}", None) for end in _FILE.findall(inspect.getdoc(EMITTERS.get(emitter)) or ""))
+    return [file for file in found if not file.endswith(".data")]
+
+
+_FILE = re.compile(r"`<name>([^`]*)`")
+"""How the docstrings of emitters name their files."""
 
 
 def read_back(

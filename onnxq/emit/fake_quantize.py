@@ -12,17 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from onnxq.emit import EMITTERS, READ_BACKS, Emitted
 from onnxq.emit.deploy import deploy_model
-from onnxq.emit.tables import MODEL_SUFFIX, differs
+from onnxq.emit.passed_back import moves_values
+from onnxq.emit.tables import MODEL_SUFFIX, broadcast, differs
+from onnxq.emit.uses import uses_of
 from onnxq.errors import UnsupportedError
-from onnxq.graph import Graph, Use, collector_paused
-from onnxq.types import Backend, PerBlock, PerChannel, Placement, QParams, QParamsTable, QuantPlan
-from onnxq.types.granularity import resolve_axis
+from onnxq.graph import Graph, Node, bodies, collector_paused
+from onnxq.types import Backend, Edge, PerBlock, PerChannel, PerTensor, Placement, QParams, QParamsTable, QuantPlan
 
 DOMAIN = "org.openvinotoolkit"
 OPERATOR = "FakeQuantize"
@@ -54,11 +55,8 @@ def fake_grid(tensor: str, parameters: QParams, rank: int) -> FakeGrid:
     scale = parameters.scale.astype(np.float64)
     high = (high_code - parameters.zero_point) * scale
     low = high - scale * (high_code - low_code)
-    shape = [1]
-    if isinstance(spec.granularity, PerChannel):
-        axis = resolve_axis(spec.granularity.axis, rank)
-        shape = [-1 if i == axis else 1 for i in range(rank)]
-    low32, high32 = (bound.astype(np.float32).reshape(shape) for bound in (low, high))
+    shape = (None,) * rank
+    low32, high32 = (np.atleast_1d(broadcast(bound.astype(np.float32), shape, parameters)) for bound in (low, high))
     return FakeGrid(low32, high32, high_code - low_code + 1)
 
 
@@ -83,9 +81,9 @@ def to_fake_quantize(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> Gr
 
 
 def _propagated(graph: Graph, plan: QuantPlan, placement: Placement) -> bool:
-    """Whether the tensor moves values that lie on the grid already: tied to what its producer reads quantized."""
+    """Whether the tensor holds moved values that lie on its grid already: tied to what its producer reads quantized."""
     node = graph.producer(placement.tensor)
-    if node is None or len([t for t in node.inputs if t.name and not graph.is_constant(t)]) != 1:
+    if node is None or not moves_values(node) or not isinstance(placement.spec.granularity, PerTensor):
         return False
     source = plan.placements.get(node.inputs[0].name)
     if source is None or plan.leader(source.tensor) != plan.leader(placement.tensor):
@@ -101,11 +99,12 @@ def _write(graph: Graph, placement: Placement, qparams: QParamsTable) -> None:
         raise UnsupportedError(
             f"tensor '{name}' has a scale for each channel, but its rank is unknown; quantize it per tensor"
         )
+    if not graph.consumers(source) and not graph.is_output(source):
+        return  # an input that nobody reads
     grid = fake_grid(name, parameters, len(shape or ()))
     home = graph.home_of(source)
-    uses = graph.consumers(source) if placement.edges is None else _uses(graph, placement)
     bounds = [
-        graph.add_constant(f"{side}_{name}", values, scope=home).name
+        graph.add_constant(f"{side}_{name}", values, scope=home)
         for side, values in (
             ("input_min", grid.low),
             ("input_max", grid.high),
@@ -113,23 +112,8 @@ def _write(graph: Graph, placement: Placement, qparams: QParamsTable) -> None:
             ("output_max", grid.high),
         )
     ]
-    made = graph.add_variable(f"{name}_{OPERATOR}", source.dtype, source.shape)
-    graph.add_node(
-        OPERATOR,
-        [source, *bounds],
-        [made],
-        attrs={"levels": grid.levels},
-        name=f"{name}_{OPERATOR}",
-        domain=DOMAIN,
-        scope=home,
-    )
-    graph.redirect(source, made, uses=uses)
-    if placement.edges is None:
-        graph.take_over_outputs(source, made)
-
-
-def _uses(graph: Graph, placement: Placement) -> list[Use]:
-    return [Use(graph.node(edge.node), edge.port) for edge in placement.edges or ()]
+    attrs, uses = {"levels": grid.levels}, uses_of(graph, placement)
+    graph.insert_after(source, OPERATOR, attrs=attrs, extra_inputs=bounds, uses=uses, domain=DOMAIN)
 
 
 @EMITTERS.register("fake_quantize")
@@ -157,23 +141,81 @@ def _misread_pairs(graph: Graph, plan: QuantPlan, file: str) -> Iterator[str]:
 def check_fake_quantize(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Iterator[str]:
-    """Compare levels and bounds of every FakeQuantize in the file with the parameters; none may be missing."""
+    """Look from every reader of a quantized tensor back to the FakeQuantize in front of it, and compare its grid."""
     written = Graph.load(folder / f"{name}{MODEL_SUFFIX}.onnx")
-    found = {node.name: node for node in written.nodes(OPERATOR) if node.domain == DOMAIN}
+    left = {node.name for node in written.nodes(OPERATOR) if node.domain == DOMAIN}
+    compared: set[tuple[str, str]] = set()
     for placement in plan:
-        if placement.edges == () or _propagated(graph, plan, placement):
-            continue
         tensor = placement.tensor
-        node = found.pop(f"{tensor}_{OPERATOR}", None)
-        if node is None:
-            yield f"tensor '{tensor}' has no FakeQuantize in the file"
-            continue
-        grid = fake_grid(tensor, qparams[tensor], len(graph.shape(tensor) or ()))
-        if int(node.attrs["levels"]) != grid.levels:
-            yield f"tensor '{tensor}' has {node.attrs['levels']} levels in the file, its format has {grid.levels}"
-        for port, wanted in ((1, grid.low), (2, grid.high), (3, grid.low), (4, grid.high)):
-            held = written.values(node.inputs[port])
-            if held.shape != wanted.shape or differs(held, wanted, _TOLERANCE):
-                yield f"tensor '{tensor}': '{node.inputs[port].name}' in the file is not what the parameters say"
-    for left in found:
-        yield f"the file has a FakeQuantize '{left}' that the plan does not have"
+        for reader, read in _readings(graph, written, placement):
+            node = None if read is None else _in_front(graph, written, tensor, read)
+            if node is None:
+                yield f"tensor '{tensor}' has no FakeQuantize in the file where {reader} reads it"
+                continue
+            left.discard(node.name)
+            if (tensor, node.name) not in compared:
+                compared.add((tensor, node.name))
+                grid = fake_grid(tensor, qparams[tensor], len(graph.shape(tensor) or ()))
+                yield from (f"tensor '{tensor}': {problem}" for problem in _other_grid(written, node, grid))
+    for label in sorted(left):
+        yield f"the file has a FakeQuantize '{label}' that the plan does not have"
+
+
+def _readings(graph: Graph, written: Graph, placement: Placement) -> Iterator[tuple[str, Any]]:
+    """(who reads the quantized tensor, the tensor that stands there in the file or None), for every reader."""
+    edges = placement.edges
+    if edges is None:
+        edges = tuple(Edge(use.node.name, use.port) for use in graph.consumers(placement.tensor))
+    for edge in edges:
+        inputs = written.node(edge.node).inputs if written.has_node(edge.node) else ()
+        yield f"'{edge.node}'", inputs[edge.port] if edge.port < len(inputs) else None
+    if placement.edges is not None or placement.tensor in graph.input_names:
+        return  # an input that leaves the model again does so as it came
+    if placement.tensor in graph.output_names:
+        yield "the caller", written.tensor(placement.tensor) if written.has_tensor(placement.tensor) else None
+    for owner in graph.nodes():
+        for number, body in enumerate(bodies(owner)):
+            for place, output in enumerate(body.outputs):
+                if output.name == placement.tensor:
+                    held = bodies(written.node(owner.name)) if written.has_node(owner.name) else []
+                    yield f"'{owner.name}'", held[number].outputs[place] if number < len(held) else None
+
+
+def _in_front(graph: Graph, written: Graph, tensor: str, read: Any) -> Node | None:
+    """The FakeQuantize whose values arrive at `read` unchanged, if it stands where the values of `tensor` come from."""
+    node = written.producer(read)
+    while node is not None and not node.domain and _only_moves(node):
+        if graph.has_node(node.name):
+            tensor = graph.node(node.name).inputs[0].name
+        node = written.producer(node.inputs[0])
+    if node is None or (node.op, node.domain) != (OPERATOR, DOMAIN):
+        return None
+    found: Node = node
+    return found if _origin(written, found.inputs[0]) == _origin(graph, graph.tensor(tensor)) else None
+
+
+def _only_moves(node: Node) -> bool:
+    """What may stand between a FakeQuantize and a reader; said here again, so that no mistake of the writer is shared."""
+    if node.op in ("Resize", "Upsample"):
+        return bool(node.attrs.get("mode", "nearest") == "nearest")
+    return node.op in (
+        *("Identity", "Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "DepthToSpace", "SpaceToDepth"),
+        *("MaxPool", "Slice", "Split", "Gather", "Expand", "Tile"),
+    )
+
+
+def _origin(graph: Graph, tensor: Any) -> tuple[str, int]:
+    """Node and number of the output that make a tensor, else its own name: outputs of the model change theirs."""
+    node = graph.producer(tensor)
+    if node is None:
+        return tensor.name, -1
+    return node.name, next(number for number, made in enumerate(node.outputs) if made is tensor)
+
+
+def _other_grid(written: Graph, node: Node, grid: FakeGrid) -> Iterator[str]:
+    if int(node.attrs["levels"]) != grid.levels:
+        yield f"'{node.name}' has {node.attrs['levels']} levels in the file, the format has {grid.levels}"
+    for port, wanted in ((1, grid.low), (2, grid.high), (3, grid.low), (4, grid.high)):
+        held = written.values(node.inputs[port])
+        if held.shape != wanted.shape or differs(held, wanted, _TOLERANCE):
+            yield f"'{node.inputs[port].name}' in the file is not what the parameters say"

@@ -17,6 +17,9 @@ from onnxq.types import QParamsTable, QuantPlan
 ALL_VALUES_PASS = ("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "MaxPool", "DepthToSpace", "SpaceToDepth")
 """Operators whose result holds every value of their input, or the largest ones: limiting both sides is the same."""
 
+SOME_VALUES_PASS = ("Identity", "Slice", "Split", "Gather", "Expand", "Tile")
+"""Operators whose results hold values of their first input and no others, but maybe not all of them."""
+
 LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 """Operators with a weight as their second input."""
 
@@ -48,6 +51,11 @@ def pass_back(graph: Graph, entries: Mapping[str, Entry]) -> dict[str, Entry]:
         if not kept and source.name not in result:
             result[source.name] = result[node.outputs[0].name]
     return result
+
+
+def moves_values(node: Node) -> bool:
+    """Whether the results hold values of the first input and no others: what lies on a grid stays on it."""
+    return _passes(node) or (not node.domain and node.op in SOME_VALUES_PASS)
 
 
 def _passes(node: Node) -> bool:

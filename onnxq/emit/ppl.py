@@ -14,7 +14,7 @@ import numpy as np
 
 from onnxq.emit import EMITTERS, READ_BACKS, Emitted
 from onnxq.emit.passed_back import operand_rows
-from onnxq.emit.tables import Row, differs, rows
+from onnxq.emit.tables import Row, differs, missing_and_extra, plain, rows
 from onnxq.errors import UnsupportedError
 from onnxq.files import replace_file, write_json
 from onnxq.graph import Graph
@@ -62,9 +62,9 @@ def check_cuda_ranges(
         tensor, _, value = line.rpartition(": ")
         found[tensor] = value
     wanted = {tensor: half_width(row) for tensor, row in operand_rows(graph, plan, qparams).items()}
-    yield from missing_and_extra(path, found, wanted)
+    yield from missing_and_extra(path.name, found, wanted)
     for tensor in wanted.keys() & found.keys():
-        if not _is_number(found[tensor]) or differs(float(found[tensor]), wanted[tensor], PRECISION):
+        if differs(found[tensor], wanted[tensor], PRECISION):
             yield f"{path.name}: tensor '{tensor}' has range {found[tensor]}, the parameters say {wanted[tensor]}"
 
 
@@ -86,7 +86,7 @@ def check_ranges(
     path = range_file(folder, name)
     found = json.loads(path.read_text(encoding="utf-8"))["ppl"]
     wanted = all_rows(graph, plan, qparams)
-    yield from missing_and_extra(path, found, wanted)
+    yield from missing_and_extra(path.name, found, wanted)
     for tensor in wanted.keys() & found.keys():
         entry, row = found[tensor], wanted[tensor]
         numbers = (
@@ -99,14 +99,6 @@ def check_ranges(
         for key, value in numbers:
             if key not in entry or differs(entry[key], value, PRECISION):
                 yield f"{path.name}: tensor '{tensor}' has {key} {entry.get(key)}, the parameters say {value}"
-
-
-def missing_and_extra(path: Path, found: Any, wanted: Any) -> Iterator[str]:
-    """A line for every entry that is not there, and for every one that should not be."""
-    for entry in sorted(set(wanted) - set(found)):
-        yield f"{path.name}: '{entry}' is missing"
-    for entry in sorted(set(found) - set(wanted)):
-        yield f"{path.name}: '{entry}' is not quantized, and stands in the table"
 
 
 def all_rows(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[str, Row]:
@@ -124,18 +116,3 @@ def _entry(row: Row) -> dict[str, Any]:
         "bit": row.qparams.spec.bits,
         "type": "biased",
     }
-
-
-def plain(values: np.ndarray) -> Any:
-    """A number or nested lists of numbers, each with the fewest digits that read back to the same value."""
-    if values.ndim == 0:
-        return float(str(values[()]))
-    return [plain(part) for part in values]
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

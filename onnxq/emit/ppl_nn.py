@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from onnxq.emit import EMITTERS, READ_BACKS, Emitted
-from onnxq.emit.ppl import PRECISION, all_rows, half_width, missing_and_extra, plain
-from onnxq.emit.tables import Row, differs
+from onnxq.emit.ppl import PRECISION, all_rows, half_width
+from onnxq.emit.tables import Row, differs, missing_and_extra, plain
 from onnxq.files import write_json
 from onnxq.graph import Graph
 from onnxq.types import Backend, PerBlock, PerTensor, QParamsTable, QuantPlan
@@ -34,10 +34,10 @@ def write_quant_file(
 ) -> Emitted:
     """Write `<name>_quant.json`: the file that ppl.nn reads with --quant-file."""
     path = folder / f"{name}_quant.json"
-    listed = _rows(graph, plan, qparams)
+    listed = rows_without_blocks(graph, plan, qparams)
     document: dict[str, Any] = {"quant_info": {tensor: _entry(row) for tensor, row in listed.items()}}
     notes = []
-    if all(row.qparams.spec.bits == INT8_BITS for row in listed.values()):
+    if _all_int8(listed):
         document["op_info"] = {node: {"data_type": "INT8"} for node in (*plan.quantized, *plan.fused)}
     else:
         notes.append(f"{path.name} names no node as INT8: ppl.nn has no kernels for these numbers of bits")
@@ -59,24 +59,39 @@ def check_quant_file(
     path = folder / f"{name}_quant.json"
     document = json.loads(path.read_text(encoding="utf-8"))
     found = document["quant_info"]
-    wanted = _rows(graph, plan, qparams)
-    yield from missing_and_extra(path, found, wanted)
+    wanted = rows_without_blocks(graph, plan, qparams)
+    yield from missing_and_extra(path.name, found, wanted)
     for tensor in wanted.keys() & found.keys():
         entry, row = found[tensor], wanted[tensor]
         low, high = (np.asarray(entry[key], np.float64) for key in ("tensor_min", "tensor_max"))
-        scale = (high - low) / (2 ** int(entry["bit_width"]) - 1)
+        bits = row.qparams.spec.bits
+        scale = (high - low) / (2**bits - 1)
         if differs(scale, _engine_scale(row), PRECISION):
             yield f"{path.name}: tensor '{tensor}' gets scale {scale} from its range, it should be {_engine_scale(row)}"
         if np.any(high + low != 0):
             yield f"{path.name}: tensor '{tensor}' has the range [{low}, {high}], which is not symmetric"
-        if bool(entry["per_channel"]) != (low.ndim > 0):
-            yield f"{path.name}: per_channel of tensor '{tensor}' does not go with its {low.size} range(s)"
-    for node in sorted(document.get("op_info", {})):
-        if node not in plan.quantized and node not in plan.fused:
-            yield f"{path.name}: node '{node}' is INT8 in the file and float in the plan"
+        said = {
+            "bit_width": bits,
+            "per_channel": low.ndim > 0,
+            "sym": True,
+            "quant_flag": True,
+            "scale": scale,
+            "zero_point": high + low,
+            "q_max": 2 ** (bits - 1) - 1,
+            "q_min": -(2 ** (bits - 1)),
+        }
+        for key, value in said.items():
+            if differs(entry.get(key), value, PRECISION):
+                yield f"{path.name}: tensor '{tensor}' has {key} {entry.get(key)}, which goes with {value}"
+    integer = {*plan.quantized, *plan.fused} if _all_int8(wanted) else set()
+    yield from missing_and_extra(f"{path.name} (op_info)", document.get("op_info", {}), integer)
 
 
-def _rows(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[str, Row]:
+def _all_int8(listed: dict[str, Row]) -> bool:
+    return all(row.qparams.spec.bits == INT8_BITS for row in listed.values())
+
+
+def rows_without_blocks(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[str, Row]:
     """Activations and weights; scales of blocks have no place in the file."""
     found = all_rows(graph, plan, qparams)
     return {name: row for name, row in found.items() if not isinstance(row.qparams.spec.granularity, PerBlock)}

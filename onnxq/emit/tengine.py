@@ -16,8 +16,7 @@ import numpy as np
 from onnxq.emit import EMITTERS, READ_BACKS, Emitted
 from onnxq.emit.deploy import deploy_model
 from onnxq.emit.passed_back import operand_rows
-from onnxq.emit.ppl import missing_and_extra
-from onnxq.emit.tables import differs
+from onnxq.emit.tables import Row, differs, missing_and_extra, without_spaces
 from onnxq.errors import UnsupportedError
 from onnxq.files import replace_file
 from onnxq.graph import Graph, Node
@@ -29,23 +28,13 @@ SCALE_PRECISION = 1e-7
 TAKES_THE_SCALE_BEHIND = ("Flatten", "Reshape", "Squeeze", "Clip", "Slice", "MaxPool", "Relu")
 
 
-def without_spaces(name: str, kind: str) -> str:
-    """A name as it may stand in a table whose columns are separated by spaces."""
-    if not name or any(character.isspace() for character in name):
-        raise UnsupportedError(
-            f"{kind} {name!r} cannot stand in the table: its columns are separated by spaces, and the name is empty or "
-            "holds one; rename it in the model"
-        )
-    return name
-
-
 @EMITTERS.register("tengine_scales")
 def write_scales(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Emitted:
     """Write `<name>_for_tengine.scale`: a line `tensor scale zero_point` for each activation."""
-    entries = scale_entries(graph, plan, qparams)
-    lines = [f"{without_spaces(tensor, 'tensor')} {scale!s} {zero}\n" for tensor, (scale, zero) in entries.items()]
+    entries = listed_rows(graph, plan, qparams)
+    lines = [f"{without_spaces(tensor, 'tensor')} {_numbers(row)}\n" for tensor, row in entries.items()]
     path = folder / f"{name}_for_tengine.scale"
     replace_file(path, lambda stream: stream.write("".join(lines).encode("utf-8")))
     lacking = _without_scale(graph, entries)
@@ -80,10 +69,10 @@ def check_scales(
             found[tensor] = (float(rest.split(" ")[0]), float(rest.rpartition(" ")[2]))
         except ValueError:
             yield f"{path.name}: the line {line!r} has no scale and zero point"
-    wanted = scale_entries(graph, plan, qparams)
-    yield from missing_and_extra(path, found, wanted)
+    wanted = listed_rows(graph, plan, qparams)
+    yield from missing_and_extra(path.name, found, wanted)
     for tensor in wanted.keys() & found.keys():
-        scale, zero = wanted[tensor]
+        scale, zero = wanted[tensor].qparams.scale, wanted[tensor].qparams.zero_point
         if differs(found[tensor][0], scale, SCALE_PRECISION) or found[tensor][1] != zero:
             yield f"{path.name}: tensor '{tensor}' has {found[tensor]}, the parameters say ({scale}, {zero})"
 
@@ -132,7 +121,7 @@ def _bounds(graph: Graph, clip: Node) -> tuple[float | None, float | None]:
     return found[0], found[1]
 
 
-def _without_scale(graph: Graph, entries: dict[str, tuple[np.float32, int]]) -> list[str]:
+def _without_scale(graph: Graph, entries: dict[str, Row]) -> list[str]:
     """Float tensors that the tool would give the scale 0."""
     lacking = []
     for node in reversed(graph.nodes()):

@@ -18,6 +18,7 @@ from onnxq.graph.shapes import infer_shapes
 from onnxq.graph.sort import sort_nodes
 from onnxq.graph.units import Units
 from onnxq.graph.validate import check_complete
+from onnxq.graph.values import ExternalValues
 from onnxq.graph.write import weight_bytes
 
 
@@ -110,6 +111,12 @@ class Graph(Rewriting):
 
     def _written_name(self, name: str) -> str:
         return self._given_names.get(name, name)
+
+    def files(self) -> list[Path]:
+        """The files that the model is read from: its own, and those that hold weights which are not loaded yet."""
+        weights = (constant._values for constant in self.constants())
+        data = dict.fromkeys(values.file.path for values in weights if isinstance(values, ExternalValues))
+        return [*([] if self.path is None else [self.path]), *data]
 
     def keep_given_names(self) -> None:
         """Write the names that onnxq gave to nameless and twin nodes, so that reports and file agree."""

@@ -87,7 +87,8 @@ class Formats:
         if node.op in _KEEP_SIGN or (node.op == "Resize" and node.attrs.get("mode", "nearest") != "cubic"):
             return [node.inputs[0]]
         if node.op == "Pad":
-            return [node.inputs[0]] if len(node.inputs) < 3 or not node.inputs[2].name else None
+            with_zero = float(node.attrs.get("value", 0.0)) >= 0 and (len(node.inputs) < 3 or not node.inputs[2].name)
+            return [node.inputs[0]] if with_zero else None
         if node.op in _KEEP_SIGN_OF_ALL:
             return [t for t in node.inputs if t.name]
         return None

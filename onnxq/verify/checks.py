@@ -106,12 +106,19 @@ def _verify(
 
 
 def compare_outputs(
-    float_model: Graph, model_path: Path, dataset: Iterable[Feed], *, samples: int = 8
+    float_model: Graph, model_path: Path, dataset: Iterable[Feed] | None, *, samples: int = 8
 ) -> tuple[OutputCheck, ...]:
-    """The outputs of a file against those of a float model, on the first `samples` feeds; other checks are not made."""
+    """The outputs of a file against those of a float model, on the first `samples` feeds (none without a dataset).
+
+    A file that is not valid, does not load, does not run, or gives NaN where the float model has numbers raises
+    CheckFailed.
+    """
+    problems = list(_checker(model_path))
+    session = load_session(model_path, optimize="none")
     comparison = _Comparison(float_model)
-    comparison.run(load_session(model_path, optimize="none"), None, dataset, samples)
-    problems = list(comparison.failures(None))
+    if dataset is not None and not problems:
+        comparison.run(session, None, dataset, samples)
+        problems += comparison.failures(None)
     if problems:
         raise CheckFailed("; ".join(problems))
     return tuple(comparison.outputs())

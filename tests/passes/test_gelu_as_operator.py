@@ -38,7 +38,9 @@ def test_a_model_without_gelu_keeps_its_opset() -> None:
 def test_double_precision_is_left_as_it_is() -> None:
     graph = Graph.from_model(model_of(*ERF_GELU[0], dtype=np.float64))
     graph.infer_shapes()
+    before = graph.opset
     reports = run_passes(graph, ["recognize_gelu", "gelu_as_operator"])
     assert "float64" in reports[1].declined[0]
     assert not graph.nodes("Gelu")
     assert graph.units.all()
+    assert graph.opset == before

@@ -205,8 +205,11 @@ def test_settings_of_the_user_reach_every_format_of_a_target() -> None:
     assert changed.scheme.unsigned == UINT8.replace(power_of_two=True)
     assert changed.rules[0].activation_spec == INT4.replace(power_of_two=True)
     assert changed.rules[0].weight_spec == INT4.replace(narrow_range=True)
-    assert changed.scheme.ends == backend.scheme.ends
+    assert changed.scheme.ends == (INT8.replace(power_of_two=True), INT8.replace(narrow_range=True))
+    same = read_config({"activation": {"dtype": "int8"}}).resolve(backend)
+    assert same.scheme.unsigned == UINT8, "the type that the target has anyway changes nothing"
     typed = read_config({"activation": {"dtype": "int16"}}).resolve(backend)
+    assert typed.scheme.ends == (INT8, INT8), "how many bits the ends have is the target's choice"
     assert typed.scheme.unsigned is None
     assert typed.rules[0].activation_spec == QuantSpec("int16")
 
@@ -238,3 +241,12 @@ def test_where_one_rule_declines_a_node_the_next_one_may_take_it() -> None:
     assert plan["deep"].spec == INT8
     assert plan["full"].spec == INT4
     assert plan["y"].spec == INT8, "what leaves the graph has the target's ordinary format"
+
+
+def test_another_type_brings_its_own_bounds_with_it() -> None:
+    seven_bits = chip(Scheme(QuantSpec("uint8", symmetric=False), QuantSpec("int8", quant_min=-64, quant_max=63)))
+    changed = read_config({"activation": {"dtype": "fp8_e4m3"}, "weight": {"dtype": "int4"}}).resolve(seven_bits)
+    assert changed.scheme.activation == QuantSpec("fp8_e4m3")
+    assert changed.scheme.weight == INT4
+    narrow = chip(Scheme(QuantSpec("int8", narrow_range=True), INT8))
+    assert read_config({"activation": {"dtype": "uint8"}}).resolve(narrow).scheme.activation == UINT8
