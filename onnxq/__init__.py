@@ -35,12 +35,14 @@ from onnxq.passes import PASSES, PassResult, run_passes  # isort: skip
 
 # The stages share their names with the packages they live in; binding them last makes `onnxq.place` the function.
 from onnxq.calibrate import calibrate  # isort: skip
+from onnxq.refine import refine  # isort: skip
 from onnxq.emit import emit  # isort: skip
+from onnxq.emit.simulate import simulate  # isort: skip
 from onnxq.deliver import Result  # isort: skip
 from onnxq.pipeline import quantize  # isort: skip
 from onnxq.prepare import Prepared, prepare  # isort: skip
 from onnxq.place import place  # isort: skip
-from onnxq.verify import compare_layers as compare  # isort: skip
+from onnxq.verify import compare_layers as compare, lint  # isort: skip
 
 __version__ = "0.1.0"
 
@@ -71,9 +73,12 @@ __all__ = [
     "compare",
     "emit",
     "get_backend",
+    "lint",
     "load",
     "place",
     "prepare",
     "quantize",
+    "refine",
     "run_passes",
+    "simulate",
 ]

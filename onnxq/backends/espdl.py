@@ -74,6 +74,8 @@ def configure(values: Mapping[str, str]) -> Backend:
             power_of_two=True,
             weights_per_tensor=not per_channel,
             min_opset=13,
+            steps=((-128, 127),),
+            roundings=(rounding,),
         ),
         passes=(*CLEAN_UP, "widen_bfloat16", "widen_float16", *FOLD_LAYERS, *RECOGNIZE, *SETTLE),
         emitters=("qdq", "deploy", "espdl_exponents"),

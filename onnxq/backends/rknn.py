@@ -39,7 +39,7 @@ BACKENDS.add(
             SameScaleRule(("Concat",), inputs=None),
         ),
         quantize_inputs=True,
-        limits=Limits(dtypes=("int8",), min_opset=13, max_opset=19, bias_quantized=False),
+        limits=Limits(dtypes=("int8",), min_opset=13, max_opset=19, bias_quantized=False, steps=((-128, 127),)),
         passes=PASSES,
         emitters=("qdq", "deploy", "rknn_hybrid"),
         checked_by=("rknn-toolkit2",),

@@ -21,7 +21,9 @@ BACKENDS.add(
         tied=TIED,
         unquantized_pairs=(("Add", "Mul"),),
         fixed_ranges={"Sigmoid": (-1.0, 1.0)},
-        limits=Limits(dtypes=("int8", "int32"), zero_point_zero=True, weights_per_tensor=True, min_opset=11),
+        limits=Limits(
+            dtypes=("int8", "int32"), zero_point_zero=True, weights_per_tensor=True, min_opset=11, steps=((-127, 127),)
+        ),
         passes=PASSES,
         emitters=("qdq", "stpu_ranges", "stpu_model"),
     ),

@@ -46,7 +46,7 @@ BACKENDS.add(
         tied=TIED,
         fixed_ranges={"Softmax": (0.0, 1.0)},
         quantize_inputs=True,
-        limits=Limits(dtypes=("uint8", "int32"), weights_per_tensor=True, min_opset=10),
+        limits=Limits(dtypes=("uint8", "int32"), weights_per_tensor=True, min_opset=10, steps=((0, 255),)),
         passes=PASSES,
         emitters=("qdq", "tengine_scales", "tengine_model"),
     ),

@@ -86,7 +86,13 @@ MOVING = (
 """Operators that keep the position of their input; a Relu is one of them where it does not run inside another."""
 
 POWER_OF_TWO_LIMITS = Limits(
-    dtypes=("int8",), zero_point_zero=True, weights_per_tensor=True, power_of_two=True, min_opset=10
+    dtypes=("int8",),
+    zero_point_zero=True,
+    weights_per_tensor=True,
+    power_of_two=True,
+    min_opset=10,
+    steps=((-128, 127),),
+    roundings=("half_up", "half_away", "half_even"),
 )
 _RECOGNIZE = ("recognize_layernorm", "recognize_gelu", "fuse_matmul_add")
 """HardSwish stays in parts: the chip has HardSigmoid and Mul, and each of them is quantized."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from onnxq.errors import CheckFailed
 from onnxq.graph import Graph
 from onnxq.registry import Registry
 from onnxq.types import Backend, QParamsTable, QuantPlan
@@ -44,13 +45,20 @@ READ_BACKS: Registry[ReadBack] = Registry("read-back", "onnxq.emit")
 
 
 def emit(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str) -> Emitted:
-    """Run all emitters of a backend; the files appear in `folder`, which must exist."""
+    """Run all emitters of a backend; the files appear in `folder`, which must exist.
+
+    Tables are read back: CheckFailed says where they do not say what the parameters say.
+    """
     files: list[Path] = []
     notes: list[str] = []
     for emitter in backend.emitters:
         written = EMITTERS.get(emitter)(graph, plan, qparams, backend, folder, name)
         files.extend(written.files)
         notes.extend(written.notes)
+    problems = read_back(graph, plan, qparams, backend, folder, name)
+    if problems:
+        shown = "\n  ".join(problems[:10]) + (f"\n  ... and {len(problems) - 10} more" if len(problems) > 10 else "")
+        raise CheckFailed(f"tables read back from disk differ from the parameters:\n  {shown}")
     return Emitted(tuple(files), tuple(notes))
 
 

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from onnxq.emit import EMITTERS, READ_BACKS, Emitted
-from onnxq.emit.ppl import missing_and_extra
-from onnxq.emit.tables import Row, rows
+from onnxq.emit.tables import Row, missing_and_extra, rows_of
 from onnxq.errors import UnsupportedError
 from onnxq.files import write_json
 from onnxq.graph import Graph
@@ -27,7 +26,7 @@ def write_exponents(
 ) -> Emitted:
     """Write `<name>_espdl.json`: the exponent of every quantized tensor, with bits and rounding."""
     path = folder / f"{name}_espdl.json"
-    tensors = {row.tensor: _entry(row) for row in _rows(graph, plan, qparams)}
+    tensors = {row.tensor: _entry(row) for row in rows_of(graph, plan, qparams, *ROLES)}
     write_json(path, {"format": "onnxq-espdl-exponents", "version": 1, "target": backend.name, "tensors": tensors})
     return Emitted((path,), tuple(_left_shifts(graph, plan, qparams)))
 
@@ -39,13 +38,15 @@ def check_exponents(
     """2^exponent must be the scale, bit for bit."""
     path = folder / f"{name}_espdl.json"
     found = json.loads(path.read_text(encoding="utf-8"))["tensors"]
-    wanted = {row.tensor: row for row in _rows(graph, plan, qparams)}
-    yield from missing_and_extra(path, found, wanted)
+    wanted = {row.tensor: row for row in rows_of(graph, plan, qparams, *ROLES)}
+    yield from missing_and_extra(path.name, found, wanted)
     for tensor in wanted.keys() & found.keys():
         entry, parameters = found[tensor], wanted[tensor].qparams
         scale = np.ldexp(1.0, np.asarray(entry["exponent"], np.int64)).astype(np.float32)
         if not np.array_equal(scale, parameters.scale):
             yield f"{path.name}: tensor '{tensor}' has exponent {entry['exponent']}, its scale is {parameters.scale}"
+        if entry.get("axis") != getattr(parameters.spec.granularity, "axis", None):
+            yield f"{path.name}: tensor '{tensor}' has axis {entry.get('axis')}, it is {parameters.spec.granularity}"
         if (entry["min"], entry["max"]) != (parameters.spec.qmin, parameters.spec.qmax):
             yield f"{path.name}: tensor '{tensor}' has integers {entry['min']} to {entry['max']}, not {parameters.spec}"
 
@@ -59,11 +60,6 @@ def exponents(tensor: str, parameters: QParams) -> np.ndarray:
             "formats of espdl as they are, and round scales in qparams.json to powers of two"
         )
     return np.asarray(exponent, np.int64) - 1
-
-
-def _rows(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> Iterator[Row]:
-    for role in ROLES:
-        yield from rows(graph, plan, qparams, role=role)
 
 
 def _entry(row: Row) -> dict[str, Any]:
@@ -81,7 +77,10 @@ def _entry(row: Row) -> dict[str, Any]:
 
 
 def _left_shifts(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> Iterator[str]:
-    """A line for each product whose result has a finer step than its accumulator: ESP-DL shifts to the right only."""
+    """A line for each product whose result has a finer step than its accumulator: ESP-DL shifts to the right only.
+
+    Channels have accumulators with steps of their own; the coarsest one is the worst.
+    """
     for node in graph.nodes():
         if node.op not in MULTIPLIES or node.name not in plan.quantized:
             continue
@@ -90,7 +89,7 @@ def _left_shifts(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> Iterat
         if result is None or any(tensor not in qparams for tensor in names):
             continue
         one, other = (exponents(tensor, qparams[tensor]) for tensor in names)
-        shift = int(np.min(exponents(result, qparams[result]) - one.min() - other.max()))
+        shift = int(np.min(exponents(result, qparams[result]) - one.max() - other.max()))
         if shift < 0:
             yield (
                 f"the result '{result}' of {node.op} '{node.name}' has a finer step than the product of its inputs "

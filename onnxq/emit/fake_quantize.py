@@ -20,10 +20,10 @@ from onnxq.emit import EMITTERS, READ_BACKS, Emitted
 from onnxq.emit.deploy import deploy_model
 from onnxq.emit.passed_back import moves_values
 from onnxq.emit.tables import MODEL_SUFFIX, broadcast, differs
-from onnxq.emit.uses import uses_of
+from onnxq.emit.uses import origin, readings, uses_of
 from onnxq.errors import UnsupportedError
-from onnxq.graph import Graph, Node, bodies, collector_paused
-from onnxq.types import Backend, Edge, PerBlock, PerChannel, PerTensor, Placement, QParams, QParamsTable, QuantPlan
+from onnxq.graph import Graph, Node, collector_paused
+from onnxq.types import Backend, PerBlock, PerChannel, PerTensor, Placement, QParams, QParamsTable, QuantPlan
 
 DOMAIN = "org.openvinotoolkit"
 OPERATOR = "FakeQuantize"
@@ -147,7 +147,7 @@ def check_fake_quantize(
     compared: set[tuple[str, str]] = set()
     for placement in plan:
         tensor = placement.tensor
-        for reader, read in _readings(graph, written, placement):
+        for reader, read in readings(graph, written, placement):
             node = None if read is None else _in_front(graph, written, tensor, read)
             if node is None:
                 yield f"tensor '{tensor}' has no FakeQuantize in the file where {reader} reads it"
@@ -161,26 +161,6 @@ def check_fake_quantize(
         yield f"the file has a FakeQuantize '{label}' that the plan does not have"
 
 
-def _readings(graph: Graph, written: Graph, placement: Placement) -> Iterator[tuple[str, Any]]:
-    """(who reads the quantized tensor, the tensor that stands there in the file or None), for every reader."""
-    edges = placement.edges
-    if edges is None:
-        edges = tuple(Edge(use.node.name, use.port) for use in graph.consumers(placement.tensor))
-    for edge in edges:
-        inputs = written.node(edge.node).inputs if written.has_node(edge.node) else ()
-        yield f"'{edge.node}'", inputs[edge.port] if edge.port < len(inputs) else None
-    if placement.edges is not None or placement.tensor in graph.input_names:
-        return  # an input that leaves the model again does so as it came
-    if placement.tensor in graph.output_names:
-        yield "the caller", written.tensor(placement.tensor) if written.has_tensor(placement.tensor) else None
-    for owner in graph.nodes():
-        for number, body in enumerate(bodies(owner)):
-            for place, output in enumerate(body.outputs):
-                if output.name == placement.tensor:
-                    held = bodies(written.node(owner.name)) if written.has_node(owner.name) else []
-                    yield f"'{owner.name}'", held[number].outputs[place] if number < len(held) else None
-
-
 def _in_front(graph: Graph, written: Graph, tensor: str, read: Any) -> Node | None:
     """The FakeQuantize whose values arrive at `read` unchanged, if it stands where the values of `tensor` come from."""
     node = written.producer(read)
@@ -191,25 +171,17 @@ def _in_front(graph: Graph, written: Graph, tensor: str, read: Any) -> Node | No
     if node is None or (node.op, node.domain) != (OPERATOR, DOMAIN):
         return None
     found: Node = node
-    return found if _origin(written, found.inputs[0]) == _origin(graph, graph.tensor(tensor)) else None
+    return found if origin(written, found.inputs[0]) == origin(graph, tensor) else None
 
 
 def _only_moves(node: Node) -> bool:
-    """What may stand between a FakeQuantize and a reader; said here again, so that no mistake of the writer is shared."""
+    """What may stand between a FakeQuantize and a reader; not the writer's own list, whose mistakes it is to find."""
     if node.op in ("Resize", "Upsample"):
         return bool(node.attrs.get("mode", "nearest") == "nearest")
     return node.op in (
         *("Identity", "Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "DepthToSpace", "SpaceToDepth"),
         *("MaxPool", "Slice", "Split", "Gather", "Expand", "Tile"),
     )
-
-
-def _origin(graph: Graph, tensor: Any) -> tuple[str, int]:
-    """Node and number of the output that make a tensor, else its own name: outputs of the model change theirs."""
-    node = graph.producer(tensor)
-    if node is None:
-        return tensor.name, -1
-    return node.name, next(number for number, made in enumerate(node.outputs) if made is tensor)
 
 
 def _other_grid(written: Graph, node: Node, grid: FakeGrid) -> Iterator[str]:

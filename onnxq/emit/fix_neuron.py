@@ -14,12 +14,15 @@ from pathlib import Path
 import numpy as np
 
 from onnxq.emit import EMITTERS, READ_BACKS, Emitted
-from onnxq.emit.vitis_positions import all_rows, position_of
-from onnxq.graph import DeferredValues, Graph, Use, collector_paused
+from onnxq.emit.tables import rows_of
+from onnxq.emit.uses import keep_for_others, origin, readings, uses_of
+from onnxq.emit.vitis_positions import ROLES, position_of
+from onnxq.graph import DeferredValues, Graph, collector_paused
 from onnxq.numerics import dequantize, fake_quantize
 from onnxq.types import Backend, Placement, QParamsTable, QuantPlan
 
 DOMAIN = "ai.onnx.contrib"
+OPERATOR = "FixNeuron"
 SUFFIX = "_fixneuron.onnx"
 
 
@@ -29,7 +32,7 @@ def to_fix_neurons(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> Grap
     result.keep_given_names()
     zero = result.add_constant("fix_neuron_zero_point", np.asarray(0, np.int8))
     with collector_paused():
-        for _, row in all_rows(graph, plan, qparams):
+        for row in rows_of(graph, plan, qparams, *ROLES):
             if row.placement.edges == ():
                 continue  # only lends its parameters to others
             position = position_of(row)
@@ -39,10 +42,10 @@ def to_fix_neurons(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> Grap
             scale = result.add_constant(f"{row.tensor}_scale", row.qparams.scale)
             result.insert_after(
                 source,
-                "FixNeuron",
+                OPERATOR,
                 attrs={"bit_width": str(row.qparams.spec.bits), "pos": str(position)},
                 extra_inputs=[scale, zero],
-                uses=_uses(result, row.placement),
+                uses=uses_of(result, row.placement),
                 name=f"{row.tensor}_FixNeuron",
                 domain=DOMAIN,
             )
@@ -54,23 +57,15 @@ def _store_quantized(graph: Graph, placement: Placement, qparams: QParamsTable) 
     tensor, parameters = placement.tensor, qparams[placement.tensor]
     original, values = graph.tensor(tensor), graph.values(tensor)
     fixed = qparams.integer_weights.get(tensor)
-    quantized = None if placement.edges is None else {(edge.node, edge.port) for edge in placement.edges}
-    others = [use for use in graph.consumers(original) if quantized and (use.node.name, use.port) not in quantized]
-    if others:
-        copy = graph.add_constant(f"{tensor}_float", values, scope=graph.home_of(original))
-        graph.redirect(original, copy, uses=others)
+    keep_for_others(graph, placement, values)
 
     def compute() -> np.ndarray:
-        stored = fake_quantize(values.astype(np.float32), parameters) if fixed is None else dequantize(fixed, parameters)
+        stored = (
+            fake_quantize(values.astype(np.float32), parameters) if fixed is None else dequantize(fixed, parameters)
+        )
         return stored.astype(values.dtype)
 
     original.values = DeferredValues(values.shape, values.dtype, compute)
-
-
-def _uses(graph: Graph, placement: Placement) -> list[Use] | None:
-    if placement.edges is None:
-        return None
-    return [Use(graph.node(edge.node), edge.port) for edge in placement.edges]
 
 
 @EMITTERS.register("fix_neuron")
@@ -85,15 +80,21 @@ def write_fix_neurons(
 def check_fix_neurons(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Iterator[str]:
+    """Look from every reader of a quantized tensor back to the FixNeuron in front of it, and compare its numbers."""
     file = f"{name}{SUFFIX}"
     model = Graph.load(folder / file)
-    found = {str(node.name): node for node in model.nodes("FixNeuron")}
-    wanted = {f"{row.tensor}_FixNeuron": row for _, row in all_rows(graph, plan, qparams) if row.placement.edges != ()}
-    for label in wanted.keys() ^ found.keys():
-        yield f"{file}: node '{label}' is {'missing' if label in wanted else 'there without a quantizer'}"
-    for label in wanted.keys() & found.keys():
-        attrs, row = found[label].attrs, wanted[label]
-        said = (int(attrs["bit_width"]), int(attrs["pos"]), float(model.values(found[label].inputs[1])))
-        meant = (row.qparams.spec.bits, position_of(row), float(row.qparams.scale))
-        if said != meant:
-            yield f"{file}: node '{label}' has (bits, position, scale) {said}, not {meant}"
+    left = {str(node.name) for node in model.nodes(OPERATOR)}
+    for row in rows_of(graph, plan, qparams, *ROLES):
+        for reader, read in readings(graph, model, row.placement):
+            node = None if read is None else model.producer(read)
+            if node is None or node.op != OPERATOR or origin(model, node.inputs[0]) != origin(graph, row.tensor):
+                yield f"{file}: tensor '{row.tensor}' has no FixNeuron where {reader} reads it"
+                continue
+            left.discard(str(node.name))
+            scale, zero_point = (float(model.values(tensor)) for tensor in node.inputs[1:3])
+            said = (int(node.attrs["bit_width"]), 2.0 ** -int(node.attrs["pos"]), scale, zero_point)
+            meant = (row.qparams.spec.bits, float(row.qparams.scale), float(row.qparams.scale), 0.0)
+            if said != meant:
+                yield f"{file}: '{node.name}' has (bits, 2^-pos, scale, zero point) {said}, not {meant}"
+    for label in sorted(left):
+        yield f"{file}: node '{label}' is there without a quantizer"

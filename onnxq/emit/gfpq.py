@@ -10,11 +10,13 @@ import numpy as np
 
 from onnxq.emit import EMITTERS, READ_BACKS, Emitted
 from onnxq.emit.nnie_deploy import no_upsample
-from onnxq.emit.tables import differs
+from onnxq.emit.tables import Row, differs, missing_and_extra, rows
+from onnxq.emit.uses import uses_of
 from onnxq.errors import UnsupportedError
 from onnxq.files import write_json
 from onnxq.graph import Graph, Node
-from onnxq.numerics import nnie_clip
+from onnxq.numerics import nnie_clip, nnie_steps
+from onnxq.numerics.nnie import STEPS_PER_OCTAVE
 from onnxq.types import Backend, Edge, QParamsTable, QuantPlan
 
 NOT_LISTED = ("Flatten", "Relu", "PRelu", "Sigmoid", "Reshape", "Softmax", "Clip", "GlobalAveragePool", "Mul")
@@ -34,7 +36,7 @@ def gfpq_table(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[str
     upsamples = 0
     for node in graph.nodes():
         values = [] if _is_left_out(node) else _clip_values(graph, node, plan, qparams)
-        enlarges = node.op == "Upsample" or (node.op == "Resize" and no_upsample(graph, node) is None)
+        enlarges = _enlarges(graph, node)
         if enlarges:
             values = values[:1]
         if values:
@@ -44,6 +46,11 @@ def gfpq_table(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[str
                 table[f"{node.name}_permute_{upsamples}"] = values
             upsamples += 1
     return table
+
+
+def _enlarges(graph: Graph, node: Node) -> bool:
+    """Whether the deploy model has an Upsample for the node."""
+    return node.op == "Upsample" or (node.op == "Resize" and no_upsample(graph, node) is None)
 
 
 def _is_left_out(node: Node) -> bool:
@@ -94,18 +101,34 @@ def write_gfpq(
 def check_gfpq(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Iterator[str]:
+    """Compare the steps of every clip value with the parameters of what the layer reads at that place."""
     path = _path(folder, name)
-    read = json.loads(path.read_text(encoding="utf-8"))["nnie"]["gfpq_param_dict"]
-    wanted = gfpq_table(graph, plan, qparams)
-    for layer in sorted(read.keys() | wanted.keys()):
-        if layer not in read or layer not in wanted:
-            yield f"{path.name}: layer '{layer}' is {'missing' if layer in wanted else 'one entry too many'}"
-            continue
-        if differs(read[layer], wanted[layer], 1e-12):
-            yield f"{path.name}: layer '{layer}' has {read[layer]}, its inputs have {wanted[layer]}"
-        steps = 16.0 * np.log2(np.asarray(read[layer], np.float64))
-        if np.any(np.abs(steps - np.rint(steps)) > STEP_TOLERANCE):
-            yield f"{path.name}: layer '{layer}' has {read[layer]}, and 16 * log2 of a clip value is an integer"
+    found = json.loads(path.read_text(encoding="utf-8"))["nnie"]["gfpq_param_dict"]
+    wanted = _layers_that_read(graph, plan, qparams)
+    yield from missing_and_extra(path.name, found, wanted)
+    for layer in found.keys() & wanted.keys():
+        with np.errstate(divide="ignore", invalid="ignore"):  # what is not positive has no steps, and is reported
+            steps = STEPS_PER_OCTAVE * np.log2(np.asarray(found[layer], np.float64))
+        if np.any(~(np.abs(steps - np.rint(steps)) <= STEP_TOLERANCE)):
+            yield f"{path.name}: layer '{layer}' has {found[layer]}, and 16 * log2 of a clip value is an integer"
+        scales = np.asarray([row.qparams.scale for row in wanted[layer]], np.float64)
+        if differs(np.rint(steps), nnie_steps(scales), 0):
+            yield f"{path.name}: layer '{layer}' has {found[layer]}, its inputs have {scales.tolist()}"
+
+
+def _layers_that_read(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[str, list[Row]]:
+    """Entry -> the quantized tensors that the layer reads, found from the tensors; an Upsample has one."""
+    ports: dict[str, dict[int, Row]] = {}
+    for row in rows(graph, plan, qparams):
+        uses = uses_of(graph, row.placement)
+        for use in graph.consumers(row.tensor) if uses is None else uses:
+            if not _is_left_out(use.node):
+                ports.setdefault(use.node.name, {})[use.port] = row
+    found = {layer: [read[port] for port in sorted(read)] for layer, read in ports.items()}
+    for number, node in enumerate(node for node in graph.nodes() if _enlarges(graph, node)):
+        if node.name in found:
+            found[node.name] = found[f"{node.name}_permute_{number}"] = found[node.name][:1]
+    return found
 
 
 def _path(folder: Path, name: str) -> Path:

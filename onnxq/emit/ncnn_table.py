@@ -16,9 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from onnxq.emit import EMITTERS, READ_BACKS, Emitted
-from onnxq.emit.ppl import missing_and_extra
-from onnxq.emit.tables import differs
-from onnxq.emit.tengine import without_spaces
+from onnxq.emit.tables import differs, missing_and_extra, without_spaces
 from onnxq.errors import UnsupportedError
 from onnxq.files import replace_file
 from onnxq.graph import Graph, Node
@@ -72,7 +70,7 @@ def check_table(
     for layer in layers(graph, plan, qparams):
         wanted[f"{layer.name}_param_0"] = 1.0 / layer.weight
         wanted[layer.name] = 1.0 / layer.data
-    yield from missing_and_extra(path, found, wanted)
+    yield from missing_and_extra(path.name, found, wanted)
     for key in wanted.keys() & found.keys():
         if differs(found[key], wanted[key], PRECISION):
             yield f"{path.name}: '{key}' has {found[key][:4]}, the parameters say {wanted[key].reshape(-1)[:4]}"

@@ -14,17 +14,29 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from onnxq.emit import EMITTERS, READ_BACKS, Emitted
-from onnxq.emit.ppl import missing_and_extra
-from onnxq.emit.tables import Row, differs, rows
+from onnxq.emit.tables import Row, differs, missing_and_extra, rows
 from onnxq.files import replace_file
 from onnxq.graph import Graph
 from onnxq.types import Backend, QParamsTable, QuantPlan
 
 PRECISION = 1e-6
 BORDER_SUFFIX = "_int8"
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""PyYAML in C where it was built so: a file of thousands of layers takes ten times as long without."""
+
+_SafeDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+class _Dumper(_SafeDumper):  # type: ignore[misc]
+    """Writes equal lists each time in full: the toolkit's own files have no anchors."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
 
 
 @EMITTERS.register("rknn_hybrid")
@@ -33,8 +45,10 @@ def write_hybrid(
 ) -> Emitted:
     """Write `<name>.quantization.cfg`: parameters of every activation for hybrid quantization."""
     path = folder / f"{name}.quantization.cfg"
-    document = {"custom_quantize_layers": {}, "quantize_parameters": _entries(graph, plan, qparams)}
-    text = yaml.safe_dump(document, sort_keys=False, indent=4, allow_unicode=True, width=10_000)
+    borders = _borders(graph)
+    entries = {entry: _entry(row, border=entry in borders) for entry, row in _listed_rows(graph, plan, qparams).items()}
+    document = {"custom_quantize_layers": {}, "quantize_parameters": entries}
+    text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, indent=4, allow_unicode=True, width=10_000)
     replace_file(path, lambda stream: stream.write(text.encode("utf-8")))
     return Emitted((path,))
 
@@ -43,37 +57,47 @@ def write_hybrid(
 def check_hybrid(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Iterator[str]:
-    """Compare ranges, scales, zero points and types with the parameters."""
+    """Compare types, scales and zero points with the parameters, and ranges with what scale and zero point say."""
     path = folder / f"{name}.quantization.cfg"
-    found = yaml.safe_load(path.read_text(encoding="utf-8"))["quantize_parameters"]
-    wanted = _entries(graph, plan, qparams)
-    yield from missing_and_extra(path, found, wanted)
-    for tensor in wanted.keys() & found.keys():
-        for key, value in wanted[tensor].items():
-            read = found[tensor].get(key)
-            same = read == value if isinstance(value, str) else isinstance(read, list) and not _differ(read, value)
-            if not same:
-                yield f"{path.name}: {key} of tensor '{tensor}' is {read}, the parameters say {value}"
+    found = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)["quantize_parameters"]
+    wanted = _listed_rows(graph, plan, qparams)
+    borders = {entry for entry in wanted if entry in _borders(graph)}
+    yield from missing_and_extra(path.name, found, wanted)
+    for entry in wanted.keys() & found.keys():
+        held, parameters = found[entry], wanted[entry].qparams
+        spec = parameters.spec
+        numbers = {
+            "min": (spec.qmin - parameters.zero_point.astype(np.float64)) * parameters.scale,
+            "max": (spec.qmax - parameters.zero_point.astype(np.float64)) * parameters.scale,
+            "scale": [] if entry in borders else parameters.scale,
+            "zero_point": [] if entry in borders else parameters.zero_point,
+        }
+        words = {
+            "qtype": "sym" if spec.symmetric else "asym",
+            "qmethod": "layer",
+            "dtype": "float32" if entry in borders else spec.dtype,
+        }
+        wrong = {key: value for key, value in numbers.items() if differs(held.get(key), value, PRECISION)}
+        wrong |= {key: word for key, word in words.items() if held.get(key) != word}
+        for key, value in wrong.items():
+            yield f"{path.name}: {key} of tensor '{entry}' is {held.get(key)}, the parameters say {value}"
 
 
-def _differ(read: list[Any], wanted: list[float]) -> bool:
-    return any(not isinstance(number, int | float) for number in read) or differs(read, wanted, PRECISION)
+def _borders(graph: Graph) -> set[str]:
+    return {*graph.input_names, *graph.output_names}
 
 
-def _entries(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[str, dict[str, Any]]:
-    """Tensor -> its entry, borders and fused tensors included."""
-    borders = {*graph.input_names, *graph.output_names}
-    behind: dict[str, dict[str, Any]] = {}
-    entries: dict[str, dict[str, Any]] = {}
+def _listed_rows(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[str, Row]:
+    """Entry -> the parameters it is of: activations, fused tensors in front of them, and borders a second time."""
+    listed: dict[str, Row] = {}
+    inside: dict[str, Row] = {}
     for row in rows(graph, plan, qparams):
-        entry = _entry(row)
         for tensor in _fused_in_front(graph, plan, row.tensor):
-            entries[tensor] = dict(entry)
-        if row.tensor in borders:
-            behind[f"{row.tensor}{BORDER_SUFFIX}"] = entry
-            entry = {**entry, "dtype": "float32", "scale": [], "zero_point": []}
-        entries[row.tensor] = entry
-    return entries | behind
+            listed[tensor] = row
+        listed[row.tensor] = row
+        if row.tensor in _borders(graph):
+            inside[f"{row.tensor}{BORDER_SUFFIX}"] = row
+    return listed | inside
 
 
 def _fused_in_front(graph: Graph, plan: QuantPlan, tensor: str) -> list[str]:
@@ -89,14 +113,14 @@ def _fused_in_front(graph: Graph, plan: QuantPlan, tensor: str) -> list[str]:
     return found
 
 
-def _entry(row: Row) -> dict[str, Any]:
+def _entry(row: Row, *, border: bool) -> dict[str, Any]:
     spec = row.qparams.spec
     return {
         "qtype": "sym" if spec.symmetric else "asym",
         "qmethod": "layer",
-        "dtype": spec.dtype,
+        "dtype": "float32" if border else spec.dtype,
         "min": [float(row.low)],
         "max": [float(row.high)],
-        "scale": [float(str(row.qparams.scale))],
-        "zero_point": [int(row.qparams.zero_point)],
+        "scale": [] if border else [float(str(row.qparams.scale))],
+        "zero_point": [] if border else [int(row.qparams.zero_point)],
     }

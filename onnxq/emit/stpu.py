@@ -23,12 +23,11 @@ import numpy as np
 from onnxq.emit import EMITTERS, READ_BACKS, Emitted
 from onnxq.emit.deploy import deploy_model
 from onnxq.emit.passed_back import LAYERS, operand_rows
-from onnxq.emit.ppl import missing_and_extra
-from onnxq.emit.tables import differs
+from onnxq.emit.tables import Row, differs, missing_and_extra, rows
 from onnxq.errors import UnsupportedError
 from onnxq.files import write_json
 from onnxq.graph import Graph, Node
-from onnxq.types import Backend, PerTensor, QParams, QParamsTable, QuantPlan
+from onnxq.types import Backend, PerTensor, QParamsTable, QuantPlan
 
 PRECISION = 1e-6
 STEPS = 127
@@ -68,49 +67,94 @@ def write_model(
 def check_ranges(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Iterator[str]:
-    """Compare ranges and bias scales with the parameters, and every exponent with the ranges in the file."""
+    """Compare ranges and bias scales with the parameters, and every exponent with the numbers that it has to hold."""
     path = folder / f"{name}_stpu_minmax.json"
     found = json.loads(path.read_text(encoding="utf-8"))
-    wanted = ranges(graph, plan, qparams)
-    yield from missing_and_extra(path, found, wanted)
-    for entry in wanted.keys() & found.keys():
-        if found[entry].keys() != wanted[entry].keys():
-            yield f"{path.name}: '{entry}' has {sorted(found[entry])}, it should have {sorted(wanted[entry])}"
-            continue
-        for key, value in wanted[entry].items():
-            if differs(found[entry][key], value, PRECISION):
-                yield f"{path.name}: {key} of '{entry}' is {found[entry][key]}, it should be {value}"
+    wanted, biases = ranged_rows(graph, plan, qparams), bias_scales(graph, plan, qparams)
+    exponents = {node.outputs[0].name: node for node in graph.nodes() if _has_exponent(node, wanted)}
+    yield from missing_and_extra(path.name, found, wanted.keys() | biases.keys())
+    for entry, row in wanted.items():
+        held = found.get(entry, {})
+        keys = {"min", "max", "emin"} if entry in exponents else {"min", "max"}
+        if held and held.keys() != keys:
+            yield f"{path.name}: '{entry}' has {sorted(held)}, it should have {sorted(keys)}"
+        for key, sign in (("min", -1.0), ("max", 1.0)):
+            if key in held and differs(sign * held[key] / STEPS, row.qparams.scale, PRECISION):
+                yield f"{path.name}: {key} of '{entry}' is {held[key]}, not {STEPS} steps of {row.qparams.scale}"
+        if entry in exponents and "emin" in held:
+            yield from _other_exponent(path.name, graph, exponents[entry], held["emin"], wanted)
+    for entry, alpha in biases.items():
+        held = found.get(entry)
+        if held is not None and (differs(held.get("alpha"), alpha, PRECISION) or held.get("zero_point") != 0):
+            yield f"{path.name}: '{entry}' is {held}, it should be alpha {alpha} with the zero point 0"
+
+
+def _other_exponent(file: str, graph: Graph, node: Node, emin: int, wanted: dict[str, Row]) -> Iterator[str]:
+    """2^exponent must be the largest power of two that is not above the number it stands for."""
+    if node.op == "Gemm":
+        if emin != GEMM_EMIN:
+            yield f"{file}: emin of Gemm '{node.name}' is {emin}, it should be {GEMM_EMIN}"
+        return
+    result = float(wanted[node.outputs[0].name].high)
+    bits, largest = RESIZE_BITS, result
+    if node.op not in ("Resize", "Upsample"):
+        data, weights = float(wanted[node.inputs[0].name].high), float(wanted[f"{node.name}_weights"].high)
+        products = graph.values(node.inputs[1])[0].size
+        bits, largest = CONVOLUTION_BITS, max(products**0.5 * data * weights, result)
+    low = math.ldexp(1.0, emin + bits - 127)
+    if not low * (1 - PRECISION) <= largest <= 2 * low * (1 + PRECISION):
+        yield f"{file}: emin of '{node.outputs[0].name}' is {emin}, which does not go with {largest:g}"
 
 
 def ranges(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[str, Entry]:
-    """The whole table, in the order of the plan."""
-    table = {tensor: _symmetric(tensor, row.qparams) for tensor, row in operand_rows(graph, plan, qparams).items()}
+    """The whole table: tensors in the order of the plan, then layers, each weight beside its bias."""
+    listed, biases = ranged_rows(graph, plan, qparams), bias_scales(graph, plan, qparams)
+    table: dict[str, Entry] = {}
+    for entry, row in listed.items():
+        table[entry] = _symmetric(row)
+        bias = f"{entry.removesuffix('_weights')}_bias"
+        if entry.endswith("_weights") and bias in biases:
+            table[bias] = {"alpha": biases[bias], "zero_point": 0}
     for node in graph.nodes():
-        _add_parameters(graph, plan, qparams, node, table)
-    for node in reversed(graph.nodes()):
-        if node.op in ("Relu", "Clip") and node.outputs[0].name in table and graph.producer(node.inputs[0]) is not None:
-            table.setdefault(node.inputs[0].name, dict(table[node.outputs[0].name]))
-    for node in graph.nodes():
-        emin = _accumulator_exponent(graph, node, table)
-        if emin is not None:
-            table[node.outputs[0].name]["emin"] = emin
+        if _has_exponent(node, listed):
+            table[node.outputs[0].name]["emin"] = _accumulator_exponent(graph, node, table)
     return table
 
 
-def _add_parameters(graph: Graph, plan: QuantPlan, qparams: QParamsTable, node: Node, table: dict[str, Entry]) -> None:
-    if node.op not in LAYERS or node.inputs[1].name not in plan or not graph.is_constant(node.inputs[1]):
-        return
-    data, weight = node.inputs[0].name, node.inputs[1].name
-    table[f"{node.name}_weights"] = _symmetric(weight, qparams[weight])
-    if len(node.inputs) > 2 and node.inputs[2].name and data in plan:
-        alpha = float(qparams[weight].scale) * float(qparams[data].scale)
-        table[f"{node.name}_bias"] = {"alpha": alpha, "zero_point": 0}
+def ranged_rows(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[str, Row]:
+    """Entry -> the parameters that its range is of: operands, weights, and what stands in front of an activation."""
+    listed = operand_rows(graph, plan, qparams)
+    weights = {row.tensor: row for row in rows(graph, plan, qparams, role="weight")}
+    for node in graph.nodes():
+        if node.op in LAYERS and node.inputs[1].name in weights:
+            listed[f"{node.name}_weights"] = weights[node.inputs[1].name]
+    for node in reversed(graph.nodes()):
+        if (
+            node.op in ("Relu", "Clip")
+            and node.outputs[0].name in listed
+            and graph.producer(node.inputs[0]) is not None
+        ):
+            listed.setdefault(node.inputs[0].name, listed[node.outputs[0].name])
+    return listed
 
 
-def _symmetric(tensor: str, parameters: QParams) -> Entry:
+def bias_scales(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[str, float]:
+    """Entry -> scale of the input * scale of the weight, for every layer with a bias."""
+    found = {}
+    for node in graph.nodes():
+        if node.op not in LAYERS or len(node.inputs) < 3 or not node.inputs[2].name:
+            continue
+        data, weight = node.inputs[0].name, node.inputs[1].name
+        if data in plan and weight in plan and graph.is_constant(weight):
+            found[f"{node.name}_bias"] = float(qparams[weight].scale) * float(qparams[data].scale)
+    return found
+
+
+def _symmetric(row: Row) -> Entry:
+    parameters = row.qparams
     if not isinstance(parameters.spec.granularity, PerTensor) or np.any(parameters.zero_point != 0):
         raise UnsupportedError(
-            f"tensor '{tensor}' is quantized as {parameters.spec}; STPU's table has one symmetric range for each "
+            f"tensor '{row.tensor}' is quantized as {parameters.spec}; STPU's table has one symmetric range for each "
             "tensor: leave the formats of stpu as they are"
         )
     top = STEPS * float(parameters.scale)
@@ -119,22 +163,24 @@ def _symmetric(tensor: str, parameters: QParams) -> Entry:
     return {"min": -top, "max": top}
 
 
-def _accumulator_exponent(graph: Graph, node: Node, table: dict[str, Entry]) -> int | None:
-    """`emin` of a node's result, None for operators without one and for nodes that are not quantized."""
-    result = table.get(node.outputs[0].name) if node.outputs else None
-    if result is None:
-        return None
+def _has_exponent(node: Node, listed: dict[str, Row]) -> bool:
+    """Whether the result of a node has `emin`: quantized results of operators with an accumulator."""
+    if not node.outputs or node.outputs[0].name not in listed:
+        return False
+    if node.op in ("Conv", "ConvTranspose"):
+        return f"{node.name}_weights" in listed and node.inputs[0].name in listed
+    return node.op in ("Gemm", "Resize", "Upsample")
+
+
+def _accumulator_exponent(graph: Graph, node: Node, table: dict[str, Entry]) -> int:
+    result = float(table[node.outputs[0].name]["max"])
     if node.op == "Gemm":
         return GEMM_EMIN
     if node.op in ("Resize", "Upsample"):
-        return exponent_field(float(result["max"])) - RESIZE_BITS
-    weights = table.get(f"{node.name}_weights")
-    data = table.get(node.inputs[0].name) if node.inputs else None
-    if node.op not in ("Conv", "ConvTranspose") or weights is None or data is None:
-        return None
+        return exponent_field(result) - RESIZE_BITS
+    data, weights = (float(table[entry]["max"]) for entry in (node.inputs[0].name, f"{node.name}_weights"))
     products = math.prod(int(size) for size in graph.values(node.inputs[1]).shape[1:])
-    largest = max(math.sqrt(products) * float(data["max"]) * float(weights["max"]), float(result["max"]))
-    return exponent_field(largest) - CONVOLUTION_BITS
+    return exponent_field(max(math.sqrt(products) * data * weights, result)) - CONVOLUTION_BITS
 
 
 def exponent_field(value: float) -> int:

@@ -77,22 +77,24 @@ def check_scales(
             yield f"{path.name}: tensor '{tensor}' has {found[tensor]}, the parameters say ({scale}, {zero})"
 
 
-def scale_entries(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[str, tuple[np.float32, int]]:
-    """Tensor -> (scale, zero point), constant operands and outputs of convolutions with a fused activation included."""
-    entries: dict[str, tuple[np.float32, int]] = {}
-    for tensor, row in operand_rows(graph, plan, qparams).items():
-        spec = row.qparams.spec
-        if (spec.qmin, spec.qmax) != (0, 255):
-            raise UnsupportedError(
-                f"tensor '{tensor}' is quantized as {spec}; Tengine's table is for uint8 (0 to 255): leave the "
-                "activation format of tengine_u8 as it is"
-            )
-        entries[tensor] = (np.float32(row.qparams.scale), int(row.qparams.zero_point))
-    for tensor in list(entries):
+def listed_rows(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[str, Row]:
+    """Tensor -> parameters, constant operands and outputs of convolutions with a fused activation included."""
+    listed = operand_rows(graph, plan, qparams)
+    for tensor, row in list(listed.items()):
         convolution = fused_convolution(graph, tensor)
         if convolution is not None:
-            entries.setdefault(convolution.outputs[0].name, entries[tensor])
-    return entries
+            listed.setdefault(convolution.outputs[0].name, row)
+    return listed
+
+
+def _numbers(row: Row) -> str:
+    spec = row.qparams.spec
+    if (spec.qmin, spec.qmax) != (0, 255):
+        raise UnsupportedError(
+            f"tensor '{row.tensor}' is quantized as {spec}; Tengine's table is for uint8 (0 to 255): leave the "
+            "activation format of tengine_u8 as it is"
+        )
+    return f"{np.float32(row.qparams.scale)!s} {int(row.qparams.zero_point)}"
 
 
 def fused_convolution(graph: Graph, tensor: str) -> Node | None:

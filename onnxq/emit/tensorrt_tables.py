@@ -15,7 +15,7 @@ import numpy as np
 
 from onnxq.emit import EMITTERS, READ_BACKS, Emitted
 from onnxq.emit.passed_back import pass_back
-from onnxq.emit.tables import differs, rows
+from onnxq.emit.tables import differs, missing_and_extra, rows
 from onnxq.errors import UnsupportedError
 from onnxq.files import replace_file, write_json
 from onnxq.graph import Graph
@@ -60,14 +60,11 @@ def check_clip_ranges(
     scales, reason = _int8_scales(graph, plan, qparams)
     if reason:
         return
-    read = dict(json.loads(path.read_text(encoding="utf-8"))["tensorrt"]["blob_range"])
-    for tensor, scale in scales.items():
-        value = read.pop(tensor, None)
-        if value is None:
-            yield f"{path.name}: no entry for tensor '{tensor}'"
-        elif differs(value, STEPS * scale.astype(np.float64), 1e-12):
-            yield f"{path.name}: tensor '{tensor}' has {value}, not {STEPS} steps of its scale {scale}"
-    yield from (f"{path.name}: '{tensor}' is no quantized tensor" for tensor in read)
+    read = json.loads(path.read_text(encoding="utf-8"))["tensorrt"]["blob_range"]
+    yield from missing_and_extra(path.name, read, scales)
+    for tensor in scales.keys() & read.keys():
+        if differs(read[tensor], STEPS * float(scales[tensor]), 1e-12):
+            yield f"{path.name}: tensor '{tensor}' has {read[tensor]}, not {STEPS} steps of its scale {scales[tensor]}"
 
 
 @EMITTERS.register("calibration_cache")
@@ -115,13 +112,10 @@ def check_calibration_cache(
     for line in lines:
         tensor, _, digits = line.rpartition(": ")
         read[tensor] = np.frombuffer(bytes.fromhex(digits), ">f4")[0]
-    for tensor, scale in scales.items():
-        value = read.pop(tensor, None)
-        if value is None:
-            yield f"{path.name}: no entry for tensor '{tensor}'"
-        elif value != scale:
-            yield f"{path.name}: tensor '{tensor}' has scale {value}, not {scale}"
-    yield from (f"{path.name}: '{tensor}' is no quantized tensor" for tensor in read)
+    yield from missing_and_extra(path.name, read, scales)
+    for tensor in scales.keys() & read.keys():
+        if read[tensor] != scales[tensor]:
+            yield f"{path.name}: tensor '{tensor}' has scale {read[tensor]}, not {scales[tensor]}"
 
 
 def _json_path(folder: Path, name: str) -> Path:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 
 from onnxq.errors import SpecError
-from onnxq.graph import Graph, Use
-from onnxq.types import Placement
+from onnxq.graph import Graph, Use, bodies
+from onnxq.types import Edge, Placement
 
 
 def uses_of(graph: Graph, placement: Placement) -> list[Use] | None:
@@ -34,3 +37,35 @@ def keep_for_others(graph: Graph, placement: Placement, values: np.ndarray) -> N
         original = graph.tensor(placement.tensor)
         copy = graph.add_constant(f"{placement.tensor}_float", values, scope=graph.home_of(original))
         graph.redirect(original, copy, uses=others)
+
+
+# ---- reading back ----------------------------------------------------------------------------------------------------
+
+
+def readings(graph: Graph, written: Graph, placement: Placement) -> Iterator[tuple[str, Any]]:
+    """(who reads the quantized tensor, the tensor that stands there in the file or None), for every reader."""
+    edges = placement.edges
+    if edges is None:
+        edges = tuple(Edge(use.node.name, use.port) for use in graph.consumers(placement.tensor))
+    for edge in edges:
+        inputs = written.node(edge.node).inputs if written.has_node(edge.node) else ()
+        yield f"'{edge.node}'", inputs[edge.port] if edge.port < len(inputs) else None
+    if placement.edges is not None or placement.tensor in graph.input_names:
+        return  # an input that leaves the model again does so as it came
+    if placement.tensor in graph.output_names:
+        yield "the caller", written.tensor(placement.tensor) if written.has_tensor(placement.tensor) else None
+    for owner in graph.nodes():
+        for number, body in enumerate(bodies(owner)):
+            for place, output in enumerate(body.outputs):
+                if output.name == placement.tensor:
+                    held = bodies(written.node(owner.name)) if written.has_node(owner.name) else []
+                    yield f"'{owner.name}'", held[number].outputs[place] if number < len(held) else None
+
+
+def origin(graph: Graph, tensor: str | Any) -> tuple[str, int]:
+    """Node and number of the output that make a tensor, else its own name: outputs of the model change theirs."""
+    tensor = graph.tensor(tensor) if isinstance(tensor, str) else tensor
+    node = graph.producer(tensor)
+    if node is None:
+        return tensor.name, -1
+    return node.name, next(number for number, made in enumerate(node.outputs) if made is tensor)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxq.emit import EMITTERS, READ_BACKS, Emitted
-from onnxq.emit.tables import MODEL_SUFFIX, Row, differs, rows
+from onnxq.emit.tables import MODEL_SUFFIX, Row, differs, missing_and_extra, rows_of
 from onnxq.errors import UnsupportedError
 from onnxq.files import write_json
 from onnxq.graph import Graph
@@ -24,11 +24,8 @@ from onnxq.types import Backend, QParamsTable, QuantPlan
 
 CLIP_RANGES = "_clip_ranges.json"
 QUANT_INFO = "_quant_info.json"
-
-
-def all_rows(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> list[tuple[str, Row]]:
-    """(role, row) of every quantizer: weights, then biases, then activations."""
-    return [(role, row) for role in ("weight", "bias", "activation") for row in rows(graph, plan, qparams, role=role)]
+ROLES = ("weight", "bias", "activation")
+"""What is listed, in this order."""
 
 
 def position_of(row: Row) -> int:
@@ -48,7 +45,7 @@ def write_clip_ranges(
 ) -> Emitted:
     """Write `<name>_clip_ranges.json`: the scale of every weight, bias and activation, in MQBench's form for Vitis."""
     table: dict[str, Any] = {}
-    for _, row in all_rows(graph, plan, qparams):
+    for row in rows_of(graph, plan, qparams, *ROLES):
         if row.qparams.scale.size != 1:
             raise UnsupportedError(
                 f"tensor '{row.tensor}' has {row.qparams.scale.size} scales, and this table holds one for each tensor. "
@@ -66,8 +63,8 @@ def check_clip_ranges(
 ) -> Iterator[str]:
     file = f"{name}{CLIP_RANGES}"
     found = json.loads((folder / file).read_text(encoding="utf-8"))["vitis"]
-    wanted = {row.tensor: row for _, row in all_rows(graph, plan, qparams)}
-    yield from _other_names(file, set(found), set(wanted))
+    wanted = {row.tensor: row for row in rows_of(graph, plan, qparams, *ROLES)}
+    yield from missing_and_extra(file, found, wanted)
     for tensor in found.keys() & wanted.keys():
         if differs(found[tensor]["scale"], wanted[tensor].qparams.scale, 0.0):
             yield f"{file}: '{tensor}' has scale {found[tensor]['scale']}, not {float(wanted[tensor].qparams.scale)}"
@@ -79,9 +76,8 @@ def write_quant_info(
 ) -> Emitted:
     """Write `<name>_quant_info.json`: bits and position of every weight, bias and activation, as vai_q_pytorch does."""
     listed: dict[str, dict[str, Any]] = {"param": {}, "output": {}}
-    for role, row in all_rows(graph, plan, qparams):
-        entry = [[row.qparams.spec.bits, position_of(row)]]
-        listed["output" if role == "activation" else "param"][row.tensor] = entry
+    for row in rows_of(graph, plan, qparams, *ROLES):
+        listed[_part(row)][row.tensor] = [[row.qparams.spec.bits, position_of(row)]]
     model = folder / f"{name}{MODEL_SUFFIX}.onnx"
     about = {"fast_finetuned": False, "bias_corrected": False, "version": "onnxq"}
     if model.exists():  # the emitter "deploy" comes first: the sum says which model the positions belong to
@@ -97,19 +93,16 @@ def check_quant_info(
 ) -> Iterator[str]:
     file = f"{name}{QUANT_INFO}"
     read = json.loads((folder / file).read_text(encoding="utf-8"))
-    wanted: dict[str, dict[str, list[list[int]]]] = {"param": {}, "output": {}}
-    for role, row in all_rows(graph, plan, qparams):
-        entry = [[row.qparams.spec.bits, position_of(row)]]
-        wanted["output" if role == "activation" else "param"][row.tensor] = entry
-    for part, entries in wanted.items():
-        yield from _other_names(f"{file} ({part})", set(read[part]), set(entries))
-        for tensor in read[part].keys() & entries.keys():
-            if read[part][tensor] != entries[tensor]:
-                yield f"{file}: '{tensor}' has [bits, position] {read[part][tensor]}, not {entries[tensor]}"
+    wanted: dict[str, dict[str, Row]] = {"param": {}, "output": {}}
+    for row in rows_of(graph, plan, qparams, *ROLES):
+        wanted[_part(row)][row.tensor] = row
+    for part, listed in wanted.items():
+        yield from missing_and_extra(f"{file} ({part})", read[part], listed)
+        for tensor in read[part].keys() & listed.keys():
+            ((bits, position),), parameters = read[part][tensor], listed[tensor].qparams
+            if bits != parameters.spec.bits or 2.0**-position != parameters.scale:
+                yield f"{file}: '{tensor}' has {bits} bits and the scale 2^-{position}, not {parameters.scale}"
 
 
-def _other_names(file: str, found: set[str], wanted: set[str]) -> Iterator[str]:
-    for tensor in sorted(wanted - found):
-        yield f"{file}: '{tensor}' is missing"
-    for tensor in sorted(found - wanted):
-        yield f"{file}: '{tensor}' is listed and not quantized"
+def _part(row: Row) -> str:
+    return "output" if row.role == "activation" else "param"

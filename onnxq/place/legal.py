@@ -61,6 +61,9 @@ def _broken(placement: Placement, backend: Backend) -> Iterator[tuple[str, str, 
             f"{spec.dtype} is stored as {kind}, {target} takes {', '.join(limits.dtypes)}",
             _one_of(activation),
         )
+    elif spec.dtype == "int32" and placement.role != "bias":
+        yield "dtype", "int32 is for biases", _one_of(activation)
+    yield from _other_numbers(placement, backend)
     if activation and kind in limits.weight_only_dtypes:
         yield "dtype", f"{target} takes {kind} for weights only", "Give activations one of the other formats"
     if limits.zero_point_zero and not spec.symmetric:
@@ -86,6 +89,27 @@ def _broken(placement: Placement, backend: Backend) -> Iterator[tuple[str, str, 
             "power-of-two",
             f"its scale can be any number, {target} scales by shifting bits",
             f"Set power_of_two = true under [{'activation' if activation else 'weight'}]",
+        )
+
+
+def _other_numbers(placement: Placement, backend: Backend) -> Iterator[tuple[str, str, str]]:
+    """Integers or roundings that a target with a fixed arithmetic does not have."""
+    spec, limits, target = placement.spec, backend.limits, backend.name
+    if placement.role == "bias" or spec.grid != "affine":
+        return
+    where = f"[{'activation' if placement.role != 'weight' else 'weight'}]"
+    if limits.steps and (spec.qmin, spec.qmax) not in limits.steps:
+        known = ", ".join(f"{low} .. {high}" for low, high in limits.steps)
+        yield (
+            "steps",
+            f"its integers are {spec.qmin} .. {spec.qmax}, {target} computes with {known}",
+            f"Leave dtype and narrow_range under {where} as the target has them",
+        )
+    if limits.roundings and spec.rounding not in limits.roundings:
+        yield (
+            "rounding",
+            f"it is rounded {spec.rounding}, {target} rounds {' or '.join(limits.roundings)}",
+            f"Leave rounding under {where} as the target has it",
         )
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace as dataclass_replace
 from typing import Any, Literal, Protocol
 
 from onnxq.types.granularity import PerTensor
-from onnxq.types.spec import QuantSpec
+from onnxq.types.spec import QuantSpec, Rounding
 
 
 class NodeFacts(Protocol):
@@ -105,6 +105,9 @@ class Limits:
     weights_per_tensor  one scale for a weight, too
     power_of_two        every scale is a power of two
     minimum_range       the least width of an activation's range, for the refinement of that name
+    steps               (lowest, highest) integers of activations and weights; empty allows any inside a type
+    roundings           of activations and weights; empty allows any
+    refused_operators   quantized operators that the target's reader does not know (QLinearConv ...)
     """
 
     dtypes: tuple[str, ...]
@@ -118,6 +121,9 @@ class Limits:
     max_opset: int | None = None
     float_types: tuple[str, ...] = ("float32",)
     bias_quantized: bool = True
+    steps: tuple[tuple[int, int], ...] = ()
+    roundings: tuple[Rounding, ...] = ()
+    refused_operators: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ _BIAS_PORTS = {"Conv": 2, "ConvTranspose": 2, "Gemm": 2}
 def lint(model: Path | str | Graph, backend: Backend) -> list[Finding]:
     """Every violation, in the order of the nodes; an empty list means that the target takes the model's quantizers."""
     graph = model if isinstance(model, Graph) else Graph.load(model)
-    findings = list(_opset(graph, backend))
+    findings = [*_opset(graph, backend), *_operators(graph, backend)]
     found = quantizers(graph)
     for quantizer in found:
         for rule in _RULES:
@@ -43,6 +43,38 @@ def _opset(graph: Graph, backend: Backend) -> Iterator[Finding]:
             "",
             f"the model has opset {graph.opset}, {backend.name} takes {allowed}",
             "Export the model with an opset in that range",
+        )
+
+
+def _operators(graph: Graph, backend: Backend) -> Iterator[Finding]:
+    """Integer operators that the target's reader does not know."""
+    for node in graph.nodes():
+        if node.op in backend.limits.refused_operators:
+            yield Finding(
+                "operator",
+                str(node.outputs[0].name),
+                str(node.name),
+                f"tensor '{node.outputs[0].name}' (node '{node.name}') is made by {node.op}, which {backend.name} does not "
+                "read",
+                "Write the model with QuantizeLinear and DequantizeLinear around float operators",
+            )
+
+
+def _steps(graph: Graph, quantizer: Quantizer, limits: Limits, target: str) -> Iterator[Finding]:
+    """Stored integers beyond those that the target computes with, such as -128 where it has -127 .. 127."""
+    stored = [steps for steps in limits.steps if steps[0] < 0 or quantizer.dtype == "uint8"]
+    if quantizer.op != "DequantizeLinear" or not stored or not graph.is_constant(quantizer.data_name):
+        return
+    values = graph.values(quantizer.data_name)
+    if values.dtype.itemsize != 1 or values.size == 0:
+        return  # biases, and types that the rule of types is about
+    low, high = min(steps[0] for steps in stored), max(steps[1] for steps in stored)
+    lowest, highest = int(values.min()), int(values.max())
+    if lowest < low or highest > high:
+        yield quantizer.finding(
+            "steps",
+            f"holds integers from {lowest} to {highest}, {target} computes with {low} .. {high}",
+            "Quantize it again with a narrow range",
         )
 
 
@@ -168,7 +200,7 @@ def _power_of_two(graph: Graph, quantizer: Quantizer, limits: Limits, target: st
 
 
 Rule = Callable[[Graph, Quantizer, Limits, str], Iterator[Finding]]
-_RULES: tuple[Rule, ...] = (_dtype, _zero_point, _scale, _granularity, _power_of_two)
+_RULES: tuple[Rule, ...] = (_dtype, _zero_point, _scale, _granularity, _power_of_two, _steps)
 
 
 def _pairs(found: list[Quantizer]) -> Iterator[Finding]:

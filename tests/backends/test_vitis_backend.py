@@ -53,15 +53,20 @@ def test_power_of_two_targets_have_int8_at_positions_everywhere(backend: str, tm
         assert float(np.log2(result.qparams[placement.tensor].scale)).is_integer()
 
 
-def test_positions_of_vitis_end_at_twelve(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("backend", "config"),
+    [("vitis", {}), ("vitis:strategy=tqt", {}), ("vitis", {"observer": "minmax", "weight_observer": "mse"})],
+)
+def test_positions_of_vitis_end_at_twelve(backend: str, config: dict[str, str], tmp_path: Path) -> None:
     model = network()
     for item in model.graph.initializer:
         if item.data_type == 1 and len(item.dims) == 1:  # biases of a millionth
             values = np.full(item.dims, 1e-6, np.float32)
             item.CopyFrom(numpy_helper.from_array(values, item.name))
-    result = onnxq.quantize(model, backend="vitis", data=SAMPLES, out=tmp_path / "out")
+    result = onnxq.quantize(model, backend=backend, data=SAMPLES, out=tmp_path / "out", config=config)
     biases = [result.qparams[p.tensor].scale for p in result.plan if p.role == "bias"]
-    assert min(biases) >= 2.0**-12
+    assert min(biases) == 2.0**-12
+    assert any("to 12, the highest of Vitis AI for 8 bits" in note for note in result.report["notes"])
 
 
 def test_quantizers_stand_behind_the_activation_that_runs_inside() -> None:

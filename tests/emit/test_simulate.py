@@ -15,6 +15,7 @@ from onnxq.graph import Graph
 from onnxq.numerics import fake_quantize, qparams_from_range
 from onnxq.prepare import make_plan, prepare
 from onnxq.types import Edge, Limits, PerBlock, PerChannel, Placement, QParamsTable, QuantPlan, QuantSpec, Scheme
+from tests.golden_graphs import GOLDEN
 from tests.zoo import ZOO
 
 SPECS = [
@@ -164,3 +165,32 @@ def test_bodies_of_control_flow_are_simulated_too(name: str, spec: QuantSpec) ->
         for y, wanted in zip(run(simulated, **feed), run(float_graph, **feed), strict=True):
             assert y.shape == wanted.shape
             assert np.isfinite(y).all()
+
+
+@pytest.mark.parametrize("backend", ["ryzenai", "ryzenai:precision=A8W8", "espdl", "qnn", "rknn", "tensorrt"])
+def test_every_optimization_level_of_onnxruntime_computes_the_same(backend: str) -> None:
+    """Q/DQ pairs around a layer would make onnxruntime quantize its weights again and run 8-bit kernels that saturate."""
+    golden = GOLDEN["depthwise"]()
+    prepared = prepare(golden.model, backend)
+    plan = make_plan(prepared)
+    parameters = calibrate(prepared.graph, plan, golden.samples[:4]).qparams
+    simulated, _ = simulate(prepared.graph, plan, parameters, prepared.backend)
+    assert not simulated.nodes("QuantizeLinear")
+    results = []
+    for level in ("ORT_DISABLE_ALL", "ORT_ENABLE_ALL"):
+        options = ort.SessionOptions()
+        options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
+        session = ort.InferenceSession(simulated.to_model().SerializeToString(), options, ["CPUExecutionProvider"])
+        results.append(np.concatenate([session.run(None, sample)[0] for sample in golden.samples]))
+    plain, optimized = results
+    # Fused layers add in another order: single values may fall on the neighbouring code of a quantizer further on.
+    assert np.sum((plain - optimized) ** 2) <= 1e-4 * np.sum(plain**2)
+
+
+def test_a_plan_without_quantizers_gives_the_float_model() -> None:
+    graph = model_of(helper.make_node("Relu", ["x"], ["y"], name="n"), outputs=("y",))
+    simulated, notes = simulate(graph, QuantPlan("tensorrt"), QParamsTable(), get_backend("tensorrt"))
+    x = values()
+    np.testing.assert_array_equal(run(simulated, x=x)[0], run(graph, x=x)[0])
+    assert [node.op for node in simulated.nodes()] == ["Relu"]
+    assert notes == []

@@ -20,7 +20,12 @@ from tests.examples.runnable import ROOT, Shell, blocks, commands, named_blocks,
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 RUNNABLE = [path for path in DOCUMENTS if blocks(path, "bash") or blocks(path, "python")]
-EVERY_PAGE = [*DOCUMENTS, *sorted((ROOT / "docs" / "targets").glob("*.md")), ROOT / "CHANGELOG.md", *sorted((ROOT / "examples").glob("**/README.md"))]
+EVERY_PAGE = [
+    *DOCUMENTS,
+    *sorted((ROOT / "docs" / "targets").glob("*.md")),
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "examples").glob("**/README.md")),
+]
 
 
 def identify(path: Path) -> str:

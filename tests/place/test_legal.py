@@ -90,3 +90,22 @@ def test_strict_accepts_what_was_excluded_by_name() -> None:
     net.output(net.node("Erf", "y", output="z"))
     plan = make_plan(prepare(net.model(), "tensorrt", {"skip": ["op:Erf"]}), strict=True)
     assert "excluded by 'op:Erf'" in plan.left_float.values()
+
+
+@pytest.mark.parametrize(
+    ("backend", "config", "rule"),
+    [
+        ("stpu", {"weight": {"narrow_range": False}}, "steps"),
+        ("stpu", {"activation": {"dtype": "int7"}}, "steps"),
+        ("tengine_u8", {"activation": {"dtype": "uint4"}}, "dtype"),
+        ("tengine_u8", {"activation": {"dtype": "int32", "symmetric": True}}, "dtype"),
+        ("ncnn", {"activation": {"rounding": "floor"}}, "rounding"),
+        ("espdl", {"activation": {"dtype": "int7"}}, "steps"),
+        ("vitis", {"activation": {"dtype": "int7"}}, "steps"),
+        ("rknn", {"activation": {"dtype": "int7"}}, "steps"),
+        ("onnx_qnn", {"activation": {"dtype": "int8"}}, "dtype"),
+    ],
+)
+def test_numbers_that_a_fixed_arithmetic_does_not_have_are_refused(backend: str, config: dict, rule: str) -> None:
+    with pytest.raises(UnsupportedError, match=rf"\[{rule}\] tensor"):
+        make_plan(prepare(convolutions().model(), backend, config))

@@ -85,6 +85,19 @@ def test_element_wise_shifts(op: str, one: int, other: int, output: int, wanted:
     assert file.findings(file.quantized("made", output)) == wanted
 
 
+def test_tensors_that_read_one_scale_are_named_one_by_one() -> None:
+    """Other tools write equal numbers once; the finding is about its own tensor all the same."""
+    file = File()
+    reads = [file.quantized("x", 4), file.quantized("z", 11)]
+    file.node("Concat", [file.quantized("first", 11), reads[0]], "joined", axis=0)
+    file.nodes.insert(0, helper.make_node("Relu", ["x"], ["first"], name="relu"))
+    for node in file.nodes:
+        if node.input[1:2] == ["first_s"]:
+            node.input[1] = "z_s"  # one number for two tensors
+    found = file.findings(file.quantized("joined", 4))
+    assert found == [("align_concat", "first", "concat")]
+
+
 def test_pooling_with_the_factor_of_another_tool_behind_it() -> None:
     file = File()
     file.constants["factor"] = np.float32(63 / 64)

@@ -172,3 +172,23 @@ def test_a_scale_computed_at_run_time_is_found() -> None:
     built = Graph.from_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
     assert found(built, backend()) == [("constant-scale", "x"), ("constant-scale", "q")]
     assert found(built, backend(dtypes=("int8",)))[0] == ("dtype", "x")
+
+
+def test_an_integer_operator_that_the_target_does_not_read_is_found() -> None:
+    nodes = [helper.make_node("MatMulInteger", ["a", "b"], ["y"], name="product")]
+    inputs = [info("a", [2, 3], TensorProto.UINT8), info("b", [3, 4], TensorProto.UINT8)]
+    graph = helper.make_graph(nodes, "g", inputs, [info("y", [2, 4], TensorProto.INT32)])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    (finding,) = lint(Graph.from_model(made), backend(refused_operators=("MatMulInteger",)))
+    assert finding.rule == "operator"
+    assert finding.node == "product"
+    assert "'y'" in finding.message
+    assert lint(Graph.from_model(made), backend()) == []
+
+
+def test_stored_integers_beyond_those_of_the_target_are_found() -> None:
+    weight = np.full((3, 2, 1, 1), -128, np.int8)
+    (finding,) = lint(model(weight=weight), backend(steps=((-127, 127),)))
+    assert finding.rule == "steps"
+    assert "-128" in finding.message
+    assert lint(model(weight=weight), backend(steps=((-128, 127),))) == []
