@@ -6,13 +6,16 @@ Biases are not listed: the converters quantize them to 32 bits with the scale in
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from onnxq.emit import EMITTERS, READ_BACKS, Emitted
 from onnxq.emit.encodings_versions import CASTS, VERSIONS, Encoding, as_said, encoding_of, read_encodings, write_entry
-from onnxq.emit.tables import Row, differs, rows
+from onnxq.emit.tables import Row, differs, missing_and_extra, rows, rows_of
 from onnxq.files import write_json
 from onnxq.graph import Graph
 from onnxq.types import Backend, PerChannel, QParamsTable, QuantPlan
@@ -20,13 +23,15 @@ from onnxq.types import Backend, PerChannel, QParamsTable, QuantPlan
 _PRECISION = 1e-7
 """Scales are written with all digits of their float32."""
 
+_RANGE_PRECISION = 1e-6
+
 
 def encodings_document(graph: Graph, plan: QuantPlan, qparams: QParamsTable, version: str) -> dict[str, Any]:
     """The whole file as plain values; version "0.4.0" is the form that names no version."""
     sections: dict[str, list[tuple[str, Any]]] = {"activation": [], "weight": []}
     for role, entries in sections.items():
         for row in rows(graph, plan, qparams, role=role):
-            entry = write_entry(row.tensor, _wanted(row, role), version)
+            entry = write_entry(row.tensor, _wanted(row), version)
             if entry is not None:
                 entries.append((row.tensor, entry))
     if version == "2.0.0":
@@ -44,8 +49,8 @@ def encodings_document(graph: Graph, plan: QuantPlan, qparams: QParamsTable, ver
     return {"version": version, **document, "quantizer_args": _quantizer_args(graph, plan, qparams)}
 
 
-def _wanted(row: Row, role: str) -> Encoding:
-    return encoding_of(row.tensor, row.qparams, constant=role == "weight")
+def _wanted(row: Row) -> Encoding:
+    return encoding_of(row.tensor, row.qparams, constant=row.role == "weight")
 
 
 def _quantizer_args(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[str, Any]:
@@ -65,18 +70,32 @@ def _quantizer_args(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dic
 def _check(graph: Graph, plan: QuantPlan, qparams: QParamsTable, path: Path, version: str) -> Iterator[str]:
     """A line for each tensor that the file describes otherwise than the parameters, or does not list, or invents."""
     found = read_encodings(path)
-    for role in ("activation", "weight"):
-        for row in rows(graph, plan, qparams, role=role):
-            wanted = as_said(_wanted(row, role), version)
-            if version == "2.0.0" and wanted.kind in CASTS:
-                continue
-            read = found.pop(row.tensor, None)
-            if read is None:
-                yield f"{path.name}: tensor '{row.tensor}' is not listed"
-            else:
-                yield from (f"{path.name}: tensor '{row.tensor}' {line}" for line in _differences(read, wanted))
-    for tensor in found:
-        yield f"{path.name}: tensor '{tensor}' is listed, but it is not quantized"
+    wanted = {
+        row.tensor: as_said(_wanted(row), version)
+        for row in rows_of(graph, plan, qparams, "activation", "weight")
+        if version != "2.0.0" or _wanted(row).kind not in CASTS
+    }
+    yield from missing_and_extra(path.name, found, wanted)
+    for tensor in wanted.keys() & found.keys():
+        problems = _differences(found[tensor], wanted[tensor])
+        yield from (f"{path.name}: tensor '{tensor}' {problem}" for problem in problems)
+    if version in ("0.4.0", "0.6.1"):
+        yield from _contradictions(path)
+
+
+def _contradictions(path: Path) -> Iterator[str]:
+    """A line for each entry whose range is not that of its scale and offset, or whose channels differ in their bits."""
+    document = json.loads(path.read_text(encoding="utf-8"))
+    for section in ("activation_encodings", "param_encodings"):
+        for tensor, items in document[section].items():
+            for item in items:
+                bits = items[0]["bitwidth"]
+                if item["bitwidth"] != bits:
+                    yield f"{path.name}: tensor '{tensor}' has channels of {bits} and of {item['bitwidth']} bits"
+                elif "scale" in item:
+                    steps = np.asarray([item["offset"], item["offset"] + 2**bits - 1], np.float64)
+                    if differs([item["min"], item["max"]], item["scale"] * steps, _RANGE_PRECISION):
+                        yield f"{path.name}: tensor '{tensor}' has a range that is not of its scale and offset: {item}"
 
 
 def _differences(read: Encoding, wanted: Encoding) -> Iterator[str]:

@@ -53,7 +53,7 @@ def to_fix_neurons(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> Grap
 
 
 def _store_quantized(graph: Graph, placement: Placement, qparams: QParamsTable) -> None:
-    """Put the values of its quantized numbers in the place of a constant's; readers that stay float get a copy of it."""
+    """Put the values of its quantized numbers in the place of a constant's; readers that stay float get a copy."""
     tensor, parameters = placement.tensor, qparams[placement.tensor]
     original, values = graph.tensor(tensor), graph.values(tensor)
     fixed = qparams.integer_weights.get(tensor)

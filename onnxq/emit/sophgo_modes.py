@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from onnxq.emit.sophgo_names import is_float, names_of, result_of
 from onnxq.graph import Graph, Node
-from onnxq.types import QuantPlan, QuantSpec
+from onnxq.types import Backend, QuantPlan, QuantSpec
 
 _SAME = {"fp8_e4m3": "F8E4M3", "fp8_e5m2": "F8E5M2", "fp16": "F16", "bf16": "BF16"}
 _LOOKED_UP_UNITS = ("SiLU", "Gelu", "HardSwish")
@@ -17,15 +17,26 @@ _WITHOUT_ARITHMETIC = ("Constant", "Identity", "Dropout", "If", "Loop", "Scan")
 
 
 class Operator(NamedTuple):
-    """One operator as tpu-mlir sees it: all names it may have, its mode, and its weight where that is quantized."""
+    """One operator as tpu-mlir sees it: all names it may have, and its weight where that is quantized."""
 
+    node: Node
     names: tuple[str, ...]
-    mode: str
     weight: str | None
 
 
-def operators(graph: Graph, plan: QuantPlan, in_float: str) -> Iterator[Operator]:
-    """Every operator with a float result, in the order of the graph; `in_float` is the mode of those left float."""
+def float_mode(backend: Backend) -> str:
+    """What the operators run in that stay float: the chosen `float`, unless the precision has a float format itself."""
+    activation = backend.scheme.activation
+    if activation is not None and activation.dtype in ("fp16", "bf16"):
+        return _word(activation)
+    chosen = dict(part.split("=", 1) for part in backend.name.partition(":")[2].split(",") if "=" in part)
+    default = next((option.default for option in backend.options if option.name == "float"), "F32")
+    mode = chosen.get("float", default)
+    return "F16" if activation is None and mode == "F32" else mode  # weights alone: W8F16 exists, W8F32 does not
+
+
+def operators(graph: Graph, plan: QuantPlan) -> Iterator[Operator]:
+    """Every operator with a float result, in the order of the graph."""
     for node in graph.nodes():
         if node.op in _WITHOUT_ARITHMETIC or node.name in plan.fused or not node.outputs:
             continue
@@ -34,13 +45,35 @@ def operators(graph: Graph, plan: QuantPlan, in_float: str) -> Iterator[Operator
             continue
         result = result_of(graph, node, plan.fused)
         weight = _weight_of(graph, plan, node)
-        mode = _mode(graph, plan, node, weight, in_float) if node.name in plan.quantized else in_float
-        mode = _mode_of_unit(graph, plan, node) or mode
         heads = [result, *made[1:]] if result is not made[0] else made
         names = [name for tensor in heads for name in names_of(graph, str(tensor.name))]
         if result is not made[0] and weight is not None:
             names += names_of(graph, str(made[0].name))  # in case that tpu-mlir leaves the two apart
-        yield Operator(tuple(dict.fromkeys(names)), mode, weight)
+        yield Operator(node, tuple(dict.fromkeys(names)), weight)
+
+
+def mode_of(graph: Graph, plan: QuantPlan, operator: Operator, in_float: str) -> str:
+    """The word of an operator; `in_float` is what those run in that are not quantized."""
+    node, weight = operator.node, operator.weight
+    unit = _mode_of_unit(graph, plan, node)
+    if unit is not None or node.name not in plan.quantized:
+        return unit or in_float
+    read = [plan[t.name].spec for t in node.inputs if t.name in plan and not graph.is_constant(t)]
+    stored = plan[weight].spec if weight is not None else None
+    if not read and stored is not None:
+        return f"W{stored.bits}{in_float}" if stored.grid == "affine" else _word(stored)
+    made = [plan[t.name].spec for t in node.outputs if t.name in plan]
+    spec = min(read or made, key=lambda spec: spec.bits, default=None)
+    if spec is None:
+        return in_float
+    if stored is not None and stored.bits == 4 and spec.bits == 8 and stored.grid == "affine":
+        return "W4INT8"
+    return _word(spec)
+
+
+def four_bit_operators(graph: Graph, plan: QuantPlan) -> list[Operator]:
+    """The operators that read 4 bits."""
+    return [operator for operator in operators(graph, plan) if mode_of(graph, plan, operator, "F32") == "INT4"]
 
 
 def _weight_of(graph: Graph, plan: QuantPlan, node: Node) -> str | None:
@@ -49,20 +82,6 @@ def _weight_of(graph: Graph, plan: QuantPlan, node: Node) -> str | None:
         return None
     name = str(node.inputs[1].name)
     return name if graph.is_constant(name) and name in plan else None
-
-
-def _mode(graph: Graph, plan: QuantPlan, node: Node, weight: str | None, in_float: str) -> str:
-    read = [plan[t.name].spec for t in node.inputs if t.name in plan and not graph.is_constant(t)]
-    made = [plan[t.name].spec for t in node.outputs if t.name in plan]
-    stored = plan[weight].spec if weight is not None else None
-    if not read and stored is not None:
-        return f"W{stored.bits}{in_float}" if stored.grid == "affine" else _word(stored)
-    spec = min(read or made, key=lambda spec: spec.bits, default=None)
-    if spec is None:
-        return in_float
-    if stored is not None and stored.bits == 4 and spec.bits == 8 and stored.grid == "affine":
-        return "W4INT8"
-    return _word(spec)
 
 
 def _mode_of_unit(graph: Graph, plan: QuantPlan, node: Node) -> str | None:

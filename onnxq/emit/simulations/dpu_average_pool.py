@@ -13,7 +13,7 @@ import math
 from typing import Any
 
 from onnxq.emit.simulations import SIMULATIONS
-from onnxq.emit.simulations.dpu_rewrite import Rewrite, line, on_chip
+from onnxq.emit.simulations.rewrite import Rewrite, line, on_chip
 from onnxq.graph import Graph, Node
 from onnxq.types import QParamsTable, QuantPlan
 

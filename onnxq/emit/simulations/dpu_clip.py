@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from onnxq.emit.simulations import SIMULATIONS
-from onnxq.emit.simulations.dpu_rewrite import line, on_chip
+from onnxq.emit.simulations.rewrite import line, on_chip
 from onnxq.graph import Graph, Node
 from onnxq.types import QParamsTable, QuantPlan
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from onnxq.emit.simulations import SIMULATIONS
-from onnxq.emit.simulations.dpu_rewrite import Rewrite, becomes_identity, line, on_chip
+from onnxq.emit.simulations.rewrite import Rewrite, becomes_identity, line, on_chip
 from onnxq.graph import Graph, Node
 from onnxq.numerics.positions import is_fixed_point_gate
 from onnxq.types import QParamsTable, QuantPlan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onnxq.emit.simulations import SIMULATIONS
-from onnxq.emit.simulations.dpu_rewrite import line, on_chip
+from onnxq.emit.simulations.rewrite import line, on_chip
 from onnxq.graph import Graph
 from onnxq.types import QParamsTable, QuantPlan
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from onnxq.emit.simulations import SIMULATIONS
-from onnxq.emit.simulations.dpu_rewrite import Rewrite, line, on_chip
+from onnxq.emit.simulations.rewrite import Rewrite, line, on_chip
 from onnxq.emit.sophgo_names import result_of
 from onnxq.graph import Graph, Node
 from onnxq.types import QParamsTable, QuantPlan

@@ -1,4 +1,4 @@
-"""What the DPU simulations share: which nodes run on the chip, and new nodes between a node and its result."""
+"""What simulations share: which nodes run on the chip, and new nodes between a node and its result."""
 
 from __future__ import annotations
 
