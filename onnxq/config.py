@@ -12,7 +12,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from onnxq.errors import ConfigError, did_you_mean
+from onnxq.errors import ConfigError, SpecError, did_you_mean
 from onnxq.runtime.collect import Engine
 from onnxq.runtime.memory import read_size
 from onnxq.runtime.preprocessing import read_preprocessing
@@ -158,7 +158,13 @@ class Config(_Strict):
 
 
 def _applied(change: FormatChange, spec: QuantSpec | None) -> QuantSpec | None:
-    return None if spec is None else change.apply(spec)
+    if spec is None:
+        return None
+    try:
+        return change.apply(spec)
+    except SpecError as error:
+        where = "weight" if isinstance(change, WeightChange) else "activation"
+        raise ConfigError(f"[{where}] does not fit the format that the target has there ({spec}): {error}") from None
 
 
 def read_config(source: Config | Mapping[str, Any] | str | Path | None, **overrides: Any) -> Config:

@@ -6,6 +6,7 @@ write the weights are tried.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -22,7 +23,7 @@ import numpy as np
 from onnxq.emit import Emitted, emit, file_names
 from onnxq.emit.saturation import with_seven_bit_weights, with_unsigned_weights
 from onnxq.emit.simulate import simulate
-from onnxq.errors import CheckFailed, ConfigError, UnsupportedError
+from onnxq.errors import CheckFailed, ConfigError, SpecError, UnsupportedError
 from onnxq.files import write_json
 from onnxq.graph import Graph
 from onnxq.passes import run_passes
@@ -137,6 +138,7 @@ def emit_plan(
         with clock.stage("simulate"):
             simulated = _simulated(original, prepared, plan, qparams, dataset, stage)
         names = [*(path.name for path in emitted.files), "plan.json", "qparams.json", "report.json"]
+        remarks += _left_over(folder, names)
         report = build_report(
             backend=prepared.backend,
             config=prepared.config,
@@ -184,6 +186,19 @@ def check_simulated(
     return compare_outputs(_runnable(original) or original, path, dataset, samples=samples)
 
 
+def _left_over(folder: Path, names: Sequence[str]) -> list[str]:
+    """Files of an earlier run into the same folder that this one does not replace: they belong to another model."""
+    try:
+        earlier = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+        listed = {Path(path).name for path in earlier["files"]}
+    except (OSError, ValueError, KeyError, TypeError):  # there was none, or it is none of ours
+        return []
+    old = sorted(name for name in listed - set(names) if (folder / name).exists())
+    if not old:
+        return []
+    return [f"of an earlier run for {earlier.get('backend')}, not of this one: {', '.join(old)} in {folder}"]
+
+
 def fail_on(report: VerifyReport, warnings: Sequence[str]) -> None:
     """Raise CheckFailed if a check has failed, with every finding and the warnings of earlier stages."""
     if not report.failures:
@@ -205,8 +220,11 @@ def _without_saturation(
 ) -> tuple[_Attempt, list[str]]:
     """The first way to write the weights that kernels do not saturate on, with its remark; else what there was."""
     for remark, change in WAYS_OUT:
-        plan, qparams = change(first.plan, first.qparams)
-        emitted = write(plan, qparams)
+        try:
+            plan, qparams = change(first.plan, first.qparams)
+            emitted = write(plan, qparams)
+        except (SpecError, UnsupportedError):
+            continue  # the user's format, or how weights are stored, leaves no room for this way
         checks = judge(emitted, plan)
         if _helps(checks, first.checks, at_all=change is WAYS_OUT[-1][1]):
             return _Attempt(plan, qparams, emitted, checks), [remark]

@@ -81,7 +81,7 @@ def quantize(
         folder,
         dataset=dataset,
         samples=calibration.samples,
-        warnings=[*warnings, *calibration.warnings],
+        warnings=[*warnings, *calibration.warnings, *refined.warnings],
         notes=[*dataset.notes, *calibration.notes, *refined.notes],
         seconds=clock.seconds,
         progress=progress,

@@ -16,7 +16,7 @@ from onnxq.graph import Graph
 from onnxq.observers import make_observer
 from onnxq.passes import Pass, PassReport, run_passes
 from onnxq.place import place
-from onnxq.place.legal import check_every_operator_has_a_rule, check_plan
+from onnxq.place.legal import check_every_operator_has_a_rule, check_opset, check_plan
 from onnxq.types import Backend, QuantPlan
 
 
@@ -80,12 +80,13 @@ def make_plan(prepared: Prepared, *, strict: bool = False) -> QuantPlan:
     A model in which nothing can be quantized is refused with the reasons; with `strict` so is one with an operator that
     the target has no rule for.
     """
+    check_opset(prepared.graph, prepared.backend)
     plan = place(prepared.graph, prepared.backend, skip=prepared.config.skip)
     check_plan(plan, prepared.backend)
     if strict:
         check_every_operator_has_a_rule(prepared.graph, plan, prepared.backend)
     plan.config = prepared.config.recorded()
-    if not len(plan):
+    if not plan.quantized:
         reasons = list(dict.fromkeys(plan.left_float.values()))
         shown = "; ".join(reasons[:4]) + ("; ..." if len(reasons) > 4 else "")
         raise UnsupportedError(

@@ -2,20 +2,24 @@
 
 The parameters are synthetic: activation ranges follow from the position of a tensor in the plan, weight ranges are the
 smallest and largest value. So the text depends on placement, passes and emitters alone, and on no processor. Models are
-listed node by node; tables stand as they are, except that the entries of JSON files take one line each.
+listed node by node, with their small constants; tables stand as they are, except that the entries of JSON files take
+one line each.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
+from onnx import helper, numpy_helper
 
 from onnxq.backends import BACKENDS
 from onnxq.emit import emit, read_back
@@ -31,8 +35,11 @@ from tests.golden_graphs import GOLDEN
 FOLDER = Path(__file__).resolve().parent.parent / "tests" / "golden"
 MODEL = "model"
 _NEVER_NEGATIVE = ("Relu", "Clip", "Sigmoid", "Softmax")
-_QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
-"""Listed without scale and zero point, which the plan says."""
+_QUANTIZERS = ("QuantizeLinear", "DequantizeLinear", "FakeQuantize", "FixNeuron")
+"""Listed with the numbers of their scales, zero points and bounds in place of the names."""
+_WITH_ATTRIBUTES = ("QuantizeLinear", "DequantizeLinear", "Resize", "Upsample")
+_SMALL = 4
+"""Constants of more numbers are left out: they are the weights that a golden graph was given."""
 _SHORT = (("_QuantizeLinear", "~q"), ("_DequantizeLinear", "~dq"), ("QuantizeLinear", "Q"), ("DequantizeLinear", "DQ"))
 _INNERMOST = re.compile(r"[{\[][^{}\[\]]*[}\]]")
 """An object or array without another one inside: it is stored in one line."""
@@ -139,24 +146,55 @@ def plan_text(plan: QuantPlan) -> str:
 
 
 def listing(model: onnx.ModelProto) -> str:
-    """Opsets and nodes: operator, inputs, outputs; bodies indented below their node."""
+    """Opsets, nodes (operator, inputs, outputs, attributes) and small constants; bodies indented below their node."""
     opsets = ", ".join(f"{entry.domain or 'onnx'} {entry.version}" for entry in model.opset_import)
     return "\n".join([f"opset {opsets}", *_nodes(model.graph, "")]) + "\n"
 
 
 def _nodes(graph: onnx.GraphProto, indent: str) -> Iterator[str]:
+    small = {tensor.name: _numbers(tensor) for tensor in graph.initializer if math.prod(tensor.dims) <= _SMALL}
+    said = set()
     for node in graph.node:
         operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-        read = node.input[:1] if node.op_type in _QUANTIZERS else node.input
+        read = list(node.input)
+        if node.op_type in _QUANTIZERS:
+            said |= set(read[1:])
+            read[1:] = [small.get(name, name) for name in read[1:]]
         inputs, outputs = (" ".join(name or "-" for name in names) for names in (read, node.output))
-        line = f"{operator} {inputs} > {outputs}"
-        for long, short in _SHORT:
-            line = line.replace(long, short)
-        yield indent + line
+        yield indent + _shortened(f"{operator} {inputs} > {outputs}{_attributes(node)}")
         for attribute in node.attribute:
             if attribute.HasField("g"):
                 yield f"{indent}  {attribute.name}"
                 yield from _nodes(attribute.g, indent + "    ")
+    yield from (f"{indent}{name} = {numbers}" for name, numbers in small.items() if name not in said)
+
+
+def _numbers(tensor: onnx.TensorProto) -> str:
+    return ",".join(f"{float(value):.7g}" for value in numpy_helper.to_array(tensor).reshape(-1).tolist())
+
+
+def _attributes(node: onnx.NodeProto) -> str:
+    """Attributes of operators whose parameters onnxq writes, sorted by name; other operators are as they were given."""
+    if not node.domain and node.op_type not in _WITH_ATTRIBUTES:
+        return ""
+    held = [(item.name, helper.get_attribute_value(item)) for item in node.attribute if not item.HasField("g")]
+    return "".join(f" {key}={_attribute_text(value)}" for key, value in sorted(held))
+
+
+def _attribute_text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8")
+    if isinstance(value, onnx.TensorProto):
+        return _numbers(value)
+    if isinstance(value, Sequence):
+        return ",".join(_attribute_text(part) for part in value)
+    return f"{value:.7g}" if isinstance(value, float) else str(value)
+
+
+def _shortened(line: str) -> str:
+    for long, short in _SHORT:
+        line = line.replace(long, short)
+    return line
 
 
 # ---- the folder ------------------------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def _configure(values: Mapping[str, str]) -> Backend:
             OpRule(("MatMul",), weight=1, weight_axis=matmul_weight_axis, decline=declines_computed_weight),
         ),
         fused_activations=(),
-        limits=Limits(dtypes=DTYPES, bias_quantized=False),
+        limits=Limits(dtypes=DTYPES, bias_quantized=False, refused_operators=()),
         passes=(*CLEAN_UP, "widen_bfloat16", "widen_float16", "canonicalize_gemm", "fuse_matmul_add", *SETTLE),
         options=OPTIONS,
         configure=_configure,

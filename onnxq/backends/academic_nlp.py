@@ -22,7 +22,7 @@ def _configure(values: Mapping[str, str]) -> Backend:
             OpRule(("Gather",), inputs=(), weight=0, weight_axis=1, decline=declines_other_gathers),
         ),
         fused_activations=(),
-        limits=Limits(dtypes=DTYPES, bias_quantized=False),
+        limits=Limits(dtypes=DTYPES, bias_quantized=False, refused_operators=()),
         passes=(*CLEAN_UP, "widen_bfloat16", "widen_float16", "canonicalize_gemm", *RECOGNIZE, *SETTLE),
         options=OPTIONS,
         configure=_configure,

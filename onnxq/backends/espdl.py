@@ -77,7 +77,15 @@ def configure(values: Mapping[str, str]) -> Backend:
             steps=((-128, 127),),
             roundings=(rounding,),
         ),
-        passes=(*CLEAN_UP, "widen_bfloat16", "widen_float16", *FOLD_LAYERS, *RECOGNIZE, *SETTLE),
+        passes=(
+            *CLEAN_UP,
+            "widen_bfloat16",
+            "widen_float16",
+            *FOLD_LAYERS,
+            *RECOGNIZE,
+            "hardswish_as_operator",
+            *SETTLE,
+        ),
         emitters=("qdq", "deploy", "espdl_exponents"),
         options=(
             Option(

@@ -8,8 +8,10 @@ values.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from onnxq.backends import BACKENDS
-from onnxq.types import Backend, Limits, NodeFacts, OpRule, QuantSpec, Scheme
+from onnxq.types import Backend, Limits, NodeFacts, OpRule, Option, QuantSpec, Scheme
 from onnxq.types.presets import CLEAN_UP, FOLD_LAYERS, SETTLE, declines_computed_weight
 
 
@@ -24,9 +26,20 @@ def _not_doubling(node: NodeFacts) -> str | None:
     return None if all(b == 2 * a for a, b in doubled) else "NNIE enlarges by a factor of 2 only"
 
 
-BACKENDS.add(
-    "nnie",
-    Backend(
+OPTIONS = (
+    Option(
+        "pooling",
+        ("strict", "any"),
+        "strict",
+        "any: write files also where the chip's rounding of sizes gives other shapes than the model, for those who change "
+        "the network afterwards",
+    ),
+)
+
+
+def configure(values: Mapping[str, str]) -> Backend:
+    """The backend with or without the rule about sizes of pooling."""
+    return Backend(
         name="nnie",
         summary="HiSilicon NNIE: simulated model, clip values (gfpq) and float model for the mapper, logarithmic 8 bit",
         scheme=Scheme(activation=QuantSpec("nnie8"), weight=QuantSpec("nnie8")),
@@ -48,6 +61,10 @@ BACKENDS.add(
         ),
         passes=(*CLEAN_UP, "widen_bfloat16", "widen_float16", *FOLD_LAYERS, "fuse_matmul_add", *SETTLE),
         emitters=("simulate", "gfpq", "nnie_deploy"),
-        lints=("nnie",),
-    ),
-)
+        lints=("nnie", "nnie_pooling") if values["pooling"] == "strict" else ("nnie",),
+        options=OPTIONS,
+        configure=configure,
+    )
+
+
+BACKENDS.add("nnie", configure({option.name: option.default for option in OPTIONS}))

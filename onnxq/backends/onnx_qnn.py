@@ -84,7 +84,9 @@ def configure(values: Mapping[str, str]) -> Backend:
             SameScaleRule(("Resize",), decline=_not_nearest),
         ),
         absorb_activations=True,
-        limits=Limits(dtypes=("uint8", "int8", "int32"), weight_only_dtypes=("int8",), min_opset=13),
+        limits=Limits(
+            dtypes=("uint8", "int8", "int32"), weight_only_dtypes=("int8",), min_opset=13, refused_operators=()
+        ),
         passes=(*CLEAN_UP, "widen_bfloat16", "widen_float16", *FOLD_LAYERS, *_RECOGNIZE, *SETTLE),
         emitters=("qlinear",),
         options=(

@@ -65,6 +65,8 @@ BACKENDS.add(
             dtypes=("int8", "uint8", "int16", "uint16", "int4", "uint4", "int32", "float8e4m3fn", "float8e5m2"),
             min_opset=10,
             float_types=("float32",),
+            weight_only_dtypes=("int4", "uint4"),
+            refused_operators=(),
         ),
         passes=(*CLEAN_UP, "widen_bfloat16", "widen_float16", *FOLD_LAYERS, *RECOGNIZE, *SETTLE),
         checked_by=("onnxruntime",),

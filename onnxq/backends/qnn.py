@@ -110,7 +110,7 @@ def qnn(values: Mapping[str, str]) -> Backend:
         refinements=("minimum_range",),
         passes=(
             *(*CLEAN_UP, "widen_bfloat16", "widen_float16", *FOLD_LAYERS, "batchnorm_to_conv"),
-            *(*RECOGNIZE, "gelu_as_operator", *SETTLE),
+            *(*RECOGNIZE, "gelu_as_operator", "hardswish_as_operator", *SETTLE),
         ),
         emitters=("qdq", "deploy", *encodings_emitters(values["encodings"])),
         options=_OPTIONS,

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from onnxq.backends import BACKENDS
-from onnxq.emit.sophgo_qtable import emitter_name
 from onnxq.errors import ConfigError
 from onnxq.types import Backend, Limits, NodeFacts, OpRule, Option, PerChannel, QuantSpec, SameScaleRule, Scheme
 from onnxq.types.backend import Decline
@@ -30,13 +29,17 @@ from onnxq.types.presets import (
 )
 
 _FORMATS = {"F8E4M3": "fp8_e4m3", "F8E5M2": "fp8_e5m2", "F16": "fp16", "BF16": "bf16"}
-_LOOKED_UP = ("Sigmoid", "Tanh", "Elu", "HardSigmoid", "HardSwish", "Softplus", "Mish", "LeakyRelu", "PRelu", "Abs")
+_LOOKED_UP = ("Sigmoid", "Tanh", "Elu", "HardSigmoid", "HardSwish", "Softplus", "Mish", "LeakyRelu", "PRelu")
 """Element-wise functions that chips take from a table with 256 entries."""
 
 _KEEP_SCALE = (
     *("MaxPool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Split", "Tile", "Expand"),
-    *("DepthToSpace", "SpaceToDepth", "GlobalMaxPool"),
+    *("DepthToSpace", "SpaceToDepth", "GlobalMaxPool", "Abs"),
 )
+_STEPS = ((-128, 127), (-127, 127), (0, 255), (-8, 7), (-7, 7), (0, 15))
+"""Lowest and highest integers of the formats that tpu-mlir has."""
+
+_FLOATS = ("F32", "F16", "BF16")
 
 
 @dataclass(frozen=True)
@@ -46,9 +49,8 @@ class _Chip:
     precisions   what weights and activations can be; the first is the default
     unsigned     tensors that cannot be negative are uint8
     narrow       weights in [-127, 127]
-    in_float     what operators run in that are not quantized
+    floats       what operators can run in that are not quantized; the first is the default
     four_bits    layers can compute with activations of 4 bits
-    chips        members of a family, where the tables are the same for all
     """
 
     name: str
@@ -56,19 +58,16 @@ class _Chip:
     precisions: tuple[str, ...]
     unsigned: bool = True
     narrow: bool = False
-    in_float: str = "F32"
+    floats: tuple[str, ...] = _FLOATS
     four_bits: bool = False
-    chips: tuple[str, ...] = ()
 
     def options(self) -> tuple[Option, ...]:
-        about = "the chip of the family; all read the same tables"
-        family = (Option("chip", self.chips, self.chips[0], about),) if self.chips else ()
         return (
             Option("mode", ("weight_activation", "weight_only"), "weight_activation", "what is quantized"),
             Option("strategy", ("CNN", "Transformer"), "CNN", "every operator that can be, or only layers and MatMul"),
             Option("precision", self.precisions, self.precisions[0], "the number format of what is quantized"),
             Option("asymmetric", ("no", "yes"), "no", "activations with a zero point (model_deploy --asymmetric)"),
-            *family,
+            Option("float", self.floats, self.floats[0], "what the operators run in that stay float"),
         )
 
 
@@ -165,6 +164,11 @@ def _configure(chip: _Chip, values: Mapping[str, str]) -> Backend:
         )
     if asymmetric and (precision != "INT8" or mode == "weight_only"):
         raise ConfigError(f"{chip.name}: asymmetric=yes is for activations with precision=INT8 only. Leave it out")
+    if precision in ("F16", "BF16") and values["float"] not in (precision, chip.floats[0]):
+        raise ConfigError(
+            f"{chip.name}: precision={precision} and float={values['float']} contradict each other, everything runs in "
+            f"{precision} then. Leave one of them out"
+        )
     return _backend(chip, mode, strategy, precision, asymmetric=asymmetric)
 
 
@@ -182,7 +186,9 @@ def _scheme(chip: _Chip, precision: str, *, weight_only: bool, asymmetric: bool)
     weight = QuantSpec("int8", narrow_range=chip.narrow, granularity=channels)
     unsigned = QuantSpec("uint8") if chip.unsigned and not asymmetric else None
     activation = QuantSpec("int8", symmetric=not asymmetric)
-    return Scheme(activation=activation, weight=weight, bias=QuantSpec("int32"), unsigned=unsigned)
+    # tpu-mlir gives a 4-bit layer at the end of the model a 4-bit result
+    ends = (activation, weight) if precision == "INT4" else None
+    return Scheme(activation=activation, weight=weight, bias=QuantSpec("int32"), unsigned=unsigned, ends=ends)
 
 
 def _backend(chip: _Chip, mode: str, strategy: str, precision: str, *, asymmetric: bool) -> Backend:
@@ -219,66 +225,65 @@ def _backend(chip: _Chip, mode: str, strategy: str, precision: str, *, asymmetri
         rules=layers if transformer else (*layers, *element_wise),
         same_scale=same_scale,
         limits=Limits(
-            dtypes=_dtypes(precision, weight_only=weight_only),
+            dtypes=_dtypes(chip, precision, weight_only=weight_only),
             zero_point_zero=not asymmetric,
             float_types=("float32",),
+            steps=_STEPS if "INT" in precision else (),
+            roundings=("half_even", "half_away"),
         ),
         passes=(*CLEAN_UP, "widen_bfloat16", "widen_float16", *FOLD_LAYERS, *RECOGNIZE, "recognize_silu", *SETTLE),
         quantize_inputs=not transformer and not weight_only,
-        fixed_ranges={"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0)} if not asymmetric else {},
-        emitters=_emitters(chip, precision, weight_only=weight_only, transformer=transformer),
-        simulations=("sophgo_multipliers",) if chip.unsigned and not asymmetric and precision == "INT8" else (),
+        fixed_ranges={"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0)},
+        emitters=_emitters(precision, transformer=transformer),
+        simulations=("sophgo_multipliers",) if chip.unsigned and not asymmetric and "INT" in precision else (),
         options=chip.options(),
         configure=lambda values: _configure(chip, values),
         checked_by=("tpu_mlir",),
     )
 
 
-def _dtypes(precision: str, *, weight_only: bool) -> tuple[str, ...]:
+def _dtypes(chip: _Chip, precision: str, *, weight_only: bool) -> tuple[str, ...]:
     by_precision = {
         "F8E4M3": ("float8e4m3fn",),
         "F8E5M2": ("float8e5m2",),
         "F16": ("float16",),
         "BF16": ("bfloat16",),
-        "INT4": ("int4", "int8") if weight_only else ("int8", "uint8", "int4"),
+        "INT4": ("int4", "int8") if weight_only else ("int8", "uint8", "int4", "uint4"),
         "W4INT8": ("int8", "uint8", "int4"),
     }
-    return by_precision.get(precision, ("int8", "uint8"))
+    return by_precision.get(precision, ("int8", "uint8") if chip.unsigned else ("int8",))
 
 
-def _emitters(chip: _Chip, precision: str, *, weight_only: bool, transformer: bool) -> tuple[str, ...]:
+def _emitters(precision: str, *, transformer: bool) -> tuple[str, ...]:
     in_float8 = precision.startswith("F8")
-    in_float = precision if precision in ("F16", "BF16") else chip.in_float
-    if weight_only and chip.in_float == "F32":
-        in_float = "F16"
-    kind = "_nlp_float" if in_float8 and transformer else "_nlp" if transformer else ""
+    modes = f"sophgo_q_table{'_nlp' if transformer else ''}{'_float' if in_float8 and transformer else ''}"
     table = f"sophgo_{'float_' if in_float8 else ''}cali_table{'_nlp' if transformer else ''}"
     tables = () if precision in ("F16", "BF16") else (table,)
     model = "simulate" if precision in ("F16", "BF16") else "qdq"  # Q/DQ nodes have no scale-free float16
-    return (model, "sophgo_deploy", *tables, emitter_name(kind, in_float), "sophgo_clip_ranges", "sophgo_weight_ids")
+    return (model, "sophgo_deploy", *tables, modes, "sophgo_clip_ranges", "sophgo_weight_ids")
 
 
 _DEFAULTS = {"mode": "weight_activation", "strategy": "CNN", "asymmetric": "no"}
-_CV18X = ("cv181x", "cv180x", "cv182x", "cv183x", "cv186x", "mars3")
-_CV_SUMMARY = "Sophgo CV18x (tpu-mlir): int8 symmetric, weights per channel in [-127, 127]"
-_BM1690_SUMMARY = "Sophgo BM1690 / SG2260 (tpu-mlir): int8, uint8 for what cannot be negative; float8"
+_CV = "(tpu-mlir): int8 symmetric, weights per channel in [-127, 127]"
+_BM = "(tpu-mlir): int8, uint8 for what cannot be negative"
+_FLOAT8 = ("INT8", "INT4", "F8E4M3", "F8E5M2", "BF16", "F16")
 
 _CHIPS = (
     _Chip(
-        "sophgo_bm1688",
-        "Sophgo BM1688 (tpu-mlir): int8, uint8 for what cannot be negative; int4 layers",
-        ("INT8", "INT4", "W4INT8", "BF16", "F16"),
-        four_bits=True,
+        "sophgo_bm1688", f"Sophgo BM1688 {_BM}; int4 layers", ("INT8", "INT4", "W4INT8", "BF16", "F16"), four_bits=True
     ),
+    _Chip("sophgo_bm1684x", f"Sophgo BM1684X {_BM}", ("INT8", "INT4", "BF16", "F16")),
+    _Chip("sophgo_bm1690", f"Sophgo BM1690 {_BM}; float8", _FLOAT8),
+    _Chip("sophgo_sg2260", f"Sophgo SG2260, the other name of BM1690 {_BM}; float8", _FLOAT8),
     _Chip(
-        "sophgo_bm1684x",
-        "Sophgo BM1684X (tpu-mlir): int8, uint8 for what cannot be negative",
-        ("INT8", "INT4", "BF16", "F16"),
+        "sophgo_cv18x",
+        f"Sophgo CV180X, CV181X, CV182X, CV183X, CV186X {_CV}",
+        ("INT8", "BF16"),
+        unsigned=False,
+        narrow=True,
+        floats=("BF16",),
     ),
-    _Chip("sophgo_bm1690", _BM1690_SUMMARY, ("INT8", "INT4", "F8E4M3", "F8E5M2", "BF16", "F16")),
-    _Chip("sophgo_sg2260", _BM1690_SUMMARY, ("INT8", "INT4", "F8E4M3", "F8E5M2", "BF16", "F16")),
-    _Chip("sophgo_cv18x", _CV_SUMMARY, ("INT8", "BF16"), unsigned=False, narrow=True, in_float="BF16", chips=_CV18X),
-    _Chip("sophgo_mars3", _CV_SUMMARY, ("INT8", "BF16"), unsigned=False, narrow=True, in_float="BF16"),
+    _Chip("sophgo_mars3", f"Sophgo MARS3 {_CV}", ("INT8", "BF16"), unsigned=False, narrow=True, floats=("BF16",)),
     _Chip(
         "sophgo_academic",
         "Sophgo, no chip in particular: float8 weights and activations, every format of the family",
@@ -288,4 +293,5 @@ _CHIPS = (
 )
 
 for _chip in _CHIPS:
-    BACKENDS.add(_chip.name, _configure(_chip, {**_DEFAULTS, "precision": _chip.precisions[0]}))
+    _values = {**_DEFAULTS, "precision": _chip.precisions[0], "float": _chip.floats[0]}
+    BACKENDS.add(_chip.name, _configure(_chip, _values))

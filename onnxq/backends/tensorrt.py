@@ -75,7 +75,6 @@ def _configure(values: Mapping[str, str]) -> Backend:
             min_opset=10,
             float_types=("float32", "float16"),
             bias_quantized=False,
-            refused_operators=("QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"),
         ),
         passes=(*CLEAN_UP, "widen_bfloat16", *FOLD_LAYERS, *RECOGNIZE, "recognize_silu", *SETTLE),
         emitters=("qdq", *tables),

@@ -51,7 +51,6 @@ BACKENDS.add(
             min_opset=10,
             float_types=("float32", "float16"),
             bias_quantized=False,
-            refused_operators=("QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"),
         ),
         passes=(*CLEAN_UP, "widen_bfloat16", "canonicalize_gemm", *RECOGNIZE, *SETTLE),
         checked_by=("onnxruntime",),

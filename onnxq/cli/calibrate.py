@@ -240,7 +240,7 @@ def _write_parameters(
     from onnxq.refine import refine
 
     found, kept, report = find_parameters(prepared.graph, plan, statistics=gathered)
-    qparams, refinements = refine(prepared.graph, kept, found, prepared.backend)
+    qparams, refinements, concerns = refine(prepared.graph, kept, found, prepared.backend)
     write_output(target, qparams.to_json())
     say(f"parameters of {len(qparams)} tensors from {report.samples} samples written to {target}", quiet=quiet)
     if new_plan or len(kept) != len(plan):
@@ -250,4 +250,4 @@ def _write_parameters(
         say(f"the plan that belongs to them written to {beside}", quiet=quiet)
     for note in (*notes, *report.notes, *refinements):
         say(f"note: {note}", quiet=quiet)
-    return list(report.warnings)
+    return [*report.warnings, *concerns]

@@ -37,7 +37,7 @@ def lint(
     findings = find(graph, target)
     if as_json:
         print_json([vars(finding) for finding in findings])
-    elif findings and not quiet:
+    elif findings:
         print_table(f"{model} for {target.name}", ("rule", "what", "remedy"), _rows(findings))
     if not has_quantizers(graph):
         say(f"{model} has no QuantizeLinear or DequantizeLinear: only its operators were looked at", quiet=quiet)

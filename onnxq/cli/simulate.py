@@ -39,7 +39,7 @@ def simulate(
     The chip's own grids, roundings and operators are in it as float operators. With -d its outputs are compared with
     those of the float model.
     """
-    from onnxq.cli.artifacts import output_file, read_plan, read_qparams
+    from onnxq.cli.artifacts import MODEL_NAME, output_file, read_plan, read_qparams
     from onnxq.cli.data import chosen_preprocess, open_data
     from onnxq.cli.planned import prepare_again
     from onnxq.cli.settings import load_plugins, read_settings
@@ -51,7 +51,8 @@ def simulate(
     settings = read_settings(config, samples=samples, preprocess=preprocess)
     wanted = read_plan(plan)
     table = read_qparams(qparams if qparams is not None else plan if plan.is_dir() else plan.parent)
-    target = output_file(out, SIMULATED_NAME, model)
+    beside = (plan if plan.is_dir() else plan.parent) / MODEL_NAME
+    target = output_file(out, SIMULATED_NAME, model, beside)
     original = Graph.load(model)
     dataset = None
     if data is not None or random is not None:

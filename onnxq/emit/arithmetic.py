@@ -48,7 +48,9 @@ class Arithmetic:
         x = self._cast(self.source, np.dtype(np.float32))
         steps = self._add("Div", [x, scale])
         steps = self._add("Min", [self._add("Max", [steps, low]), high])  # Clip takes single numbers only
-        return self._cast(self._add("Mul", [self._rounded(steps, spec.rounding), scale]), self._kind)
+        # Adding zero turns -0 into +0, which is what integers have.
+        rounded = self._add("Add", [self._rounded(steps, spec.rounding), self._constant("zero", np.float32(0.0))])
+        return self._cast(self._add("Mul", [rounded, scale]), self._kind)
 
     def nnie(self, parameters: QParams) -> Any:
         clip = float(parameters.scale)

@@ -9,26 +9,35 @@ from typing import Any
 
 from onnxq.emit import EMITTERS, READ_BACKS, Emitted
 from onnxq.emit.sophgo_modes import operators
-from onnxq.emit.sophgo_names import names_of
+from onnxq.emit.sophgo_names import names_of, operator_names, weight_uses
 from onnxq.emit.sophgo_ranges import ranges
-from onnxq.emit.tables import differs
+from onnxq.emit.tables import Row, differs, rows
 from onnxq.files import write_json
 from onnxq.graph import Graph
+from onnxq.numerics import float_max
 from onnxq.types import Backend, QParamsTable, QuantPlan, QuantSpec
 
+_PRECISION = 1e-12
 
-def clip_ranges(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[str, Any]:
-    """Operator -> threshold, bounds and bits; weights with their steps."""
+
+@EMITTERS.register("sophgo_clip_ranges")
+def write_clip_ranges(
+    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
+) -> Emitted:
+    """Write `<name>_clip_ranges.json`: all ranges and weight steps under the names that tpu-mlir uses."""
+    path = folder / f"{name}_clip_ranges.json"
     found: dict[str, Any] = {}
-    for item in ranges(graph, plan, qparams):
-        entry = {"threshold": item.threshold, "min": item.low, "max": item.high, **_kind(item.spec)}
+    for item in ranges(graph, plan, qparams, backend):
+        threshold, low, high = item.own
+        entry = {"threshold": threshold, "min": low, "max": high, **_kind(item.spec)}
         found[names_of(graph, item.tensor)[0]] = entry | {"ori_name": item.tensor}
-    for name, weight in _weights(graph, plan).items():
+    for row, weight in _weights(graph, plan).items():
         parameters = qparams[weight]
         steps = [float(str(value)) for value in parameters.scale.reshape(-1)]
         zeros = parameters.zero_point.reshape(-1).tolist()
-        found[name] = {"step": steps, "zero_point": zeros, **_kind(parameters.spec), "ori_name": weight}
-    return found
+        found[row] = {"step": steps, "zero_point": zeros, **_kind(parameters.spec), "ori_name": weight}
+    write_json(path, {"sophgo_tpu": found, "w_qscheme": "", "a_qscheme": ""})
+    return Emitted((path,))
 
 
 def _kind(spec: QuantSpec) -> dict[str, Any]:
@@ -40,46 +49,82 @@ def _weights(graph: Graph, plan: QuantPlan) -> dict[str, str]:
     """Name of the row -> initializer."""
     return {
         f"{operator.names[0]}_weight": operator.weight
-        for operator in operators(graph, plan, "F32")
+        for operator in operators(graph, plan)
         if operator.weight is not None
     }
-
-
-@EMITTERS.register("sophgo_clip_ranges")
-def write_clip_ranges(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Emitted:
-    """Write `<name>_clip_ranges.json`: all ranges and weight steps under the names that tpu-mlir uses."""
-    path = folder / f"{name}_clip_ranges.json"
-    write_json(path, {"sophgo_tpu": clip_ranges(graph, plan, qparams), "w_qscheme": "", "a_qscheme": ""})
-    return Emitted((path,))
 
 
 @READ_BACKS.register("sophgo_clip_ranges")
 def check_clip_ranges(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Iterator[str]:
-    """Compare every number with the parameters."""
+    """Compare every number with the parameters; ranges that follow from others, with the formulas for them."""
     path = folder / f"{name}_clip_ranges.json"
     read = json.loads(path.read_text(encoding="utf-8"))["sophgo_tpu"]
-    for tensor, wanted in clip_ranges(graph, plan, qparams).items():
-        entry = read.get(tensor)
+    wanted: dict[str, dict[str, Any]] = {}
+    for item in ranges(graph, plan, qparams, backend):
+        threshold, low, high = item.own
+        numbers = {"threshold": threshold, "min": low, "max": high, **_kind(item.spec), "ori_name": item.tensor}
+        wanted[names_of(graph, item.tensor)[0]] = numbers
+    for row in rows(graph, plan, qparams):
+        if row.qparams.spec.bits <= 8:
+            wanted[names_of(graph, row.tensor)[0]] = _entry_of(row)
+    for row in rows(graph, plan, qparams, role="weight"):
+        entry = {"step": row.qparams.scale, "zero_point": row.qparams.zero_point, **_format_of(row)}
+        wanted |= {f"{key}_weight": entry for key in _first_names(graph, plan, row.tensor)}
+    for key, numbers in wanted.items():
+        entry = read.pop(key, None)
         if entry is None:
-            yield f"{path.name}: there is no entry '{tensor}'"
+            yield f"{path.name}: there is no entry '{key}'"
             continue
-        for key, value in wanted.items():
-            same = entry.get(key) == value if isinstance(value, str) else not differs(entry.get(key, []), value, 1e-12)
+        for what, value in numbers.items():
+            same = entry.get(what) == value if isinstance(value, str) else _equal(entry.get(what), value)
             if not same:
-                yield f"{path.name}: '{key}' of '{tensor}' is {entry.get(key)}, the parameters say {value}"
+                yield f"{path.name}: '{what}' of '{key}' is {entry.get(what)}, the parameters say {value}"
+    for key in read:
+        yield f"{path.name}: the entry '{key}' belongs to nothing in the model"
+
+
+def _equal(read: Any, wanted: Any) -> bool:
+    return read is not None and not differs(read, [float(str(value)) for value in _flat(wanted)], _PRECISION)
+
+
+def _flat(value: Any) -> Any:
+    return value.reshape(-1) if hasattr(value, "reshape") else [value]
+
+
+def _entry_of(row: Row) -> dict[str, Any]:
+    """What an activation's entry must say: its bounds, and the bound by which tpu-mlir finds the scale."""
+    spec = row.qparams.spec
+    if spec.grid != "affine":
+        threshold = float(row.qparams.scale) * float_max(spec.dtype)
+    elif spec.symmetric:
+        threshold = float(row.qparams.scale) * (2 ** (spec.bits - int(spec.signed)) - 1)
+    else:
+        threshold = max(-float(row.low), float(row.high))
+    return {"threshold": threshold, "min": float(row.low), "max": float(row.high), **_format_of(row)}
+
+
+def _format_of(row: Row) -> dict[str, Any]:
+    dtype = row.qparams.spec.dtype
+    kind = dtype if "fp" in dtype or "bf" in dtype else dtype.rstrip("0123456789")
+    return {"bit": row.qparams.spec.bits, "type": kind, "ori_name": row.tensor}
+
+
+def _first_names(graph: Graph, plan: QuantPlan, weight: str) -> list[str]:
+    return [operator_names(graph, node, plan.fused)[0] for node in weight_uses(graph, weight)]
 
 
 @EMITTERS.register("sophgo_weight_ids")
 def write_weight_ids(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Emitted:
-    """Write `<name>_weight_name_to_unique_id.json`: initializer -> row of the calibration table."""
+    """Write `<name>_weight_name_to_unique_id.json`: initializer -> row of the calibration table (the first)."""
     path = folder / f"{name}_weight_name_to_unique_id.json"
-    write_json(path, {weight: row for row, weight in _weights(graph, plan).items()})
+    found: dict[str, str] = {}
+    for row, weight in _weights(graph, plan).items():
+        found.setdefault(weight, row)
+    write_json(path, found)
     return Emitted((path,))
 
 
@@ -87,9 +132,15 @@ def write_weight_ids(
 def check_weight_ids(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Iterator[str]:
-    """Compare the pairs with the plan."""
+    """Every quantized weight of a layer has the row of one of the layers that read it, and nothing else is there."""
     path = folder / f"{name}_weight_name_to_unique_id.json"
     read = json.loads(path.read_text(encoding="utf-8"))
-    for row, weight in _weights(graph, plan).items():
-        if read.get(weight) != row:
-            yield f"{path.name}: weight '{weight}' belongs to row '{row}', the file says {read.get(weight)!r}"
+    for row in rows(graph, plan, qparams, role="weight"):
+        known = [f"{key}_weight" for key in _first_names(graph, plan, row.tensor)]
+        found = read.pop(row.tensor, None)
+        if known and found not in known:
+            yield f"{path.name}: weight '{row.tensor}' belongs to row {' or '.join(known)}, the file says {found!r}"
+        elif not known and found is not None:
+            yield f"{path.name}: '{row.tensor}' is no weight of a layer, the file says {found!r}"
+    for weight in read:
+        yield f"{path.name}: '{weight}' is no quantized weight"

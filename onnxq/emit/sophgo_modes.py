@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from onnxq.emit.sophgo_names import is_float, names_of, result_of
+from onnxq.emit.sophgo_names import LAYERS, is_float, operator_names
 from onnxq.graph import Graph, Node
 from onnxq.types import Backend, QuantPlan, QuantSpec
 
@@ -40,22 +40,14 @@ def operators(graph: Graph, plan: QuantPlan) -> Iterator[Operator]:
     for node in graph.nodes():
         if node.op in _WITHOUT_ARITHMETIC or node.name in plan.fused or not node.outputs:
             continue
-        made = [t for t in node.outputs if t.name and is_float(graph, t)]
-        if not made:
-            continue
-        result = result_of(graph, node, plan.fused)
-        weight = _weight_of(graph, plan, node)
-        heads = [result, *made[1:]] if result is not made[0] else made
-        names = [name for tensor in heads for name in names_of(graph, str(tensor.name))]
-        if result is not made[0] and weight is not None:
-            names += names_of(graph, str(made[0].name))  # in case that tpu-mlir leaves the two apart
-        yield Operator(node, tuple(dict.fromkeys(names)), weight)
+        if any(tensor.name and is_float(graph, tensor) for tensor in node.outputs):
+            yield Operator(node, operator_names(graph, node, plan.fused), _weight_of(graph, plan, node))
 
 
 def mode_of(graph: Graph, plan: QuantPlan, operator: Operator, in_float: str) -> str:
     """The word of an operator; `in_float` is what those run in that are not quantized."""
     node, weight = operator.node, operator.weight
-    unit = _mode_of_unit(graph, plan, node)
+    unit = mode_of_unit(graph, plan, node)
     if unit is not None or node.name not in plan.quantized:
         return unit or in_float
     read = [plan[t.name].spec for t in node.inputs if t.name in plan and not graph.is_constant(t)]
@@ -68,7 +60,7 @@ def mode_of(graph: Graph, plan: QuantPlan, operator: Operator, in_float: str) ->
         return in_float
     if stored is not None and stored.bits == 4 and spec.bits == 8 and stored.grid == "affine":
         return "W4INT8"
-    return _word(spec)
+    return _word(spec) if spec.bits != 4 or node.op in LAYERS else "INT8"  # what moves values does so in 8 bits
 
 
 def four_bit_operators(graph: Graph, plan: QuantPlan) -> list[Operator]:
@@ -78,13 +70,14 @@ def four_bit_operators(graph: Graph, plan: QuantPlan) -> list[Operator]:
 
 def _weight_of(graph: Graph, plan: QuantPlan, node: Node) -> str | None:
     """The quantized constant at the weight port of a layer."""
-    if node.op not in ("Conv", "ConvTranspose", "Gemm", "MatMul") or len(node.inputs) < 2:
+    if node.op not in LAYERS or len(node.inputs) < 2:
         return None
     name = str(node.inputs[1].name)
     return name if graph.is_constant(name) and name in plan else None
 
 
-def _mode_of_unit(graph: Graph, plan: QuantPlan, node: Node) -> str | None:
+def mode_of_unit(graph: Graph, plan: QuantPlan, node: Node) -> str | None:
+    """INT8 for the last node of a function that a chip takes from a table as a whole."""
     unit = graph.units.of(node.name)
     if unit is None or unit.last != node.name or unit.kind not in _LOOKED_UP_UNITS:
         return None

@@ -19,6 +19,9 @@ _UNIT_OPERATORS = {"LayerNorm": "LayerNormalization", "Gelu": "GELU", "GELU": "G
 _OTHER_OPERATORS = {"Slice": ("Gather",), "Gelu": ("GELU",)}
 """Operators that tpu-mlir sometimes turns into others."""
 
+LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+"""Operators whose second input may be a weight."""
+
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 
 
@@ -56,6 +59,27 @@ def result_of(graph: Graph, node: Node, fused: dict[str, str]) -> Any:
         if follower is None:
             return made
         made = follower.outputs[0]
+
+
+def operator_names(graph: Graph, node: Node, fused: dict[str, str]) -> tuple[str, ...]:
+    """The names under which tpu-mlir may know an operator together with what runs inside it, the likeliest first."""
+    made = [tensor for tensor in node.outputs if tensor.name and is_float(graph, tensor)]
+    result = result_of(graph, node, fused)
+    heads = [result, *made[1:]]
+    if result is not made[0] and node.op in LAYERS:
+        heads.append(made[0])  # in case that tpu-mlir leaves the two apart
+    return tuple(dict.fromkeys(name for tensor in heads for name in names_of(graph, str(tensor.name))))
+
+
+def float_tensors(graph: Graph) -> list[str]:
+    """Inputs and computed tensors that can have a range, in the order of the graph."""
+    made = [t for node in graph.nodes() for t in node.outputs if t.name and is_float(graph, t)]
+    return [*graph.input_names, *(str(tensor.name) for tensor in made)]
+
+
+def weight_uses(graph: Graph, tensor: str) -> list[Node]:
+    """The layers that read a tensor as their weight."""
+    return [use.node for use in graph.consumers(tensor) if use.port == 1 and use.node.op in LAYERS]
 
 
 def is_float(graph: Graph, tensor: Any) -> bool:

@@ -12,32 +12,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from onnxq.emit import EMITTERS, READ_BACKS, Emitted
-from onnxq.emit.sophgo_modes import operators
+from onnxq.emit.sophgo_modes import Operator, float_mode, mode_of, mode_of_unit, operators
+from onnxq.emit.sophgo_names import LAYERS
 from onnxq.files import replace_file
 from onnxq.graph import Graph
 from onnxq.types import Backend, QParamsTable, QuantPlan
 
-MODES = (
-    *("INT8", "UINT8", "INT4", "BF16", "F16", "F32", "W8F16", "W8BF16", "W4F16", "W4BF16", "F8", "F8E4M3", "F8E5M2"),
-    *("W4F8E4M3", "W4F8E5M2", "W4INT8", "INT8F16DYN", "INT8BF16DYN", "INT4F16DYN", "INT4BF16DYN"),
-    *("F8E4M3F16DYN", "F8E4M3BF16DYN", "F4F16DYN", "F4BF16DYN"),
-)
-"""What tpu-mlir 1.30 understands."""
-
-_ENDINGS = {
-    "": "_q_table_from_sophgo_mq_sophgo_tpu",
-    "_nlp": "_q_table_from_sophgo_mq_Academic_NLP",
-    "_nlp_float": "_q_table_from_sophgo_mq_Academic_NLP_Float",
+FILES = {
+    "sophgo_q_table": "_q_table_from_sophgo_mq_sophgo_tpu",
+    "sophgo_q_table_nlp": "_q_table_from_sophgo_mq_Academic_NLP",
+    "sophgo_q_table_nlp_float": "_q_table_from_sophgo_mq_Academic_NLP_Float",
 }
-FLOAT_MODES = ("F32", "F16", "BF16")
-"""What operators that are not quantized may run in; one emitter each."""
+"""Emitter -> what stands behind the model's name."""
 
-
-def emitter_name(kind: str, in_float: str) -> str:
-    """The emitter for a kind of file ("", "_nlp", "_nlp_float") and the mode of operators that stay float."""
-    return f"sophgo_q_table{kind}_{in_float.lower()}"
+_FORMATS = {
+    "INT8": (("int8", "uint8"), "int8"),
+    "INT4": (("int4", "uint4"), "int4"),
+    "W4INT8": (("int8", "uint8"), "int4"),
+    "F8E4M3": (("fp8_e4m3",), "fp8_e4m3"),
+    "F8E5M2": (("fp8_e5m2",), "fp8_e5m2"),
+    "F16": (("fp16",), "fp16"),
+    "BF16": (("bf16",), "bf16"),
+}
+"""Mode of a quantized operator -> formats that it reads, and the format of its weight."""
 
 
 def read_modes(text: str) -> dict[str, str]:
@@ -46,42 +46,67 @@ def read_modes(text: str) -> dict[str, str]:
     return {fields[0]: fields[1] for fields in rows}
 
 
-def _wanted(graph: Graph, plan: QuantPlan, in_float: str) -> dict[str, str]:
-    return {name: operator.mode for operator in operators(graph, plan, in_float) for name in operator.names}
-
-
-def _writer(ending: str, in_float: str) -> Callable[..., Emitted]:
+def _writer(ending: str) -> Callable[..., Emitted]:
     def write(
         graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
     ) -> Emitted:
         path = folder / f"{name}{ending}"
+        modes: dict[str, str] = {}
+        for operator in operators(graph, plan):
+            modes |= dict.fromkeys(operator.names, mode_of(graph, plan, operator, float_mode(backend)))
         lines = ["# qtable from sophgo_mq", "# op_name  quantize_mode"]
-        lines += [f"{operator} {mode}" for operator, mode in _wanted(graph, plan, in_float).items()]
-        text = "\n".join(lines) + "\n"
+        text = "\n".join([*lines, *(f"{operator} {mode}" for operator, mode in modes.items())]) + "\n"
         replace_file(path, lambda stream: stream.write(text.encode("utf-8")))
         return Emitted((path,))
 
-    write.__doc__ = f"Write `<name>{ending}`: operator -> mode for tpu-mlir; what stays float runs in {in_float}."
+    write.__doc__ = f"Write `<name>{ending}`: operator -> mode for tpu-mlir."
     return write
 
 
-def _checker(ending: str, in_float: str) -> Callable[..., Iterator[str]]:
+def _checker(ending: str) -> Callable[..., Iterator[str]]:
     def check(
         graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
     ) -> Iterator[str]:
         path = folder / f"{name}{ending}"
         read = read_modes(path.read_text(encoding="utf-8"))
-        for operator, mode in _wanted(graph, plan, in_float).items():
-            if read.get(operator) != mode:
-                yield f"{path.name}: operator '{operator}' has mode {read.get(operator)}, it should be {mode}"
-        for operator, mode in read.items():
-            if mode not in MODES:
-                yield f"{path.name}: operator '{operator}' has mode {mode}, which tpu-mlir does not know"
+        for operator in operators(graph, plan):
+            for known in operator.names:
+                mode = read.pop(known, None)
+                wrong = _wrong(graph, plan, qparams, operator, mode, float_mode(backend))
+                if wrong:
+                    yield f"{path.name}: operator '{known}' has mode {mode}, but {wrong}"
+        for known in read:
+            yield f"{path.name}: operator '{known}' belongs to nothing in the model"
 
     return check
 
 
-for _kind, _ending in _ENDINGS.items():
-    for _mode in FLOAT_MODES:
-        EMITTERS.add(emitter_name(_kind, _mode), _writer(_ending, _mode))
-        READ_BACKS.add(emitter_name(_kind, _mode), _checker(_ending, _mode))
+def _wrong(
+    graph: Graph, plan: QuantPlan, qparams: QParamsTable, operator: Operator, mode: str | None, in_float: str
+) -> str | None:
+    """What speaks against a mode: the formats that the operator reads and holds."""
+    node = operator.node
+    as_one = mode_of_unit(graph, plan, node) is not None
+    if mode is None:
+        return "every operator needs one"
+    if node.name not in plan.quantized and not as_one:
+        return None if mode == in_float else f"it stays float and runs in {in_float}"
+
+    def formats(tensors: Any) -> set[str]:
+        return {qparams[t.name].spec.dtype for t in tensors if t.name in plan and not graph.is_constant(t)}
+
+    found = formats(node.outputs) if as_one else formats(node.inputs)
+    stored = None if operator.weight is None else qparams[operator.weight].spec
+    if stored is not None and not found:
+        return None if mode == f"W{stored.bits}{in_float}" else f"its weight alone is quantized, to {stored.dtype}"
+    reads, weight = _FORMATS.get(mode, ((), ""))
+    if mode == "INT8" and node.op not in LAYERS:
+        reads = (*reads, "int4", "uint4")  # what moves 4-bit values does so in 8 bits
+    if not (found or formats(node.outputs)) & set(reads):
+        return f"its formats are {', '.join(sorted(found)) or 'float'}"
+    return None if stored is None or stored.dtype == weight else f"its weight is {stored.dtype}"
+
+
+for _name, _ending in FILES.items():
+    EMITTERS.add(_name, _writer(_ending))
+    READ_BACKS.add(_name, _checker(_ending))

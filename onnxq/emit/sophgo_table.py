@@ -15,19 +15,19 @@ the point, more where the number is small.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from onnxq.emit import EMITTERS, READ_BACKS, Emitted
-from onnxq.emit.sophgo_modes import operators
+from onnxq.emit import EMITTERS, Emitted
+from onnxq.emit.sophgo_modes import four_bit_operators, operators
 from onnxq.emit.sophgo_names import names_of
-from onnxq.emit.sophgo_ranges import ranges, steps
-from onnxq.emit.tables import differs, rows
+from onnxq.emit.sophgo_ranges import Row, ranges
+from onnxq.emit.tables import rows
 from onnxq.files import replace_file
 from onnxq.graph import Graph
-from onnxq.types import Backend, QParamsTable, QuantPlan, QuantSpec
+from onnxq.types import Backend, QParamsTable, QuantPlan
 
 FILES = {
     "sophgo_cali_table": "_cali_table_from_sophgo_mq_sophgo_tpu",
@@ -39,7 +39,6 @@ FILES = {
 
 _WORK_MODE = "# work_mode:{} #Automatically generated, do not modify, work_mode choice:[{}]"
 _INT_MODES = ("QAT_all_int8", "int4_and_int8_mix", "int4_and_int8_mix_no_fc")
-_PRECISION = 2e-7
 
 
 def decimal(value: float) -> str:
@@ -51,11 +50,11 @@ def decimal(value: float) -> str:
     return f"{value:.{max(digits, 7)}f}"
 
 
-def table_text(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> str:
+def table_text(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> str:
     """The whole file."""
     weights = _weight_rows(graph, plan, qparams)
-    found = list(ranges(graph, plan, qparams))
-    narrow = [item for item in found if item.spec.dtype.endswith("int4")]
+    found = list(ranges(graph, plan, qparams, backend))
+    narrow = [item for item in found if item.spec.bits == 4]
     is_float8 = any(
         row.qparams.spec.dtype.startswith("fp8")
         for role in ("activation", "weight")
@@ -63,14 +62,11 @@ def table_text(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> str:
     )
     lines = [_first_line(is_float8=is_float8, mixed=bool(narrow)), "# op_name    threshold    min    max"]
     for item in found:
-        lines += [f"{name} {_numbers(item.threshold, item.low, item.high)}" for name in names_of(graph, item.tensor)]
+        lines += [f"{name} {_numbers(item.in_eight_bits)}" for name in names_of(graph, item.tensor)]
     lines.append("#int4_th")
     for item in narrow:
-        low = 0.0 if not item.spec.signed else -item.threshold * 8 / 7
-        lines += [f"{name} {_numbers(item.threshold, low, item.threshold)}" for name in names_of(graph, item.tensor)]
-    four_bits = [
-        name for operator in operators(graph, plan, "F32") if operator.mode == "INT4" for name in operator.names
-    ]
+        lines += [f"{name} {_numbers(item.own)}" for name in names_of(graph, item.tensor)]
+    four_bits = [name for operator in four_bit_operators(graph, plan) for name in operator.names]
     lines += ["#int4_op", *four_bits] if four_bits else []
     lines.append("#weight_scale_fp8" if is_float8 else "#weight_scale")
     ending = "_weight_fp8" if is_float8 else "_weight"
@@ -87,14 +83,14 @@ def _first_line(*, is_float8: bool, mixed: bool) -> str:
     return _WORK_MODE.format(_INT_MODES[1] if mixed else _INT_MODES[0], ", ".join(_INT_MODES))
 
 
-def _numbers(*values: float) -> str:
-    return " ".join(decimal(value) for value in values)
+def _numbers(row: Row) -> str:
+    return " ".join(decimal(value) for value in row)
 
 
 def _weight_rows(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[str, tuple[list[float], list[int]]]:
     """Operator name -> scales and zero points of its weight; formats without a scale have no row."""
     found = {}
-    for operator in operators(graph, plan, "F32"):
+    for operator in operators(graph, plan):
         if operator.weight is not None and qparams[operator.weight].spec.dtype not in ("fp16", "bf16"):
             parameters = qparams[operator.weight]
             values = parameters.scale.reshape(-1).astype(np.float64).tolist()
@@ -103,48 +99,12 @@ def _weight_rows(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[s
     return found
 
 
-class Table:
-    """A calibration table as tpu-mlir reads it."""
-
-    def __init__(self, text: str) -> None:
-        self.thresholds: dict[str, tuple[float, float, float]] = {}
-        self.int4: dict[str, tuple[float, float, float]] = {}
-        self.weights: dict[str, list[float]] = {}
-        self.is_float8 = False
-        self.dropped: list[str] = []
-        block = "activations"
-        for line in text.splitlines():
-            if line.startswith("#"):
-                block = self._block(line) or block
-            elif block == "weights":
-                name, count, *numbers = line.split()
-                self.weights[name] = [float(number) for number in numbers[: int(count)]]
-            elif block != "names":
-                self._threshold(line, self.int4 if block == "int4" else self.thresholds)
-
-    def _block(self, line: str) -> str | None:
-        self.is_float8 = self.is_float8 or "mqbench-fp8" in line or "#tpu-mlir-fp8" in line
-        for mark, block in (("#weight_scale", "weights"), ("#int4_th", "int4"), ("asym_op", "names")):
-            if mark in line:
-                return block
-        return "names" if "int4_op" in line else None
-
-    def _threshold(self, line: str, into: dict[str, tuple[float, float, float]]) -> None:
-        """A row counts only when it is a name and three plain decimals with nothing behind them."""
-        fields = line.split()
-        plain = all(set(field) <= set("-0123456789.e") for field in fields[1:])
-        if len(fields) != 4 or not plain or line != line.strip():
-            self.dropped.append(line)
-            return
-        into[fields[0]] = (float(fields[1]), float(fields[2]), float(fields[3]))
-
-
 def _writer(ending: str) -> Callable[..., Emitted]:
     def write(
         graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
     ) -> Emitted:
         path = folder / f"{name}{ending}"
-        text = table_text(graph, plan, qparams)
+        text = table_text(graph, plan, qparams, backend)
         replace_file(path, lambda stream: stream.write(text.encode("utf-8")))
         return Emitted((path,))
 
@@ -152,41 +112,5 @@ def _writer(ending: str) -> Callable[..., Emitted]:
     return write
 
 
-def _checker(ending: str) -> Callable[..., Iterator[str]]:
-    def check(
-        graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-    ) -> Iterator[str]:
-        path = folder / f"{name}{ending}"
-        table = Table(path.read_text(encoding="utf-8"))
-        for line in table.dropped:
-            yield f"{path.name}: tpu-mlir would drop the row '{line}'"
-        for row in rows(graph, plan, qparams):
-            if row.qparams.spec.bits <= 8:
-                for known in names_of(graph, row.tensor):
-                    yield from _compare_range(table, known, row.tensor, row.qparams.scale, row.qparams.spec, path.name)
-        written = _weight_rows(graph, plan, qparams)
-        ending_of_row = "_weight_fp8" if table.is_float8 else "_weight"
-        for operator, (scale, _) in written.items():
-            if differs(table.weights.get(operator + ending_of_row, []), scale, _PRECISION):
-                yield f"{path.name}: the weight scales of '{operator}' are not those of the parameters"
-
-    return check
-
-
-def _compare_range(
-    table: Table, name: str, tensor: str, scale: np.ndarray, spec: QuantSpec, file: str
-) -> Iterator[str]:
-    block = table.int4 if spec.dtype.endswith("int4") else table.thresholds
-    if name not in block:
-        yield f"{file}: there is no row '{name}' for tensor '{tensor}'"
-        return
-    threshold, low, high = block[name]
-    read = (high - low) / (spec.qmax - spec.qmin) if not spec.symmetric else threshold / steps(spec)
-    unsigned = low == 0
-    if differs(read, scale, _PRECISION) or (spec.symmetric and unsigned == spec.signed):
-        yield f"{file}: the row '{name}' gives the scale {read:g}, the parameters of '{tensor}' say {float(scale):g}"
-
-
 for _name, _ending in FILES.items():
     EMITTERS.add(_name, _writer(_ending))
-    READ_BACKS.add(_name, _checker(_ending))

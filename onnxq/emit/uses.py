@@ -50,7 +50,7 @@ def readings(graph: Graph, written: Graph, placement: Placement) -> Iterator[tup
     for edge in edges:
         inputs = written.node(edge.node).inputs if written.has_node(edge.node) else ()
         yield f"'{edge.node}'", inputs[edge.port] if edge.port < len(inputs) else None
-    if placement.edges is not None or placement.tensor in graph.input_names:
+    if placement.edges is not None or not graph.is_output(placement.tensor) or placement.tensor in graph.input_names:
         return  # an input that leaves the model again does so as it came
     if placement.tensor in graph.output_names:
         yield "the caller", written.tensor(placement.tensor) if written.has_tensor(placement.tensor) else None

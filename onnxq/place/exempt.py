@@ -2,7 +2,8 @@
 
 - what only serves the condition or trip count of an If or Loop: rounding could take another branch
 - what computes in integers, booleans or strings: shapes, indices, masks as conditions
-- attention masks: an Add of minus infinity (or -3.4e38) in front of a Softmax; one such value would ruin the range
+- attention masks: an Add of minus infinity (or -1e4) in front of a Softmax; one such value would ruin the range. What
+  reads such a result stays float as well
 - nodes between existing QuantizeLinear / DequantizeLinear pairs, which are quantized already
 - the inside of units (a decomposed LayerNorm) that targets compute in float
 """
@@ -58,15 +59,40 @@ def _in_unit(graph: Graph, node: Node) -> str | None:
     return f"part of a {unit.kind}, which is computed in float as a whole"
 
 
+def masked_tensors(graph: Graph, nodes: list[Node]) -> set[str]:
+    """Tensors that hold mask values: results of nodes that make or add them, also where others only move them."""
+    found: set[str] = set()
+    for node in nodes:
+        moves = node.op in _MOVES and bool(node.inputs) and node.inputs[0].name in found
+        if moves or _mask(graph, node):
+            found.update(made.name for made in node.outputs if made.name)
+    return found
+
+
 def _mask(graph: Graph, node: Node) -> str | None:
-    if node.op not in ("Add", "Sub", "Where"):
+    if node.op == "Pad":
+        return _pads_with_mask(graph, node)
+    if node.op not in ("Add", "Sub", "Mul", "Where"):
         return None
+    if node.op == "Mul":
+        return _mask_constant(graph, node)
     if _feeds_softmax(graph, node):
         return "adds the attention mask in front of a Softmax: a mask value would ruin the range"
+    return _mask_constant(graph, node)
+
+
+def _mask_constant(graph: Graph, node: Node) -> str | None:
     for tensor in node.inputs:
         if tensor.name and graph.is_constant(tensor) and _holds_mask(graph, tensor):
             return f"'{tensor.name}' holds mask values (minus infinity or nearly): they would ruin the range"
     return None
+
+
+def _pads_with_mask(graph: Graph, node: Node) -> str | None:
+    value = float(node.attrs.get("value", 0.0))
+    if len(node.inputs) > 2 and node.inputs[2].name and graph.is_constant(node.inputs[2]):
+        value = float(np.asarray(graph.values(node.inputs[2]), np.float64).min(initial=0.0))
+    return f"pads with {value:g}, which would ruin the range" if value <= MASK_VALUE else None
 
 
 def _feeds_softmax(graph: Graph, node: Node) -> bool:

@@ -25,6 +25,15 @@ def violations(plan: QuantPlan, backend: Backend) -> Iterator[str]:
             yield f"[{rule}] tensor '{placement.tensor}' ({placement.why}): {message}. {remedy}"
 
 
+def check_opset(graph: Graph, backend: Backend) -> None:
+    """Raise UnsupportedError for a model that is newer than the target takes; older ones are raised when written."""
+    highest = backend.limits.max_opset
+    if highest is not None and graph.opset > highest:
+        raise UnsupportedError(
+            f"the model has opset {graph.opset}, {backend.name} takes at most {highest}; export it with a lower opset"
+        )
+
+
 def check_every_operator_has_a_rule(graph: Graph, plan: QuantPlan, backend: Backend) -> None:
     """Raise UnsupportedError for the first nodes that stay float only because the target does not know them."""
     unknown = [node for node in graph.nodes() if plan.left_float.get(node.name) == no_rule(node, backend.name)]
@@ -55,7 +64,7 @@ def _broken(placement: Placement, backend: Backend) -> Iterator[tuple[str, str, 
     kind = stored_type(spec)
     if placement.role == "bias" and not limits.bias_quantized:
         yield "float-bias", f"its bias is quantized, {target} takes float biases", "Leave it out of the plan"
-    elif kind not in limits.dtypes and not (placement.role == "bias" and spec.dtype == "int32"):
+    elif kind not in limits.dtypes:
         yield (
             "dtype",
             f"{spec.dtype} is stored as {kind}, {target} takes {', '.join(limits.dtypes)}",
@@ -66,7 +75,7 @@ def _broken(placement: Placement, backend: Backend) -> Iterator[tuple[str, str, 
     yield from _other_numbers(placement, backend)
     if activation and kind in limits.weight_only_dtypes:
         yield "dtype", f"{target} takes {kind} for weights only", "Give activations one of the other formats"
-    if limits.zero_point_zero and not spec.symmetric:
+    if (limits.zero_point_zero or (limits.weights_symmetric and not activation)) and not spec.symmetric:
         yield (
             "zero-point-zero",
             f"the format is asymmetric, {target} takes zero point 0 only",

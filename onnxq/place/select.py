@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from onnxq.graph import Graph, Node
-from onnxq.place.exempt import exempt_nodes
+from onnxq.place.exempt import exempt_nodes, masked_tensors
 from onnxq.place.facts import FLOAT_TYPES, Facts
 from onnxq.place.residual import fused_port
 from onnxq.types import Backend, OpRule
@@ -30,6 +30,7 @@ class Selection:
         self.skipped = skipped
         self.nodes: list[Node] = graph.nodes()
         self.exempt = exempt_nodes(graph, self.nodes)
+        self.masked = masked_tensors(graph, self.nodes)
         self.selected: dict[str, OpRule] = {}
         self.reasons: dict[str, str] = {}
         self.integer_tensors: set[str] = set()
@@ -96,6 +97,9 @@ class Selection:
         if any(0 in (facts.shape(port) or ()) for port in ports if facts.is_constant(port)):
             return "one of its inputs is empty"
         for port in variable:
+            name = node.inputs[port].name
+            if name in self.masked:
+                return f"its input '{name}' holds mask values, which would ruin the range"
             kind = facts.dtype(port)
             if kind is not None and kind not in self.backend.limits.float_types:
                 return (

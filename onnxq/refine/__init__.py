@@ -10,10 +10,11 @@ from onnxq.types import Backend, QParamsTable, QuantPlan
 
 
 class Refined(NamedTuple):
-    """New parameters (the old ones are untouched) and a line for each thing that changed."""
+    """New parameters (the old ones are untouched), a line for each thing that changed, and what is worth a look."""
 
     qparams: QParamsTable
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class Refinement(Protocol):
@@ -28,8 +29,10 @@ REFINEMENTS: Registry[Refinement] = Registry("refinement", "onnxq.refine")
 def refine(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> Refined:
     """Run all refinements of a backend, in order."""
     notes: list[str] = []
+    warnings: list[str] = []
     for name in backend.refinements:
         step = REFINEMENTS.get(name)(graph, plan, qparams, backend)
         qparams = step.qparams
         notes.extend(step.notes)
-    return Refined(qparams, tuple(notes))
+        warnings.extend(step.warnings)
+    return Refined(qparams, tuple(notes), tuple(warnings))

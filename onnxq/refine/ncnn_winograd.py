@@ -45,10 +45,10 @@ def _six_bit_scale(values: np.ndarray, held: QParams) -> np.ndarray:
 
     ncnn quantizes the float weights itself and saturates at 127, so that a clipped weight would overflow the kernels.
     """
-    wider = held.scale.astype(np.float64) * held.spec.qmax / WINOGRAD_STEPS
+    wider = held.scale.astype(np.float64) * (held.spec.qmax / WINOGRAD_STEPS)
     rows = np.abs(values).reshape(held.scale.size if held.scale.ndim else 1, -1).astype(np.float64)
     needed = rows.max(axis=1, initial=0.0).reshape(held.scale.shape) / WINOGRAD_STEPS
-    return np.maximum(wider, needed).astype(np.float32)
+    return np.asarray(np.maximum(wider, needed), np.float32)
 
 
 def goes_to_winograd(graph: Graph, node: Node) -> bool:

@@ -96,6 +96,10 @@ class SameScaleRule:
     decline: Decline | None = None
 
 
+INTEGER_OPERATORS = ("QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "DynamicQuantizeLinear")
+"""ONNX's quantized operators, which only runtimes for ONNX itself compute."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """What the target cannot take; plans and files that break a limit are refused with the tensor and the remedy.
@@ -103,6 +107,7 @@ class Limits:
     dtypes              ONNX names of the quantized types in files (int8, float8e4m3fn ...)
     zero_point_zero     symmetric formats only
     weights_per_tensor  one scale for a weight, too
+    weights_symmetric   zero point 0 for weights, whatever activations may have
     power_of_two        every scale is a power of two
     minimum_range       the least width of an activation's range, for the refinement of that name
     steps               (lowest, highest) integers of activations and weights; empty allows any inside a type
@@ -115,6 +120,7 @@ class Limits:
     zero_point_zero: bool = False
     activations_per_tensor: bool = True
     weights_per_tensor: bool = False
+    weights_symmetric: bool = False
     power_of_two: bool = False
     minimum_range: float | None = None
     min_opset: int = 10
@@ -123,7 +129,7 @@ class Limits:
     bias_quantized: bool = True
     steps: tuple[tuple[int, int], ...] = ()
     roundings: tuple[Rounding, ...] = ()
-    refused_operators: tuple[str, ...] = ()
+    refused_operators: tuple[str, ...] = INTEGER_OPERATORS
 
 
 @dataclass(frozen=True)

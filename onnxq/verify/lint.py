@@ -86,8 +86,8 @@ def _dtype(graph: Graph, quantizer: Quantizer, limits: Limits, target: str) -> I
         )
     if kind is None or kind in {element_name(name) for name in limits.dtypes}:
         return
-    if kind == "int32" and limits.bias_quantized and quantizer.op == "DequantizeLinear" and quantizer.constant:
-        return  # a bias
+    if kind == "int32" and quantizer.constant and not limits.bias_quantized:
+        return  # a bias, which has a rule of its own
     yield quantizer.finding(
         "dtype",
         f"is {kind}, {target} takes {', '.join(limits.dtypes)}",
@@ -104,7 +104,8 @@ def _zero_point(graph: Graph, quantizer: Quantizer, limits: Limits, target: str)
         )
     if quantizer.zero_point is None:
         return
-    if limits.zero_point_zero and np.any(quantizer.zero_point.astype(np.float64) != 0):
+    only_zero = limits.zero_point_zero or (limits.weights_symmetric and quantizer.constant)
+    if only_zero and np.any(quantizer.zero_point.astype(np.float64) != 0):
         yield quantizer.finding(
             "zero-point-zero",
             f"has a zero point other than 0, and {target} takes only 0",
@@ -117,7 +118,8 @@ def _zero_point(graph: Graph, quantizer: Quantizer, limits: Limits, target: str)
             f"holds {quantizer.dtype} but its zero point is {stored}",
             "Give the zero point the type of the quantized values",
         )
-    if quantizer.scale is not None and quantizer.zero_point.shape != quantizer.scale.shape:
+    single = quantizer.scale is not None and quantizer.scale.size == quantizer.zero_point.size == 1  # () or (1,)
+    if quantizer.scale is not None and not single and quantizer.zero_point.shape != quantizer.scale.shape:
         yield quantizer.finding(
             "zero-point-shape",
             f"has a zero point of shape {quantizer.zero_point.shape} and a scale of shape {quantizer.scale.shape}",
@@ -184,6 +186,19 @@ def _granularity(graph: Graph, quantizer: Quantizer, limits: Limits, target: str
         )
 
 
+def _least_range(graph: Graph, quantizer: Quantizer, limits: Limits, target: str) -> Iterator[Finding]:
+    if limits.minimum_range is None or quantizer.constant or quantizer.scale is None or quantizer.dtype is None:
+        return
+    bits = int("".join(filter(str.isdigit, quantizer.dtype)) or 0) if "int" in quantizer.dtype else 0
+    width = float(quantizer.scale.astype(np.float64).min()) * (2**bits - 1)
+    if bits and 0 < width < limits.minimum_range * (1 - 1e-6):  # a float32 scale is not exact
+        yield quantizer.finding(
+            "minimum-range",
+            f"has a range of {width:g}, {target} makes it at least {limits.minimum_range:g} wide",
+            "Widen its range",
+        )
+
+
 def _power_of_two(graph: Graph, quantizer: Quantizer, limits: Limits, target: str) -> Iterator[Finding]:
     if not limits.power_of_two or quantizer.scale is None:
         return
@@ -200,7 +215,7 @@ def _power_of_two(graph: Graph, quantizer: Quantizer, limits: Limits, target: st
 
 
 Rule = Callable[[Graph, Quantizer, Limits, str], Iterator[Finding]]
-_RULES: tuple[Rule, ...] = (_dtype, _zero_point, _scale, _granularity, _power_of_two, _steps)
+_RULES: tuple[Rule, ...] = (_dtype, _zero_point, _scale, _granularity, _power_of_two, _least_range, _steps)
 
 
 def _pairs(found: list[Quantizer]) -> Iterator[Finding]:

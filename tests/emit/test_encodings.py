@@ -246,8 +246,8 @@ def test_the_file_reads_back_as_it_should(written: tuple[str, Path, Graph, Quant
     [
         (("0.0260989", "0.0270989"), "'x' has scales"),
         (("149", "148"), "'x' has zero points"),
-        (('"w"', '"v"'), "'w' is not listed"),
-        (('"w"', '"v"'), "'v' is listed, but it is not quantized"),
+        (('"w"', '"v"'), "'w' is missing"),
+        (('"w"', '"v"'), "'v' is not quantized, and stands in the table"),
     ],
 )
 def test_the_read_back_finds_a_wrong_file(

@@ -11,10 +11,11 @@ import onnxruntime as ort
 import pytest
 from onnx import numpy_helper
 
+from onnxq.emit import EMITTERS
 from onnxq.emit.espdl import exponents
 from onnxq.errors import UnsupportedError
 from onnxq.numerics import quantize as to_integers
-from onnxq.types import PerChannel, PerTensor, QParams, QuantSpec
+from onnxq.types import PerChannel, PerTensor, QParams, QParamsTable, QuantSpec
 from tests.formats.written import write_golden
 from tests.golden_graphs import GOLDEN
 
@@ -88,3 +89,18 @@ def test_the_read_back_finds_a_changed_exponent(tmp_path: Path) -> None:
     written = write_golden("concat", "espdl:chip=c", tmp_path / "out")
     written.change("model_espdl.json", '"exponent": -', '"exponent": -1')
     assert any("has exponent" in line for line in written.problems())
+
+
+@pytest.mark.parametrize(("coarsest", "said"), [(-20, False), (8, True)])
+def test_the_coarsest_channel_of_an_input_decides_whether_a_result_shifts_to_the_left(
+    coarsest: int, said: bool, tmp_path: Path
+) -> None:
+    written = write_golden("residual", "espdl", tmp_path / "out")
+    node = next(node for node in written.graph.nodes("Conv") if node.name in written.plan.quantized)
+    table = QParamsTable(dict(written.qparams.entries))
+    spec = QuantSpec("int8", granularity=PerChannel(1))
+    scale = np.ldexp(np.float32(1), np.asarray([-20, coarsest, -20]))
+    table.put(node.inputs[0].name, QParams(spec, scale, np.zeros(3, np.int32)), "test")
+    emitter = EMITTERS.get("espdl_exponents")
+    notes = emitter(written.graph, written.plan, table, written.backend, tmp_path, "model").notes
+    assert any(f"'{node.name}'" in note and "cannot shift to the left" in note for note in notes) == said

@@ -24,6 +24,8 @@ from onnxq.passes import run_passes
 from onnxq.place import place
 from onnxq.runtime import input_infos, open_dataset
 from onnxq.types import Backend, PerBlock, PerChannel, QParams, QParamsTable, QuantPlan, QuantSpec
+from tests.formats.tied_layers import BETWEEN, tied_layers
+from tests.formats.written import write_model
 from tests.golden_graphs import GOLDEN, Samples
 
 FILE = "model_deploy_model.onnx"
@@ -119,6 +121,16 @@ def calibrated(name: str, target: Backend) -> tuple[Graph, QuantPlan, QParamsTab
     return graph, plan, table, golden.samples
 
 
+def with_steps_of_a_tenth(graph: Graph, target: Backend) -> tuple[QuantPlan, QParamsTable]:
+    """A plan with the scale 0.1 for everything; weights have two channels."""
+    graph.infer_shapes()
+    plan, table = place(graph, target), QParamsTable()
+    for placement in plan:
+        size = 2 if placement.role == "weight" else ()
+        table.put(placement.tensor, QParams(placement.spec, np.full(size, 0.1), np.zeros(size, np.int32)), "test")
+    return plan, table
+
+
 @pytest.mark.parametrize("backend", ["openvino", "openvino:weights=int8,academic=yes"])
 @pytest.mark.parametrize("name", ["residual", "concat", "transformer", "detector", "if_body"])
 def test_the_model_computes_what_the_qdq_model_computes(name: str, backend: str, tmp_path: Path) -> None:
@@ -150,6 +162,42 @@ def test_what_moves_values_has_one_node_and_not_two(tmp_path: Path) -> None:
     assert readers == {"Conv", "Concat"}
 
 
+@pytest.mark.parametrize("between", BETWEEN)
+@pytest.mark.parametrize("backend", ["openvino", "openvino:academic=yes"])
+def test_what_is_computed_has_a_node_of_its_own_though_it_shares_the_scale(
+    backend: str, between: str, tmp_path: Path
+) -> None:
+    model, samples = tied_layers(between)
+    written = write_model(model, samples, backend, tmp_path)
+    graph, plan = written.graph, written.plan
+    assert plan.leader("y") == plan.leader("x"), "this graph is no test without a tie"
+    makers = {output: node for node in onnx.load(tmp_path / FILE).graph.node for output in node.output}
+    layers = [use.node for use in graph.consumers("y") if use.node.op == "Conv"]
+    assert layers
+    for layer in layers:
+        read = next(node for node in makers.values() if node.name == layer.name).input[0]
+        assert (makers[read].op_type, makers[read].input[0]) == ("FakeQuantize", "y")
+    assert written.problems() == []
+
+
+def without_node_of_y(model: onnx.ModelProto) -> None:
+    """As if a Conv only moved the values of x, which lie on the grid of y."""
+    (node,) = [item for item in model.graph.node if item.op_type == "FakeQuantize" and item.input[0] == "y"]
+    for reader in model.graph.node:
+        for port, read in enumerate(reader.input):
+            if read == node.output[0]:
+                reader.input[port] = "y"
+    model.graph.node.remove(node)
+
+
+def test_reading_back_sees_through_moves_only(tmp_path: Path) -> None:
+    written = write_model(*tied_layers(), "openvino:academic=yes", tmp_path)
+    tampered(tmp_path / FILE, without_node_of_y)
+    problems = written.problems()
+    assert problems
+    assert all("tensor 'y' has no FakeQuantize" in problem for problem in problems)
+
+
 def concat_of(*, signed: bool) -> onnx.ModelProto:
     kind = "Identity" if signed else "Relu"
     nodes = [
@@ -167,12 +215,7 @@ def concat_of(*, signed: bool) -> onnx.ModelProto:
 def test_a_note_says_where_openvino_misreads_the_other_file(signed: bool, tmp_path: Path) -> None:
     target = get_backend("openvino")
     graph = Graph.from_model(concat_of(signed=signed))
-    graph.infer_shapes()
-    plan = place(graph, target)
-    table = QParamsTable()
-    for placement in plan:
-        size = 2 if placement.role == "weight" else ()
-        table.put(placement.tensor, QParams(placement.spec, np.full(size, 0.1), np.zeros(size, np.int32)), "test")
+    plan, table = with_steps_of_a_tenth(graph, target)
     notes = EMITTERS.get("fake_quantize")(graph, plan, table, target, tmp_path, "model").notes
     assert len(notes) == int(signed)
     assert all("'c' is int8 behind a Concat" in note and FILE in note for note in notes)
@@ -218,13 +261,37 @@ def other_bound(model: onnx.ModelProto) -> None:
     model.graph.initializer[index].CopyFrom(numpy_helper.from_array(values, held.name))
 
 
-def other_node(model: onnx.ModelProto) -> None:
+def other_source(model: onnx.ModelProto) -> None:
+    """The first two nodes on constants exchange what they read."""
+    held = {item.name for item in model.graph.initializer}
+    one, other = [n for n in model.graph.node if n.op_type == "FakeQuantize" and n.input[0] in held][:2]
+    one.input[0], other.input[0] = other.input[0], one.input[0]
+
+
+def one_less(model: onnx.ModelProto) -> None:
     node = next(item for item in model.graph.node if item.op_type == "FakeQuantize")
-    node.name = "somebody_else"
+    for reader in model.graph.node:
+        for port, read in enumerate(reader.input):
+            if read == node.output[0]:
+                reader.input[port] = node.input[0]
+    model.graph.node.remove(node)
+
+
+def one_more(model: onnx.ModelProto) -> None:
+    node = next(item for item in model.graph.node if item.op_type == "FakeQuantize")
+    model.graph.node.add().CopyFrom(node)
+    model.graph.node[-1].name, model.graph.node[-1].output[0] = "another", "nobody_reads_it"
 
 
 @pytest.mark.parametrize(
-    ("change", "word"), [(other_levels, "levels"), (other_bound, "output_max_"), (other_node, "no FakeQuantize")]
+    ("change", "word"),
+    [
+        (other_levels, "levels"),
+        (other_bound, "output_max_"),
+        (other_source, "no FakeQuantize"),
+        (one_less, "no FakeQuantize"),
+        (one_more, "'another' that the plan does not have"),
+    ],
 )
 def test_reading_back_notices_what_is_wrong(change: Any, word: str, tmp_path: Path) -> None:
     target = get_backend("openvino")
@@ -249,12 +316,7 @@ def test_a_quantized_output_keeps_its_name(tmp_path: Path) -> None:
     rule = get_backend("openvino").rules[0]
     target = target.replace(rules=(type(rule)(("Conv",), weight=1, weight_axis=0, output=True), *target.rules))
     graph = Graph.from_model(made)
-    graph.infer_shapes()
-    plan = place(graph, target)
-    table = QParamsTable()
-    for placement in plan:
-        size = 2 if placement.role == "weight" else ()
-        table.put(placement.tensor, QParams(placement.spec, np.full(size, 0.1), np.zeros(size, np.int32)), "test")
+    plan, table = with_steps_of_a_tenth(graph, target)
     (path,) = EMITTERS.get("fake_quantize")(graph, plan, table, target, tmp_path, "model").files
     written = onnx.load(path)
     assert [output.name for output in written.graph.output] == ["y"]

@@ -55,3 +55,10 @@ def test_the_read_back_finds_a_change(key: str, tmp_path: Path) -> None:
     entry[key] = "uint8" if key == "dtype" else [entry[key][0] + 1]
     path.write_text(yaml.safe_dump(document))
     assert any(key in line for line in written.problems())
+
+
+def test_equal_ranges_stand_there_in_full_without_anchors(tmp_path: Path) -> None:
+    write_golden("residual", "rknn", tmp_path / "out")
+    text = (tmp_path / "out" / FILE).read_text()
+    assert "&" not in text
+    assert "*" not in text

@@ -169,7 +169,7 @@ def test_bodies_of_control_flow_are_simulated_too(name: str, spec: QuantSpec) ->
 
 @pytest.mark.parametrize("backend", ["ryzenai", "ryzenai:precision=A8W8", "espdl", "qnn", "rknn", "tensorrt"])
 def test_every_optimization_level_of_onnxruntime_computes_the_same(backend: str) -> None:
-    """Q/DQ pairs around a layer would make onnxruntime quantize its weights again and run 8-bit kernels that saturate."""
+    """Around a layer, Q/DQ pairs would make onnxruntime quantize its weights again, for kernels that saturate."""
     golden = GOLDEN["depthwise"]()
     prepared = prepare(golden.model, backend)
     plan = make_plan(prepared)

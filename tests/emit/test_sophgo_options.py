@@ -11,7 +11,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxq
 from onnxq.backends import BACKENDS, get_backend
-from onnxq.emit import read_back
 from onnxq.errors import ConfigError
 from onnxq.pipeline import Result
 
@@ -123,6 +122,7 @@ def test_cv18x_multiplies_two_computed_matrices_in_bf16(tmp_path: Path) -> None:
         ("sophgo_bm1690:precision=F8E4M3,strategy=Transformer", "F8E4M3"),
         ("sophgo_bm1688:precision=F16", "F16"),
         ("sophgo_cv18x:precision=BF16", "BF16"),
+        ("sophgo_bm1684x:mode=weight_only,strategy=Transformer,float=BF16", "W8BF16"),
     ],
 )
 def test_each_choice_has_its_word_in_the_table_of_modes(options: str, mode: str, tmp_path: Path) -> None:
@@ -135,6 +135,45 @@ def test_each_choice_has_its_word_in_the_table_of_modes(options: str, mode: str,
 def test_the_default_keeps_an_attention_block_above_25_db(name: str, tmp_path: Path) -> None:
     result = quantized(name, tmp_path)
     assert min(result.report["sqnr_db"].values()) > 25
-    graph = onnxq.load(tmp_path / "model_deploy_model.onnx")
-    graph.infer_shapes()
-    assert read_back(graph, result.plan, result.qparams, get_backend(name), tmp_path, "model") == []
+
+
+def test_operators_that_stay_float_run_in_the_chosen_format(tmp_path: Path) -> None:
+    for choice, word in (("", "F32"), (":float=F16", "F16"), (":float=BF16", "BF16")):
+        quantized(f"sophgo_bm1684x{choice}", tmp_path / word)
+        rows = modes(tmp_path / word)
+        assert rows["p_Softmax"] == rows["scaled_Div"] == word
+        assert rows["q_Add"] == "INT8"
+    with pytest.raises(ConfigError, match="BF16"):
+        get_backend("sophgo_cv18x:float=F32")
+    with pytest.raises(ConfigError, match=r"precision=F16 and float=BF16 contradict"):
+        get_backend("sophgo_bm1688:precision=F16,float=BF16")
+
+
+def test_each_chip_is_described_by_its_own_name() -> None:
+    for name in [*BM, *CV]:
+        words = BACKENDS.get(name).summary.lower()
+        assert name.removeprefix("sophgo_").removesuffix("x") in words
+
+
+def test_abs_keeps_the_scale_of_its_input(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    weight = numpy_helper.from_array(rng.normal(0, 0.3, (4, 3, 3, 3)).astype(np.float32), "w")
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("Abs", ["c"], ["y"])]
+    graph = helper.make_graph(
+        nodes,
+        "abs",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [weight],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    samples = [{"x": rng.normal(0, 1, (1, 3, 8, 8)).astype(np.float32)} for _ in range(3)]
+    result = onnxq.quantize(model, backend="sophgo_bm1688", data=samples, out=tmp_path)
+    assert result.qparams["y"] == result.qparams["c"]
+    assert result.plan["y"].spec.dtype == "int8"
+
+
+def test_four_bit_layers_lie_between_ends_of_eight_bits() -> None:
+    backend = get_backend("sophgo_bm1688:precision=INT4")
+    assert [spec.dtype for spec in backend.scheme.ends or ()] == ["int8", "int8"]
+    assert "uint4" in backend.limits.dtypes

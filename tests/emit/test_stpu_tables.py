@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxq.emit.stpu import exponent_field
+from tests.formats.pooled_layers import pooled_layers
 from tests.formats.stpu import convolution_emin, exponent_index, minmax_file
 from tests.formats.written import Written, write_golden, write_model
 from tests.zoo_graphs.net import Net
@@ -107,15 +108,7 @@ def test_a_sigmoid_that_shares_a_wider_range_is_written_as_it_is_and_said(tmp_pa
 
 
 def test_layers_of_a_network_all_have_ranges(tmp_path: Path) -> None:
-    """Pooling of the input, a batch norm behind a Concat, bilinear enlarging and a Pad are among them."""
-    net = Net("layers")
-    x = net.node("MaxPool", net.input("x", [1, 3, 8, 8]), kernel_shape=[2, 2], strides=[2, 2])
-    x = net.node("Concat", net.conv(x, 3, 4), net.conv(x, 3, 4), axis=1)
-    x = net.relu(net.batch_norm(x, 8))
-    x = net.node("Resize", x, "", net.floats([1.0, 1.0, 2.0, 2.0]), mode="linear")
-    x = net.node("Pad", x, net.ints(0, 0, 1, 1, 0, 0, 1, 1))
-    net.output(net.conv(x, 8, 2))
-    written, found = write_net(net, tmp_path / "out")
+    written, found = write_net(pooled_layers(), tmp_path / "out")
     assert not written.plan.left_float
     made = {tensor.name for node in written.graph.nodes() for tensor in node.outputs}
     assert made | {"x"} <= found.keys()

@@ -11,6 +11,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from onnxq.errors import UnsupportedError
+from tests.formats.pooled_layers import pooled_layers
 from tests.formats.tengine import scale_table
 from tests.formats.written import write_golden, write_model
 from tests.golden_graphs import GOLDEN
@@ -110,13 +111,7 @@ def test_the_read_back_finds_a_changed_scale_and_a_changed_zero_point(tmp_path: 
 
 
 def test_batch_norms_bilinear_enlarging_and_pads_have_lines(tmp_path: Path) -> None:
-    net = Net("layers")
-    x = net.node("MaxPool", net.input("x", [1, 3, 8, 8]), kernel_shape=[2, 2], strides=[2, 2])
-    x = net.node("Concat", net.conv(x, 3, 4), net.conv(x, 3, 4), axis=1)
-    x = net.relu(net.batch_norm(x, 8))
-    x = net.node("Resize", x, "", net.floats([1.0, 1.0, 2.0, 2.0]), mode="linear")
-    x = net.node("Pad", x, net.ints(0, 0, 1, 1, 0, 0, 1, 1))
-    net.output(net.conv(x, 8, 2))
+    net = pooled_layers()
     samples = [{"x": net.image(1, 3, 8, 8)} for _ in range(4)]
     written = write_model(net.model(), samples, "tengine_u8", tmp_path / "out")
     found = scale_table(tmp_path / "out" / "model_for_tengine.scale")

@@ -65,12 +65,12 @@ def test_the_cache_holds_the_exact_scales_as_big_endian_floats(residual):
 @pytest.mark.parametrize(
     ("file", "old", "new", "said"),
     [
-        (JSON, '"image"', '"picture"', "no entry for tensor 'image'"),
-        (JSON, '"image"', '"picture"', "'picture' is no quantized tensor"),
+        (JSON, '"image"', '"picture"', "'image' is missing"),
+        (JSON, '"image"', '"picture"', "'picture' is not quantized, and stands in the table"),
         (JSON, '"image": ', '"image": 1', "127 steps"),
         (CACHE, "TRT-", "TRX-", "the first line"),
         (CACHE, "image: 3", "image: 4", "has scale"),
-        (CACHE, "image: ", "picture: ", "no entry for tensor 'image'"),
+        (CACHE, "image: ", "picture: ", "'image' is missing"),
     ],
 )
 def test_a_changed_table_is_noticed(residual, file, old, new, said):

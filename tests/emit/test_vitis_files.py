@@ -132,7 +132,7 @@ def test_the_read_back_notices_another_number_and_another_name(written: Written,
     lines = problems(written)
     assert len(lines) == 3
     assert any("is missing" in line for line in lines)
-    assert any("'nobody' is listed and not quantized" in line for line in lines)
+    assert any("'nobody' is not quantized, and stands in the table" in line for line in lines)
     assert any("0.3" in line or "99" in line for line in lines)
 
 

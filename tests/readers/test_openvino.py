@@ -15,6 +15,7 @@ import onnxruntime
 import pytest
 
 import onnxq
+from tests.formats.tied_layers import BETWEEN, tied_layers
 from tests.golden_graphs import GOLDEN
 from tests.readers.environment import reader_python, record, run_check
 
@@ -101,6 +102,21 @@ def test_openvino_models_run_in_integers_and_agree_with_onnxruntime(name: str, t
         assert integers == layers, (form, found["layers"])
         assert worst(found["node by node"], "sqnr_db") > SAME_DB, form
         assert worst(found["outputs"], "sqnr_db") > IN_INTEGERS_DB, form
+
+
+@pytest.mark.parametrize("between", BETWEEN)
+@pytest.mark.parametrize("backend", ["openvino", "openvino:academic=yes"])
+def test_what_shares_a_scale_and_is_computed_is_rounded_too(backend: str, between: str, tmp_path: Path) -> None:
+    reader_python("openvino")
+    model, samples = tied_layers(between)
+    onnxq.quantize(model, backend=backend, data=samples, out=tmp_path / "out")
+    file = "model_deploy_model.onnx"
+    answer = in_openvino(tmp_path / "out", (file,), samples[:SAMPLES])
+    found = worst(answer["models"][file]["node by node"], "sqnr_db")
+    record(
+        "openvino", answer["version"], backend, f"tied through {between}, FakeQuantize", NODE_BY_NODE, decibels(found)
+    )
+    assert found > SAME_DB
 
 
 def test_tensorrt_models_mean_the_same_in_openvino(name: str, tmp_path: Path) -> None:

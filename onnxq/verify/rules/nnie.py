@@ -14,17 +14,28 @@ from onnxq.verify.rules import LINTS
 
 @LINTS.register("nnie")
 def lint_nnie(graph: Graph, found: list[Quantizer], backend: Backend) -> Iterator[Finding]:
-    """Sizes of pooling, and Resize; that quantizers of other grids are wrong follows from the limits."""
-    if not graph.shapes_known():
-        graph = graph.copy()
-        graph.infer_shapes()
+    """Resize; that quantizers of other grids are wrong follows from the limits."""
+    graph = _with_shapes(graph)
     for node in graph.nodes():
-        if node.domain:
-            continue
-        if node.op in ("MaxPool", "AveragePool"):
-            yield from _pooling(graph, node, backend)
-        elif node.op in ("Resize", "Upsample"):
+        if node.op in ("Resize", "Upsample") and not node.domain:
             yield from _enlarging(graph, node, backend)
+
+
+@LINTS.register("nnie_pooling")
+def lint_nnie_pooling(graph: Graph, found: list[Quantizer], backend: Backend) -> Iterator[Finding]:
+    """Sizes of pooling, which the chip rounds up."""
+    graph = _with_shapes(graph)
+    for node in graph.nodes():
+        if node.op in ("MaxPool", "AveragePool") and not node.domain:
+            yield from _pooling(graph, node, backend)
+
+
+def _with_shapes(graph: Graph) -> Graph:
+    if graph.shapes_known():
+        return graph
+    graph = graph.copy()
+    graph.infer_shapes()
+    return graph
 
 
 def _pooling(graph: Graph, node: Node, backend: Backend) -> Iterator[Finding]:
@@ -52,7 +63,8 @@ def _pooling(graph: Graph, node: Node, backend: Backend) -> Iterator[Finding]:
                 str(node.name),
                 f"{node.op} '{node.name}' makes {down} of {size} along axis {axis + 2}, {backend.name} makes {up}: it "
                 "rounds sizes up",
-                "Build the network with ceil_mode = True, or choose an input size for which both are equal",
+                "Build the network with ceil_mode = True, or choose an input size for which both are equal; "
+                "nnie:pooling=any writes the files all the same",
             )
             return
 
