@@ -329,8 +329,8 @@ def _refuse(inputs: Sequence[Path], outputs: Sequence[Path]) -> None:
         for given in inputs:
             if target.exists() and given.exists() and os.path.samefile(target, given):
                 raise ConfigError(
-                    f"the output would overwrite the input {given}: {target.name} is one of the files that are written. "
-                    "Choose another folder with -o"
+                    f"the output would overwrite the input {given}: {target.name} is one of the files that are "
+                    "written. Choose another folder with -o"
                 )
 
 

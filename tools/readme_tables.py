@@ -44,21 +44,17 @@ def table(name: str) -> str:
 
 
 def backends_table() -> str:
-    """Targets that differ in nothing but their names share a row."""
-    rows: dict[tuple[str, ...], list[str]] = {}
-    for entry in catalogue.backends():
-        beside = [f"`{file}`" for file in entry["files"] if file != "model.onnx"]
-        formats = (_short(entry[role]) for role in ("activations", "weights", "biases"))
-        readers = ", ".join(entry["checked by"]) or "parser from the published rules"
-        rows.setdefault((*formats, ", ".join(beside), readers), []).append(f"`{entry['name']}`")
-    head = ("backend", "activations", "weights", "biases", "files beside `model.onnx`", "read by")
-    return markdown(head, [[", ".join(names), *row] for row, names in rows.items()])
+    head = [
+        "files beside `model.onnx`" if column.startswith("files") else column for column in catalogue.BACKEND_COLUMNS
+    ]
+    rows = []
+    for names, *formats, files, readers in catalogue.backend_rows():
+        rows.append([_quoted(names), *formats, _quoted(files), readers])
+    return markdown(head, rows)
 
 
-def _short(text: str) -> str:
-    """A format as a table needs it: what is usual goes without saying."""
-    text = text.replace(", symmetric", "").replace(", per tensor", "").replace(" (axis 0)", "")
-    return text.replace("power-of-two scale", "power of two").replace("_", " ") if "nnie" not in text else text
+def _quoted(names: str) -> str:
+    return ", ".join(f"`{name}`" for name in names.split(", ") if name)
 
 
 def backend_options_table() -> str:

@@ -31,8 +31,8 @@ OPTIONS = (
         "pooling",
         ("strict", "any"),
         "strict",
-        "any: write files also where the chip's rounding of sizes gives other shapes than the model, for those who change "
-        "the network afterwards",
+        "any: write files also where the chip rounds sizes to other shapes than the model has, for those who change it "
+        "afterwards",
     ),
 )
 

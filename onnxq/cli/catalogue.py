@@ -10,7 +10,7 @@ from onnxq.backends import BACKENDS
 from onnxq.emit import EMITTERS, file_names
 from onnxq.observers import OBSERVERS
 from onnxq.passes import PASSES
-from onnxq.types import QuantSpec
+from onnxq.types import Backend, QuantSpec
 from onnxq.types.spec import DTYPES
 
 Entry = dict[str, str | int | list[str]]
@@ -18,20 +18,49 @@ Entry = dict[str, str | int | list[str]]
 
 def backends() -> list[Entry]:
     """Targets: number formats by role, options, what they write and which real tools have read it."""
-    return [
-        {
-            "name": name,
-            "activations": _format(backend.scheme.activation),
-            "weights": _format(backend.scheme.weight),
-            "biases": _format(backend.scheme.bias),
-            "files": file_names(backend, "model"),
-            "checked by": list(backend.checked_by),
-            "options": [f"{option.name}={'|'.join(option.values)}: {option.summary}" for option in backend.options],
-            "writes": [f"{emitter}: {_sentence(EMITTERS.get(emitter))}" for emitter in backend.emitters],
-            "summary": backend.summary,
-        }
-        for name, backend in BACKENDS.items()
-    ]
+    return [backend_entry(name, backend) for name, backend in BACKENDS.items()]
+
+
+def backend_entry(name: str, backend: Backend) -> Entry:
+    """One target, perhaps with options."""
+    return {
+        "name": name,
+        "activations": _format(backend.scheme.activation),
+        "weights": _format(backend.scheme.weight),
+        "biases": _format(backend.scheme.bias),
+        "files": file_names(backend, "model"),
+        "checked by": list(backend.checked_by),
+        "options": [f"{option.name}={'|'.join(option.values)}: {option.summary}" for option in backend.options],
+        "writes": [f"{emitter}: {_sentence(EMITTERS.get(emitter))}" for emitter in backend.emitters],
+        "summary": backend.summary,
+    }
+
+
+def backend_rows() -> list[tuple[str, ...]]:
+    """Targets as rows of a table: what is usual goes without saying, and those that differ in the name alone are one.
+
+    Columns: names, activations, weights, biases, files beside model.onnx, programs that have read them.
+    """
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for entry in backends():
+        formats = (_short(str(entry[role])) for role in ("activations", "weights", "biases"))
+        beside = [file for file in _texts(entry["files"]) if file != "model.onnx"]
+        row = (*formats, ", ".join(beside), ", ".join(_texts(entry["checked by"])) or "parser from the published rules")
+        rows.setdefault(row, []).append(str(entry["name"]))
+    return [(", ".join(names), *row) for row, names in rows.items()]
+
+
+BACKEND_COLUMNS = ("backend", "activations", "weights", "biases", "files beside model.onnx", "read by")
+
+
+def _texts(value: str | int | list[str]) -> list[str]:
+    return value if isinstance(value, list) else [str(value)]
+
+
+def _short(text: str) -> str:
+    """A format as a table needs it: symmetric and per tensor are usual."""
+    text = text.replace(", symmetric", "").replace(", per tensor", "").replace(" (axis 0)", "")
+    return text.replace("power-of-two scale", "power of two")
 
 
 _GRIDS = {"affine": "integer steps", "float": "floating point", "nnie": "powers of 2^(1/16)"}

@@ -48,6 +48,11 @@ def list_registered(
         Kind.formats: catalogue.formats,
     }[kind]()
     if name is not None:
+        if kind is Kind.backends and ":" in name:
+            from onnxq.backends import get_backend
+
+            backend = get_backend(name)
+            entries = [catalogue.backend_entry(name, backend)]
         known = [str(entry["name"]) for entry in entries]
         if name not in known:
             raise ConfigError(
@@ -63,13 +68,13 @@ def list_registered(
         _print(kind, entries)
 
 
-_DETAILS = ("options", "writes", "summary")
-"""Of a backend: too much for a row of a table; shown for a single one."""
-
-
 def _print(kind: Kind, entries: list[Entry]) -> None:
-    hidden = _DETAILS if kind is Kind.backends else ()
-    rows = [{label: _text(value) for label, value in entry.items() if label not in hidden} for entry in entries]
+    from onnxq.cli.catalogue import BACKEND_COLUMNS, backend_rows
+
+    if kind is Kind.backends:  # too much for a row each; a single one is shown in full
+        print_table("backends (int8: symmetric, one scale for each tensor)", BACKEND_COLUMNS, backend_rows())
+        return
+    rows = [{label: _text(value) for label, value in entry.items()} for entry in entries]
     print_table(str(kind), list(rows[0]), [list(row.values()) for row in rows])
 
 

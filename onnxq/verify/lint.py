@@ -54,8 +54,8 @@ def _operators(graph: Graph, backend: Backend) -> Iterator[Finding]:
                 "operator",
                 str(node.outputs[0].name),
                 str(node.name),
-                f"tensor '{node.outputs[0].name}' (node '{node.name}') is made by {node.op}, which {backend.name} does not "
-                "read",
+                f"tensor '{node.outputs[0].name}' (node '{node.name}') is made by {node.op}, which {backend.name} does "
+                "not read",
                 "Write the model with QuantizeLinear and DequantizeLinear around float operators",
             )
 

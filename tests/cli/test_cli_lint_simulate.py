@@ -65,10 +65,11 @@ def test_simulate_names_the_file_that_is_missing(
 def test_list_backends_is_a_table_and_one_of_them_in_full(run) -> None:
     table = run("list", "backends")
     assert table.exit_code == 0
-    assert "checked by" in table.stdout
+    assert "read by" in table.stdout
     one = run("list", "backends", "tensorrt")
     assert "options" in one.stdout
     assert "writes" in one.stdout
+    assert "uint16" in run("list", "backends", "qnn:activation=uint16").stdout
     assert run("list", "backends", "tensort").exit_code == 2
 
 
@@ -97,3 +98,36 @@ def test_a_combination_of_options_that_does_not_exist_is_refused(run, model: Pat
     assert result.exit_code == 2
     assert "weight_only" in result.stderr
     assert "strategy=Transformer" in result.stderr
+
+
+def test_findings_are_shown_when_only_errors_are_wanted(run, finished: Path) -> None:
+    result = run("lint", finished / "model.onnx", "-b", "tensorrt", "--quiet")
+    assert result.exit_code == 1
+    assert "float-bias" in result.stdout
+
+
+def test_simulate_does_not_replace_the_model_of_the_run(run, model: Path, finished: Path) -> None:
+    before = (finished / "model.onnx").read_bytes()
+    result = run("simulate", model, "--plan", finished, "-o", finished / "model.onnx")
+    assert result.exit_code == 2
+    assert (finished / "model.onnx").read_bytes() == before
+
+
+def test_calibrate_refuses_an_edited_plan_beyond_the_limits(run, model: Path, data: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    assert run("place", model, "-b", "tensorrt", "-o", plan, "-q").exit_code == 0
+    edited = json.loads(plan.read_text())
+    edited["tensors"]["image"]["spec"]["granularity"] = {"per": "channel", "axis": 1}
+    plan.write_text(json.dumps(edited))
+    result = run("calibrate", model, "--plan", plan, "-d", data, "-o", tmp_path / "qparams.json")
+    assert result.exit_code == 2
+    assert "[activation-per-tensor] tensor 'image'" in result.stderr
+    assert not (tmp_path / "qparams.json").exists()
+
+
+def test_files_of_an_earlier_run_are_named(run, model: Path, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert run("quantize", model, "-b", "tensorrt", "-d", data, "-o", out, "-q").exit_code == 0
+    assert run("quantize", model, "-b", "onnxruntime", "-d", data, "-o", out, "-q").exit_code == 0
+    notes = json.loads((out / "report.json").read_text())["notes"]
+    assert any("earlier run for tensorrt" in note and "model_calibration.cache" in note for note in notes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from onnxq.backends import get_backend
@@ -10,6 +11,7 @@ from onnxq.graph import Graph
 from onnxq.passes import run_passes
 from onnxq.place import place
 from onnxq.place.formats import Formats
+from onnxq.prepare import make_plan, prepare
 from onnxq.types import Backend, Limits, NodeFacts, OpRule, PerTensor, QuantPlan, QuantSpec, SameScaleRule, Scheme
 from tests.zoo_graphs.net import Net
 
@@ -250,3 +252,28 @@ def test_another_type_brings_its_own_bounds_with_it() -> None:
     assert changed.scheme.weight == INT4
     narrow = chip(Scheme(QuantSpec("int8", narrow_range=True), INT8))
     assert read_config({"activation": {"dtype": "uint8"}}).resolve(narrow).scheme.activation == UINT8
+
+
+@pytest.mark.parametrize("backend", ["qnn", "snpe", "tengine_u8", "espdl"])
+@pytest.mark.parametrize("value", [-10000.0, -3.4e38])
+def test_what_reads_a_masked_tensor_stays_float(backend: str, value: float) -> None:
+    net = Net("attention")
+    x = net.input("x", [1, 4, 8])
+    scores = net.node("MatMul", x, net.weight(8, 4))
+    masked = net.node("Add", scores, net.floats(np.full((1, 1, 4), value)), output="masked")
+    net.output(net.node("MatMul", net.node("Softmax", masked, axis=-1, output="p", name="softmax"), x))
+    prepared = prepare(net.model(), backend)
+    plan = make_plan(prepared)
+    assert "masked" not in plan
+    assert "mask values" in plan.left_float["softmax"]
+    assert "p" in plan
+
+
+def test_a_product_that_makes_a_mask_stays_float() -> None:
+    net = Net("made_mask")
+    x = net.input("x", [1, 4, 8])
+    net.output(net.node("Mul", x, net.floats(-3.4e38), output="mask", name="makes_mask"))
+    net.output(net.node("MatMul", x, net.weight(8, 4)))
+    plan = make_plan(prepare(net.model(), "espdl"))
+    assert "mask" not in plan
+    assert "mask values" in plan.left_float["makes_mask"]
