@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from onnxq.backends import BACKENDS
 from onnxq.backends.vitis import (
     ALL_SIMULATIONS,
+    AVERAGES,
     MOVING,
     PASSES,
     POWER_OF_TWO_LIMITS,
@@ -63,6 +64,7 @@ def configure(values: Mapping[str, str]) -> Backend:
         return base.replace(
             scheme=Scheme(spec, spec, spec),
             rules=dpu_rules(sigmoid=everything),
+            tied=AVERAGES,
             activation_observer="min_mse",
             weight_observer="min_mse",
             refinements=("dpu_positions",),

@@ -227,6 +227,7 @@ def _backend(chip: _Chip, mode: str, strategy: str, precision: str, *, asymmetri
         limits=Limits(
             dtypes=_dtypes(chip, precision, weight_only=weight_only),
             zero_point_zero=not asymmetric,
+            weights_symmetric=True,
             float_types=("float32",),
             steps=_STEPS if "INT" in precision else (),
             roundings=("half_even", "half_away"),
@@ -243,15 +244,13 @@ def _backend(chip: _Chip, mode: str, strategy: str, precision: str, *, asymmetri
 
 
 def _dtypes(chip: _Chip, precision: str, *, weight_only: bool) -> tuple[str, ...]:
-    by_precision = {
-        "F8E4M3": ("float8e4m3fn",),
-        "F8E5M2": ("float8e5m2",),
-        "F16": ("float16",),
-        "BF16": ("bfloat16",),
-        "INT4": ("int4", "int8") if weight_only else ("int8", "uint8", "int4", "uint4"),
-        "W4INT8": ("int8", "uint8", "int4"),
-    }
-    return by_precision.get(precision, ("int8", "uint8") if chip.unsigned else ("int8",))
+    floats = {"F8E4M3": "float8e4m3fn", "F8E5M2": "float8e5m2", "F16": "float16", "BF16": "bfloat16"}
+    if precision in floats:
+        return (floats[precision],)
+    if weight_only:
+        return ("int4", "int8") if precision == "INT4" else ("int8",)
+    narrow = {"INT4": ("int4", "uint4"), "W4INT8": ("int4",)}.get(precision, ())
+    return ("int8", *(("uint8",) if chip.unsigned else ()), *narrow, "int32")
 
 
 def _emitters(precision: str, *, transformer: bool) -> tuple[str, ...]:

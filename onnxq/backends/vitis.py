@@ -85,6 +85,9 @@ MOVING = (
 )
 """Operators that keep the position of their input; a Relu is one of them where it does not run inside another."""
 
+AVERAGES = ("AveragePool", "GlobalAveragePool")
+"""Input and result have one position on the chip, so that calibration chooses it for both together."""
+
 POWER_OF_TWO_LIMITS = Limits(
     dtypes=("int8",),
     zero_point_zero=True,
@@ -117,6 +120,7 @@ _POWER_OF_TWO = Backend(
     input_observer="no_overflow",
     emitters=("qdq", "deploy", "vitis_clip_ranges", "vitis_quant_info", "fix_neuron"),
     quantize_inputs=True,
+    tied=AVERAGES,
     rounding_in_files="half_even",
     refinements=("vitis_highest_position", "dpu_positions", "coarse_weights"),
     simulations=USUAL_SIMULATIONS,

@@ -13,7 +13,8 @@ from onnxq.graph import Graph
 from onnxq.numerics import qparams_from_range
 from onnxq.observers import Observer, RangeStatistic, statistic_from_arrays
 from onnxq.observers import qparams as observed_qparams
-from onnxq.types import Placement, QParams, QParamsTable
+from onnxq.observers.positions import SearchingObserver
+from onnxq.types import PerTensor, Placement, QParams, QParamsTable
 
 UNSEEN = "no calibration sample reached it"
 
@@ -80,6 +81,8 @@ def _qparams(placement: Placement, observer: Observer, seen: Mapping[str, RangeS
         low = np.min([low for low, _ in ranges], axis=0)
         high = np.max([high for _, high in ranges], axis=0)
         return qparams_from_range(low, high, spec)
+    if isinstance(observer, SearchingObserver) and spec.power_of_two and isinstance(spec.granularity, PerTensor):
+        return qparams_from_range(*observer.shared_range(list(seen.values()), spec), spec)
     first, *others = seen.values()
     whole = statistic_from_arrays(first.to_arrays())
     for statistic in others:

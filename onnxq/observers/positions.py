@@ -6,6 +6,7 @@ position with which no value is clipped, and every further one halves the step a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from onnxq.errors import ConfigError
 from onnxq.numerics.affine import fake_quantize
 from onnxq.numerics.ranges import next_power_of_two, qparams_from_range
-from onnxq.observers.base import Observer, outer_range
+from onnxq.observers.base import Observer, histogram_of, outer_range
 from onnxq.observers.grid import covering_scale, range_with_scale
 from onnxq.observers.statistics import Bins, HistogramStatistic, RangeStatistic
 from onnxq.observers.statistics.votes import HIGHEST_POSITION
@@ -63,6 +64,27 @@ class SearchingObserver(PositionObserver):
         )
         return self.range_at(best, statistic, spec)
 
+    def shared_range(self, statistics: Sequence[RangeStatistic], spec: QuantSpec) -> tuple[np.ndarray, np.ndarray]:
+        """The range of the best position for several tensors that share it, each one a whole tensor.
+
+        Each counts by its squared error in relation to its energy, so that an average is not outvoted by what is
+        averaged, which has more and larger values; and by 1 / sqrt(number of values), because the errors of many values
+        partly cancel in what is made of them.
+        """
+        ends = [outer_range(statistic) for statistic in statistics]
+        low, high = np.min([end[0] for end in ends], axis=0), np.max([end[1] for end in ends], axis=0)
+        positions = _candidates(int(safe_position(low, high, spec)[0]), self.candidates)
+        total = np.zeros(len(positions))
+        for statistic in statistics:
+            values, weights = _points(histogram_of(statistic).bins(0))
+            energy = float(np.square(values, dtype=np.float64) @ weights)
+            if energy > 0:
+                errors = _squared_errors(values, weights, positions, float(low[0]), float(high[0]), spec)
+                total += errors / (energy * np.sqrt(weights.sum()))
+        scale = np.ldexp(1.0, -np.minimum(positions[[np.argmin(total)]], self.max_position))
+        bottom, top = range_with_scale(scale, low, high, spec)
+        return bottom.reshape(()), top.reshape(())
+
 
 def safe_position(low: np.ndarray, high: np.ndarray, spec: QuantSpec) -> np.ndarray:
     """floor(log2(1 / step)): the largest position with which [low, high] is not clipped."""
@@ -78,15 +100,26 @@ def _best_position(histogram: HistogramStatistic, row: int, first: int, candidat
     """The best of `candidates` positions; of equals the smallest, which clips least."""
     if candidates == 1:
         return first
-    positions = np.minimum(np.arange(first, first + candidates), HIGHEST_POSITION)
-    low, high = (np.full(candidates, end[row]) for end in outer_range(histogram))
-    ends = range_with_scale(np.ldexp(1.0, -positions), low, high, spec)
-    values, weights = _points(histogram.bins(row))
+    positions = _candidates(first, candidates)
+    low, high = (float(end[row]) for end in outer_range(histogram))
+    return int(positions[np.argmin(_squared_errors(*_points(histogram.bins(row)), positions, low, high, spec))])
+
+
+def _candidates(first: int, count: int) -> np.ndarray:
+    return np.minimum(np.arange(first, first + count), HIGHEST_POSITION)
+
+
+def _squared_errors(
+    values: np.ndarray, weights: np.ndarray, positions: np.ndarray, low: float, high: float, spec: QuantSpec
+) -> np.ndarray:
+    """The sum of squared errors with each position, for values of [low, high]."""
+    count = len(positions)
+    ends = range_with_scale(np.ldexp(1.0, -positions), np.full(count, low), np.full(count, high), spec)
     # One row of a matrix for each candidate, all of them quantized at once.
-    repeated = np.broadcast_to(values, (candidates, len(values)))
+    repeated = np.broadcast_to(values, (count, len(values)))
     quantized = fake_quantize(repeated, qparams_from_range(*ends, spec.replace(granularity=PerChannel(0))))
     difference = np.subtract(values, quantized, dtype=np.float64)
-    return int(positions[np.argmin((difference * difference) @ weights)])
+    return np.asarray((difference * difference) @ weights)
 
 
 def _points(bins: Bins) -> tuple[np.ndarray, np.ndarray]:

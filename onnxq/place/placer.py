@@ -154,10 +154,9 @@ class _Placer(Selection):
         node = facts.node
         if rule.bias is not None:
             return (node, rule.bias) if facts.is_constant(rule.bias) else None
-        unit = self.graph.units.of(node.name)
-        if unit is None or unit.kind != "MatMulAdd" or unit.nodes[0] != node.name:
+        add = self.bias_adder(node)
+        if add is None:
             return None
-        add = self.graph.node(unit.last)
         return next(((add, port) for port, tensor in enumerate(add.inputs) if self.graph.is_constant(tensor)), None)
 
     def _ask_bias(self, node: Node, rule: OpRule, adder: Node, port: int) -> None:

@@ -164,11 +164,19 @@ class Selection:
     def result(self, node: Node) -> Any:
         """The tensor that leaves a node together with the bias Add and the activation fused behind it."""
         made = node.outputs[0]
-        unit = self.graph.units.of(node.name)
-        if unit is not None and unit.kind == "MatMulAdd" and unit.nodes[0] == node.name:
-            made = self.graph.node(unit.last).outputs[0]
+        adder = self.bias_adder(node)
+        if adder is not None:
+            made = adder.outputs[0]
         follower = self.fused_activation(made)
         return made if follower is None else follower.outputs[0]
+
+    def bias_adder(self, node: Node) -> Node | None:
+        """The Add that belongs to a MatMul as its bias; one that adds a mask does not."""
+        unit = self.graph.units.of(node.name)
+        if unit is None or unit.kind != "MatMulAdd" or unit.nodes[0] != node.name or unit.last in self.exempt:
+            return None
+        adder: Node = self.graph.node(unit.last)
+        return adder
 
     def fused_activation(self, tensor: Any) -> Node | None:
         if self.graph.is_output(tensor):

@@ -154,15 +154,16 @@ def test_a_transformer_block_has_our_results_on_the_chip(case: Case, tmp_path: P
     judge(case, "transformer", answer)
 
 
-def test_layers_of_four_and_eight_bits_mix(tmp_path: Path) -> None:
-    case = Case("sophgo_bm1688:precision=INT4", "bm1688", "INT4", 12, 12)
-    answer = answer_of(case, GOLDEN["residual"](), tmp_path)
+@pytest.mark.parametrize(("name", "against_float"), [("residual", 15), ("depthwise", 5)])
+def test_layers_of_four_and_eight_bits_mix(name: str, against_float: float, tmp_path: Path) -> None:
+    case = Case("sophgo_bm1688:precision=INT4", "bm1688", "INT4", 100, against_float)
+    answer = answer_of(case, GOLDEN[name](), tmp_path)
     tensors = json.loads((tmp_path / "qparams.json").read_text())["tensors"]
-    narrow = {name: entry["scale"] for name, entry in tensors.items() if entry["spec"]["dtype"] == "int4"}
-    casts = {name: entry for name, entry in answer["types"].items() if "_to_b4_" in name}
+    narrow = {tensor: entry for tensor, entry in tensors.items() if entry["spec"]["dtype"] in ("int4", "uint4")}
+    casts = {known: entry for known, entry in answer["types"].items() if "_to_b4_" in known}
     assert casts
-    for name, (storage, scale, _) in casts.items():
-        assert storage in ("i4", "u4")
-        tensor = name.split("_to_b4_")[0].rsplit("_", 1)[0]
-        assert scale == pytest.approx(narrow[tensor], rel=1e-6), name
-    judge(case, "residual", answer)
+    for known, (storage, scale, _) in casts.items():
+        tensor = known.split("_to_b4_")[0].rsplit("_", 1)[0]
+        assert storage == {"int4": "i4", "uint4": "u4"}[narrow[tensor]["spec"]["dtype"]], known
+        assert scale == pytest.approx(narrow[tensor]["scale"], rel=1e-6), known
+    judge(case, name, answer)
