@@ -11,14 +11,8 @@ from collections.abc import Mapping
 from onnxq.backends import BACKENDS
 from onnxq.types import Backend, Limits, OpRule, Option, PerChannel, QuantSpec, Scheme
 from onnxq.types.granularity import PerTensor
-from onnxq.types.presets import (
-    CLEAN_UP,
-    SETTLE,
-    conv_transpose_weight_axis,
-    declines_computed_weight,
-    gemm_weight_axis,
-    matmul_weight_axis,
-)
+from onnxq.types.layer_rules import CONVOLUTIONS
+from onnxq.types.presets import SETTLE, TO_FLOAT32, declines_computed_weight, gemm_weight_axis, matmul_weight_axis
 
 BITS = tuple(str(bits) for bits in range(1, 17))
 OPTIONS = (
@@ -55,16 +49,13 @@ def _configure(values: Mapping[str, str]) -> Backend:
         summary="research settings: Conv and Linear with any number of bits, 8 at both ends, no BN folding",
         scheme=academic_scheme(values, ends=True),
         rules=(
-            OpRule(("Conv",), weight=1, weight_axis=0, decline=declines_computed_weight),
-            OpRule(
-                ("ConvTranspose",), weight=1, weight_axis=conv_transpose_weight_axis, decline=declines_computed_weight
-            ),
+            *CONVOLUTIONS,
             OpRule(("Gemm",), weight=1, weight_axis=gemm_weight_axis, decline=declines_computed_weight),
             OpRule(("MatMul",), weight=1, weight_axis=matmul_weight_axis, decline=declines_computed_weight),
         ),
         fused_activations=(),
         limits=Limits(dtypes=DTYPES, bias_quantized=False, refused_operators=()),
-        passes=(*CLEAN_UP, "widen_bfloat16", "widen_float16", "canonicalize_gemm", "fuse_matmul_add", *SETTLE),
+        passes=(*TO_FLOAT32, "canonicalize_gemm", "fuse_matmul_add", *SETTLE),
         options=OPTIONS,
         configure=_configure,
         checked_by=("onnxruntime",),

@@ -9,17 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from onnxq.backends import BACKENDS
-from onnxq.backends.pplcuda import interpolates
 from onnxq.types import Backend, Limits, OpRule, Option, PerChannel, QuantSpec, SameScaleRule, Scheme
-from onnxq.types.presets import (
-    CLEAN_UP,
-    FOLD_LAYERS,
-    RECOGNIZE,
-    SETTLE,
-    conv_transpose_weight_axis,
-    declines_computed_weight,
-    gemm_weight_axis,
-)
+from onnxq.types.layer_rules import INTEGER_CONVOLUTIONS, RESIZE
+from onnxq.types.presets import FOLD_LAYERS, RECOGNIZE, SETTLE, TO_FLOAT32, gemm_weight_axis
 from onnxq.types.spec import Rounding
 
 S3_BIAS = 2**19
@@ -41,15 +33,7 @@ def configure(values: Mapping[str, str]) -> Backend:
             bias=bias.replace(quant_min=-S3_BIAS, quant_max=S3_BIAS - 1) if chip == "esp32s3" else bias,
         ),
         rules=(
-            OpRule(("Conv",), weight=1, weight_axis=0, bias=2, output=True, decline=declines_computed_weight),
-            OpRule(
-                ("ConvTranspose",),
-                weight=1,
-                weight_axis=conv_transpose_weight_axis,
-                bias=2,
-                output=True,
-                decline=declines_computed_weight,
-            ),
+            *INTEGER_CONVOLUTIONS,
             OpRule(("Gemm",), weight=1, weight_axis=gemm_weight_axis, bias=2, output=True),
             OpRule(("MatMul",), weight=1, output=True),
             OpRule(("Add", "Sub", "Mul", "Div"), inputs=(0, 1), output=True),
@@ -63,7 +47,7 @@ def configure(values: Mapping[str, str]) -> Backend:
         same_scale=(
             SameScaleRule(("MaxPool", "GlobalMaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze")),
             SameScaleRule(("Slice", "Split", "Gather", "DepthToSpace", "SpaceToDepth")),
-            SameScaleRule(("Resize",), decline=interpolates),
+            RESIZE,
             SameScaleRule(("Concat",), inputs=None),
         ),
         quantize_inputs=True,
@@ -77,15 +61,7 @@ def configure(values: Mapping[str, str]) -> Backend:
             steps=((-128, 127),),
             roundings=(rounding,),
         ),
-        passes=(
-            *CLEAN_UP,
-            "widen_bfloat16",
-            "widen_float16",
-            *FOLD_LAYERS,
-            *RECOGNIZE,
-            "hardswish_as_operator",
-            *SETTLE,
-        ),
+        passes=(*TO_FLOAT32, *FOLD_LAYERS, *RECOGNIZE, "hardswish_as_operator", *SETTLE),
         emitters=("qdq", "deploy", "espdl_exponents"),
         options=(
             Option(

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 
 from onnxq.backends import BACKENDS
 from onnxq.types import Backend, Limits, NodeFacts, OpRule, Option, PerChannel, QuantSpec, Scheme
-from onnxq.types.presets import CLEAN_UP, FOLD_LAYERS, RECOGNIZE, SETTLE, gemm_weight_axis, matmul_weight_axis
+from onnxq.types.presets import STANDARD_PASSES, declines_computed_weight, gemm_weight_axis, matmul_weight_axis
 
 
 def _not_a_convolution_of_images(node: NodeFacts) -> str | None:
-    if not node.is_constant(1):
-        return "its weight is computed at run time"
+    if reason := declines_computed_weight(node):
+        return reason
     rank = len(node.shape(1) or ())
     return None if rank == 4 else f"ncnn has int8 convolutions of images only, this one has {rank - 2} dimension(s)"
 
@@ -55,7 +55,7 @@ def configure(values: Mapping[str, str]) -> Backend:
             steps=((-127, 127),),
             roundings=("half_away",),
         ),
-        passes=(*CLEAN_UP, "widen_bfloat16", "widen_float16", *FOLD_LAYERS, *RECOGNIZE, *SETTLE),
+        passes=STANDARD_PASSES,
         emitters=("qdq", "deploy", "ncnn_table"),
         refinements=("ncnn_winograd",) if values["winograd"] == "on" else (),
         options=(

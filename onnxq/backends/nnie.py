@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from onnxq.backends import BACKENDS
 from onnxq.types import Backend, Limits, NodeFacts, OpRule, Option, QuantSpec, Scheme
-from onnxq.types.presets import CLEAN_UP, FOLD_LAYERS, SETTLE, declines_computed_weight
+from onnxq.types.presets import FOLD_LAYERS, SETTLE, TO_FLOAT32, declines_computed_weight
 
 
 def _not_doubling(node: NodeFacts) -> str | None:
@@ -59,7 +59,7 @@ def configure(values: Mapping[str, str]) -> Backend:
             bias_quantized=False,
             min_opset=9,
         ),
-        passes=(*CLEAN_UP, "widen_bfloat16", "widen_float16", *FOLD_LAYERS, "fuse_matmul_add", *SETTLE),
+        passes=(*TO_FLOAT32, *FOLD_LAYERS, "fuse_matmul_add", *SETTLE),
         emitters=("simulate", "gfpq", "nnie_deploy"),
         lints=("nnie", "nnie_pooling") if values["pooling"] == "strict" else ("nnie",),
         options=OPTIONS,

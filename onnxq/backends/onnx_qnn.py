@@ -12,12 +12,14 @@ from collections.abc import Mapping
 
 from onnxq.backends import BACKENDS
 from onnxq.types import Backend, Limits, NodeFacts, OpRule, Option, PerChannel, QuantSpec, SameScaleRule, Scheme
+from onnxq.types.layer_rules import RESIZE
 from onnxq.types.presets import (
-    CLEAN_UP,
     FOLD_LAYERS,
     RECOGNIZE,
     SETTLE,
+    TO_FLOAT32,
     declines_computed_weight,
+    declines_constant_operand,
     gemm_weight_axis,
 )
 
@@ -40,10 +42,6 @@ def _conv(node: NodeFacts) -> str | None:
     return declines_computed_weight(node) or _not_two_dimensional(node)
 
 
-def _adds_a_constant(node: NodeFacts) -> str | None:
-    return "adds a constant" if node.is_constant(0) or node.is_constant(1) else None
-
-
 def _dilated(node: NodeFacts) -> str | None:
     if any(step != 1 for step in node.attrs.get("dilations", ())):
         return "QLinearAveragePool has no dilations"
@@ -56,15 +54,10 @@ def _gemm(node: NodeFacts) -> str | None:
     return declines_computed_weight(node)
 
 
-def _not_nearest(node: NodeFacts) -> str | None:
-    mode = node.attrs.get("mode", "nearest")
-    return None if mode == "nearest" else f"mode '{mode}' computes new values"
-
-
 def configure(values: Mapping[str, str]) -> Backend:
     rules = [
         OpRule(("Conv",), weight=1, weight_axis=0, bias=2, output=True, decline=_conv),
-        OpRule(("Add",), inputs=(0, 1), output=True, decline=_adds_a_constant),
+        OpRule(("Add",), inputs=(0, 1), output=True, decline=declines_constant_operand),
         OpRule(("AveragePool",), output=True, decline=_dilated),
         OpRule(("GlobalAveragePool",), output=True),
         OpRule(("Concat",), inputs=None, output=True, joins=True),
@@ -81,13 +74,13 @@ def configure(values: Mapping[str, str]) -> Backend:
         rules=tuple(rules),
         same_scale=(
             SameScaleRule(("MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Slice", "Split")),
-            SameScaleRule(("Resize",), decline=_not_nearest),
+            RESIZE,
         ),
         absorb_activations=True,
         limits=Limits(
             dtypes=("uint8", "int8", "int32"), weight_only_dtypes=("int8",), min_opset=13, refused_operators=()
         ),
-        passes=(*CLEAN_UP, "widen_bfloat16", "widen_float16", *FOLD_LAYERS, *_RECOGNIZE, *SETTLE),
+        passes=(*TO_FLOAT32, *FOLD_LAYERS, *_RECOGNIZE, *SETTLE),
         emitters=("qlinear",),
         options=(
             Option(

@@ -11,29 +11,9 @@ that costs accuracy and saves nothing.
 from __future__ import annotations
 
 from onnxq.backends import BACKENDS
-from onnxq.types import Backend, Limits, NodeFacts, OpRule, PerChannel, QuantSpec, SameScaleRule, Scheme
-from onnxq.types.presets import (
-    CLEAN_UP,
-    FOLD_LAYERS,
-    RECOGNIZE,
-    SETTLE,
-    declines_computed_weight,
-    gemm_weight_axis,
-    matmul_weight_axis,
-)
-
-
-def _not_nearest(node: NodeFacts) -> str | None:
-    mode = node.attrs.get("mode", "nearest")
-    return None if mode == "nearest" else f"mode '{mode}' computes new values, onnxruntime does that in float"
-
-
-def _pads_with_a_value(node: NodeFacts) -> str | None:
-    if node.attrs.get("mode", "constant") != "constant":
-        return None
-    value = node.scalar(2) if node.has(2) else float(node.attrs.get("value", 0.0))
-    return None if value == 0 else "pads with another value than 0, which need not fit the range of its input"
-
+from onnxq.types import Backend, Limits, OpRule, PerChannel, QuantSpec, Scheme
+from onnxq.types.layer_rules import MOVES
+from onnxq.types.presets import STANDARD_PASSES, declines_computed_weight, gemm_weight_axis, matmul_weight_axis
 
 BACKENDS.add(
     "onnxruntime",
@@ -53,22 +33,17 @@ BACKENDS.add(
             OpRule(("AveragePool", "GlobalAveragePool", "Sigmoid", "LeakyRelu"), output=True, joins=True),
             OpRule(("Concat",), inputs=None, output=True, joins=True),
         ),
-        same_scale=(
-            SameScaleRule(("MaxPool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze")),
-            SameScaleRule(("Slice", "Split", "Gather", "DepthToSpace", "SpaceToDepth", "Expand", "Tile")),
-            SameScaleRule(("Resize",), decline=_not_nearest),
-            SameScaleRule(("Pad",), decline=_pads_with_a_value),
-        ),
+        same_scale=MOVES,
         absorb_activations=True,
         runs_in_onnxruntime=True,
         limits=Limits(
             dtypes=("int8", "uint8", "int16", "uint16", "int4", "uint4", "int32", "float8e4m3fn", "float8e5m2"),
             min_opset=10,
             float_types=("float32",),
-            weight_only_dtypes=("int4", "uint4"),
+            weight_only_dtypes=("int4",),
             refused_operators=(),
         ),
-        passes=(*CLEAN_UP, "widen_bfloat16", "widen_float16", *FOLD_LAYERS, *RECOGNIZE, *SETTLE),
+        passes=STANDARD_PASSES,
         checked_by=("onnxruntime",),
     ),
 )

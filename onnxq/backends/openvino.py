@@ -11,14 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from onnxq.backends import BACKENDS
-from onnxq.types import Backend, Limits, NodeFacts, OpRule, Option, PerChannel, QuantSpec, Scheme
+from onnxq.types import Backend, Limits, OpRule, Option, PerChannel, QuantSpec, Scheme
+from onnxq.types.layer_rules import CONVOLUTIONS
 from onnxq.types.presets import (
-    CLEAN_UP,
-    FOLD_LAYERS,
-    RECOGNIZE,
-    SETTLE,
-    conv_transpose_weight_axis,
-    declines_computed_weight,
+    STANDARD_PASSES,
+    declines_constant_operand,
+    declines_interpolation,
     gemm_weight_axis,
     matmul_weight_axis,
 )
@@ -27,28 +25,16 @@ MOVING = ("MaxPool", "Flatten", "Resize")
 """Operators that OpenVINO runs on integers as they come: what stands on both sides of one has the same scale."""
 
 
-def _adds_a_constant(node: NodeFacts) -> str | None:
-    if node.is_constant(0) or node.is_constant(1):
-        return "adds a constant, which OpenVINO computes together with the layer in front"
-    return None
-
-
-def _computes_between(node: NodeFacts) -> str | None:
-    mode = node.attrs.get("mode", "nearest")
-    return None if mode == "nearest" else f"mode '{mode}' computes new values, OpenVINO does that in float"
-
-
 def configure(values: Mapping[str, str]) -> Backend:
     academic = values["academic"] == "yes"
     weight = QuantSpec(values["weights"], narrow_range=academic, granularity=PerChannel(0))
     rules = [
-        OpRule(("Conv",), weight=1, weight_axis=0, decline=declines_computed_weight),
-        OpRule(("ConvTranspose",), weight=1, weight_axis=conv_transpose_weight_axis, decline=declines_computed_weight),
+        *CONVOLUTIONS,
         OpRule(("Gemm",), weight=1, weight_axis=gemm_weight_axis),
         OpRule(("MatMul",), inputs=(0,), weight=1, weight_axis=matmul_weight_axis),
-        OpRule(("Add",), inputs=(0, 1), decline=_adds_a_constant),
+        OpRule(("Add",), inputs=(0, 1), decline=declines_constant_operand),
         OpRule(("MaxPool", "AveragePool", "GlobalAveragePool", "Flatten", "ReduceMean", "ReduceSum")),
-        OpRule(("Resize",), decline=_computes_between),
+        OpRule(("Resize",), decline=declines_interpolation),
     ]
     if academic:
         rules.append(OpRule(("Concat",), inputs=None))
@@ -70,7 +56,7 @@ def configure(values: Mapping[str, str]) -> Backend:
             float_types=("float32",),
             bias_quantized=False,
         ),
-        passes=(*CLEAN_UP, "widen_bfloat16", "widen_float16", *FOLD_LAYERS, *RECOGNIZE, *SETTLE),
+        passes=STANDARD_PASSES,
         emitters=("qdq", "fake_quantize"),
         options=(
             Option("weights", ("int7", "int8"), "int7", "bits of a weight; 8 are safe on processors with VNNI"),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from onnxq.backends import BACKENDS
-from onnxq.backends.pplcuda import MOVES, PASSES, TIED, TOTAL_INTEGER
 from onnxq.types import Backend, Limits, QuantSpec, Scheme
+from onnxq.types.layer_rules import TOTAL_INTEGER, TOTAL_INTEGER_MOVES, TOTAL_INTEGER_TIED
+from onnxq.types.presets import STANDARD_PASSES
 
 BACKENDS.add(
     "pplw8a16",
@@ -16,11 +17,11 @@ BACKENDS.add(
             weight=QuantSpec("uint8", symmetric=False),
         ),
         rules=TOTAL_INTEGER,
-        same_scale=MOVES,
-        tied=TIED,
+        same_scale=TOTAL_INTEGER_MOVES,
+        tied=TOTAL_INTEGER_TIED,
         unquantized_pairs=(("Add", "Mul"),),
         limits=Limits(dtypes=("uint8", "uint16"), weights_per_tensor=True, min_opset=21, bias_quantized=False),
-        passes=PASSES,
+        passes=STANDARD_PASSES,
         emitters=("qdq", "deploy", "ppl_ranges", "ppl_nn"),
     ),
 )

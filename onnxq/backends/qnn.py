@@ -15,14 +15,8 @@ from collections.abc import Mapping
 from onnxq.backends import BACKENDS
 from onnxq.errors import ConfigError
 from onnxq.types import Backend, Limits, OpRule, Option, PerChannel, QuantSpec, SameScaleRule, Scheme
-from onnxq.types.presets import (
-    CLEAN_UP,
-    FOLD_LAYERS,
-    RECOGNIZE,
-    SETTLE,
-    conv_transpose_weight_axis,
-    declines_computed_weight,
-)
+from onnxq.types.layer_rules import INTEGER_CONVOLUTIONS
+from onnxq.types.presets import FOLD_LAYERS, RECOGNIZE, SETTLE, TO_FLOAT32
 
 ENCODINGS = Option("encodings", ("0.6.1", "1.0.0", "2.0.0", "all"), "all", "version of the encodings files")
 
@@ -36,15 +30,7 @@ _GAMMA = QuantSpec("uint8", symmetric=False)
 """The factors of a normalization: the HTP takes no signed ones."""
 
 RULES = (
-    OpRule(("Conv",), weight=1, weight_axis=0, bias=2, output=True, decline=declines_computed_weight),
-    OpRule(
-        ("ConvTranspose",),
-        weight=1,
-        weight_axis=conv_transpose_weight_axis,
-        bias=2,
-        output=True,
-        decline=declines_computed_weight,
-    ),
+    *INTEGER_CONVOLUTIONS,
     OpRule(("Gemm", "MatMul"), inputs=(0,), weight=1, bias=2, output=True),
     OpRule(("LayerNormalization", "InstanceNormalization"), weight=1, bias=2, output=True, weight_spec=_GAMMA),
     OpRule(("Add", "Sub", "Mul", "Div", "Min", "Max", "Pow"), inputs=None, output=True),
@@ -109,7 +95,7 @@ def qnn(values: Mapping[str, str]) -> Backend:
         ),
         refinements=("minimum_range",),
         passes=(
-            *(*CLEAN_UP, "widen_bfloat16", "widen_float16", *FOLD_LAYERS, "batchnorm_to_conv"),
+            *(*TO_FLOAT32, *FOLD_LAYERS, "batchnorm_to_conv"),
             *(*RECOGNIZE, "gelu_as_operator", "hardswish_as_operator", *SETTLE),
         ),
         emitters=("qdq", "deploy", *encodings_emitters(values["encodings"])),

@@ -8,8 +8,9 @@ quantize the float model instead.
 from __future__ import annotations
 
 from onnxq.backends import BACKENDS
-from onnxq.backends.pplcuda import LAYERS, PASSES, interpolates
 from onnxq.types import Backend, Limits, NodeFacts, OpRule, PerChannel, QuantSpec, SameScaleRule, Scheme
+from onnxq.types.layer_rules import INTEGER_LAYERS, RESIZE
+from onnxq.types.presets import STANDARD_PASSES
 
 
 def _toolkit_refuses(node: NodeFacts) -> str | None:
@@ -26,7 +27,7 @@ BACKENDS.add(
             weight=QuantSpec("int8", granularity=PerChannel(0)),
         ),
         rules=(
-            *(rule for rule in LAYERS if rule.ops != ("MatMul",)),
+            *(rule for rule in INTEGER_LAYERS if rule.ops != ("MatMul",)),
             OpRule(("MatMul",), decline=_toolkit_refuses),
             OpRule(("Add", "Sub", "Mul"), inputs=(0, 1), output=True),
             OpRule(("AveragePool", "GlobalAveragePool", "ReduceMean"), output=True),
@@ -35,7 +36,7 @@ BACKENDS.add(
         same_scale=(
             SameScaleRule(("MaxPool", "GlobalMaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze")),
             SameScaleRule(("Slice", "Split", "DepthToSpace", "SpaceToDepth")),
-            SameScaleRule(("Resize",), decline=interpolates),
+            RESIZE,
             SameScaleRule(("Concat",), inputs=None),
         ),
         quantize_inputs=True,
@@ -47,7 +48,7 @@ BACKENDS.add(
             steps=((-128, 127),),
             weights_symmetric=True,
         ),
-        passes=(*PASSES, "hardswish_as_operator"),
+        passes=(*STANDARD_PASSES, "hardswish_as_operator"),
         emitters=("qdq", "deploy", "rknn_hybrid"),
         checked_by=("rknn-toolkit2",),
     ),

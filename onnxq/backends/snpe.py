@@ -4,6 +4,7 @@ SNPE quantizes the inputs and the results of all operators and represents zero e
 from a file (`--quantization_overrides`) under the tensor names of the float model. Weights are listed too, so that SNPE
 does not choose ranges of its own for them. The QDQ model has the same parameters: it is what the accuracy is
 checked on, with biases in 32 bits as `snpe-dlc-quantize --bias_bitwidth 32` makes them.
+Operators and encodings are those of `qnn`, which is for chips of the same vendor.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 from onnxq.backends import BACKENDS
 from onnxq.backends.qnn import ENCODINGS, RULES, SAME_SCALE, encodings_emitters
 from onnxq.types import Backend, Limits, QuantSpec, Scheme
-from onnxq.types.presets import CLEAN_UP, FOLD_LAYERS, RECOGNIZE, SETTLE
+from onnxq.types.presets import FOLD_LAYERS, RECOGNIZE, SETTLE, TO_FLOAT32
 
 
 def snpe(values: Mapping[str, str]) -> Backend:
@@ -37,16 +38,7 @@ def snpe(values: Mapping[str, str]) -> Backend:
             minimum_range=0.01,
         ),
         refinements=("minimum_range",),
-        passes=(
-            *CLEAN_UP,
-            "widen_bfloat16",
-            "widen_float16",
-            *FOLD_LAYERS,
-            "batchnorm_to_conv",
-            *RECOGNIZE,
-            "hardswish_as_operator",
-            *SETTLE,
-        ),
+        passes=(*TO_FLOAT32, *FOLD_LAYERS, "batchnorm_to_conv", *RECOGNIZE, "hardswish_as_operator", *SETTLE),
         emitters=("qdq", "deploy", "snpe_clip_ranges", *encodings_emitters(values["encodings"])),
         options=(ENCODINGS,),
         configure=snpe,

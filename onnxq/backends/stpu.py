@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from onnxq.backends import BACKENDS
-from onnxq.backends.pplcuda import MOVES, PASSES, TIED, TOTAL_INTEGER
 from onnxq.types import Backend, Limits, OpRule, QuantSpec, Scheme
+from onnxq.types.layer_rules import TOTAL_INTEGER, TOTAL_INTEGER_MOVES, TOTAL_INTEGER_TIED
+from onnxq.types.presets import STANDARD_PASSES
 
 BACKENDS.add(
     "stpu",
@@ -17,14 +18,14 @@ BACKENDS.add(
             bias=QuantSpec("int32"),
         ),
         rules=(*TOTAL_INTEGER, OpRule(("Sigmoid",), output=True)),
-        same_scale=MOVES,
-        tied=TIED,
+        same_scale=TOTAL_INTEGER_MOVES,
+        tied=TOTAL_INTEGER_TIED,
         unquantized_pairs=(("Add", "Mul"),),
         fixed_ranges={"Sigmoid": (-1.0, 1.0)},
         limits=Limits(
             dtypes=("int8", "int32"), zero_point_zero=True, weights_per_tensor=True, min_opset=11, steps=((-127, 127),)
         ),
-        passes=PASSES,
+        passes=STANDARD_PASSES,
         emitters=("qdq", "stpu_ranges", "stpu_model"),
     ),
 )

@@ -6,8 +6,9 @@ Every tensor of the network needs a scale: the uint8 mode has no float layers.
 from __future__ import annotations
 
 from onnxq.backends import BACKENDS
-from onnxq.backends.pplcuda import LAYERS, MOVES, PASSES, TIED
 from onnxq.types import Backend, Limits, OpRule, QuantSpec, Scheme
+from onnxq.types.layer_rules import INTEGER_LAYERS, TOTAL_INTEGER_MOVES, TOTAL_INTEGER_TIED
+from onnxq.types.presets import STANDARD_PASSES
 
 BACKENDS.add(
     "tengine_u8",
@@ -20,7 +21,7 @@ BACKENDS.add(
             bias=QuantSpec("int32"),
         ),
         rules=(
-            *LAYERS,
+            *INTEGER_LAYERS,
             OpRule(("Add", "Mul", "Sub"), inputs=(0, 1), output=True),
             OpRule(("Concat",), inputs=None, output=True),
             OpRule(
@@ -40,14 +41,14 @@ BACKENDS.add(
                 ),
                 output=True,
             ),
-            OpRule(TIED, output=True),
+            OpRule(TOTAL_INTEGER_TIED, output=True),
         ),
-        same_scale=tuple(rule for rule in MOVES if rule.ops != ("Concat",)),
-        tied=TIED,
+        same_scale=tuple(rule for rule in TOTAL_INTEGER_MOVES if rule.ops != ("Concat",)),
+        tied=TOTAL_INTEGER_TIED,
         fixed_ranges={"Softmax": (0.0, 1.0)},
         quantize_inputs=True,
         limits=Limits(dtypes=("uint8", "int32"), weights_per_tensor=True, min_opset=10, steps=((0, 255),)),
-        passes=(*PASSES, "hardswish_as_operator"),
+        passes=(*STANDARD_PASSES, "hardswish_as_operator"),
         emitters=("qdq", "tengine_scales", "tengine_model"),
     ),
 )

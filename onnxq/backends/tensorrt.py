@@ -14,16 +14,8 @@ from collections.abc import Mapping
 
 from onnxq.backends import BACKENDS
 from onnxq.types import Backend, Limits, NodeFacts, OpRule, Option, PerChannel, QuantSpec, Scheme
-from onnxq.types.presets import (
-    CLEAN_UP,
-    FOLD_LAYERS,
-    RECOGNIZE,
-    SETTLE,
-    conv_transpose_weight_axis,
-    declines_computed_weight,
-    gemm_weight_axis,
-    matmul_weight_axis,
-)
+from onnxq.types.layer_rules import CONVOLUTIONS
+from onnxq.types.presets import CLEAN_UP, FOLD_LAYERS, RECOGNIZE, SETTLE, gemm_weight_axis, matmul_weight_axis
 
 
 def _matrix_vector(node: NodeFacts) -> str | None:
@@ -32,6 +24,16 @@ def _matrix_vector(node: NodeFacts) -> str | None:
         return "multiplies a matrix by a vector: INT8 gains nothing there"
     return None
 
+
+LIMITS = Limits(
+    dtypes=("int8", "int4", "float8e4m3fn"),
+    weight_only_dtypes=("int4",),
+    zero_point_zero=True,
+    min_opset=10,
+    float_types=("float32", "float16"),
+    bias_quantized=False,
+)
+"""What TensorRT takes, whatever the placement."""
 
 TABLES = Option("tables", ("yes", "no"), "yes", "also write the calibration cache, the clip ranges and the float model")
 
@@ -43,10 +45,7 @@ def _configure(values: Mapping[str, str]) -> Backend:
         summary="NVIDIA TensorRT, explicit quantization: QDQ model, INT8 symmetric, weights per channel, biases float",
         scheme=Scheme(activation=QuantSpec("int8"), weight=QuantSpec("int8", granularity=PerChannel(0))),
         rules=(
-            OpRule(("Conv",), weight=1, weight_axis=0, decline=declines_computed_weight),
-            OpRule(
-                ("ConvTranspose",), weight=1, weight_axis=conv_transpose_weight_axis, decline=declines_computed_weight
-            ),
+            *CONVOLUTIONS,
             OpRule(("Gemm",), weight=1, weight_axis=gemm_weight_axis),
             OpRule(("MatMul",), inputs=(0,), weight=1, weight_axis=matmul_weight_axis, decline=_matrix_vector),
             OpRule(("Add",), inputs=(0, 1)),
@@ -68,14 +67,7 @@ def _configure(values: Mapping[str, str]) -> Backend:
         ),
         residual="skip",
         weight_storage="float",
-        limits=Limits(
-            dtypes=("int8", "int4", "float8e4m3fn"),
-            weight_only_dtypes=("int4",),
-            zero_point_zero=True,
-            min_opset=10,
-            float_types=("float32", "float16"),
-            bias_quantized=False,
-        ),
+        limits=LIMITS,
         passes=(*CLEAN_UP, "widen_bfloat16", *FOLD_LAYERS, *RECOGNIZE, "recognize_silu", *SETTLE),
         emitters=("qdq", *tables),
         options=(TABLES,),

@@ -11,16 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from onnxq.backends import BACKENDS
-from onnxq.types import Backend, Limits, NodeFacts, OpRule, Option, PerChannel, QuantSpec, SameScaleRule, Scheme
-from onnxq.types.presets import (
-    CLEAN_UP,
-    FOLD_LAYERS,
-    SETTLE,
-    conv_transpose_weight_axis,
-    declines_computed_weight,
-    gemm_weight_axis,
-    matmul_weight_axis,
-)
+from onnxq.types import Backend, Limits, OpRule, Option, PerChannel, QuantSpec, SameScaleRule, Scheme
+from onnxq.types.layer_rules import INTEGER_CONVOLUTIONS, MOVES
+from onnxq.types.presets import FOLD_LAYERS, SETTLE, TO_FLOAT32, gemm_weight_axis, matmul_weight_axis
 
 USUAL_SIMULATIONS = ("dpu_average_pool", "dpu_leaky_relu", "dpu_hard_sigmoid", "dpu_hard_swish")
 ALL_SIMULATIONS = (*USUAL_SIMULATIONS, "dpu_sigmoid", "dpu_clip")
@@ -42,31 +35,11 @@ OPTIONS = (
 )
 
 
-def _not_nearest(node: NodeFacts) -> str | None:
-    mode = node.attrs.get("mode", "nearest")
-    return None if mode == "nearest" else f"mode '{mode}' computes new values, which the DPU leaves to the host"
-
-
-def _pads_with_a_value(node: NodeFacts) -> str | None:
-    if node.attrs.get("mode", "constant") != "constant":
-        return None
-    value = node.scalar(2) if node.has(2) else float(node.attrs.get("value", 0.0))
-    return None if value == 0 else "pads with another value than 0, which need not fit the range of its input"
-
-
 def dpu_rules(*, sigmoid: bool) -> tuple[OpRule, ...]:
     """The operators of the DPU; with `sigmoid` Sigmoid too, which it computes as HardSigmoid."""
     gates = ("PRelu", "HardSigmoid", "HardSwish", *(("Sigmoid",) if sigmoid else ()))
     return (
-        OpRule(("Conv",), weight=1, weight_axis=0, bias=2, output=True, decline=declines_computed_weight),
-        OpRule(
-            ("ConvTranspose",),
-            weight=1,
-            weight_axis=conv_transpose_weight_axis,
-            bias=2,
-            output=True,
-            decline=declines_computed_weight,
-        ),
+        *INTEGER_CONVOLUTIONS,
         OpRule(("Gemm",), weight=1, weight_axis=gemm_weight_axis, bias=2, output=True),
         OpRule(("MatMul",), inputs=(0,), weight=1, weight_axis=matmul_weight_axis, output=True),
         OpRule(("Add", "Sub", "Mul"), inputs=(0, 1), output=True),
@@ -76,13 +49,7 @@ def dpu_rules(*, sigmoid: bool) -> tuple[OpRule, ...]:
     )
 
 
-MOVING = (
-    SameScaleRule(("MaxPool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze")),
-    SameScaleRule(("Slice", "Split", "Gather", "DepthToSpace", "SpaceToDepth", "Expand", "Tile")),
-    SameScaleRule(("Relu", "Clip", "LeakyRelu")),
-    SameScaleRule(("Resize",), decline=_not_nearest),
-    SameScaleRule(("Pad",), decline=_pads_with_a_value),
-)
+MOVING = (*MOVES, SameScaleRule(("Relu", "Clip", "LeakyRelu")))
 """Operators that keep the position of their input; a Relu is one of them where it does not run inside another."""
 
 AVERAGES = ("AveragePool", "GlobalAveragePool")
@@ -100,7 +67,7 @@ POWER_OF_TWO_LIMITS = Limits(
 _RECOGNIZE = ("recognize_layernorm", "recognize_gelu", "fuse_matmul_add")
 """HardSwish stays in parts: the chip has HardSigmoid and Mul, and each of them is quantized."""
 
-PASSES = (*CLEAN_UP, "widen_bfloat16", "widen_float16", *FOLD_LAYERS, *_RECOGNIZE, *SETTLE)
+PASSES = (*TO_FLOAT32, *FOLD_LAYERS, *_RECOGNIZE, *SETTLE)
 
 _POWER_OF_TWO = Backend(
     name="vitis",

@@ -72,10 +72,11 @@ def _print(kind: Kind, entries: list[Entry]) -> None:
     from onnxq.cli.catalogue import BACKEND_COLUMNS, backend_rows
 
     if kind is Kind.backends:  # too much for a row each; a single one is shown in full
-        print_table("backends (int8: symmetric, one scale for each tensor)", BACKEND_COLUMNS, backend_rows())
+        rows = [(names.replace(", ", "\n"), *rest) for names, *rest in backend_rows()]
+        print_table("backends (int8: symmetric, one scale for each tensor)", BACKEND_COLUMNS, rows)
         return
-    rows = [{label: _text(value) for label, value in entry.items()} for entry in entries]
-    print_table(str(kind), list(rows[0]), [list(row.values()) for row in rows])
+    lines = [{label: _text(value) for label, value in entry.items()} for entry in entries]
+    print_table(str(kind), list(lines[0]), [list(line.values()) for line in lines])
 
 
 def _lines(value: str | int | list[str]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from onnxq.emit import EMITTERS, READ_BACKS, Emitted
 from onnxq.emit.nnie_deploy import no_upsample
-from onnxq.emit.tables import Row, differs, missing_and_extra, rows
+from onnxq.emit.tables import Row, derived_key, differs, missing_and_extra, rows
 from onnxq.emit.uses import uses_of
 from onnxq.errors import UnsupportedError
 from onnxq.files import write_json
@@ -43,7 +43,8 @@ def gfpq_table(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[str
             table[node.name] = values
         if enlarges:
             if values:
-                table[f"{node.name}_permute_{upsamples}"] = values
+                key = f"{node.name}_permute_{upsamples}"
+                table[derived_key(key, graph.has_node(key), node.name)] = values
             upsamples += 1
     return table
 

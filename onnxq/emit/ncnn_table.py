@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from onnxq.emit import EMITTERS, READ_BACKS, Emitted
-from onnxq.emit.tables import differs, missing_and_extra, without_spaces
+from onnxq.emit.tables import differs, lines_of, missing_and_extra, without_spaces
 from onnxq.errors import UnsupportedError
 from onnxq.files import replace_file
 from onnxq.graph import Graph, Node
@@ -57,7 +57,7 @@ def check_table(
     """Read the table as ncnn2int8 does, and compare every scale with the parameters."""
     path = folder / f"{name}.table"
     found: dict[str, list[float]] = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in lines_of(path):
         words = line.split()
         if not words:
             yield f"{path.name}: an empty line ends the table for ncnn2int8"

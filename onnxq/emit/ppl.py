@@ -14,7 +14,7 @@ import numpy as np
 
 from onnxq.emit import EMITTERS, READ_BACKS, Emitted
 from onnxq.emit.passed_back import operand_rows
-from onnxq.emit.tables import Row, differs, missing_and_extra, plain, rows
+from onnxq.emit.tables import Row, differs, lines_of, missing_and_extra, plain, rows
 from onnxq.errors import UnsupportedError
 from onnxq.files import replace_file, write_json
 from onnxq.graph import Graph
@@ -58,7 +58,7 @@ def check_cuda_ranges(
     """Compare every line with the parameters."""
     path = range_file(folder, name)
     found: dict[str, str] = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in lines_of(path):
         tensor, _, value = line.rpartition(": ")
         found[tensor] = value
     wanted = {tensor: half_width(row) for tensor, row in operand_rows(graph, plan, qparams).items()}

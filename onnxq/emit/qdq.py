@@ -17,6 +17,7 @@ import numpy as np
 
 from onnxq.emit import EMITTERS, Emitted
 from onnxq.emit.absorb import absorb_activation
+from onnxq.emit.uses import uses_of
 from onnxq.errors import SpecError, UnsupportedError
 from onnxq.graph import DeferredValues, Graph, Node, Use, collector_paused
 from onnxq.numerics import float_max, quantize
@@ -138,22 +139,9 @@ class QdqWriter:
             *self.notes,
         ]
 
-    def uses_of(self, placement: Placement) -> list[Use] | None:
-        if placement.edges is None:
-            return None
-        uses = []
-        for edge in placement.edges:
-            node = self.graph.node(edge.node)
-            if edge.port >= len(node.inputs) or node.inputs[edge.port].name != placement.tensor:
-                raise SpecError(
-                    f"input {edge.port} of node '{edge.node}' is not tensor '{placement.tensor}' as the plan says"
-                )
-            uses.append(Use(node, edge.port))
-        return uses
-
     def _write_integer_constant(self, placement: Placement, parameters: QParams) -> None:
         tensor, spec = placement.tensor, placement.spec
-        uses = self.uses_of(placement)
+        uses = uses_of(self.graph, placement)
         original = self.graph.tensor(tensor)
         stored = _stored_dtype(spec)
         fixed = self.qparams.integer_weights.get(tensor)
@@ -180,7 +168,7 @@ class QdqWriter:
                 f"tensor '{tensor}' is to be rounded {spec.rounding}, but QuantizeLinear rounds half_even. "
                 "Weights can keep their rounding as stored integers (weight_storage = integer); use half_even elsewhere"
             )
-        uses = self.uses_of(placement)
+        uses = uses_of(self.graph, placement)
         source = self.graph.tensor(tensor)
         kind = self.graph.dtype(source)
         shape = source.shape
@@ -270,7 +258,7 @@ class QdqWriter:
         source = self.graph.tensor(placement.tensor)
         kind = self.graph.dtype(source) or np.dtype(np.float32)
         narrow = CASTS[placement.spec.dtype]
-        name, uses, home = source.name, self.uses_of(placement), self.graph.home_of(source)
+        name, uses, home = source.name, uses_of(self.graph, placement), self.graph.home_of(source)
         readers = self.graph.consumers(source) if uses is None else uses
         top = float_max(placement.spec.dtype)
         bounds = [

@@ -18,7 +18,7 @@ import numpy as np
 import yaml
 
 from onnxq.emit import EMITTERS, READ_BACKS, Emitted
-from onnxq.emit.tables import Row, differs, missing_and_extra, rows
+from onnxq.emit.tables import Row, derived_key, differs, missing_and_extra, rows
 from onnxq.files import replace_file
 from onnxq.graph import Graph
 from onnxq.types import Backend, QParamsTable, QuantPlan
@@ -96,7 +96,8 @@ def _listed_rows(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[s
             listed[tensor] = row
         listed[row.tensor] = row
         if row.tensor in _borders(graph):
-            inside[f"{row.tensor}{BORDER_SUFFIX}"] = row
+            key = f"{row.tensor}{BORDER_SUFFIX}"
+            inside[derived_key(key, graph.has_tensor(key), row.tensor)] = row
     return listed | inside
 
 

@@ -20,6 +20,7 @@ from onnxq.emit import EMITTERS, Emitted
 from onnxq.emit.arithmetic import Arithmetic
 from onnxq.emit.qdq import CASTS, QdqWriter, check_names
 from onnxq.emit.simulations import SIMULATIONS
+from onnxq.emit.uses import uses_of
 from onnxq.graph import DeferredValues, Graph, Use, collector_paused
 from onnxq.numerics import dequantize, fake_quantize
 from onnxq.types import Backend, PerChannel, Placement, QParams, QParamsTable, QuantPlan
@@ -70,7 +71,7 @@ class _Simulator:
     def _replace_constant(self, placement: Placement) -> None:
         """The constant's readers read the values of its quantized numbers instead."""
         original = self.graph.tensor(placement.tensor)
-        uses = self._qdq.uses_of(placement)
+        uses = uses_of(self.graph, placement)
         parameters = self.qparams[placement.tensor]
         fixed = self.qparams.integer_weights.get(placement.tensor)
         kind = np.dtype(original.dtype)
@@ -89,7 +90,7 @@ class _Simulator:
 
     def _write_arithmetic(self, placement: Placement) -> None:
         source = self.graph.tensor(placement.tensor)
-        uses = self._qdq.uses_of(placement)
+        uses = uses_of(self.graph, placement)
         readers: list[Use] = self.graph.consumers(source) if uses is None else uses
         writer = Arithmetic(self.graph, source)
         parameters = self.qparams[placement.tensor]

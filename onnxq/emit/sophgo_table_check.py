@@ -75,7 +75,7 @@ def problems(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Back
         cut = has_unsigned(backend) and behind_relu(graph, plan, row.tensor)
         for name in names_of(graph, row.tensor):
             yield from _compare(table, name, row, cut=cut, unsigned=has_unsigned(backend))
-    allowed = set()
+    allowed: set[str] = set()
     for item in ranges(graph, plan, qparams, backend):
         names = names_of(graph, item.tensor)
         allowed.update(names)
@@ -155,7 +155,7 @@ def _check_weights(graph: Graph, plan: QuantPlan, qparams: QParamsTable, table: 
     if table.is_float8 != any(row.qparams.spec.dtype.startswith("fp8") for row in quantized):
         yield f"tpu-mlir would {'' if table.is_float8 else 'not '}take it for a table of float8"
     ending = "_weight_fp8" if table.is_float8 else "_weight"
-    wanted = set()
+    wanted: set[str] = set()
     for row in held:
         for node in weight_uses(graph, row.tensor):
             for name in (f"{name}{ending}" for name in operator_names(graph, node, plan.fused)):

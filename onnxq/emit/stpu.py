@@ -23,7 +23,7 @@ import numpy as np
 from onnxq.emit import EMITTERS, READ_BACKS, Emitted
 from onnxq.emit.deploy import deploy_model
 from onnxq.emit.passed_back import LAYERS, operand_rows
-from onnxq.emit.tables import Row, differs, missing_and_extra, rows
+from onnxq.emit.tables import Row, derived_key, differs, missing_and_extra, rows
 from onnxq.errors import UnsupportedError
 from onnxq.files import write_json
 from onnxq.graph import Graph, Node
@@ -127,7 +127,8 @@ def ranged_rows(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[st
     weights = {row.tensor: row for row in rows(graph, plan, qparams, role="weight")}
     for node in graph.nodes():
         if node.op in LAYERS and node.inputs[1].name in weights:
-            listed[f"{node.name}_weights"] = weights[node.inputs[1].name]
+            key = f"{node.name}_weights"
+            listed[derived_key(key, graph.has_tensor(key), node.name)] = weights[node.inputs[1].name]
     for node in reversed(graph.nodes()):
         if (
             node.op in ("Relu", "Clip")
@@ -146,7 +147,10 @@ def bias_scales(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[st
             continue
         data, weight = node.inputs[0].name, node.inputs[1].name
         if data in plan and weight in plan and graph.is_constant(weight):
-            found[f"{node.name}_bias"] = float(qparams[weight].scale) * float(qparams[data].scale)
+            key = f"{node.name}_bias"
+            found[derived_key(key, graph.has_tensor(key), node.name)] = float(qparams[weight].scale) * float(
+                qparams[data].scale
+            )
     return found
 
 

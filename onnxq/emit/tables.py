@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,7 +99,22 @@ def without_spaces(name: str, kind: str) -> str:
     return name
 
 
+def derived_key(key: str, taken: bool, owner: str) -> str:
+    """A key that a format makes out of another name, such as `<node>_weights`; one that is taken is refused."""
+    if taken:
+        raise UnsupportedError(
+            f"the table needs an entry '{key}' for '{owner}', but something else in the model is called '{key}'; rename "
+            "one of them"
+        )
+    return key
+
+
 # ---- reading back ----------------------------------------------------------------------------------------------------
+
+
+def lines_of(path: Path) -> list[str]:
+    """The lines of a table as they were written: names may hold other characters that Python breaks lines at."""
+    return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
 
 
 def missing_and_extra(file: str, found: Collection[str], wanted: Collection[str]) -> Iterator[str]:

@@ -16,7 +16,7 @@ import numpy as np
 from onnxq.emit import EMITTERS, READ_BACKS, Emitted
 from onnxq.emit.deploy import deploy_model
 from onnxq.emit.passed_back import operand_rows
-from onnxq.emit.tables import Row, differs, missing_and_extra, without_spaces
+from onnxq.emit.tables import Row, differs, lines_of, missing_and_extra, without_spaces
 from onnxq.errors import UnsupportedError
 from onnxq.files import replace_file
 from onnxq.graph import Graph, Node
@@ -63,7 +63,7 @@ def check_scales(
     """Read the table as the tool does: text up to the first space, number behind it, number behind the last space."""
     path = folder / f"{name}_for_tengine.scale"
     found: dict[str, tuple[float, float]] = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in lines_of(path):
         tensor, _, rest = line.partition(" ")
         try:
             found[tensor] = (float(rest.split(" ")[0]), float(rest.rpartition(" ")[2]))

@@ -15,7 +15,7 @@ import numpy as np
 
 from onnxq.emit import EMITTERS, READ_BACKS, Emitted
 from onnxq.emit.passed_back import pass_back
-from onnxq.emit.tables import differs, missing_and_extra, rows
+from onnxq.emit.tables import differs, lines_of, missing_and_extra, rows
 from onnxq.errors import UnsupportedError
 from onnxq.files import replace_file, write_json
 from onnxq.graph import Graph
@@ -105,7 +105,7 @@ def check_calibration_cache(
     scales, reason = _int8_scales(graph, plan, qparams)
     if reason:
         return
-    header, *lines = path.read_text(encoding="utf-8").splitlines()
+    header, *lines = lines_of(path)
     if not header.startswith("TRT-"):
         yield f"{path.name}: the first line is '{header}', not 'TRT-<version>-<calibrator>'"
     read: dict[str, np.float32] = {}

@@ -1,4 +1,4 @@
-"""What several targets have in common: pass sequences, and where the channels of a weight are."""
+"""What targets have in common: pass sequences, where the channels of a weight are, reasons to leave a node float."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from onnxq.types.backend import NodeFacts
 
 CLEAN_UP = ("constants_to_initializers", "fold_constants", "remove_identity", "remove_dropout")
 """Constants as initializers, computed where they can be; nodes that do nothing are gone."""
+
+TO_FLOAT32 = (*CLEAN_UP, "widen_bfloat16", "widen_float16")
+"""For targets that take the narrow float types nowhere."""
 
 FOLD_LAYERS = (
     "canonicalize_gemm",
@@ -23,6 +26,9 @@ RECOGNIZE = ("recognize_layernorm", "recognize_gelu", "recognize_hardswish", "fu
 
 SETTLE = ("split_shared_weights", "remove_dead")
 """Constants that are needed in two formats are two constants; what nobody reads is gone."""
+
+STANDARD_PASSES = (*TO_FLOAT32, *FOLD_LAYERS, *RECOGNIZE, *SETTLE)
+"""What most targets want of a graph."""
 
 
 def gemm_weight_axis(node: NodeFacts) -> int:
@@ -43,3 +49,29 @@ def conv_transpose_weight_axis(node: NodeFacts) -> int | None:
 def declines_computed_weight(node: NodeFacts) -> str | None:
     """A reason to leave a layer float whose weight is not a constant."""
     return None if node.is_constant(1) else "its weight is computed at run time"
+
+
+def declines_constant_operand(node: NodeFacts) -> str | None:
+    """A reason to leave an Add float that is no meeting of two computed tensors."""
+    return "adds a constant" if any(node.is_constant(port) for port in range(node.input_count)) else None
+
+
+def declines_interpolation(node: NodeFacts) -> str | None:
+    """A reason to leave a Resize float that does not repeat values of its input."""
+    mode = node.attrs.get("mode", "nearest")
+    return None if mode == "nearest" else f"mode '{mode}' computes new values between those of its input"
+
+
+def declines_padding_value(node: NodeFacts) -> str | None:
+    """A reason to leave a Pad float: ranges always hold 0, and need not hold what else it puts in."""
+    if node.attrs.get("mode", "constant") != "constant":
+        return None
+    value = node.scalar(2) if node.has(2) else node.attrs.get("value", 0.0)
+    return None if value == 0 else "pads with another value than 0, which need not fit the range of its input"
+
+
+def declines_other_gathers(node: NodeFacts) -> str | None:
+    """A reason to leave a Gather float that does not look up rows of a table of embeddings."""
+    if not node.is_constant(0) or len(node.shape(0) or ()) != 2 or node.attrs.get("axis", 0) != 0:
+        return "it does not look up rows of a constant table"
+    return None if node.dtype(0) in ("float32", "float16") else f"its table holds {node.dtype(0)} values"
