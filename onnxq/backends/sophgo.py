@@ -17,12 +17,12 @@ from onnxq.backends import BACKENDS
 from onnxq.errors import ConfigError
 from onnxq.types import Backend, Limits, NodeFacts, OpRule, Option, PerChannel, QuantSpec, SameScaleRule, Scheme
 from onnxq.types.backend import Decline
+from onnxq.types.layer_rules import INTEGER_CONVOLUTIONS, PAD, RESIZE
 from onnxq.types.presets import (
-    CLEAN_UP,
     FOLD_LAYERS,
     RECOGNIZE,
     SETTLE,
-    conv_transpose_weight_axis,
+    TO_FLOAT32,
     declines_computed_weight,
     gemm_weight_axis,
     matmul_weight_axis,
@@ -78,18 +78,6 @@ def _grouped(node: NodeFacts) -> str | None:
     return declines_computed_weight(node)
 
 
-def _pads_with_a_value(node: NodeFacts) -> str | None:
-    if node.attrs.get("mode", "constant") != "constant":
-        return None
-    value = node.scalar(2) if node.has(2) else float(node.attrs.get("value", 0.0))
-    return None if value == 0 else "pads with another value than 0, which need not fit the range of its input"
-
-
-def _not_nearest(node: NodeFacts) -> str | None:
-    mode = node.attrs.get("mode", "nearest")
-    return None if mode == "nearest" else f"mode '{mode}' computes new values, tpu-mlir does that in float"
-
-
 def _two_computed(node: NodeFacts) -> str | None:
     return None if node.is_constant(1) else "multiplies two computed matrices, which CV18x does in BF16"
 
@@ -109,14 +97,7 @@ def _layers(
             activation_spec=activation,
             weight_spec=weight,
         ),
-        OpRule(
-            ("ConvTranspose",),
-            weight=1,
-            weight_axis=conv_transpose_weight_axis,
-            bias=2,
-            output=True,
-            decline=declines_computed_weight,
-        ),
+        INTEGER_CONVOLUTIONS[1],
         OpRule(
             ("Gemm",),
             weight=1,
@@ -202,8 +183,7 @@ def _backend(chip: _Chip, mode: str, strategy: str, precision: str, *, asymmetri
     matrices = declines_computed_weight if weight_only else _two_computed if chip.narrow else None
     layers = _layers(narrow_activation, narrow_weight, per_channel_matmul=weight_only, matrices=matrices)
     if narrow_weight is not None:
-        eight_bits = OpRule(("Conv",), weight=1, weight_axis=0, bias=2, output=True, decline=declines_computed_weight)
-        layers = (*layers, eight_bits)
+        layers = (*layers, INTEGER_CONVOLUTIONS[0])
     if not scheme.weight or not scheme.activation:
         layers = tuple(rule for rule in layers if rule.ops != ("ConvTranspose",))
     element_wise = (
@@ -215,8 +195,8 @@ def _backend(chip: _Chip, mode: str, strategy: str, precision: str, *, asymmetri
         SameScaleRule(_KEEP_SCALE),
         SameScaleRule(("Concat",), inputs=None),
         SameScaleRule(("Relu", "Clip")),
-        SameScaleRule(("Resize",), decline=_not_nearest),
-        SameScaleRule(("Pad",), decline=_pads_with_a_value),
+        RESIZE,
+        PAD,
     )
     return Backend(
         name=chip.name,
@@ -232,7 +212,7 @@ def _backend(chip: _Chip, mode: str, strategy: str, precision: str, *, asymmetri
             steps=_STEPS if "INT" in precision else (),
             roundings=("half_even", "half_away"),
         ),
-        passes=(*CLEAN_UP, "widen_bfloat16", "widen_float16", *FOLD_LAYERS, *RECOGNIZE, "recognize_silu", *SETTLE),
+        passes=(*TO_FLOAT32, *FOLD_LAYERS, *RECOGNIZE, "recognize_silu", *SETTLE),
         quantize_inputs=not transformer and not weight_only,
         fixed_ranges={"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0)},
         emitters=_emitters(precision, transformer=transformer),

@@ -96,9 +96,11 @@ def _listed_rows(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[s
             listed[tensor] = row
         listed[row.tensor] = row
         if row.tensor in _borders(graph):
-            key = f"{row.tensor}{BORDER_SUFFIX}"
-            inside[derived_key(key, graph.has_tensor(key), row.tensor)] = row
-    return listed | inside
+            inside[row.tensor] = row
+    for tensor, row in inside.items():
+        key = f"{tensor}{BORDER_SUFFIX}"
+        listed[derived_key(key, key in listed, tensor)] = row
+    return listed
 
 
 def _fused_in_front(graph: Graph, plan: QuantPlan, tensor: str) -> list[str]:

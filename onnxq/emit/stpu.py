@@ -128,7 +128,7 @@ def ranged_rows(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[st
     for node in graph.nodes():
         if node.op in LAYERS and node.inputs[1].name in weights:
             key = f"{node.name}_weights"
-            listed[derived_key(key, graph.has_tensor(key), node.name)] = weights[node.inputs[1].name]
+            listed[derived_key(key, key in listed, node.name)] = weights[node.inputs[1].name]
     for node in reversed(graph.nodes()):
         if (
             node.op in ("Relu", "Clip")
@@ -142,15 +142,15 @@ def ranged_rows(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[st
 def bias_scales(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[str, float]:
     """Entry -> scale of the input * scale of the weight, for every layer with a bias."""
     found = {}
+    tensors = operand_rows(graph, plan, qparams)
     for node in graph.nodes():
         if node.op not in LAYERS or len(node.inputs) < 3 or not node.inputs[2].name:
             continue
         data, weight = node.inputs[0].name, node.inputs[1].name
         if data in plan and weight in plan and graph.is_constant(weight):
             key = f"{node.name}_bias"
-            found[derived_key(key, graph.has_tensor(key), node.name)] = float(qparams[weight].scale) * float(
-                qparams[data].scale
-            )
+            scale = float(qparams[weight].scale) * float(qparams[data].scale)
+            found[derived_key(key, key in tensors, node.name)] = scale
     return found
 
 

@@ -103,8 +103,8 @@ def derived_key(key: str, taken: bool, owner: str) -> str:
     """A key that a format makes out of another name, such as `<node>_weights`; one that is taken is refused."""
     if taken:
         raise UnsupportedError(
-            f"the table needs an entry '{key}' for '{owner}', but something else in the model is called '{key}'; rename "
-            "one of them"
+            f"the table needs an entry '{key}' for '{owner}', but something else in the model is called '{key}'; "
+            "rename one of them"
         )
     return key
 

@@ -46,13 +46,14 @@ class Formats:
         """The format of a tensor computed at run time, for a reader (or maker) with this rule."""
         scheme = self.backend.scheme
         assert scheme.activation is not None
+        spec = scheme.activation
         if at_end and scheme.ends is not None:
-            return scheme.ends[0]
-        if rule is not None and rule.activation_spec is not None:
-            return rule.activation_spec
-        if scheme.unsigned is not None and self.never_negative(tensor):
-            return scheme.unsigned
-        return scheme.activation
+            spec = scheme.ends[0]
+        elif rule is not None and rule.activation_spec is not None:
+            spec = rule.activation_spec
+        if scheme.unsigned is None or not self.never_negative(tensor):
+            return spec
+        return scheme.unsigned if spec == scheme.activation else _unsigned(spec)
 
     def weight(self, rule: OpRule, *, at_end: bool) -> QuantSpec | None:
         scheme = self.backend.scheme
@@ -109,3 +110,10 @@ class Formats:
 def wider(one: QuantSpec, other: QuantSpec) -> QuantSpec:
     """The format with more bits; the first of two with equally many."""
     return other if other.bits > one.bits else one
+
+
+def _unsigned(spec: QuantSpec) -> QuantSpec:
+    """The unsigned form of a narrow format, on targets that hold what cannot be negative without a sign."""
+    if spec.grid != "affine" or not spec.signed or not spec.symmetric:
+        return spec
+    return spec.replace(dtype=f"u{spec.dtype}", narrow_range=False)
