@@ -75,7 +75,9 @@ def _broken(placement: Placement, backend: Backend) -> Iterator[tuple[str, str, 
     yield from _other_numbers(placement, backend)
     if activation and kind in limits.weight_only_dtypes:
         yield "dtype", f"{target} takes {kind} for weights only", "Give activations one of the other formats"
-    if (limits.zero_point_zero or (limits.weights_symmetric and not activation)) and not spec.symmetric:
+    # A constant that is added or multiplied has the format of activations.
+    is_weight = placement.role == "weight" and spec != backend.scheme.activation
+    if (limits.zero_point_zero or (limits.weights_symmetric and is_weight)) and not spec.symmetric:
         yield (
             "zero-point-zero",
             f"the format is asymmetric, {target} takes zero point 0 only",

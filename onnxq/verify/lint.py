@@ -104,7 +104,7 @@ def _zero_point(graph: Graph, quantizer: Quantizer, limits: Limits, target: str)
         )
     if quantizer.zero_point is None:
         return
-    only_zero = limits.zero_point_zero or (limits.weights_symmetric and quantizer.constant)
+    only_zero = limits.zero_point_zero or (limits.weights_symmetric and _is_weight(graph, quantizer))
     if only_zero and np.any(quantizer.zero_point.astype(np.float64) != 0):
         yield quantizer.finding(
             "zero-point-zero",
@@ -125,6 +125,12 @@ def _zero_point(graph: Graph, quantizer: Quantizer, limits: Limits, target: str)
             f"has a zero point of shape {quantizer.zero_point.shape} and a scale of shape {quantizer.scale.shape}",
             "Give both the same shape",
         )
+
+
+def _is_weight(graph: Graph, quantizer: Quantizer) -> bool:
+    """Whether a quantizer stands on the weight of a layer; other constants have the format of activations."""
+    readers = graph.consumers(quantizer.output_name) if quantizer.constant else []
+    return any(use.port == 1 and use.node.op in ("Conv", "ConvTranspose", "Gemm", "MatMul") for use in readers)
 
 
 def _scale(graph: Graph, quantizer: Quantizer, limits: Limits, target: str) -> Iterator[Finding]:

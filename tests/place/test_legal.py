@@ -109,3 +109,11 @@ def test_strict_accepts_what_was_excluded_by_name() -> None:
 def test_numbers_that_a_fixed_arithmetic_does_not_have_are_refused(backend: str, config: dict, rule: str) -> None:
     with pytest.raises(UnsupportedError, match=rf"\[{rule}\] tensor"):
         make_plan(prepare(convolutions().model(), backend, config))
+
+
+def test_asymmetric_weights_are_refused_where_only_activations_have_a_zero_point() -> None:
+    net = convolutions()
+    net.output(net.node("Add", "y", net.floats(np.full((1, 1, 1, 1), 0.3)), output="z"))
+    make_plan(prepare(net.model(), "rknn"))  # what is added has the format of activations
+    with pytest.raises(UnsupportedError, match=r"\[zero-point-zero\] tensor 'w2'"):
+        make_plan(prepare(net.model(), "rknn", {"weight": {"symmetric": False}}))
