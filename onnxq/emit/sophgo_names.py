@@ -65,16 +65,17 @@ def operator_names(graph: Graph, node: Node, fused: dict[str, str]) -> tuple[str
     """The names under which tpu-mlir may know an operator together with what runs inside it, the likeliest first."""
     made = [tensor for tensor in node.outputs if tensor.name and is_float(graph, tensor)]
     result = result_of(graph, node, fused)
-    heads = [result, *made[1:]]
-    if result is not made[0] and node.op in LAYERS:
+    heads = [result, *made[1:]] if result.name else made  # an LSTM may leave its first output out
+    if result.name and result is not made[0] and node.op in LAYERS:
         heads.append(made[0])  # in case that tpu-mlir leaves the two apart
     return tuple(dict.fromkeys(name for tensor in heads for name in names_of(graph, str(tensor.name))))
 
 
 def float_tensors(graph: Graph) -> list[str]:
-    """Inputs and computed tensors that can have a range, in the order of the graph."""
+    """Inputs (those of bodies too) and computed tensors that can have a range, in the order of the graph."""
+    given = [t for scope in graph.scopes() for t in scope.inputs if is_float(graph, t)]
     made = [t for node in graph.nodes() for t in node.outputs if t.name and is_float(graph, t)]
-    return [*graph.input_names, *(str(tensor.name) for tensor in made)]
+    return [str(tensor.name) for tensor in (*given, *made)]
 
 
 def weight_uses(graph: Graph, tensor: str) -> list[Node]:

@@ -18,6 +18,7 @@ from onnxq.emit.sophgo_table import decimal
 from onnxq.errors import CheckFailed, UnsupportedError
 from onnxq.graph import Graph
 from onnxq.types import Placement, QParams, QParamsTable, QuantPlan, QuantSpec
+from tests.zoo import ZOO
 
 ROW = re.compile(r"\S+\s+[-0-9.e]+\s+[-0-9.e]+\s+[-0-9.e]+")
 """The regular expression with which tpu-mlir takes a row of thresholds; anything else is dropped."""
@@ -274,3 +275,10 @@ def test_a_format_that_tpu_mlir_does_not_have_is_refused(tmp_path: Path) -> None
     settings = {"activation": {"dtype": "int7"}}
     with pytest.raises(UnsupportedError, match=r"\[steps\].*-64 .. 63"):
         onnxq.quantize(small_net(), backend="sophgo_bm1688", data=samples(), config=settings, out=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["loop_with_matmul_body", "scan_with_gemm_body", "lstm_between_layers"])
+def test_bodies_and_omitted_outputs_have_names(name: str, tmp_path: Path) -> None:
+    case = ZOO[name]()
+    result = onnxq.quantize(case.model, backend="sophgo_bm1688", data=case.feeds, out=tmp_path / "out")
+    assert min(float(value) for value in result.report["sqnr_db"].values()) > 20
