@@ -74,7 +74,8 @@ def _mask(graph: Graph, node: Node) -> str | None:
         return _pads_with_mask(graph, node)
     if node.op not in ("Add", "Sub", "Mul", "Where"):
         return None
-    if node.op == "Mul":
+    # A constant shows whether it is a mask or the bias of a classifier; what is computed could be one.
+    if node.op == "Mul" or any(tensor.name and graph.is_constant(tensor) for tensor in node.inputs):
         return _mask_constant(graph, node)
     if _feeds_softmax(graph, node):
         return "adds the attention mask in front of a Softmax: a mask value would ruin the range"

@@ -276,3 +276,14 @@ def test_a_product_that_makes_a_mask_stays_float() -> None:
     plan = make_plan(prepare(net.model(), "espdl"))
     assert "mask" not in plan
     assert "mask values" in plan.left_float["makes_mask"]
+
+
+def test_the_bias_of_a_classifier_in_front_of_a_softmax_is_no_mask() -> None:
+    net = Net("classifier")
+    product = net.node("MatMul", net.input("x", [2, 8]), net.weight(8, 4), name="product")
+    logits = net.node("Add", product, net.bias(4, name="b"), output="logits", name="sum")
+    net.output(net.node("Softmax", logits, axis=-1))
+    plan = make_plan(prepare(net.model(), "vitis"))
+    assert plan["b"].role == "bias"
+    assert plan.fused["sum"] == "product"
+    assert "logits" in plan
