@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 
 from onnxq.backends import get_backend
@@ -13,12 +14,15 @@ from onnxq.refine import refine
 from tests.zoo_graphs.net import Net
 
 
-def refined(size: float):
+def convolution() -> onnx.ModelProto:
     net = Net("narrow")
-    x = net.input("x", [1, 3, 8, 8])
-    net.output(net.conv(x, 3, 4))
+    net.output(net.conv(net.input("x", [1, 3, 8, 8]), 3, 4))
+    return net.model()
+
+
+def refined(size: float):
     feeds = [{"x": (np.random.default_rng(3).normal(size=(1, 3, 8, 8)) * size).astype(np.float32)}]
-    prepared = prepare(net.model(), "snpe")
+    prepared = prepare(convolution(), "snpe")
     before, plan, _ = calibrate(prepared.graph, make_plan(prepared), feeds)
     return before, plan, refine(prepared.graph, plan, before, prepared.backend)
 
@@ -44,10 +48,4 @@ def test_a_backend_that_names_no_width_is_told_so() -> None:
     before, plan, _ = refined(1.0)
     backend = get_backend("tensorrt").replace(refinements=("minimum_range",))
     with pytest.raises(SpecError, match="minimum_range"):
-        refine(prepare(Net_model(), backend).graph, plan, before, backend)
-
-
-def Net_model():  # noqa: N802
-    net = Net("narrow")
-    net.output(net.conv(net.input("x", [1, 3, 8, 8]), 3, 4))
-    return net.model()
+        refine(prepare(convolution(), backend).graph, plan, before, backend)
