@@ -20,6 +20,7 @@ from typing import NamedTuple
 import ml_dtypes
 import numpy as np
 
+from onnxq.config import resolved_settings
 from onnxq.emit import Emitted, emit, file_names
 from onnxq.emit.saturation import with_seven_bit_weights, with_unsigned_weights
 from onnxq.emit.simulate import simulate
@@ -41,7 +42,8 @@ from onnxq.verify import (
     verify,
 )
 
-MODEL_NAME = "model"
+COMPANIONS = ("plan.json", "qparams.json", "config.json", "report.json")
+"""What stands beside the files of every target."""
 
 KERNEL_MARGIN_DB = 6.0
 """Kernel errors this far below the error of quantization add less than a quarter to it, and are left alone."""
@@ -110,6 +112,7 @@ def emit_plan(
     clock = Clock(dict(seconds or {}))
     say = progress or (lambda stage, done, total: None)
     remarks = list(notes)
+    name = prepared.config.name
     if _wants_unsigned(prepared, plan, dataset):
         plan, qparams = with_unsigned_weights(plan, qparams)
         if not prepared.config.portable:
@@ -118,7 +121,7 @@ def emit_plan(
     def write(plan: QuantPlan, qparams: QParamsTable) -> Emitted:
         say("emit", 0, None)
         with clock.stage("emit"):
-            return emit(prepared.graph, plan, qparams, prepared.backend, stage, MODEL_NAME)
+            return emit(prepared.graph, plan, qparams, prepared.backend, stage, name)
 
     def judge(emitted: Emitted, plan: QuantPlan) -> VerifyReport:
         say("verify", 0, None)
@@ -126,7 +129,7 @@ def emit_plan(
             return _verified(original, emitted, plan, prepared, dataset)
 
     check_plan(plan, prepared.backend)
-    refuse_overwriting(original, prepared.backend, folder)
+    refuse_overwriting(original, prepared.backend, folder, name)
     with staging(folder, original.files()) as stage:
         emitted = write(plan, qparams)
         checks = judge(emitted, plan)
@@ -137,7 +140,7 @@ def emit_plan(
             remarks.extend(remark)
         with clock.stage("simulate"):
             simulated = _simulated(original, prepared, plan, qparams, dataset, stage)
-        names = [*(path.name for path in emitted.files), "plan.json", "qparams.json", "report.json"]
+        names = [*(path.name for path in emitted.files), *COMPANIONS]
         remarks += _left_over(folder, names)
         report = build_report(
             backend=prepared.backend,
@@ -154,8 +157,9 @@ def emit_plan(
         )
         write_json(stage / "plan.json", plan.to_json())
         write_json(stage / "qparams.json", qparams.to_json())
+        write_json(stage / "config.json", resolved_settings(prepared.backend, prepared.config, prepared.own_passes))
         write_json(stage / "report.json", report)
-    return Result(folder / f"{MODEL_NAME}.onnx", plan, qparams, report)
+    return Result(folder / f"{name}.onnx", plan, qparams, report)
 
 
 def _simulated(
@@ -319,9 +323,9 @@ def _model_file(emitted: Emitted) -> Path:
     raise UnsupportedError("the backend's emitters write no .onnx file, so there is nothing that could be checked")
 
 
-def refuse_overwriting(model: Graph, backend: Backend, folder: Path) -> None:
+def refuse_overwriting(model: Graph, backend: Backend, folder: Path, name: str) -> None:
     """Raise ConfigError if a file that the backend writes into `folder` is one that the model is read from."""
-    _refuse(model.files(), [folder / name for name in file_names(backend, MODEL_NAME)])
+    _refuse(model.files(), [folder / name for name in file_names(backend, name)])
 
 
 def _refuse(inputs: Sequence[Path], outputs: Sequence[Path]) -> None:

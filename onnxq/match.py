@@ -54,14 +54,20 @@ def resolve(patterns: Iterable[str], candidates: Mapping[str, str], what: str) -
     """
     chosen: dict[str, tuple[int, str]] = {}
     for pattern in patterns:
-        matcher = Matcher(pattern)
-        hits = [pattern] if pattern in candidates else [n for n, op in candidates.items() if matcher.matches(n, op)]
-        if not hits:
-            raise ConfigError(_nothing(pattern, candidates, what))
-        for name in hits:
-            if name not in chosen or matcher.rank >= chosen[name][0]:
-                chosen[name] = (matcher.rank, pattern)
+        rank = Matcher(pattern).rank
+        for name in names_matching(pattern, candidates, what):
+            if name not in chosen or rank >= chosen[name][0]:
+                chosen[name] = (rank, pattern)
     return {name: pattern for name, (_, pattern) in chosen.items()}
+
+
+def names_matching(pattern: str, candidates: Mapping[str, str], what: str) -> list[str]:
+    """The candidates that a pattern names; none is an error with the nearest names."""
+    matcher = Matcher(pattern)
+    hits = [pattern] if pattern in candidates else [n for n, op in candidates.items() if matcher.matches(n, op)]
+    if not hits:
+        raise ConfigError(_nothing(pattern, candidates, what))
+    return hits
 
 
 def _nothing(pattern: str, candidates: Mapping[str, str], what: str) -> str:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import onnx
 
-from onnxq.backends import get_backend
+from onnxq.borders import check_borders, fix_borders
 from onnxq.calibrate import Gathered, activation_leaders, calibrate, gather, gather_into, gather_shared
-from onnxq.config import Config, read_config
+from onnxq.config import ConfigSource, read_config
 from onnxq.deliver import Clock, Progress, Result, emit_plan, refuse_overwriting
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.passes import Pass
-from onnxq.prepare import Prepared, check_borders, load_model, make_plan, prepare
+from onnxq.prepare import Prepared, chosen_backend, load_model, make_plan, prepare
 from onnxq.ranks import Ranks, in_step
 from onnxq.refine import refine
 from onnxq.runtime import Dataset, input_infos, open_dataset
@@ -27,9 +27,9 @@ from onnxq.types import Backend, QuantPlan
 def quantize(
     model: str | Path | onnx.ModelProto | Graph,
     *,
-    backend: str | Backend,
+    backend: str | Backend | None = None,
     data: Any = None,
-    config: Config | Mapping[str, Any] | str | Path | None = None,
+    config: ConfigSource = None,
     out: str | Path | None = None,
     passes: Sequence[str | Pass] = (),
     progress: Progress | None = None,
@@ -40,6 +40,7 @@ def quantize(
 ) -> Result:
     """Quantize a model for a backend and write its files, plan.json, qparams.json and report.json into `out`.
 
+    backend     a target's name with its options, or a Backend; None takes the one that `config` names
     data        calibration samples (docs/data.md): file, folder, images, iterable of feeds, data loader ...
     config      see `onnxq.config.Config`
     out         folder for the files; None makes a new temporary folder, which is the caller's to delete
@@ -56,15 +57,16 @@ def quantize(
     with in_step(ranks):
         folder = _output_folder(out)
         with clock.stage("load"):
-            graph = load_model(model)
-            original = graph.copy()
-            refuse_overwriting(original, get_backend(backend), folder)
-            check_borders(graph)
             settings = read_config(config)
+            graph = load_model(model)
+            fix_borders(graph, settings)
+            original = graph.copy()
+            refuse_overwriting(original, chosen_backend(backend, settings), folder, settings.name)
+            check_borders(graph)
             dataset = open_dataset(data, input_infos(graph), limit=settings.samples, preprocess=settings.preprocess)
         with clock.stage("passes"):
             say("passes", 0, None)
-            prepared = prepare(graph, backend, config, passes=passes)
+            prepared = prepare(graph, backend, settings, passes=passes)
         with clock.stage("place"):
             plan = make_plan(prepared, strict=strict)
     with clock.stage("calibrate"):
@@ -81,7 +83,7 @@ def quantize(
         folder,
         dataset=dataset,
         samples=calibration.samples,
-        warnings=[*warnings, *calibration.warnings, *refined.warnings],
+        warnings=[*warnings, *plan.notes, *calibration.warnings, *refined.warnings],
         notes=[*dataset.notes, *calibration.notes, *refined.notes],
         seconds=clock.seconds,
         progress=progress,
@@ -92,18 +94,19 @@ def contribute(
     model: str | Path | onnx.ModelProto | Graph,
     ranks: Ranks,
     *,
-    backend: str | Backend,
+    backend: str | Backend | None = None,
     data: Any,
-    config: Config | Mapping[str, Any] | str | Path | None = None,
+    config: ConfigSource = None,
     passes: Sequence[str | Pass] = (),
     statistics: str | Path | None = None,
 ) -> None:
     """What every process but the first does while that one runs `quantize`: calibrate on its share of the samples."""
     with in_step(ranks):
-        graph = load_model(model)
         settings = read_config(config)
+        graph = load_model(model)
+        fix_borders(graph, settings)
         dataset = open_dataset(data, input_infos(graph), limit=settings.samples, preprocess=settings.preprocess)
-        prepared = prepare(graph, backend, config, passes=passes)
+        prepared = prepare(graph, backend, settings, passes=passes)
         plan = make_plan(prepared)
     file = None if statistics is None else Path(statistics)
     gather_statistics(prepared, plan, dataset, file=file, ranks=ranks)

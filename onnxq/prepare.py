@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import onnx
 
 from onnxq.backends import get_backend
-from onnxq.config import Config, read_config
+from onnxq.borders import fix_borders
+from onnxq.config import Config, ConfigSource, controls, read_config, resolve
 from onnxq.errors import ConfigError, ModelError, UnsupportedError
 from onnxq.graph import Graph
 from onnxq.observers import make_observer
@@ -22,12 +22,16 @@ from onnxq.types import Backend, QuantPlan
 
 @dataclass
 class Prepared:
-    """A float graph after a backend's passes, ready to be placed, calibrated or emitted."""
+    """A float graph after a backend's passes, ready to be placed, calibrated or emitted.
+
+    `own_passes` are the registered ones that the caller added.
+    """
 
     graph: Graph
     backend: Backend
     config: Config
     passes: list[PassReport] = field(default_factory=list)
+    own_passes: tuple[str, ...] = ()
 
 
 def load_model(model: str | Path | onnx.ModelProto | Graph) -> Graph:
@@ -41,37 +45,41 @@ def load_model(model: str | Path | onnx.ModelProto | Graph) -> Graph:
     return Graph.load(model)
 
 
-def check_borders(graph: Graph) -> None:
-    """Refuse models whose inputs or outputs cannot be passed between numpy and onnxruntime."""
-    for name in [*graph.input_names, *graph.output_names]:
-        kind = graph.dtype(name)
-        if kind is not None and kind.name == "bfloat16":
-            raise UnsupportedError(
-                f"'{name}' is bfloat16, which cannot be fed to or read from onnxruntime, so the model cannot be "
-                "calibrated or checked. Put a Cast from and to float32 at inputs and outputs: bfloat16 inside is fine"
-            )
-
-
 def prepare(
     model: str | Path | onnx.ModelProto | Graph,
-    backend: str | Backend,
-    config: Config | Mapping[str, Any] | str | Path | None = None,
+    backend: str | Backend | None = None,
+    config: ConfigSource = None,
     *,
     passes: Sequence[str | Pass] = (),
 ) -> Prepared:
-    """Run the backend's passes, then the caller's, and infer shapes; repeating it gives the same graph."""
+    """Run the backend's passes, then the caller's, and infer shapes; repeating it gives the same graph.
+
+    Without a `backend` the configuration names it.
+    """
     graph = model if isinstance(model, Graph) else load_model(model)
     if isinstance(passes, str):
         raise ConfigError(f"passes is a list: write [{passes!r}]")
     settings = read_config(config)
-    target = settings.resolve(get_backend(backend))
+    target = resolve(settings, chosen_backend(backend, settings))
     for observer in (target.activation_observer, target.weight_observer):
         make_observer(observer)  # a wrong name is an error now, not after minutes of inference
+    fix_borders(graph, settings)
     graph.infer_shapes()
-    reports = run_passes(graph, [*target.passes, *passes])
+    reports = run_passes(graph, [*target.passes, *settings.passes, *passes])
     if not graph.shapes_known():
         graph.infer_shapes()
-    return Prepared(graph, target, settings, reports)
+    named = tuple(item for item in passes if isinstance(item, str))
+    return Prepared(graph, target, settings, reports, named)
+
+
+def chosen_backend(backend: str | Backend | None, config: Config) -> Backend:
+    """The target that was given, else the one that the configuration names."""
+    wanted = backend if backend is not None else config.backend
+    if wanted is None:
+        raise ConfigError(
+            "say for which target: -b BACKEND (see 'onnxq list backends'), or backend = ... in the configuration"
+        )
+    return get_backend(wanted)
 
 
 def make_plan(prepared: Prepared, *, strict: bool = False) -> QuantPlan:
@@ -81,7 +89,7 @@ def make_plan(prepared: Prepared, *, strict: bool = False) -> QuantPlan:
     the target has no rule for.
     """
     check_opset(prepared.graph, prepared.backend)
-    plan = place(prepared.graph, prepared.backend, skip=prepared.config.skip)
+    plan = place(prepared.graph, prepared.backend, controls(prepared.config))
     check_plan(plan, prepared.backend)
     if strict:
         check_every_operator_has_a_rule(prepared.graph, plan, prepared.backend)

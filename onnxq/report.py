@@ -65,7 +65,16 @@ def build_report(
             for p in passes
         ],
         "config": resolved_config(backend, config),
+        **_translated(config),
     }
+
+
+def _translated(config: Config) -> dict[str, Any]:
+    """What each key of another tool's configuration has become."""
+    if config.translation is None:
+        return {}
+    rows = [row.to_json() for row in config.translation.rows]
+    return {"translated": {"from": config.translation.tool, "keys": rows}}
 
 
 def coverage(plan: QuantPlan) -> dict[str, Any]:

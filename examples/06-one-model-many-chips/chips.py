@@ -24,6 +24,8 @@ for target in TARGETS:
     (written,) = report["sqnr_db"].values()
     on_chip = next(iter(report["simulated_sqnr_db"].values()), written)
     tables = [
-        path.name for path in sorted(folder.iterdir()) if path.name not in ("plan.json", "qparams.json", "report.json")
+        path.name
+        for path in sorted(folder.iterdir())
+        if path.name not in ("plan.json", "qparams.json", "config.json", "report.json")
     ]
     print(f"{target:22} file {written:.1f} dB, chip {on_chip:.1f} dB: {', '.join(tables)}")

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from onnxq.calibrate.gather import Gathered, with_observers
+from onnxq.calibrate.limits import limit_range, raise_scale
 from onnxq.calibrate.precision import fitted
 from onnxq.graph import Graph
 from onnxq.numerics import qparams_from_range
 from onnxq.observers import Observer, RangeStatistic, statistic_from_arrays
-from onnxq.observers import qparams as observed_qparams
 from onnxq.observers.positions import SearchingObserver
-from onnxq.types import PerTensor, Placement, QParams, QParamsTable
+from onnxq.types import PerTensor, Placement, QParamsTable
 
 UNSEEN = "no calibration sample reached it"
 
@@ -47,7 +47,9 @@ def activation_ranges(
         if largest >= MASK_MAGNITUDE:
             unseen[name] = f"it holds mask values (up to {largest:.3g}), which would ruin the range"
             continue
-        table.put(name, fitted(graph, name, _qparams(placement, observer, seen)), placement.observer)
+        low, high, limited = limit_range(*_range(placement, observer, seen), placement)
+        qparams, raised = raise_scale(qparams_from_range(low, high, placement.spec), placement)
+        table.put(name, fitted(graph, name, qparams), f"{placement.observer}{limited}{raised}")
         warnings.extend(_remarks(name, seen))
     return ActivationReport(unseen, tuple(warnings))
 
@@ -70,24 +72,24 @@ def _why_unseen(members: Mapping[str, RangeStatistic], gathered: Gathered) -> st
     return UNSEEN
 
 
-def _qparams(placement: Placement, observer: Observer, seen: Mapping[str, RangeStatistic]) -> QParams:
+def _range(
+    placement: Placement, observer: Observer, seen: Mapping[str, RangeStatistic]
+) -> tuple[np.ndarray, np.ndarray]:
     spec = placement.spec
     if len(seen) == 1:
         ((member, statistic),) = seen.items()
-        return observed_qparams(observer, statistic, spec, tensor=member)
+        return observer.range(statistic, spec, tensor=member)
     if next(iter(seen.values())).ordered:
         # Averages of several tensors do not mix: the range covers each tensor's own.
         ranges = [observer.range(statistic, spec, tensor=member) for member, statistic in seen.items()]
-        low = np.min([low for low, _ in ranges], axis=0)
-        high = np.max([high for _, high in ranges], axis=0)
-        return qparams_from_range(low, high, spec)
+        return np.min([low for low, _ in ranges], axis=0), np.max([high for _, high in ranges], axis=0)
     if isinstance(observer, SearchingObserver) and spec.power_of_two and isinstance(spec.granularity, PerTensor):
-        return qparams_from_range(*observer.shared_range(list(seen.values()), spec), spec)
+        return observer.shared_range(list(seen.values()), spec)
     first, *others = seen.values()
     whole = statistic_from_arrays(first.to_arrays())
     for statistic in others:
         whole.merge(statistic)
-    return observed_qparams(observer, whole, spec, tensor=placement.tensor)
+    return observer.range(whole, spec, tensor=placement.tensor)
 
 
 def _remarks(name: str, seen: Mapping[str, RangeStatistic]) -> Iterable[str]:

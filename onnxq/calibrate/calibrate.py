@@ -39,7 +39,7 @@ def calibrate(
     _check_ties(plan)
     constants = [placement for placement in plan if not (placement.tie or placement.derive or placement.observe)]
     with collector_paused():
-        weights = calibrate_constants(graph, constants, table)
+        weights = calibrate_constants(graph, constants, table, _shared_constants(graph, plan))
 
     leaders = activation_leaders(plan)
     if leaders and statistics is None:
@@ -81,6 +81,15 @@ def calibrate(
         notes=tuple(notes),
     )
     return Calibration(_in_plan_order(kept, table), kept, report)
+
+
+def _shared_constants(graph: Graph, plan: QuantPlan) -> dict[str, list[str]]:
+    """Leader -> the other constants that use its parameters."""
+    found: dict[str, list[str]] = {}
+    for placement in plan:
+        if placement.tie is not None and graph.is_constant(placement.tensor) and graph.is_constant(placement.tie):
+            found.setdefault(placement.tie, []).append(placement.tensor)
+    return found
 
 
 def _check_ties(plan: QuantPlan) -> None:

@@ -23,7 +23,9 @@ from onnxq.cli.list import list_registered
 from onnxq.cli.merge import merge
 from onnxq.cli.place import place
 from onnxq.cli.quantize import quantize
+from onnxq.cli.schema import schema
 from onnxq.cli.simulate import simulate
+from onnxq.cli.translate import translate
 from onnxq.errors import OnnxqError
 from onnxq.ranks import AlreadyTold
 
@@ -89,5 +91,7 @@ app.command()(compare)
 app.command()(explain)
 app.command()(simulate)
 app.command()(lint)
+app.command()(translate)
+app.command()(schema)
 app.command("list")(list_registered)
 app.command()(demo)

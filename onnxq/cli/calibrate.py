@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from onnxq.prepare import Prepared
     from onnxq.types import QuantPlan
 
-PLAN_OPTIONS = "--skip belongs to placing: give it to 'onnxq place', or leave --plan out"
+PLAN_OPTIONS = (
+    "--skip, --mqbench, --sophgo and --vitis belong to placing: give them to 'onnxq place', or leave --plan out"
+)
 
 
 def calibrate(
@@ -33,6 +35,9 @@ def calibrate(
         Path | None, typer.Option("--plan", help="Plan from 'onnxq place'; made anew when left out.")
     ] = None,
     config: options.ConfigOption = None,
+    mqbench: options.MqbenchOption = None,
+    sophgo: options.SophgoOption = None,
+    vitis: options.VitisOption = None,
     observer: options.ObserverOption = None,
     weight_observer: options.WeightObserverOption = None,
     skip: options.SkipOption = None,
@@ -60,11 +65,12 @@ def calibrate(
     without running the model, for every observer that reads histograms. A run that was cut off goes on where it ended.
     Under torchrun the processes run a part of the samples each.
     """
+    from onnxq.borders import fix_borders
     from onnxq.calibrate import activation_leaders
     from onnxq.cli.artifacts import PLAN_NAME, QPARAMS_NAME, check_statistics_file, output_file, read_plan
     from onnxq.cli.data import chosen_preprocess, data_warnings, open_data
-    from onnxq.cli.planned import prepare_again, with_observers
-    from onnxq.cli.settings import load_plugins, read_settings
+    from onnxq.cli.planned import prepare_again, settings_of, with_observers
+    from onnxq.cli.settings import load_plugins, read_foreign, read_settings
     from onnxq.errors import ConfigError
     from onnxq.graph import Graph
     from onnxq.pipeline import gather_statistics
@@ -77,8 +83,9 @@ def calibrate(
         quiet = quiet or not first
         with in_step(ranks):
             load_plugins(plugin)
+            graph = Graph.load(model)
             settings = read_settings(
-                config,
+                read_foreign(graph, config=config, backend=backend, mqbench=mqbench, sophgo=sophgo, vitis=vitis),
                 skip=skip,
                 observer=observer,
                 weight_observer=weight_observer,
@@ -96,11 +103,10 @@ def calibrate(
             target = output_file(out, name, model, *(path for path in (plan, stats) if path is not None))
             if plan is None and target.name == PLAN_NAME:
                 raise ConfigError(f"the plan is written as {PLAN_NAME} beside the parameters: give these another name")
-            if plan is None and backend is None:
+            if plan is None and backend is None and settings.backend is None:
                 raise ConfigError("say for which target: -b BACKEND (see 'onnxq list backends'), or --plan plan.json")
-            if plan is not None and skip:
+            if plan is not None and (skip or settings.translation is not None):
                 raise ConfigError(PLAN_OPTIONS)
-            graph = Graph.load(model)
             given = None if plan is None else read_plan(plan)
             # Without data, what the statistics hold is enough.
             stored = stats is not None and data is None and random is None and not fresh
@@ -108,11 +114,12 @@ def calibrate(
                 _check_stored(
                     stats, {"samples": samples, "workers": workers, "memory-limit": memory_limit, "provider": provider}
                 )
+            fix_borders(graph, settings if given is None else settings_of(given, settings))
             steps = chosen_preprocess(settings, given, data)
             dataset = None if stored else open_data(graph, data, random, settings.samples, steps)
             if given is None:
-                assert backend is not None
-                prepared = prepare(graph, backend, settings, passes=passes or ())
+                target_name = None if settings.translation is not None else backend
+                prepared = prepare(graph, target_name, settings, passes=passes or ())
                 wanted = make_plan(prepared, strict=strict)
             else:
                 prepared = prepare_again(graph, given, backend, settings, passes, strict=strict)

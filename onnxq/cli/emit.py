@@ -31,9 +31,10 @@ def emit(
 
     With -d the outputs are compared with those of the float model too.
     """
+    from onnxq.borders import fix_borders
     from onnxq.cli.artifacts import check_writable, read_plan, read_qparams
     from onnxq.cli.data import chosen_preprocess, open_data
-    from onnxq.cli.planned import prepare_again
+    from onnxq.cli.planned import prepare_again, settings_of
     from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.cli.summary import fail_on_warnings, show_report
     from onnxq.deliver import emit_plan
@@ -44,6 +45,7 @@ def emit(
     wanted, table = read_plan(plan), read_qparams(qparams)
     check_writable(out)
     original = Graph.load(model)
+    fix_borders(original, settings_of(wanted, settings))
     steps = chosen_preprocess(settings, wanted, data)
     dataset = None if data is None else open_data(original, data, None, settings.samples, steps)
     started = time.perf_counter()

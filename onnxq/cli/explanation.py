@@ -135,7 +135,10 @@ class Decisions:
     def _brief(self, placement: Placement) -> str:
         text = f"'{placement.tensor}': {placement.role}, {placement.spec}"
         held = self._qparams(placement.tensor)
-        return text if held is None else f"{text}; {_numbers(held)}"
+        text = text if held is None else f"{text}; {_numbers(held)}"
+        text += "; observed only" if placement.observe_only else ""
+        said = "; ".join(f"{field} by {where}" for field, where in placement.set_by)
+        return f"{text} ({said})" if said else text
 
     # ---- tensors -------------------------------------------------------------------------------------------------
 
@@ -166,6 +169,13 @@ class Decisions:
                 yield "shares its scale with", f"'{other.tensor}'"
         if placement.derive is not None:
             yield "scale", f"that of '{placement.derive.input}' times that of '{placement.derive.weight}'"
+        if placement.observe_only:
+            yield "observed only", "its range is found and reported, its values stay float"
+        if placement.fake_quantizer != "fixed":
+            yield "fake-quantizer", placement.fake_quantizer
+        if placement.minimum_scale:
+            yield "minimum scale", f"{placement.minimum_scale:g}"
+        yield from self._decided_by(placement)
         if placement.observe:
             yield "range from", ", ".join(f"'{name}'" for name in placement.observe) + f" by {placement.observer}"
         held = self._qparams(placement.tensor)
@@ -174,6 +184,16 @@ class Decisions:
             source = self.qparams.provenance.get(placement.tensor) if self.qparams is not None else None
             if source:
                 yield "parameters from", source
+
+    def _decided_by(self, placement: Placement) -> Iterator[Fact]:
+        """Which line decided what: the configuration's, or the rules of the target."""
+        fields: dict[str, list[str]] = {}
+        for field, where in placement.set_by:
+            fields.setdefault(where, []).append(field)
+        for where, names in fields.items():
+            yield "decided by", f"{where}: {', '.join(names)}"
+        rest = "the rest" if fields else "everything"
+        yield "decided by", f"backend {self.plan.backend}: {rest}"
 
     def _qparams(self, tensor: str) -> QParams | None:
         return None if self.qparams is None else self.qparams.entries.get(tensor)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def lint(
     model: options.ModelArgument,
-    backend: options.BackendOption,
+    backend: options.RequiredBackendOption,
     plugin: options.PluginOption = None,
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,

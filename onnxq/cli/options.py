@@ -10,6 +10,12 @@ import typer
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="ONNX model file.", show_default=False)]
 
 BackendOption = Annotated[
+    str | None,
+    typer.Option(
+        "--backend", "-b", help="Target: a name from 'onnxq list backends', or a backend file.py; else that of -c."
+    ),
+]
+RequiredBackendOption = Annotated[
     str, typer.Option("--backend", "-b", help="Target: a name from 'onnxq list backends', or a backend file.py.")
 ]
 PlanBackendOption = Annotated[
@@ -29,6 +35,20 @@ RandomOption = Annotated[
 ]
 SamplesOption = Annotated[int | None, typer.Option("--samples", help="Use at most N samples.", metavar="N")]
 ConfigOption = Annotated[Path | None, typer.Option("--config", "-c", help="Configuration: .toml, .yaml or .json.")]
+MqbenchOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--mqbench", help="MQBench's extra_config (.py, .json, .yaml); -b takes MQBench's names.", metavar="FILE"
+    ),
+]
+SophgoOption = Annotated[
+    Path | None,
+    typer.Option("--sophgo", help="Sophgo-mq's prepare_custom_config_dict (.py, .json, .yaml).", metavar="FILE"),
+]
+VitisOption = Annotated[
+    str | None,
+    typer.Option("--vitis", help="Vitis AI's quantize strategy: pof2s, fs, tqt, or a file.", metavar="NAME_OR_FILE"),
+]
 ObserverOption = Annotated[
     str | None, typer.Option("--observer", help="How ranges of activations are found, such as percentile:99.99.")
 ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onnxq.cli import options
-from onnxq.cli.console import print_json, print_pairs, print_table, say
+from onnxq.cli.console import print_json, print_pairs, print_table, print_warning, say
 
 if TYPE_CHECKING:
     from onnxq.graph import Graph
@@ -18,9 +18,12 @@ if TYPE_CHECKING:
 
 def place(
     model: options.ModelArgument,
-    backend: options.BackendOption,
+    backend: options.BackendOption = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the plan into this file.")] = None,
     config: options.ConfigOption = None,
+    mqbench: options.MqbenchOption = None,
+    sophgo: options.SophgoOption = None,
+    vitis: options.VitisOption = None,
     skip: options.SkipOption = None,
     passes: options.PassOption = None,
     plugin: options.PluginOption = None,
@@ -29,13 +32,16 @@ def place(
 ) -> None:
     """Show which nodes of MODEL would be quantized for a target, how, and why the others would not."""
     from onnxq.cli.artifacts import PLAN_NAME, output_file, write_output
-    from onnxq.cli.settings import load_plugins, read_settings
+    from onnxq.cli.settings import load_plugins, read_foreign, read_settings
+    from onnxq.graph import Graph
     from onnxq.prepare import make_plan, prepare
 
     load_plugins(plugin)
-    settings = read_settings(config, skip=skip)
+    graph = Graph.load(model)
+    foreign = read_foreign(graph, config=config, backend=backend, mqbench=mqbench, sophgo=sophgo, vitis=vitis)
+    settings = read_settings(foreign, skip=skip)
     target = None if out is None else output_file(out, PLAN_NAME, model)
-    prepared = prepare(model, backend, settings, passes=passes or ())
+    prepared = prepare(graph, None if settings.translation else backend, settings, passes=passes or ())
     plan = make_plan(prepared)
     if target is not None:
         write_output(target, plan.to_json())
@@ -43,6 +49,8 @@ def place(
         print_json(plan.to_json())
     elif not quiet:
         _print_plan(plan, prepared.graph)
+    for note in plan.notes:
+        print_warning(note)
     if target is not None:
         say(f"plan of {len(plan)} tensors written to {target}", quiet=quiet)
 

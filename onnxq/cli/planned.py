@@ -30,6 +30,11 @@ def backend_of(plan: QuantPlan, given: str | None) -> Backend:
     return backend
 
 
+def settings_of(plan: QuantPlan, config: Config) -> Config:
+    """What the plan was made with, and on top of it what is said now."""
+    return read_config({**plan.config, **config.model_dump(exclude_unset=True)})
+
+
 def prepare_again(
     graph: Graph,
     plan: QuantPlan,
@@ -44,7 +49,7 @@ def prepare_again(
     What the plan was made with holds again, unless `config` says otherwise. With `strict` operators without a rule are
     refused too.
     """
-    settings = read_config({**plan.config, **config.model_dump(exclude_unset=True)})
+    settings = settings_of(plan, config)
     prepared = prepare(graph, backend_of(plan, backend), settings, passes=passes or ())
     unknown = [name for name in plan.placements if not prepared.graph.has_tensor(name)]
     if unknown:

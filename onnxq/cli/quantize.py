@@ -13,11 +13,14 @@ from onnxq.cli.progress import stage_bars
 
 def quantize(
     model: options.ModelArgument,
-    backend: options.BackendOption,
     out: options.FolderOption,
+    backend: options.BackendOption = None,
     data: options.DataOption = None,
     preprocess: options.PreprocessOption = None,
     config: options.ConfigOption = None,
+    mqbench: options.MqbenchOption = None,
+    sophgo: options.SophgoOption = None,
+    vitis: options.VitisOption = None,
     observer: options.ObserverOption = None,
     weight_observer: options.WeightObserverOption = None,
     skip: options.SkipOption = None,
@@ -40,9 +43,10 @@ def quantize(
 
     Under torchrun the processes calibrate on a part of the samples each, and the first one writes the files.
     """
+    from onnxq.borders import fix_borders
     from onnxq.cli.artifacts import check_statistics_file, check_writable
     from onnxq.cli.data import data_warnings, open_data
-    from onnxq.cli.settings import load_plugins, read_settings
+    from onnxq.cli.settings import load_plugins, read_foreign, read_settings
     from onnxq.cli.summary import fail_on_warnings, show_report
     from onnxq.graph import Graph
     from onnxq.pipeline import contribute
@@ -55,8 +59,9 @@ def quantize(
     ):
         with in_step(ranks):
             load_plugins(plugin)
+            graph = Graph.load(model)
             settings = read_settings(
-                config,
+                read_foreign(graph, config=config, backend=backend, mqbench=mqbench, sophgo=sophgo, vitis=vitis),
                 skip=skip,
                 observer=observer,
                 weight_observer=weight_observer,
@@ -69,10 +74,10 @@ def quantize(
             )
             check_writable(out)
             check_statistics_file(stats, model, data)
-            graph = Graph.load(model)
+            fix_borders(graph, settings)
             dataset = open_data(graph, data, random, settings.samples, settings.preprocess)
         given: dict[str, Any] = {
-            "backend": backend,
+            "backend": None if settings.translation is not None else backend,
             "data": dataset,
             "config": settings,
             "passes": passes or (),

@@ -1,41 +1,78 @@
-"""From options to values: plugins run, configuration file and options merged."""
+"""From options to values: plugins run, configuration file, another tool's configuration and options merged."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from onnxq.config import Config, read_config
+from onnxq.errors import ConfigError
 from onnxq.plugins import run_file
+
+if TYPE_CHECKING:
+    from onnxq.compat import Translation
+    from onnxq.graph import Graph
 
 
 def read_settings(
-    config: Path | None,
+    config: Path | Config | None,
     *,
     skip: Sequence[str] | None = None,
-    observer: str | None = None,
-    weight_observer: str | None = None,
-    samples: int | None = None,
     min_sqnr: float | None = None,
-    preprocess: str | None = None,
-    workers: int | None = None,
-    memory_limit: str | None = None,
-    provider: str | None = None,
+    **options: Any,
 ) -> Config:
-    """The configuration file with the options on top; patterns of --skip add to those of the file."""
+    """The configuration with the options on top; patterns of --skip add to those of the file."""
     settings = read_config(config)
-    return read_config(
-        settings,
-        skip=(*settings.skip, *skip) if skip else None,
-        observer=observer,
-        weight_observer=weight_observer,
-        samples=samples,
-        minimum_sqnr_db=min_sqnr,
-        preprocess=preprocess,
-        workers=workers,
-        memory_limit=memory_limit,
-        provider=provider,
-    )
+    patterns = (*settings.skip, *skip) if skip else None
+    known = settings.sources
+    settings = read_config(settings, options=True, skip=patterns, minimum_sqnr_db=min_sqnr, **options)
+    if not skip:
+        return settings
+    said: dict[tuple[str, ...], str] = {("skip", pattern): "--skip" for pattern in skip}
+    return settings.with_sources({**settings.sources, **said, **known}, settings.translation)
+
+
+def read_foreign(
+    graph: Graph,
+    *,
+    config: Path | None,
+    backend: str | None,
+    mqbench: Path | None,
+    sophgo: Path | None,
+    vitis: str | None,
+) -> Config | Path | None:
+    """The configuration that was given in whichever language; only one of them can be."""
+    given = {"-c": config, "--mqbench": mqbench, "--sophgo": sophgo, "--vitis": vitis}
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise ConfigError(f"{' and '.join(named)} are two configurations: give one of them")
+    translation = translate(graph, backend=backend, mqbench=mqbench, sophgo=sophgo, vitis=vitis)
+    return config if translation is None else read_config(translation)
+
+
+def translate(
+    graph: Graph, *, backend: str | None, mqbench: Path | None, sophgo: Path | None, vitis: str | None
+) -> Translation | None:
+    """What the configuration of another tool means for a model; None where none was given."""
+    if mqbench is not None:
+        from onnxq.compat.read import read_mqbench
+
+        if backend is None:
+            raise ConfigError("--mqbench needs the target: -b with a name of MQBench (Tensorrt, SNPE ...) or of onnxq")
+        return read_mqbench(mqbench, graph, backend)
+    if sophgo is None and vitis is None:
+        return None
+    if backend is not None:
+        raise ConfigError(f"leave -b out: the target is part of what {'--sophgo' if sophgo else '--vitis'} reads")
+    if sophgo is not None:
+        from onnxq.compat.read import read_sophgo
+
+        return read_sophgo(sophgo, graph)
+    from onnxq.compat.read import read_vitis
+
+    assert vitis is not None
+    return read_vitis(vitis, graph)
 
 
 def load_plugins(paths: Sequence[Path] | None) -> None:

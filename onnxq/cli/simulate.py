@@ -39,9 +39,10 @@ def simulate(
     The chip's own grids, roundings and operators are in it as float operators. With -d its outputs are compared with
     those of the float model.
     """
+    from onnxq.borders import fix_borders
     from onnxq.cli.artifacts import MODEL_NAME, output_file, read_plan, read_qparams
     from onnxq.cli.data import chosen_preprocess, open_data
-    from onnxq.cli.planned import prepare_again
+    from onnxq.cli.planned import prepare_again, settings_of
     from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.deliver import check_simulated, staging
     from onnxq.emit.simulate import simulate as build
@@ -54,6 +55,7 @@ def simulate(
     beside = (plan if plan.is_dir() else plan.parent) / MODEL_NAME
     target = output_file(out, SIMULATED_NAME, model, beside)
     original = Graph.load(model)
+    fix_borders(original, settings_of(wanted, settings))
     dataset = None
     if data is not None or random is not None:
         dataset = open_data(original, data, random, settings.samples, chosen_preprocess(settings, wanted, data))

@@ -67,6 +67,10 @@ def print_summary(report: Mapping[str, Any], model: Path, written: Path) -> None
     pairs += [("files", path) for path in report["files"]]
     pairs += [("notes", f"{count} x {note}" if count > 1 else note) for note, count in grouped(report["notes"])]
     print_pairs(f"quantized for {report['backend']}", pairs)
+    translated = report.get("translated")
+    if translated is not None:
+        rows = [(entry["key"], entry["value"], entry["became"]) for entry in translated["keys"]]
+        print_table(f"what {translated['from']}'s keys became", ("key", "value", "became"), rows)
     reasons = grouped(coverage["float_nodes"].values())
     if reasons:
         shown = [(str(count), reason) for reason, count in reasons[:REASONS_SHOWN]]

@@ -42,6 +42,10 @@ class Facts:
     def output_shape(self) -> tuple[int | None, ...] | None:
         return self._known(self.node.outputs[0].shape)
 
+    def output_dtype(self) -> str | None:
+        kind = self._graph.dtype(self.node.outputs[0])
+        return None if kind is None else kind.name
+
     def is_constant(self, port: int) -> bool:
         return self.has(port) and self._graph.is_constant(self.node.inputs[port])
 

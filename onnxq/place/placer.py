@@ -1,269 +1,50 @@
 """Graph + backend -> QuantPlan: which tensors get a quantizer, on which edges, and why.
 
-Three walks over the nodes in topological order, each linear:
-1. decide which nodes run quantized (`Selection`), following the backend's rules and the exemptions;
-2. ask for a quantizer wherever a selected node needs one (`_request`);
-3. tie tensors that must share a scale, and write placements and reasons (`_finish`).
+Walks over the nodes in topological order, each linear:
+1. decide which nodes run quantized (`Selection`), following the backend's rules, the exemptions and the user;
+2. ask for a quantizer wherever a selected node needs one (`Requests`);
+3. tie tensors that must share a scale, change what the user wants changed (`Wishes`), write placements and reasons.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
-from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph, Node, collector_paused
-from onnxq.match import resolve
-from onnxq.place.facts import FLOAT_TYPES, Facts
-from onnxq.place.formats import Formats, wider
+from onnxq.place.choices import Choices
+from onnxq.place.facts import FLOAT_TYPES
 from onnxq.place.legal import no_rule
-from onnxq.place.select import Selection
-from onnxq.place.ties import Ties
-from onnxq.types import Backend, BiasOf, Edge, OpRule, PerChannel, Placement, QuantPlan, QuantSpec
-from onnxq.types.backend import per_tensor
+from onnxq.place.wishes import Wishes
+from onnxq.types import Backend, Edge, Placement, QuantPlan
+from onnxq.types.control import Controls, Override
 
 
-@dataclass
-class _Request:
-    """A quantizer that somebody needs on a tensor."""
-
-    spec: QuantSpec
-    role: str
-    why: str
-    edges: dict[Edge, None] = field(default_factory=dict)
-    everywhere: bool = False
-    derive: BiasOf | None = None
-    observer: str = "minmax"
-
-
-def place(graph: Graph, backend: Backend, *, skip: Sequence[str] = ()) -> QuantPlan:
-    """Decide what is quantized. `skip` names nodes (exact, glob, re:, op:) that stay float.
+def place(graph: Graph, backend: Backend, controls: Controls | None = None, *, skip: Sequence[str] = ()) -> QuantPlan:
+    """Decide what is quantized. `skip` names nodes (exact, glob, re:, op:) that stay float, `controls` all the rest.
 
     The graph's shapes must be inferred. A pure function of its arguments: the graph is not changed.
     """
+    wanted = controls or Controls()
+    if skip:
+        named = tuple(
+            Override("op" if text.startswith("op:") else "node", text, {}, {"skip": True}, {("skip",): f"'{text}'"})
+            for text in skip
+        )
+        wanted = Controls((*named, *wanted.overrides), wanted.everywhere, wanted.where, wanted.fuse)
     with collector_paused():
-        return _Placer(graph, backend, _skipped(graph, skip)).plan()
+        return _Placer(graph, backend, Choices(graph, wanted)).plan()
 
 
-def _skipped(graph: Graph, patterns: Sequence[str]) -> dict[str, str]:
-    """Node name -> the pattern that excludes it; names of the user's file find what became of them."""
-    candidates = {node.name: node.op for node in graph.nodes()}
-    for old in graph.origins.nodes:
-        current = graph.origins.current_node(old)
-        if current in candidates:
-            candidates.setdefault(old, candidates[current])
-    found = resolve(patterns, candidates, "node")
-    return {graph.origins.current_node(name): pattern for name, pattern in found.items()}
-
-
-class _Placer(Selection):
-    def __init__(self, graph: Graph, backend: Backend, skipped: Mapping[str, str]) -> None:
-        super().__init__(graph, backend, skipped)
-        self.carried: dict[str, str] = {}
-        self.fused: dict[str, str] = {}
-        self.requests: dict[str, _Request] = {}
-        self.ties = Ties()
-        self.formats = Formats(graph, backend)
-        self._graph_inputs = set(graph.input_names)
-
+class _Placer(Wishes):
     def plan(self) -> QuantPlan:
-        self._ask_inputs()
-        for node in self.nodes:
-            if node.name in self.selected:
-                self._request(node, self.selected[node.name])
-        self._carry()
-        return self._finish()
-
-    # ---- 2. which tensors -----------------------------------------------------------------------------------------
-
-    def _request(self, node: Node, rule: OpRule) -> None:
-        facts = Facts(self.graph, node)
-        scheme = self.backend.scheme
-        at_end = scheme.ends is not None and self._at_end(node)
-        ports = self.activation_ports(facts, rule)
-        left_out, residual_why = None, ""
-        if self.backend.residual == "skip" and node.op == "Add":
-            left_out, residual_why = self.residual_port(node)
-        if scheme.activation is not None:
-            for port in ports:
-                if facts.has(port) and port != left_out and not self._taken_as_it_is(node, port):
-                    self._ask_activation(node, port, rule, residual_why, at_end=at_end)
-        if rule.weight is not None and facts.is_constant(rule.weight):
-            weight = self.formats.weight(rule, at_end=at_end)
-            if weight is not None:
-                self._ask_weight(facts, rule, weight)
-                bias = self._bias_use(facts, rule)
-                if bias is not None and scheme.bias is not None:
-                    self._ask_bias(node, rule, *bias)
-        self._note_fused(node)
-        result = self.result(node)
-        if rule.output and scheme.activation is not None and not self._only_taken_as_it_is(result):
-            # What leaves the graph is for readers outside, which a rule for narrow operators does not know.
-            own = None if self.graph.is_output(result) else rule
-            spec = self.formats.activation(result, own, at_end=False)
-            self._ask(result, spec, "activation", f"output of {node.op} '{node.name}'", None)
-
-    def _at_end(self, node: Node) -> bool:
-        """Whether a node reads an input of the graph or makes (with what is fused behind it) an output."""
-        first = any(t.name in self._graph_inputs for t in node.inputs)
-        return first or self.graph.is_output(self.result(node))
-
-    def _taken_as_it_is(self, node: Node, port: int) -> bool:
-        producer = self.graph.producer(node.inputs[port])
-        return producer is not None and (node.op, producer.op) in self.backend.unquantized_pairs
-
-    def _only_taken_as_it_is(self, result: Any) -> bool:
-        """Whether all that read a result take it as it is, so that it needs no quantizer: ("Add", "Mul")."""
-        uses = self.graph.consumers(result)
-        if not uses or self.graph.is_output(result):
-            return False
-        return all(use.node.name in self.selected and self._taken_as_it_is(use.node, use.port) for use in uses)
-
-    def _note_fused(self, node: Node) -> None:
-        made, end = node.outputs[0], self.result(node)
-        while made is not end:
-            follower = self.graph.consumers(made)[0].node
-            self.fused[follower.name] = node.name
-            self.reasons.pop(follower.name, None)
-            made = follower.outputs[0]
-
-    def _ask_activation(self, node: Node, port: int, rule: OpRule, extra: str, *, at_end: bool) -> None:
-        tensor = node.inputs[port]
-        spec = self.formats.activation(tensor, rule, at_end=at_end)
-        if self.graph.is_constant(tensor):
-            self._ask(tensor, spec, "weight", f"constant input of {node.op} '{node.name}'", Edge(node.name, port))
-            return
-        why = f"input of {node.op} '{node.name}'" + (f"; {extra}" if extra else "")
-        self._ask(tensor, spec, "activation", why, Edge(node.name, port))
-
-    def _ask_weight(self, facts: Facts, rule: OpRule, spec: QuantSpec) -> None:
-        assert rule.weight is not None
-        axis = rule.weight_axis(facts) if callable(rule.weight_axis) else rule.weight_axis
-        rank = len(facts.shape(rule.weight) or ())
-        if not isinstance(spec.granularity, PerChannel) or axis is None or rank < 2:
-            spec = per_tensor(spec)
-        else:
-            spec = spec.replace(granularity=PerChannel(axis % rank))
-        node = facts.node
-        why = f"weight of {node.op} '{node.name}'"
-        self._ask(node.inputs[rule.weight], spec, "weight", why, Edge(node.name, rule.weight))
-
-    def _bias_use(self, facts: Facts, rule: OpRule) -> tuple[Node, int] | None:
-        """Where a constant bias is added: at the rule's own port, or by the Add of a MatMulAdd unit."""
-        node = facts.node
-        if rule.bias is not None:
-            return (node, rule.bias) if facts.is_constant(rule.bias) else None
-        add = self.bias_adder(node)
-        if add is None:
-            return None
-        return next(((add, port) for port, tensor in enumerate(add.inputs) if self.graph.is_constant(tensor)), None)
-
-    def _ask_bias(self, node: Node, rule: OpRule, adder: Node, port: int) -> None:
-        assert rule.weight is not None
-        assert self.backend.scheme.bias is not None
-        bias, weight, data = adder.inputs[port], node.inputs[rule.weight], node.inputs[0]
-        if len(bias.shape) != 1 or len(self.graph.consumers(bias)) > 1:
-            return
-        weight_spec = self.requests[weight.name].spec
-        per_channel = isinstance(weight_spec.granularity, PerChannel)
-        spec = self.backend.scheme.bias
-        if spec.dtype != "int32":
-            request = self._ask(bias, spec, "bias", f"bias of {node.op} '{node.name}'", Edge(adder.name, port))
-            request.observer = self.backend.weight_observer
-            return
-        if data.name not in self.requests:
-            return  # its scale derives from that of the input, which is not quantized
-        spec = spec.replace(granularity=PerChannel(0)) if per_channel else per_tensor(spec)
-        request = self._ask(bias, spec, "bias", f"bias of {node.op} '{node.name}'", Edge(adder.name, port))
-        request.derive = BiasOf(data.name, weight.name)
-
-    def _ask(self, tensor: Any, spec: QuantSpec, role: str, why: str, edge: Edge | None) -> _Request:
-        name = tensor.name
-        request = self.requests.get(name)
-        if request is None:
-            request = self.requests[name] = _Request(spec, role, why, observer=self._observer(tensor, role))
-        elif request.spec != spec and role == "weight":
-            raise UnsupportedError(
-                f"constant '{name}' is needed as {request.spec} ({request.why}) and as {spec} ({why}); "
-                "run the pass split_shared_weights first"
-            )
-        else:
-            request.spec = wider(request.spec, spec)
-        if edge is None:
-            request.everywhere = True
-        else:
-            request.edges[edge] = None
-        return request
-
-    def _observer(self, tensor: Any, role: str) -> str:
-        if role == "weight":
-            return self.backend.weight_observer
-        producer = self.graph.producer(tensor)
-        if producer is None:
-            return self.backend.input_observer or self.backend.activation_observer
-        known = self.backend.fixed_ranges.get(producer.op) if not producer.domain else None
-        return self.backend.activation_observer if known is None else f"fixed:{known[0]!r},{known[1]!r}"
-
-    def _ask_inputs(self) -> None:
-        """A quantizer on every float input of the graph that is read at all, where the target wants that."""
-        if not self.backend.quantize_inputs or self.backend.scheme.activation is None:
-            return
-        for name in self.graph.input_names:
-            tensor = self.graph.tensor(name)
-            kind = self.graph.dtype(tensor)
-            readers = self.graph.consumers(tensor)
-            if all(use.node.name in self.exempt for use in readers):
-                continue  # nobody, or only such as must stay float: a mask with minus infinity
-            if kind is not None and kind.name in self.backend.limits.float_types:
-                spec = self.formats.activation(tensor, None, at_end=False)
-                self._ask(tensor, spec, "activation", "input of the graph", None)
-
-    # ---- 3. ties, placements, reasons -----------------------------------------------------------------------------
-
-    def _carry(self) -> None:
-        """Nodes that only move values continue the quantization of their input, with its scale."""
-        if self.backend.scheme.activation is None:
-            return
-        for node in self.nodes:
-            if (
-                node.name in self.selected
-                or node.name in self.exempt
-                or node.name in self.fused
-                or node.name in self.skipped
-            ):
-                continue
-            rule = self.backend.same_scale_rule_for(node.op)
-            if rule is None:
-                continue
-            facts = Facts(self.graph, node)
-            reason = rule.decline(facts) if rule.decline is not None else None
-            data = self.data_tensors(node, rule.inputs)
-            outputs = self.moved_outputs(node)
-            if reason or not data or not all(self._quantized_for(t) for t in data):
-                self.reasons[node.name] = reason or "its input is not quantized, and moving values needs no arithmetic"
-                continue
-            ports = range(len(node.inputs)) if rule.inputs is None else rule.inputs
-            moved = self.requests[data[0]].spec
-            for port in ports:
-                if port < len(node.inputs) and node.inputs[port].name in data:
-                    why = f"input of {node.op} '{node.name}'"
-                    self._ask(node.inputs[port], moved, "activation", why, Edge(node.name, port))
-            for made in outputs:
-                self._ask(made, moved, "activation", f"{node.op} '{node.name}' keeps the scale of its input", None)
-                for name in data:
-                    self.ties.join(name, made.name)
-            self.carried[node.name] = f"moves the quantized values of '{data[0]}'"
-
-    def _quantized_for(self, tensor: str) -> bool:
-        request = self.requests.get(tensor)
-        return request is not None and request.everywhere
-
-    def _finish(self) -> QuantPlan:
         self._tie_joined()
+        self.share()
         self._one_format_for_tied()
+        groups = self.ties.groups()
+        self.choose(groups)
         plan = QuantPlan(self.backend.name)
-        observed_in = {leader: self._observed(members) for leader, members in self.ties.groups().items()}
+        observed_in = {leader: self._observed(members) for leader, members in groups.items()}
         for name, request in self.requests.items():
             leader = self.ties.leader(name)
             constant = self.graph.is_constant(name)
@@ -276,13 +57,18 @@ class _Placer(Selection):
                 spec=request.spec,
                 role=request.role,  # type: ignore[arg-type]
                 why=request.why,
-                edges=edges,
+                edges=() if request.observe_only else edges,
                 tie=None if leader == name else leader,
                 observe=observe,
                 derive=request.derive,
                 observer=request.observer,
+                fake_quantizer=self.fake_quantizer(request),
+                observe_only=request.observe_only,
+                minimum_scale=float(request.picks["minimum_scale"].value) if "minimum_scale" in request.picks else 0.0,
+                set_by=tuple(self.set_by(request)),
             )
         self._account(plan)
+        plan.notes.extend(self.choices.unused())
         return plan
 
     def _tie_joined(self) -> None:
@@ -350,8 +136,11 @@ class _Placer(Selection):
         commuting = self._commuting()
         for node in self.nodes:
             name = node.name
-            if name in self.selected:
-                plan.quantized[name] = f"{node.op}: rule of {self.backend.name}"
+            if name in self.selected and self._only_watched(node):
+                plan.left_float[name] = "its quantizers are left out, or only observe, as the configuration says"
+            elif name in self.selected:
+                rule = f"{node.op}: rule of {self.backend.name}"
+                plan.quantized[name] = f"forced by {self.forced[name]}" if name in self.forced else rule
             elif name in self.carried:
                 plan.quantized[name] = self.carried[name]
             elif name in commuting:
@@ -360,6 +149,14 @@ class _Placer(Selection):
                 plan.fused[name] = self.fused[name]
             else:
                 plan.left_float[name] = self.reasons.get(name) or self._no_rule(node)
+
+    def _only_watched(self, node: Node) -> bool:
+        """Whether no quantizer that changes values is left of those that a node asked for."""
+        if not self.choices.controls.overrides and not self.choices.controls.everywhere:
+            return False
+        tensors = [*(tensor.name for tensor in node.inputs if tensor.name), self.result(node).name]
+        held = [self.requests[name] for name in tensors if name in self.requests]
+        return bool(tensors) and all(request.observe_only for request in held)
 
     def _stays_apart(self, name: str) -> bool:
         """Whether a follower is computed in float after all, because no quantizer behind it can absorb it."""

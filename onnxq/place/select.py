@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from onnxq.errors import ConfigError
 from onnxq.graph import Graph, Node
+from onnxq.place.choices import Choices
 from onnxq.place.exempt import exempt_nodes, masked_tensors
 from onnxq.place.facts import FLOAT_TYPES, Facts
+from onnxq.place.forced import forced_rule
+from onnxq.place.fusions import Fusions
 from onnxq.place.residual import fused_port
 from onnxq.types import Backend, OpRule
 from onnxq.types.backend import Decline
@@ -20,16 +24,21 @@ class Selection:
     """The decision for every node.
 
     selected          node -> the rule it is quantized by
+    forced            nodes among them that the backend would leave float, with where that was said
     reasons           node -> why it stays float, where that is decided here
     integer_tensors   tensors that integer kernels make, or that only move such values
     """
 
-    def __init__(self, graph: Graph, backend: Backend, skipped: Mapping[str, str]) -> None:
+    def __init__(self, graph: Graph, backend: Backend, choices: Choices) -> None:
         self.graph = graph
         self.backend = backend
-        self.skipped = skipped
+        self.choices = choices
         self.nodes: list[Node] = graph.nodes()
-        self.exempt = exempt_nodes(graph, self.nodes)
+        self.skipped = {node.name for node in self.nodes if choices.flag(node.name, "skip") is not None}
+        self.fusions = Fusions(graph, self.nodes, choices.controls.fuse, self.skipped)
+        wanted = {node.name for node in self.nodes if choices.flag(node.name, "force") is not None}
+        self.exempt = {name: why for name, why in exempt_nodes(graph, self.nodes).items() if name not in wanted}
+        self.forced: dict[str, str] = {}
         self.masked = masked_tensors(graph, self.nodes)
         self.selected: dict[str, OpRule] = {}
         self.reasons: dict[str, str] = {}
@@ -43,11 +52,16 @@ class Selection:
         name = node.name
         reason = self.exempt.get(name)
         if reason is None and name in self.skipped:
-            reason = f"excluded by '{self.skipped[name]}'"
+            skip = self.choices.flag(name, "skip")
+            assert skip is not None
+            reason = f"excluded by {skip.source}"
         facts = Facts(self.graph, node)
         rules = self.backend.rules_for(facts.op)
         if reason is None and self._adds_a_bias(node):
             return  # it runs inside the MatMul, which asks for everything
+        leader = self.fusions.leader(name)
+        if reason is None and leader is not None and leader in self.selected:
+            return  # it runs inside the first node of its chain
         if reason is None:
             for rule in rules:
                 refusal = self._refusal(facts, rule)
@@ -57,12 +71,29 @@ class Selection:
                         self.integer_tensors.add(self.result(node).name)
                     return
                 reason = reason or refusal
+        if self._force(facts, reason):
+            return
         if reason is None:
             same = self.backend.same_scale_rule_for(facts.op)
             if same is not None and self._is_carrier(facts, same.inputs, same.decline):
                 self.integer_tensors.update(t.name for t in self.moved_outputs(node))
         if reason is not None:
             self.reasons[name] = reason
+
+    def _force(self, facts: Facts, reason: str | None) -> bool:
+        """Select a node that the rules leave float, if the user wants it quantized all the same."""
+        node = facts.node
+        force = self.choices.flag(node.name, "force")
+        if force is None:
+            return False
+        rule = forced_rule(facts, self.backend)
+        if isinstance(rule, str):
+            raise ConfigError(f"node '{node.name}' cannot be forced into quantization: {rule} ({force.source})")
+        self.forced[node.name] = force.source
+        self.selected[node.name] = replace(rule, decline=None, joins=False)
+        if rule.output:
+            self.integer_tensors.add(self.result(node).name)
+        return True
 
     def _adds_a_bias(self, node: Node) -> bool:
         """Whether a node is the Add of a MatMulAdd unit whose MatMul is quantized."""
@@ -167,6 +198,7 @@ class Selection:
         adder = self.bias_adder(node)
         if adder is not None:
             made = adder.outputs[0]
+        made = self.fusions.end(node.name, made)
         follower = self.fused_activation(made)
         return made if follower is None else follower.outputs[0]
 

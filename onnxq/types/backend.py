@@ -157,6 +157,7 @@ class Backend:
     unquantized_pairs    (reader, producer): the reader takes this producer's result as it is, ("Add", "Mul")
     fixed_ranges     operator -> the range of its result, known without data: {"Softmax": (0.0, 1.0)}
     input_observer   observer of the graph's inputs, where it differs
+    activation_fake_quantizer, weight_fake_quantizer   how training treats quantizers (`onnxq.types.fake_quantizers`)
     rounding_in_files    "half_even": QuantizeLinear stands for the chip's own rounding, which `simulate` has
     options, configure   choices behind the name, and the function that makes the backend for them
     refinements      what is changed in the parameters after calibration (`onnxq.refine`), in order
@@ -181,6 +182,8 @@ class Backend:
     passes: tuple[str, ...] = ()
     activation_observer: str = "minmax"
     weight_observer: str = "minmax"
+    activation_fake_quantizer: str = "fixed"
+    weight_fake_quantizer: str = "fixed"
     emitters: tuple[str, ...] = ("qdq",)
     quantize_inputs: bool = False
     unquantized_pairs: tuple[tuple[str, str], ...] = ()

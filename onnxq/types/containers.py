@@ -22,7 +22,7 @@ def container_of(spec: QuantSpec) -> str:
 
 @cache
 def stored_type(spec: QuantSpec) -> str:
-    """The element type as limits and lint rules name it; a grid that ONNX has no type for goes by its own name."""
+    """The element type as limits and lint rules name it; what ONNX has no type for goes by its own name (bfp16)."""
     if spec.grid == "affine":
         return container_of(spec)
     return _FLOATS.get(spec.dtype, spec.dtype)

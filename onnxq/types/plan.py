@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from onnxq.errors import SpecError, did_you_mean
@@ -39,6 +39,10 @@ class Placement:
              empty for tied and derived placements and for constants
     derive   set on a bias whose scale follows from an input and a weight
     why      the rule that put it here, in words for the user
+    fake_quantizer   how training treats the quantizer (`onnxq.types.fake_quantizers`), such as "lsq" or "pact:alpha=6"
+    observe_only     its range is found and reported, its values stay float; its edges are then empty
+    minimum_scale    no scale is below this
+    set_by   (field, where) for every field that somebody has set: the line of a configuration, an option
     """
 
     tensor: str
@@ -50,8 +54,14 @@ class Placement:
     observe: tuple[str, ...] = ()
     derive: BiasOf | None = None
     observer: str = "minmax"
+    fake_quantizer: str = "fixed"
+    observe_only: bool = False
+    minimum_scale: float = 0.0
+    set_by: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
+        if self.observe_only and self.edges != ():
+            raise SpecError(f"'{self.tensor}' is only observed, so nobody reads it quantized: its edges must be empty")
         if self.role not in ROLES:
             raise SpecError(f"role of '{self.tensor}' must be one of {', '.join(ROLES)}, got '{self.role}'")
         if self.tie == self.tensor:
@@ -73,11 +83,19 @@ class Placement:
             data["derive"] = {"input": self.derive.input, "weight": self.derive.weight}
         if self.observe or self.role == "weight" or self.observer != "minmax":
             data["observer"] = self.observer
+        if self.fake_quantizer != "fixed":
+            data["fake_quantizer"] = self.fake_quantizer
+        if self.observe_only:
+            data["observe_only"] = True
+        if self.minimum_scale:
+            data["minimum_scale"] = self.minimum_scale
+        if self.set_by:
+            data["set_by"] = dict(self.set_by)
         return data
 
     @classmethod
     def from_json(cls, tensor: str, data: Mapping[str, Any]) -> Placement:
-        known = {"spec", "role", "why", "edges", "tie", "observe", "derive", "observer"}
+        known = {item.name for item in fields(cls)} - {"tensor"}
         for key in data:
             if key not in known:
                 raise SpecError(f"unknown key '{key}' in the placement of '{tensor}'.{did_you_mean(key, known)}")
@@ -93,6 +111,10 @@ class Placement:
             observe=tuple(data.get("observe", ())),
             derive=None if derive is None else BiasOf(derive["input"], derive["weight"]),
             observer=data.get("observer", "minmax"),
+            fake_quantizer=data.get("fake_quantizer", "fixed"),
+            observe_only=bool(data.get("observe_only", False)),
+            minimum_scale=float(data.get("minimum_scale", 0.0)),
+            set_by=tuple((str(field), str(where)) for field, where in data.get("set_by", {}).items()),
         )
 
 
@@ -101,7 +123,8 @@ class QuantPlan:
     """Tensor -> Placement; every node either in `quantized` (with its rule) or in `left_float` (with its reason).
 
     `fused` names nodes that run inside a quantized unit (the Relu behind a Conv) and the node that leads the unit.
-    `config` holds the settings that were given, so that later stages repeat what came before them.
+    `config` holds the settings that were given, so that later stages repeat what came before them. `notes` are remarks
+    for the report, such as an override without effect.
     """
 
     backend: str
@@ -110,6 +133,7 @@ class QuantPlan:
     fused: dict[str, str] = field(default_factory=dict)
     left_float: dict[str, str] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     def __getitem__(self, tensor: str) -> Placement:
         try:
@@ -141,6 +165,7 @@ class QuantPlan:
             "version": 1,
             "backend": self.backend,
             "config": self.config,
+            **({"notes": list(self.notes)} if self.notes else {}),
             "tensors": {name: placement.to_json() for name, placement in self.placements.items()},
             "nodes": {
                 "quantized": self.quantized,
@@ -151,7 +176,7 @@ class QuantPlan:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> QuantPlan:
-        check_document(data, "onnxq-plan", "quantization plan", {"backend", "config", "tensors", "nodes"})
+        check_document(data, "onnxq-plan", "quantization plan", {"backend", "config", "notes", "tensors", "nodes"})
         nodes = data.get("nodes", {})
         return cls(
             backend=data["backend"],
@@ -160,6 +185,7 @@ class QuantPlan:
             fused=dict(nodes.get("fused", {})),
             left_float=dict(nodes.get("float", {})),
             config=dict(data.get("config", {})),
+            notes=[str(line) for line in data.get("notes", ())],
         )
 
     def diff(self, other: QuantPlan) -> list[str]:

@@ -46,6 +46,15 @@ def conv_transpose_weight_axis(node: NodeFacts) -> int | None:
     return 1 if node.attrs.get("group", 1) == 1 else None
 
 
+def usual_weight_axis(node: NodeFacts) -> int | None:
+    """Output channels of a layer's weight, for targets that give such weights one scale by themselves."""
+    own = {"Conv": 0, "Gather": 1}
+    if node.op in own:
+        return own[node.op]
+    axes = {"Gemm": gemm_weight_axis, "MatMul": matmul_weight_axis, "ConvTranspose": conv_transpose_weight_axis}
+    return axes[node.op](node) if node.op in axes else None
+
+
 def declines_computed_weight(node: NodeFacts) -> str | None:
     """A reason to leave a layer float whose weight is not a constant."""
     return None if node.is_constant(1) else "its weight is computed at run time"

@@ -18,7 +18,8 @@ from onnxq.types.spec import QuantSpec
 class QParams:
     """Scale (float32) and zero point (int32) of one tensor, both of the shape its granularity says.
 
-    real = (q - zero_point) * scale. Scales are finite and above zero; zero points lie inside the spec's range.
+    real = (q - zero_point) * scale. Scales are finite and above zero; zero points lie inside the spec's range. A format
+    without scales has one scale of 1, whatever its granularity: the exponents of bfp16 belong to the values.
     """
 
     spec: QuantSpec
@@ -38,16 +39,18 @@ class QParams:
         if scale.size == 0:
             raise SpecError("a tensor without channels has no scales and cannot be quantized")
         granularity = self.spec.granularity
-        if isinstance(granularity, PerTensor) and scale.ndim != 0:
+        if (isinstance(granularity, PerTensor) or not self.spec.has_scale) and scale.ndim != 0:
             if scale.size != 1:
                 raise SpecError(f"a per-tensor scale is one number, got shape {scale.shape}")
             scale, zero_point = scale.reshape(()), zero_point.reshape(())
         elif isinstance(granularity, PerChannel) and scale.ndim != 1:
             raise SpecError(f"a per-channel scale is one-dimensional, got shape {scale.shape}")
-        elif isinstance(granularity, PerBlock) and scale.ndim < 1:
+        elif isinstance(granularity, PerBlock) and self.spec.has_scale and scale.ndim < 1:
             raise SpecError("a per-block scale has the rank of its tensor, got a single number")
         if not (scale.min() > 0 and scale.max() < np.inf):  # NaN fails both comparisons
             raise SpecError("scales must be finite and greater than zero")
+        if self.spec.shared_exponent is not None and scale != 1:
+            raise SpecError(f"{self.spec.dtype} has no scale: its parameters are a scale of 1, got {scale}")
         if self.spec.symmetric and zero_point.any():
             raise SpecError("a symmetric format has zero point 0")
         if self.spec.grid == "affine" and (zero_point.min() < self.spec.qmin or zero_point.max() > self.spec.qmax):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from dataclasses import replace as dataclass_replace
 from typing import Any, Literal
@@ -18,10 +18,19 @@ Grid = Literal["affine", "float", "nnie"]
 FLOAT_DTYPES = ("fp8_e4m3", "fp8_e5m2", "fp16", "bf16")
 """Floating-point grids: x / scale is rounded to the nearest member of the format."""
 
+BLOCK_DTYPES = ("bfp16",)
+"""Block floating point: neighbours along an axis share an exponent that the values themselves decide."""
+
+SCALE_FREE_DTYPES = ("fp16", "bf16", *BLOCK_DTYPES)
+"""Formats without a scale: there is nothing to calibrate, and their parameters are one scale of 1."""
+
+DEFAULT_BLOCKS = PerBlock(axis=1, size=8)
+"""The blocks of bfp16 where nothing else is said: eight channels."""
+
 INT_DTYPES = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in range(1, 17)) + ("int32",)
 NNIE_DTYPES = ("nnie8",)
 """Logarithmic grids: zero and powers of 2^(1/16); the scale is the largest value."""
-DTYPES = INT_DTYPES + FLOAT_DTYPES + NNIE_DTYPES
+DTYPES = INT_DTYPES + FLOAT_DTYPES + BLOCK_DTYPES + NNIE_DTYPES
 
 _BITS = {name: 8 if name.startswith("fp8") else int(re.sub(r"\D", "", name)) for name in DTYPES}
 _RANGES = {
@@ -36,6 +45,9 @@ class QuantSpec:
 
     `quant_min` / `quant_max` narrow an integer format further (7-bit values in an int8 container); left out, they
     follow from dtype and `narrow_range` (which drops the lowest value of a signed format: int8 -> [-127, 127]).
+
+    The granularity of bfp16 says which values share an exponent, PerBlock(axis, size); PerTensor() stands for blocks of
+    8 along axis 1.
     """
 
     dtype: str = "int8"
@@ -51,7 +63,7 @@ class QuantSpec:
         if self.dtype not in DTYPES:
             raise SpecError(
                 f"unknown dtype '{self.dtype}'.{did_you_mean(self.dtype, DTYPES)} "
-                "Known: int1..int16, uint1..uint16, int32, " + ", ".join(FLOAT_DTYPES + NNIE_DTYPES)
+                "Known: int1..int16, uint1..uint16, int32, " + ", ".join(FLOAT_DTYPES + BLOCK_DTYPES + NNIE_DTYPES)
             )
         if self.rounding not in ROUNDINGS:
             raise SpecError(
@@ -62,6 +74,8 @@ class QuantSpec:
             raise SpecError(
                 f"granularity must be PerTensor(), PerChannel(axis) or PerBlock(axis, size), got {self.granularity!r}"
             )
+        if self.dtype in BLOCK_DTYPES and isinstance(self.granularity, PerTensor):
+            object.__setattr__(self, "granularity", DEFAULT_BLOCKS)
         if self.grid != "affine":
             self._check_not_affine()
             return
@@ -95,14 +109,42 @@ class QuantSpec:
             raise SpecError(f"{self.dtype} rounds half_even; '{self.rounding}' is for integer formats")
         if self.dtype in ("fp16", "bf16") and not isinstance(self.granularity, PerTensor):
             raise SpecError(f"{self.dtype} needs no scale, so its granularity is per tensor")
+        if self.dtype in BLOCK_DTYPES:
+            self._check_blocks()
         if self.grid == "nnie" and self.power_of_two:
             raise SpecError(f"the scale of {self.dtype} is a power of 2^(1/16): power_of_two does not apply")
+
+    def _check_blocks(self) -> None:
+        if not isinstance(self.granularity, PerBlock) or self.granularity.size < 2:
+            raise SpecError(
+                f"values of {self.dtype} share an exponent in blocks of 2 or more along an axis, got "
+                f"{self.granularity}: use PerBlock(axis, size), such as {DEFAULT_BLOCKS!r}"
+            )
+        if self.power_of_two:
+            raise SpecError(f"{self.dtype} has no scale, and its steps are powers of two: power_of_two does not apply")
 
     @property
     def grid(self) -> Grid:
         if self.dtype in NNIE_DTYPES:
             return "nnie"
-        return "float" if self.dtype in FLOAT_DTYPES else "affine"
+        return "float" if self.dtype in (*FLOAT_DTYPES, *BLOCK_DTYPES) else "affine"
+
+    @property
+    def shared_exponent(self) -> PerBlock | None:
+        """The blocks whose values share an exponent; None for a format in which every value stands alone."""
+        if self.dtype not in BLOCK_DTYPES:
+            return None
+        assert isinstance(self.granularity, PerBlock)
+        return self.granularity
+
+    @property
+    def has_scale(self) -> bool:
+        """Whether calibration chooses a scale; without one the parameters are a single scale of 1."""
+        return self.dtype not in SCALE_FREE_DTYPES
+
+    def scale_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape of the scales of a tensor of this shape; exponents that values share are no scales."""
+        return self.granularity.scale_shape(shape) if self.has_scale else ()
 
     @property
     def bits(self) -> int:
@@ -169,3 +211,15 @@ def container_range(dtype: str) -> tuple[int, int]:
         return _RANGES[dtype]
     except KeyError:
         raise SpecError(f"{dtype} is not an integer format") from None
+
+
+def why_no_derived_bias(data: QuantSpec, weight: QuantSpec) -> str | None:
+    """Why a bias cannot have scale(input) * scale(weight) for these two formats; None if it can."""
+    for spec, what in ((data, "input"), (weight, "weight")):
+        if not spec.has_scale:
+            return f"the {what} is {spec.dtype}, which has no scale to derive that of an int32 bias from"
+    if not isinstance(data.granularity, PerTensor):
+        return f"the input is quantized {data.granularity}, and a sum over it has no single scale"
+    if isinstance(weight.granularity, PerBlock):
+        return f"the weight is quantized {weight.granularity}, and a sum over it has no single scale"
+    return None

@@ -59,7 +59,7 @@ BAD = {
     "broken plugin": (f"{QUANTIZE} --plugin broken.py", "broken.py, line 1"),
     "negative samples": (f"{QUANTIZE} --samples -1", "samples"),
     "unknown option": (f"{QUANTIZE} --fast", "--fast"),
-    "missing option": ("quantize MODEL -d DATA.npz -o out", "--backend"),
+    "missing option": ("quantize MODEL -d DATA.npz -o out", "-b BACKEND"),
     "out is a file": ("quantize MODEL -b onnxruntime -d DATA.npz -o text.onnx", "is a file"),
     "out below a file": ("quantize MODEL -b onnxruntime -d DATA.npz -o text.onnx/out", "text.onnx"),
     "unwritable out": ("quantize MODEL -b onnxruntime -d DATA.npz -o /proc/onnxq", "/proc/onnxq"),
@@ -138,7 +138,7 @@ def test_every_command_has_help(run) -> None:
     names = [command.name or command.callback.__name__ for command in cli_app.app.registered_commands]
     assert names == [
         *("quantize", "inspect", "place", "calibrate", "merge", "emit", "compare", "explain"),
-        *("simulate", "lint", "list", "demo"),
+        *("simulate", "lint", "translate", "schema", "list", "demo"),
     ]
     for name in names:
         result = run(name, "--help")

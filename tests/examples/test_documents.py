@@ -12,7 +12,7 @@ import pytest
 
 import onnxq
 from onnxq import BACKENDS, PASSES
-from onnxq.config import Config, FormatChange
+from onnxq.config import Config, QuantizerSettings
 from onnxq.emit import EMITTERS
 from onnxq.observers import OBSERVERS
 from onnxq.types import Placement, QuantSpec
@@ -70,7 +70,7 @@ def test_the_generated_tables_are_up_to_date() -> None:
 
 def test_the_configuration_page_has_every_key() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
-    keys = [*Config.model_fields, *FormatChange.model_fields]
+    keys = [*Config.model_fields, *QuantizerSettings.model_fields]
     assert [key for key in keys if f"| `{key}` |" not in page] == []
 
 

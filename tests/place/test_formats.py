@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from onnxq.backends import get_backend
-from onnxq.config import read_config
+from onnxq.config import read_config, resolve
 from onnxq.graph import Graph
 from onnxq.passes import run_passes
 from onnxq.place import place
@@ -203,14 +203,14 @@ def test_settings_of_the_user_reach_every_format_of_a_target() -> None:
         Scheme(INT8, INT8, unsigned=UINT8, ends=(INT8, INT8)),
         rules=(OpRule(("Conv",), weight=1, activation_spec=INT4, weight_spec=INT4),),
     )
-    changed = read_config({"activation": {"power_of_two": True}, "weight": {"narrow_range": True}}).resolve(backend)
+    changed = resolve(read_config({"activation": {"power_of_two": True}, "weight": {"narrow_range": True}}), backend)
     assert changed.scheme.unsigned == UINT8.replace(power_of_two=True)
     assert changed.rules[0].activation_spec == INT4.replace(power_of_two=True)
     assert changed.rules[0].weight_spec == INT4.replace(narrow_range=True)
     assert changed.scheme.ends == (INT8.replace(power_of_two=True), INT8.replace(narrow_range=True))
-    same = read_config({"activation": {"dtype": "int8"}}).resolve(backend)
+    same = resolve(read_config({"activation": {"dtype": "int8"}}), backend)
     assert same.scheme.unsigned == UINT8, "the type that the target has anyway changes nothing"
-    typed = read_config({"activation": {"dtype": "int16"}}).resolve(backend)
+    typed = resolve(read_config({"activation": {"dtype": "int16"}}), backend)
     assert typed.scheme.ends == (INT8, INT8), "how many bits the ends have is the target's choice"
     assert typed.scheme.unsigned is None
     assert typed.rules[0].activation_spec == QuantSpec("int16")
@@ -247,11 +247,11 @@ def test_where_one_rule_declines_a_node_the_next_one_may_take_it() -> None:
 
 def test_another_type_brings_its_own_bounds_with_it() -> None:
     seven_bits = chip(Scheme(QuantSpec("uint8", symmetric=False), QuantSpec("int8", quant_min=-64, quant_max=63)))
-    changed = read_config({"activation": {"dtype": "fp8_e4m3"}, "weight": {"dtype": "int4"}}).resolve(seven_bits)
+    changed = resolve(read_config({"activation": {"dtype": "fp8_e4m3"}, "weight": {"dtype": "int4"}}), seven_bits)
     assert changed.scheme.activation == QuantSpec("fp8_e4m3")
     assert changed.scheme.weight == INT4
     narrow = chip(Scheme(QuantSpec("int8", narrow_range=True), INT8))
-    assert read_config({"activation": {"dtype": "uint8"}}).resolve(narrow).scheme.activation == UINT8
+    assert resolve(read_config({"activation": {"dtype": "uint8"}}), narrow).scheme.activation == UINT8
 
 
 @pytest.mark.parametrize("backend", ["qnn", "snpe", "tengine_u8", "espdl"])

@@ -1,0 +1,47 @@
+"""A model's inputs and outputs as the configuration wants them, and as numpy and onnxruntime can pass them."""
+
+from __future__ import annotations
+
+from onnxq.config import Config
+from onnxq.errors import ConfigError, UnsupportedError, did_you_mean
+from onnxq.graph import Graph
+from onnxq.graph.borders import add_output, fix_input_shape, input_to_constant
+from onnxq.match import names_matching
+
+
+def fix_borders(graph: Graph, config: Config) -> None:
+    """Fix shapes and values of inputs and add outputs, in place; doing it twice does no more than doing it once."""
+    for name, wanted in config.inputs.items():
+        if name not in graph.input_names:
+            if graph.origins.current_tensor(name) != name:
+                continue  # it is a constant already
+            near = did_you_mean(name, graph.input_names)
+            raise ConfigError(
+                f"inputs: the model has no input '{name}' ({config.source('inputs', name)}).{near} "
+                f"It has: {', '.join(graph.input_names)}"
+            )
+        if wanted.value is not None and wanted.shape is not None:
+            raise ConfigError(f"inputs: '{name}' has a value and a shape: a value has its own shape, give one of them")
+        if wanted.shape is not None:
+            fix_input_shape(graph, name, wanted.shape)
+        if wanted.value is not None:
+            input_to_constant(graph, name, wanted.value)
+    if config.inputs and not graph.input_names:
+        raise ConfigError("inputs: no input is left to feed, so there is nothing to calibrate with: leave one out")
+    if config.inputs or config.extra_outputs:
+        graph.infer_shapes()
+    names = dict.fromkeys(graph.tensor_names(), "")
+    for pattern in config.extra_outputs:
+        for name in names_matching(pattern, names, "tensor"):
+            add_output(graph, name)
+
+
+def check_borders(graph: Graph) -> None:
+    """Refuse models whose inputs or outputs cannot be passed between numpy and onnxruntime."""
+    for name in [*graph.input_names, *graph.output_names]:
+        kind = graph.dtype(name)
+        if kind is not None and kind.name == "bfloat16":
+            raise UnsupportedError(
+                f"'{name}' is bfloat16, which cannot be fed to or read from onnxruntime, so the model cannot be "
+                "calibrated or checked. Put a Cast from and to float32 at inputs and outputs: bfloat16 inside is fine"
+            )

@@ -1,0 +1,43 @@
+"""Limits that a placement sets to what calibration finds: the end of a range, the smallest scale."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from onnxq.numerics.ranges import with_minimum_scale
+from onnxq.types import Placement, QParams
+from onnxq.types.fake_quantizers import read_fake_quantizer
+
+
+def range_limit(placement: Placement) -> float:
+    """The largest magnitude that the range may reach: alpha of a PACT quantizer, otherwise infinity."""
+    fake_quantizer = read_fake_quantizer(placement.fake_quantizer)
+    return fake_quantizer.argument("alpha") if fake_quantizer.name == "pact" else np.inf
+
+
+def limit_range(low: np.ndarray, high: np.ndarray, placement: Placement) -> tuple[np.ndarray, np.ndarray, str]:
+    """The part of each range that lies inside the placement's limit, and words for where the parameters came from."""
+    limit = range_limit(placement)
+    if (np.maximum(-low, high) <= limit).all():
+        return low, high, ""
+    return np.clip(low, -limit, limit), np.clip(high, -limit, limit), _words(limit)
+
+
+def limit_values(values: np.ndarray, placement: Placement) -> tuple[np.ndarray, str]:
+    """The values of a constant, saturated at the placement's limit, and words for where the parameters came from."""
+    limit = range_limit(placement)
+    if np.isinf(limit) or (np.abs(values) <= limit).all():
+        return values, ""
+    return np.clip(values, -limit, limit), _words(limit)
+
+
+def raise_scale(qparams: QParams, placement: Placement) -> tuple[QParams, str]:
+    """The parameters with no scale below the placement's smallest, and words for where they came from."""
+    raised = with_minimum_scale(qparams, placement.minimum_scale)
+    if raised is qparams:
+        return qparams, ""
+    return raised, f", scale raised to {float(raised.scale.min()):g}"
+
+
+def _words(limit: float) -> str:
+    return f", limited to {limit:g} by pact"

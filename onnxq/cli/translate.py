@@ -1,0 +1,58 @@
+"""`onnxq translate`: what a configuration of another tool means for a model, key by key, and as settings of onnxq."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onnxq.cli import options
+from onnxq.cli.console import print_json, print_table, say
+
+SETTINGS_NAME = "settings.json"
+
+
+def translate(
+    model: options.ModelArgument,
+    backend: options.BackendOption = None,
+    mqbench: options.MqbenchOption = None,
+    sophgo: options.SophgoOption = None,
+    vitis: options.VitisOption = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write onnxq's own settings into this file.")] = None,
+    plugin: options.PluginOption = None,
+    as_json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
+) -> None:
+    """Read a configuration of MQBench, Sophgo-mq or Vitis AI and show what each key becomes for MODEL.
+
+    With -o the result is written as a configuration for -c.
+    """
+    from onnxq.cli.artifacts import output_file, write_output
+    from onnxq.cli.settings import load_plugins
+    from onnxq.cli.settings import translate as read
+    from onnxq.config import read_config
+    from onnxq.errors import ConfigError
+    from onnxq.graph import Graph
+    from onnxq.prepare import make_plan, prepare
+
+    load_plugins(plugin)
+    graph = Graph.load(model)
+    translation = read(graph, backend=backend, mqbench=mqbench, sophgo=sophgo, vitis=vitis)
+    if translation is None:
+        raise ConfigError("give the configuration: --mqbench FILE, --sophgo FILE or --vitis NAME_OR_FILE")
+    given = [Path(path) for path in (mqbench, sophgo, vitis) if path is not None]
+    target = None if out is None else output_file(out, SETTINGS_NAME, model, *given)
+    settings = read_config(translation)
+    make_plan(prepare(graph, None, settings))  # what the target cannot take is said now
+    values = settings.model_dump(mode="json", exclude_unset=True)
+    if target is not None:
+        write_output(target, values)
+    if as_json:
+        print_json({"from": translation.tool, "keys": [row.to_json() for row in translation.rows], "config": values})
+    elif not quiet:
+        rows = [(row.key, row.value, row.became) for row in translation.rows]
+        title = f"{translation.tool} for {translation.backend}"
+        print_table(title, ("key", "value", "became"), rows)
+    if target is not None:
+        say(f"settings written to {target}: onnxq quantize ... -c {target}", quiet=quiet)

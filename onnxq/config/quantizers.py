@@ -1,0 +1,103 @@
+"""What may be said about quantizers: their format, their observer, whether they are there at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from onnxq.errors import ConfigError
+from onnxq.observers import make_observer
+from onnxq.types.control import Wish, with_bits
+from onnxq.types.fake_quantizers import read_fake_quantizer
+
+
+class Strict(BaseModel):
+    """A table without unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class QuantizerSettings(Strict):
+    """What to change in quantizers; everything left out stays as the next wider level has it."""
+
+    dtype: str | None = Field(
+        None, description="int1 .. int16, uint1 .. uint16, int32 (biases), fp8_e4m3, fp8_e5m2, fp16, bf16, bfp16, nnie8"
+    )
+    bits: int | None = Field(
+        None, ge=1, le=32, strict=True, description="1 .. 16, with the sign that the type has; 32 for biases"
+    )
+    symmetric: bool | None = Field(None, description="zero point 0, or a zero point of its own")
+    per_channel: bool | None = Field(None, description="one scale per channel, or one per tensor")
+    channel_axis: int | None = Field(None, strict=True, description="axis of the channels, where it is not the usual")
+    narrow_range: bool | None = Field(
+        None, description="drop the lowest value of a signed format: int8 becomes -127 .. 127"
+    )
+    power_of_two: bool | None = Field(None, description="round every scale up to a power of two")
+    rounding: str | None = Field(None, description="half_even, half_up, half_away, half_to_zero or floor")
+    observer: str | dict[str, Any] | None = Field(
+        None, description="how the range is found: percentile:99.99, or a table with name and parameters"
+    )
+    fake_quantizer: str | dict[str, Any] | None = Field(
+        None, description="how training treats it: lsq, pact:alpha=6, or a table with name and arguments"
+    )
+    minimum_scale: float | None = Field(None, ge=0, allow_inf_nan=False, description="no scale is below this")
+    skip: bool | None = Field(None, description="no quantizer here")
+    observe_only: bool | None = Field(None, description="find and report the range, leave the values float")
+    share: str | None = Field(
+        None, min_length=1, description="a name: all quantizers that have it share scale and zero point"
+    )
+
+    @field_validator("observer")
+    @classmethod
+    def _read_observer(cls, value: str | Mapping[str, Any] | None) -> str | None:
+        return None if value is None else str(make_observer(value))
+
+    @field_validator("fake_quantizer")
+    @classmethod
+    def _read_fake_quantizer(cls, value: str | Mapping[str, Any] | None) -> str | None:
+        return None if value is None else str(read_fake_quantizer(value))
+
+    @model_validator(mode="after")
+    def _check_together(self) -> QuantizerSettings:
+        if self.dtype is not None and self.bits is not None and with_bits(self.dtype, self.bits) != self.dtype:
+            raise ConfigError(f"dtype {self.dtype} and bits {self.bits} contradict each other: give one of them")
+        if self.skip and self.observe_only:
+            raise ConfigError("skip and observe_only contradict each other: give one of them")
+        for key, value in self._implied().items():
+            given = getattr(self, key)
+            if given is not None and given != value:
+                raise ConfigError(
+                    f"fake_quantizer {self.fake_quantizer} needs {key} = {value!r}, but {key} is set to {given!r}"
+                )
+        return self
+
+    def _implied(self) -> Mapping[str, Any]:
+        return {} if self.fake_quantizer is None else read_fake_quantizer(self.fake_quantizer).implied
+
+    def wish(self) -> Wish:
+        """The same as a plain value for the stages, with what the fake-quantizer demands of the format."""
+        given = {key: value for key, value in self.model_dump().items() if value is not None}
+        return Wish(**{**self._implied(), **given})
+
+
+class NodeSettings(Strict):
+    """What to change for the nodes of an operator, or for single nodes."""
+
+    skip: bool | None = Field(None, description="leave these nodes float")
+    force: bool | None = Field(None, description="quantize these nodes though the target's rules leave them float")
+    observe_only: bool | None = Field(None, description="no quantizer of these nodes changes values; ranges are found")
+    activation: QuantizerSettings = Field(QuantizerSettings(), description="the computed tensors that they read")
+    weight: QuantizerSettings = Field(QuantizerSettings(), description="their weights")
+    bias: QuantizerSettings = Field(QuantizerSettings(), description="their biases")
+    output: QuantizerSettings = Field(QuantizerSettings(), description="their results")
+
+
+class InputSettings(Strict):
+    """What to fix of an input of the model."""
+
+    shape: tuple[int | str, ...] | None = Field(
+        None, description="sizes; a text keeps a dimension open under that name"
+    )
+    value: Any = Field(None, description="a number or nested lists: the input becomes this constant")

@@ -1,0 +1,112 @@
+"""A Config from whatever the caller has: a file, a dict, another tool's configuration, options on top."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from onnxq.compat.translation import Translation
+from onnxq.config.lines import line_numbers
+from onnxq.config.quantizers import InputSettings, NodeSettings, QuantizerSettings
+from onnxq.config.settings import Config
+from onnxq.errors import ConfigError, OnnxqError, did_you_mean
+
+ConfigSource = Config | Translation | Mapping[str, Any] | str | Path | None
+"""What can be given as a configuration."""
+
+Sources = dict[tuple[str, ...], str]
+
+
+def read_config(source: ConfigSource, *, options: bool = False, **overrides: Any) -> Config:
+    """A Config from whatever the caller has; `overrides` that are not None win over the file.
+
+    With `options` the overrides are those of a command line, and are called so where they decide something.
+    """
+    values, sources, where, translation = _given(source)
+    for key, value in overrides.items():
+        if value is not None:
+            values[key] = value
+            sources = {path: text for path, text in sources.items() if path[0] != key}
+            sources[(key,)] = f"--{key.replace('_', '-')}" if options else key
+    try:
+        config = Config.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(f"{where}: " + "; ".join(_explain(item) for item in error.errors())) from None
+    except OnnxqError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    return config.with_sources(sources, translation)
+
+
+def _given(source: ConfigSource) -> tuple[dict[str, Any], Sources, str, Translation | None]:
+    if isinstance(source, Config):
+        return source.model_dump(exclude_unset=True), source.sources, "configuration", source.translation
+    if isinstance(source, Translation):
+        values = {**source.config, "backend": source.backend}
+        return values, dict(source.sources), f"what {source.tool}'s configuration became", source
+    if isinstance(source, str | Path):
+        values, sources = _read_file(Path(source))
+        return values, sources, str(source), None
+    if source is None or isinstance(source, Mapping):
+        values = dict(source or {})
+        return values, {path: ".".join(path) for path in _paths(values)}, "configuration", None
+    raise ConfigError(f"a configuration is a Config, a dict or the path of a file, not a {type(source).__name__}")
+
+
+def _paths(values: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    for key, value in values.items():
+        yield (str(key),)
+        if isinstance(value, Mapping):
+            yield from ((str(key), *rest) for rest in _paths(value))
+
+
+def _read_file(path: Path) -> tuple[dict[str, Any], Sources]:
+    data, kind = read_document(path)
+    data.pop("$schema", None)  # what editors look for
+    text = path.read_text(encoding="utf-8")
+    return data, {key: f"{path}:{line}" for key, line in line_numbers(text, kind).items()}
+
+
+_LOADERS: dict[str, Callable[[str], Any]] = {"toml": tomllib.loads, "yaml": yaml.safe_load, "json": json.loads}
+
+
+def read_document(path: Path) -> tuple[dict[str, Any], Any]:
+    """Keys and values of a TOML, YAML or JSON file, and which of the three it is."""
+    kind = {".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".json": "json"}.get(path.suffix)
+    if not path.is_file():
+        raise ConfigError(f"no configuration file at {path}")
+    if kind is None:
+        raise ConfigError(f"{path}: a configuration is a .toml, .yaml, .yml or .json file")
+    data: Any
+    try:
+        data = _LOADERS[kind](path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, yaml.YAMLError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
+    if data is None:  # an empty YAML file
+        return {}, kind
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path} must hold keys and values, it holds a {type(data).__name__}")
+    return data, kind
+
+
+def _explain(item: Any) -> str:
+    path = [str(part) for part in item["loc"]]
+    key = ".".join(path)
+    if item["type"] == "extra_forbidden":
+        known = _table_at(path[:-1]).model_fields
+        return f"unknown key '{key}'.{did_you_mean(path[-1], known)} Known: {', '.join(known)}"
+    return f"'{key}': {item['msg'].lower()} (got {item['input']!r})"
+
+
+def _table_at(path: list[str]) -> type[BaseModel]:
+    """The model whose keys stand at a path of the configuration."""
+    if not path:
+        return Config
+    if path[0] in ("op", "node"):
+        return NodeSettings if len(path) < 3 else QuantizerSettings
+    return InputSettings if path[0] == "inputs" else QuantizerSettings

@@ -1,0 +1,187 @@
+"""A configuration applied: the backend that it makes of a backend, and what it leaves for placement to decide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from onnxq.config.quantizers import NodeSettings, QuantizerSettings
+from onnxq.config.settings import Config
+from onnxq.errors import ConfigError, SpecError, did_you_mean
+from onnxq.types import Backend, QuantSpec, Scheme
+from onnxq.types.control import FORMAT_FIELDS, PARTS, Controls, Override, Wish, changed
+
+EVERYWHERE = ("activation", "weight", "bias", "input", "output")
+"""The tables that are about all quantizers of a kind."""
+
+
+def resolve(config: Config, backend: Backend) -> Backend:
+    """The backend with this configuration's changes."""
+    activation, weight = _format(config.activation), _format(config.weight)
+    if activation.get("per_channel"):
+        activation.setdefault("channel_axis", 1)  # [batch, channels, ...]
+    rules = tuple(
+        replace(
+            rule,
+            activation_spec=_applied("activation", activation, rule.activation_spec),
+            weight_spec=_applied("weight", weight, rule.weight_spec),
+        )
+        for rule in backend.rules
+    )
+    return backend.replace(
+        scheme=_scheme(config, backend.scheme, activation, weight),
+        rules=rules,
+        activation_observer=_observer(config) or backend.activation_observer,
+        weight_observer=_same("weight_observer", config.weight_observer, config.weight.observer)
+        or backend.weight_observer,
+        input_observer=config.input.observer or backend.input_observer,
+        activation_fake_quantizer=config.activation.fake_quantizer or backend.activation_fake_quantizer,
+        weight_fake_quantizer=config.weight.fake_quantizer or backend.weight_fake_quantizer,
+        weight_storage=config.weight_storage or backend.weight_storage,
+        quantize_inputs=backend.quantize_inputs if config.quantize_inputs is None else config.quantize_inputs,
+        residual=config.residual or backend.residual,
+        passes=_without("skip_passes", "pass", config.skip_passes, backend.passes, backend),
+        refinements=_refinements(config, backend),
+        emitters=_emitters(config, backend),
+        simulations=_without("skip_simulations", "simulation", config.skip_simulations, backend.simulations, backend),
+    )
+
+
+def controls(config: Config) -> Controls:
+    """What is left for placement: levels below the whole model, and what no backend can hold."""
+    everywhere = {role: _settings(config, role).wish() for role in EVERYWHERE}
+    return Controls(
+        overrides=tuple(_overrides(config)),
+        everywhere={role: wish for role, wish in everywhere.items() if wish.given()},
+        where={
+            **{(role, key): config.source(role, key) for role, wish in everywhere.items() for key in wish.given()},
+            **({("activation", "observer"): config.source("observer")} if config.observer else {}),
+            **({("weight", "observer"): config.source("weight_observer")} if config.weight_observer else {}),
+        },
+        fuse=config.fuse,
+    )
+
+
+def _settings(config: Config, role: str) -> QuantizerSettings:
+    found: QuantizerSettings = getattr(config, role)
+    return found
+
+
+def _scheme(config: Config, scheme: Scheme, activation: dict[str, Any], weight: dict[str, Any]) -> Scheme:
+    other = {key: value for key, value in activation.items() if key not in ("dtype", "bits")}
+    keeps_type = activation.get("dtype") in (None, scheme.activation and scheme.activation.dtype)
+    bits = {key: activation[key] for key in ("bits",) if key in activation}
+    bias = _format(config.bias)
+    return replace(
+        scheme,
+        activation=None if config.activation.skip else _applied("activation", activation, scheme.activation),
+        weight=None if config.weight.skip else _applied("weight", weight, scheme.weight),
+        # Who asks for quantized biases gets them, also where the target keeps them float by default.
+        bias=None
+        if config.bias.skip
+        else _applied("bias", bias, scheme.bias or (QuantSpec("int32") if bias else None)),
+        # A type of the user's own is meant for all activations, those that cannot be negative included.
+        unsigned=_applied("activation", other | bits, scheme.unsigned) if keeps_type else None,
+        # How many bits the first and the last layer have is the target's choice; the rest is the user's.
+        ends=scheme.ends
+        and (
+            changed(scheme.ends[0], other),
+            changed(scheme.ends[1], {key: value for key, value in weight.items() if key not in ("dtype", "bits")}),
+        ),
+    )
+
+
+def _format(settings: QuantizerSettings) -> dict[str, Any]:
+    return {key: value for key, value in settings.wish().given().items() if key in FORMAT_FIELDS}
+
+
+def _applied(where: str, wanted: Mapping[str, Any], spec: QuantSpec | None) -> QuantSpec | None:
+    if spec is None:
+        return None
+    try:
+        return changed(spec, wanted)
+    except SpecError as error:
+        raise ConfigError(f"[{where}] does not fit the format that the target has there ({spec}): {error}") from None
+
+
+def _observer(config: Config) -> str | None:
+    return _same("observer", config.observer, config.activation.observer)
+
+
+def _same(key: str, short: str | None, long: Any) -> str | None:
+    """One of two spellings of the same setting."""
+    if short is not None and long is not None and short != long:
+        table = "weight" if key == "weight_observer" else "activation"
+        raise ConfigError(f"'{key}' says {short} and [{table}] observer says {long}: give one of them")
+    return short or long
+
+
+def _without(key: str, kind: str, unwanted: Sequence[str], held: Sequence[str], backend: Backend) -> tuple[str, ...]:
+    for name in unwanted:
+        if name not in held:
+            has = f" It has: {', '.join(held)}" if held else " It has none"
+            raise ConfigError(f"{key}: {backend.name} has no {kind} '{name}'.{did_you_mean(name, held)}{has}")
+    return tuple(name for name in held if name not in unwanted)
+
+
+def _emitters(config: Config, backend: Backend) -> tuple[str, ...]:
+    if backend.emitters and backend.emitters[0] in config.skip_emitters:
+        raise ConfigError(
+            f"skip_emitters: '{backend.emitters[0]}' writes the model itself, which is what gets checked: it stays"
+        )
+    return _without("skip_emitters", "emitter", config.skip_emitters, backend.emitters, backend)
+
+
+def _refinements(config: Config, backend: Backend) -> tuple[str, ...]:
+    """Whole refinements, or single rules of them: "dpu_positions.shift_cut" leaves one rule out."""
+    rules: dict[str, list[str]] = {}
+    whole = []
+    for name in config.skip_refinements:
+        head, dot, rule = name.partition(".")
+        if dot and head in backend.refinements:
+            rules.setdefault(head, []).append(rule)
+        else:
+            whole.append(name)
+    kept = _without("skip_refinements", "refinement", whole, backend.refinements, backend)
+    return tuple(f"{name}:without={'+'.join(rules[name])}" if name in rules else name for name in kept)
+
+
+def _overrides(config: Config) -> Iterator[Override]:
+    """From the lists, then from the tables, each in the order in which it was written."""
+    for flag, patterns in (("skip", config.skip), ("force", config.force)):
+        for pattern in patterns:
+            said = config.source(flag, pattern)
+            known = said not in (flag, f"{flag}.{pattern}")  # a dict without a place
+            yield _about_nodes(pattern, {flag: True}, {(flag,): f"'{pattern}'" + (f" ({said})" if known else "")})
+    for level in ("op", "node"):
+        tables: Mapping[str, NodeSettings] = getattr(config, level)
+        for pattern, settings in tables.items():
+            wishes = {part: getattr(settings, part).wish() for part in PARTS}
+            flags = {key: getattr(settings, key) for key in ("skip", "force", "observe_only")}
+            where: dict[tuple[str, ...], str] = {
+                **{
+                    (part, key): config.source(level, pattern, part, key)
+                    for part in PARTS
+                    for key in wishes[part].given()
+                },
+                **{(key,): config.source(level, pattern, key) for key in flags},
+            }
+            flags = {key: value for key, value in flags.items() if value is not None}
+            wishes = {part: wish for part, wish in wishes.items() if wish.given()}
+            yield _about_nodes(f"op:{pattern}" if level == "op" else pattern, flags, where, wishes)
+    for pattern, about in config.tensor.items():
+        said_at: dict[tuple[str, ...], str] = {
+            ("tensor", key): config.source("tensor", pattern, key) for key in about.wish().given()
+        }
+        yield Override("tensor", pattern, {"tensor": about.wish()}, {}, said_at)
+
+
+def _about_nodes(
+    pattern: str,
+    flags: Mapping[str, bool],
+    where: Mapping[tuple[str, ...], str],
+    wishes: Mapping[str, Wish] | None = None,
+) -> Override:
+    level = "op" if pattern.startswith("op:") else "node"
+    return Override(level, pattern, wishes or {}, flags, where)  # type: ignore[arg-type]

@@ -1,0 +1,70 @@
+"""The resolved configuration: every choice of a run spelt out, to be read, changed and run again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from onnxq.backends import get_backend
+from onnxq.config.read import read_config
+from onnxq.config.resolve import resolve
+from onnxq.config.settings import Config
+from onnxq.errors import OnnxqError
+from onnxq.types import Backend, PerChannel, QuantSpec
+
+
+def resolved_settings(backend: Backend, config: Config, passes: Sequence[str] = ()) -> dict[str, Any]:
+    """`config` with the backend's choices in the places that were left open; running it gives the same files.
+
+    `backend` is the resolved one. A default is spelt out where saying it changes nothing; formats that differ from
+    layer to layer by the target's own rules stay with the target.
+    """
+    given = config.model_dump(mode="json", exclude_defaults=True)
+    values: dict[str, Any] = {"backend": backend.name, **{key: given[key] for key in given if key != "backend"}}
+    if passes:
+        values["passes"] = [*values.get("passes", []), *passes]
+    defaults: dict[str, Any] = {
+        "quantize_inputs": backend.quantize_inputs,
+        "residual": backend.residual,
+        "weight_storage": backend.weight_storage,
+        "verify_samples": config.verify_samples,
+        "minimum_sqnr_db": config.minimum_sqnr_db,
+        "name": config.name,
+        "portable": config.portable,
+    }
+    scheme = backend.scheme
+    for role, spec in (("activation", scheme.activation), ("weight", scheme.weight), ("bias", scheme.bias)):
+        if spec is not None:
+            defaults[role] = {**_spelt_out(spec, role), **values.get(role, {})}
+    for role, observer in (("activation", backend.activation_observer), ("weight", backend.weight_observer)):
+        if role in defaults and ("observer" if role == "activation" else "weight_observer") not in values:
+            defaults[role]["observer"] = observer
+    for key, value in defaults.items():
+        tried = {**values, key: value}
+        if _same_backend(tried, backend):
+            values = tried
+    order = {name: number for number, name in enumerate(Config.model_fields)}
+    return dict(sorted(values.items(), key=lambda item: order[item[0]]))
+
+
+def _spelt_out(spec: QuantSpec, role: str) -> dict[str, Any]:
+    words: dict[str, Any] = {"dtype": spec.dtype}
+    if spec.grid == "affine" and spec.dtype != "int32":
+        words |= {
+            "symmetric": spec.symmetric,
+            "narrow_range": spec.narrow_range,
+            "power_of_two": spec.power_of_two,
+            "rounding": spec.rounding,
+        }
+    if role == "weight":
+        words["per_channel"] = isinstance(spec.granularity, PerChannel)
+    return words
+
+
+def _same_backend(values: dict[str, Any], backend: Backend) -> bool:
+    """Whether these settings make the same backend again."""
+    try:
+        made = resolve(read_config(values), get_backend(backend.name))
+    except OnnxqError:  # a backend that is not registered under its name, or a format that cannot be said twice
+        return False
+    return made.replace(configure=None) == backend.replace(configure=None)

@@ -1,0 +1,150 @@
+"""Config: everything a run can be told, in the order in which the pipeline does it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, PrivateAttr, field_validator
+
+from onnxq.compat.translation import Translation
+from onnxq.config.quantizers import InputSettings, NodeSettings, QuantizerSettings, Strict
+from onnxq.errors import ConfigError
+from onnxq.observers import make_observer
+from onnxq.runtime.collect import Engine
+from onnxq.runtime.memory import read_size
+from onnxq.runtime.preprocessing import read_preprocessing
+
+
+class Config(Strict):
+    """Everything a run can be told, with the backend's choice where a value is left out."""
+
+    backend: str | None = Field(None, min_length=1, description="the target with its options, as -b has it")
+
+    # load
+    inputs: dict[str, InputSettings] = Field({}, description="inputs of the model that get a fixed shape or value")
+    extra_outputs: tuple[str, ...] = Field((), description="tensors inside the model that become outputs of it too")
+
+    # passes
+    passes: tuple[str, ...] = Field((), description="passes to run after the backend's own")
+    skip_passes: tuple[str, ...] = Field((), description="graph passes of the backend to leave out")
+    fuse: tuple[tuple[str, ...], ...] = Field(
+        (), description='chains of operators that run as one, such as ["Conv", "Sigmoid"]: no quantizer in between'
+    )
+
+    # place
+    skip: tuple[str, ...] = Field((), description="nodes to leave float: exact name, glob, re:REGEX or op:OPERATOR")
+    force: tuple[str, ...] = Field((), description="nodes to quantize though the target's rules leave them float")
+    quantize_inputs: bool | None = Field(None, description="a quantizer on every float input of the model")
+    residual: Literal["both", "skip"] | None = Field(
+        None, description="an Add of two branches: quantize both inputs, or not the one fused into its convolution"
+    )
+    activation: QuantizerSettings = Field(QuantizerSettings(), description="all computed tensors")
+    weight: QuantizerSettings = Field(QuantizerSettings(), description="all weights")
+    bias: QuantizerSettings = Field(QuantizerSettings(), description="all biases")
+    input: QuantizerSettings = Field(QuantizerSettings(), description="the model's inputs")
+    output: QuantizerSettings = Field(QuantizerSettings(), description="the model's outputs")
+    op: dict[str, NodeSettings] = Field({}, description="by operator: [op.Conv]")
+    node: dict[str, NodeSettings] = Field({}, description="by node: exact name, glob or re:REGEX")
+    tensor: dict[str, QuantizerSettings] = Field({}, description="by tensor: exact name, glob or re:REGEX")
+
+    # calibrate
+    observer: str | None = Field(
+        None, min_length=1, description="how ranges of activations are found, such as percentile:99.99"
+    )
+    weight_observer: str | None = Field(None, min_length=1, description="how ranges of weights are found")
+    preprocess: str | dict[str, Any] | None = Field(
+        None, description="how images become arrays: imagenet, unit, signed, or a table of settings"
+    )
+    samples: int | None = Field(None, ge=1, strict=True, description="use at most this many calibration samples")
+    workers: int | None = Field(None, ge=1, strict=True, description="samples that are run at the same time")
+    memory_limit: str | int | None = Field(
+        None, description="what calibration may hold of observed tensors, such as 2GB; a quarter of the free memory"
+    )
+    provider: str | None = Field(None, description="onnxruntime's execution provider for calibration, such as cuda")
+
+    # refine
+    skip_refinements: tuple[str, ...] = Field((), description="refinements of the backend to leave out")
+
+    # emit
+    name: str = Field("model", min_length=1, description="the files are called <name>.onnx, <name>_...")
+    weight_storage: Literal["integer", "float"] | None = Field(
+        None, description="integers in the file, or float with Q/DQ"
+    )
+    portable: bool = Field(
+        False, description="onnxruntime: weights that no processor's kernels saturate, at some speed"
+    )
+    skip_emitters: tuple[str, ...] = Field((), description="files of the backend to leave out, by their emitter")
+    skip_simulations: tuple[str, ...] = Field(
+        (), description="operators that `simulate` computes as ONNX has them, not as the chip does"
+    )
+
+    # verify
+    verify_samples: int = Field(
+        8, ge=1, description="samples on which the written file is compared with the float model"
+    )
+    minimum_sqnr_db: float = Field(5.0, allow_inf_nan=False, description="an output below this fails the run")
+
+    _sources: dict[tuple[str, ...], str] = PrivateAttr(default_factory=dict)
+    _translation: Translation | None = PrivateAttr(default=None)
+
+    @field_validator("preprocess", mode="before")
+    @classmethod
+    def _check_preprocess(cls, value: Any) -> Any:
+        steps = read_preprocessing(value)
+        return asdict(steps) if steps is value and steps is not None else value
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, value: str) -> str:
+        if Path(value).name != value or value in (".", ".."):
+            raise ConfigError(f"name: files are written into the folder of -o, so {value!r} must be a plain name")
+        return value
+
+    @field_validator("observer", "weight_observer")
+    @classmethod
+    def _check_observer(cls, value: str | None) -> str | None:
+        if value is not None:
+            make_observer(value)
+        return value
+
+    @field_validator("memory_limit")
+    @classmethod
+    def _check_memory_limit(cls, value: str | int | None) -> str | int | None:
+        if value is not None:
+            read_size(value)
+        return value
+
+    def engine(self) -> Engine:
+        """How calibration runs the model."""
+        limit = None if self.memory_limit is None else read_size(self.memory_limit)
+        return Engine(self.workers, limit, self.provider)
+
+    def recorded(self) -> dict[str, Any]:
+        """What was set and changes results, for a plan to remember."""
+        return self.model_dump(mode="json", exclude_defaults=True, exclude={"backend", "workers", "memory_limit"})
+
+    @property
+    def sources(self) -> dict[tuple[str, ...], str]:
+        """Path of a value -> where it was set."""
+        return dict(self._sources)
+
+    @property
+    def translation(self) -> Translation | None:
+        """The other tool's configuration that this one was made of."""
+        return self._translation
+
+    def with_sources(self, sources: Mapping[tuple[str, ...], str], translation: Translation | None = None) -> Config:
+        """The same settings with other knowledge of where they come from."""
+        twin = self.model_copy()
+        twin._sources, twin._translation = dict(sources), translation
+        return twin
+
+    def source(self, *path: str) -> str:
+        """Where a value was set: a line of a file, an option, a key of another tool; the path itself if unknown."""
+        for length in range(len(path), 0, -1):
+            if path[:length] in self._sources:
+                return self._sources[path[:length]]
+        return ".".join(path)

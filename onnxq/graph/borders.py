@@ -1,0 +1,88 @@
+"""Changes of what a model takes and gives: inputs with a fixed shape or value, tensors inside that become outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_graphsurgeon as gs
+
+from onnxq.errors import ConfigError
+from onnxq.graph.graph import Graph
+
+Dimension = int | str | None
+
+
+def fix_input_shape(graph: Graph, name: str, shape: Sequence[int | str]) -> None:
+    """Give an input another shape where its own is open; what shares a named dimension with it follows."""
+    tensor = graph.tensor(name)
+    known: Sequence[Dimension] | None = tensor.shape
+    wanted = list(shape)
+    if known is not None and len(known) != len(wanted):
+        raise ConfigError(
+            f"input '{name}' has {len(known)} dimensions {_listed(known)}, the shape {wanted} has {len(wanted)}"
+        )
+    for number, (old, new) in enumerate(zip(known or wanted, wanted, strict=True)):
+        if isinstance(new, int) and new < 1:
+            raise ConfigError(f"input '{name}': dimension {number} must be at least 1, got {new}")
+        if isinstance(old, int) and new != old:
+            raise ConfigError(
+                f"input '{name}' has size {old} in dimension {number}, not {new}: its shape is {_listed(known)}"
+            )
+    renamed = {old: new for old, new in zip(known or (), wanted, strict=False) if isinstance(old, str) and old != new}
+    tensor.shape, tensor.info = wanted, None
+    for scope in graph.scopes():
+        for variable in _variables(scope):
+            if variable.shape is not None and any(dim in renamed for dim in variable.shape if isinstance(dim, str)):
+                variable.shape = [_renamed(dim, renamed) for dim in variable.shape]
+                variable.info = None
+                scope.output_declarations.pop(variable.name, None)
+
+
+def input_to_constant(graph: Graph, name: str, value: Any) -> None:
+    """Make an input of the model a constant; the model does not ask for it any more."""
+    tensor = graph.tensor(name)
+    kind, shape = graph.dtype(name), tensor.shape
+    try:
+        values = np.asarray(value, dtype=kind)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"input '{name}' cannot have this value: {error}") from None
+    if shape is not None:
+        fixed = [dim for dim in shape if isinstance(dim, int)]
+        if values.ndim == 0 and len(fixed) == len(shape):
+            values = np.full(fixed, values)
+        fits = values.ndim == len(shape) and all(
+            dim == size for dim, size in zip(shape, values.shape, strict=False) if isinstance(dim, int)
+        )
+        if not fits:
+            raise ConfigError(f"input '{name}' has shape {_listed(shape)}, its value has {list(values.shape)}")
+    constant = graph.add_constant(name, values)
+    graph.redirect(tensor, constant)
+    graph.gs.inputs = [item for item in graph.gs.inputs if item is not tensor]
+    graph.origins.tensor_became(name, constant.name)
+
+
+def add_output(graph: Graph, name: str) -> None:
+    """Return a tensor of the main graph as well; one that is returned already stays where it is."""
+    tensor = graph.tensor(name)
+    if any(tensor is output for output in graph.gs.outputs):
+        return
+    if graph.is_constant(tensor):
+        raise ConfigError(f"'{name}' is a constant, so it needs no output of the model")
+    if graph.home_of(tensor) is not graph.gs:
+        raise ConfigError(f"'{name}' is inside the body of an If, Loop or Scan and cannot be an output of the model")
+    graph.gs.outputs.append(tensor)
+
+
+def _variables(scope: Any) -> list[Any]:
+    made = [tensor for node in scope.nodes for tensor in node.outputs]
+    return [tensor for tensor in (*scope.inputs, *made) if isinstance(tensor, gs.Variable)]
+
+
+def _renamed(dim: Dimension, renamed: Mapping[str, int | str]) -> Dimension:
+    return renamed.get(dim, dim) if isinstance(dim, str) else dim
+
+
+def _listed(shape: Sequence[Dimension] | None) -> list[Dimension]:
+    return ["?" if dim is None else dim for dim in shape or ()]

@@ -1,0 +1,231 @@
+"""What the user wants of the nodes and tensors of one graph: overrides resolved to names, the most specific first.
+
+A tensor has one quantizer, so everybody who has a say in it counts: the node that makes it (`output`), the nodes that
+read it (`activation`), and what is said about the tensor itself. Field by field the most specific level wins, then the
+most specific pattern, then what was written last; between nodes of equal weight the format with more bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from onnxq.errors import ConfigError
+from onnxq.graph import Graph, Node
+from onnxq.match import Matcher, names_matching
+from onnxq.types.control import FORMAT_FIELDS, LEVELS, PARTS, Controls, Override
+from onnxq.types.spec import INT_DTYPES
+
+
+@dataclass(frozen=True)
+class Pick:
+    """A value that somebody wants, with its weight (level, how exact the pattern is, bits) and where it was said."""
+
+    value: Any
+    source: str
+    rank: tuple[int, int]
+    order: int
+    override: int = -1
+
+
+Picks = dict[str, Pick]
+"""Field of a wish -> what won."""
+
+_EVERYWHERE = -1
+_NOT_IN_BACKEND = ("minimum_scale", "observe_only")
+"""Fields of the global tables that no backend holds."""
+
+
+class Choices:
+    """The overrides of `controls` on one graph; a pattern that names nothing is an error with the nearest names."""
+
+    def __init__(self, graph: Graph, controls: Controls) -> None:
+        self.graph = graph
+        self.controls = controls
+        self._flags: dict[str, Picks] = {}
+        self._parts: dict[tuple[str, str], Picks] = {}
+        self._tensors: dict[str, Picks] = {}
+        self._used: set[tuple[int, str]] = set()
+        self._graph_inputs = set(graph.input_names)
+        nodes = _node_names(graph)
+        tensors: dict[str, str] | None = None
+        for order, override in enumerate(controls.overrides):
+            rank = (LEVELS.index(override.level), Matcher(override.pattern).rank)
+            if override.level == "tensor":
+                tensors = tensors or _tensor_names(graph)
+                for name in _matching(override, tensors, "tensor"):
+                    self._take_tensor(graph.origins.current_tensor(name), override, rank, order)
+            else:
+                for name in _matching(override, nodes, "node"):
+                    self._take_node(graph.origins.current_node(name), override, rank, order)
+
+    # ---- reading the overrides -----------------------------------------------------------------------------------
+
+    def _take_node(self, node: str, override: Override, rank: tuple[int, int], order: int) -> None:
+        for flag, value in override.flags.items():
+            pick = Pick(value, override.source(flag), rank, order, order)
+            _keep_stronger(self._flags.setdefault(node, {}), flag, pick)
+            if flag == "observe_only":
+                for part in PARTS:
+                    _keep_stronger(self._parts.setdefault((node, part), {}), flag, pick)
+        for part, wish in override.wishes.items():
+            for key, value in wish.given().items():
+                pick = Pick(value, override.source(part, key), rank, order, order)
+                _keep_stronger(self._parts.setdefault((node, part), {}), key, pick)
+
+    def _take_tensor(self, tensor: str, override: Override, rank: tuple[int, int], order: int) -> None:
+        for key, value in override.wishes["tensor"].given().items():
+            pick = Pick(value, override.source("tensor", key), rank, order, order)
+            _keep_stronger(self._tensors.setdefault(tensor, {}), key, pick)
+
+    # ---- answers -------------------------------------------------------------------------------------------------
+
+    def flag(self, node: str, name: str) -> Pick | None:
+        """A flag of a node that is set to true; `skip` and `force` of equal weight contradict each other."""
+        pick = self._flags.get(node, {}).get(name)
+        if pick is None or not pick.value:
+            return None
+        other = self._flags[node].get({"skip": "force", "force": "skip"}.get(name, ""))
+        if other is not None and other.value and other.rank >= pick.rank:
+            if other.rank == pick.rank:
+                raise ConfigError(
+                    f"node '{node}' is to be left float ({self._flags[node]['skip'].source}) and to be quantized all "
+                    f"the same ({self._flags[node]['force'].source}): take one of them out"
+                )
+            return None
+        return pick
+
+    def left_out(self, node: str, part: str) -> Pick | None:
+        """Whether a node shall have no quantizer at its inputs, weight, bias or result."""
+        pick = self._parts.get((node, part), {}).get("skip")
+        if pick is not None:
+            self._used.add((pick.override, part))
+        return pick if pick is not None and pick.value else None
+
+    def tensor_left_out(self, tensor: str, *, is_output: bool) -> str | None:
+        """Where it was said that a tensor shall have no quantizer."""
+        pick = self._tensors.get(tensor, {}).get("skip")
+        if pick is not None:
+            self._used.add((pick.override, "tensor"))
+            return pick.source if pick.value else None
+        for role, applies in (("input", tensor in self._graph_inputs), ("output", is_output)):
+            wish = self.controls.everywhere.get(role)
+            if applies and wish is not None and wish.skip:
+                return self.controls.where[(role, "skip")]
+        return None
+
+    def of_constant(self, tensor: str, node: str, part: str) -> Picks:
+        """What is wanted of a weight or bias that a node reads."""
+        return self._strongest(part, [self._everywhere(part), *self._about([(node, part)], [tensor])])
+
+    def of_activation(self, members: Iterable[str], says: Iterable[tuple[str, str]], *, is_output: bool) -> Picks:
+        """What is wanted of the one quantizer of `members`; `says` are the (node, part) that make or read them."""
+        members = list(members)
+        found = [self._everywhere("activation")]
+        if any(name in self._graph_inputs for name in members):
+            found.append(self._everywhere("input", formats=True))
+        if is_output:
+            found.append(self._everywhere("output", formats=True))
+        return self._strongest("activation", [*found, *self._about(says, members)])
+
+    def format_source(self, role: str, field: str) -> str | None:
+        """Where a format field or observer was set for the whole model."""
+        return self.controls.where.get((role, field))
+
+    def unused(self) -> list[str]:
+        """One line for every override that has found its nodes or tensors, but no quantizer there to change."""
+        lines = []
+        for order, override in enumerate(self.controls.overrides):
+            parts = [part for part in override.wishes if (order, part) not in self._used]
+            for part in parts:
+                where = " and ".join(dict.fromkeys(override.source(part, key) for key in override.wishes[part].given()))
+                what = "that tensor" if part == "tensor" else f"any {part} of '{override.pattern}'"
+                name = f" '{override.pattern}'" if part == "tensor" else ""
+                lines.append(f"no effect: there is no quantizer on {what}{name} ({where})")
+        return lines
+
+    def _about(self, says: Iterable[tuple[str, str]], tensors: Iterable[str]) -> Iterable[Picks]:
+        for node, part in says:
+            picks = self._parts.get((node, part), {})
+            self._used.update((pick.override, part) for pick in picks.values())
+            yield picks
+        for tensor in tensors:
+            picks = self._tensors.get(tensor, {})
+            self._used.update((pick.override, "tensor") for pick in picks.values())
+            yield picks
+
+    def _everywhere(self, role: str, *, formats: bool = False) -> Picks:
+        wish = self.controls.everywhere.get(role)
+        if wish is None:
+            return {}
+        keys = (*_NOT_IN_BACKEND, *((*FORMAT_FIELDS, "fake_quantizer", "share") if formats else ()))
+        return {
+            key: Pick(value, self.controls.where[(role, key)], (_EVERYWHERE, int(formats)), 0)
+            for key, value in wish.given().items()
+            if key in keys
+        }
+
+    def _strongest(self, part: str, sources: Iterable[Picks]) -> Picks:
+        """Field by field the pick with most weight; between nodes of equal weight the one with more bits."""
+        result: Picks = {}
+        for picks in sources:
+            for key, pick in picks.items():
+                held = result.get(key)
+                if held is None or (pick.rank, _width(key, pick), pick.order) >= (
+                    held.rank,
+                    _width(key, held),
+                    held.order,
+                ):
+                    result[key] = pick
+        dtype, bits = result.get("dtype"), result.get("bits")
+        if dtype is not None and bits is not None and dtype.rank > bits.rank:
+            del result["bits"]  # a type that was named later, or more exactly, has its own bits
+        return result
+
+
+def formats(picks: Mapping[str, Pick]) -> dict[str, Any]:
+    """The wanted fields of the number format."""
+    return {key: pick.value for key, pick in picks.items() if key in FORMAT_FIELDS}
+
+
+def _keep_stronger(picks: Picks, key: str, pick: Pick) -> None:
+    held = picks.get(key)
+    if held is None or (pick.rank, pick.order) >= (held.rank, held.order):
+        picks[key] = pick
+
+
+def _width(key: str, pick: Pick) -> int:
+    if key == "bits":
+        return int(pick.value)
+    if key == "dtype" and pick.value in INT_DTYPES:
+        return int(str(pick.value).lstrip("uint"))
+    return 0
+
+
+def _matching(override: Override, candidates: Mapping[str, str], what: str) -> list[str]:
+    try:
+        return names_matching(override.pattern, candidates, what)
+    except ConfigError as error:
+        keys = [path for path in override.where if path]
+        where = override.where[keys[0]] if keys else ""
+        raise ConfigError(f"{error} ({where})" if where else str(error)) from None
+
+
+def _node_names(graph: Graph) -> dict[str, str]:
+    """Node name -> operator; names of the user's file find what became of them."""
+    nodes: list[Node] = graph.nodes()
+    found = {node.name: node.op for node in nodes}
+    for old in graph.origins.nodes:
+        current = graph.origins.current_node(old)
+        if current in found:
+            found.setdefault(old, found[current])
+    return found
+
+
+def _tensor_names(graph: Graph) -> dict[str, str]:
+    found = dict.fromkeys(graph.tensor_names(), "")
+    for old in graph.origins.tensors:
+        if graph.origins.current_tensor(old) in found:
+            found.setdefault(old, "")
+    return found

@@ -1,0 +1,99 @@
+"""What the user wants of the quantizers that were asked for: shared ones, formats, observers, and who said so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from onnxq.errors import ConfigError
+from onnxq.place.choices import Picks
+from onnxq.place.requests import Request, Requests
+from onnxq.types import PerChannel, PerTensor, QuantSpec
+from onnxq.types.backend import per_tensor
+from onnxq.types.control import FORMAT_FIELDS
+
+
+class Wishes(Requests):
+    """Requests with the wishes of the configuration in them."""
+
+    def share(self) -> None:
+        """Tie tensors whose quantizers the user gave one name."""
+        groups: dict[str, list[str]] = {}
+        for name, request in self.requests.items():
+            constant = self.graph.is_constant(name)
+            picks = request.picks if constant else self.activation_picks([name])
+            if "share" in picks:
+                groups.setdefault(str(picks["share"].value), []).append(name)
+        for share, members in groups.items():
+            kinds = {self.graph.is_constant(name) for name in members}
+            if len(kinds) > 1 or any(self.requests[name].derive is not None for name in members):
+                listed = ", ".join(f"'{name}'" for name in members)
+                raise ConfigError(
+                    f"share '{share}' joins {listed}: constants and computed tensors, or biases whose scale is "
+                    "derived, cannot share a quantizer. Give them different names"
+                )
+            if kinds == {True}:
+                self._check_shared_constants(share, members)
+            for name in members[1:]:
+                self.ties.join(members[0], name)
+
+    def _check_shared_constants(self, share: str, members: Sequence[str]) -> None:
+        found = {self.requests[name].spec for name in members}
+        if len(found) > 1 or not isinstance(next(iter(found)).granularity, PerTensor):
+            listed = "; ".join(f"'{name}': {self.requests[name].spec}" for name in members)
+            raise ConfigError(
+                f"share '{share}' needs one format with one scale for all ({listed}): set per_channel = false and the "
+                "same format for them"
+            )
+
+    def choose(self, groups: dict[str, list[str]]) -> None:
+        """What the user wants of each computed tensor, or group of tensors with one scale."""
+        alone = [[name] for name in self.requests if self.ties.leader(name) == name and name not in groups]
+        for members in (*groups.values(), *alone):
+            asked = [name for name in members if name in self.requests]
+            if not asked or self.graph.is_constant(asked[0]):
+                continue
+            picks = self.activation_picks(asked)
+            for name in asked:
+                request = self.requests[name]
+                request.picks = picks
+                request.spec = self._with_channels(name, self.wanted(name, request.spec, picks), picks)
+                if "observer" in picks:
+                    request.observer = str(picks["observer"].value)
+
+    def _with_channels(self, tensor: str, spec: QuantSpec, picks: Picks) -> QuantSpec:
+        """Channels of activations are on axis 1; a tensor without a second axis of known size has one scale."""
+        if not isinstance(spec.granularity, PerChannel):
+            return spec
+        axis = spec.granularity.axis if "channel_axis" in picks else (spec.granularity.axis or 1)
+        shape = self.graph.shape(tensor)
+        if shape is None or not -len(shape) <= axis < len(shape) or len(shape) < 2 or not isinstance(shape[axis], int):
+            return per_tensor(spec)
+        return spec.replace(granularity=PerChannel(axis % len(shape)))
+
+    def fake_quantizer(self, request: Request) -> str:
+        if "fake_quantizer" in request.picks:
+            return str(request.picks["fake_quantizer"].value)
+        if request.role in ("weight", "bias"):
+            return self.backend.weight_fake_quantizer
+        return self.backend.activation_fake_quantizer
+
+    def set_by(self, request: Request) -> Iterator[tuple[str, str]]:
+        """Every field that somebody has set, and where: what is said for the whole model counts where it holds."""
+        for key in (*FORMAT_FIELDS, "observer", "fake_quantizer"):
+            said = self.choices.format_source(request.role, key)
+            if said is not None and key not in request.picks and self._holds(request, key):
+                yield key, said
+        for key, pick in request.picks.items():
+            yield key, pick.source
+
+    def _holds(self, request: Request, key: str) -> bool:
+        wish = self.choices.controls.everywhere.get(request.role)
+        wanted = None if wish is None else getattr(wish, key)
+        if key == "observer":
+            given = self.backend.weight_observer if request.role == "weight" else self.backend.activation_observer
+            return request.observer == given
+        if key == "bits":
+            return request.spec.bits == wanted
+        if key == "per_channel":
+            return isinstance(request.spec.granularity, PerChannel) == wanted
+        return key in ("channel_axis", "fake_quantizer") or getattr(request.spec, key) == wanted
