@@ -54,7 +54,7 @@ def build_report(
         "simulated_sqnr_db": {name: json_number(value) for name, value in simulated.items()},
         "sqnr_db": {name: json_number(value) for name, value in checks.sqnr_db.items()},
         "warnings": [*warnings, *low],
-        "notes": list(notes),
+        "notes": [*notes, *_without_effect(config)],
         "calibration_samples": samples,
         "checks": checks.to_json(),
         "kernels": checks.kernels.to_json() if checks.kernels is not None and backend.runs_in_onnxruntime else None,
@@ -75,6 +75,13 @@ def _translated(config: Config) -> dict[str, Any]:
         return {}
     rows = [row.to_json() for row in config.translation.rows]
     return {"translated": {"from": config.translation.tool, "keys": rows}}
+
+
+def _without_effect(config: Config) -> list[str]:
+    """Keys of another tool's configuration that mean nothing here, each with its reason."""
+    if config.translation is None:
+        return []
+    return [f"{row.key}: {row.became}" for row in config.translation.rows if row.became.startswith("no effect")]
 
 
 def coverage(plan: QuantPlan) -> dict[str, Any]:

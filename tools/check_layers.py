@@ -44,7 +44,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 """Unit (a package or module directly under onnxq) -> the units it may import besides itself and FOR_EVERYONE."""
 
 MAY_IMPORT_ALL = frozenset(
-    {ROOT, "__main__", "pipeline", "prepare", "deliver", "report", "config", "cli", "compat", "demo"}
+    {ROOT, "__main__", "pipeline", "prepare", "deliver", "report", "config", "borders", "cli", "compat", "demo"}
 )
 
 ONLY_IN: dict[str, frozenset[str]] = {

@@ -54,7 +54,7 @@ def _configure(values: Mapping[str, str]) -> Backend:
             OpRule(("MatMul",), weight=1, weight_axis=matmul_weight_axis, decline=declines_computed_weight),
         ),
         fused_activations=(),
-        limits=Limits(dtypes=DTYPES, bias_quantized=False, refused_operators=()),
+        limits=Limits(dtypes=DTYPES, bias_quantized=False, activations_per_tensor=False, refused_operators=()),
         passes=(*TO_FLOAT32, "canonicalize_gemm", "fuse_matmul_add", *SETTLE),
         options=OPTIONS,
         configure=_configure,

@@ -18,7 +18,7 @@ def _configure(values: Mapping[str, str]) -> Backend:
         scheme=academic_scheme(values, ends=False),
         rules=TRANSFORMER_LAYERS,
         fused_activations=(),
-        limits=Limits(dtypes=DTYPES, bias_quantized=False, refused_operators=()),
+        limits=Limits(dtypes=DTYPES, bias_quantized=False, activations_per_tensor=False, refused_operators=()),
         passes=(*TO_FLOAT32, "canonicalize_gemm", *RECOGNIZE, *SETTLE),
         options=OPTIONS,
         configure=_configure,

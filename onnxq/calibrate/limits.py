@@ -10,9 +10,13 @@ from onnxq.types.fake_quantizers import read_fake_quantizer
 
 
 def range_limit(placement: Placement) -> float:
-    """The largest magnitude that the range may reach: alpha of a PACT quantizer, otherwise infinity."""
+    """The largest magnitude that the range may reach: alpha of a PACT quantizer, otherwise infinity.
+
+    A format without a scale has the range that it has.
+    """
     fake_quantizer = read_fake_quantizer(placement.fake_quantizer)
-    return fake_quantizer.argument("alpha") if fake_quantizer.name == "pact" else np.inf
+    limited = fake_quantizer.name == "pact" and placement.spec.has_scale
+    return fake_quantizer.argument("alpha") if limited else np.inf
 
 
 def limit_range(low: np.ndarray, high: np.ndarray, placement: Placement) -> tuple[np.ndarray, np.ndarray, str]:

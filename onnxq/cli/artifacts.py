@@ -15,7 +15,14 @@ from onnxq.types import QParamsTable, QuantPlan
 
 T = TypeVar("T")
 
-MODEL_NAME, PLAN_NAME, QPARAMS_NAME = "model.onnx", "plan.json", "qparams.json"
+PLAN_NAME, QPARAMS_NAME = "plan.json", "qparams.json"
+
+
+def model_in(folder: Path) -> Path:
+    """The model of a run: model.onnx, or the name that its configuration gave it."""
+    settings = folder / "config.json"
+    name = read_json(settings, "configuration").get("name", "model") if settings.is_file() else "model"
+    return folder / f"{name}.onnx"
 
 
 def read_plan(path: Path) -> QuantPlan:

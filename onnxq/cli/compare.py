@@ -31,14 +31,14 @@ def compare(
     as_json: options.JsonOption = False,
 ) -> None:
     """Compare the tensors that two models have in common, the worst layer first."""
-    from onnxq.cli.artifacts import MODEL_NAME
+    from onnxq.cli.artifacts import model_in
     from onnxq.cli.data import open_data
     from onnxq.graph import Graph
     from onnxq.report import json_number
     from onnxq.verify.compare import compare_layers
 
     dataset = open_data(Graph.load(float_model), data, random, samples, preprocess)
-    path = quantized / MODEL_NAME if quantized.is_dir() else quantized
+    path = model_in(quantized) if quantized.is_dir() else quantized
     errors = compare_layers(float_model, path, dataset, samples=samples)
     shown = errors[:worst] if worst else errors
     if as_json:

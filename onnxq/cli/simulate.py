@@ -40,7 +40,7 @@ def simulate(
     those of the float model.
     """
     from onnxq.borders import fix_borders
-    from onnxq.cli.artifacts import MODEL_NAME, output_file, read_plan, read_qparams
+    from onnxq.cli.artifacts import model_in, output_file, read_plan, read_qparams
     from onnxq.cli.data import chosen_preprocess, open_data
     from onnxq.cli.planned import prepare_again, settings_of
     from onnxq.cli.settings import load_plugins, read_settings
@@ -52,7 +52,7 @@ def simulate(
     settings = read_settings(config, samples=samples, preprocess=preprocess)
     wanted = read_plan(plan)
     table = read_qparams(qparams if qparams is not None else plan if plan.is_dir() else plan.parent)
-    beside = (plan if plan.is_dir() else plan.parent) / MODEL_NAME
+    beside = model_in(plan if plan.is_dir() else plan.parent)
     target = output_file(out, SIMULATED_NAME, model, beside)
     original = Graph.load(model)
     fix_borders(original, settings_of(wanted, settings))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from onnxq.emit.observed import plan_for
 from onnxq.errors import CheckFailed
 from onnxq.graph import Graph
 from onnxq.registry import Registry
@@ -47,12 +48,13 @@ READ_BACKS: Registry[ReadBack] = Registry("read-back", "onnxq.emit")
 def emit(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str) -> Emitted:
     """Run all emitters of a backend; the files appear in `folder`, which must exist.
 
-    Tables are read back: CheckFailed says where they do not say what the parameters say.
+    Tensors that are only observed stay float. Tables are read back: CheckFailed says where they do not say what the
+    parameters say.
     """
     files: list[Path] = []
     notes: list[str] = []
     for emitter in backend.emitters:
-        written = EMITTERS.get(emitter)(graph, plan, qparams, backend, folder, name)
+        written = EMITTERS.get(emitter)(graph, plan_for(emitter, graph, plan), qparams, backend, folder, name)
         files.extend(written.files)
         notes.extend(written.notes)
     problems = read_back(graph, plan, qparams, backend, folder, name)
@@ -81,5 +83,6 @@ def read_back(
     problems: list[str] = []
     for emitter in backend.emitters:
         if emitter in READ_BACKS:
-            problems += READ_BACKS.get(emitter)(graph, plan, qparams, backend, folder, name)
+            wanted = plan_for(emitter, graph, plan)
+            problems += READ_BACKS.get(emitter)(graph, wanted, qparams, backend, folder, name)
     return problems

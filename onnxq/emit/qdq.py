@@ -3,7 +3,8 @@
 Weights become integer initializers with a DequantizeLinear behind (computed while the file is written, one at a time),
 or stay float behind a Q/DQ pair where the target folds them itself. Biases become int32 initializers. A format that
 QuantizeLinear does not saturate at its own bounds (7 bits in an int8, a narrow range) gets a Clip in front, so that the
-file computes exactly what `onnxq.numerics` computes.
+file computes exactly what `onnxq.numerics` computes. fp16 and bf16 are written as Casts. ONNX has no type for bfp16:
+constants become the float values of the format, activations pass through float operators that compute it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ import numpy as np
 
 from onnxq.emit import EMITTERS, Emitted
 from onnxq.emit.absorb import absorb_activation
+from onnxq.emit.block_arithmetic import BlockArithmetic
+from onnxq.emit.quantized_values import replace_by_values
+from onnxq.emit.tables import broadcast, real_range
 from onnxq.emit.uses import uses_of
 from onnxq.errors import SpecError, UnsupportedError
 from onnxq.graph import DeferredValues, Graph, Node, Use, collector_paused
@@ -77,7 +81,7 @@ def required_opset(graph: Graph, plan: QuantPlan) -> int:
             needed = max(needed, _OPSET_OF.get(spec.dtype, 13))
         if isinstance(spec.granularity, PerChannel):
             needed = max(needed, 13)
-        elif isinstance(spec.granularity, PerBlock):
+        elif isinstance(spec.granularity, PerBlock) and spec.shared_exponent is None:
             needed = max(needed, 21)
         if graph.dtype(placement.tensor) in _HALVES:
             needed = max(needed, 19)
@@ -124,6 +128,11 @@ class QdqWriter:
             return  # only lends its parameters to others
         if placement.spec.dtype in CASTS:
             self.write_casts(placement)
+        elif placement.spec.shared_exponent is not None and self.graph.is_constant(tensor):
+            made = replace_by_values(self.graph, placement, self.qparams, "quantized")
+            self.graph.origins.tensor_became(tensor, made.name)
+        elif placement.spec.shared_exponent is not None:
+            self.write_blocks(placement)
         elif self.graph.is_constant(tensor) and (self.backend.weight_storage == "integer" or placement.role == "bias"):
             self._write_integer_constant(placement, parameters)
         else:
@@ -239,10 +248,7 @@ class QdqWriter:
         if not is_narrower(spec):
             return source
         if parameters.scale.ndim:
-            raise UnsupportedError(
-                f"tensor '{source.name}': {spec} cannot be written as QuantizeLinear, which saturates at the bounds of "
-                "its type only. Weights can be stored as integers instead (weight_storage = integer)"
-            )
+            return self._clip_channels(source, parameters, np.dtype(kind or np.float32), scope)
         steps = np.array([spec.qmin, spec.qmax], dtype=np.float32) - np.float32(parameters.zero_point)
         low, high = (steps * parameters.scale).astype(kind or np.float32)
         bounds = [
@@ -252,6 +258,24 @@ class QdqWriter:
         clipped = self.graph.add_variable(f"{source.name}_clipped", kind, source.shape)
         self.graph.add_node("Clip", [source, *bounds], [clipped], name=f"{source.name}_Clip", scope=scope)
         return clipped
+
+    def _clip_channels(self, source: Any, parameters: QParams, kind: np.dtype[Any], scope: Any) -> Any:
+        """The same with bounds for every channel, which Clip does not take: constants are limited beforehand."""
+        name, shape = source.name, tuple(source.shape)
+        low, high = (broadcast(bound, shape, parameters) for bound in real_range(parameters))
+        if self.graph.is_constant(source):
+            graph = self.graph
+
+            def compute() -> np.ndarray:
+                return np.clip(graph.values(source).astype(np.float64), low, high).astype(kind)
+
+            return graph.add_constant(f"{name}_clipped", DeferredValues(shape, kind, compute), scope=scope)
+        for op, side, bound in (("Max", "low", low), ("Min", "high", high)):
+            limit = self.graph.add_constant(f"{name}_{side}", bound.astype(kind), scope=scope)
+            limited = self.graph.add_variable(f"{name}_{side}_limited", kind, shape)
+            self.graph.add_node(op, [source, limit], [limited], name=f"{name}_{op}", scope=scope)
+            source = limited
+        return source
 
     def write_casts(self, placement: Placement) -> None:
         """A Cast to the narrow type and back; a Clip first, because Cast gives infinity where the format saturates."""
@@ -273,6 +297,17 @@ class QdqWriter:
         self.graph.redirect(source, wide, uses=readers)
         if uses is None:
             self.graph.take_over_outputs(source, wide)
+
+    def write_blocks(self, placement: Placement) -> None:
+        """Float operators that compute what values become that share an exponent with their neighbours."""
+        blocks = placement.spec.shared_exponent
+        assert blocks is not None
+        source, uses = self.graph.tensor(placement.tensor), uses_of(self.graph, placement)
+        readers = self.graph.consumers(source) if uses is None else uses
+        made = BlockArithmetic(self.graph, source, blocks).write()
+        self.graph.redirect(source, made, uses=readers)
+        if uses is None:
+            self.graph.take_over_outputs(source, made)
 
     def _parameters(self, leader: str, parameters: QParams, kind: Any, scope: Any) -> tuple[str, str | None]:
         """Names of the scale and zero-point initializers; tied tensors use those of their leader.

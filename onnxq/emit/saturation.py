@@ -43,6 +43,8 @@ def _with_weights(
     new_plan = replace(plan, placements=dict(plan.placements))
     table = QParamsTable(dict(qparams.entries), dict(qparams.integer_weights), dict(qparams.provenance))
     for name, placement in plan.placements.items():
+        if placement.observe_only:
+            continue  # nobody computes with it
         # Integers that an algorithm has fixed are right for their own scale only.
         if placement.role == "weight" and placement.spec.dtype == "int8" and name not in table.integer_weights:
             table.entries[name] = change(qparams[name])

@@ -19,10 +19,10 @@ import numpy as np
 from onnxq.emit import EMITTERS, Emitted
 from onnxq.emit.arithmetic import Arithmetic
 from onnxq.emit.qdq import CASTS, QdqWriter, check_names
+from onnxq.emit.quantized_values import replace_by_values
 from onnxq.emit.simulations import SIMULATIONS
 from onnxq.emit.uses import uses_of
-from onnxq.graph import DeferredValues, Graph, Use, collector_paused
-from onnxq.numerics import dequantize, fake_quantize
+from onnxq.graph import Graph, Use, collector_paused
 from onnxq.types import Backend, PerChannel, Placement, QParams, QParamsTable, QuantPlan
 
 _OPSET = 13
@@ -60,33 +60,15 @@ class _Simulator:
     def write(self, placement: Placement, leader: str) -> None:
         spec = placement.spec
         if self.graph.is_constant(placement.tensor):
-            self._replace_constant(placement)
+            replace_by_values(self.graph, placement, self.qparams, "simulated")
         elif spec.dtype in CASTS:
             self._qdq.write_casts(placement)
+        elif spec.shared_exponent is not None:
+            self._qdq.write_blocks(placement)
         elif spec.grid == "float":
             self._qdq.write_pair(placement, self.qparams[placement.tensor], leader)
         else:
             self._write_arithmetic(placement)
-
-    def _replace_constant(self, placement: Placement) -> None:
-        """The constant's readers read the values of its quantized numbers instead."""
-        original = self.graph.tensor(placement.tensor)
-        uses = uses_of(self.graph, placement)
-        parameters = self.qparams[placement.tensor]
-        fixed = self.qparams.integer_weights.get(placement.tensor)
-        kind = np.dtype(original.dtype)
-        graph = self.graph
-
-        def compute() -> np.ndarray:
-            if fixed is not None:
-                return dequantize(fixed, parameters).astype(kind)
-            return fake_quantize(graph.values(original).astype(np.float32), parameters).astype(kind)
-
-        readers = graph.consumers(original) if uses is None else uses
-        home = graph.home_of(original)
-        values = DeferredValues(tuple(original.shape), kind, compute)
-        constant = graph.add_constant(f"{placement.tensor}_simulated", values, scope=home)
-        graph.redirect(original, constant, uses=readers)
 
     def _write_arithmetic(self, placement: Placement) -> None:
         source = self.graph.tensor(placement.tensor)

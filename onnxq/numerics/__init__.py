@@ -1,6 +1,7 @@
 """The arithmetic of quantization, one definition each; numpy and ml_dtypes only."""
 
 from onnxq.numerics.affine import dequantize, fake_quantize, quantize, storage_dtype
+from onnxq.numerics.bfp import block_axis, block_steps, round_to_blocks
 from onnxq.numerics.bias import BIAS_LIMIT, derived_bias_scale, widen_weight_scale_for_bias
 from onnxq.numerics.chunks import chunks
 from onnxq.numerics.float_grid import float_max, float_storage, from_bits, round_to_float, to_bits
@@ -13,6 +14,8 @@ __all__ = [
     "BIAS_LIMIT",
     "MIN_SCALE",
     "SqnrAccumulator",
+    "block_axis",
+    "block_steps",
     "chunks",
     "compare",
     "cosine",
@@ -32,6 +35,7 @@ __all__ = [
     "nnie_table",
     "qparams_from_range",
     "quantize",
+    "round_to_blocks",
     "round_to_float",
     "round_values",
     "sqnr_db",

@@ -3,14 +3,16 @@
     q    = clip(round(x / scale) + zero_point, qmin, qmax)       integers
     q    = saturate(round_to_format(x / scale))                  fp8, fp16, bf16
     q    = code of the nearest power of 2^(1/16)                 nnie8, see `onnxq.numerics.nnie`
+    q    = multiple of the step that neighbours share            bfp16, see `onnxq.numerics.bfp`
     real = (q - zero_point) * scale                              float32
 
 Everything but nnie8 is float32, and x / scale is a division (never a product with the reciprocal): bit for bit what
 onnxruntime's QuantizeLinear and DequantizeLinear compute. Only int32 divides and rounds in float64, because float32
 cannot hold 2^31 - 1; no runtime quantizes to int32, biases are stored that way.
 
-Infinities, and quotients beyond float32, saturate. NaN has no integer: runtimes return whatever their instruction set
-yields, so quantizing NaN to an integer format is an error here. The floating-point formats keep NaN.
+Infinities, and quotients beyond float32, saturate; bfp16 keeps infinities. NaN has no integer: runtimes return whatever
+their instruction set yields, so quantizing NaN to an integer format is an error here. The floating-point formats keep
+NaN.
 
 float16 arrays are widened first, and that is also what onnxruntime does: for a float16 model quantize with
 `with_float16_scale(qparams)` and cast the float32 result of `dequantize` to float16.
@@ -21,11 +23,13 @@ One difference is kept: where |x / scale| >= 2^31, the kernels of onnxruntime fo
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
 
 from onnxq.errors import DataError, SpecError
+from onnxq.numerics.bfp import block_chunks, round_to_blocks
 from onnxq.numerics.chunks import chunks
 from onnxq.numerics.float_grid import float_storage, round_to_float
 from onnxq.numerics.nnie import nnie_codes, nnie_values
@@ -39,7 +43,7 @@ from onnxq.types.spec import QuantSpec
 def storage_dtype(spec: QuantSpec) -> np.dtype:
     """The numpy dtype that holds quantized values: (u)int8, (u)int16, int32, or the type of a float format.
 
-    The codes of nnie8 are sign and magnitude in a uint8.
+    The codes of nnie8 are sign and magnitude in a uint8. Values of bfp16 are held as bfloat16, which has them all.
 
     Formats of fewer than 8 bits take a byte for each value; packing is for whoever writes the file.
     """
@@ -59,7 +63,7 @@ def quantize(x: np.ndarray, qparams: QParams, *, out: np.ndarray | None = None) 
     x = np.asarray(x)
     _check_shape(x, qparams)
     out = _destination(out, x.shape, storage_dtype(qparams.spec))
-    for index in chunks(x.shape):
+    for index in _pieces(x.shape, qparams.spec):
         scale, zero_point = _parameters_at(qparams, x.shape, index)
         out[index] = _quantize_piece(x, index, scale, zero_point, qparams.spec)
     return out
@@ -82,11 +86,16 @@ def fake_quantize(x: np.ndarray, qparams: QParams, *, out: np.ndarray | None = N
     x = np.asarray(x)
     _check_shape(x, qparams)
     out = _destination(out, x.shape, np.dtype(np.float32))
-    for index in chunks(x.shape):
+    for index in _pieces(x.shape, qparams.spec):
         scale, zero_point = _parameters_at(qparams, x.shape, index)
         stored = _quantize_piece(x, index, scale, zero_point, qparams.spec)
         out[index] = _dequantize_piece(stored, scale, zero_point, qparams.spec)
     return out
+
+
+def _pieces(shape: tuple[int, ...], spec: QuantSpec) -> Iterator[tuple[slice, ...]]:
+    blocks = spec.shared_exponent
+    return chunks(shape) if blocks is None else block_chunks(shape, blocks)
 
 
 def _quantize_piece(
@@ -95,6 +104,9 @@ def _quantize_piece(
     if spec.grid == "nnie":
         _refuse_nan(x[index], x.shape, index, spec)
         return nnie_codes(x[index], scale)
+    if spec.shared_exponent is not None:
+        with np.errstate(invalid="ignore"):  # NaN may be of the kind that signals
+            return round_to_blocks(x[index], spec.shared_exponent).astype(storage_dtype(spec))
     work = np.dtype(np.float64 if spec.dtype == "int32" else np.float32)
     with np.errstate(over="ignore", under="ignore"):
         ratio = np.asarray(np.asarray(x[index]).astype(np.float32, copy=False) / scale.astype(work, copy=False))
@@ -130,7 +142,7 @@ def _dequantize_piece(q: np.ndarray, scale: np.ndarray, zero_point: np.ndarray, 
 def _parameters_at(qparams: QParams, shape: tuple[int, ...], index: tuple[slice, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Scale and zero point of one piece of the tensor, shaped to broadcast against it."""
     granularity = qparams.spec.granularity
-    if isinstance(granularity, PerTensor):
+    if isinstance(granularity, PerTensor) or not qparams.spec.has_scale:
         return qparams.scale, qparams.zero_point
     axis = resolve_axis(granularity.axis, len(shape))
     if isinstance(granularity, PerBlock):
@@ -142,7 +154,7 @@ def _parameters_at(qparams: QParams, shape: tuple[int, ...], index: tuple[slice,
 
 
 def _check_shape(x: np.ndarray, qparams: QParams) -> None:
-    expected = qparams.spec.granularity.scale_shape(x.shape)
+    expected = qparams.spec.scale_shape(x.shape)
     if qparams.scale.shape != expected:
         raise SpecError(
             f"a tensor of shape {x.shape} quantized {qparams.spec.granularity} needs scales of shape {expected}, "

@@ -5,6 +5,7 @@
     fp8_e5m2   57344      2^-14             FLOAT8E5M2
     fp16       65504      2^-14             FLOAT16
     bf16       3.39e38    2^-126            BFLOAT16
+    bfp16      3.38e38    by its block      none: held as BFLOAT16, see `onnxq.numerics.bfp`
 
 Values beyond the largest, infinities included, become the largest, as QuantizeLinear with saturate=1 does in
 onnxruntime. NaN stays NaN: every one of these formats has it.
@@ -16,15 +17,18 @@ import ml_dtypes
 import numpy as np
 
 from onnxq.errors import SpecError
+from onnxq.types.spec import BLOCK_DTYPES
 
 _STORAGE: dict[str, np.dtype] = {
     "fp8_e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
     "fp8_e5m2": np.dtype(ml_dtypes.float8_e5m2),
     "fp16": np.dtype(np.float16),
     "bf16": np.dtype(ml_dtypes.bfloat16),
+    "bfp16": np.dtype(ml_dtypes.bfloat16),
 }
 
-_LARGEST = {"fp8_e4m3": 448.0, "fp8_e5m2": 57344.0, "fp16": 65504.0, "bf16": (2 - 2**-7) * 2.0**127, "nnie8": 1.0}
+_LARGEST = {"fp8_e4m3": 448.0, "fp8_e5m2": 57344.0, "fp16": 65504.0, "bf16": (2 - 2**-7) * 2.0**127}
+_LARGEST |= {"bfp16": 127 * 2.0**121, "nnie8": 1.0}
 _UNKNOWN = "{} is not a floating-point format. Known: " + ", ".join(_STORAGE)
 
 
@@ -46,7 +50,12 @@ def float_max(dtype: str) -> float:
 
 
 def round_to_float(x: np.ndarray, dtype: str) -> np.ndarray:
-    """Round float32 values to the nearest member of a format, saturated; the result has the format's numpy dtype."""
+    """Round float32 values to the nearest member of a format, saturated; the result has the format's numpy dtype.
+
+    Not for bfp16, whose members depend on a value's neighbours: see `onnxq.numerics.bfp`.
+    """
+    if dtype in BLOCK_DTYPES:
+        raise SpecError(f"a single value has no nearest {dtype} number: its neighbours decide (round_to_blocks)")
     largest = np.float32(float_max(dtype))
     limited = np.clip(np.asarray(x, dtype=np.float32), -largest, largest)
     return np.asarray(limited.astype(float_storage(dtype)))

@@ -4,7 +4,7 @@
     symmetric, qmin = 0    scale = high / qmax                              negative values saturate to 0
     asymmetric             scale = (high - low) / (qmax - qmin),  zero_point = clip(half_even(qmin - low / scale))
     fp8                    scale = max(|low|, |high|) / largest             448 or 57344
-    fp16, bf16             scale = 1
+    fp16, bf16, bfp16      scale = 1
     nnie8                  scale = 2^(round(16 * log2(max(|low|, |high|))) / 16)
 
 A range is first widened to include 0, so that 0 (padding, ReLU) is represented exactly. A signed format without
@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from onnxq.errors import DataError, SpecError
 from onnxq.numerics.float_grid import float_max
-from onnxq.numerics.nnie import nnie_clip
+from onnxq.numerics.nnie import STEPS_PER_OCTAVE, nnie_clip
 from onnxq.numerics.rounding import round_values
 from onnxq.types.qparams import QParams
 from onnxq.types.spec import QuantSpec
@@ -41,8 +41,8 @@ def qparams_from_range(low: npt.ArrayLike, high: npt.ArrayLike, spec: QuantSpec)
     `low` and `high` are numbers, or arrays with one entry for each channel or block, in the shape of the scale.
     """
     low64, high64 = _checked_range(low, high)
-    if spec.dtype in ("fp16", "bf16"):
-        return QParams(spec, np.ones(low64.shape, np.float32), np.zeros(low64.shape, np.int32))
+    if not spec.has_scale:
+        return QParams(spec, np.ones((), np.float32), np.zeros((), np.int32))
     width, steps = _width_and_steps(low64, high64, spec)
     scale = np.where(width == 0, 1.0, width) / steps
     if spec.power_of_two:
@@ -78,6 +78,32 @@ def with_float16_scale(qparams: QParams) -> QParams:
             f"scale {float(qparams.scale.max()):g} is beyond float16 (65504): keep this tensor in float, or use float32"
         )
     return QParams(qparams.spec, half.astype(np.float32), qparams.zero_point)
+
+
+def with_minimum_scale(qparams: QParams, minimum: float) -> QParams:
+    """The same parameters with no scale below `minimum`, which is itself raised to what the format can have.
+
+    A zero point moves with its scale, so that the lowest number of the range stays the lowest.
+    """
+    spec = qparams.spec
+    if minimum <= 0 or not spec.has_scale:
+        return qparams
+    floor = np.asarray(min(minimum, MAX_SCALE))
+    if spec.power_of_two:
+        floor = next_power_of_two(floor)
+    if spec.grid == "nnie":
+        nearest = nnie_clip(floor)
+        floor = nearest if nearest >= floor else nnie_clip(floor * 2 ** (1 / STEPS_PER_OCTAVE))
+    floor32 = np.float32(floor)
+    low = qparams.scale < floor32
+    if not low.any():
+        return qparams
+    scale = np.where(low, floor32, qparams.scale)
+    if spec.symmetric:
+        return QParams(spec, scale, qparams.zero_point)
+    lowest = (spec.qmin - qparams.zero_point) * qparams.scale.astype(np.float64)
+    moved = np.clip(round_values(spec.qmin - lowest / scale.astype(np.float64), "half_even"), spec.qmin, spec.qmax)
+    return QParams(spec, scale, np.where(low, moved, qparams.zero_point).astype(np.int32))
 
 
 def _checked_range(low: npt.ArrayLike, high: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray]:

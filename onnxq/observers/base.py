@@ -54,8 +54,8 @@ class Observer(ABC):
                 f"observer '{self.name}' needs a {self.statistic} statistic, but a {statistic.kind} statistic was "
                 f"collected{_of(tensor)}: collect it again for this observer, or use minmax"
             )
-        if spec.dtype in ("fp16", "bf16"):
-            # These formats have no scale to choose.
+        if not spec.has_scale:
+            # fp16, bf16 and bfp16 have no scale to choose.
             low, high = statistic.minimum, statistic.maximum
         else:
             low, high = self.rows(statistic, spec)
@@ -77,7 +77,7 @@ OBSERVERS: Registry[type[Observer]] = Registry("observer", "onnxq.observers")
 
 def qparams(observer: Observer, statistic: RangeStatistic, spec: QuantSpec, *, tensor: str = "") -> QParams:
     """Scale and zero point of `spec` for the range that `observer` takes from `statistic`."""
-    if isinstance(spec.granularity, PerBlock):
+    if isinstance(spec.granularity, PerBlock) and spec.has_scale:
         raise UnsupportedError(
             f"statistics are per tensor or per channel, not {spec.granularity}{_of(tensor)}: block-wise formats are "
             "for constants (weights)"

@@ -10,14 +10,14 @@ import numpy as np
 from onnxq.observers.base import OBSERVERS
 from onnxq.observers.grid import covering_scale, need_integer_levels
 from onnxq.observers.kl import Kl
-from onnxq.observers.positions import PositionObserver
+from onnxq.observers.positions import BoundedObserver
 from onnxq.observers.statistics import RangeStatistic, StatisticKind
 from onnxq.types.spec import QuantSpec
 
 
 @OBSERVERS.register("min_kl")
 @dataclass(frozen=True)
-class MinKl(PositionObserver):
+class MinKl(BoundedObserver):
     """The scale 2^-p nearest to the scale of kl, p = round(-log2(scale)); kl where any scale is allowed.
 
     Rounding to the nearest can clip up to a factor of 1.41 more than kl would.

@@ -9,14 +9,14 @@ import numpy as np
 
 from onnxq.observers.base import OBSERVERS, histogram_of
 from onnxq.observers.mse import Mse
-from onnxq.observers.positions import SearchingObserver
+from onnxq.observers.positions import BoundedObserver, SearchingObserver
 from onnxq.observers.statistics import RangeStatistic, StatisticKind
 from onnxq.types.spec import QuantSpec
 
 
 @OBSERVERS.register("min_mse")
 @dataclass(frozen=True)
-class MinMse(SearchingObserver):
+class MinMse(BoundedObserver, SearchingObserver):
     """minmax_floor for formats with power-of-two scales, mse for the others."""
 
     name: ClassVar[str] = "min_mse"

@@ -8,14 +8,14 @@ from typing import ClassVar
 import numpy as np
 
 from onnxq.observers.base import OBSERVERS, outer_range
-from onnxq.observers.positions import PositionObserver, safe_position
+from onnxq.observers.positions import BoundedObserver, safe_position
 from onnxq.observers.statistics import RangeStatistic, StatisticKind
 from onnxq.types.spec import QuantSpec
 
 
 @OBSERVERS.register("no_overflow")
 @dataclass(frozen=True)
-class NoOverflow(PositionObserver):
+class NoOverflow(BoundedObserver):
     """The smallest scale 2^-p that holds minimum and maximum; minmax where scales need not be powers of two.
 
     A signed format uses its lowest number, so int8 holds [-1, 0.99] with 2^-7, where minmax takes 2^-6.

@@ -17,7 +17,7 @@ from onnxq.numerics.ranges import next_power_of_two, qparams_from_range
 from onnxq.observers.base import Observer, histogram_of, outer_range
 from onnxq.observers.grid import covering_scale, range_with_scale
 from onnxq.observers.statistics import Bins, HistogramStatistic, RangeStatistic
-from onnxq.observers.statistics.votes import HIGHEST_POSITION
+from onnxq.observers.statistics.votes import HIGHEST_POSITION, LOWEST_POSITION
 from onnxq.types.granularity import PerChannel
 from onnxq.types.spec import QuantSpec
 
@@ -40,9 +40,33 @@ class PositionObserver(Observer):
     def range_at(
         self, position: np.ndarray, statistic: RangeStatistic, spec: QuantSpec
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The range whose scale is 2^-p for each row's position, limited to `max_position`."""
-        scale = np.ldexp(1.0, -np.minimum(position, self.max_position))
-        return range_with_scale(scale, *outer_range(statistic), spec)
+        """The range whose scale is 2^-p for each row's position, within the limits."""
+        return range_with_scale(np.ldexp(1.0, -self.limited(position)), *outer_range(statistic), spec)
+
+    def limited(self, position: np.ndarray) -> np.ndarray:
+        """The nearest position that the limits allow."""
+        return np.asarray(np.minimum(position, self.max_position))
+
+
+@dataclass(frozen=True)
+class BoundedObserver(PositionObserver):
+    """A position of at least `min_position`, too: the scale is at most 2^-min_position, and what is beyond is clipped.
+
+    Named first among the bases of an observer, so that its parameter comes behind theirs.
+    """
+
+    min_position: int = LOWEST_POSITION
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not LOWEST_POSITION <= self.min_position <= self.max_position:
+            raise ConfigError(
+                f"min_position of observer '{self.name}' must be {LOWEST_POSITION} to max_position "
+                f"({self.max_position}), got {self.min_position}"
+            )
+
+    def limited(self, position: np.ndarray) -> np.ndarray:
+        return np.asarray(np.clip(position, self.min_position, self.max_position))
 
 
 @dataclass(frozen=True)
@@ -81,7 +105,7 @@ class SearchingObserver(PositionObserver):
             if energy > 0:
                 errors = _squared_errors(values, weights, positions, float(low[0]), float(high[0]), spec)
                 total += errors / (energy * np.sqrt(weights.sum()))
-        scale = np.ldexp(1.0, -np.minimum(positions[[np.argmin(total)]], self.max_position))
+        scale = np.ldexp(1.0, -self.limited(positions[[np.argmin(total)]]))
         bottom, top = range_with_scale(scale, low, high, spec)
         return bottom.reshape(()), top.reshape(())
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph, Node
 from onnxq.types import Backend, PerTensor, Placement, QuantPlan
+from onnxq.types.applied import applied
 from onnxq.types.containers import stored_type
 
 
@@ -20,7 +21,7 @@ def check_plan(plan: QuantPlan, backend: Backend) -> None:
 
 def violations(plan: QuantPlan, backend: Backend) -> Iterator[str]:
     """One line for each limit that a placement breaks."""
-    for placement in plan:
+    for placement in applied(plan):
         for rule, message, remedy in _broken(placement, backend):
             yield f"[{rule}] tensor '{placement.tensor}' ({placement.why}): {message}. {remedy}"
 

@@ -19,6 +19,9 @@ from onnxq.types.control import changed
 from onnxq.types.presets import usual_weight_axis
 
 
+LAYERS_WITH_BIAS = ("Conv", "ConvTranspose", "Gemm")
+
+
 @dataclass
 class Request:
     """A quantizer that somebody needs on a tensor."""
@@ -160,12 +163,22 @@ class Requests(Selection):
     def _bias_use(self, facts: Facts, rule: OpRule) -> tuple[Node, int] | None:
         """Where a constant bias is added: at the rule's own port, or by the Add of a MatMulAdd unit."""
         node = facts.node
-        if rule.bias is not None:
-            return (node, rule.bias) if facts.is_constant(rule.bias) else None
+        port = rule.bias
+        if port is None and node.op in LAYERS_WITH_BIAS and facts.is_constant(2) and self._wants_bias(node):
+            port = 2
+        if port is not None:
+            return (node, port) if facts.is_constant(port) else None
         add = self.bias_adder(node)
         if add is None:
             return None
         return next(((add, port) for port, tensor in enumerate(add.inputs) if self.graph.is_constant(tensor)), None)
+
+    def _wants_bias(self, node: Node) -> bool:
+        """Whether the user wants biases quantized that the target's rules leave float."""
+        wish = self.choices.controls.everywhere.get("bias")
+        return (wish is not None and not wish.skip) or bool(
+            formats(self.choices.of_constant(node.inputs[2].name, node.name, "bias"))
+        )
 
     def _ask_bias(self, node: Node, rule: OpRule, adder: Node, port: int) -> None:
         assert rule.weight is not None

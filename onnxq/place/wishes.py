@@ -10,6 +10,7 @@ from onnxq.place.requests import Request, Requests
 from onnxq.types import PerChannel, PerTensor, QuantSpec
 from onnxq.types.backend import per_tensor
 from onnxq.types.control import FORMAT_FIELDS
+from onnxq.types.fake_quantizers import read_fake_quantizer
 
 
 class Wishes(Requests):
@@ -60,6 +61,15 @@ class Wishes(Requests):
                 if "observer" in picks:
                     request.observer = str(picks["observer"].value)
 
+        self._drop_underivable()
+
+    def _drop_underivable(self) -> None:
+        """A bias stays float where its scale would derive from an input that has not one scale."""
+        for name, request in list(self.requests.items()):
+            source = None if request.derive is None else self.requests.get(request.derive.input)
+            if source is not None and not isinstance(source.spec.granularity, PerTensor):
+                del self.requests[name]
+
     def _with_channels(self, tensor: str, spec: QuantSpec, picks: Picks) -> QuantSpec:
         """Channels of activations are on axis 1; a tensor without a second axis of known size has one scale."""
         if not isinstance(spec.granularity, PerChannel):
@@ -71,11 +81,18 @@ class Wishes(Requests):
         return spec.replace(granularity=PerChannel(axis % len(shape)))
 
     def fake_quantizer(self, request: Request) -> str:
+        of_constant = request.role in ("weight", "bias")
+        name = self.backend.weight_fake_quantizer if of_constant else self.backend.activation_fake_quantizer
+        said = self.choices.format_source(request.role, "fake_quantizer")
         if "fake_quantizer" in request.picks:
-            return str(request.picks["fake_quantizer"].value)
-        if request.role in ("weight", "bias"):
-            return self.backend.weight_fake_quantizer
-        return self.backend.activation_fake_quantizer
+            name, said = str(request.picks["fake_quantizer"].value), request.picks["fake_quantizer"].source
+        kind = read_fake_quantizer(name).kind
+        if request.role not in kind.roles and request.role != "bias":
+            raise ConfigError(
+                f"fake-quantizer '{kind.name}' is for {' or '.join(kind.roles)}, but {said} puts it on {request.why}, "
+                f"which is a{'n' if request.role == 'activation' else ''} {request.role}"
+            )
+        return name if request.role in kind.roles else "fixed"
 
     def set_by(self, request: Request) -> Iterator[tuple[str, str]]:
         """Every field that somebody has set, and where: what is said for the whole model counts where it holds."""

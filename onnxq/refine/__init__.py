@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 from onnxq.graph import Graph
 from onnxq.registry import Registry
 from onnxq.types import Backend, QParamsTable, QuantPlan
+from onnxq.types.applied import applied
 
 
 class Refined(NamedTuple):
@@ -27,7 +28,8 @@ REFINEMENTS: Registry[Refinement] = Registry("refinement", "onnxq.refine")
 
 
 def refine(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> Refined:
-    """Run all refinements of a backend, in order."""
+    """Run all refinements of a backend, in order; tensors that are only observed take no part."""
+    plan = applied(plan)
     notes: list[str] = []
     warnings: list[str] = []
     for name in backend.refinements:

@@ -14,6 +14,7 @@ from onnxq.refine import REFINEMENTS, Refined
 from onnxq.refine.dpu_rules import Breach
 from onnxq.refine.dpu_settle import QUARK_ROUNDS, Settled, settle
 from onnxq.refine.dpu_sites import find_sites
+from onnxq.refine.dpu_switches import switched_off
 from onnxq.types import Backend, Edge, QParams, QParamsTable, QuantPlan
 
 
@@ -34,7 +35,7 @@ def refine_positions(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backe
         return plan.leader(name) if name in plan else None
 
     sites = find_sites(graph, input_slot, output_slot, sigmoid_is_hard="dpu_sigmoid" in backend.simulations)
-    settled = settle(sites, positions)
+    settled = settle(sites, positions, switched_off(backend.refinements))
     moved = with_positions(plan, qparams, positions, settled.positions, "dpu_positions")
     return Refined(moved, tuple(_notes(positions, settled, qparams)))
 

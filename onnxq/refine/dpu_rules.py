@@ -18,12 +18,17 @@ and did not check shift_read and shift_write.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 POOLS = ("MaxPool", "AveragePool", "GlobalAveragePool")
-ALIGNED = ("Concat", *POOLS, "Pad", "Slice")
-"""Operators whose inputs and output share one position."""
+ALIGNED: Mapping[str, tuple[str, ...]] = {
+    "align_concat": ("Concat",),
+    "align_pool": POOLS,
+    "align_pad": ("Pad",),
+    "align_slice": ("Slice",),
+}
+"""Rule -> operators whose inputs and output share one position."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +79,11 @@ def _known(slots: tuple[str | None, ...], positions: Positions) -> list[str] | N
     return found if len(found) == len(slots) else None
 
 
-def _aligned(rule: str, ops: tuple[str, ...]) -> Rule:
+def _aligned(rule: str) -> Rule:
     """Inputs and output share the smallest of their positions."""
 
     def check(site: Site, positions: Positions) -> Iterator[Breach]:
-        if site.op not in ops or site.output not in positions:
+        if site.op not in ALIGNED[rule] or site.output not in positions:
             return
         slots = [site.output, *(slot for slot in site.inputs if slot in positions)]
         lowest = min(positions[slot] for slot in slots if slot is not None)
@@ -164,23 +169,37 @@ def _hard_sigmoid(site: Site, positions: Positions) -> Iterator[Breach]:
         yield Breach("hard_sigmoid", site, "o", made, 7, 14 + kept, slots[1], wanted)
 
 
-RULES: tuple[Rule, ...] = (
-    _aligned("align_concat", ("Concat",)),
-    _aligned("align_pool", POOLS),
-    _aligned("align_pad", ("Pad",)),
-    _aligned("align_slice", ("Slice",)),
-    _shift_read,
-    _shift_write,
-    _shift_cut,
-    _shift_bias,
-    _hard_sigmoid,
-    _shift_swish,
-)
+RULES: Mapping[str, Rule] = {
+    **{name: _aligned(name) for name in ALIGNED},
+    "shift_read": _shift_read,
+    "shift_write": _shift_write,
+    "shift_cut": _shift_cut,
+    "shift_bias": _shift_bias,
+    "hard_sigmoid": _hard_sigmoid,
+    "shift_swish": _shift_swish,
+}
 """In the order in which Quark runs them: alignment first, then what depends on it."""
 
+LEAKY_BIAS = "shift_bias_leaky"
+"""The part of shift_bias that holds before a LeakyRelu only; without it such a bias has the bounds of the others."""
 
-def breaches(sites: list[Site], positions: Positions) -> Iterator[Breach]:
-    """Every broken rule, rule by rule."""
-    for rule in RULES:
-        for site in sites:
+SWITCHES = (*RULES, LEAKY_BIAS)
+"""What can be switched off, by name."""
+
+
+def active_rules(without: Collection[str] = ()) -> tuple[Rule, ...]:
+    """The rules in order, less those that are switched off."""
+    return tuple(rule for name, rule in RULES.items() if name not in without)
+
+
+def without_leaks(sites: list[Site], without: Collection[str]) -> list[Site]:
+    """The sites, with no LeakyRelu behind any of them where its own bound is switched off."""
+    return [replace(site, leaky=False) for site in sites] if LEAKY_BIAS in without else sites
+
+
+def breaches(sites: list[Site], positions: Positions, without: Collection[str] = ()) -> Iterator[Breach]:
+    """Every broken rule, rule by rule; `without` names rules that are switched off."""
+    seen = without_leaks(sites, without)
+    for rule in active_rules(without):
+        for site in seen:
             yield from rule(site, positions)

@@ -13,11 +13,11 @@ activations are only lowered:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from onnxq.errors import UnsupportedError
-from onnxq.refine.dpu_rules import ALIGNED, RULES, Breach, Positions, Site, breaches
+from onnxq.refine.dpu_rules import ALIGNED, Breach, Positions, Rule, Site, active_rules, breaches, without_leaks
 
 QUARK_ROUNDS = 5
 MOST_ROUNDS = 1000
@@ -37,13 +37,18 @@ class Settled:
     contradiction: bool = False
 
 
-def settle(sites: list[Site], start: Positions) -> Settled:
-    """Positions that keep to all rules, as near to `start` as the rules lead; an error names what cannot be kept."""
+def settle(sites: list[Site], start: Positions, without: Collection[str] = ()) -> Settled:
+    """Positions that keep to all rules, as near to `start` as the rules lead; an error names what cannot be kept.
+
+    `without` names rules that are switched off.
+    """
+    rules = active_rules(without)
+    sites = without_leaks(sites, without)
     positions = dict(start)
     changes: list[Breach] = []
     seen = {tuple(positions.values())}
     for rounds in range(1, MOST_ROUNDS):
-        changed = _round(sites, positions)
+        changed = _round(rules, sites, positions)
         if not changed:
             return Settled(positions, tuple(changes), rounds)
         changes += changed
@@ -51,20 +56,20 @@ def settle(sites: list[Site], start: Positions) -> Settled:
         if state in seen:
             break
         seen.add(state)
-    changes += _lower(sites, positions)
-    changes += _lift_gates(sites, positions)
-    changes += _lower(sites, positions)
-    changes += _constants(sites, positions)
-    left = next(breaches(sites, positions), None)
+    changes += _lower(rules, sites, positions)
+    changes += _lift_gates(sites, positions, without)
+    changes += _lower(rules, sites, positions)
+    changes += _constants(sites, positions, without)
+    left = next(breaches(sites, positions, without), None)
     if left is not None:
         raise _impossible(left)
     return Settled(positions, tuple(changes), rounds, contradiction=True)
 
 
-def _round(sites: list[Site], positions: dict[str, int]) -> list[Breach]:
+def _round(rules: tuple[Rule, ...], sites: list[Site], positions: dict[str, int]) -> list[Breach]:
     """One pass of all rules; later rules and nodes see what earlier ones changed."""
     changed = []
-    for rule in RULES:
+    for rule in rules:
         for site in sites:
             for breach in rule(site, positions):
                 positions[breach.slot] = breach.position
@@ -72,13 +77,13 @@ def _round(sites: list[Site], positions: dict[str, int]) -> list[Breach]:
     return changed
 
 
-def _lower(sites: list[Site], positions: dict[str, int]) -> list[Breach]:
+def _lower(rules: tuple[Rule, ...], sites: list[Site], positions: dict[str, int]) -> list[Breach]:
     """Mend all rules for activations by lowering; what only raising could mend is left for the caller to find."""
     changed = []
     pending = True
     while pending:
         pending = False
-        for rule in RULES:
+        for rule in rules:
             for site in sites:
                 for breach in rule(site, positions):
                     for step in _lowering(breach, positions):
@@ -90,26 +95,27 @@ def _lower(sites: list[Site], positions: dict[str, int]) -> list[Breach]:
     return changed
 
 
-def _lift_gates(sites: list[Site], positions: dict[str, int]) -> list[Breach]:
+def _lift_gates(sites: list[Site], positions: dict[str, int], without: Collection[str]) -> list[Breach]:
     """Raise a HardSigmoid's tensor that is one position too low, with everything that is aligned with it."""
     changed = []
     for site in sites:
-        for breach in breaches([site], positions):
+        for breach in breaches([site], positions, without):
             if breach.rule == "hard_sigmoid" and breach.position == positions[breach.slot] + 1:
-                for slot in _aligned_with(breach.slot, sites):
+                for slot in _aligned_with(breach.slot, sites, without):
                     if positions.get(slot) == breach.value:
                         positions[slot] = breach.position
                         changed.append(replace(breach, slot=slot))
     return changed
 
 
-def _aligned_with(slot: str, sites: list[Site]) -> list[str]:
+def _aligned_with(slot: str, sites: list[Site], without: Collection[str]) -> list[str]:
     """The slots that share the position of `slot` by alignment, itself first."""
+    aligned = {op for rule, ops in ALIGNED.items() if rule not in without for op in ops}
     found = [slot]
     for name in found:
         for site in sites:
             around = [other for other in (*site.inputs, site.output) if other is not None]
-            if site.op in ALIGNED and name in around:
+            if site.op in aligned and name in around:
                 found.extend(other for other in around if other not in found)
     return found
 
@@ -134,11 +140,11 @@ def _lowering(breach: Breach, positions: Positions) -> Iterator[Breach]:
         yield replace(breach, slot=largest, position=positions[largest] - excess)
 
 
-def _constants(sites: list[Site], positions: dict[str, int]) -> list[Breach]:
+def _constants(sites: list[Site], positions: dict[str, int], without: Collection[str]) -> list[Breach]:
     """Weights, then biases; one that several nodes share may have no position that suits them all."""
     changed = []
     for _ in range(2):
-        for breach in breaches(sites, positions):
+        for breach in breaches(sites, positions, without):
             if breach.rule in _OF_CONSTANTS:
                 positions[breach.slot] = breach.position
                 changed.append(breach)

@@ -17,6 +17,7 @@ from onnxq.numerics import SqnrAccumulator
 from onnxq.runtime.feeds import Feed, shape_text
 from onnxq.runtime.session import float_session, run_session
 from onnxq.types import Backend, QuantPlan
+from onnxq.types.applied import applied
 from onnxq.verify.kernels import fused_session
 from onnxq.verify.lint import lint
 from onnxq.verify.quantizers import has_quantizers
@@ -83,8 +84,8 @@ def _verify(
     failures += _border_changes(original, quantized)
     findings = tuple(lint(quantized, backend))
     failures += [str(finding) for finding in findings]
-    # fp16 and bf16 are written as Casts.
-    written = [placement for placement in plan if placement.spec.dtype not in ("fp16", "bf16")]
+    # fp16 and bf16 are written as Casts, bfp16 as float operators.
+    written = [placement for placement in applied(plan) if placement.spec.has_scale]
     if written and "qdq" in backend.emitters and not has_quantizers(quantized):
         failures.append(
             f"the plan quantizes {len(written)} tensors, but the file has no QuantizeLinear or DequantizeLinear"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from onnxq.errors import SpecError
 from onnxq.types import PerBlock, PerChannel, PerTensor, QuantSpec
-from onnxq.types.spec import DTYPES, FLOAT_DTYPES, NNIE_DTYPES, ROUNDINGS, container_range
+from onnxq.types.spec import BLOCK_DTYPES, DTYPES, FLOAT_DTYPES, NNIE_DTYPES, ROUNDINGS, container_range
 
 
 @pytest.mark.parametrize("bits", range(1, 17))
@@ -35,7 +35,9 @@ def test_explicit_limits_replace_those_of_the_container():
     assert (spec.qmin, spec.qmax) == (-64, 63)
 
 
-@pytest.mark.parametrize(("dtype", "bits"), [("fp8_e4m3", 8), ("fp8_e5m2", 8), ("fp16", 16), ("bf16", 16)])
+@pytest.mark.parametrize(
+    ("dtype", "bits"), [("fp8_e4m3", 8), ("fp8_e5m2", 8), ("fp16", 16), ("bf16", 16), ("bfp16", 16)]
+)
 def test_floating_point_formats_are_signed_float_grids(dtype, bits):
     spec = QuantSpec(dtype)
     assert (spec.grid, spec.bits, spec.signed) == ("float", bits, True)
@@ -65,12 +67,40 @@ def test_floating_point_formats_are_signed_float_grids(dtype, bits):
         ({"dtype": "fp16", "rounding": "floor"}, "fp16 rounds half_even; 'floor' is for integer formats"),
         ({"dtype": "fp16", "granularity": PerChannel(0)}, "fp16 needs no scale"),
         ({"dtype": "bf16", "granularity": PerBlock(0, 8)}, "bf16 needs no scale"),
+        ({"dtype": "bfp16", "symmetric": False}, "bfp16 is a floating-point grid.*must be symmetric"),
+        ({"dtype": "bfp16", "narrow_range": True}, "narrow_range, quant_min and quant_max do not apply"),
+        ({"dtype": "bfp16", "rounding": "half_up"}, "bfp16 rounds half_even"),
+        ({"dtype": "bfp16", "power_of_two": True}, "bfp16 has no scale.*power_of_two does not apply"),
+        ({"dtype": "bfp16", "granularity": PerChannel(0)}, r"blocks of 2 or more.*PerBlock\(axis=1, size=8\)"),
+        ({"dtype": "bfp16", "granularity": PerBlock(0, 1)}, "blocks of 2 or more along an axis, got per block of 1"),
+        ({"dtype": "bpf16"}, "unknown dtype 'bpf16'.*Did you mean .*bfp16"),
     ],
     ids=str,
 )
 def test_an_illegal_combination_is_explained(arguments, message):
     with pytest.raises(SpecError, match=message):
         QuantSpec(**arguments)
+
+
+def test_eight_channels_share_an_exponent_where_nothing_else_is_said():
+    spec = QuantSpec("bfp16")
+    assert spec.granularity == spec.shared_exponent == PerBlock(1, 8)
+    assert spec == QuantSpec("int8").replace(dtype="bfp16")
+    assert QuantSpec("bfp16", granularity=PerBlock(-1, 16)).shared_exponent == PerBlock(-1, 16)
+    assert QuantSpec("int4", granularity=PerBlock(-1, 16)).shared_exponent is None
+    assert str(spec) == "bfp16, symmetric, per block of 8 (axis 1)"
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_only_the_wide_floating_point_formats_have_no_scale(dtype):
+    spec = QuantSpec(dtype)
+    assert spec.has_scale == (dtype not in ("fp16", "bf16", "bfp16"))
+    assert spec.scale_shape((3, 20, 5)) == ()
+
+
+def test_shared_exponents_are_no_scales():
+    assert QuantSpec("bfp16", granularity=PerBlock(1, 8)).scale_shape((3, 20)) == ()
+    assert QuantSpec("int4", granularity=PerBlock(1, 8)).scale_shape((3, 20)) == (3, 3)
 
 
 def test_replace_checks_again():
@@ -84,6 +114,8 @@ def specs(draw):
     axis, size = draw(st.integers(-4, 4)), draw(st.integers(1, 256))
     if dtype in ("fp16", "bf16"):
         return QuantSpec(dtype)
+    if dtype in BLOCK_DTYPES:
+        return QuantSpec(dtype, granularity=PerBlock(axis, size + 1))
     granularity = draw(st.sampled_from([PerTensor(), PerChannel(axis), PerBlock(axis, size)]))
     if dtype in FLOAT_DTYPES:
         return QuantSpec(dtype, granularity=granularity, power_of_two=draw(st.booleans()))

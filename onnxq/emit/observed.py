@@ -1,0 +1,69 @@
+"""What emitters are told of tensors that are only observed.
+
+Such a tensor has a range and stays float. Models have no quantizer for it, constants keep their values, and a node that
+reads it does not run in integers. Most tables quantize what they list, so it is not in them. tpu-mlir decides by
+another table in which precision an operator runs: its tables of ranges list the activation, and the operators around it
+run in float.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from onnxq.graph import Graph
+from onnxq.types import Placement, QuantPlan
+from onnxq.types.applied import applied
+
+RANGES = frozenset(
+    {
+        "sophgo_cali_table",
+        "sophgo_cali_table_nlp",
+        "sophgo_float_cali_table",
+        "sophgo_float_cali_table_nlp",
+        "sophgo_clip_ranges",
+    }
+)
+"""Emitters of tables that hold ranges and decide nothing."""
+
+MODES = frozenset({"sophgo_q_table", "sophgo_q_table_nlp", "sophgo_q_table_nlp_float"})
+"""Emitters of tables that say in which precision an operator reads and gives its values."""
+
+
+def plan_for(emitter: str, graph: Graph, plan: QuantPlan) -> QuantPlan:
+    """The plan as an emitter has to carry it out; the plan itself where nothing is only observed."""
+    observed = [placement for placement in plan if placement.observe_only]
+    if not observed:
+        return plan
+    result = applied(plan)
+    if emitter in RANGES:
+        listed = {placement.tensor: placement for placement in observed if not graph.is_constant(placement.tensor)}
+        shown = {**listed, **result.placements}
+        result = replace(result, placements={name: shown[name] for name in plan.placements if name in shown})
+    return _with_float_nodes(graph, result, observed, makers_too=emitter in RANGES | MODES)
+
+
+def _with_float_nodes(graph: Graph, plan: QuantPlan, observed: Sequence[Placement], *, makers_too: bool) -> QuantPlan:
+    """The plan with the nodes left float that read an observed tensor as data or weight, or (if asked for) make one.
+
+    A float bias keeps no layer from computing in integers.
+    """
+    floating: dict[str, str] = {}
+    for placement in observed:
+        tensor = placement.tensor
+        for use in graph.consumers(tensor) if placement.role != "bias" else ():
+            floating[str(use.node.name)] = f"its input '{tensor}' is only observed"
+        maker = graph.producer(tensor)
+        if makers_too and maker is not None:
+            name = str(maker.name)
+            floating.setdefault(plan.fused.get(name, name), f"its result '{tensor}' is only observed")
+    floating = {node: why for node, why in floating.items() if node in plan.quantized}
+    for node, lead in plan.fused.items():
+        if lead in floating:
+            floating.setdefault(node, f"runs with '{lead}', which stays float")
+    return replace(
+        plan,
+        quantized={node: why for node, why in plan.quantized.items() if node not in floating},
+        fused={node: lead for node, lead in plan.fused.items() if node not in floating},
+        left_float={**plan.left_float, **floating},
+    )

@@ -1,0 +1,364 @@
+"""What a configuration says about operators, nodes and tensors is what the plan holds, and the most specific wins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from onnx import numpy_helper
+
+from onnxq.errors import ConfigError, UnsupportedError
+from onnxq.graph import Graph
+from onnxq.prepare import make_plan, prepare
+from onnxq.types import PerChannel, PerTensor, Placement, QuantPlan
+
+NETWORK = """
+    [conv1] a = Conv <pads = [1,1,1,1]> (x, w1, b1)
+    [relu1] r = Relu (a)
+    [conv2] c = Conv <pads = [1,1,1,1]> (r, w2, b2)
+    [add1] s = Add (c, r)
+    [gate] g = Sigmoid (s)
+    [mul1] m = Mul (s, g)
+    [pool] p = GlobalAveragePool (m)
+    [flat] f = Flatten (p)
+    [fc] o = Gemm (f, w3, b3)
+"""
+WEIGHTS = {"w1": (8, 4, 3, 3), "b1": (8,), "w2": (8, 8, 3, 3), "b2": (8,), "w3": (8, 10), "b3": (10,)}
+
+
+def network() -> onnx.ModelProto:
+    text = f'<ir_version: 9, opset_import: ["" : 17]> g (float[n,4,8,8] x) => (float[n,10] o) {{ {NETWORK} }}'
+    model = onnx.parser.parse_model(text)
+    random = np.random.default_rng(0)
+    for name, shape in WEIGHTS.items():
+        model.graph.initializer.append(numpy_helper.from_array(random.normal(size=shape).astype(np.float32), name))
+    return model
+
+
+def plan_of(config: dict[str, Any], backend: str = "qnn") -> QuantPlan:
+    return make_plan(prepare(Graph.from_model(network()), backend, config))
+
+
+def value_of(placement: Placement, field: str) -> Any:
+    if field == "bits":
+        return placement.spec.bits
+    if field == "per_channel":
+        return isinstance(placement.spec.granularity, PerChannel)
+    if hasattr(placement.spec, field):
+        return getattr(placement.spec, field)
+    return getattr(placement, field)
+
+
+CHANGES: list[tuple[str, Any]] = [
+    ("bits", 4),
+    ("dtype", "int16"),
+    ("symmetric", True),
+    ("power_of_two", True),
+    ("rounding", "half_away"),
+    ("observer", "percentile:percentile=99.5"),
+    ("fake_quantizer", "lsq"),
+    ("minimum_scale", 0.5),
+]
+
+
+@pytest.mark.parametrize(("field", "value"), CHANGES, ids=[field for field, _ in CHANGES])
+@pytest.mark.parametrize("level", ["all", "op", "node", "glob", "regex", "tensor"])
+@pytest.mark.parametrize(("part", "tensor"), [("weight", "w2"), ("activation", "r"), ("output", "s")])
+def test_every_field_can_be_set_at_every_level(level: str, part: str, tensor: str, field: str, value: Any) -> None:
+    before = value_of(plan_of({}, "academic_any")[tensor], field)
+    value = not before if isinstance(value, bool) else value
+    node, op = ("add1", "Add") if part == "output" else ("conv2", "Conv")
+    tables: dict[str, dict[str, Any]] = {
+        "all": {"activation" if part == "output" else part: {field: value}},
+        "op": {"op": {op: {part: {field: value}}}},
+        "node": {"node": {node: {part: {field: value}}}},
+        "glob": {"node": {f"{node[:-1]}[{node[-1]}]": {part: {field: value}}}},
+        "regex": {"node": {f"re:{node[:-1]}{node[-1]}": {part: {field: value}}}},
+        "tensor": {"tensor": {tensor: {field: value}}},
+    }
+    after = plan_of(tables[level], "academic_any")[tensor]
+    assert before != value
+    assert value_of(after, field) == value
+    assert field in dict(after.set_by)
+
+
+@pytest.fixture(autouse=True)
+def _target_that_takes_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A target with quantized results that refuses no format, under the name academic_any."""
+    from onnxq.backends import BACKENDS, get_backend
+    from onnxq.types import Limits
+    from onnxq.types.containers import stored_type  # noqa: F401  (the names below are its results)
+
+    dtypes = ("int4", "uint4", "int8", "uint8", "int16", "uint16", "int32", "float8e4m3fn")
+    qnn = get_backend("qnn")
+    limits = Limits(dtypes=dtypes, activations_per_tensor=False)
+    monkeypatch.setitem(
+        BACKENDS._items,
+        "academic_any",
+        qnn.replace(name="academic_any", limits=limits, options=(), configure=None, refinements=(), lints=()),
+    )
+
+
+@pytest.mark.parametrize(
+    ("weaker", "stronger"),
+    [
+        ({"weight": {"bits": 4}}, {"op": {"Conv": {"weight": {"bits": 8}}}}),
+        ({"op": {"Conv": {"weight": {"bits": 4}}}}, {"node": {"re:.*2": {"weight": {"bits": 8}}}}),
+        ({"node": {"re:.*2": {"weight": {"bits": 4}}}}, {"node": {"conv*": {"weight": {"bits": 8}}}}),
+        ({"node": {"conv*": {"weight": {"bits": 4}}}}, {"node": {"conv2": {"weight": {"bits": 8}}}}),
+        ({"node": {"conv2": {"weight": {"bits": 4}}}}, {"tensor": {"re:w2": {"bits": 8}}}),
+        ({"tensor": {"w*": {"bits": 4}}}, {"tensor": {"w2": {"bits": 8}}}),
+        ({"op": {"Conv": {"skip": True}}}, {"node": {"conv2": {"skip": False}}}),
+    ],
+)
+def test_the_more_specific_wins_whatever_the_order(weaker: dict[str, Any], stronger: dict[str, Any]) -> None:
+    for first, second in ((weaker, stronger), (stronger, weaker)):
+        merged: dict[str, Any] = {}
+        for part in (first, second):
+            for key, table in part.items():
+                merged.setdefault(key, {}).update(table)
+        plan = plan_of(merged, "academic_any")
+        assert plan["w2"].spec.bits == 8
+    assert "w2" not in plan_of(weaker, "academic_any") or plan_of(weaker, "academic_any")["w2"].spec.bits == 4
+
+
+def test_of_two_equal_patterns_the_later_wins_field_by_field() -> None:
+    plan = plan_of({"node": {"conv*": {"weight": {"bits": 4, "rounding": "half_up"}}, "*2": {"weight": {"bits": 6}}}})
+    assert plan["w2"].spec.bits == 6
+    assert plan["w2"].spec.rounding == "half_up"
+    assert plan["w1"].spec.bits == 4
+
+
+def test_a_named_type_replaces_wider_bits_of_a_general_level() -> None:
+    plan = plan_of({"op": {"Conv": {"weight": {"bits": 4}}}, "node": {"conv2": {"weight": {"dtype": "int8"}}}})
+    assert plan["w2"].spec.dtype == "int8"
+    assert plan["w1"].spec.dtype == "int4"
+
+
+def test_bits_keep_the_sign_that_a_type_has() -> None:
+    plan = plan_of({"activation": {"dtype": "uint8"}, "tensor": {"r": {"bits": 4}}}, "academic_any")
+    assert plan["r"].spec.dtype == "uint4"
+
+
+def test_between_readers_of_equal_weight_the_format_with_more_bits_is_taken() -> None:
+    low, high = {"activation": {"bits": 4}}, {"activation": {"bits": 16}}
+    for tables in ({"Conv": low, "Add": high}, {"Add": high, "Conv": low}):
+        assert plan_of({"op": tables}, "academic_any")["r"].spec.bits == 16
+
+
+def test_the_result_of_a_layer_is_that_behind_the_activation_inside_it() -> None:
+    plan = plan_of({"node": {"conv1": {"output": {"bits": 4}}}}, "academic_any")
+    assert plan["r"].spec.bits == 4
+    assert plan_of({"node": {"relu1": {"output": {"bits": 4}}}}, "academic_any")["r"].spec.bits == 4
+
+
+def test_inputs_and_outputs_of_the_model_have_tables_of_their_own() -> None:
+    plan = plan_of({"input": {"bits": 16}, "output": {"bits": 4}}, "academic_any")
+    assert plan["x"].spec.bits == 16
+    assert plan["o"].spec.bits == 4
+    assert plan["r"].spec.bits == 8
+
+
+@pytest.mark.parametrize("axis", [None, 1, 0])
+def test_channels_of_weights_and_their_axis(axis: int | None) -> None:
+    wish: dict[str, Any] = {"per_channel": True} | ({} if axis is None else {"channel_axis": axis})
+    plan = plan_of({"op": {"Gemm": {"weight": wish}}}, "academic_any")
+    assert plan["w3"].spec.granularity == PerChannel(1 if axis is None else axis)
+    assert plan_of({"op": {"Gemm": {"weight": {"per_channel": False}}}})["w3"].spec.granularity == PerTensor()
+
+
+def test_channels_of_activations_are_on_the_second_axis() -> None:
+    plan = plan_of(
+        {"activation": {"per_channel": True}, "node": {"fc": {"activation": {"per_channel": False}}}}, "academic_any"
+    )
+    assert plan["r"].spec.granularity == PerChannel(1)
+    assert plan["f"].spec.granularity == PerTensor()
+
+
+def test_a_bias_of_eight_bits_has_a_range_of_its_own_and_one_of_32_derives_it() -> None:
+    own = plan_of({"bias": {"bits": 8}}, "academic_any")
+    assert own["b1"].spec.dtype == "int8"
+    assert own["b1"].derive is None
+    assert (
+        plan_of({"op": {"Conv": {"bias": {"bits": 8}}}, "node": {"conv2": {"bias": {"bits": 32}}}})["b2"].derive
+        is not None
+    )
+
+
+def test_a_bias_can_be_quantized_where_the_target_leaves_it_float_if_the_target_takes_it() -> None:
+    assert "b1" not in plan_of({}, "tensorrt")
+    with pytest.raises(UnsupportedError, match="takes float biases"):
+        plan_of({"node": {"conv1": {"bias": {"bits": 32}}}}, "tensorrt")
+
+
+# ---- no quantizer, only an observer, one for several -------------------------------------------------------------
+
+
+def test_parts_of_a_node_can_be_left_out() -> None:
+    assert "w1" in plan_of({}) and "b1" in plan_of({})
+    assert "w1" not in plan_of({"node": {"conv1": {"weight": {"skip": True}}}})
+    assert "b1" not in plan_of({"node": {"conv1": {"weight": {"skip": True}}}})
+    assert "b1" not in plan_of({"op": {"Conv": {"bias": {"skip": True}}}})
+    without = plan_of(
+        {"node": {"conv2": {"activation": {"skip": True}}, "conv1": {"output": {"skip": True}}}}, "tensorrt"
+    )
+    assert all(edge.node != "conv2" for edge in without["r"].edges or ())
+
+
+def test_a_tensor_can_be_left_out_for_everybody() -> None:
+    plan = plan_of({"tensor": {"r": {"skip": True}}})
+    assert "r" not in plan
+    assert "b2" not in plan, "its scale would derive from a float input"
+
+
+def test_global_tables_can_leave_a_whole_role_out() -> None:
+    weights_only = plan_of({"activation": {"skip": True}}, "academic")
+    assert {placement.role for placement in weights_only} == {"weight"}
+    assert not any(placement.role == "bias" for placement in plan_of({"bias": {"skip": True}}))
+    assert "x" not in plan_of({"input": {"skip": True}}, "openvino")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"tensor": {"w2": {"observe_only": True}}},
+        {"node": {"conv2": {"weight": {"observe_only": True}}}},
+        {"op": {"Conv": {"weight": {"observe_only": True}}}},
+        {"weight": {"observe_only": True}},
+    ],
+)
+def test_a_quantizer_that_only_observes_has_no_reader(config: dict[str, Any]) -> None:
+    placement = plan_of(config)["w2"]
+    assert placement.observe_only
+    assert placement.edges == ()
+    assert "b2" not in plan_of(config), "the scale of a bias needs a quantized weight"
+
+
+def test_a_node_whose_quantizers_only_observe_counts_as_float_with_the_reason() -> None:
+    plan = plan_of({"node": {"conv1": {"observe_only": True, "activation": {"observe_only": True}}}})
+    assert "only observe" in plan.left_float["conv1"]
+    assert plan["w1"].observe_only
+    assert plan["x"].observe_only
+
+
+def test_shared_quantizers_of_activations_have_one_leader_and_look_at_all() -> None:
+    plan = plan_of({"tensor": {"c": {"share": "both"}, "r": {"share": "both"}}})
+    assert plan["c"].tie == "r" or plan["r"].tie == "c"
+    leader = plan[plan.leader("c")]
+    assert set(leader.observe) == {"c", "r"}
+
+
+def test_shared_quantizers_of_weights_need_one_scale() -> None:
+    config = {"weight": {"per_channel": False}, "node": {"conv*": {"weight": {"share": "kernels"}}}}
+    plan = plan_of(config)
+    assert plan["w2"].tie == "w1"
+    with pytest.raises(ConfigError, match=r"share 'kernels'.*per_channel = false"):
+        plan_of({"weight": {"per_channel": True}, "node": {"conv*": {"weight": {"share": "kernels"}}}}, "academic_any")
+    with pytest.raises(ConfigError, match="constants and computed tensors"):
+        plan_of({"tensor": {"w1": {"share": "mixed"}, "r": {"share": "mixed"}}}, "academic_any")
+
+
+# ---- force, fuse ---------------------------------------------------------------------------------------------------
+
+
+def test_force_quantizes_what_the_rules_leave_and_says_who_wanted_it() -> None:
+    assert "gate" in plan_of({}, "tensorrt").left_float
+    for config in ({"force": ["gate"]}, {"op": {"Sigmoid": {"force": True}}}, {"node": {"ga*": {"force": True}}}):
+        plan = plan_of(config, "tensorrt")
+        assert plan.quantized["gate"].startswith("forced by")
+        assert any(edge.node == "gate" for edge in plan["s"].edges or ())
+
+
+def test_force_gives_results_a_quantizer_where_the_target_quantizes_results() -> None:
+    assert "g" not in plan_of({}, "onnx_qnn")
+    assert "g" in plan_of({"force": ["gate"]}, "onnx_qnn")
+
+
+def test_force_of_what_cannot_be_quantized_is_an_error() -> None:
+    model = network()
+    shape = onnx.helper.make_node("Shape", ["r"], ["sizes"], name="sizes")
+    model.graph.node.insert(2, shape)
+    model.graph.output.append(onnx.helper.make_tensor_value_info("sizes", onnx.TensorProto.INT64, [4]))
+    with pytest.raises(ConfigError, match="'sizes' cannot be forced.*int64"):
+        make_plan(prepare(Graph.from_model(model), "tensorrt", {"force": ["sizes"]}))
+
+
+def test_skip_and_force_of_equal_weight_contradict_each_other() -> None:
+    with pytest.raises(ConfigError, match=r"'gate' is to be left float.*take one of them out"):
+        plan_of({"skip": ["gate"], "force": ["gate"]})
+    assert plan_of({"skip": ["op:Sigmoid"], "force": ["gate"]}, "tensorrt").quantized["gate"]
+
+
+def test_a_fused_chain_has_no_quantizer_inside() -> None:
+    assert "s" in plan_of({})
+    model = network()
+    model.graph.node[5].input[0] = "r"  # so that the Sigmoid is all that reads the sum
+    plan = make_plan(prepare(Graph.from_model(model), "qnn", {"fuse": [["Add", "Sigmoid"]]}))
+    assert "s" not in plan
+    assert plan.fused["gate"] == "add1"
+    assert "g" in plan
+
+
+@pytest.mark.parametrize(
+    ("chain", "message"),
+    [
+        (["Conv", "Sigmod"], "no operator 'Sigmod'.*Did you mean 'Sigmoid'"),
+        (["Conv", "Mul"], "nowhere in the model"),
+        (["Conv"], "two operators or more"),
+    ],
+)
+def test_a_chain_that_is_nowhere_is_an_error(chain: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        plan_of({"fuse": [chain]})
+
+
+# ---- nothing is silent --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"op": {"Cnov": {"skip": True}}}, "'op:Cnov' matches no node.*Did you mean 'Conv'"),
+        ({"node": {"cnov2": {"skip": True}}}, "'cnov2' matches no node.*Did you mean 'conv"),
+        ({"node": {"layer*": {"skip": True}}}, r"'layer\*' matches no node"),
+        ({"tensor": {"w22": {"bits": 4}}}, "'w22' matches no tensor.*Did you mean 'w"),
+        ({"skip": ["gat"]}, "'gat' matches no node.*Did you mean 'gate'"),
+        ({"force": ["re:gat"]}, "'re:gat' matches no node"),
+    ],
+)
+def test_an_override_that_matches_nothing_is_an_error_with_the_nearest_names(
+    config: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        plan_of(config)
+
+
+def test_an_override_that_finds_no_quantizer_is_a_note_of_the_plan() -> None:
+    plan = plan_of({"node": {"relu1": {"weight": {"bits": 4}}}})
+    assert plan.notes == ["no effect: there is no quantizer on any weight of 'relu1' (node.relu1.weight.bits)"]
+    assert plan_of({"node": {"conv1": {"weight": {"bits": 4}}}}).notes == []
+
+
+def test_two_wishes_for_one_shared_weight_are_an_error_that_names_the_tensor() -> None:
+    model = network()
+    model.graph.node[2].input[1] = "w_same"
+    model.graph.node[0].input[1] = "w_same"
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 8
+    same = numpy_helper.from_array(np.ones((8, 8, 3, 3), np.float32), "w_same")
+    model.graph.initializer.append(same)
+    graph = Graph.from_model(model)
+    with pytest.raises(UnsupportedError, match=r'\[tensor."w_same"\]'):
+        make_plan(prepare(graph, "qnn", {"node": {"conv1": {"weight": {"bits": 4}}}}))
+
+
+def test_what_the_target_cannot_take_is_refused_with_tensor_and_remedy() -> None:
+    with pytest.raises(UnsupportedError, match="'r'.*tensorrt takes one scale for an activation"):
+        plan_of({"tensor": {"r": {"per_channel": True}}}, "tensorrt")
+
+
+def test_a_wish_that_no_format_has_names_the_place_where_it_was_said() -> None:
+    with pytest.raises(ConfigError, match=r"'w1'.*node\.conv1\.weight\.narrow_range wants.*signed"):
+        plan_of({"node": {"conv1": {"weight": {"dtype": "uint8", "narrow_range": True}}}})
