@@ -1,6 +1,7 @@
 """Writes the tables in README.md and docs/ from the registries, the configuration and the command line they describe.
 
-A table stands between the lines `<!-- table: NAME -->` and `<!-- end -->`.
+A table stands between the lines `<!-- table: NAME -->` and `<!-- end -->`. The schema of the configuration,
+docs/config-schema.json, is written too.
 
 Usage: python tools/readme_tables.py [--check]
 With --check nothing is written; files whose tables are out of date are printed and make the exit code 1.
@@ -15,13 +16,18 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import typer
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from onnxq.backends import BACKENDS
 from onnxq.cli import catalogue
 from onnxq.cli.app import app
-from onnxq.config import Config, FormatChange, WeightChange
+from onnxq.config import Config, InputSettings, NodeSettings, QuantizerSettings, config_schema
+from onnxq.types import Backend
+from onnxq.types.fake_quantizers import ALIASES, KINDS, Kind
 
 ROOT = Path(__file__).resolve().parent.parent
+SCHEMA = Path("docs", "config-schema.json")
 BLOCK = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -104,22 +110,71 @@ def options_table(command_name: str) -> str:
 
 
 def config_table() -> str:
-    return _fields_table(Config.model_fields)
-
-
-def format_table() -> str:
-    return _fields_table(WeightChange.model_fields)
-
-
-def _fields_table(fields: dict[str, FieldInfo]) -> str:
     rows = []
-    for name, field in fields.items():
+    for name, field in Config.model_fields.items():
         default = field.default
-        nested = isinstance(default, FormatChange)
-        text = "the table below" if nested else (field.description or FORMAT_WORDS[name])
-        shown = UNSET.get(name, "the backend's") if default is None or nested else f"`{json.dumps(default)}`"
-        rows.append([f"`{name}`", _type_text(field), shown, text])
+        if isinstance(default, BaseModel):
+            shown = "the backend's"
+        elif default in ((), {}):
+            shown = "none"
+        else:
+            shown = UNSET.get(name, "the backend's") if default is None else f"`{json.dumps(default)}`"
+        meaning = (field.description or "").replace("<", "&lt;")
+        rows.append([f"`{name}`", _type_text(field), shown, meaning])
     return markdown(("key", "type", "default", "meaning"), rows)
+
+
+def _level_table(model: type[BaseModel]) -> str:
+    """Keys without a default of their own: what is left out stays as the next wider level has it."""
+    rows = [[f"`{name}`", _type_text(field), field.description] for name, field in model.model_fields.items()]
+    return markdown(("key", "type", "meaning"), rows)
+
+
+def fake_quantizers_table() -> str:
+    rows = []
+    for kind in KINDS.values():
+        others = [name for name, known in ALIASES.items() if known == kind.name]
+        rows.append([f"`{kind.name}`", kind.summary, kind.untrained, _demands(kind), _joined(others) or "none"])
+    head = ("name", "in training", "without training", "for; its arguments; what it sets", "in other tools")
+    return markdown(head, rows)
+
+
+def _demands(kind: Kind) -> str:
+    """The tensors it is for, its arguments, and what it sets of the format."""
+    where = {("weight",): "weights", ("activation", "output"): "activations"}.get(kind.roles, "all")
+    arguments = [f"`{item.name}` {item.default:g} ({item.allowed})" for item in kind.arguments]
+    implied = [f"`{key} = {json.dumps(value)}`" for key, value in kind.implied.items()]
+    return "; ".join([where, *arguments, *implied])
+
+
+def limits_table() -> str:
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for name, backend in BACKENDS.items():
+        rows.setdefault(_limits(backend), []).append(name)
+    head = ("target", "types", "zero points", "scale per channel", "scales", "rounding", "biases")
+    return markdown(head, [[_joined(names), *row] for row, names in rows.items()])
+
+
+def _limits(backend: Backend) -> tuple[str, ...]:
+    limits = backend.limits
+    kinds = [kind + (" (weights)" if kind in limits.weight_only_dtypes else "") for kind in limits.dtypes]
+    if limits.steps:
+        kinds.append("with " + ", ".join(f"{low} .. {high}" for low, high in limits.steps))
+    zero = "0" if limits.zero_point_zero else "0 for weights" if limits.weights_symmetric else "any"
+    channels = [
+        *([] if limits.weights_per_tensor else ["weights"]),
+        *([] if limits.activations_per_tensor else ["activations"]),
+    ]
+    known = limits.roundings or (("half_even",) if backend.rounding_in_files == "exact" else ())
+    weights_only = backend.rounding_in_files == "exact" and backend.weight_storage == "integer"
+    rounding = ", ".join(known) or "any"
+    if weights_only and not limits.roundings:
+        rounding += "; weights: any"
+    elif weights_only and len(known) > 1:
+        rounding = f"half_even; weights: {rounding}"
+    bias = "float or quantized" if limits.bias_quantized else "float"
+    scales = "powers of two" if limits.power_of_two else "any"
+    return ", ".join(kinds), zero, ", ".join(channels) or "no", scales, rounding, bias
 
 
 def _type_text(field: FieldInfo) -> str:
@@ -135,26 +190,24 @@ TYPE_WORDS = (
     (r" \| None$", ""),
     (r"typing\.Optional\[(.*)\]$", r"\1"),
     (r"typing\.Literal\[(.*)\]$", r"\1"),
+    (r"tuple\[tuple\[str, \.\.\.\], \.\.\.\]", "list of lists of text"),
     (r"tuple\[str, \.\.\.\]", "list of text"),
+    (r"tuple\[int \| str, \.\.\.\]", "list of numbers and text"),
     (r"'(\w+)', '(\w+)'", r"`\1` or `\2`"),
-    (r"^(Format|Weight)Change$", "table"),
+    (r"^dict\[str, onnxq.*\]$", "table of tables"),
+    (r"^(typing\.)?Any$", "number or list"),
+    (r"^QuantizerSettings$", "table"),
     (r"dict\[str, typing\.Any\]", "table"),
     (r"^str \| ", "text or "),
+    (r"^text or int$", "text or number"),
     (r"^str$", "text"),
     (r"^int$", "whole number"),
     (r"^float$", "number"),
     (r"^bool$", "true or false"),
 )
 
-FORMAT_WORDS = {
-    "symmetric": "zero point 0, or a zero point of its own",
-    "narrow_range": "drop the lowest value of a signed format: int8 becomes -127 .. 127",
-    "power_of_two": "round every scale up to a power of two",
-    "rounding": "half_even, half_up, half_away, half_to_zero or floor",
-}
-"""What the fields without a description of their own mean."""
-
 UNSET = {
+    "backend": "that of `-b`",
     "samples": "all",
     "preprocess": "from the model's input",
     "workers": "every core",
@@ -168,7 +221,11 @@ TABLES: dict[str, Callable[[], str]] = {
     "backend-options": backend_options_table,
     "commands": commands_table,
     "config": config_table,
-    "format": format_table,
+    "fake-quantizers": fake_quantizers_table,
+    "input-settings": lambda: _level_table(InputSettings),
+    "limits": limits_table,
+    "node-settings": lambda: _level_table(NodeSettings),
+    "quantizer-settings": lambda: _level_table(QuantizerSettings),
     "observers": observers_table,
     "passes": passes_table,
 }
@@ -192,14 +249,14 @@ def main(arguments: Sequence[str]) -> int:
     if not set(arguments) <= {"--check"}:
         print("usage: python tools/readme_tables.py [--check]", file=sys.stderr)
         return 2
+    wanted = {path: updated(path.read_text(encoding="utf-8")) for path in documents(ROOT)}
+    wanted[ROOT / SCHEMA] = json.dumps(config_schema(), indent=2, ensure_ascii=False) + "\n"
     stale = []
-    for path in documents(ROOT):
-        before = path.read_text(encoding="utf-8")
-        after = updated(before)
-        if before != after:
+    for path, text in wanted.items():
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
             stale.append(path)
             if "--check" not in arguments:
-                path.write_text(after, encoding="utf-8")
+                path.write_text(text, encoding="utf-8")
     for path in stale:
         print(f"{path.relative_to(ROOT)}: {'out of date' if '--check' in arguments else 'updated'}")
     return 1 if stale and "--check" in arguments else 0

@@ -224,12 +224,13 @@ def _backend(chip: _Chip, mode: str, strategy: str, precision: str, *, asymmetri
 
 
 def _dtypes(chip: _Chip, precision: str, *, weight_only: bool) -> tuple[str, ...]:
+    """Layers of 4 bits can stand among those of 8 wherever the chip has them, one by one."""
     floats = {"F8E4M3": "float8e4m3fn", "F8E5M2": "float8e5m2", "F16": "float16", "BF16": "bfloat16"}
     if precision in floats:
         return (floats[precision],)
     if weight_only:
-        return ("int4", "int8") if precision == "INT4" else ("int8",)
-    narrow = {"INT4": ("int4", "uint4"), "W4INT8": ("int4",)}.get(precision, ())
+        return ("int4", "int8") if "INT4" in chip.precisions else ("int8",)
+    narrow = ("int4", "uint4") if chip.four_bits else ()
     return ("int8", *(("uint8",) if chip.unsigned else ()), *narrow, "int32")
 
 

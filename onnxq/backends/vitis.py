@@ -2,6 +2,8 @@
 
 The DPU goes from one scale to the next by shifting, so every scale is 2^-p and `dpu_positions` moves positions that it
 could not shift between. It rounds halves of activations up; weights and biases are rounded away from zero beforehand.
+The strategy `fs` is for what has multipliers: float scales of any width from 2 to 16 bits, with zero points where asked
+for, and the floating-point formats of AMD's NPU, bfp16, bf16 and fp16.
 Quantizers stand on the inputs of the graph and on the results of operators, behind the activation that runs inside.
 Sources: MQBench's Vitis backend; Vitis AI's quantizers (vai_q_pytorch, vai_q_onnx); Quark 0.13 for the shifts.
 """
@@ -64,6 +66,18 @@ POWER_OF_TWO_LIMITS = Limits(
     steps=((-128, 127),),
     roundings=("half_up", "half_away", "half_even"),
 )
+FLOAT_SCALE_LIMITS = Limits(
+    dtypes=(
+        *(f"{sign}int{bits}" for bits in (8, 16, 4, 2) for sign in ("", "u")),
+        "int32",
+        "float16",
+        "bfloat16",
+        "bfp16",
+    ),
+    min_opset=10,
+)
+"""Widths between these are stored in the next larger type."""
+
 _RECOGNIZE = ("recognize_layernorm", "recognize_gelu", "fuse_matmul_add")
 """HardSwish stays in parts: the chip has HardSigmoid and Mul, and each of them is quantized."""
 
@@ -114,7 +128,7 @@ def configure(values: Mapping[str, str]) -> Backend:
                 weight=QuantSpec("int8", granularity=PerChannel(0)),
                 bias=QuantSpec("int32"),
             ),
-            limits=Limits(dtypes=("int8", "int32"), zero_point_zero=True, min_opset=10),
+            limits=FLOAT_SCALE_LIMITS,
             activation_observer="minmax",
             weight_observer="minmax",
             input_observer=None,
@@ -122,7 +136,6 @@ def configure(values: Mapping[str, str]) -> Backend:
             refinements=(),
             simulations=(),
             lints=(),
-            rounding_in_files="exact",
             tied=("Concat",),
             checked_by=(),
         )

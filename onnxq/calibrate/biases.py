@@ -15,6 +15,7 @@ from onnxq.graph import Graph, Node
 from onnxq.numerics import BIAS_LIMIT, derived_bias_scale, widen_weight_scale_for_bias
 from onnxq.types import BiasOf, PerChannel, PerTensor, Placement, QParams, QParamsTable, QuantPlan, QuantSpec
 from onnxq.types.granularity import resolve_axis
+from onnxq.types.spec import why_no_derived_bias
 
 
 def widen_weights(graph: Graph, plan: QuantPlan, biases: Sequence[Placement], table: QParamsTable) -> dict[str, float]:
@@ -55,17 +56,13 @@ def float_biases(graph: Graph, plan: QuantPlan) -> list[Placement]:
             node = graph.node(edge.node)
             data = node.inputs[0].name
             bias = _bias_operand(graph, node)
-            if edge.port == 1 and bias is not None and _has_one_scale(plan, data) and bias not in plan:
+            if edge.port != 1 or bias is None or bias in plan or data not in plan or plan[data].observe_only:
+                continue
+            if why_no_derived_bias(plan[data].spec, placement.spec) is None:
                 spec = QuantSpec("int32", granularity=PerChannel(0))
                 derive = BiasOf(data, placement.tensor)
                 found.append(Placement(bias, spec, "bias", "float bias of a quantized node", derive=derive))
     return found
-
-
-def _has_one_scale(plan: QuantPlan, tensor: str) -> bool:
-    """Whether a tensor is quantized with one scale, as engines need it to hold a bias in int32."""
-    placement = plan.placements.get(tensor)
-    return placement is not None and not placement.observe_only and isinstance(placement.spec.granularity, PerTensor)
 
 
 def _bias_operand(graph: Graph, node: Node) -> str | None:

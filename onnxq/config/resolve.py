@@ -9,6 +9,7 @@ from typing import Any
 from onnxq.config.quantizers import NodeSettings, QuantizerSettings
 from onnxq.config.settings import Config
 from onnxq.errors import ConfigError, SpecError, did_you_mean
+from onnxq.refine.dpu_switches import REFINEMENT, switched_off
 from onnxq.types import Backend, QuantSpec, Scheme
 from onnxq.types.control import FORMAT_FIELDS, PARTS, Controls, Override, Wish, changed
 
@@ -43,6 +44,8 @@ def resolve(config: Config, backend: Backend) -> Backend:
         residual=config.residual or backend.residual,
         passes=_without("skip_passes", "pass", config.skip_passes, backend.passes, backend),
         refinements=_refinements(config, backend),
+        # What is not corrected is not complained about.
+        lints=tuple(name for name in backend.lints if name not in config.skip_refinements),
         emitters=_emitters(config, backend),
         simulations=_without("skip_simulations", "simulation", config.skip_simulations, backend.simulations, backend),
     )
@@ -69,7 +72,7 @@ def _settings(config: Config, role: str) -> QuantizerSettings:
 
 
 def _scheme(config: Config, scheme: Scheme, activation: dict[str, Any], weight: dict[str, Any]) -> Scheme:
-    other = {key: value for key, value in activation.items() if key not in ("dtype", "bits")}
+    other = _but(activation, "dtype", "bits")
     keeps_type = activation.get("dtype") in (None, scheme.activation and scheme.activation.dtype)
     bits = {key: activation[key] for key in ("bits",) if key in activation}
     bias = _format(config.bias)
@@ -82,14 +85,18 @@ def _scheme(config: Config, scheme: Scheme, activation: dict[str, Any], weight: 
         if config.bias.skip
         else _applied("bias", bias, scheme.bias or (QuantSpec("int32") if bias else None)),
         # A type of the user's own is meant for all activations, those that cannot be negative included.
-        unsigned=_applied("activation", other | bits, scheme.unsigned) if keeps_type else None,
+        unsigned=_applied("activation", _but(other, "narrow_range") | bits, scheme.unsigned) if keeps_type else None,
         # How many bits the first and the last layer have is the target's choice; the rest is the user's.
         ends=scheme.ends
         and (
             changed(scheme.ends[0], other),
-            changed(scheme.ends[1], {key: value for key, value in weight.items() if key not in ("dtype", "bits")}),
+            changed(scheme.ends[1], _but(weight, "dtype", "bits")),
         ),
     )
+
+
+def _but(values: Mapping[str, Any], *left_out: str) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key not in left_out}
 
 
 def _format(settings: QuantizerSettings) -> dict[str, Any]:
@@ -139,12 +146,14 @@ def _refinements(config: Config, backend: Backend) -> tuple[str, ...]:
     whole = []
     for name in config.skip_refinements:
         head, dot, rule = name.partition(".")
-        if dot and head in backend.refinements:
+        if dot and head == REFINEMENT and head in backend.refinements:
             rules.setdefault(head, []).append(rule)
         else:
             whole.append(name)
     kept = _without("skip_refinements", "refinement", whole, backend.refinements, backend)
-    return tuple(f"{name}:without={'+'.join(rules[name])}" if name in rules else name for name in kept)
+    found = tuple(f"{name}:without={'+'.join(rules[name])}" if name in rules else name for name in kept)
+    switched_off(found)  # an unknown rule is an error now, not after calibration
+    return found
 
 
 def _overrides(config: Config) -> Iterator[Override]:

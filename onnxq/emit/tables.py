@@ -70,6 +70,8 @@ def broadcast(bound: np.ndarray, shape: tuple[Any, ...], parameters: QParams) ->
     Sizes are asked for per block only: for channels the rank is enough.
     """
     granularity = parameters.spec.granularity
+    if bound.ndim == 0:
+        return bound
     if isinstance(granularity, PerChannel):
         axis = resolve_axis(granularity.axis, len(shape))
         return bound.reshape([-1 if i == axis else 1 for i in range(len(shape))])

@@ -59,9 +59,9 @@ class BoundedObserver(PositionObserver):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not LOWEST_POSITION <= self.min_position <= self.max_position:
+        if not LOWEST_POSITION - 1 <= self.min_position <= self.max_position:  # the last one is no limit at all
             raise ConfigError(
-                f"min_position of observer '{self.name}' must be {LOWEST_POSITION} to max_position "
+                f"min_position of observer '{self.name}' must be {LOWEST_POSITION - 1} to max_position "
                 f"({self.max_position}), got {self.min_position}"
             )
 

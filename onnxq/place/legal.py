@@ -84,13 +84,14 @@ def _broken(placement: Placement, backend: Backend) -> Iterator[tuple[str, str, 
             f"the format is asymmetric, {target} takes zero point 0 only",
             f"Set symmetric = true under [{'activation' if activation else 'weight'}]",
         )
-    if activation and limits.activations_per_tensor and not isinstance(spec.granularity, PerTensor):
+    several = spec.has_scale and not isinstance(spec.granularity, PerTensor)  # shared exponents are no scales
+    if activation and limits.activations_per_tensor and several:
         yield (
             "activation-per-tensor",
             f"the format is {spec.granularity}, {target} takes one scale for an activation",
             "Use PerTensor() for activations; channels are for weights",
         )
-    if not activation and limits.weights_per_tensor and not isinstance(spec.granularity, PerTensor):
+    if not activation and limits.weights_per_tensor and several:
         yield (
             "weight-per-tensor",
             f"the format is {spec.granularity}, {target} takes one scale for a weight",

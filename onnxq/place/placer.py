@@ -18,6 +18,7 @@ from onnxq.place.legal import no_rule
 from onnxq.place.wishes import Wishes
 from onnxq.types import Backend, Edge, Placement, QuantPlan
 from onnxq.types.control import Controls, Override
+from onnxq.types.spec import why_no_derived_bias
 
 
 def place(graph: Graph, backend: Backend, controls: Controls | None = None, *, skip: Sequence[str] = ()) -> QuantPlan:
@@ -44,6 +45,7 @@ class _Placer(Wishes):
         groups = self.ties.groups()
         self.choose(groups)
         plan = QuantPlan(self.backend.name)
+        plan.notes.extend(self._drop_biases_without_scale())
         observed_in = {leader: self._observed(members) for leader, members in groups.items()}
         for name, request in self.requests.items():
             leader = self.ties.leader(name)
@@ -70,6 +72,19 @@ class _Placer(Wishes):
         self._account(plan)
         plan.notes.extend(self.choices.unused())
         return plan
+
+    def _drop_biases_without_scale(self) -> list[str]:
+        """Leave biases float whose scale would derive from formats that have none to give, such as bfp16."""
+        lines = []
+        for name, request in list(self.requests.items()):
+            if request.derive is None:
+                continue
+            data, weight = self.requests[request.derive.input], self.requests[request.derive.weight]
+            reason = why_no_derived_bias(data.spec, weight.spec)
+            if reason is not None:
+                del self.requests[name]
+                lines.append(f"bias '{name}' stays float: {reason}. Give it a dtype under [bias]")
+        return lines
 
     def _tie_joined(self) -> None:
         """One scale for the quantized tensors on both sides of a Concat, also where others only move values between."""

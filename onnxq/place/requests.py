@@ -144,6 +144,8 @@ class Requests(Selection):
             axis = rule.weight_axis(facts) if callable(rule.weight_axis) else rule.weight_axis
             if "channel_axis" in picks:
                 axis = int(picks["channel_axis"].value)
+            elif self.choices.format_source("weight", "channel_axis") is not None:
+                axis = spec.granularity.axis
             elif axis is None and "per_channel" in picks:
                 axis = usual_weight_axis(facts)
             rank = len(facts.shape(rule.weight) or ())

@@ -61,15 +61,6 @@ class Wishes(Requests):
                 if "observer" in picks:
                     request.observer = str(picks["observer"].value)
 
-        self._drop_underivable()
-
-    def _drop_underivable(self) -> None:
-        """A bias stays float where its scale would derive from an input that has not one scale."""
-        for name, request in list(self.requests.items()):
-            source = None if request.derive is None else self.requests.get(request.derive.input)
-            if source is not None and not isinstance(source.spec.granularity, PerTensor):
-                del self.requests[name]
-
     def _with_channels(self, tensor: str, spec: QuantSpec, picks: Picks) -> QuantSpec:
         """Channels of activations are on axis 1; a tensor without a second axis of known size has one scale."""
         if not isinstance(spec.granularity, PerChannel):

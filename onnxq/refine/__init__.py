@@ -28,12 +28,15 @@ REFINEMENTS: Registry[Refinement] = Registry("refinement", "onnxq.refine")
 
 
 def refine(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> Refined:
-    """Run all refinements of a backend, in order; tensors that are only observed take no part."""
+    """Run all refinements of a backend, in order; tensors that are only observed take no part.
+
+    What stands behind a colon is for the refinement itself to read: rules that are left out.
+    """
     plan = applied(plan)
     notes: list[str] = []
     warnings: list[str] = []
     for name in backend.refinements:
-        step = REFINEMENTS.get(name)(graph, plan, qparams, backend)
+        step = REFINEMENTS.get(name.partition(":")[0])(graph, plan, qparams, backend)
         qparams = step.qparams
         notes.extend(step.notes)
         warnings.extend(step.warnings)

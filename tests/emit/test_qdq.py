@@ -184,8 +184,11 @@ def test_a_rounding_that_quantizelinear_does_not_have_is_refused() -> None:
         to_qdq(graph, *placed("x", qparams), ANY)
 
 
-def test_a_seven_bit_weight_behind_quantizelinear_is_refused() -> None:
-    qparams = qparams_from_range(np.full(5, -2.5), np.full(5, 2.5), QuantSpec("int7", granularity=PerChannel(0)))
+def test_a_seven_bit_weight_behind_quantizelinear_is_limited_channel_by_channel() -> None:
+    qparams = qparams_from_range(np.full(5, -0.5), np.full(5, 0.5), QuantSpec("int7", granularity=PerChannel(0)))
     graph = model([helper.make_node("Mul", ["x", "w"], ["y"], name="mm")], {"w": np.ones_like(X)})
-    with pytest.raises(UnsupportedError, match="cannot be written as QuantizeLinear"):
-        to_qdq(graph, *placed("w", qparams, "weight", (Edge("mm", 1),)), ANY.replace(weight_storage="float"))
+    plan, table = placed("w", qparams, "weight", (Edge("mm", 1),))
+    written, _ = to_qdq(graph, plan, table, ANY.replace(weight_storage="float"))
+    (quantize,) = written.nodes("QuantizeLinear")
+    assert quantize.inputs[0].values.max() == pytest.approx(float(qparams.scale[0]) * 63)
+    assert not written.nodes("Clip")

@@ -85,6 +85,7 @@ def test_the_tables_can_be_left_out(tmp_path):
     golden = GOLDEN["residual"]()
     onnxq.quantize(golden.model, backend="tensorrt:tables=no", data=golden.samples, out=tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "config.json",
         "model.onnx",
         "plan.json",
         "qparams.json",

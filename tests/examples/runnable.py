@@ -17,12 +17,18 @@ from onnxq.cli.app import app
 from onnxq.demo import load_data, model_path
 
 ROOT = Path(__file__).resolve().parents[2]
+FILE_LANGUAGES = ("python", "toml", "yaml", "json")
 
 
 def blocks(document: Path, language: str) -> list[str]:
     """The fenced blocks of one language, in order."""
+    return [text for _, text in _fenced(document, language)]
+
+
+def _fenced(document: Path, language: str) -> list[tuple[str, str]]:
+    """(what stands behind the language, text) of the fenced blocks of one language, in order."""
     text = document.read_text(encoding="utf-8")
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    return re.findall(rf"^```{language}(?: ([^\n]+))?\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
 def commands(document: Path) -> list[str]:
@@ -32,14 +38,22 @@ def commands(document: Path) -> list[str]:
 
 
 def named_blocks(document: Path, language: str) -> dict[str, str]:
-    """Blocks whose first line is a comment with a file name, such as `# toy.py`."""
+    """Blocks that are files: the name stands behind the language, or in a comment on the first line, `# toy.py`.
+
+    JSON has no comments, and editors want a comment of their own on the first line of a YAML file. The comment is part
+    of the file, so that lines have the numbers that a reader of the document counts.
+    """
     found = {}
-    for block in blocks(document, language):
-        first, _, rest = block.partition("\n")
-        name = re.fullmatch(r"# ([\w-]+\.\w+)", first)
-        if name is not None:
-            found[name[1]] = rest
+    for name, block in _fenced(document, language):
+        comment = re.match(r"# ([\w-]+\.\w+)\n", block)
+        if name or comment is not None:
+            found[name or comment[1]] = block
     return found
+
+
+def named_files(document: Path) -> dict[str, str]:
+    """The files that the commands of a document use: its blocks with a name."""
+    return {name: text for language in FILE_LANGUAGES for name, text in named_blocks(document, language).items()}
 
 
 def write_model_and_data(folder: Path) -> None:

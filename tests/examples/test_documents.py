@@ -16,7 +16,7 @@ from onnxq.config import Config, QuantizerSettings
 from onnxq.emit import EMITTERS
 from onnxq.observers import OBSERVERS
 from onnxq.types import Placement, QuantSpec
-from tests.examples.runnable import ROOT, Shell, blocks, commands, named_blocks, run_here, write_model_and_data
+from tests.examples.runnable import ROOT, Shell, blocks, commands, named_files, run_here, write_model_and_data
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 RUNNABLE = [path for path in DOCUMENTS if blocks(path, "bash") or blocks(path, "python")]
@@ -40,11 +40,11 @@ def test_the_code_of_a_document_runs(document: Path, tmp_path: Path, monkeypatch
     folder.mkdir()
     monkeypatch.chdir(folder)
     write_model_and_data(folder)
-    files = {name: text for language in ("python", "toml") for name, text in named_blocks(document, language).items()}
+    files = named_files(document)
     for name, text in files.items():
         (folder / name).write_text(text)
     shell = Shell(folder, tmp_path / "bin")
-    script = "".join(block for block in blocks(document, "python") if block.partition("\n")[2] not in files.values())
+    script = "".join(block for block in blocks(document, "python") if block not in files.values())
     if script:
         (folder / "script.py").write_text(script)
         shell.run("python script.py")

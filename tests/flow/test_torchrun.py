@@ -163,6 +163,7 @@ def test_two_processes_write_what_one_writes(
 def test_only_results_are_left(here: Path, ended: dict[str, Ended]) -> None:
     assert ended["quantize"].codes == [0, 0]
     assert sorted(path.name for path in (here / "quantized").iterdir()) == [
+        "config.json",
         "model.onnx",
         "plan.json",
         "qparams.json",

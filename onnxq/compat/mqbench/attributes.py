@@ -1,0 +1,60 @@
+"""preserve_attr: what has to survive of a model besides its outputs: metadata, and results that become outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from onnxq.compat.modules import nodes_of_module
+from onnxq.compat.mqbench.quantizer import items_of
+from onnxq.compat.translation import Translator, shown
+from onnxq.errors import ConfigError, did_you_mean
+from onnxq.graph import Graph
+
+
+def translate_attributes(translator: Translator, given: Any, graph: Graph, where: str = "preserve_attr") -> None:
+    """Find each attribute as metadata, as a tensor, or as a module, in this order."""
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{where} must hold modules and lists of attributes, it holds {shown(given)}")
+    for module, attributes in given.items():
+        full = f"{where}[{module!r}]"
+        for attribute in items_of(attributes, full):
+            if not isinstance(module, str) or not isinstance(attribute, str):
+                raise ConfigError(f"{full}: modules and attributes are names, got {shown(attribute)}")
+            name = f"{module}.{attribute}" if module else attribute
+            translator.row(full, attribute, _preserve(translator, name, graph, full))
+
+
+def _preserve(translator: Translator, name: str, graph: Graph, where: str) -> str:
+    if name in graph.metadata:
+        return f"metadata '{name}' of the model is kept, as all of it always is"
+    tensors = [name] if graph.has_tensor(name) else _results(graph, name, where)
+    hidden = [tensor for tensor in tensors if tensor not in graph.output_names]
+    if not hidden:
+        return f"no effect: {', '.join(tensors)} is an output of the model already"
+    for tensor in hidden:
+        if tensor in graph.input_names or graph.is_constant(tensor):
+            raise ConfigError(f"{where}: '{tensor}' is an input or a constant, which needs no preserving; leave it out")
+        if graph.home_of(tensor) is not graph.gs:
+            raise ConfigError(f"{where}: '{tensor}' is inside the body of a control-flow node and cannot be an output")
+    translator.append("extra_outputs", hidden, where)
+    return f"further output of the model: {', '.join(hidden)}"
+
+
+def _results(graph: Graph, path: str, where: str) -> list[str]:
+    """What leaves a module: tensors that its nodes make and others read."""
+    try:
+        inside = dict.fromkeys(nodes_of_module(graph, path, where))
+    except ConfigError as error:
+        known = [*graph.metadata, *graph.tensor_names()]
+        raise ConfigError(
+            f"{where}: '{path}' is neither metadata nor a tensor nor a module of the model.{did_you_mean(path, known)} "
+            f"Methods and other Python attributes are not part of an ONNX file. {error}"
+        ) from None
+    results = []
+    for name in inside:
+        for tensor in graph.node(name).outputs:
+            read_outside = any(use.node.name not in inside for use in graph.consumers(tensor))
+            if tensor.name and (read_outside or graph.is_output(tensor)) and not graph.is_constant(tensor):
+                results.append(tensor.name)
+    return results

@@ -1,0 +1,183 @@
+"""The flow that MQBench's users know: prepare, calibrate, quantize, deploy; on an ONNX file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from onnxq.compat.mqbench.prepared import PreparedModel
+from onnxq.compat.mqbench.targets import find_target
+from onnxq.compat.mqbench.translate import translate
+from onnxq.compat.translation import Row, shown
+from onnxq.deliver import Result
+from onnxq.errors import ConfigError, ModelError, did_you_mean
+from onnxq.graph import Graph
+from onnxq.prepare import load_model
+from onnxq.runtime.pieces import as_array
+
+QUANTIZER_TYPES = ("fake_quant", "act_fake_quant", "weight_fake_quant")
+"""Parts of names by which MQBench picks quantizers: all of them, those of activations, those of weights."""
+
+_FURTHER = ("input_names", "output_names", "dynamic_axes")
+
+
+def prepare_by_platform(
+    model: str | Path | onnx.ModelProto | Graph,
+    deploy_backend: object,
+    prepare_custom_config_dict: Mapping[str, Any] | None = None,
+    custom_tracer: object = None,
+    is_qat: bool = True,
+    freeze_bn: bool = True,
+) -> PreparedModel:
+    """Read MQBench's configuration for a model and a backend; nothing is run yet.
+
+    The last three parameters are about tracing and training in torch: given, they get a row that says so.
+    """
+    refuse_torch(model)
+    graph = load_model(model)
+    translation = translate(prepare_custom_config_dict, graph, deploy_backend)
+    rows = [
+        Row(key, shown(value), f"no effect: {why}")
+        for key, value, default, why in (
+            ("custom_tracer", custom_tracer, None, "an ONNX file is traced already"),
+            ("is_qat", is_qat, True, "nothing is trained between calibration and deployment"),
+            ("freeze_bn", freeze_bn, True, "batch norms of an ONNX file are frozen already"),
+        )
+        if value != default
+    ]
+    return PreparedModel(graph, replace(translation, rows=(*translation.rows, *rows)))
+
+
+def enable_calibration(model: PreparedModel) -> None:
+    """Calls give float results and are remembered as samples."""
+    _check(model).mode = "calibrate"
+
+
+def enable_calibration_woquantization(model: PreparedModel, quantizer_type: str = "fake_quant") -> None:
+    """The same for one kind of quantizers: calls matter to those of activations, ranges of weights need no samples."""
+    _check_type(quantizer_type)
+    _check(model).mode = "float" if quantizer_type == "weight_fake_quant" else "calibrate"
+
+
+def enable_calibration_quantization(model: PreparedModel, quantizer_type: str = "fake_quant") -> None:
+    """Calls are remembered, and give what the model gives that is quantized on all samples so far."""
+    _check_type(quantizer_type)
+    if quantizer_type != "fake_quant":
+        raise ConfigError(
+            f"enable_calibration_quantization: quantizer_type '{quantizer_type}' would quantize weights or activations "
+            "alone. onnxq quantizes both: leave quantizer_type out"
+        )
+    _check(model).mode = "calibrate_quantized"
+
+
+def enable_quantization(model: PreparedModel) -> None:
+    """Calls give what the quantized model gives, which is made at the first call from the samples so far."""
+    _check(model).mode = "quantize"
+
+
+def disable_all(model: PreparedModel) -> None:
+    """Calls give float results and are not remembered."""
+    _check(model).mode = "float"
+
+
+def convert_deploy(
+    model: PreparedModel,
+    backend_type: object,
+    input_shape_dict: Mapping[str, Sequence[int]] | None = None,
+    dummy_input: Any = None,
+    output_path: str | Path = "./",
+    model_name: str = "mqbench_qmodel",
+    deploy_to_qlinear: bool = False,
+    **extra_kwargs: Any,
+) -> Result:
+    """Write the quantized model and its tables into `output_path`, checked as every run of onnxq.
+
+    `input_shape_dict`, or the shapes of `dummy_input`, fix the shapes of inputs; dimensions in `dynamic_axes` stay
+    open. `input_names` and `output_names` must be those of the ONNX file, which keeps its names.
+    """
+    _check(model)
+    prepared_for = find_target(model.translation.backend)
+    if find_target(backend_type).family != prepared_for.family:
+        raise ConfigError(
+            f"the model was prepared for {prepared_for.name}, so it cannot be deployed for {shown(backend_type)}: call "
+            "prepare_by_platform with that backend"
+        )
+    for key in extra_kwargs:
+        if key not in _FURTHER:
+            near = did_you_mean(key, _FURTHER)
+            raise ConfigError(f"convert_deploy: unknown argument '{key}'.{near} Known: {', '.join(_FURTHER)}")
+    names = _input_names(model, extra_kwargs)
+    shapes = _shapes(input_shape_dict, dummy_input, names, extra_kwargs.get("dynamic_axes") or {})
+    rows = [Row(f"convert_deploy.{key}", shown(shape), f"inputs.{key}.shape") for key, shape in shapes.items()]
+    if deploy_to_qlinear:
+        became = "no effect: the model has QuantizeLinear and DequantizeLinear, or what the target reads, either way"
+        rows.append(Row("convert_deploy.deploy_to_qlinear", "True", became))
+    return model.deploy(output_path, model_name, shapes=shapes, rows=rows)
+
+
+def refuse_torch(model: object) -> None:
+    """A torch module cannot be quantized here: say how to export it."""
+    if any(kind.__module__.startswith("torch.") and kind.__name__ == "Module" for kind in type(model).__mro__):
+        raise ModelError(
+            f"{type(model).__name__} is a torch module; onnxq takes an ONNX file. Export it first: "
+            "torch.onnx.export(model, (example,), 'model.onnx', input_names=['input']), then give 'model.onnx'"
+        )
+
+
+def _check(model: object) -> PreparedModel:
+    if not isinstance(model, PreparedModel):
+        raise ConfigError(f"a model from prepare_by_platform is expected, not a {type(model).__name__}")
+    return model
+
+
+def _check_type(quantizer_type: str) -> None:
+    if quantizer_type not in QUANTIZER_TYPES:
+        near = did_you_mean(quantizer_type, QUANTIZER_TYPES)
+        raise ConfigError(f"unknown quantizer_type '{quantizer_type}'.{near} Known: {', '.join(QUANTIZER_TYPES)}")
+
+
+def _input_names(model: PreparedModel, given: Mapping[str, Any]) -> list[str]:
+    """The names of the inputs in order; the file keeps its names, so other ones are an error."""
+    for key, known in (("input_names", model.graph.input_names), ("output_names", model.graph.output_names)):
+        for name in given.get(key) or ():
+            if name not in known:
+                near = did_you_mean(name, known)
+                raise ConfigError(
+                    f"convert_deploy: {key} has '{name}', but an ONNX file keeps its names.{near} It has: "
+                    f"{', '.join(known)}"
+                )
+    return list(given.get("input_names") or model.graph.input_names)
+
+
+def _shapes(
+    input_shape_dict: Mapping[str, Sequence[int]] | None,
+    dummy_input: Any,
+    names: Sequence[str],
+    dynamic_axes: Mapping[str, Any],
+) -> dict[str, tuple[int | str, ...]]:
+    """The shape of every input that one is given for, with a name in each dimension that stays open."""
+    if input_shape_dict is not None and dummy_input is not None:
+        raise ConfigError("convert_deploy: input_shape_dict and dummy_input both say shapes: give one of them")
+    found: dict[str, tuple[int | str, ...]] = {}
+    if input_shape_dict is not None:
+        found = {name: tuple(shape) for name, shape in input_shape_dict.items()}
+    elif dummy_input is not None:
+        found = {name: as_array(value, "dummy_input").shape for name, value in _by_name(dummy_input, names).items()}
+    for name, axes in dynamic_axes.items():
+        if name in found:
+            open_axes = dict(axes) if isinstance(axes, Mapping) else {axis: f"{name}_{axis}" for axis in axes}
+            found[name] = tuple(open_axes.get(axis, size) for axis, size in enumerate(found[name]))
+    return found
+
+
+def _by_name(dummy_input: Any, names: Sequence[str]) -> Mapping[str, Any]:
+    if isinstance(dummy_input, Mapping):
+        return dummy_input
+    arrays = dummy_input if isinstance(dummy_input, list | tuple) else [dummy_input]
+    if len(arrays) > len(names):
+        raise ConfigError(f"convert_deploy: dummy_input has {len(arrays)} arrays, the model has {', '.join(names)}")
+    return dict(zip(names, arrays, strict=False))

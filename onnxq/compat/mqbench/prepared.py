@@ -1,0 +1,148 @@
+"""PreparedModel: an ONNX model that is called like a torch module, and remembers what it was called with."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from onnxq.borders import check_borders, fix_borders
+from onnxq.compat.mqbench.spool import Spool
+from onnxq.compat.translation import Row, Translation
+from onnxq.config import read_config
+from onnxq.deliver import Result
+from onnxq.errors import ConfigError, DataError, did_you_mean
+from onnxq.graph import Graph
+from onnxq.pipeline import quantize
+from onnxq.runtime import input_infos
+from onnxq.runtime.feeds import Feed, fit_feed
+from onnxq.runtime.pieces import as_array
+from onnxq.runtime.session import float_session, make_session, run_session
+
+Mode = Literal["float", "calibrate", "calibrate_quantized", "quantize"]
+
+
+class PreparedModel:
+    """A float model with settings, in one of four modes.
+
+    float                calls give what the float model gives
+    calibrate            the same, and every call is remembered as a sample
+    calibrate_quantized  every call is remembered, and gives what the model gives that is quantized on all of them
+    quantize             calls give what the quantized model gives
+
+    Call it with arrays or torch tensors: `prepared(image)`, `prepared(tokens, mask)`, `prepared(tokens=..., mask=...)`
+    or `prepared({"tokens": ...})`. One output comes as an array, several as a tuple in the order of the model.
+    """
+
+    def __init__(self, graph: Graph, translation: Translation) -> None:
+        check_borders(graph)
+        self.graph = graph
+        self.translation = translation
+        self.mode: Mode = "float"
+        self._fixed = graph.copy()
+        fix_borders(self._fixed, read_config(translation))
+        self._inputs = input_infos(self._fixed)
+        self._spool = Spool()
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._float: Any = None
+        self._quantized: tuple[int, Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"PreparedModel({self.translation.backend}, {self.mode}, {self.samples} samples)"
+
+    @property
+    def samples(self) -> int:
+        """How many calls are remembered for calibration."""
+        return self._spool.count
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """What every key of the configuration has become."""
+        return self.translation.rows
+
+    def eval(self) -> PreparedModel:
+        """The model itself: it is never in training."""
+        return self
+
+    def forget_samples(self) -> None:
+        """Start calibration anew."""
+        self._spool.close()
+        self._spool = Spool()
+
+    def __call__(self, *arrays: Any, **named: Any) -> Any:
+        feed = self._feed(arrays, named)
+        if self.mode in ("calibrate", "calibrate_quantized"):
+            self._spool.add(feed)
+        quantized = self.mode in ("calibrate_quantized", "quantize")
+        session = self._quantized_session() if quantized else self._float_session()
+        results = run_session(session, None, feed, "what it was called with")
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def deploy(
+        self,
+        folder: str | Path,
+        name: str,
+        *,
+        shapes: Mapping[str, Sequence[int | str]] | None = None,
+        rows: Sequence[Row] = (),
+    ) -> Result:
+        """Quantize on the remembered samples and write the files, all through the ordinary pipeline.
+
+        `shapes` fixes shapes of inputs, `rows` says what further keys have become.
+        """
+        if not self.samples:
+            raise DataError(
+                "there are no samples to calibrate on: call enable_calibration(prepared), then prepared(...) with "
+                "some batches of typical data, and then this again"
+            )
+        translation = self._with_shapes(shapes or {}, rows)
+        config = read_config(translation, name=name)
+        return quantize(self.graph, backend=translation.backend, data=self._spool.folder, config=config, out=folder)
+
+    def _with_shapes(self, shapes: Mapping[str, Sequence[int | str]], rows: Sequence[Row]) -> Translation:
+        names = self._fixed.input_names
+        inputs = {key: dict(value) for key, value in self.translation.config.get("inputs", {}).items()}
+        sources = dict(self.translation.sources)
+        for key, shape in shapes.items():
+            if key not in names:
+                raise ConfigError(
+                    f"the model has no input '{key}'.{did_you_mean(key, names)} Inputs: {', '.join(names)}"
+                )
+            inputs.setdefault(key, {})["shape"] = tuple(shape)
+            sources[("inputs", key, "shape")] = f"{self.translation.tool}: convert_deploy"
+        config = {**self.translation.config, **({"inputs": inputs} if inputs else {})}
+        return replace(self.translation, config=config, sources=sources, rows=(*self.translation.rows, *rows))
+
+    def _feed(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> Feed:
+        if len(arrays) == 1 and isinstance(arrays[0], Mapping) and not named:
+            named, arrays = arrays[0], []
+        names = [info.name for info in self._inputs]
+        if len(arrays) > len(names):
+            raise DataError(f"the model has {len(names)} input(s), {', '.join(names)}; got {len(arrays)} arrays")
+        given = dict(zip(names, arrays, strict=False))
+        for name, value in named.items():
+            if name in given:
+                raise DataError(f"input '{name}' is given twice, by its place and by its name")
+            given[str(name)] = value
+        # What concrete_args has fixed may be fed all the same; it is a constant now.
+        constant = set(self.graph.input_names) - set(names)
+        where = f"call {self.samples + 1}"
+        feed = {name: as_array(value, where) for name, value in given.items() if name not in constant}
+        return fit_feed(feed, self._inputs, where, lambda note: None)
+
+    def _float_session(self) -> Any:
+        if self._float is None:
+            self._float = float_session(self._fixed)
+        return self._float
+
+    def _quantized_session(self) -> Any:
+        """The session of the model quantized on all samples so far; made anew when there are more."""
+        if self._quantized is None or self._quantized[0] != self.samples:
+            if self._folder is not None:
+                self._folder.cleanup()
+            self._folder = tempfile.TemporaryDirectory(prefix="onnxq-quantized-")
+            result = self.deploy(Path(self._folder.name) / "files", "model")
+            self._quantized = (self.samples, make_session(result.model, optimize="none"))
+        return self._quantized[1]

@@ -1,0 +1,209 @@
+"""extra_qconfig_dict: observers, fake-quantizers and schemes of weights and activations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from onnxq.compat.mqbench.schemes import Fields, read_scheme, take_base_arguments
+from onnxq.compat.mqbench.targets import IGNORES_SCHEMES, NEEDS_SCHEMES, Target
+from onnxq.compat.translation import Translator, check_keys, shown
+from onnxq.errors import ConfigError
+from onnxq.observers import make_observer
+from onnxq.types.fake_quantizers import FakeQuantizer, read_fake_quantizer
+
+Letter = Literal["w", "a"]
+TABLES: Mapping[Letter, str] = {"w": "weight", "a": "activation"}
+KINDS = ("observer", "fakequantize", "fakeq_params", "observer_extra_args", "qscheme")
+QCONFIG_KEYS = tuple(f"{letter}_{kind}" for kind in KINDS for letter in TABLES)
+
+_EARLIER_NAMES = {"ModeMinMaxFloorObserver": "PoTModeObserver"}
+"""Names that MQBench had for observers before."""
+
+_START_OF_TRAINING = ("scale", "zero_point")
+_FLOAT_GRIDS = ("fp", "bf", "nnie")
+"""Number formats, by their beginning, that have neither a zero point nor a lowest value to drop."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is said about weights, or about activations: w_observer, w_qscheme ... of a dictionary at `where`."""
+
+    letter: Letter
+    given: Mapping[str, Any]
+    where: str
+
+    def key(self, kind: str) -> str:
+        return f"{self.where}.{self.letter}_{kind}"
+
+    def value(self, kind: str) -> Any:
+        """The value of a key; None where it is left out or says nothing."""
+        return self.given.get(f"{self.letter}_{kind}")
+
+    def table(self, kind: str) -> Mapping[str, Any]:
+        value = self.value(kind)
+        if value is not None and not isinstance(value, Mapping):
+            raise ConfigError(f"{self.key(kind)} must hold arguments and values, it holds {shown(value)}")
+        return value or {}
+
+
+def translate_qconfig(translator: Translator, given: Any, target: Target, where: str = "extra_qconfig_dict") -> None:
+    """Put what extra_qconfig_dict says into [weight] and [activation]."""
+    check_keys(given, QCONFIG_KEYS, where)
+    for letter in TABLES:
+        part = Part(letter, given, where)
+        if target.family in IGNORES_SCHEMES:
+            _translate_observer_only(translator, part, target)
+            continue
+        if target.family in NEEDS_SCHEMES and part.value("qscheme") is None:
+            raise ConfigError(
+                f"backend '{target.name}' has no number formats of its own: give {part.key('qscheme')}, such as "
+                "{'bit': 8, 'symmetry': True, 'per_channel': " + str(letter == "w") + ", 'pot_scale': False}"
+            )
+        _translate_part(translator, part, target)
+
+
+def _translate_part(translator: Translator, part: Part, target: Target) -> None:
+    table = TABLES[part.letter]
+    fields: Fields = {}
+    arguments: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    if part.value("qscheme") is not None:
+        fields, further = read_scheme(part.value("qscheme"), part.key("qscheme"), translator)
+        sources = dict.fromkeys(fields, part.key("qscheme"))
+        arguments = take_base_arguments(fields, further, part.key("qscheme"), translator)
+    extra = part.table("observer_extra_args")
+    before = dict(fields)
+    own = take_base_arguments(fields, extra, part.key("observer_extra_args"), translator)
+    for key in fields:
+        if key not in before or fields[key] != before[key]:
+            sources[key] = part.key("observer_extra_args")
+    _translate_observer(translator, part, target, arguments, own)
+    quantizer = _translate_fake_quantizer(translator, part, target)
+    if quantizer is not None:
+        demand(translator, fields, quantizer, part.key("fakequantize"), sources)
+    for key, value in fields.items():
+        translator.set((table, key), value, sources.get(key, part.key("qscheme")))
+
+
+def _translate_observer(
+    translator: Translator, part: Part, target: Target, from_scheme: Mapping[str, Any], extra: Mapping[str, Any]
+) -> None:
+    """Extra arguments win over those of the scheme; without a name they are for the observer that MQBench has there."""
+    named = part.value("observer")
+    arguments = {**from_scheme, **extra}
+    if named is None and not arguments:
+        for kind in ("observer", "observer_extra_args"):
+            _note_empty(translator, part, kind)
+        return
+    name = object_name(named) if named is not None else getattr(target.defaults, f"{part.letter}_observer")
+    path = (TABLES[part.letter], "observer")
+    observer = read_observer(name, arguments, part.key("observer" if named is not None else "observer_extra_args"))
+    translator.set(path, observer, part.key("observer" if named is not None else "observer_extra_args"))
+    said = f"[{path[0]}] observer = {observer}"
+    if named is not None:
+        translator.row(part.key("observer"), named, said)
+    for kind, values in (("qscheme", from_scheme), ("observer_extra_args", extra)):
+        for key, value in values.items():
+            became = said if named is not None else f"{said}: {name} is the default of {target.family}"
+            if kind == "qscheme" and key in extra:
+                became = f"no effect: {part.key('observer_extra_args')} has it too, and wins"
+            elif key == "bins":
+                became = "no effect: histograms of onnxq are fine enough for every quantile"
+            translator.row(f"{part.key(kind)}.{key}", value, became)
+    _note_empty(translator, part, "observer_extra_args")
+
+
+def read_observer(name: str, arguments: Mapping[str, Any], where: str) -> str:
+    """An observer by its MQBench name, with MQBench's arguments, in the words of onnxq."""
+    name = _EARLIER_NAMES.get(name, name)
+    own = {key: value for key, value in arguments.items() if not (key == "bins" and "Quantile" in name)}
+    try:
+        return str(make_observer({"name": name, **own}))
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def _translate_fake_quantizer(translator: Translator, part: Part, target: Target) -> FakeQuantizer | None:
+    named, parameters = part.value("fakequantize"), part.table("fakeq_params")
+    for key in _START_OF_TRAINING:
+        if key in parameters:
+            translator.row(
+                f"{part.key('fakeq_params')}.{key}",
+                parameters[key],
+                "no effect: calibration finds where training starts from",
+            )
+    if "use_grad_scaling" in parameters:
+        translator.row(
+            f"{part.key('fakeq_params')}.use_grad_scaling",
+            parameters["use_grad_scaling"],
+            "no effect: it scales gradients, and there is no training",
+        )
+    own = {key: value for key, value in parameters.items() if key not in (*_START_OF_TRAINING, "use_grad_scaling")}
+    if named is None and not own:
+        for kind in ("fakequantize", "fakeq_params"):
+            _note_empty(translator, part, kind)
+        return None
+    name = target.defaults.fakequantize if named is None else object_name(named)
+    source = part.key("fakeq_params" if named is None else "fakequantize")
+    try:
+        quantizer = read_fake_quantizer({"name": name, **own})
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
+    path = (TABLES[part.letter], "fake_quantizer")
+    translator.set(path, str(quantizer), source)
+    said = f"[{path[0]}] fake_quantizer = {quantizer}; without training: {quantizer.kind.untrained}"
+    if named is not None:
+        translator.row(part.key("fakequantize"), named, said)
+    for key, value in own.items():
+        translator.row(f"{part.key('fakeq_params')}.{key}", value, said)
+    _note_empty(translator, part, "fakeq_params")
+    return quantizer
+
+
+def demand(translator: Translator, fields: Fields, quantizer: FakeQuantizer, key: str, sources: dict[str, str]) -> None:
+    """Let a fake-quantizer have the format that it cannot do without; where a scheme differs, a row says so."""
+    wanted = dict(quantizer.implied)
+    if str(wanted.get("dtype", "")).startswith(_FLOAT_GRIDS):
+        for unfit in ("symmetric", "narrow_range"):
+            if fields.pop(unfit, None) is not None:
+                translator.row(key, quantizer.name, f"{unfit} of the scheme has no effect on {wanted['dtype']}")
+    if wanted.get("symmetric") and str(fields.get("dtype", "")).startswith("uint"):
+        wanted["dtype"] = str(fields["dtype"]).removeprefix("u")
+    for field, value in wanted.items():
+        if field in fields and fields[field] != value:
+            translator.row(
+                key, quantizer.name, f"{field} = {shown(value)} instead of the scheme's {shown(fields[field])}"
+            )
+        elif field not in fields:
+            translator.row(key, quantizer.name, f"{field} = {shown(value)}, which it needs")
+        fields[field] = value
+        sources[field] = key
+
+
+def _translate_observer_only(translator: Translator, part: Part, target: Target) -> None:
+    """For a target whose number format is fixed MQBench reads the names of observers and nothing else."""
+    named = part.value("observer")
+    if named is not None:
+        observer = read_observer(object_name(named), {}, part.key("observer"))
+        translator.set((TABLES[part.letter], "observer"), observer, part.key("observer"))
+        translator.row(part.key("observer"), named, f"[{TABLES[part.letter]}] observer = {observer}")
+    for kind in KINDS[1:]:
+        if f"{part.letter}_{kind}" in part.given:
+            became = f"no effect: {target.family} has one number format, and MQBench reads only observers' names for it"
+            translator.row(part.key(kind), part.value(kind), became)
+
+
+def _note_empty(translator: Translator, part: Part, kind: str) -> None:
+    """A key that is there and says nothing gets its row too."""
+    if f"{part.letter}_{kind}" in part.given and not part.value(kind):
+        translator.row(part.key(kind), part.value(kind), "no effect: it says nothing, so the target's choice stays")
+
+
+def object_name(thing: Any) -> str:
+    """The name of a class, or a name itself, without the modules in front."""
+    name = thing if isinstance(thing, str) else getattr(thing, "__name__", None)
+    if not isinstance(name, str):
+        raise ConfigError(f"a name or a class is expected, not {shown(thing)}")
+    return name.rpartition(".")[2]

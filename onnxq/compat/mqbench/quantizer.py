@@ -1,0 +1,179 @@
+"""extra_quantizer_dict: which nodes are quantized besides those of the target, and which are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from onnxq.compat.modules import nodes_of_fx_name, nodes_of_module
+from onnxq.compat.mqbench.targets import Target
+from onnxq.compat.torch_names import nodes_of_type, type_note
+from onnxq.compat.translation import Translator, check_keys, shown
+from onnxq.errors import ConfigError
+from onnxq.graph import Graph
+
+TYPE_KEYS = ("additional_function_type", "additional_module_type", "exclude_function_type")
+NAME_KEYS = ("additional_node_name", "exclude_module_name", "exclude_node_name")
+QUANTIZER_KEYS = (
+    "additional_function_type",
+    "additional_module_type",
+    "additional_node_name",
+    "exclude_module_name",
+    "exclude_function_type",
+    "exclude_node_name",
+    "academic_mode",
+)
+
+_REMOVED = ("Constant", "Identity", "Dropout")
+_SIZES = ("Constant", "Shape", "Size")
+_WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+
+Found = dict[str, list[tuple[Any, list[str]]]]
+"""Key -> its items, each with the nodes that it means."""
+
+
+def translate_quantizer(
+    translator: Translator, given: Any, graph: Graph, target: Target, where: str = "extra_quantizer_dict"
+) -> Target:
+    """Put additional_* into `force` and exclude_* into `skip`; the target may get an option (academic_mode)."""
+    check_keys(given, QUANTIZER_KEYS, where)
+    translate_lists(translator, given, graph, target, where)
+    if "academic_mode" not in given:
+        return target
+    return _academic_mode(translator, given["academic_mode"], target, f"{where}.academic_mode")
+
+
+def translate_lists(translator: Translator, given: Mapping[str, Any], graph: Graph, target: Target, where: str) -> None:
+    """The lists of additional and excluded nodes.
+
+    A name in additional_node_name wins over every exclusion; an exclusion wins over additional types. The weight of a
+    module in exclude_module_name stays float either way.
+    """
+    found: Found = {
+        key: [(item, _nodes(graph, key, item, f"{where}.{key}")) for item in items_of(given[key], f"{where}.{key}")]
+        for key in (*TYPE_KEYS, *NAME_KEYS)
+        if key in given
+    }
+    named = _all_nodes(found, ("additional_node_name",))
+    excluded = _all_nodes(found, ("exclude_module_name", "exclude_function_type", "exclude_node_name"))
+    for key, items in found.items():
+        full = f"{where}.{key}"
+        if not items:
+            translator.row(full, given[key], "no effect: the list is empty")
+        for item, nodes in items:
+            if not nodes:
+                became = f"no effect: no node of the model computes something for {shown(item)}"
+            elif key.startswith("additional"):
+                became = _force(translator, graph, target, nodes, () if key in NAME_KEYS else excluded - named, full)
+            else:
+                became = _skip(translator, nodes, named, full, weights=key == "exclude_module_name")
+            note = type_note(graph, item, full) if key in TYPE_KEYS else ""
+            translator.row(full, item, f"{became}; {note}" if note else became)
+
+
+def _force(
+    translator: Translator, graph: Graph, target: Target, nodes: Sequence[str], excluded: Iterable[str], key: str
+) -> str:
+    wanted = [name for name in nodes if name not in set(excluded)]
+    if not wanted:
+        return f"no effect: {counted(nodes)} excluded, and that wins"
+    translator.append("force", wanted, key)
+    operators = sorted({graph.node(name).op for name in wanted})
+    known = [op for op in operators if target.backend.rules_for(op)]
+    anyway = f"; {target.family} has a rule for {', '.join(known)} anyway" if known else ""
+    left = f"; {counted([name for name in nodes if name not in wanted])} excluded" if len(wanted) < len(nodes) else ""
+    return f"force: {counted(wanted)}{anyway}{left}"
+
+
+def _skip(translator: Translator, nodes: Sequence[str], named: set[str], key: str, *, weights: bool) -> str:
+    wanted = [name for name in nodes if name not in named]
+    kept = [name for name in nodes if name in named]
+    translator.append("skip", wanted, key)
+    said = [f"skip: {counted(wanted)}"] if wanted else []
+    if kept and weights:
+        for name in kept:
+            translator.set(("node", name, "weight", "skip"), True, key)
+        said.append(f"float weight: {counted(kept)}, whose activations additional_node_name asks for")
+    elif kept:
+        said.append(f"no effect on {counted(kept)}: additional_node_name asks for it, and wins")
+    return "; ".join(said)
+
+
+def _nodes(graph: Graph, key: str, item: Any, where: str) -> list[str]:
+    if key in TYPE_KEYS:
+        nodes = computing_nodes(graph, nodes_of_type(graph, item, where))
+        return float_nodes(graph, nodes) if key.startswith("additional") else nodes
+    if not isinstance(item, str):
+        raise ConfigError(f"{where} holds names, such as 'layer1_1_conv1'; got {shown(item)}")
+    if key == "exclude_module_name":
+        return computing_nodes(graph, nodes_of_module(graph, item, where))
+    nodes = computing_nodes(graph, nodes_of_fx_name(graph, item, where))
+    return weighted_nodes(graph, nodes) if key.startswith("additional") else nodes
+
+
+def computing_nodes(graph: Graph, names: Sequence[str]) -> list[str]:
+    """Those nodes that compute something from data.
+
+    Left out is what passes fold or remove: constants, sizes, Identity and Dropout. Nothing about them can be set.
+    """
+    folded: dict[str, bool] = {}
+    return [name for name in names if graph.node(name).op not in _REMOVED and not _is_folded(graph, name, folded)]
+
+
+def _is_folded(graph: Graph, name: str, known: dict[str, bool]) -> bool:
+    """Whether a node computes sizes or constants only; a stack instead of recursion, because chains can be long."""
+    stack = [name]
+    while stack:
+        node = graph.node(stack[-1])
+        makers = [graph.producer(tensor) for tensor in node.inputs if tensor.name and not graph.is_constant(tensor)]
+        waiting = [maker.name for maker in makers if maker is not None and maker.name not in known]
+        if node.op in _SIZES or not waiting or any(maker is None for maker in makers):
+            known[node.name] = node.op in _SIZES or all(maker is not None and known[maker.name] for maker in makers)
+            stack.pop()
+        else:
+            stack.extend(waiting)
+    return known[name]
+
+
+def float_nodes(graph: Graph, names: Sequence[str]) -> list[str]:
+    """Those nodes whose results are floats, or of unknown type: a type may also stand for sums of integers."""
+    if not names:
+        return []
+    typed = graph.copy()
+    typed.infer_shapes()
+    kinds = {name: typed.dtype(typed.node(name).outputs[0]) for name in names}
+    return [name for name, kind in kinds.items() if kind is None or kind.kind not in "iub"]
+
+
+def weighted_nodes(graph: Graph, names: Sequence[str]) -> list[str]:
+    """Those nodes that hold a weight, where there is one: the MatMul of a Linear, not the Add of its bias."""
+    return [name for name in names if graph.node(name).op in _WEIGHTED] or list(names)
+
+
+def items_of(value: Any, where: str) -> list[Any]:
+    """The items of a list or tuple; a single name, class or function stands for a list of one."""
+    if isinstance(value, list | tuple | set | frozenset):
+        return list(value)
+    if isinstance(value, str) or callable(value):
+        return [value]
+    raise ConfigError(f"{where} must be a list, it is {shown(value)}")
+
+
+def counted(names: Sequence[str]) -> str:
+    """A few names and how many more there are."""
+    first = ", ".join(names[:3])
+    return first if len(names) <= 3 else f"{first} and {len(names) - 3} more"
+
+
+def _all_nodes(found: Found, keys: Iterable[str]) -> set[str]:
+    return {name for key in keys for _, nodes in found.get(key, []) for name in nodes}
+
+
+def _academic_mode(translator: Translator, value: Any, target: Target, where: str) -> Target:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{where} must be True or False, got {shown(value)}")
+    if target.family != "openvino":
+        translator.row(where, value, f"no effect: OPENVINO alone has it, not {target.family}")
+        return target
+    translator.row(where, value, f"backend option academic={'yes' if value else 'no'}")
+    return target.with_option("academic", "yes" if value else "no")

@@ -1,0 +1,40 @@
+"""Samples that a model was called with, kept on disk until they are calibrated on."""
+
+from __future__ import annotations
+
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+
+class Spool:
+    """A temporary folder with one file for each sample; it is removed together with this object."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="onnxq-samples-")
+        self.count = 0
+
+    @property
+    def folder(self) -> Path:
+        """A folder that `onnxq.quantize` takes as calibration data; the samples are in the order of the calls."""
+        return Path(self._folder.name)
+
+    def add(self, feed: Mapping[str, np.ndarray]) -> None:
+        # numpy.savez takes names as arguments of its own, and an input may be called like one of them.
+        with zipfile.ZipFile(self.folder / f"sample_{self.count:09d}.npz", "w") as archive:
+            for name, array in feed.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
+                    np.lib.format.write_array(stream, _storable(array), allow_pickle=False)
+        self.count += 1
+
+    def close(self) -> None:
+        self._folder.cleanup()
+        self.count = 0
+
+
+def _storable(array: np.ndarray) -> np.ndarray:
+    """Text comes as objects, which files hold as strings of one length."""
+    return array.astype(str) if array.dtype.kind == "O" else array

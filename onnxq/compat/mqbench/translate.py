@@ -1,0 +1,66 @@
+"""MQBench's extra_config as a whole: what it says becomes settings of onnxq, with a row for every key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from onnxq.compat.mqbench.arguments import translate_arguments
+from onnxq.compat.mqbench.attributes import translate_attributes
+from onnxq.compat.mqbench.fusing import translate_fusing
+from onnxq.compat.mqbench.qconfig import translate_qconfig
+from onnxq.compat.mqbench.quantizer import translate_quantizer
+from onnxq.compat.mqbench.targets import find_target
+from onnxq.compat.translation import Translation, Translator, check_keys, shown
+from onnxq.errors import ConfigError
+from onnxq.graph import Graph
+
+TOOL = "MQBench"
+ARGUMENT_KEYS = ("concrete_args", "concrect_args")
+"""The key, and the spelling of MQBench's document."""
+EXTRA_KEYS = (
+    "extra_qconfig_dict",
+    "extra_quantizer_dict",
+    "preserve_attr",
+    "extra_fuse_dict",
+    *ARGUMENT_KEYS,
+    "leaf_module",
+)
+
+
+def translate(extra_config: Mapping[str, Any] | None, graph: Graph, backend: object) -> Translation:
+    """Settings of onnxq for an `extra_config` of MQBench; `graph` is the float model as the user has it.
+
+    Types, functions and classes may be given as such or by their names, so that files can hold a configuration.
+    """
+    given = check_keys({} if extra_config is None else extra_config, EXTRA_KEYS, "extra_config")
+    both = [key for key in ARGUMENT_KEYS if key in given]
+    if len(both) > 1:
+        raise ConfigError(f"{' and '.join(both)} are two spellings of one key: give one of them")
+    translator = Translator(TOOL)
+    target = find_target(backend)
+    given_name = backend if isinstance(backend, str) else getattr(backend, "name", backend)
+    translator.row("backend", given_name, f"backend = {target.name}")
+    translate_qconfig(translator, _table(given, "extra_qconfig_dict"), target)
+    target = translate_quantizer(translator, _table(given, "extra_quantizer_dict"), graph, target)
+    if given.get("preserve_attr") is not None:
+        translate_attributes(translator, given["preserve_attr"], graph)
+    translate_fusing(translator, _table(given, "extra_fuse_dict"), graph, target)
+    for key in both:
+        translate_arguments(translator, given[key], graph, key)
+    if "leaf_module" in given:
+        became = "no effect: an ONNX file is traced already, whatever its modules were"
+        translator.row("leaf_module", given["leaf_module"], became)
+    for key in ("extra_qconfig_dict", "extra_quantizer_dict", "preserve_attr", "extra_fuse_dict"):
+        if key in given and not given[key]:
+            translator.row(key, given[key], "no effect: it is empty")
+    return translator.done(target.name)
+
+
+def _table(given: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = given.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{key} must hold keys and values, it holds {shown(value)}")
+    return value

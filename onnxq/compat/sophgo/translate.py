@@ -1,0 +1,88 @@
+"""Sophgo-mq's `prepare_custom_config_dict` as a whole: a target, settings of onnxq, and a row for every key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from onnxq.backends import get_backend
+from onnxq.compat.mqbench.arguments import translate_arguments
+from onnxq.compat.mqbench.attributes import translate_attributes
+from onnxq.compat.mqbench.fusing import translate_fusing
+from onnxq.compat.mqbench.qconfig import QCONFIG_KEYS
+from onnxq.compat.mqbench.targets import find_target
+from onnxq.compat.sophgo.entries import translate_entries
+from onnxq.compat.sophgo.everywhere import KEY as QCONFIG
+from onnxq.compat.sophgo.everywhere import translate_everywhere
+from onnxq.compat.sophgo.mixed import translate_mixed
+from onnxq.compat.sophgo.nodes import Model
+from onnxq.compat.sophgo.operators import OPERATOR_LISTS, translate_operators
+from onnxq.compat.sophgo.quantizer import KEY as QUANTIZER
+from onnxq.compat.sophgo.quantizer import translate_quantizer
+from onnxq.compat.sophgo.target import KEY as QUANT_DICT
+from onnxq.compat.sophgo.target import Target, read_target
+from onnxq.compat.translation import Translation, Translator, check_keys, shown
+from onnxq.errors import ConfigError
+from onnxq.graph import Graph
+
+TOOL = "Sophgo-mq"
+KNOWN = (QUANT_DICT, QCONFIG, QUANTIZER, "preserve_attr", "concrete_args", "extra_fuse_dict", "leaf_module")
+QCONFIG_KNOWN = (*QCONFIG_KEYS, "object_type", "module_name", *OPERATOR_LISTS)
+
+
+def translate(prepare_custom_config_dict: Mapping[str, Any], graph: Graph) -> Translation:
+    """Settings of onnxq for a configuration of Sophgo-mq; `graph` is the float model as the user has it.
+
+    The chip stands in `quant_dict`, so the translation has the backend with its options. Types, functions and classes
+    may be given as such or by their names, so that files can hold a configuration.
+    """
+    given = check_keys(prepare_custom_config_dict, KNOWN, "prepare_custom_config_dict")
+    out = Translator(TOOL)
+    target = read_target(given.get(QUANT_DICT), out)
+    qconfig = check_keys(_table(given, QCONFIG), QCONFIG_KNOWN, QCONFIG)
+    options = translate_everywhere(qconfig, target, out)
+    model = Model(graph, target, options["precision"])
+    translate_entries(qconfig, model, out, QCONFIG)
+    options |= translate_operators(qconfig, model, out, QCONFIG)
+    if target.mixed:
+        options |= translate_mixed(graph, _checked(target, options), out)
+    elif "bf16_mix_prec" in given[QUANT_DICT]:
+        out.row(f"{QUANT_DICT}.bf16_mix_prec", False, "no effect: it is off anyway")
+    backend = _checked(target, options)
+    translate_quantizer(_table(given, QUANTIZER), graph, target, out)
+    _translate_rest(given, graph, target, out)
+    return out.done(backend)
+
+
+def _checked(target: Target, options: Mapping[str, str]) -> str:
+    """The backend with its options, which it may refuse."""
+    backend = target.written(**options)
+    try:
+        get_backend(backend)
+    except ConfigError as error:
+        raise ConfigError(f"{QUANT_DICT} and {QCONFIG} do not fit together. {error}") from None
+    return backend
+
+
+def _translate_rest(given: Mapping[str, Any], graph: Graph, target: Target, out: Translator) -> None:
+    if given.get("preserve_attr") is not None:
+        translate_attributes(out, given["preserve_attr"], graph)
+    translate_fusing(out, _table(given, "extra_fuse_dict"), graph, find_target(target.backend))
+    if "concrete_args" in given:
+        translate_arguments(out, given["concrete_args"], graph, "concrete_args")
+    if "leaf_module" in given:
+        out.row(
+            "leaf_module", given["leaf_module"], "no effect: an ONNX file is traced already, whatever its modules were"
+        )
+    for key in (QCONFIG, QUANTIZER, "extra_fuse_dict"):
+        if key in given and not given[key]:
+            out.row(key, given[key], "no effect: it is empty")
+
+
+def _table(given: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = given.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{key} must hold keys and values, it holds {shown(value)}")
+    return value

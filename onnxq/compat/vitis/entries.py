@@ -1,0 +1,184 @@
+"""layer_quantize_config applied: every pattern becomes settings of the nodes that it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from onnxq.compat.vitis.axes import activation_axis, kernel_axis
+from onnxq.compat.vitis.constraints import held_values
+from onnxq.compat.vitis.formats import Settings, described, settings_of
+from onnxq.compat.vitis.patterns import Match, Matcher, Pattern
+from onnxq.compat.vitis.registry import Registry, check_kind, is_relu_like
+from onnxq.compat.vitis.targets import Target
+from onnxq.errors import ConfigError, did_you_mean
+from onnxq.graph import Node
+
+FULL_STRATEGY = 4
+"""Entries that name types alone: so many are a list of all that a tool knows, as the shipped strategies are."""
+
+_FOLDING = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+
+
+@dataclass
+class Applied:
+    """What a target has become, node by node."""
+
+    target: Target
+    settings: Settings = field(default_factory=Settings)
+    nodes: list[str] = field(default_factory=list)
+    folded: list[str] = field(default_factory=list)
+
+
+class Entries:
+    """The entries of a strategy on their way into settings; later ones replace what earlier ones set."""
+
+    def __init__(self, registry: Registry, patterns: Sequence[Pattern], *, folds_batchnorm: bool) -> None:
+        self.registry = registry
+        self.graph = registry.graph
+        self.patterns = patterns
+        self.matcher = Matcher(self.graph, registry.names, patterns)
+        self.folds_batchnorm = folds_batchnorm
+        self.lists_types = sum(pattern.is_bare_type for pattern in patterns) >= FULL_STRATEGY
+        self._applied: dict[str, Applied] = {}
+
+    def apply(self) -> None:
+        for pattern in self.patterns:
+            matches = self.matcher.find(pattern)
+            key = pattern.where
+            if not matches:
+                self._nothing_found(pattern)
+                continue
+            for match in matches:
+                self._apply_match(match)
+            nodes = [str(match[0][1].name) for match in matches]
+            became = f"{len(nodes)} node{'s' if len(nodes) != 1 else ''}: {_listed(nodes)}"
+            if not pattern.targets and not pattern.inputs:
+                became += "; no quantizer of its own, so they stay as the strategy has them"
+            self.registry.translator.row(key, _conditions(pattern), became)
+            self._write_rows()
+
+    def _nothing_found(self, pattern: Pattern) -> None:
+        if self.lists_types and pattern.is_bare_type:
+            self.registry.translator.row(pattern.where, _conditions(pattern), "no layer of this type in the model")
+            return
+        raise ConfigError(f"{pattern.where} matches no layer of the model. {self._why_nothing(pattern)}")
+
+    def _why_nothing(self, pattern: Pattern) -> str:
+        typed = self.matcher.of_type(pattern)
+        if not typed:
+            operators = ", ".join(sorted({str(node.op) for node in self.graph.nodes()}))
+            return f"It has no layer of type {pattern.layer_type}; its operators: {operators}"
+        if pattern.layer_name:
+            names = [name for node in typed for name in self.registry.names.of(node)]
+            near = did_you_mean(pattern.layer_name, names)
+            named = Pattern(pattern.where, types=pattern.types, layer_name=pattern.layer_name)
+            if not self.matcher.find(named):
+                return f"No layer of that type has a name like '{pattern.layer_name}'.{near} Names: {_listed(names)}"
+        for name, wanted in (pattern.params or {}).items():
+            alone = Pattern(pattern.where, types=pattern.types, params={name: wanted})
+            if not self.matcher.find(alone):
+                held = ", ".join(held_values(self.graph, typed, name)) or "none, it is no parameter of theirs"
+                return f"No layer of that type has {name} {wanted!r}; the values there: {held}"
+        if pattern.inputs:
+            shown = [f"'{node.name}' reads {self._sources(node)}" for node in typed[:4]]
+            return f"None of that type has these inputs in this order: {'; '.join(shown)}"
+        return f"None fulfils all of its conditions together; of the type are: {_listed([str(n.name) for n in typed])}"
+
+    def _sources(self, node: Node) -> str:
+        made = [self.graph.producer(tensor) for tensor in node.inputs if tensor.name]
+        return ", ".join(str(other.op) for other in made if other is not None) or "inputs of the model"
+
+    # ---- one place --------------------------------------------------------------------------------------------------
+
+    def _apply_match(self, match: Match) -> None:
+        for pattern, node in match:
+            for target in pattern.targets:
+                self._apply_target(pattern, target, node)
+
+    def _apply_target(self, pattern: Pattern, target: Target, node: Node) -> None:
+        applied = self._applied.setdefault(target.where, Applied(target))
+        if self._is_folded(node):
+            applied.folded.append(str(node.name))
+            return
+        applied.settings = Settings({"skip": True}) if target.off else self._settings(target, node)
+        share = target.shared or (target.quantizer.name if target.quantizer is not None else "")
+        if share and any(other.shared == share for other in pattern.targets):
+            applied.settings.fields["share"] = f"{share} of {node.name}"
+        for name, value in applied.settings.fields.items():
+            self.registry.translator.set(("node", str(node.name), target.part, name), value, target.where)
+        applied.nodes.append(str(node.name))
+
+    def _settings(self, target: Target, node: Node) -> Settings:
+        quantizer, role = target.quantizer, target.role
+        assert quantizer is not None
+        check_kind(quantizer, self.registry.strategy)
+        params = {**self.registry.base(role, quantizer.kind), **quantizer.params, **self._users(role, node)}
+        made = settings_of(quantizer.kind, params, role, target.where)
+        axis = params.get("channel_axis", -1)
+        if made.fields.get("per_channel") or made.fields.get("dtype") == "bfp16":
+            if role == "weight":
+                found = kernel_axis(self.graph, node, axis, target.where)
+            elif role == "activation" and ("channel_axis" in quantizer.params or made.fields.get("per_channel")):
+                shape = self.graph.shape(node.outputs[0])
+                found = activation_axis(None if shape is None else len(shape), axis, target.where)
+            else:
+                found = None
+            if found is not None:
+                made.fields["channel_axis"] = found
+        if "max_quantize_pos" in quantizer.params:
+            self.registry.lift_highest_position(quantizer.params["max_quantize_pos"], target.where)
+        return made
+
+    def _users(self, role: str, node: Node) -> Mapping[str, Any]:
+        """The user's values for all quantizers of a role; unsigned and symmetric is for layers behind a Relu alone."""
+        values = dict(self.registry.user[role])
+        if role == "activation" and self.registry.only_behind_relu() and not is_relu_like(self.graph, node):
+            values.pop("unsigned", None)
+        return values
+
+    def _is_folded(self, node: Node) -> bool:
+        if node.op != "BatchNormalization" or not self.folds_batchnorm:
+            return False
+        producer = self.graph.producer(node.inputs[0])
+        return producer is not None and producer.op in _FOLDING and len(self.graph.consumers(node.inputs[0])) == 1
+
+    def _write_rows(self) -> None:
+        """One row for each target that the last pattern and what it is made of have set."""
+        for where, applied in self._applied.items():
+            parts = []
+            if applied.nodes:
+                on = f"{applied.target.part} of {_listed(applied.nodes)}"
+                parts = [f"{on}: {described(applied.settings.fields)}", *applied.settings.remarks]
+            if applied.folded:
+                parts.append(f"no effect on {_listed(applied.folded)}: folded into the layer before")
+            quantizer = applied.target.quantizer
+            value: Any = [] if quantizer is None else quantizer.shown()
+            if applied.target.shared:
+                value = {"shared_quantizer": applied.target.shared}
+            self.registry.translator.row(where, value, "; ".join(parts))
+        self._applied.clear()
+
+
+def _listed(names: Sequence[str], most: int = 6) -> str:
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def _conditions(pattern: Pattern) -> dict[str, Any]:
+    """What a pattern asks of a layer, as it was given."""
+    found: dict[str, Any] = {}
+    if pattern.name:
+        found["pattern_name"] = pattern.name
+    if pattern.layer_type:
+        found["layer_type"] = pattern.layer_type
+    if pattern.layer_name:
+        found["layer_name"] = pattern.layer_name
+    if pattern.params:
+        found["layer_params"] = dict(pattern.params)
+    if pattern.inputs:
+        found["layer_inputs"] = [
+            {"pattern": inner.refers_to} if inner.refers_to else _conditions(inner) for inner in pattern.inputs
+        ]
+    return found

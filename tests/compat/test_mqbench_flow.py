@@ -1,0 +1,257 @@
+"""prepare_by_platform ... convert_deploy on an ONNX file, with MQBench's meaning of each step."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+import onnxq
+from onnxq.compat.mqbench import (
+    BackendType,
+    PreparedModel,
+    convert_deploy,
+    disable_all,
+    enable_calibration,
+    enable_calibration_quantization,
+    enable_calibration_woquantization,
+    enable_quantization,
+    prepare_by_platform,
+)
+from onnxq.compat.mqbench.spool import Spool
+from onnxq.errors import ConfigError, DataError, ModelError
+from tests.compat.mqbench_plans import RESNET, SCHEMES, TRANSFORMER
+from tests.networks.exported import exported, samples
+
+IMAGES = samples(RESNET, 4)["image"]
+
+
+def prepared(backend: object = BackendType.Tensorrt, **extra: Any) -> PreparedModel:
+    return prepare_by_platform(exported(RESNET), backend, extra)
+
+
+def calibrated() -> PreparedModel:
+    model = prepared()
+    enable_calibration(model)
+    for image in IMAGES:
+        model(image[None])
+    return model
+
+
+def test_the_flow_gives_the_same_files_as_the_pipeline(tmp_path: Path) -> None:
+    result = convert_deploy(calibrated(), BackendType.Tensorrt, output_path=tmp_path / "flow")
+    assert result.model == tmp_path / "flow" / "mqbench_qmodel.onnx"
+    np.savez(tmp_path / "data.npz", image=IMAGES)
+    plain = onnxq.quantize(exported(RESNET), backend="tensorrt", data=tmp_path / "data.npz", out=tmp_path / "plain")
+    assert result.qparams.entries.keys() == plain.qparams.entries.keys()
+    for name in plain.qparams.entries:
+        np.testing.assert_array_equal(result.qparams[name].scale, plain.qparams[name].scale)
+
+
+def test_calls_give_float_results_until_quantization_is_enabled() -> None:
+    reference = ort.InferenceSession(exported(RESNET)).run(None, {"image": IMAGES[:1]})[0]
+    model = prepared()
+    np.testing.assert_allclose(model(IMAGES[:1]), reference, rtol=1e-4, atol=1e-5)
+    assert model.samples == 0
+    enable_calibration(model)
+    np.testing.assert_allclose(model(IMAGES[:1]), reference, rtol=1e-4, atol=1e-5)
+    assert model.samples == 1
+    enable_quantization(model)
+    quantized = model(IMAGES[:1])
+    assert model.samples == 1
+    assert np.abs(quantized - reference).max() > 1e-4  # rounding to 8 bits is visible
+    disable_all(model)
+    np.testing.assert_allclose(model(IMAGES[:1]), reference, rtol=1e-4, atol=1e-5)
+    assert model.samples == 1
+
+
+def test_quantized_calls_are_those_of_the_deployed_file(tmp_path: Path) -> None:
+    model = calibrated()
+    enable_quantization(model)
+    given = model(IMAGES[:1])
+    file = convert_deploy(model, "Tensorrt", output_path=tmp_path).model
+    options = ort.SessionOptions()  # the optimizer's integer kernels may saturate, depending on the processor
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    np.testing.assert_array_equal(given, ort.InferenceSession(file, options).run(None, {"image": IMAGES[:1]})[0])
+
+
+def test_more_samples_change_what_is_quantized() -> None:
+    model = calibrated()
+    enable_quantization(model)
+    before = model(IMAGES[:1])
+    enable_calibration(model)
+    model(IMAGES[:1] * 3)
+    enable_quantization(model)
+    assert np.abs(model(IMAGES[:1]) - before).max() > 0
+    model.forget_samples()
+    assert model.samples == 0
+
+
+def test_only_calls_for_activations_are_remembered() -> None:
+    model = prepared()
+    enable_calibration_woquantization(model, quantizer_type="act_fake_quant")
+    model(IMAGES[:1])
+    enable_calibration_woquantization(model, quantizer_type="weight_fake_quant")
+    model(IMAGES[:1])
+    assert model.samples == 1
+    enable_calibration_woquantization(model)
+    model(IMAGES[:1])
+    assert model.samples == 2
+    with pytest.raises(ConfigError, match="Did you mean 'act_fake_quant'"):
+        enable_calibration_woquantization(model, quantizer_type="actfake_quant")
+
+
+def test_calibration_and_quantization_at_once_remembers_and_quantizes() -> None:
+    reference = prepared()(IMAGES[:1])
+    model = prepared()
+    enable_calibration_quantization(model)
+    assert np.abs(model(IMAGES[:1]) - reference).max() > 1e-4
+    assert model.samples == 1
+    with pytest.raises(ConfigError, match="onnxq quantizes both"):
+        enable_calibration_quantization(model, quantizer_type="weight_fake_quant")
+
+
+def test_inputs_come_by_place_by_name_or_in_a_dictionary() -> None:
+    model = prepare_by_platform(exported(TRANSFORMER), "Academic_NLP", {"extra_qconfig_dict": SCHEMES})
+    feed = {name: array[:2] for name, array in samples(TRANSFORMER).items()}
+    wanted = model(feed)
+    np.testing.assert_array_equal(model(feed["tokens"], feed["mask"]), wanted)
+    np.testing.assert_array_equal(model(tokens=feed["tokens"], mask=feed["mask"]), wanted)
+    np.testing.assert_array_equal(model(feed["tokens"], mask=feed["mask"]), wanted)
+    with pytest.raises(DataError, match="given twice"):
+        model(feed["tokens"], tokens=feed["tokens"])
+    with pytest.raises(DataError, match="no data for input 'mask'"):
+        model(feed["tokens"])
+    with pytest.raises(DataError, match="Did you mean 'mask'"):
+        model(feed["tokens"], maks=feed["mask"])
+    with pytest.raises(DataError, match=r"2 input\(s\)"):
+        model(1, 2, 3)
+
+
+def test_torch_tensors_are_taken() -> None:
+    torch = pytest.importorskip("torch")
+    model = prepared()
+    tensor = torch.tensor(IMAGES[:1], requires_grad=True)
+    np.testing.assert_array_equal(model(tensor), model(IMAGES[:1]))
+
+
+def test_further_outputs_come_in_every_mode() -> None:
+    model = prepared(preserve_attr={"": ["layer1"]})
+    enable_calibration(model)
+    logits, features = model(IMAGES[:1])
+    enable_quantization(model)
+    again, features_again = model(IMAGES[:1])
+    assert (logits.shape, features.shape) == (again.shape, features_again.shape)
+
+
+def test_a_fixed_input_need_not_be_fed() -> None:
+    feed = {name: array[:1] for name, array in samples(TRANSFORMER).items()}
+    extra = {"extra_qconfig_dict": SCHEMES, "concrete_args": {"mask": feed["mask"]}}
+    model = prepare_by_platform(exported(TRANSFORMER), "Academic_NLP", extra)
+    plain = prepare_by_platform(exported(TRANSFORMER), "Academic_NLP", {"extra_qconfig_dict": SCHEMES})
+    np.testing.assert_allclose(model(feed["tokens"]), plain(feed), rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(model(feed), model(feed["tokens"]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shape"),
+    [
+        ({"input_shape_dict": {"image": [1, 3, 32, 32]}}, [1, 3, 32, 32]),
+        ({"dummy_input": np.zeros((2, 3, 32, 32), np.float32)}, [2, 3, 32, 32]),
+        ({"dummy_input": (np.zeros((4, 3, 32, 32)),), "input_names": ["image"]}, [4, 3, 32, 32]),
+        ({"dummy_input": {"image": np.zeros((2, 3, 32, 32))}, "dynamic_axes": {"image": {0: "n"}}}, ["n", 3, 32, 32]),
+        ({}, ["batch", 3, 32, 32]),
+    ],
+)
+def test_shapes_are_fixed(arguments: dict[str, Any], shape: list[int | str], tmp_path: Path) -> None:
+    model = prepared()
+    enable_calibration(model)
+    model(IMAGES)
+    result = convert_deploy(model, "Tensorrt", output_path=tmp_path, model_name="net", **arguments)
+    assert result.model.name == "net.onnx"
+    (image,) = onnx.load(result.model).graph.input
+    assert [size.dim_param or size.dim_value for size in image.type.tensor_type.shape.dim] == shape
+
+
+def test_deploying_without_samples_says_what_to_do() -> None:
+    with pytest.raises(DataError, match=r"call enable_calibration\(prepared\)"):
+        convert_deploy(prepared(), "Tensorrt")
+    model = prepared()
+    enable_quantization(model)
+    with pytest.raises(DataError, match=r"call enable_calibration\(prepared\)"):
+        model(IMAGES[:1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"backend_type": BackendType.SNPE}, "was prepared for tensorrt"),
+        ({"backend_type": "Tensort"}, "Did you mean 'Tensorrt'"),
+        ({"input_shape_dict": {"imgae": [1, 3, 32, 32]}}, "Did you mean 'image'"),
+        ({"input_names": ["imgae"]}, "an ONNX file keeps its names"),
+        ({"output_names": ["logit"]}, "Did you mean 'logits'"),
+        ({"dummy_inputs": 1}, "unknown argument 'dummy_inputs'"),
+        ({"dummy_input": (IMAGES, IMAGES)}, "dummy_input has 2 arrays"),
+        ({"dummy_input": IMAGES, "input_shape_dict": {}}, "give one of them"),
+    ],
+)
+def test_wrong_arguments_of_convert_deploy_are_errors(arguments: dict[str, Any], message: str) -> None:
+    model = calibrated()
+    with pytest.raises(ConfigError, match=message):
+        convert_deploy(model, **{"backend_type": "Tensorrt", **arguments})
+
+
+def test_a_torch_module_is_refused_with_the_way_to_export_it() -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.raises(ModelError, match=r"torch\.onnx\.export"):
+        prepare_by_platform(torch.nn.ReLU(), BackendType.Tensorrt)
+    with pytest.raises(ConfigError, match="prepare_by_platform is expected, not a ReLU"):
+        enable_calibration(torch.nn.ReLU())
+
+
+def test_what_is_about_torch_alone_gets_a_row(tmp_path: Path) -> None:
+    model = prepare_by_platform(exported(RESNET), "Tensorrt", custom_tracer=object(), is_qat=False, freeze_bn=False)
+    keys = {row.key: row.became for row in model.rows}
+    for key in ("custom_tracer", "is_qat", "freeze_bn"):
+        assert keys[key].startswith("no effect")
+    enable_calibration(model.eval())
+    model(IMAGES[:1])
+    result = convert_deploy(model, "Tensorrt", output_path=tmp_path, deploy_to_qlinear=True)
+    rows = {row["key"]: row["became"] for row in result.report["translated"]["keys"]}
+    assert rows["convert_deploy.deploy_to_qlinear"].startswith("no effect")
+
+
+def test_samples_are_kept_whatever_their_inputs_are_called() -> None:
+    spool = Spool()
+    feed = {"file": np.ones((1, 2), np.float32), "a/b:0": np.array([1, 2]), "text": np.array(["one", "two"], object)}
+    spool.add(feed)
+    (path,) = spool.folder.iterdir()
+    with np.load(path) as kept:
+        assert {name: kept[name].tolist() for name in kept} == {name: array.tolist() for name, array in feed.items()}
+    spool.close()
+    assert spool.count == 0
+
+
+def test_nothing_is_left_on_disk_when_the_model_is_gone() -> None:
+    model = calibrated()
+    enable_quantization(model)
+    model(IMAGES[:1])
+    assert model._folder is not None
+    folders = [model._spool.folder, Path(model._folder.name)]
+    assert all(folder.is_dir() for folder in folders)
+    del model
+    gc.collect()
+    assert not any(folder.exists() for folder in folders)
+
+
+def test_neither_torch_nor_onnxruntime_is_loaded_with_the_module() -> None:
+    code = "import sys, onnxq.compat.mqbench; print([name for name in ('torch', 'onnxruntime') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,190 @@
+"""extra_quantizer_dict: which nodes are quantized besides the target's, and which are not."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from onnxq.compat.mqbench import translate
+from onnxq.errors import ConfigError
+from onnxq.graph import Graph
+from tests.compat.mqbench_plans import RESNET, RESNET_DYNAMO, SCHEMES, TRANSFORMER, became, planned, translated
+
+WHERE = "extra_quantizer_dict"
+CONV = "/layer1/layer1.1/conv1/Conv"
+
+
+def lists(**values: Any) -> dict[str, Any]:
+    return {WHERE: values}
+
+
+def academic(**values: Any) -> dict[str, Any]:
+    return {"extra_qconfig_dict": SCHEMES, WHERE: values}
+
+
+@pytest.mark.parametrize("given", [operator.add, "operator.add", "add"])
+def test_an_additional_function_is_quantized(given: Any) -> None:
+    assert "/layer3/Add" in planned(academic(), "Academic").left_float
+    plan = planned(academic(additional_function_type=[given]), "Academic")
+    assert "/layer3/Add" in plan.quantized
+    assert {"/layer3/conv3/Conv_output_0", "/layer2/bn2/BatchNormalization_output_0"} <= set(plan.placements)
+
+
+@pytest.mark.parametrize("given", [("torch.nn.Upsample",), "torch.nn.Upsample", ["torch.nn.Upsample"]])
+def test_an_additional_module_type_is_quantized_as_tuple_list_or_alone(given: Any) -> None:
+    assert "/up/Resize" in planned(academic(), "Academic").left_float
+    assert "/up/Resize" in planned(academic(additional_module_type=given), "Academic").quantized
+
+
+def test_classes_and_functions_of_torch_are_taken_as_they_are() -> None:
+    torch = pytest.importorskip("torch")
+    extra = academic(
+        additional_function_type=[torch.nn.functional.sigmoid, torch.mul], additional_module_type=(torch.nn.Upsample)
+    )
+    plan = planned(extra, "Academic")
+    assert {"/up/Resize", "/Sigmoid", "/Mul"} <= set(plan.quantized)
+
+
+@pytest.mark.parametrize(("network", "node"), [(RESNET, "/layer3/Add"), (RESNET_DYNAMO, "node_add_274")])
+def test_an_additional_node_is_quantized(network: str, node: str) -> None:
+    assert node in planned(academic(), "Academic", network).left_float
+    assert node in planned(academic(additional_node_name=["add_4"]), "Academic", network).quantized
+
+
+def test_the_row_of_a_type_that_the_target_quantizes_anyway_says_so() -> None:
+    translation = translated(lists(additional_function_type=[operator.add]))
+    assert "tensorrt has a rule for Add anyway" in became(translation, f"{WHERE}.additional_function_type")
+
+
+def test_a_type_that_the_model_does_not_have_is_named_as_without_effect() -> None:
+    translation = translated(lists(additional_module_type=("torch.nn.ConvTranspose2d",)))
+    assert became(translation, f"{WHERE}.additional_module_type").startswith("no effect")
+    assert "force" not in translation.config
+
+
+def test_an_excluded_module_is_float_with_its_weight() -> None:
+    assert CONV in planned(None).quantized
+    plan = planned(lists(exclude_module_name=["layer1.1.conv1"]))
+    assert CONV in plan.left_float
+    assert "layer1.1.conv1.weight" not in plan
+    plan = planned(lists(exclude_module_name=["layer1.1"]))
+    assert {CONV, "/layer1/layer1.1/conv2/Conv", "/layer1/layer1.1/Add"} <= set(plan.left_float)
+
+
+def test_the_activation_of_a_layer_may_be_excluded_like_in_the_document() -> None:
+    before, after = planned(None, "SNPE"), planned(lists(exclude_module_name=["layer2.1.relu"]), "SNPE")
+    assert before.diff(after)
+
+
+@pytest.mark.parametrize("given", [operator.mul, "torch.mul"])
+def test_an_excluded_function_is_float(given: Any) -> None:
+    assert "/Mul" in planned(None, "SNPE").quantized
+    assert "/Mul" in planned(lists(exclude_function_type=[given]), "SNPE").left_float
+
+
+@pytest.mark.parametrize("name", ["layer1_1_conv1", CONV])
+def test_an_excluded_node_is_float(name: str) -> None:
+    assert CONV in planned(lists(exclude_node_name=[name])).left_float
+
+
+def test_an_additional_node_wins_over_its_exclusion() -> None:
+    extra = lists(additional_node_name=["layer1_1_conv1"], exclude_node_name=["layer1_1_conv1", "layer3_conv1"])
+    plan = planned(extra)
+    assert CONV in plan.quantized
+    assert "/layer3/conv1/Conv" in plan.left_float
+    assert "additional_node_name asks for it" in became(translated(extra), f"{WHERE}.exclude_node_name")
+
+
+def test_an_excluded_module_keeps_its_float_weight_where_its_node_is_additional() -> None:
+    extra = lists(additional_node_name=["layer1_1_conv1"], exclude_module_name=["layer1.1.conv1"])
+    plan = planned(extra)
+    assert "layer1.1.conv1.weight" not in plan
+    assert "/layer1/layer1.0/relu_1/Relu_output_0" in plan
+    assert "float weight" in became(translated(extra), f"{WHERE}.exclude_module_name")
+
+
+def test_an_exclusion_wins_over_an_additional_type() -> None:
+    extra = academic(additional_function_type=[operator.add], exclude_node_name=["add_4"])
+    plan = planned(extra, "Academic")
+    assert "/layer3/Add" in plan.left_float
+    assert "/layer1/layer1.0/Add" in plan.quantized
+    both = academic(additional_function_type=[operator.add], exclude_function_type=[operator.add])
+    assert "/layer3/Add" in planned(both, "Academic").left_float
+
+
+def test_a_whole_attention_can_be_excluded() -> None:
+    extra = {"extra_qconfig_dict": SCHEMES, WHERE: {"exclude_module_name": ["encoder.0.attention"]}}
+    plan = planned(extra, "Academic_NLP", TRANSFORMER)
+    assert "/encoder.0/attention/MatMul" in plan.left_float
+    assert "/encoder.1/attention/MatMul" in plan.quantized
+
+
+def test_academic_mode_is_an_option_of_openvino_and_named_elsewhere() -> None:
+    translation = translated(lists(academic_mode=True), "OPENVINO")
+    assert translation.backend == "openvino:academic=yes"
+    weight = "layer3.conv1.weight"
+    assert not planned(None, "OPENVINO")[weight].spec.narrow_range
+    assert planned(lists(academic_mode=True), "OPENVINO")[weight].spec.narrow_range
+    assert translated(lists(academic_mode=False), "OPENVINO:academic=yes").backend == "openvino:academic=no"
+    assert became(translated(lists(academic_mode=True)), f"{WHERE}.academic_mode").startswith("no effect")
+
+
+def test_an_empty_list_gets_its_row() -> None:
+    keys = ("additional_function_type", "additional_module_type", "additional_node_name", "exclude_module_name")
+    translation = translated(lists(**dict.fromkeys(keys, ())))
+    assert translation.config == {}
+    for key in keys:
+        assert became(translation, f"{WHERE}.{key}") == "no effect: the list is empty"
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"additional_function_type": ["operator.ad"]}, "operator.add"),
+        ({"additional_module_type": ("torch.nn.Upsmaple",)}, "torch.nn.Upsample"),
+        ({"additional_node_name": ["layer1_1_conv7"]}, "layer1_1_conv"),
+        ({"exclude_node_name": ["layer1_1_cnv1"]}, "layer1_1_conv1"),
+        ({"exclude_module_name": ["layer1.1.conv9"]}, "layer1.1.conv"),
+        ({"exclude_function_type": ["torch.mull"]}, "torch.mul"),
+        ({"exclude_node_name": [7]}, "holds names"),
+        ({"exclude_node_name": 7}, "must be a list, it is 7"),
+        ({"academic_mode": "yes"}, "must be True or False, got 'yes'"),
+        ({"exclude_module_nam": []}, "Did you mean 'exclude_module_name'"),
+    ],
+)
+def test_wrong_names_are_errors_with_the_nearest(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        translated(lists(**values))
+
+
+def made(nodes: list[onnx.NodeProto], kind: int = TensorProto.FLOAT) -> Graph:
+    x = helper.make_tensor_value_info("x", kind, [1, 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4])
+    weight = numpy_helper.from_array(np.eye(4, dtype=np.float32), "w")
+    graph = helper.make_graph(nodes, "net", [x], [y], [weight])
+    return Graph.from_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+
+
+def test_what_passes_remove_is_named_as_without_effect() -> None:
+    graph = made(
+        [helper.make_node("Dropout", ["x"], ["a"], "drop"), helper.make_node("MatMul", ["a", "w"], ["y"], "fc")]
+    )
+    translation = translate(lists(exclude_function_type=["torch.nn.functional.dropout"]), graph, "Tensorrt")
+    assert translation.config == {}
+    assert became(translation, f"{WHERE}.exclude_function_type").startswith("no effect")
+
+
+def test_sums_of_integers_are_not_forced() -> None:
+    nodes = [
+        helper.make_node("Add", ["x", "x"], ["a"], "integers"),
+        helper.make_node("Cast", ["a"], ["b"], "cast", to=TensorProto.FLOAT),
+        helper.make_node("MatMul", ["b", "w"], ["c"], "fc"),
+        helper.make_node("Add", ["c", "b"], ["y"], "floats"),
+    ]
+    extra = academic(additional_function_type=[operator.add])
+    assert translate(extra, made(nodes, TensorProto.INT64), "Academic").config["force"] == ["floats"]

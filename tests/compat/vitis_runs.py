@@ -1,0 +1,54 @@
+"""Strategies of Vitis AI on the exported networks: translated, placed, and run to the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import onnxq
+from onnxq.compat.translation import Translation
+from onnxq.compat.vitis import translate
+from onnxq.graph import Graph
+from onnxq.prepare import make_plan, prepare
+from onnxq.types import QuantPlan
+from tests.networks.exported import exported, samples
+
+RESNET, TRANSFORMER = "resnet_torchscript", "transformer_torchscript"
+CONV = "/layer1/conv1/Conv"
+
+
+@cache
+def graph_of(name: str) -> Graph:
+    return Graph.load(exported(name))
+
+
+def translated(strategy: str | Path | Mapping[str, Any], name: str = RESNET) -> Translation:
+    return translate(strategy, graph_of(name))
+
+
+def planned(strategy: str | Path | Mapping[str, Any], name: str = RESNET) -> QuantPlan:
+    """The plan that a strategy leads to."""
+    return make_plan(prepare(exported(name), config=translated(strategy, name)))
+
+
+def quantized(strategy: str | Path | Mapping[str, Any], folder: Path, name: str = RESNET) -> onnxq.Result:
+    data = samples(name)
+    feeds = [{key: value[i : i + 1] for key, value in data.items()} for i in range(len(next(iter(data.values()))))]
+    return onnxq.quantize(exported(name), data=feeds, config=translated(strategy, name), out=folder / "out")
+
+
+def became(translation: Translation, key: str) -> str:
+    """What the row of a key says; a key without a row fails the test."""
+    found = [row.became for row in translation.rows if row.key == key]
+    assert len(found) == 1, [row.key for row in translation.rows]
+    return found[0]
+
+
+def specs(plan: QuantPlan, role: str) -> set[str]:
+    return {str(placement.spec) for placement in plan if placement.role == role}
+
+
+def weight_of(plan: QuantPlan, module: str) -> Any:
+    return plan[f"{module}.weight"]
