@@ -33,7 +33,9 @@ def fix_borders(graph: Graph, config: Config) -> None:
     names = dict.fromkeys(graph.tensor_names(), "")
     for pattern in config.extra_outputs:
         for name in names_matching(pattern, names, "tensor"):
-            add_output(graph, name)
+            inside = graph.is_constant(name) or graph.home_of(name) is not graph.gs
+            if name == pattern or not inside:  # a glob means what can be returned
+                add_output(graph, name)
 
 
 def check_borders(graph: Graph) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from onnxq.compat.translation import NOT_YET
 from onnxq.config import Config
 from onnxq.passes import PassReport
 from onnxq.types import Backend, QuantPlan
@@ -53,7 +54,7 @@ def build_report(
         "coverage": coverage(plan),
         "simulated_sqnr_db": {name: json_number(value) for name, value in simulated.items()},
         "sqnr_db": {name: json_number(value) for name, value in checks.sqnr_db.items()},
-        "warnings": [*warnings, *low],
+        "warnings": [*warnings, *(config.translation.unfulfilled if config.translation else ()), *low],
         "notes": [*notes, *_without_effect(config)],
         "calibration_samples": samples,
         "checks": checks.to_json(),
@@ -81,7 +82,8 @@ def _without_effect(config: Config) -> list[str]:
     """Keys of another tool's configuration that mean nothing here, each with its reason."""
     if config.translation is None:
         return []
-    return [f"{row.key}: {row.became}" for row in config.translation.rows if row.became.startswith("no effect")]
+    rows = [row for row in config.translation.rows if row.became.startswith("no effect")]
+    return [f"{row.key}: {row.became}" for row in rows if not row.became.startswith(NOT_YET)]  # those are warnings
 
 
 def coverage(plan: QuantPlan) -> dict[str, Any]:

@@ -187,6 +187,7 @@ def _type_text(field: FieldInfo) -> str:
 
 
 TYPE_WORDS = (
+    (r"typing\.Annotated\[bool, Strict\(strict=True\)\]", "bool"),
     (r" \| None$", ""),
     (r"typing\.Optional\[(.*)\]$", r"\1"),
     (r"typing\.Literal\[(.*)\]$", r"\1"),

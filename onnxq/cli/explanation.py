@@ -75,7 +75,7 @@ class Decisions:
         return {**names, **self.file_nodes}
 
     def _tensors(self) -> dict[str, None]:
-        names = dict.fromkeys(self.plan.placements)
+        names = dict.fromkeys([*self.plan.placements, *self.plan.left_out])
         if self.graph is not None:
             names.update(dict.fromkeys([*self.graph.tensor_names(), *self.graph.origins.tensors]))
         return names
@@ -128,6 +128,8 @@ class Decisions:
         placement = self.plan.placements.get(tensor)
         if placement is None:
             return f"'{tensor}': float"
+        if placement.observe_only:
+            return self._brief(placement)
         if edge is not None and placement.edges is not None and edge not in placement.edges:
             return f"'{tensor}': read as float here, quantized for other nodes"
         return self._brief(placement)
@@ -149,7 +151,8 @@ class Decisions:
             facts.append(("became", f"'{current}' when passes simplified the model"))
         placement = self.plan.placements.get(current)
         if placement is None:
-            facts.append(("float", "no quantized node asked for it"))
+            said = self.plan.left_out.get(current)
+            facts.append(("float", "no quantized node asked for it" if said is None else f"left out by {said}"))
         else:
             facts += self._placement(placement)
         return Answer("tensor", asked, tuple(facts))

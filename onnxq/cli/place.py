@@ -33,6 +33,7 @@ def place(
     """Show which nodes of MODEL would be quantized for a target, how, and why the others would not."""
     from onnxq.cli.artifacts import PLAN_NAME, output_file, write_output
     from onnxq.cli.settings import load_plugins, read_foreign, read_settings
+    from onnxq.cli.summary import print_translation
     from onnxq.graph import Graph
     from onnxq.prepare import make_plan, prepare
 
@@ -49,6 +50,8 @@ def place(
         print_json(plan.to_json())
     elif not quiet:
         _print_plan(plan, prepared.graph)
+    if settings.translation is not None and not as_json and not quiet:
+        print_translation(settings.translation)
     for note in plan.notes:
         print_warning(note)
     if target is not None:

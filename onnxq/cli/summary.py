@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from onnxq.cli.console import human_bytes, print_error, print_json, print_pairs, print_table, print_warning
 from onnxq.cli.protos import file_bytes
+
+if TYPE_CHECKING:
+    from onnxq.compat import Translation
 
 REASONS_SHOWN = 8
 """Groups of reasons in the summary; report.json has each node with its own."""
@@ -69,8 +72,9 @@ def print_summary(report: Mapping[str, Any], model: Path, written: Path) -> None
     print_pairs(f"quantized for {report['backend']}", pairs)
     translated = report.get("translated")
     if translated is not None:
-        rows = [(entry["key"], entry["value"], entry["became"]) for entry in translated["keys"]]
-        print_table(f"what {translated['from']}'s keys became", ("key", "value", "became"), rows)
+        print_rows(
+            translated["from"], [(entry["key"], entry["value"], entry["became"]) for entry in translated["keys"]]
+        )
     reasons = grouped(coverage["float_nodes"].values())
     if reasons:
         shown = [(str(count), reason) for reason, count in reasons[:REASONS_SHOWN]]
@@ -78,6 +82,15 @@ def print_summary(report: Mapping[str, Any], model: Path, written: Path) -> None
         if rest:
             shown.append((str(rest), "other reasons, each in report.json"))
         print_table("why nodes stay float", (">nodes", "reason"), shown)
+
+
+def print_translation(translation: Translation) -> None:
+    """What each key of another tool's configuration has become."""
+    print_rows(translation.tool, [(row.key, row.value, row.became) for row in translation.rows])
+
+
+def print_rows(tool: str, rows: Sequence[tuple[str, str, str]]) -> None:
+    print_table(f"what {tool}'s keys became", ("key", "value", "became"), rows)
 
 
 def nodes_line(coverage: Mapping[str, Any]) -> str:

@@ -8,14 +8,16 @@ from typing import Annotated
 import typer
 
 from onnxq.cli import options
-from onnxq.cli.console import print_json, print_table, say
+from onnxq.cli.console import print_json, say
 
 SETTINGS_NAME = "settings.json"
 
 
 def translate(
     model: options.ModelArgument,
-    backend: options.BackendOption = None,
+    backend: Annotated[
+        str | None, typer.Option("--backend", "-b", help="Target, for --mqbench: a name of MQBench's or of onnxq's.")
+    ] = None,
     mqbench: options.MqbenchOption = None,
     sophgo: options.SophgoOption = None,
     vitis: options.VitisOption = None,
@@ -31,6 +33,7 @@ def translate(
     from onnxq.cli.artifacts import output_file, write_output
     from onnxq.cli.settings import load_plugins
     from onnxq.cli.settings import translate as read
+    from onnxq.cli.summary import print_translation
     from onnxq.config import read_config
     from onnxq.errors import ConfigError
     from onnxq.graph import Graph
@@ -51,8 +54,6 @@ def translate(
     if as_json:
         print_json({"from": translation.tool, "keys": [row.to_json() for row in translation.rows], "config": values})
     elif not quiet:
-        rows = [(row.key, row.value, row.became) for row in translation.rows]
-        title = f"{translation.tool} for {translation.backend}"
-        print_table(title, ("key", "value", "became"), rows)
+        print_translation(translation)
     if target is not None:
         say(f"settings written to {target}: onnxq quantize ... -c {target}", quiet=quiet)

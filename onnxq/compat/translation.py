@@ -8,6 +8,9 @@ from typing import Any
 
 from onnxq.errors import ConfigError, did_you_mean
 
+NOT_YET = "no effect: onnxq does not"
+"""How a row begins whose key asked for something that onnxq cannot do."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -33,6 +36,11 @@ class Translation:
     config: Mapping[str, Any]
     sources: Mapping[tuple[str, ...], str]
     rows: tuple[Row, ...]
+
+    @property
+    def unfulfilled(self) -> tuple[str, ...]:
+        """A sentence for each key that asked for a step which onnxq does not have: warnings of the report."""
+        return tuple(f"{row.key} = {row.value}: {row.became}" for row in self.rows if row.became.startswith(NOT_YET))
 
 
 class Translator:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationInfo, field_validator, model_validator
 
-from onnxq.errors import ConfigError
+from onnxq.errors import ConfigError, did_you_mean
 from onnxq.observers import make_observer
 from onnxq.types.control import Wish, with_bits
 from onnxq.types.fake_quantizers import read_fake_quantizer
+from onnxq.types.spec import DTYPES, INT_DTYPES, ROUNDINGS
 
 
 class Strict(BaseModel):
@@ -28,13 +29,13 @@ class QuantizerSettings(Strict):
     bits: int | None = Field(
         None, ge=1, le=32, strict=True, description="1 .. 16, with the sign that the type has; 32 for biases"
     )
-    symmetric: bool | None = Field(None, description="zero point 0, or a zero point of its own")
-    per_channel: bool | None = Field(None, description="one scale per channel, or one per tensor")
+    symmetric: StrictBool | None = Field(None, description="zero point 0, or a zero point of its own")
+    per_channel: StrictBool | None = Field(None, description="one scale per channel, or one per tensor")
     channel_axis: int | None = Field(None, strict=True, description="axis of the channels, where it is not the usual")
-    narrow_range: bool | None = Field(
+    narrow_range: StrictBool | None = Field(
         None, description="drop the lowest value of a signed format: int8 becomes -127 .. 127"
     )
-    power_of_two: bool | None = Field(None, description="round every scale up to a power of two")
+    power_of_two: StrictBool | None = Field(None, description="round every scale up to a power of two")
     rounding: str | None = Field(None, description="half_even, half_up, half_away, half_to_zero or floor")
     observer: str | dict[str, Any] | None = Field(
         None, description="how the range is found: percentile:99.99, or a table with name and parameters"
@@ -43,11 +44,28 @@ class QuantizerSettings(Strict):
         None, description="how training treats it: lsq, pact:alpha=6, or a table with name and arguments"
     )
     minimum_scale: float | None = Field(None, ge=0, allow_inf_nan=False, description="no scale is below this")
-    skip: bool | None = Field(None, description="no quantizer here")
-    observe_only: bool | None = Field(None, description="find and report the range, leave the values float")
+    skip: StrictBool | None = Field(None, description="no quantizer here")
+    observe_only: StrictBool | None = Field(None, description="find and report the range, leave the values float")
     share: str | None = Field(
         None, min_length=1, description="a name: all quantizers that have it share scale and zero point"
     )
+
+    @field_validator("dtype", "rounding")
+    @classmethod
+    def _check_word(cls, value: str | None, info: ValidationInfo) -> str | None:
+        known = DTYPES if info.field_name == "dtype" else ROUNDINGS
+        if value is not None and value not in known:
+            shown = "int1..int16, uint1..uint16, " + ", ".join(d for d in DTYPES if d not in INT_DTYPES)
+            listed = shown if info.field_name == "dtype" else ", ".join(ROUNDINGS)
+            raise ConfigError(f"unknown {info.field_name} '{value}'.{did_you_mean(value, known)} Known: {listed}")
+        return value
+
+    @field_validator("bits")
+    @classmethod
+    def _check_bits(cls, value: int | None) -> int | None:
+        if value is not None and 16 < value < 32:
+            raise ConfigError(f"bits must be 1 .. 16, or 32 for a bias, got {value}")
+        return value
 
     @field_validator("observer")
     @classmethod
@@ -85,9 +103,13 @@ class QuantizerSettings(Strict):
 class NodeSettings(Strict):
     """What to change for the nodes of an operator, or for single nodes."""
 
-    skip: bool | None = Field(None, description="leave these nodes float")
-    force: bool | None = Field(None, description="quantize these nodes though the target's rules leave them float")
-    observe_only: bool | None = Field(None, description="no quantizer of these nodes changes values; ranges are found")
+    skip: StrictBool | None = Field(None, description="leave these nodes float")
+    force: StrictBool | None = Field(
+        None, description="quantize these nodes though the target's rules leave them float"
+    )
+    observe_only: StrictBool | None = Field(
+        None, description="no quantizer of these nodes changes values; ranges are found"
+    )
     activation: QuantizerSettings = Field(QuantizerSettings(), description="the computed tensors that they read")
     weight: QuantizerSettings = Field(QuantizerSettings(), description="their weights")
     bias: QuantizerSettings = Field(QuantizerSettings(), description="their biases")

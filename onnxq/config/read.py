@@ -37,7 +37,7 @@ def read_config(source: ConfigSource, *, options: bool = False, **overrides: Any
     try:
         config = Config.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(f"{where}: " + "; ".join(_explain(item) for item in error.errors())) from None
+        raise ConfigError("; ".join(_explain(item, sources, where) for item in error.errors())) from None
     except OnnxqError as error:
         raise ConfigError(f"{where}: {error}") from None
     return config.with_sources(sources, translation)
@@ -94,13 +94,37 @@ def read_document(path: Path) -> tuple[dict[str, Any], Any]:
     return data, kind
 
 
-def _explain(item: Any) -> str:
+_WORDS = {
+    "dict_type": "must be a table of keys and values",
+    "model_type": "must be a table of keys and values",
+    "tuple_type": "must be a list",
+    "bool_type": "must be true or false",
+    "string_type": "must be text",
+    "int_type": "must be a whole number",
+}
+"""Kinds of errors in the words of a configuration file."""
+
+
+def _explain(item: Any, sources: Sources, where: str) -> str:
     path = [str(part) for part in item["loc"]]
+    place = _place(path, sources, where)
     key = ".".join(path)
     if item["type"] == "extra_forbidden":
         known = _table_at(path[:-1]).model_fields
-        return f"unknown key '{key}'.{did_you_mean(path[-1], known)} Known: {', '.join(known)}"
-    return f"'{key}': {item['msg'].lower()} (got {item['input']!r})"
+        if path[0] in ("op", "node") and len(path) == 3 and path[2] in QuantizerSettings.model_fields:
+            return f"{place}: unknown key '{key}': put it under activation, weight, bias or output"
+        return f"{place}: unknown key '{key}'.{did_you_mean(path[-1], known)} Known: {', '.join(known)}"
+    message = _WORDS.get(item["type"], item["msg"].lower())
+    return f"{place}: '{key}': {message} (got {item['input']!r})"
+
+
+def _place(path: list[str], sources: Sources, where: str) -> str:
+    """The line of a key of a file; of other configurations what they are called."""
+    for length in range(len(path), 0, -1):
+        said = sources.get(tuple(path[:length]))
+        if said is not None:
+            return said if said.startswith(f"{where}:") else where
+    return where
 
 
 def _table_at(path: list[str]) -> type[BaseModel]:

@@ -42,6 +42,7 @@ def resolve(config: Config, backend: Backend) -> Backend:
         weight_storage=config.weight_storage or backend.weight_storage,
         quantize_inputs=backend.quantize_inputs if config.quantize_inputs is None else config.quantize_inputs,
         residual=config.residual or backend.residual,
+        tied=_without("skip_ties", "operator with one scale on both sides", config.skip_ties, backend.tied, backend),
         passes=_without("skip_passes", "pass", config.skip_passes, backend.passes, backend),
         refinements=_refinements(config, backend),
         # What is not corrected is not complained about.
@@ -58,12 +59,22 @@ def controls(config: Config) -> Controls:
         overrides=tuple(_overrides(config)),
         everywhere={role: wish for role, wish in everywhere.items() if wish.given()},
         where={
-            **{(role, key): config.source(role, key) for role, wish in everywhere.items() for key in wish.given()},
+            **{
+                (role, key): _source(config, _settings(config, role), key, role)
+                for role, wish in everywhere.items()
+                for key in wish.given()
+            },
             **({("activation", "observer"): config.source("observer")} if config.observer else {}),
             **({("weight", "observer"): config.source("weight_observer")} if config.weight_observer else {}),
         },
         fuse=config.fuse,
     )
+
+
+def _source(config: Config, settings: QuantizerSettings, key: str, *path: str) -> str:
+    """Where a field was set; what a fake-quantizer demands was said where the fake-quantizer was."""
+    implied = getattr(settings, key) is None and settings.fake_quantizer is not None
+    return config.source(*path, "fake_quantizer" if implied else key)
 
 
 def _settings(config: Config, role: str) -> QuantizerSettings:
@@ -78,12 +89,10 @@ def _scheme(config: Config, scheme: Scheme, activation: dict[str, Any], weight: 
     bias = _format(config.bias)
     return replace(
         scheme,
-        activation=None if config.activation.skip else _applied("activation", activation, scheme.activation),
-        weight=None if config.weight.skip else _applied("weight", weight, scheme.weight),
+        activation=_applied("activation", activation, scheme.activation),
+        weight=_applied("weight", weight, scheme.weight),
         # Who asks for quantized biases gets them, also where the target keeps them float by default.
-        bias=None
-        if config.bias.skip
-        else _applied("bias", bias, scheme.bias or (QuantSpec("int32") if bias else None)),
+        bias=_applied("bias", bias, scheme.bias or (QuantSpec("int32") if bias else None)),
         # A type of the user's own is meant for all activations, those that cannot be negative included.
         unsigned=_applied("activation", _but(other, "narrow_range") | bits, scheme.unsigned) if keeps_type else None,
         # How many bits the first and the last layer have is the target's choice; the rest is the user's.
@@ -170,7 +179,7 @@ def _overrides(config: Config) -> Iterator[Override]:
             flags = {key: getattr(settings, key) for key in ("skip", "force", "observe_only")}
             where: dict[tuple[str, ...], str] = {
                 **{
-                    (part, key): config.source(level, pattern, part, key)
+                    (part, key): _source(config, getattr(settings, part), key, level, pattern, part)
                     for part in PARTS
                     for key in wishes[part].given()
                 },
@@ -181,7 +190,7 @@ def _overrides(config: Config) -> Iterator[Override]:
             yield _about_nodes(f"op:{pattern}" if level == "op" else pattern, flags, where, wishes)
     for pattern, about in config.tensor.items():
         said_at: dict[tuple[str, ...], str] = {
-            ("tensor", key): config.source("tensor", pattern, key) for key in about.wish().given()
+            ("tensor", key): _source(config, about, key, "tensor", pattern) for key in about.wish().given()
         }
         yield Override("tensor", pattern, {"tensor": about.wish()}, {}, said_at)
 

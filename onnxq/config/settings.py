@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, PrivateAttr, field_validator
+from pydantic import Field, PrivateAttr, StrictBool, field_validator, model_validator
 
 from onnxq.compat.translation import Translation
 from onnxq.config.quantizers import InputSettings, NodeSettings, QuantizerSettings, Strict
@@ -37,9 +37,12 @@ class Config(Strict):
     # place
     skip: tuple[str, ...] = Field((), description="nodes to leave float: exact name, glob, re:REGEX or op:OPERATOR")
     force: tuple[str, ...] = Field((), description="nodes to quantize though the target's rules leave them float")
-    quantize_inputs: bool | None = Field(None, description="a quantizer on every float input of the model")
+    quantize_inputs: StrictBool | None = Field(None, description="a quantizer on every float input of the model")
     residual: Literal["both", "skip"] | None = Field(
         None, description="an Add of two branches: quantize both inputs, or not the one fused into its convolution"
+    )
+    skip_ties: tuple[str, ...] = Field(
+        (), description="operators that the backend gives one scale on both sides and that shall have two"
     )
     activation: QuantizerSettings = Field(QuantizerSettings(), description="all computed tensors")
     weight: QuantizerSettings = Field(QuantizerSettings(), description="all weights")
@@ -61,7 +64,7 @@ class Config(Strict):
     samples: int | None = Field(None, ge=1, strict=True, description="use at most this many calibration samples")
     workers: int | None = Field(None, ge=1, strict=True, description="samples that are run at the same time")
     memory_limit: str | int | None = Field(
-        None, description="what calibration may hold of observed tensors, such as 2GB; a quarter of the free memory"
+        None, description="what calibration may hold of observed tensors, such as 2GB"
     )
     provider: str | None = Field(None, description="onnxruntime's execution provider for calibration, such as cuda")
 
@@ -73,7 +76,7 @@ class Config(Strict):
     weight_storage: Literal["integer", "float"] | None = Field(
         None, description="integers in the file, or float with Q/DQ"
     )
-    portable: bool = Field(
+    portable: StrictBool = Field(
         False, description="onnxruntime: weights that no processor's kernels saturate, at some speed"
     )
     skip_emitters: tuple[str, ...] = Field((), description="files of the backend to leave out, by their emitter")
@@ -95,6 +98,16 @@ class Config(Strict):
     def _check_preprocess(cls, value: Any) -> Any:
         steps = read_preprocessing(value)
         return asdict(steps) if steps is value and steps is not None else value
+
+    @model_validator(mode="after")
+    def _check_tables(self) -> Config:
+        for role in ("activation", "weight", "bias", "input", "output"):
+            if getattr(self, role).share is not None:
+                raise ConfigError(f"[{role}] share: one quantizer for all is not possible, name nodes or tensors")
+        for pattern in self.tensor:
+            if pattern.startswith("op:"):
+                raise ConfigError(f'[tensor."{pattern}"]: op: names nodes, use [op.{pattern[3:]}]')
+        return self
 
     @field_validator("name")
     @classmethod

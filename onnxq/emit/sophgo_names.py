@@ -83,6 +83,18 @@ def weight_uses(graph: Graph, tensor: str) -> list[Node]:
     return [use.node for use in graph.consumers(tensor) if use.port == 1 and use.node.op in LAYERS]
 
 
+def scale_count(graph: Graph, node: Node, scales: int) -> int:
+    """How many scales the weight of a layer needs in a table, where it has `scales` of its own.
+
+    tpu-mlir takes one for every output channel of a convolution, and has zeros where the row is shorter. Of a matrix it
+    takes the first.
+    """
+    if scales != 1 or node.op not in ("Conv", "ConvTranspose"):
+        return scales
+    shape = graph.values(node.inputs[1]).shape
+    return int(shape[0] if node.op == "Conv" else shape[1] * int(node.attrs.get("group", 1)))
+
+
 def is_float(graph: Graph, tensor: Any) -> bool:
     kind = graph.dtype(tensor)
     return kind is None or kind.name in FLOATS

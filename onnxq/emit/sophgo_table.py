@@ -22,7 +22,7 @@ import numpy as np
 
 from onnxq.emit import EMITTERS, Emitted
 from onnxq.emit.sophgo_modes import four_bit_operators, operators
-from onnxq.emit.sophgo_names import names_of
+from onnxq.emit.sophgo_names import names_of, scale_count
 from onnxq.emit.sophgo_ranges import Row, ranges
 from onnxq.emit.tables import rows
 from onnxq.files import replace_file
@@ -95,7 +95,8 @@ def _weight_rows(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[s
             parameters = qparams[operator.weight]
             values = parameters.scale.reshape(-1).astype(np.float64).tolist()
             zeros = parameters.zero_point.reshape(-1).tolist()
-            found.update(dict.fromkeys(operator.names, (values, zeros)))
+            copies = scale_count(graph, operator.node, len(values)) // len(values)
+            found.update(dict.fromkeys(operator.names, (values * copies, zeros * copies)))
     return found
 
 

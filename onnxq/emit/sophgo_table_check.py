@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
+
 from onnxq.emit import READ_BACKS
-from onnxq.emit.sophgo_names import LAYERS, names_of, operator_names, weight_uses
+from onnxq.emit.sophgo_names import LAYERS, names_of, operator_names, scale_count, weight_uses
 from onnxq.emit.sophgo_ranges import behind_relu, has_unsigned, ranges
 from onnxq.emit.sophgo_table import FILES
 from onnxq.emit.tables import Row, differs, rows
@@ -160,7 +162,12 @@ def _check_weights(graph: Graph, plan: QuantPlan, qparams: QParamsTable, table: 
         for node in weight_uses(graph, row.tensor):
             for name in (f"{name}{ending}" for name in operator_names(graph, node, plan.fused)):
                 wanted.add(name)
-                if differs(table.weights.get(name, ()), row.qparams.scale, _PRECISION):
+                read = table.weights.get(name, [])
+                scales = row.qparams.scale.reshape(-1)
+                count = scale_count(graph, node, scales.size)
+                if len(read) != count:
+                    yield f"the row '{name}' has {len(read)} scales, tpu-mlir reads {count}"
+                elif differs(read, np.broadcast_to(scales, count), _PRECISION):
                     yield f"the weight scales '{name}' are not those of '{row.tensor}'"
     yield from _extra("weight row", table.weights, wanted)
 

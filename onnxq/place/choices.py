@@ -33,6 +33,9 @@ Picks = dict[str, Pick]
 """Field of a wish -> what won."""
 
 _EVERYWHERE = -1
+_FOLDED = ("BatchNormalization", "Dropout", "Identity", "Constant")
+"""Operators that a model often has and that passes take away before anything is placed."""
+
 _NOT_IN_BACKEND = ("minimum_scale", "observe_only")
 """Fields of the global tables that no backend holds."""
 
@@ -96,23 +99,27 @@ class Choices:
             return None
         return pick
 
-    def left_out(self, node: str, part: str) -> Pick | None:
-        """Whether a node shall have no quantizer at its inputs, weight, bias or result."""
-        pick = self._parts.get((node, part), {}).get("skip")
-        if pick is not None:
-            self._used.add((pick.override, part))
-        return pick if pick is not None and pick.value else None
+    def left_out(self, tensor: str, node: str | None, part: str, *, is_output: bool = False) -> str | None:
+        """Where it was said that a tensor shall have no quantizer for its use as a part of a node.
 
-    def tensor_left_out(self, tensor: str, *, is_output: bool) -> str | None:
-        """Where it was said that a tensor shall have no quantizer."""
-        pick = self._tensors.get(tensor, {}).get("skip")
-        if pick is not None:
-            self._used.add((pick.override, "tensor"))
-            return pick.source if pick.value else None
-        for role, applies in (("input", tensor in self._graph_inputs), ("output", is_output)):
+        What is said about the tensor counts more than what is said about the node, and that more than what is said
+        about all inputs, outputs, activations, weights or biases.
+        """
+        picks = [self._tensors.get(tensor, {}).get("skip")]
+        if node is not None:
+            picks.append(self._parts.get((node, part), {}).get("skip"))
+        for pick, about in zip(picks, ("tensor", part), strict=False):
+            if pick is not None:
+                self._used.add((pick.override, about))
+        for pick in picks:
+            if pick is not None:
+                return pick.source if pick.value else None
+        roles = [("output", is_output), ("input", tensor in self._graph_inputs)]
+        roles.append(("activation" if part == "output" else part, True))
+        for role, applies in roles:
             wish = self.controls.everywhere.get(role)
-            if applies and wish is not None and wish.skip:
-                return self.controls.where[(role, "skip")]
+            if applies and wish is not None and wish.skip is not None:
+                return self.controls.where[(role, "skip")] if wish.skip else None
         return None
 
     def of_constant(self, tensor: str, node: str, part: str) -> Picks:
@@ -140,9 +147,19 @@ class Choices:
             parts = [part for part in override.wishes if (order, part) not in self._used]
             for part in parts:
                 where = " and ".join(dict.fromkeys(override.source(part, key) for key in override.wishes[part].given()))
-                what = "that tensor" if part == "tensor" else f"any {part} of '{override.pattern}'"
-                name = f" '{override.pattern}'" if part == "tensor" else ""
-                lines.append(f"no effect: there is no quantizer on {what}{name} ({where})")
+                what = f"tensor '{override.pattern}'" if part == "tensor" else f"any {part} of '{override.pattern}'"
+                lines.append(f"no effect: there is no quantizer on {what} ({where})")
+        return lines
+
+    def unused_everywhere(self, roles: set[str]) -> list[str]:
+        """One line for every global table whose kind of tensor (`roles` are the ones there are) has no quantizer."""
+        lines = []
+        for role, wish in self.controls.everywhere.items():
+            asked = [key for key in wish.given() if key != "skip"]
+            if asked and role not in roles and not wish.skip:
+                where = " and ".join(dict.fromkeys(self.controls.where[(role, key)] for key in asked))
+                what = f"{role} of the model" if role in ("input", "output") else role
+                lines.append(f"no effect: no {what} has a quantizer ({where})")
         return lines
 
     def _about(self, says: Iterable[tuple[str, str]], tensors: Iterable[str]) -> Iterable[Picks]:
@@ -159,7 +176,11 @@ class Choices:
         wish = self.controls.everywhere.get(role)
         if wish is None:
             return {}
-        keys = (*_NOT_IN_BACKEND, *((*FORMAT_FIELDS, "fake_quantizer", "share") if formats else ()))
+        keys: tuple[str, ...] = _NOT_IN_BACKEND
+        if formats:
+            keys = (*keys, *FORMAT_FIELDS, "observer", "fake_quantizer")
+        elif role == "bias":  # its format is the backend's already
+            keys = (*keys, "observer", "fake_quantizer")
         return {
             key: Pick(value, self.controls.where[(role, key)], (_EVERYWHERE, int(formats)), 0)
             for key, value in wish.given().items()
@@ -171,6 +192,8 @@ class Choices:
         result: Picks = {}
         for picks in sources:
             for key, pick in picks.items():
+                if key == "skip":  # answered by left_out
+                    continue
                 held = result.get(key)
                 if held is None or (pick.rank, _width(key, pick), pick.order) >= (
                     held.rank,
@@ -209,7 +232,9 @@ def _matching(override: Override, candidates: Mapping[str, str], what: str) -> l
     except ConfigError as error:
         keys = [path for path in override.where if path]
         where = override.where[keys[0]] if keys else ""
-        raise ConfigError(f"{error} ({where})" if where else str(error)) from None
+        gone = override.level == "op" and override.pattern.removeprefix("op:") in _FOLDED
+        hint = " Passes have folded it into other operators or removed it." if gone else ""
+        raise ConfigError(f"{error}{hint} ({where})" if where else f"{error}{hint}") from None
 
 
 def _node_names(graph: Graph) -> dict[str, str]:

@@ -19,6 +19,7 @@ class Fusions:
     def __init__(self, graph: Graph, nodes: Sequence[Node], chains: Sequence[Sequence[str]], skipped: set[str]) -> None:
         self._followers: dict[str, list[Node]] = {}
         self._leaders: dict[str, str] = {}
+        self._found: dict[tuple[str, ...], list[str]] = {}
         for chain in sorted(chains, key=len, reverse=True):
             if len(chain) < 2:
                 raise ConfigError(f"fuse: {list(chain)} is no chain: give two operators or more")
@@ -29,11 +30,20 @@ class Fusions:
                 if not followers or any(name in skipped for name in members):
                     continue
                 found = True
+                self._found.setdefault(tuple(chain), []).append(node.name)
                 if not any(name in self._leaders or name in self._followers for name in members):
                     self._followers[node.name] = followers
                     self._leaders.update((follower.name, node.name) for follower in followers)
             if not found:
                 raise ConfigError(_nowhere(chain, nodes))
+
+    def unused(self, selected: set[str]) -> list[str]:
+        """One line for every chain whose first node is quantized nowhere."""
+        return [
+            f"no effect: fuse {list(chain)}, because no {chain[0]} in front of it is quantized"
+            for chain, leaders in self._found.items()
+            if not selected.intersection(leaders)
+        ]
 
     def leader(self, name: str) -> str | None:
         """The node inside which this one runs."""

@@ -23,7 +23,9 @@ def violations(plan: QuantPlan, backend: Backend) -> Iterator[str]:
     """One line for each limit that a placement breaks."""
     for placement in applied(plan):
         for rule, message, remedy in _broken(placement, backend):
-            yield f"[{rule}] tensor '{placement.tensor}' ({placement.why}): {message}. {remedy}"
+            said = ", ".join(dict.fromkeys(where for _, where in placement.set_by))
+            asked = f" (asked for by {said})" if said else ""
+            yield f"[{rule}] tensor '{placement.tensor}' ({placement.why}): {message}{asked}. {remedy}"
 
 
 def check_opset(graph: Graph, backend: Backend) -> None:
@@ -64,7 +66,7 @@ def _broken(placement: Placement, backend: Backend) -> Iterator[tuple[str, str, 
     activation = placement.role in ("activation", "output")
     kind = stored_type(spec)
     if placement.role == "bias" and not limits.bias_quantized:
-        yield "float-bias", f"its bias is quantized, {target} takes float biases", "Leave it out of the plan"
+        yield "float-bias", f"its bias is quantized, {target} takes float biases", "Set skip = true under [bias]"
     elif kind not in limits.dtypes:
         yield (
             "dtype",
@@ -74,6 +76,7 @@ def _broken(placement: Placement, backend: Backend) -> Iterator[tuple[str, str, 
     elif spec.dtype == "int32" and placement.role != "bias":
         yield "dtype", "int32 is for biases", _one_of(activation)
     yield from _other_numbers(placement, backend)
+    yield from _unwritable_rounding(placement, backend)
     if activation and kind in limits.weight_only_dtypes:
         yield "dtype", f"{target} takes {kind} for weights only", "Give activations one of the other formats"
     # A constant that is added or multiplied has the format of activations.
@@ -89,7 +92,7 @@ def _broken(placement: Placement, backend: Backend) -> Iterator[tuple[str, str, 
         yield (
             "activation-per-tensor",
             f"the format is {spec.granularity}, {target} takes one scale for an activation",
-            "Use PerTensor() for activations; channels are for weights",
+            "Set per_channel = false under [activation]; channels are for weights",
         )
     if not activation and limits.weights_per_tensor and several:
         yield (
@@ -123,6 +126,19 @@ def _other_numbers(placement: Placement, backend: Backend) -> Iterator[tuple[str
             "rounding",
             f"it is rounded {spec.rounding}, {target} rounds {' or '.join(limits.roundings)}",
             f"Leave rounding under {where} as the target has it",
+        )
+
+
+def _unwritable_rounding(placement: Placement, backend: Backend) -> Iterator[tuple[str, str, str]]:
+    """Roundings that QuantizeLinear does not have, where no integers are stored and the chip rounds half to even."""
+    spec = placement.spec
+    stored = placement.role == "bias" or (placement.role == "weight" and backend.weight_storage == "integer")
+    written = backend.emitters[:1] == ("qdq",) and backend.rounding_in_files == "exact"
+    if written and not stored and spec.rounding != "half_even":
+        yield (
+            "rounding",
+            f"it is rounded {spec.rounding}, but QuantizeLinear rounds half_even",
+            "Weights can keep their rounding as stored integers (weight_storage = integer); use half_even elsewhere",
         )
 
 

@@ -53,7 +53,7 @@ class _Placer(Wishes):
             observe: tuple[str, ...] = ()
             if leader == name and not constant:
                 observe = observed_in.get(name, (name,))
-            edges = None if request.everywhere else tuple(request.edges)
+            edges = self.edges_of(name)
             plan.placements[name] = Placement(
                 tensor=name,
                 spec=request.spec,
@@ -70,8 +70,16 @@ class _Placer(Wishes):
                 set_by=tuple(self.set_by(request)),
             )
         self._account(plan)
-        plan.notes.extend(self.choices.unused())
+        plan.left_out.update((name, said) for name, said in self.left_out.items() if name not in plan)
+        plan.notes.extend([*self.remarks, *self.choices.unused(), *self._unused_everywhere(plan)])
+        plan.notes.extend(self.fusions.unused(set(self.selected)))
         return plan
+
+    def _unused_everywhere(self, plan: QuantPlan) -> list[str]:
+        roles: set[str] = {placement.role for placement in plan}
+        roles.update("input" for name in self.graph.input_names if name in plan)
+        roles.update("output" for name in self.graph.output_names if name in plan)
+        return self.choices.unused_everywhere(roles)
 
     def _drop_biases_without_scale(self) -> list[str]:
         """Leave biases float whose scale would derive from formats that have none to give, such as bfp16."""
@@ -169,9 +177,10 @@ class _Placer(Wishes):
         """Whether no quantizer that changes values is left of those that a node asked for."""
         if not self.choices.controls.overrides and not self.choices.controls.everywhere:
             return False
-        tensors = [*(tensor.name for tensor in node.inputs if tensor.name), self.result(node).name]
-        held = [self.requests[name] for name in tensors if name in self.requests]
-        return bool(tensors) and all(request.observe_only for request in held)
+        if any(self._reads_quantized(node, port) for port, tensor in enumerate(node.inputs) if tensor.name):
+            return False
+        made = self.requests.get(self.result(node).name)
+        return not (self.selected[node.name].output and made is not None and not made.observe_only)
 
     def _stays_apart(self, name: str) -> bool:
         """Whether a follower is computed in float after all, because no quantizer behind it can absorb it."""
@@ -195,8 +204,12 @@ class _Placer(Wishes):
         return found
 
     def _reads_quantized(self, node: Node, port: int) -> bool:
-        request = self.requests.get(node.inputs[port].name)
-        return request is not None and (request.everywhere or Edge(node.name, port) in request.edges)
+        name = node.inputs[port].name
+        request = self.requests.get(name)
+        if request is None or request.observe_only:
+            return False
+        edge = Edge(node.name, port)
+        return edge in request.edges or (request.everywhere and edge not in self.float_edges(name))
 
     def _no_rule(self, node: Node) -> str:
         if node.domain:

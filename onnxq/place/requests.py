@@ -18,7 +18,6 @@ from onnxq.types.backend import per_tensor
 from onnxq.types.control import changed
 from onnxq.types.presets import usual_weight_axis
 
-
 LAYERS_WITH_BIAS = ("Conv", "ConvTranspose", "Gemm")
 
 
@@ -47,6 +46,8 @@ class Requests(Selection):
     carried    nodes that move quantized values -> what they move
     fused      nodes that run inside another one -> that one
     ties       tensors that share a scale
+    left_out   tensors that stay float because the user wants it -> where that was said
+    remarks    what the user should know about wishes that could not be fulfilled
     """
 
     def __init__(self, graph: Graph, backend: Backend, choices: Choices) -> None:
@@ -55,6 +56,9 @@ class Requests(Selection):
         self.fused: dict[str, str] = {}
         self.requests: dict[str, Request] = {}
         self.ties = Ties()
+        self.left_out: dict[str, str] = {}
+        self.remarks: list[str] = []
+        self._float_edges: dict[str, set[Edge]] = {}
         self.formats = Formats(graph, backend)
         self._makers: dict[str, list[str]] = {}
         for node in self.nodes:
@@ -75,28 +79,62 @@ class Requests(Selection):
         left_out, residual_why = None, ""
         if self.backend.residual == "skip" and node.op == "Add":
             left_out, residual_why = self.residual_port(node)
-        if scheme.activation is not None and self.choices.left_out(node.name, "activation") is None:
+        if scheme.activation is not None:
             for port in ports:
-                if facts.has(port) and port != left_out and not self._taken_as_it_is(node, port):
+                if not facts.has(port) or port == left_out or self._taken_as_it_is(node, port):
+                    continue
+                if self._stays_float(node.inputs[port], node, "activation"):
+                    self._float_edges.setdefault(node.inputs[port].name, set()).add(Edge(node.name, port))
+                else:
                     self._ask_activation(node, port, rule, residual_why, at_end=at_end)
         if rule.weight is not None and facts.is_constant(rule.weight):
             weight = self.formats.weight(rule, at_end=at_end)
-            if weight is not None and self.choices.left_out(node.name, "weight") is None:
-                asked = self._ask_weight(facts, rule, weight)
+            if weight is not None and not self._stays_float(node.inputs[rule.weight], node, "weight"):
+                self._ask_weight(facts, rule, weight)
                 bias = self._bias_use(facts, rule)
-                if asked is not None and bias is not None and self.choices.left_out(node.name, "bias") is None:
+                if bias is not None and not self._stays_float(bias[0].inputs[bias[1]], node, "bias"):
                     self._ask_bias(node, rule, *bias)
         self._note_fused(node)
         result = self.result(node)
-        wants_output = rule.output and self.choices.left_out(node.name, "output") is None
+        wants_output = rule.output and not self._stays_float(result, node, "output")
         if wants_output and scheme.activation is not None and not self._only_taken_as_it_is(result):
             # What leaves the graph is for readers outside, which a rule for narrow operators does not know.
             own = None if self.graph.is_output(result) else rule
             spec = self.formats.activation(result, own, at_end=False)
             self._ask(result, spec, "activation", f"output of {node.op} '{node.name}'", None)
             moves = node.name in self.forced and self.backend.same_scale_rule_for(node.op) is not None
-            if moves and result.name in self.requests and node.inputs[0].name in self.requests:
+            if moves and node.inputs[0].name in self.requests:
                 self.ties.join(node.inputs[0].name, result.name)
+
+    def _stays_float(self, tensor: Any, node: Node | None, part: str) -> bool:
+        """Whether the user wants no quantizer on a tensor for this use of it."""
+        name, is_output = str(tensor.name), self.graph.is_output(tensor)
+        said = self.choices.left_out(name, None if node is None else str(node.name), part, is_output=is_output)
+        if said is not None:
+            self.left_out[name] = said
+        return said is not None
+
+    def float_edges(self, tensor: str) -> set[Edge]:
+        """The uses of a tensor that read it as float because the user wants it."""
+        return self._float_edges.get(tensor, set())
+
+    def edges_of(self, tensor: str) -> tuple[Edge, ...] | None:
+        """The uses that read a tensor quantized; None for all of them."""
+        request = self.requests[tensor]
+        if not request.everywhere:
+            return tuple(request.edges)
+        left = self._float_edges.get(tensor)
+        if not left:
+            return None
+        if self.graph.is_output(tensor):
+            readers = ", ".join(f"'{edge.node}'" for edge in sorted(left))
+            self.remarks.append(
+                f"tensor '{tensor}' is quantized for {readers} all the same: it is an output of the model, which has "
+                f"one form ({self.left_out[tensor]})"
+            )
+            return None
+        uses = [Edge(use.node.name, use.port) for use in self.graph.consumers(tensor)]
+        return tuple(edge for edge in uses if edge not in left)
 
     def _at_end(self, node: Node) -> bool:
         """Whether a node reads an input of the graph or makes (with what is fused behind it) an output."""
@@ -134,7 +172,7 @@ class Requests(Selection):
         why = f"input of {node.op} '{node.name}'" + (f"; {extra}" if extra else "")
         self._ask(tensor, spec, "activation", why, Edge(node.name, port))
 
-    def _ask_weight(self, facts: Facts, rule: OpRule, spec: QuantSpec) -> Request | None:
+    def _ask_weight(self, facts: Facts, rule: OpRule, spec: QuantSpec) -> Request:
         assert rule.weight is not None
         node = facts.node
         tensor = node.inputs[rule.weight]
@@ -149,6 +187,10 @@ class Requests(Selection):
             elif axis is None and "per_channel" in picks:
                 axis = usual_weight_axis(facts)
             rank = len(facts.shape(rule.weight) or ())
+            said = picks["channel_axis"].source if "channel_axis" in picks else None
+            said = said or self.choices.format_source("weight", "channel_axis")
+            if said is not None and axis is not None and not -rank <= axis < rank:
+                raise ConfigError(f"channel_axis {axis}: weight '{tensor.name}' has {rank} axes ({said})")
             spec = per_tensor(spec) if axis is None or rank < 2 else spec.replace(granularity=PerChannel(axis % rank))
         why = f"weight of {node.op} '{node.name}'"
         return self._ask(tensor, spec, "weight", why, Edge(node.name, rule.weight), picks)
@@ -195,7 +237,7 @@ class Requests(Selection):
         why = f"bias of {node.op} '{node.name}'"
         if spec.dtype != "int32":
             request = self._ask(bias, spec, "bias", why, Edge(adder.name, port), picks)
-            if request is not None and "observer" not in picks:
+            if "observer" not in picks:
                 request.observer = self.backend.weight_observer
             return
         of_data, of_weight = self.requests.get(data.name), self.requests[weight.name]
@@ -203,9 +245,18 @@ class Requests(Selection):
             return  # its scale derives from those of input and weight, one of which is not quantized
         per_channel = isinstance(of_weight.spec.granularity, PerChannel)
         spec = spec.replace(granularity=PerChannel(0)) if per_channel else per_tensor(spec)
-        request = self._ask(bias, spec, "bias", why, Edge(adder.name, port), picks)
-        if request is not None:
-            request.derive = BiasOf(data.name, weight.name)
+        request = self._ask(bias, spec, "bias", why, Edge(adder.name, port), self._of_derived(bias.name, picks))
+        request.derive = BiasOf(data.name, weight.name)
+
+    def _of_derived(self, bias: str, picks: Picks) -> Picks:
+        """What is left to choose for a bias whose scale derives from those of its input and weight."""
+        for key in ("observer", "minimum_scale", "per_channel", "channel_axis", "share"):
+            if key in picks:
+                self.remarks.append(
+                    f"no effect: {key} of bias '{bias}', whose scale is that of its input times that of its weight "
+                    f"({picks[key].source})"
+                )
+        return {key: pick for key, pick in picks.items() if key in ("dtype", "bits", "fake_quantizer", "observe_only")}
 
     def _only_observed(self, tensor: Any) -> bool:
         picks = self.activation_picks([tensor.name])
@@ -213,13 +264,11 @@ class Requests(Selection):
 
     def _ask(
         self, tensor: Any, spec: QuantSpec, role: str, why: str, edge: Edge | None, picks: Picks | None = None
-    ) -> Request | None:
-        """Note down a quantizer; None where the user wants none on this tensor."""
+    ) -> Request:
+        """Note down that somebody needs a quantizer on a tensor."""
         name = tensor.name
         request = self.requests.get(name)
         if request is None:
-            if self.choices.tensor_left_out(name, is_output=self.graph.is_output(tensor)) is not None:
-                return None
             request = self.requests[name] = Request(spec, role, why, picks=picks or {})
             request.observer = self._observer(tensor, role, request.picks)
         elif request.spec != spec and role == "weight":
@@ -258,7 +307,8 @@ class Requests(Selection):
             readers = self.graph.consumers(tensor)
             if all(use.node.name in self.exempt for use in readers):
                 continue  # nobody, or only such as must stay float: a mask with minus infinity
-            if kind is not None and kind.name in self.backend.limits.float_types:
+            wanted = kind is not None and kind.name in self.backend.limits.float_types
+            if wanted and not self._stays_float(tensor, None, "activation"):
                 spec = self.formats.activation(tensor, None, at_end=False)
                 self._ask(tensor, spec, "activation", "input of the graph", None)
 
@@ -291,10 +341,11 @@ class Requests(Selection):
                     why = f"input of {node.op} '{node.name}'"
                     self._ask(node.inputs[port], moved, "activation", why, Edge(node.name, port))
             for made in outputs:
-                why = f"{node.op} '{node.name}' keeps the scale of its input"
-                if self._ask(made, moved, "activation", why, None) is not None:
-                    for name in data:
-                        self.ties.join(name, made.name)
+                if self._stays_float(made, node, "output"):
+                    continue
+                self._ask(made, moved, "activation", f"{node.op} '{node.name}' keeps the scale of its input", None)
+                for name in data:
+                    self.ties.join(name, made.name)
             self.carried[node.name] = f"moves the quantized values of '{data[0]}'"
 
     def _quantized_for(self, tensor: str) -> bool:
@@ -304,7 +355,10 @@ class Requests(Selection):
     # ---- what the user wants --------------------------------------------------------------------------------------
 
     def _says(self, tensor: str) -> Iterator[tuple[str, str]]:
-        """Who has a say in the quantizer of a tensor: (node, part) of its makers (also a Conv in front of its Relu) and readers."""
+        """Who has a say in the quantizer of a tensor: (node, part) of its readers and of its makers.
+
+        A Conv makes the result of the Relu inside it too.
+        """
         for maker in self._makers.get(tensor, ()):
             yield maker, "output"
         for use in self.graph.consumers(tensor):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from onnxq.errors import ConfigError
-from onnxq.place.choices import Picks
+from onnxq.graph import Graph
+from onnxq.place.choices import Choices, Picks
 from onnxq.place.requests import Request, Requests
-from onnxq.types import PerChannel, PerTensor, QuantSpec
+from onnxq.types import Backend, PerChannel, PerTensor, QuantSpec
 from onnxq.types.backend import per_tensor
 from onnxq.types.control import FORMAT_FIELDS
 from onnxq.types.fake_quantizers import read_fake_quantizer
@@ -15,6 +16,10 @@ from onnxq.types.fake_quantizers import read_fake_quantizer
 
 class Wishes(Requests):
     """Requests with the wishes of the configuration in them."""
+
+    def __init__(self, graph: Graph, backend: Backend, choices: Choices) -> None:
+        super().__init__(graph, backend, choices)
+        self._without_channels: list[str] = []
 
     def share(self) -> None:
         """Tie tensors whose quantizers the user gave one name."""
@@ -60,6 +65,10 @@ class Wishes(Requests):
                 request.spec = self._with_channels(name, self.wanted(name, request.spec, picks), picks)
                 if "observer" in picks:
                     request.observer = str(picks["observer"].value)
+        if self._without_channels:
+            listed = ", ".join(f"'{name}'" for name in self._without_channels[:5])
+            more = ", ..." if len(self._without_channels) > 5 else ""
+            self.remarks.append(f"one scale instead of one per channel, whose number is not known: {listed}{more}")
 
     def _with_channels(self, tensor: str, spec: QuantSpec, picks: Picks) -> QuantSpec:
         """Channels of activations are on axis 1; a tensor without a second axis of known size has one scale."""
@@ -67,9 +76,15 @@ class Wishes(Requests):
             return spec
         axis = spec.granularity.axis if "channel_axis" in picks else (spec.granularity.axis or 1)
         shape = self.graph.shape(tensor)
-        if shape is None or not -len(shape) <= axis < len(shape) or len(shape) < 2 or not isinstance(shape[axis], int):
+        rank = 0 if shape is None else len(shape)
+        if "channel_axis" in picks and shape is not None and not -rank <= axis < rank:
+            raise ConfigError(
+                f"channel_axis {axis}: tensor '{tensor}' has {rank} axes ({picks['channel_axis'].source})"
+            )
+        if shape is None or rank < 2 or not -rank <= axis < rank or not isinstance(shape[axis], int):
+            self._without_channels.append(tensor)
             return per_tensor(spec)
-        return spec.replace(granularity=PerChannel(axis % len(shape)))
+        return spec.replace(granularity=PerChannel(axis % rank))
 
     def fake_quantizer(self, request: Request) -> str:
         of_constant = request.role in ("weight", "bias")
@@ -92,7 +107,8 @@ class Wishes(Requests):
             if said is not None and key not in request.picks and self._holds(request, key):
                 yield key, said
         for key, pick in request.picks.items():
-            yield key, pick.source
+            if key != "channel_axis" or not isinstance(request.spec.granularity, PerTensor):
+                yield key, pick.source
 
     def _holds(self, request: Request, key: str) -> bool:
         wish = self.choices.controls.everywhere.get(request.role)

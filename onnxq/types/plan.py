@@ -124,7 +124,8 @@ class QuantPlan:
 
     `fused` names nodes that run inside a quantized unit (the Relu behind a Conv) and the node that leads the unit.
     `config` holds the settings that were given, so that later stages repeat what came before them. `notes` are remarks
-    for the report, such as an override without effect.
+    for the report, such as an override without effect; `left_out` maps tensors that stay float because the user wants
+    it to the place where that was said.
     """
 
     backend: str
@@ -134,6 +135,7 @@ class QuantPlan:
     left_float: dict[str, str] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
 
     def __getitem__(self, tensor: str) -> Placement:
         try:
@@ -166,6 +168,7 @@ class QuantPlan:
             "backend": self.backend,
             "config": self.config,
             **({"notes": list(self.notes)} if self.notes else {}),
+            **({"left_out": self.left_out} if self.left_out else {}),
             "tensors": {name: placement.to_json() for name, placement in self.placements.items()},
             "nodes": {
                 "quantized": self.quantized,
@@ -176,7 +179,9 @@ class QuantPlan:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> QuantPlan:
-        check_document(data, "onnxq-plan", "quantization plan", {"backend", "config", "notes", "tensors", "nodes"})
+        check_document(
+            data, "onnxq-plan", "quantization plan", {"backend", "config", "notes", "left_out", "tensors", "nodes"}
+        )
         nodes = data.get("nodes", {})
         return cls(
             backend=data["backend"],
@@ -186,6 +191,7 @@ class QuantPlan:
             left_float=dict(nodes.get("float", {})),
             config=dict(data.get("config", {})),
             notes=[str(line) for line in data.get("notes", ())],
+            left_out=dict(data.get("left_out", {})),
         )
 
     def diff(self, other: QuantPlan) -> list[str]:

@@ -232,7 +232,7 @@ def test_weight_only_leaves_entries_about_activations_without_effect() -> None:
         ("BM1688", module("layer2.conv2", mode="weight", wperchannel="no"), "must be True or False"),
         ("BM1688", module("layer1_conv1_post_act_fake_quantizer", **WEIGHT), "is the quantizer of an activation"),
         ("BM1688", module("layer1.conv1.weight_fake_quant", **ACTIVATION), "is the quantizer of a weight"),
-        ("BM1688", module("relu", **WEIGHT), "mode is 'weight', but these nodes have none"),
+        ("BM1688", module("relu", **WEIGHT), "mode is 'weight': these nodes have no weight"),
         ("BM1688", {"module_name": {operator.add: WEIGHT}}, "given by its path"),
         ("BM1688", {"module_name": {"layer2.conv2": "int8"}}, "must hold keys and values"),
         ("BM1688", module("layer1.conv1", mode="activation", bit=4), "Name the layers in int4_op"),

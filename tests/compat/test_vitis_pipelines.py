@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxq.compat.vitis import translate, unfulfilled
+from onnxq.compat.vitis import translate
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.passes import run_passes
@@ -160,14 +160,14 @@ def test_a_rule_on_positions_can_be_left_out(name: str, rule: str) -> None:
 def test_steps_that_onnxq_does_not_have_are_said_and_counted(name: str, value: Any) -> None:
     asked = translated({name: value})
     assert became(asked, name).startswith("no effect: onnxq does not")
-    assert [name in sentence for sentence in unfulfilled(asked)] == [True]
+    assert [name in sentence for sentence in asked.unfulfilled] == [True]
     assert asked.config == translated({}).config
-    assert unfulfilled(translated("pof2s")) == ()
+    assert translated("pof2s").unfulfilled == ()
 
 
 @pytest.mark.parametrize("name", ["include_cle", "include_fast_ft", "include_bias_corr"])
 def test_switching_a_missing_step_off_is_no_warning(name: str) -> None:
-    assert unfulfilled(translated({name: False})) == ()
+    assert translated({name: False}).unfulfilled == ()
 
 
 @pytest.mark.parametrize(
@@ -260,8 +260,9 @@ def test_typos_in_switches_are_answered_with_the_nearest_name(strategy: dict[str
         translated(strategy)
 
 
-def test_pooling_shares_a_scale_in_any_case() -> None:
-    assert "one scale from the start" in became(translated({"align_pool": False}), "align_pool")
-    plan = planned({"align_pool": False})
+def test_both_sides_of_pooling_have_scales_of_their_own_without_align_pool() -> None:
     sides = ("/Mul_output_0", "/avgpool/GlobalAveragePool_output_0")
-    assert len({plan.leader(tensor) for tensor in sides}) == 1
+    for wanted, leaders in ((True, 1), (False, 2)):
+        plan = planned({"align_pool": wanted})
+        assert len({plan.leader(tensor) for tensor in sides}) == leaders
+    assert "skip_ties" in became(translated({"align_pool": False}), "align_pool")

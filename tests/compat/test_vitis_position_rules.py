@@ -65,7 +65,7 @@ SWITCHES_OF_VITIS = {
     "adjust_dpu_shift_write": "shift_write",
     "align_concat": "align_concat",
 }
-"""All but align_pool: placement gives both sides of pooling one scale, and the row of the key says so."""
+"""All but align_pool, for which placement gives both sides of pooling one scale."""
 
 
 @pytest.mark.parametrize(("key", "rule"), SWITCHES_OF_VITIS.items())

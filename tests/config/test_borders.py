@@ -20,7 +20,8 @@ NETWORK = exported("resnet_torchscript")
 
 
 def two_inputs() -> onnx.ModelProto:
-    text = """<ir_version: 9, opset_import: ["" : 17]> g (float[n,4,8,8] x, float gain, bool[1] flag) => (float[n,4,8,8] y)
+    text = """<ir_version: 9, opset_import: ["" : 17]>
+        g (float[n,4,8,8] x, float gain, bool[1] flag) => (float[n,4,8,8] y)
         <float[4,4,1,1] w = {1,0,0,0, 0,1,0,0, 0,0,1,0, 0,0,0,1}> {
         a = Conv (x, w)
         b = Mul (a, gain)

@@ -1,4 +1,4 @@
-"""Configuration files: three languages, one meaning; wrong keys and values are errors that name the nearest right one."""
+"""Configuration files: three languages, one meaning; wrong keys and values are errors with the nearest right one."""
 
 from __future__ import annotations
 

@@ -32,6 +32,7 @@ PLANNED: dict[str, tuple[str, Any, Outcome]] = {
     "skip": ("tensorrt", ["stem.conv"], lambda prepared, plan: plan.left_float),
     "force": ("academic", ["pool"], lambda prepared, plan: plan.quantized),
     "quantize_inputs": ("onnx_qnn", True, lambda prepared, plan: prepared.backend.quantize_inputs),
+    "skip_ties": ("tensorrt", ["Concat"], lambda prepared, plan: prepared.backend.tied),
     "residual": ("tensorrt", "both", lambda prepared, plan: [p.edges for p in plan]),
     "activation": ("tensorrt", {"observer": "mse"}, lambda prepared, plan: plan["image"].observer),
     "weight": ("tensorrt", {"bits": 4}, lambda prepared, plan: plan["stem.conv.weight"].spec),

@@ -29,7 +29,12 @@ def activations(written):
 
 
 def test_the_files_are_the_qdq_model_two_tables_and_the_float_model(residual):
-    names = {path.name for path in residual.folder.iterdir()} - {"plan.json", "qparams.json", "config.json", "report.json"}
+    names = {path.name for path in residual.folder.iterdir()} - {
+        "plan.json",
+        "qparams.json",
+        "config.json",
+        "report.json",
+    }
     assert names == {"model.onnx", "model_deploy_model.onnx", JSON, CACHE}
     assert residual.problems() == []
     deployed = onnx.load(residual.folder / "model_deploy_model.onnx")

@@ -29,7 +29,7 @@ def test_channels_of_an_activation_are_refused_for_tensorrt() -> None:
     text = str(error.value)
     assert "tensor 'x'" in text
     assert "[activation-per-tensor]" in text
-    assert "PerTensor()" in text
+    assert "per_channel = false" in text
 
 
 def test_an_asymmetric_format_is_refused_where_zero_points_are_zero() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from onnx import numpy_helper
 from onnxq.errors import ConfigError, UnsupportedError
 from onnxq.graph import Graph
 from onnxq.prepare import make_plan, prepare
-from onnxq.types import PerChannel, PerTensor, Placement, QuantPlan
+from onnxq.types import PerChannel, PerTensor, Placement, QuantPlan, QuantSpec
 
 NETWORK = """
     [conv1] a = Conv <pads = [1,1,1,1]> (x, w1, b1)
@@ -90,15 +91,32 @@ def _target_that_takes_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """A target with quantized results that refuses no format, under the name academic_any."""
     from onnxq.backends import BACKENDS, get_backend
     from onnxq.types import Limits
-    from onnxq.types.containers import stored_type  # noqa: F401  (the names below are its results)
 
     dtypes = ("int4", "uint4", "int8", "uint8", "int16", "uint16", "int32", "float8e4m3fn")
     qnn = get_backend("qnn")
     limits = Limits(dtypes=dtypes, activations_per_tensor=False)
+    tensorrt = get_backend("tensorrt")
+    with_biases = tensorrt.replace(
+        name="tensorrt_bias",
+        scheme=replace(tensorrt.scheme, bias=QuantSpec("int8")),
+        rules=tuple(replace(rule, bias=2) if rule.weight is not None else rule for rule in tensorrt.rules),
+        limits=replace(tensorrt.limits, bias_quantized=True),
+        configure=None,
+        options=(),
+    )
+    monkeypatch.setitem(BACKENDS._items, "tensorrt_bias", with_biases)
     monkeypatch.setitem(
         BACKENDS._items,
         "academic_any",
-        qnn.replace(name="academic_any", limits=limits, options=(), configure=None, refinements=(), lints=()),
+        qnn.replace(
+            name="academic_any",
+            limits=limits,
+            options=(),
+            configure=None,
+            refinements=(),
+            lints=(),
+            rounding_in_files="half_even",
+        ),
     )
 
 
@@ -198,7 +216,8 @@ def test_a_bias_can_be_quantized_where_the_target_leaves_it_float_if_the_target_
 
 
 def test_parts_of_a_node_can_be_left_out() -> None:
-    assert "w1" in plan_of({}) and "b1" in plan_of({})
+    assert "w1" in plan_of({})
+    assert "b1" in plan_of({})
     assert "w1" not in plan_of({"node": {"conv1": {"weight": {"skip": True}}}})
     assert "b1" not in plan_of({"node": {"conv1": {"weight": {"skip": True}}}})
     assert "b1" not in plan_of({"op": {"Conv": {"bias": {"skip": True}}}})
@@ -261,6 +280,94 @@ def test_shared_quantizers_of_weights_need_one_scale() -> None:
         plan_of({"tensor": {"w1": {"share": "mixed"}, "r": {"share": "mixed"}}}, "academic_any")
 
 
+def test_a_part_that_is_left_out_for_all_can_be_taken_back_for_one() -> None:
+    for part, kept, gone in (("weight", "w2", "w1"), ("bias", "b2", "b1"), ("activation", "r", "x")):
+        plan = plan_of({part: {"skip": True}, "node": {"conv2": {part: {"skip": False}}}}, "tensorrt_bias")
+        assert kept in plan, part
+        assert gone not in plan, part
+    plan = plan_of({"activation": {"skip": True}, "tensor": {"s": {"skip": False}}})
+    assert "s" in plan
+    assert "c" not in plan
+
+
+def test_one_reader_can_have_the_float_values_of_a_result_that_others_read_quantized() -> None:
+    plan = plan_of({"node": {"conv2": {"activation": {"skip": True}}}})
+    assert {edge.node for edge in plan["r"].edges or ()} == {"add1"}
+    assert "skip" not in dict(plan["r"].set_by)
+    assert plan_of({})["r"].edges is None
+
+
+def test_what_is_an_output_of_the_model_too_has_one_form_and_a_note_says_so() -> None:
+    config = {"extra_outputs": ["r"], "node": {"conv2": {"activation": {"skip": True}}}}
+    plan = plan_of(config)
+    assert plan["r"].edges is None
+    assert any("'r' is quantized for 'conv2' all the same" in note for note in plan.notes)
+
+
+def test_a_node_without_any_quantizer_of_its_own_is_float() -> None:
+    plan = plan_of({"node": {"conv1": {"activation": {"skip": True}, "weight": {"skip": True}}}}, "tensorrt")
+    assert "left out" in plan.left_float["conv1"]
+    plan = plan_of({"node": {"add1": {"activation": {"skip": True}}}}, "tensorrt")
+    assert "add1" in plan.left_float
+
+
+def test_a_plan_knows_who_left_a_tensor_out() -> None:
+    plan = plan_of({"tensor": {"r": {"skip": True}}, "node": {"fc": {"weight": {"skip": True}}}})
+    assert plan.left_out == {"r": "tensor.r.skip", "w3": "node.fc.weight.skip"}
+    assert QuantPlan.from_json(plan.to_json()).left_out == plan.left_out
+
+
+def test_observers_of_biases_inputs_and_outputs_have_tables_too() -> None:
+    plan = plan_of({"bias": {"bits": 8, "observer": "mse"}, "input": {"observer": "kl"}, "output": {"observer": "mse"}})
+    assert (plan["b1"].observer, plan["x"].observer, plan["o"].observer) == ("mse", "kl", "mse")
+    assert all("observer" in dict(plan[name].set_by) for name in ("b1", "x", "o"))
+
+
+def test_what_a_derived_bias_cannot_have_is_a_note() -> None:
+    plan = plan_of({"node": {"conv1": {"bias": {"minimum_scale": 0.1, "observer": "mse"}}}})
+    assert plan["b1"].minimum_scale == 0
+    assert dict(plan["b1"].set_by) == {}
+    assert sum("of bias 'b1'" in note for note in plan.notes) == 2
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"output": {"bits": 4}}, "no output of the model has a quantizer (output.bits)"),
+        ({"bias": {"observer": "mse"}}, "no bias has a quantizer (bias.observer)"),
+        ({"fuse": [["GlobalAveragePool", "Flatten"]]}, "no GlobalAveragePool in front of it is quantized"),
+    ],
+)
+def test_a_wish_for_everything_that_finds_nothing_is_a_note(config: dict[str, Any], said: str) -> None:
+    notes = plan_of(config, "academic").notes
+    assert len([note for note in notes if said in note]) == 1, notes
+
+
+def test_an_axis_that_a_tensor_does_not_have_is_an_error() -> None:
+    with pytest.raises(
+        ConfigError, match=r"channel_axis 7: weight 'w1' has 4 axes \(node\.conv1\.weight\.channel_axis"
+    ):
+        plan_of({"node": {"conv1": {"weight": {"per_channel": True, "channel_axis": 7}}}}, "academic_any")
+    with pytest.raises(ConfigError, match="channel_axis 5: tensor 'r' has 4 axes"):
+        plan_of({"tensor": {"r": {"per_channel": True, "channel_axis": 5}}}, "academic_any")
+
+
+def test_the_line_of_a_fake_quantizer_counts_for_what_it_demands() -> None:
+    placement = plan_of({"tensor": {"r": {"fake_quantizer": "tqt"}}}, "academic_any")["r"]
+    assert dict(placement.set_by)["power_of_two"] == "tensor.r.fake_quantizer"
+
+
+@pytest.mark.parametrize(("part", "name"), [("weight", "pact"), ("activation", "adaround")])
+def test_a_fake_quantizer_for_another_role_is_an_error(part: str, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"fake-quantizer '{name}' is for.*node.conv1.{part}.fake_quantizer"):
+        plan_of({"node": {"conv1": {part: {"fake_quantizer": name}}}}, "academic_any")
+
+
+def test_a_rounding_that_the_file_cannot_have_is_refused_before_calibration() -> None:
+    with pytest.raises(UnsupportedError, match=r"'r'.*rounded half_away, but QuantizeLinear.*tensor\.r\.rounding"):
+        plan_of({"tensor": {"r": {"rounding": "half_away"}}}, "tensorrt")
+
+
 # ---- force, fuse ---------------------------------------------------------------------------------------------------
 
 
@@ -282,7 +389,7 @@ def test_force_of_what_cannot_be_quantized_is_an_error() -> None:
     shape = onnx.helper.make_node("Shape", ["r"], ["sizes"], name="sizes")
     model.graph.node.insert(2, shape)
     model.graph.output.append(onnx.helper.make_tensor_value_info("sizes", onnx.TensorProto.INT64, [4]))
-    with pytest.raises(ConfigError, match="'sizes' cannot be forced.*int64"):
+    with pytest.raises(ConfigError, match=r"'sizes' cannot be forced.*int64"):
         make_plan(prepare(Graph.from_model(model), "tensorrt", {"force": ["sizes"]}))
 
 
@@ -355,7 +462,7 @@ def test_two_wishes_for_one_shared_weight_are_an_error_that_names_the_tensor() -
 
 
 def test_what_the_target_cannot_take_is_refused_with_tensor_and_remedy() -> None:
-    with pytest.raises(UnsupportedError, match="'r'.*tensorrt takes one scale for an activation"):
+    with pytest.raises(UnsupportedError, match=r"'r'.*tensorrt takes one scale for an activation"):
         plan_of({"tensor": {"r": {"per_channel": True}}}, "tensorrt")
 
 

@@ -15,12 +15,10 @@ from typing import Any
 from onnxq.compat.mqbench.qconfig import object_name, read_observer
 from onnxq.compat.mqbench.quantizer import counted
 from onnxq.compat.sophgo.fit import Entry, check_fit
-from onnxq.compat.sophgo.nodes import Found, Model, of_module, of_type
-from onnxq.compat.sophgo.results import result_nodes
+from onnxq.compat.sophgo.nodes import Found, Model, of_module, of_type, result_nodes, weight_nodes
 from onnxq.compat.sophgo.target import yes_or_no
 from onnxq.compat.torch_names import torch_name
 from onnxq.compat.translation import Translator, check_keys, shown
-from onnxq.emit.sophgo_names import LAYERS
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph import Graph
 from onnxq.types.fake_quantizers import FakeQuantizer, read_fake_quantizer
@@ -48,7 +46,7 @@ def translate_entries(given: Mapping[str, Any], model: Model, out: Translator, k
         if kind in given and not given[kind]:
             out.row(f"{key}.{kind}", given[kind], "no effect: it says nothing")
         for thing, entry in _pairs(given.get(kind), f"{key}.{kind}"):
-            where = f"{key}.{kind}[{shown(thing if isinstance(thing, str) else torch_name(thing))}]"
+            where = f"{key}.{kind}[{shown(torch_name(thing) if callable(thing) else thing)}]"
             _translate_entry(entry, where, find(model.graph, thing, where), model, out)
 
 
@@ -69,24 +67,19 @@ def _translate_entry(given: Any, where: str, found: Found, model: Model, out: Tr
     values = check_keys(given, _KNOWN, where)
     entry = _read_entry(values, where)
     fields = _fields(entry, values)
-    if found.part == "input":
-        raise ConfigError(
-            f"{where} is the quantizer of an input of the model, which belongs to no module: set a_qscheme and "
-            "a_observer for all activations instead"
-        )
-    if found.part not in ("", _PARTS[entry.mode]):
-        raise ConfigError(
-            f"{where} is the quantizer of {'a weight' if found.part == 'weight' else 'an activation'}, but mode is "
-            f"'{entry.mode}'. Name the module instead, or use the other mode"
-        )
-    out.row(f"{where}.mode", entry.mode, f"what the entry is about: [node.NAME.{_PARTS[entry.mode]}]")
+    _check_part(entry, found)
+    is_input = found.part == "input"
+    part = _PARTS[entry.mode]
+    out.row(
+        f"{where}.mode", entry.mode, f"what the entry is about: [{'tensor.NAME' if is_input else f'node.NAME.{part}'}]"
+    )
     nothing = _nothing_to_change(entry, found, model)
     if nothing:
         for key in values:
             if key != "mode":
                 out.row(f"{where}.{key}", values[key], f"no effect: {nothing}")
         return
-    nodes = result_nodes(model.graph, found.nodes) if entry.mode == "activation" else _layers(entry, found, model.graph)
+    nodes = found.nodes if is_input else _nodes(entry, found, model.graph)
     fit = check_fit(entry, replace(found, nodes=nodes), model)
     if fit.sets_bits:
         fields["bit"] = {"bits": entry.bits}
@@ -96,10 +89,28 @@ def _translate_entry(given: Any, where: str, found: Found, model: Model, out: Tr
             continue
         for name in fit.nodes:
             for field, value in fields.get(key, {}).items():
-                out.set(("node", name, _PARTS[entry.mode], field), value, f"{where}.{key}")
+                path = ("tensor", name, field) if is_input else ("node", name, part, field)
+                out.set(path, value, f"{where}.{key}")
         said = ", ".join(f"{field} = {_text(value)}" for field, value in fields.get(key, {}).items())
-        became = f"{_PARTS[entry.mode]} of {counted(fit.nodes)}: {said}{fit.note}{note}" if said else ""
+        what = f"input {counted(fit.nodes)}" if is_input else f"{part} of {counted(fit.nodes)}"
+        became = f"{what}: {said}{fit.note}{note}" if said else ""
         out.row(f"{where}.{key}", values[key], became or f"no effect: {_silence(key, values, model)}")
+
+
+def _check_part(entry: Entry, found: Found) -> None:
+    """Refuse the name of a quantizer that is not what the mode speaks of."""
+    known = {"weight": ("", "weight"), "activation": ("", "output", "input")}
+    if found.part in known[entry.mode]:
+        return
+    if found.part == "bias":
+        raise ConfigError(
+            f"{entry.where}: a bias has no quantizer of its own, its scale is that of the input times that of the "
+            "weight. Leave the entry out"
+        )
+    raise ConfigError(
+        f"{entry.where} is the quantizer of {'a weight' if found.part == 'weight' else 'an activation'}, but mode is "
+        f"'{entry.mode}'. Name the module instead, or use the other mode"
+    )
 
 
 def _read_entry(values: Mapping[str, Any], where: str) -> Entry:
@@ -137,6 +148,14 @@ def _read_fake(value: Any, where: str) -> FakeQuantizer | None:
         raise ConfigError(f"{where}: {error}") from None
 
 
+def _read_observer(value: Any, where: str) -> str:
+    try:
+        name = object_name(value)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    return read_observer(name, {}, where)
+
+
 def _fields(entry: Entry, values: Mapping[str, Any]) -> Fields:
     """What the keys set, apart from `bit`. A dtype that a fake-quantizer has is the model's precision already."""
     letter = entry.mode[0]
@@ -147,7 +166,7 @@ def _fields(entry: Entry, values: Mapping[str, Any]) -> Fields:
     observer = values.get(f"{letter}observer")
     if observer is not None:
         key = f"{letter}observer"
-        fields[key] = {"observer": read_observer(object_name(observer), {}, f"{entry.where}.{key}")}
+        fields[key] = {"observer": _read_observer(observer, f"{entry.where}.{key}")}
     if values.get("wperchannel") is not None:
         fields["wperchannel"] = {"per_channel": yes_or_no(values["wperchannel"], f"{entry.where}.wperchannel")}
     return fields
@@ -161,14 +180,11 @@ def _nothing_to_change(entry: Entry, found: Found, model: Model) -> str:
     return ""
 
 
-def _layers(entry: Entry, found: Found, graph: Graph) -> list[str]:
-    layers = [name for name in found.nodes if graph.node(name).op in LAYERS]
-    if not layers:
-        raise ConfigError(
-            f"{entry.where}: mode is 'weight', but these nodes have none: {counted(found.nodes)}. Use mode "
-            "'activation', or name a convolution or linear layer"
-        )
-    return layers
+def _nodes(entry: Entry, found: Found, graph: Graph) -> list[str]:
+    if entry.mode == "activation":
+        return result_nodes(graph, found.nodes)
+    remedy = "Use mode 'activation', or name a convolution or linear layer"
+    return weight_nodes(graph, found.nodes, f"{entry.where}: mode is 'weight'", remedy)
 
 
 def _silence(key: str, values: Mapping[str, Any], model: Model) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from onnxq.backends import get_backend
 from onnxq.compat.mqbench.qconfig import QCONFIG_KEYS, TABLES, translate_qconfig
 from onnxq.compat.mqbench.targets import find_target
 from onnxq.compat.sophgo.precision import Side, choose_precision
@@ -34,7 +35,7 @@ def translate_everywhere(given: Mapping[str, Any], target: Target, out: Translat
     options = {"precision": precision}
     if _has_zero_point(read, "activation") and not target.weight_only:
         options["asymmetric"] = "yes"
-    _check_symmetry(read, given)
+    _check_formats(read, given, target)
     for path, source in read.sources.items():
         if path[1] in ("dtype", "symmetric") or (target.weight_only and path[0] == "activation"):
             continue
@@ -43,6 +44,7 @@ def translate_everywhere(given: Mapping[str, Any], target: Target, out: Translat
         out.set(path, read.config[path[0]][path[1]], source.removeprefix(f"{out.tool}: "))
     for row in read.rows:
         out.rows.append(_about(row, target, options))
+    _note_empty_schemes(given, out)
     return options
 
 
@@ -59,9 +61,19 @@ def _has_zero_point(read: Translator, table: str) -> bool:
     return read.config.get(table, {}).get("symmetric") is False
 
 
-def _check_symmetry(read: Translator, given: Mapping[str, Any]) -> None:
+def _check_formats(read: Translator, given: Mapping[str, Any], target: Target) -> None:
+    """Refuse what no chip has, by the key that asks for it."""
     if _has_zero_point(read, "weight"):
         raise ConfigError(f"{KEY}.w_qscheme: weights have zero point 0 on Sophgo's chips. Set symmetry to True")
+    if read.config.get("activation", {}).get("per_channel") and not target.weight_only:
+        raise ConfigError(f"{KEY}.a_qscheme: activations have one scale on Sophgo's chips. Set per_channel to False")
+    weight = get_backend(target.backend).scheme.weight
+    asked = _names(given, "weight", "symmetric_range", "quant_min")
+    if weight is not None and weight.narrow_range and asked and not read.config["weight"].get("narrow_range", True):
+        raise ConfigError(
+            f"{KEY}.w_qscheme.symmetric_range: {target.chip} has weights in [-127, 127] only. Leave it out, or set it "
+            "to True"
+        )
     if _names(given, "activation", "symmetric_range") and read.config["activation"].get("narrow_range"):
         raise ConfigError(
             f"{KEY}.a_qscheme.symmetric_range: chips use the whole range [-128, 127] of activations. Leave it out"
@@ -75,16 +87,30 @@ def _names(given: Mapping[str, Any], table: str, *keys: str) -> bool:
     return any(key in held for held in tables if isinstance(held, Mapping) for key in keys)
 
 
+def _note_empty_schemes(given: Mapping[str, Any], out: Translator) -> None:
+    """A scheme that says nothing gets its row too."""
+    for key in (f"{letter}_qscheme" for letter in TABLES):
+        if key in given and given[key] is None and all(row.key != f"{KEY}.{key}" for row in out.rows):
+            out.row(f"{KEY}.{key}", None, "no effect: it says nothing, so the chip's choice stays")
+
+
 def _about(row: Row, target: Target, options: Mapping[str, str]) -> Row:
-    """A row of MQBench's reader, where the value became an option of the backend instead."""
+    """A row of MQBench's reader, where a part of the value became an option of the backend instead."""
     if target.weight_only and row.key.startswith(f"{KEY}.a_"):
         return Row(row.key, row.value, _ONLY_WEIGHTS)
-    became = row.became
-    if became.startswith("dtype = "):
-        rest = ", the default of a scheme" if became.endswith("the default of a scheme") else ""
-        became = f"option precision={options['precision']} of the backend{rest}"
-    elif became.startswith("symmetric = "):
-        became = f"option asymmetric={'yes' if became.startswith('symmetric = false') else 'no'} of the backend"
-    elif became.startswith("narrow_range = false"):
-        became = "the chip's own range of integers"
-    return Row(row.key, row.value, became)
+    weight = row.key.startswith(f"{KEY}.w_")
+    said = (_phrase(phrase, options, weight=weight) for phrase in row.became.split(", "))
+    return Row(row.key, row.value, ", ".join(said))
+
+
+def _phrase(phrase: str, options: Mapping[str, str], *, weight: bool) -> str:
+    """`dtype = int8` and `symmetric = true` in the words of a target that has whole precisions."""
+    if phrase.startswith("dtype = "):
+        return f"option precision={options['precision']} of the backend"
+    if not phrase.startswith("symmetric = "):
+        return phrase
+    if weight:
+        return "zero point 0, which weights have on every chip"
+    if phrase == "symmetric = false" and "asymmetric" not in options:
+        return f"no effect: {options['precision']} has no zero point"
+    return f"option asymmetric={options.get('asymmetric', 'no')} of the backend"

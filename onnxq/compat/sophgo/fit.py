@@ -41,7 +41,10 @@ def check_fit(entry: Entry, found: Found, model: Model) -> Fit:
     where, bits, fake, precision = entry.where, entry.bits, entry.fake, model.precision
     word = None if fake is None else float_word(fake)
     if fake is not None and fake.name == "nnie":
-        raise ConfigError(f"{where}: NNIEFakeQuantize is the number format of another vendor's chips")
+        raise ConfigError(
+            f"{where}: NNIEFakeQuantize is the number format of another vendor's chips. Use LearnableFakeQuantize or "
+            "FixedFakeQuantize"
+        )
     if not is_integer(precision):
         _check_float(where, bits, fake, word, precision)
         return Fit(found.nodes, sets_bits=False)
@@ -97,10 +100,16 @@ def _check_integers(where: str, mode: str, bits: int | None, target: Target, pre
         )
     needed = "INT4" if target.weight_only else "W4INT8"
     if mode == "weight" and bits == 4 and precision != "INT4" and needed not in target.option("precision"):
-        raise ConfigError(
-            f"{where}.bit: {target.chip} has no layers with weights of 4 bits and activations of 8. BM1688 has them; "
-            "weights alone can have 4 bits with quantmode 'weight_only'"
-        )
+        raise ConfigError(f"{where}.bit: {_no_four_bits(target)}")
+
+
+def _no_four_bits(target: Target) -> str:
+    if "INT4" not in target.option("precision"):
+        return f"{target.chip} has no weights of 4 bits. Use 8"
+    return (
+        f"{target.chip} has no layers with weights of 4 bits and activations of 8. BM1688 has them; weights alone can "
+        "have 4 bits with quantmode 'weight_only' and strategy 'Transformer'"
+    )
 
 
 def _without_groups(where: str, found: Found, graph: Graph) -> Fit:

@@ -8,9 +8,8 @@ from typing import Any
 from onnxq.backends import get_backend
 from onnxq.compat.mqbench.quantizer import computing_nodes, counted, items_of
 from onnxq.compat.sophgo.fit import has_groups
-from onnxq.compat.sophgo.nodes import Model, of_module
+from onnxq.compat.sophgo.nodes import Model, of_module, result_nodes
 from onnxq.compat.sophgo.precision import is_integer
-from onnxq.compat.sophgo.results import result_nodes
 from onnxq.compat.sophgo.target import Target
 from onnxq.compat.translation import Translator
 from onnxq.emit.sophgo_names import LAYERS

@@ -7,10 +7,9 @@ from typing import Any
 from onnxq.compat.modules import quantizer_target
 from onnxq.compat.mqbench.quantizer import NAME_KEYS, TYPE_KEYS, counted, items_of, translate_lists
 from onnxq.compat.mqbench.targets import find_target
-from onnxq.compat.sophgo.results import result_nodes
+from onnxq.compat.sophgo.nodes import result_nodes, weight_nodes
 from onnxq.compat.sophgo.target import Target
 from onnxq.compat.translation import Translator, check_keys, shown
-from onnxq.emit.sophgo_names import LAYERS
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 
@@ -34,8 +33,13 @@ def _observe(name: Any, graph: Graph, target: Target, out: Translator, where: st
     if not isinstance(name, str):
         raise ConfigError(f"{where} holds names of quantizers, such as 'conv1.weight_fake_quant'; got {shown(name)}")
     nodes, part = quantizer_target(graph, name, where)
+    if part == "bias":
+        raise ConfigError(
+            f"{where}: '{name}' does not exist: a bias has no quantizer of its own, its scale is that of the input "
+            f"times that of the weight. Name '{name.rpartition('.')[0]}.weight_fake_quant' for a layer in float"
+        )
     if part == "weight":
-        nodes = [node for node in nodes if graph.node(node).op in LAYERS] or nodes
+        nodes = weight_nodes(graph, nodes, f"{where}: '{name}'", "Name the quantizer of a convolution or linear layer")
     elif target.weight_only:
         return "no effect: quantmode weight_only has no quantizers on activations"
     elif part == "input":

@@ -74,7 +74,7 @@ def _translate_rest(given: Mapping[str, Any], graph: Graph, target: Target, out:
         out.row(
             "leaf_module", given["leaf_module"], "no effect: an ONNX file is traced already, whatever its modules were"
         )
-    for key in (QCONFIG, QUANTIZER, "extra_fuse_dict"):
+    for key in (QCONFIG, QUANTIZER, "extra_fuse_dict", "preserve_attr"):
         if key in given and not given[key]:
             out.row(key, given[key], "no effect: it is empty")
 

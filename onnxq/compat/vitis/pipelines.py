@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from onnxq.compat.translation import Translation, Translator
+from onnxq.compat.translation import NOT_YET, Translator
 from onnxq.compat.vitis.builtin import Strategy
 from onnxq.compat.vitis.reading import boolean, choice, number, text, whole
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 
-NOT_YET = "no effect: onnxq does not"
 POSITION_FILES = ("vitis_clip_ranges", "vitis_quant_info", "fix_neuron")
 _FLOAT_TYPES = {"float16": "fp16", "bfloat16": "bf16"}
 
@@ -101,14 +100,19 @@ def _sigmoid(run: Run, key: str, value: Any) -> str:
     return "backend option approximations=all: Sigmoid is quantized, and simulated as HardSigmoid"
 
 
-def _rule(name: str, remark: str = "") -> Apply:
+def _rule(name: str, tied: tuple[str, ...] = ()) -> Apply:
+    """A rule of the refinement, and operators that have one scale on both sides because of it."""
+
     def apply(run: Run, key: str, value: Any) -> str:
         if run.not_dpu:
             return f"no effect: {run.not_dpu}, so positions are not moved"
         if value:
             return f"refinement dpu_positions, its rule {name}"
         run.translator.append("skip_refinements", [f"dpu_positions.{name}"], key)
-        return f'skip_refinements = ["dpu_positions.{name}"]{remark}'
+        if tied:
+            run.translator.append("skip_ties", tied, key)
+        untied = f", skip_ties = {list(tied)}" if tied else ""
+        return f'skip_refinements = ["dpu_positions.{name}"]{untied}'
 
     return apply
 
@@ -180,7 +184,9 @@ def _whole(low: int, high: int) -> Callable[[Any, str], Any]:
 
 
 _EQUALIZE = "equalize layers"
-_TIED_POOLS = "; the backend gives both sides of pooling one scale from the start, which stays"
+_POOLS = ("AveragePool", "GlobalAveragePool")
+"""Operators that the backend gives one position on both sides, for which align_pool cares in the tool."""
+
 _TUNE = "fine-tune layer by layer"
 _TRAINING = "it is for training, and calibration trains nothing"
 _MANY = 1_000_000
@@ -233,7 +239,7 @@ SECTIONS: Mapping[str, Mapping[str, Switch]] = MappingProxyType(
             "adjust_dpu_shift_write": Switch(boolean, _rule("shift_write")),
             "adjust_dpu_shift_swish": Switch(boolean, _rule("shift_swish")),
             "align_concat": Switch(boolean, _rule("align_concat")),
-            "align_pool": Switch(boolean, _rule("align_pool", _TIED_POOLS)),
+            "align_pool": Switch(boolean, _rule("align_pool", _POOLS)),
             "include_fast_ft": Switch(boolean, _not_yet(_TUNE)),
             "fast_ft_epochs": Switch(_whole(0, _MANY), _not_yet(_TUNE)),
             "include_bias_corr": Switch(boolean, _not_yet("correct biases")),
@@ -270,8 +276,3 @@ def apply_pipelines(run: Run, given: Mapping[str, Mapping[str, tuple[str, Any]]]
     for name, key in run.skipped_simulations.items():
         if name in held:
             run.translator.append("skip_simulations", [name], key)
-
-
-def unfulfilled(translation: Translation) -> tuple[str, ...]:
-    """A sentence for each key that asked for a step which onnxq does not have: warnings for a report."""
-    return tuple(f"{row.key} = {row.value}: {row.became}" for row in translation.rows if row.became.startswith(NOT_YET))

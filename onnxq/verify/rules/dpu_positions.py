@@ -13,6 +13,7 @@ from onnxq.graph import Graph, Node
 from onnxq.numerics.positions import exact_position
 from onnxq.refine.dpu_rules import breaches
 from onnxq.refine.dpu_sites import find_sites
+from onnxq.refine.dpu_switches import switched_off
 from onnxq.types import Backend
 from onnxq.verify.quantizers import Quantizer
 from onnxq.verify.report import Finding
@@ -35,7 +36,8 @@ def check_positions(graph: Graph, found: list[Quantizer], backend: Backend) -> I
         return None if writer is None else names[writer.node]
 
     hard = "dpu_sigmoid" in backend.simulations
-    for breach in breaches(find_sites(graph, input_slot, output_slot, sigmoid_is_hard=hard), positions):
+    sites = find_sites(graph, input_slot, output_slot, sigmoid_is_hard=hard)
+    for breach in breaches(sites, positions, switched_off(backend.refinements)):
         now = positions[breach.slot]
         yield Finding(
             breach.rule,
