@@ -41,7 +41,8 @@ def quantize(
     """Quantize a model for a backend and write its files, plan.json, qparams.json and report.json into `out`.
 
     backend     a target's name with its options, or a Backend; None takes the one that `config` names
-    data        calibration samples (docs/data.md): file, folder, images, iterable of feeds, data loader ...
+    data        calibration samples (docs/data.md): file, folder, images, iterable of feeds, data loader ...; None takes
+                the file that `config` names
     config      see `onnxq.config.Config`
     out         folder for the files; None makes a new temporary folder, which is the caller's to delete
     passes      the caller's own graph passes, run after the backend's
@@ -57,7 +58,9 @@ def quantize(
     with in_step(ranks):
         folder = _output_folder(out)
         with clock.stage("load"):
-            settings = read_config(config)
+            settings = read_config(config, data=str(data) if isinstance(data, str | Path) else None)
+            data = settings.data if data is None else data
+            strict = strict or settings.strict
             graph = load_model(model)
             fix_borders(graph, settings)
             original = graph.copy()
@@ -103,6 +106,7 @@ def contribute(
     """What every process but the first does while that one runs `quantize`: calibrate on its share of the samples."""
     with in_step(ranks):
         settings = read_config(config)
+        data = settings.data if data is None else data
         graph = load_model(model)
         fix_borders(graph, settings)
         dataset = open_dataset(data, input_infos(graph), limit=settings.samples, preprocess=settings.preprocess)

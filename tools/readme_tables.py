@@ -209,6 +209,7 @@ TYPE_WORDS = (
 
 UNSET = {
     "backend": "that of `-b`",
+    "data": "those of `-d`",
     "samples": "all",
     "preprocess": "from the model's input",
     "workers": "every core",

@@ -61,6 +61,8 @@ def configure(values: Mapping[str, str]) -> Backend:
         ),
         passes=(*TO_FLOAT32, *FOLD_LAYERS, "fuse_matmul_add", *SETTLE),
         emitters=("simulate", "gfpq", "nnie_deploy"),
+        activation_fake_quantizer="nnie",
+        weight_fake_quantizer="nnie",
         lints=("nnie", "nnie_pooling") if values["pooling"] == "strict" else ("nnie",),
         options=OPTIONS,
         configure=configure,

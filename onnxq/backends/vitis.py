@@ -120,7 +120,13 @@ def configure(values: Mapping[str, str]) -> Backend:
         simulations=ALL_SIMULATIONS if everything else USUAL_SIMULATIONS,
     )
     if values["strategy"] == "tqt":
-        return backend.replace(activation_observer="kl", weight_observer="clip_std:3", input_observer="minmax")
+        return backend.replace(
+            activation_observer="kl",
+            weight_observer="clip_std:3",
+            input_observer="minmax",
+            activation_fake_quantizer="tqt",
+            weight_fake_quantizer="tqt",
+        )
     if values["strategy"] == "fs":
         return backend.replace(
             scheme=Scheme(

@@ -87,6 +87,7 @@ def calibrate(
             settings = read_settings(
                 read_foreign(graph, config=config, backend=backend, mqbench=mqbench, sophgo=sophgo, vitis=vitis),
                 skip=skip,
+                data=data,
                 observer=observer,
                 weight_observer=weight_observer,
                 samples=samples,
@@ -95,6 +96,9 @@ def calibrate(
                 memory_limit=memory_limit,
                 provider=provider,
             )
+            if random is None:
+                data = settings.data
+            strict = strict or settings.strict
             collects_only = out.suffix == ".npz"
             _check_files(collects_only, stats, shard, fresh, alone=ranks is None)
             part = None if shard is None else read_shard(shard)

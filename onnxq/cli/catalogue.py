@@ -8,9 +8,13 @@ from dataclasses import fields
 
 from onnxq.backends import BACKENDS
 from onnxq.emit import EMITTERS, file_names
+from onnxq.emit.simulations import SIMULATIONS
 from onnxq.observers import OBSERVERS
 from onnxq.passes import PASSES
+from onnxq.refine import REFINEMENTS
 from onnxq.types import Backend, QuantSpec
+from onnxq.types.fake_quantizers import ALIASES as FAKE_QUANTIZER_ALIASES
+from onnxq.types.fake_quantizers import KINDS
 from onnxq.types.spec import DTYPES
 
 Entry = dict[str, str | int | list[str]]
@@ -31,6 +35,10 @@ def backend_entry(name: str, backend: Backend) -> Entry:
         "files": file_names(backend, "model"),
         "checked by": list(backend.checked_by),
         "options": [f"{option.name}={'|'.join(option.values)}: {option.summary}" for option in backend.options],
+        "passes": [", ".join(backend.passes)],
+        "refinements": [f"{name}: {_sentence(REFINEMENTS.get(name))}" for name in backend.refinements],
+        "simulations": [f"{name}: {_sentence(SIMULATIONS.get(name))}" for name in backend.simulations],
+        "one scale on both sides": [", ".join(backend.tied)],
         "writes": [f"{emitter}: {_sentence(EMITTERS.get(emitter))}" for emitter in backend.emitters],
         "summary": backend.summary,
     }
@@ -88,6 +96,21 @@ def observers() -> list[Entry]:
             "summary": _sentence(kind),
         }
         for name, kind in OBSERVERS.items()
+    ]
+
+
+def fake_quantizers() -> list[Entry]:
+    """Ways in which training treats a quantizer, and what they mean without training."""
+    return [
+        {
+            "name": name,
+            "arguments": [f"{argument.name}={argument.default:g}" for argument in kind.arguments],
+            "for": list(kind.roles),
+            "other names": [alias for alias, own in FAKE_QUANTIZER_ALIASES.items() if own == name],
+            "without training": kind.untrained,
+            "summary": kind.summary,
+        }
+        for name, kind in KINDS.items()
     ]
 
 

@@ -21,11 +21,15 @@ class Kind(StrEnum):
     passes = "passes"
     observers = "observers"
     formats = "formats"
+    fake_quantizers = "fake-quantizers"
 
 
 def list_registered(
     kind: Annotated[
-        Kind, typer.Argument(metavar="KIND", help="backends, passes, observers or formats.", show_default=False)
+        Kind,
+        typer.Argument(
+            metavar="KIND", help="backends, passes, observers, formats or fake-quantizers.", show_default=False
+        ),
     ],
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="Everything about one of them.", show_default=False)
@@ -33,7 +37,7 @@ def list_registered(
     plugin: options.PluginOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """List backends, passes, observers or number formats; with NAME, show all about one of them."""
+    """List backends, passes, observers, number formats or fake-quantizers; with NAME, show all about one of them."""
     from onnxq.cli import catalogue
     from onnxq.errors import ConfigError, did_you_mean
 
@@ -46,6 +50,7 @@ def list_registered(
         Kind.passes: catalogue.passes,
         Kind.observers: catalogue.observers,
         Kind.formats: catalogue.formats,
+        Kind.fake_quantizers: catalogue.fake_quantizers,
     }[kind]()
     if name is not None:
         if kind is Kind.backends and ":" in name:

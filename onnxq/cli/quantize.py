@@ -63,6 +63,7 @@ def quantize(
             settings = read_settings(
                 read_foreign(graph, config=config, backend=backend, mqbench=mqbench, sophgo=sophgo, vitis=vitis),
                 skip=skip,
+                data=data,
                 observer=observer,
                 weight_observer=weight_observer,
                 samples=samples,
@@ -73,9 +74,12 @@ def quantize(
                 provider=provider,
             )
             check_writable(out)
-            check_statistics_file(stats, model, data)
+            check_statistics_file(stats, model, settings.data)
+            strict = strict or settings.strict
             fix_borders(graph, settings)
-            dataset = open_data(graph, data, random, settings.samples, settings.preprocess)
+            dataset = open_data(
+                graph, None if random and data is None else settings.data, random, settings.samples, settings.preprocess
+            )
         given: dict[str, Any] = {
             "backend": None if settings.translation is not None else backend,
             "data": dataset,

@@ -32,6 +32,8 @@ def nodes_of_module(graph: Graph, path: str, where: str) -> list[str]:
     Nodes that only prepare constants or compute with shapes are left out where there are others. `where` is the key
     of the configuration that holds the path, for the error.
     """
+    if not path:
+        raise ConfigError(f"{where}: the path of a module is empty; write it as 'layer1.0.conv1'")
     origins = module_paths(graph)
     found = [name for name, several in origins.items() if any(origin.within(path) for origin in several)]
     if not found and (match := _NUMBERED.fullmatch(path)) is not None:

@@ -54,6 +54,7 @@ class Config(Strict):
     tensor: dict[str, QuantizerSettings] = Field({}, description="by tensor: exact name, glob or re:REGEX")
 
     # calibrate
+    data: str | None = Field(None, min_length=1, description="calibration samples, as -d has them")
     observer: str | None = Field(
         None, min_length=1, description="how ranges of activations are found, such as percentile:99.99"
     )
@@ -85,6 +86,7 @@ class Config(Strict):
     )
 
     # verify
+    strict: StrictBool = Field(False, description="refuse operators without a rule; a warning makes the exit code 1")
     verify_samples: int = Field(
         8, ge=1, description="samples on which the written file is compared with the float model"
     )
@@ -137,7 +139,9 @@ class Config(Strict):
 
     def recorded(self) -> dict[str, Any]:
         """What was set and changes results, for a plan to remember."""
-        return self.model_dump(mode="json", exclude_defaults=True, exclude={"backend", "workers", "memory_limit"})
+        return self.model_dump(
+            mode="json", exclude_defaults=True, exclude={"backend", "data", "workers", "memory_limit", "strict"}
+        )
 
     @property
     def sources(self) -> dict[tuple[str, ...], str]:

@@ -16,8 +16,8 @@ from onnxq.graph import Graph, Node
 _UNIT_OPERATORS = {"LayerNorm": "LayerNormalization", "Gelu": "GELU", "GELU": "GELU", "HardSwish": "HardSwish"}
 """A unit of onnxq -> the operator that tpu-mlir makes of it."""
 
-_OTHER_OPERATORS = {"Slice": ("Gather",), "Gelu": ("GELU",)}
-"""Operators that tpu-mlir sometimes turns into others."""
+_OTHER_OPERATORS = {"Slice": ("Gather",), "Gelu": ("GELU",), "Clip": ("Relu",)}
+"""Operators that tpu-mlir, or the model that is written for it, sometimes turns into others."""
 
 LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 """Operators whose second input may be a weight."""
@@ -86,10 +86,10 @@ def weight_uses(graph: Graph, tensor: str) -> list[Node]:
 def scale_count(graph: Graph, node: Node, scales: int) -> int:
     """How many scales the weight of a layer needs in a table, where it has `scales` of its own.
 
-    tpu-mlir takes one for every output channel of a convolution, and has zeros where the row is shorter. Of a matrix it
-    takes the first.
+    tpu-mlir takes one for every output channel of a convolution, and computes nonsense where the row is shorter. Of a
+    matrix it takes the first.
     """
-    if scales != 1 or node.op not in ("Conv", "ConvTranspose"):
+    if node.op not in ("Conv", "ConvTranspose"):
         return scales
     shape = graph.values(node.inputs[1]).shape
     return int(shape[0] if node.op == "Conv" else shape[1] * int(node.attrs.get("group", 1)))

@@ -99,10 +99,11 @@ def behind_relu(graph: Graph, plan: QuantPlan, tensor: str) -> bool:
     producer = graph.producer(tensor)
     if producer is None or producer.name not in plan.fused or producer.op not in ("Relu", "Clip"):
         return False
-    return producer.op == "Relu" or _clips_at_zero(graph, producer)
+    return producer.op == "Relu" or clips_at_zero(graph, producer)
 
 
-def _clips_at_zero(graph: Graph, node: Node) -> bool:
+def clips_at_zero(graph: Graph, node: Node) -> bool:
+    """Whether the lower end of a Clip is 0."""
     if "min" in node.attrs:
         return float(node.attrs["min"]) == 0
     low = node.inputs[1] if len(node.inputs) > 1 and node.inputs[1].name else None

@@ -167,7 +167,7 @@ def _check_weights(graph: Graph, plan: QuantPlan, qparams: QParamsTable, table: 
                 count = scale_count(graph, node, scales.size)
                 if len(read) != count:
                     yield f"the row '{name}' has {len(read)} scales, tpu-mlir reads {count}"
-                elif differs(read, np.broadcast_to(scales, count), _PRECISION):
+                elif differs(read, np.resize(scales, count), _PRECISION):
                     yield f"the weight scales '{name}' are not those of '{row.tensor}'"
     yield from _extra("weight row", table.weights, wanted)
 

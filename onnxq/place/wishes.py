@@ -93,6 +93,8 @@ class Wishes(Requests):
         if "fake_quantizer" in request.picks:
             name, said = str(request.picks["fake_quantizer"].value), request.picks["fake_quantizer"].source
         kind = read_fake_quantizer(name).kind
+        if said is None and kind.implied.get("dtype", request.spec.dtype) != request.spec.dtype:
+            return "fixed"  # the target's own one is for the target's own format
         if request.role not in kind.roles and request.role != "bias":
             raise ConfigError(
                 f"fake-quantizer '{kind.name}' is for {' or '.join(kind.roles)}, but {said} puts it on {request.why}, "

@@ -100,6 +100,15 @@ def test_a_module_is_found_by_its_path_and_by_its_names_in_a_traced_graph(name: 
     assert plan[FIRST_RESULT].observer == "mse"
 
 
+@pytest.mark.parametrize("name", ["image", "image_post_act_fake_quantizer"])
+def test_an_input_of_the_model_is_an_activation_of_its_own(name: str) -> None:
+    given = config(**module(name, mode="activation", bit=8, aobserver="MSEObserver"))
+    found = [item.tensor for item in activations(planned(given)) if item.observer == "mse"]
+    assert found == ["image"]
+    key = f"extra_qconfig_dict.module_name['{name}'].aobserver"
+    assert became(translated(given), key) == "input image: observer = mse"
+
+
 def test_a_module_changes_its_weight_alone() -> None:
     plan = planned(config(**module("layer2.conv2", mode="weight", wobserver="MSEObserver")))
     assert weight_of(plan, SECOND).observer == "mse"
@@ -144,6 +153,12 @@ def test_weights_alone_of_four_and_eight_bits_stand_side_by_side(tmp_path: Path)
     given = config(quant=quant, **module("encoder.0.linear1", mode="weight", bit=4))
     found = set(modes(quantized(given, tmp_path, TRANSFORMER)).values())
     assert {"W4F16", "W8F16"} <= found
+
+
+def test_weights_alone_of_four_bits_need_a_chip_that_has_them() -> None:
+    quant = {"quantmode": "weight_only", "strategy": "Transformer"}
+    with pytest.raises(ConfigError, match=r"CV183X has no weights of 4 bits\. Use 8"):
+        translated(config("CV183X", quant=quant, **module("encoder.0.linear1", mode="weight", bit=4)), TRANSFORMER)
 
 
 def test_scales_for_each_channel_of_one_module() -> None:
@@ -242,6 +257,12 @@ def test_weight_only_leaves_entries_about_activations_without_effect() -> None:
             "Use int8_op",
         ),
         ("BM1684X", module("layer2.conv2", mode="weight", bit=4), "BM1688 has them"),
+        ("CV183X", module("layer2.conv2", mode="weight", bit=4), "CV183X has no weights of 4 bits. Use 8"),
+        ("BM1688", module("image", **WEIGHT), "is the quantizer of an activation"),
+        ("BM1688", module("layer1.conv1.bias_fake_quant", **WEIGHT), "a bias has no quantizer of its own"),
+        ("BM1688", {"module_name": {None: WEIGHT}}, "module_name[None]: a module is given by its path"),
+        ("BM1688", {"object_type": {3: WEIGHT}}, "object_type[3]: a type is given by its class or by its name"),
+        ("BM1688", module("layer2.conv2", mode="weight", wobserver=3), "['layer2.conv2'].wobserver: a name or a class"),
         ("BM1688", module("layer2.conv2", mode="weight", wfakequantize="Fp16FakeQuantize"), "f16_op"),
         ("SG2260", module("layer2.conv2", mode="weight", wfakequantize="E4M3FakeQuantize"), "E4M3FakeQuantize in w_"),
         ("BM1688", module("layer2.conv2", mode="weight", wfakequantize="NNIEFakeQuantize"), "another vendor"),
@@ -300,6 +321,21 @@ def test_the_later_list_wins() -> None:
     assert weight_of(plan, "/layer3/conv2/Conv").spec.dtype == "int8"
 
 
+@pytest.mark.parametrize("later", ["int8_op", "f16_op"])
+def test_a_module_in_two_lists_says_which_one_wins(later: str) -> None:
+    translation = translated(config(**{"int4_op": ["layer3.conv2"], later: ["layer3.conv2"]}))
+    key = "extra_qconfig_dict.int4_op"
+    assert became(translation, key) == f"no effect: {later} has it too, and wins"
+    assert not any(key in source for source in translation.sources.values())
+
+
+def test_a_list_says_which_observers_and_fake_quantizers_it_brings() -> None:
+    row = became(translated(config(int4_op=["layer2.conv2"])), "extra_qconfig_dict.int4_op")
+    assert "observed by minmax" in row
+    assert "observed by ema_minmax" in row
+    assert "fake_quantizer = lsq" in row
+
+
 def test_an_empty_list_says_so() -> None:
     assert became(translated(config(int4_op=[])), "extra_qconfig_dict.int4_op") == "no effect: the list is empty"
 
@@ -312,8 +348,8 @@ def test_an_empty_list_says_so() -> None:
         ("BM1688", {}, {"int4_op": ["relu"]}, "has no weights"),
         ("BM1688", {}, {"int4_op": ["fc"]}, "makes an output of the model"),
         ("BM1688", {}, {"int4_op": ["layer2.0.conv1"]}, "reads the same tensor as"),
-        ("BM1684X", {}, {"int4_op": ["layer2.conv2"]}, "activations of 4 bits exist on BM1688"),
-        ("CV181X", {}, {"int4_op": ["layer2.conv2"]}, "precision"),
+        ("BM1684X", {}, {"int4_op": ["layer2.conv2"]}, "BM1684X has no layers that read 4 bits, BM1688 has them"),
+        ("CV181X", {}, {"int4_op": ["layer2.conv2"]}, "CV181X has no layers that read 4 bits, BM1688 has them"),
         ("CV181X", {}, {"f16_op": ["layer2.conv2"]}, "CV181X has no F16"),
         ("BM1688", {"bf16_mix_prec": True}, {"f16_op": ["layer2.conv2"]}, "Leave one of them out"),
         ("SG2260", {}, {**FLOAT8, "int8_op": ["layer2.conv2"]}, "would be integers in a model of F8E4M3"),

@@ -129,6 +129,9 @@ def test_weight_only_has_no_activations_to_observe() -> None:
         ({"exclude_function_type": ["torch.nn.functional.sigmoit"]}, "Did you mean 'torch.nn.functional.sigmoid'"),
         ({"module_only_enable_observer": ["features.0.1.weight_fake_quantt"]}, "features.0."),
         ({"module_only_enable_observer": [3]}, "holds names of quantizers"),
+        ({"module_only_enable_observer": ["layer1.conv1.bias_fake_quant"]}, "Name 'layer1.conv1.weight_fake_quant'"),
+        ({"module_only_enable_observer": ["bn1.weight_fake_quant"]}, "have no weight that is quantized"),
+        ({"module_only_enable_observer": ["relu.weight_fake_quant"]}, "have no weight that is quantized"),
         ({"module_only_enable_observer": {"a": 1}}, "must be a list"),
         ({"academic_mode": True}, "unknown key 'academic_mode'"),
     ],
@@ -158,6 +161,11 @@ def test_a_chain_to_fuse_has_no_quantizer_inside() -> None:
     given = {**config(), "extra_fuse_dict": {"additional_fusion_pattern": chain}}
     assert "/gate/Conv_output_0" in planned(config()).placements
     assert "/gate/Conv_output_0" not in planned(given).placements
+
+
+@pytest.mark.parametrize("value", [None, {}])
+def test_nothing_to_preserve_says_so(value: object) -> None:
+    assert became(translated({**config(), "preserve_attr": value}), "preserve_attr") == "no effect: it is empty"
 
 
 def test_a_leaf_module_says_that_it_has_no_effect() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import onnxq
@@ -52,7 +53,7 @@ PLANNED: dict[str, tuple[str, Any, Outcome]] = {
     "skip_emitters": ("vitis", ["fix_neuron"], lambda prepared, plan: prepared.backend.emitters),
     "skip_simulations": ("vitis", ["dpu_leaky_relu"], lambda prepared, plan: prepared.backend.simulations),
 }
-RUN = {"samples", "name", "portable", "verify_samples", "minimum_sqnr_db"}
+RUN = {"data", "strict", "samples", "name", "portable", "verify_samples", "minimum_sqnr_db"}
 ELSEWHERE = {"preprocess"}
 """tests/runtime/test_preprocessing.py: it is about images."""
 
@@ -87,6 +88,19 @@ def test_samples_name_and_verification_change_the_run(tmp_path: Path) -> None:
     assert weights[1] == {"uint8"}
     with pytest.raises(onnxq.OnnxqError, match="below the required"):
         run(tmp_path / "strict", minimum_sqnr_db=90.0)
+
+
+def test_the_data_can_be_named_in_the_configuration(tmp_path: Path) -> None:
+    np.savez(tmp_path / "calib.npz", image=load_data().calibration[:8])
+    given = onnxq.quantize(model_path(), backend="tensorrt", data=tmp_path / "calib.npz", out=tmp_path / "given")
+    named = onnxq.quantize(model_path(), config=tmp_path / "given" / "config.json", out=tmp_path / "named")
+    assert named.report["calibration_samples"] == 8
+    assert given.model.read_bytes() == named.model.read_bytes()
+
+
+def test_strict_can_be_named_in_the_configuration(tmp_path: Path) -> None:
+    with pytest.raises(onnxq.OnnxqError, match="does not know their operators"):
+        onnxq.quantize(model_path(), backend="academic", config={"strict": True}, data=[], out=tmp_path)
 
 
 @pytest.mark.parametrize(

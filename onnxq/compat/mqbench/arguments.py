@@ -42,7 +42,7 @@ def _fix(translator: Translator, name: str, value: Any, where: str) -> str:
             f"{where}: '{name}' is an input of the model, so something must be fed to it. Give a value, or export the "
             "model without it"
         )
-    shape = read_shape(value)
+    shape = read_shape(value, where)
     if shape is not None:
         translator.set(("inputs", name, "shape"), list(shape), where)
         return f"inputs.{name}.shape = {list(shape)}"
@@ -51,10 +51,13 @@ def _fix(translator: Translator, name: str, value: Any, where: str) -> str:
     return f"inputs.{name}.value: the input becomes a constant"
 
 
-def read_shape(value: Any) -> tuple[int | str, ...] | None:
+def read_shape(value: Any, where: str) -> tuple[int | str, ...] | None:
     """A shape given as {"shape": [...]} or as torch.Size; None for anything else."""
     if isinstance(value, Mapping) and set(value) == {"shape"}:
-        return tuple(value["shape"])
+        sizes = value["shape"]
+        if not isinstance(sizes, list | tuple) or not all(type(size) in (int, str) for size in sizes):
+            raise ConfigError(f"{where}: a shape is a list of sizes, such as [1, 3, 224, 224]; got {shown(sizes)}")
+        return tuple(sizes)
     return tuple(int(size) for size in value) if type(value).__name__ == "Size" else None
 
 

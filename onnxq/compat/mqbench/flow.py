@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,8 @@ from onnxq.runtime.pieces import as_array
 
 QUANTIZER_TYPES = ("fake_quant", "act_fake_quant", "weight_fake_quant")
 """Parts of names by which MQBench picks quantizers: all of them, those of activations, those of weights."""
+
+Shape = tuple[int | str, ...]
 
 _FURTHER = ("input_names", "output_names", "dynamic_axes")
 
@@ -101,18 +104,24 @@ def convert_deploy(
     """
     _check(model)
     prepared_for = find_target(model.translation.backend)
-    if find_target(backend_type).family != prepared_for.family:
+    if not prepared_for.serves(find_target(backend_type)):
         raise ConfigError(
             f"the model was prepared for {prepared_for.name}, so it cannot be deployed for {shown(backend_type)}: call "
             "prepare_by_platform with that backend"
+        )
+    if not isinstance(model_name, str) or not model_name or Path(model_name).name != model_name:
+        raise ConfigError(
+            f"convert_deploy: model_name is a name without folders, got {shown(model_name)}; output_path is the folder"
         )
     for key in extra_kwargs:
         if key not in _FURTHER:
             near = did_you_mean(key, _FURTHER)
             raise ConfigError(f"convert_deploy: unknown argument '{key}'.{near} Known: {', '.join(_FURTHER)}")
     names = _input_names(model, extra_kwargs)
-    shapes = _shapes(input_shape_dict, dummy_input, names, extra_kwargs.get("dynamic_axes") or {})
-    rows = [Row(f"convert_deploy.{key}", shown(shape), f"inputs.{key}.shape") for key, shape in shapes.items()]
+    shapes = _shapes(input_shape_dict, dummy_input, names)
+    axes = _open_axes(extra_kwargs.get("dynamic_axes"), model.graph)
+    rows = [_open(shapes, name, opened) for name, opened in axes.items()]
+    rows += [Row(f"convert_deploy.{key}", shown(shape), f"inputs.{key}.shape") for key, shape in shapes.items()]
     if deploy_to_qlinear:
         became = "no effect: the model has QuantizeLinear and DequantizeLinear, or what the target reads, either way"
         rows.append(Row("convert_deploy.deploy_to_qlinear", "True", became))
@@ -143,7 +152,10 @@ def _check_type(quantizer_type: str) -> None:
 def _input_names(model: PreparedModel, given: Mapping[str, Any]) -> list[str]:
     """The names of the inputs in order; the file keeps its names, so other ones are an error."""
     for key, known in (("input_names", model.graph.input_names), ("output_names", model.graph.output_names)):
-        for name in given.get(key) or ():
+        wanted = given.get(key) or ()
+        if not isinstance(wanted, list | tuple):
+            raise ConfigError(f"convert_deploy: {key} is a list of names, got {shown(wanted)}")
+        for name in wanted:
             if name not in known:
                 near = did_you_mean(name, known)
                 raise ConfigError(
@@ -154,24 +166,56 @@ def _input_names(model: PreparedModel, given: Mapping[str, Any]) -> list[str]:
 
 
 def _shapes(
-    input_shape_dict: Mapping[str, Sequence[int]] | None,
-    dummy_input: Any,
-    names: Sequence[str],
-    dynamic_axes: Mapping[str, Any],
-) -> dict[str, tuple[int | str, ...]]:
-    """The shape of every input that one is given for, with a name in each dimension that stays open."""
+    input_shape_dict: Mapping[str, Sequence[int]] | None, dummy_input: Any, names: Sequence[str]
+) -> dict[str, Shape]:
+    """The shape of every input that one is given for."""
     if input_shape_dict is not None and dummy_input is not None:
         raise ConfigError("convert_deploy: input_shape_dict and dummy_input both say shapes: give one of them")
-    found: dict[str, tuple[int | str, ...]] = {}
-    if input_shape_dict is not None:
-        found = {name: tuple(shape) for name, shape in input_shape_dict.items()}
-    elif dummy_input is not None:
-        found = {name: as_array(value, "dummy_input").shape for name, value in _by_name(dummy_input, names).items()}
-    for name, axes in dynamic_axes.items():
-        if name in found:
-            open_axes = dict(axes) if isinstance(axes, Mapping) else {axis: f"{name}_{axis}" for axis in axes}
-            found[name] = tuple(open_axes.get(axis, size) for axis, size in enumerate(found[name]))
+    if dummy_input is not None:
+        return {name: as_array(value, "dummy_input").shape for name, value in _by_name(dummy_input, names).items()}
+    if not isinstance(input_shape_dict, Mapping | None):
+        raise ConfigError(
+            f"convert_deploy: input_shape_dict holds names of inputs and shapes, got {shown(input_shape_dict)}"
+        )
+    return {name: _sizes(name, shape) for name, shape in (input_shape_dict or {}).items()}
+
+
+def _sizes(name: str, shape: Any) -> Shape:
+    try:
+        return tuple(operator.index(size) for size in shape)
+    except TypeError:
+        raise ConfigError(
+            f"convert_deploy: input_shape_dict['{name}'] is a list of sizes, such as [1, 3, 224, 224]; got "
+            f"{shown(shape)}"
+        ) from None
+
+
+def _open_axes(dynamic_axes: Any, graph: Graph) -> dict[str, dict[int, str]]:
+    """`dynamic_axes` with a name for each axis: {"input": {0: "batch"}}, also given as {"input": [0]}."""
+    known = (*graph.input_names, *graph.output_names)
+    if not isinstance(dynamic_axes, Mapping | None):
+        raise ConfigError(f"convert_deploy: dynamic_axes holds names and axes, got {shown(dynamic_axes)}")
+    found = {}
+    for name, axes in (dynamic_axes or {}).items():
+        if name not in known:
+            near = did_you_mean(str(name), known)
+            raise ConfigError(f"convert_deploy: dynamic_axes has {shown(name)}.{near} The file has: {', '.join(known)}")
+        if not isinstance(axes, Mapping | list | tuple) or not all(type(axis) is int and axis >= 0 for axis in axes):
+            raise ConfigError(f"convert_deploy: dynamic_axes['{name}'] holds axes from 0 on, got {shown(axes)}")
+        found[str(name)] = dict(axes) if isinstance(axes, Mapping) else {axis: f"{name}_{axis}" for axis in axes}
     return found
+
+
+def _open(shapes: dict[str, Shape], name: str, axes: Mapping[int, str]) -> Row:
+    """Leave dimensions of a shape open that is about to be fixed; the row says what became of it."""
+    key = f"convert_deploy.dynamic_axes.{name}"
+    if name not in shapes:
+        return Row(key, shown(axes), "no effect: no shape is given for it, so its dimensions stay as the file has them")
+    rank = len(shapes[name])
+    if any(axis >= rank for axis in axes):
+        raise ConfigError(f"convert_deploy: dynamic_axes['{name}'] has {shown(axes)}, but it has {rank} dimensions")
+    shapes[name] = tuple(axes.get(axis, size) for axis, size in enumerate(shapes[name]))
+    return Row(key, shown(axes), f"dimensions that stay open in inputs.{name}.shape")
 
 
 def _by_name(dummy_input: Any, names: Sequence[str]) -> Mapping[str, Any]:

@@ -36,7 +36,8 @@ def translate_fusing(
             if key in CHAIN_KEYS:
                 types = _types(pattern, full, backwards=key == "additional_fusion_pattern")
                 became = _fuse(translator, types, graph, target, full)
-                became += f" ({shown(method)} is code for torch, onnxq fuses by itself)"
+                if method is not None:
+                    became += f" ({shown(method)} is code for torch, onnxq fuses by itself)"
             else:
                 became = _quantize(translator, pattern, graph, full)
             translator.row(full, {pattern: method}, became)

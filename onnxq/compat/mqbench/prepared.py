@@ -13,7 +13,7 @@ from onnxq.compat.mqbench.spool import Spool
 from onnxq.compat.translation import Row, Translation
 from onnxq.config import read_config
 from onnxq.deliver import Result
-from onnxq.errors import ConfigError, DataError, did_you_mean
+from onnxq.errors import ConfigError, DataError, OnnxqError, did_you_mean
 from onnxq.graph import Graph
 from onnxq.pipeline import quantize
 from onnxq.runtime import input_infos
@@ -66,6 +66,12 @@ class PreparedModel:
         """The model itself: it is never in training."""
         return self
 
+    def to(self, *_: Any, **__: Any) -> PreparedModel:
+        """The model itself: onnxruntime computes on the processor, wherever the data comes from."""
+        return self
+
+    cpu = cuda = to
+
     def forget_samples(self) -> None:
         """Start calibration anew."""
         self._spool.close()
@@ -73,11 +79,17 @@ class PreparedModel:
 
     def __call__(self, *arrays: Any, **named: Any) -> Any:
         feed = self._feed(arrays, named)
-        if self.mode in ("calibrate", "calibrate_quantized"):
+        remembered = self.mode in ("calibrate", "calibrate_quantized")
+        if remembered:
             self._spool.add(feed)
-        quantized = self.mode in ("calibrate_quantized", "quantize")
-        session = self._quantized_session() if quantized else self._float_session()
-        results = run_session(session, None, feed, "what it was called with")
+        try:
+            quantized = self.mode in ("calibrate_quantized", "quantize")
+            session = self._quantized_session() if quantized else self._float_session()
+            results = run_session(session, None, feed, "what it was called with")
+        except OnnxqError:
+            if remembered:
+                self._spool.drop_last()
+            raise
         return results[0] if len(results) == 1 else tuple(results)
 
     def deploy(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from onnxq.compat.mqbench.schemes import Fields, read_scheme, take_base_arguments
+from onnxq.compat.mqbench.schemes import Fields, SchemeRole, read_scheme, take_base_arguments
 from onnxq.compat.mqbench.targets import IGNORES_SCHEMES, NEEDS_SCHEMES, Target
 from onnxq.compat.translation import Translator, check_keys, shown
 from onnxq.errors import ConfigError
@@ -22,6 +22,11 @@ _EARLIER_NAMES = {"ModeMinMaxFloorObserver": "PoTModeObserver"}
 """Names that MQBench had for observers before."""
 
 _START_OF_TRAINING = ("scale", "zero_point")
+_OTHER_ROLE = {
+    "weight": "is about weights alone, and without training the numbers are the same",
+    "activation": "is about activations alone, so weights keep their whole range",
+}
+"""What is said of a fake-quantizer for weights on activations, and the other way round; MQBench takes both."""
 _FLOAT_GRIDS = ("fp", "bf", "nnie")
 """Number formats, by their beginning, that have neither a zero point nor a lowest value to drop."""
 
@@ -70,9 +75,12 @@ def _translate_part(translator: Translator, part: Part, target: Target) -> None:
     arguments: dict[str, Any] = {}
     sources: dict[str, str] = {}
     if part.value("qscheme") is not None:
-        fields, further = read_scheme(part.value("qscheme"), part.key("qscheme"), translator)
+        role = SchemeRole(target, part.letter)
+        fields, further = read_scheme(part.value("qscheme"), part.key("qscheme"), translator, role)
         sources = dict.fromkeys(fields, part.key("qscheme"))
         arguments = take_base_arguments(fields, further, part.key("qscheme"), translator)
+    else:
+        _note_empty(translator, part, "qscheme")
     extra = part.table("observer_extra_args")
     before = dict(fields)
     own = take_base_arguments(fields, extra, part.key("observer_extra_args"), translator)
@@ -97,10 +105,15 @@ def _translate_observer(
         for kind in ("observer", "observer_extra_args"):
             _note_empty(translator, part, kind)
         return
-    name = object_name(named) if named is not None else getattr(target.defaults, f"{part.letter}_observer")
+    source = part.key("observer" if named is not None else "observer_extra_args")
+    default = getattr(target.defaults, f"{part.letter}_observer")
+    name = default if named is None else object_name(named, source)
     path = (TABLES[part.letter], "observer")
-    observer = read_observer(name, arguments, part.key("observer" if named is not None else "observer_extra_args"))
-    translator.set(path, observer, part.key("observer" if named is not None else "observer_extra_args"))
+    if named is not None and not arguments:
+        observer = read_observer(name, {}, source)
+    else:
+        observer = read_observer(name, arguments, part.key("observer_extra_args" if extra else "qscheme"), source)
+    translator.set(path, observer, source)
     said = f"[{path[0]}] observer = {observer}"
     if named is not None:
         translator.row(part.key("observer"), named, said)
@@ -115,10 +128,17 @@ def _translate_observer(
     _note_empty(translator, part, "observer_extra_args")
 
 
-def read_observer(name: str, arguments: Mapping[str, Any], where: str) -> str:
-    """An observer by its MQBench name, with MQBench's arguments, in the words of onnxq."""
+def read_observer(name: str, arguments: Mapping[str, Any], where: str, where_named: str | None = None) -> str:
+    """An observer by its MQBench name, with MQBench's arguments, in the words of onnxq.
+
+    `where` is the key that holds the arguments, `where_named` the one that holds the name, if it is another.
+    """
     name = _EARLIER_NAMES.get(name, name)
     own = {key: value for key, value in arguments.items() if not (key == "bins" and "Quantile" in name)}
+    if "name" in own:
+        raise ConfigError(f"{where}: 'name' is no argument of an observer")
+    if where_named is not None:
+        read_observer(name, {}, where_named)
     try:
         return str(make_observer({"name": name, **own}))
     except ConfigError as error:
@@ -145,21 +165,31 @@ def _translate_fake_quantizer(translator: Translator, part: Part, target: Target
         for kind in ("fakequantize", "fakeq_params"):
             _note_empty(translator, part, kind)
         return None
-    name = target.defaults.fakequantize if named is None else object_name(named)
     source = part.key("fakeq_params" if named is None else "fakequantize")
-    try:
-        quantizer = read_fake_quantizer({"name": name, **own})
-    except ConfigError as error:
-        raise ConfigError(f"{source}: {error}") from None
+    name = target.defaults.fakequantize if named is None else object_name(named, source)
+    _known_fake_quantizer(name, {}, source)
+    quantizer = _known_fake_quantizer(name, own, part.key("fakeq_params"))
     path = (TABLES[part.letter], "fake_quantizer")
-    translator.set(path, str(quantizer), source)
+    suits = path[0] in quantizer.kind.roles
+    translator.set(path, str(quantizer) if suits else "fixed", source)
     said = f"[{path[0]}] fake_quantizer = {quantizer}; without training: {quantizer.kind.untrained}"
+    if not suits:
+        said = f"[{path[0]}] fake_quantizer = fixed: {quantizer.name} {_OTHER_ROLE[quantizer.kind.roles[0]]}"
     if named is not None:
         translator.row(part.key("fakequantize"), named, said)
     for key, value in own.items():
         translator.row(f"{part.key('fakeq_params')}.{key}", value, said)
     _note_empty(translator, part, "fakeq_params")
-    return quantizer
+    return quantizer if suits else None
+
+
+def _known_fake_quantizer(name: str, arguments: Mapping[str, Any], where: str) -> FakeQuantizer:
+    if "name" in arguments:
+        raise ConfigError(f"{where}: 'name' is no argument of a fake-quantizer")
+    try:
+        return read_fake_quantizer({"name": name, **arguments})
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
 
 
 def demand(translator: Translator, fields: Fields, quantizer: FakeQuantizer, key: str, sources: dict[str, str]) -> None:
@@ -185,8 +215,13 @@ def demand(translator: Translator, fields: Fields, quantizer: FakeQuantizer, key
 def _translate_observer_only(translator: Translator, part: Part, target: Target) -> None:
     """For a target whose number format is fixed MQBench reads the names of observers and nothing else."""
     named = part.value("observer")
+    if part.value("fakequantize") is not None:
+        key = part.key("fakequantize")
+        _known_fake_quantizer(object_name(part.value("fakequantize"), key), {}, key)
+    if part.value("qscheme") is not None:
+        read_scheme(part.value("qscheme"), part.key("qscheme"), Translator(""), SchemeRole(target, part.letter))
     if named is not None:
-        observer = read_observer(object_name(named), {}, part.key("observer"))
+        observer = read_observer(object_name(named, part.key("observer")), {}, part.key("observer"))
         translator.set((TABLES[part.letter], "observer"), observer, part.key("observer"))
         translator.row(part.key("observer"), named, f"[{TABLES[part.letter]}] observer = {observer}")
     for kind in KINDS[1:]:
@@ -201,9 +236,9 @@ def _note_empty(translator: Translator, part: Part, kind: str) -> None:
         translator.row(part.key(kind), part.value(kind), "no effect: it says nothing, so the target's choice stays")
 
 
-def object_name(thing: Any) -> str:
+def object_name(thing: Any, where: str = "") -> str:
     """The name of a class, or a name itself, without the modules in front."""
     name = thing if isinstance(thing, str) else getattr(thing, "__name__", None)
     if not isinstance(name, str):
-        raise ConfigError(f"a name or a class is expected, not {shown(thing)}")
+        raise ConfigError(f"{where + ': ' if where else ''}a name or a class is expected, not {shown(thing)}")
     return name.rpartition(".")[2]

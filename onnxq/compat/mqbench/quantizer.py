@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from onnxq.compat.modules import nodes_of_fx_name, nodes_of_module
+from onnxq.compat.mqbench.layers import border_of
 from onnxq.compat.mqbench.targets import Target
 from onnxq.compat.torch_names import nodes_of_type, type_note
 from onnxq.compat.translation import Translator, check_keys, shown
@@ -77,12 +78,16 @@ def _force(
     wanted = [name for name in nodes if name not in set(excluded)]
     if not wanted:
         return f"no effect: {counted(nodes)} excluded, and that wins"
-    translator.append("force", wanted, key)
-    operators = sorted({graph.node(name).op for name in wanted})
+    border = border_of(graph, wanted, target)
+    translator.append("force", border.nodes, key)
+    for tensor in border.inside:
+        translator.set(("tensor", tensor, "skip"), True, key)
+    operators = sorted({graph.node(name).op for name in border.nodes})
     known = [op for op in operators if target.backend.rules_for(op)]
     anyway = f"; {target.family} has a rule for {', '.join(known)} anyway" if known else ""
     left = f"; {counted([name for name in nodes if name not in wanted])} excluded" if len(wanted) < len(nodes) else ""
-    return f"force: {counted(wanted)}{anyway}{left}"
+    float_inside = ", and nothing inside of the layer" if border.inside else ""
+    return f"force: {counted(border.nodes)}{float_inside}{anyway}{left}"
 
 
 def _skip(translator: Translator, nodes: Sequence[str], named: set[str], key: str, *, weights: bool) -> str:

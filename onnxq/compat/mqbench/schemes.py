@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from onnxq.compat.mqbench.targets import Target
 from onnxq.compat.translation import Translator, shown
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.observers.aliases import ALIASES
@@ -31,10 +33,35 @@ Fields = dict[str, Any]
 """Fields of a table of onnxq, such as {"dtype": "int8", "symmetric": True}."""
 
 
-def read_scheme(given: Any, where: str, translator: Translator) -> tuple[Fields, dict[str, Any]]:
+@dataclass(frozen=True)
+class SchemeRole:
+    """What a target does about the formats of weights ("w") or activations ("a"), whatever a scheme says."""
+
+    target: Target
+    letter: str
+
+    @property
+    def keeps_bits(self) -> str:
+        """Why bits of a scheme change nothing; empty where they count. MQBench does the same for OPENVINO."""
+        weight = self.target.backend.scheme.weight
+        if self.letter != "w" or self.target.family != "openvino" or weight is None or weight.dtype != "int7":
+            return ""
+        return "OPENVINO uses 7 bits of a weight, so that sums do not overflow; the backend openvino:weights=int8 has 8"
+
+    def elsewhere(self, bits: int, *, symmetric: bool) -> str:
+        """Where tensors have another format than the scheme says."""
+        scheme = self.target.backend.scheme
+        if scheme.ends is not None and bits != 8:
+            return "; 8 bits at the first and the last layer"
+        if self.letter == "a" and symmetric and scheme.unsigned is not None:
+            return f"; {scheme.unsigned.dtype} where nothing is negative"
+        return ""
+
+
+def read_scheme(given: Any, where: str, translator: Translator, role: SchemeRole) -> tuple[Fields, dict[str, Any]]:
     """A scheme as fields of [weight] or [activation], and the keys that are arguments of the observer.
 
-    A scheme is complete: what it leaves out has MQBench's default, not the target's.
+    A scheme is complete: what it leaves out has MQBench's default, not the target's. `role` says whose format it is.
     """
     if not isinstance(given, Mapping):
         raise ConfigError(
@@ -59,10 +86,15 @@ def read_scheme(given: Any, where: str, translator: Translator) -> tuple[Fields,
         "pot_scale": f"power_of_two = {_text(power_of_two)}",
         "symmetric_range": f"narrow_range = {_text(narrow)}",
     }
-    if symmetric:
+    if symmetric and role.keeps_bits:
+        del fields["dtype"]
+        became["bit"] = became["symmetric_range"] = f"no effect: {role.keeps_bits}"
+    elif symmetric:
         fields["narrow_range"] = narrow
     elif narrow:
         became["symmetric_range"] = f"no effect: {fields['dtype']} has no lowest value to drop, it starts at 0"
+    if "dtype" in fields:
+        became["bit"] += role.elsewhere(bits, symmetric=symmetric)
     for key in SCHEME_KEYS:
         if key in given:
             translator.row(f"{where}.{key}", given[key], became[key])

@@ -24,15 +24,23 @@ class Spool:
 
     def add(self, feed: Mapping[str, np.ndarray]) -> None:
         # numpy.savez takes names as arguments of its own, and an input may be called like one of them.
-        with zipfile.ZipFile(self.folder / f"sample_{self.count:09d}.npz", "w") as archive:
+        with zipfile.ZipFile(self._file(self.count), "w") as archive:
             for name, array in feed.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
                     np.lib.format.write_array(stream, _storable(array), allow_pickle=False)
         self.count += 1
 
+    def drop_last(self) -> None:
+        """Forget the newest sample: the model could not compute it."""
+        self.count -= 1
+        self._file(self.count).unlink()
+
     def close(self) -> None:
         self._folder.cleanup()
         self.count = 0
+
+    def _file(self, number: int) -> Path:
+        return self.folder / f"sample_{number:09d}.npz"
 
 
 def _storable(array: np.ndarray) -> np.ndarray:

@@ -74,6 +74,13 @@ class Target:
         """The name without options."""
         return self.name.partition(":")[0]
 
+    def serves(self, wanted: Target) -> bool:
+        """Whether what is prepared for this target is what `wanted` asks for; options may be left out in `wanted`."""
+        if self.family != wanted.family:
+            return False
+        bare = ":" not in wanted.name and self.name not in _OTHER_NAMES.values()
+        return bare or self.name == wanted.name
+
     def with_option(self, key: str, value: str) -> Target:
         """The same target with one option set; the option's earlier value, if any, is replaced."""
         family, _, text = self.name.partition(":")

@@ -29,13 +29,18 @@ _LEARNT: Mapping[str, Mapping[str, Any]] = {
 def translate_operators(given: Mapping[str, Any], model: Model, out: Translator, key: str) -> dict[str, str]:
     """Settings of the listed modules; what comes back are options of the backend."""
     found = {name: _found(given[name], model.graph, f"{key}.{name}") for name in OPERATOR_LISTS if name in given}
-    four_bits = {node for nodes in found.get("int4_op", {}).values() for node in nodes}
+    winner = {node: name for name, items in found.items() for nodes in items.values() for node in nodes}
+    four_bits = {node for node, name in winner.items() if name == "int4_op"}
     options: dict[str, str] = {}
     for name, items in found.items():
         where = f"{key}.{name}"
         if not items:
             out.row(where, given[name], "no effect: the list is empty")
-        for item, nodes in items.items():
+        for item, listed in items.items():
+            nodes = [node for node in listed if winner[node] == name]
+            if not nodes:
+                out.row(where, item, f"no effect: {winner[listed[0]]} has it too, and wins")
+                continue
             if name == "f16_op":
                 became = _as_float(computing_nodes(model.graph, nodes), model.target, out, where)
                 options["float"] = "F16"
@@ -92,14 +97,19 @@ def _as_integers(layers: list[str], bits: int, out: Translator, where: str) -> s
         for part, fields in _LEARNT.items():
             for field, value in {"bits": bits, **fields}.items():
                 out.set(("node", name, part, field), value, where)
-    return f"weights of {bits} bits, one scale for each, and {bits} bits in what is read: {counted(layers)}"
+    return (
+        f"weights of {bits} bits, one scale for each, observed by minmax; {bits} bits in what is read, observed by "
+        f"ema_minmax; fake_quantizer = lsq for both: {counted(layers)}"
+    )
 
 
 def _check_four_bits(layers: list[str], four_bits: set[str], model: Model, where: str) -> None:
     try:
         get_backend(model.target.written(precision="INT4"))
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from None
+    except ConfigError:
+        raise ConfigError(
+            f"{where}: {model.target.chip} has no layers that read 4 bits, BM1688 has them. Leave the list out"
+        ) from None
     for name in layers:
         if has_groups(model.graph, name):
             raise ConfigError(f"{where}: a convolution with groups has no 4-bit form. Leave it out of the list")
