@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from onnxq.config import Config
 from onnxq.errors import ConfigError, UnsupportedError, did_you_mean
 from onnxq.graph import Graph
@@ -22,20 +25,34 @@ def fix_borders(graph: Graph, config: Config) -> None:
             )
         if wanted.value is not None and wanted.shape is not None:
             raise ConfigError(f"inputs: '{name}' has a value and a shape: a value has its own shape, give one of them")
-        if wanted.shape is not None:
-            fix_input_shape(graph, name, wanted.shape)
-        if wanted.value is not None:
-            input_to_constant(graph, name, wanted.value)
+        with _named(config, "inputs", name):
+            if wanted.shape is not None:
+                fix_input_shape(graph, name, wanted.shape)
+            if wanted.value is not None:
+                input_to_constant(graph, name, wanted.value)
     if config.inputs and not graph.input_names:
         raise ConfigError("inputs: no input is left to feed, so there is nothing to calibrate with: leave one out")
     if config.inputs or config.extra_outputs:
         graph.infer_shapes()
     names = dict.fromkeys(graph.tensor_names(), "")
     for pattern in config.extra_outputs:
-        for name in names_matching(pattern, names, "tensor"):
-            inside = graph.is_constant(name) or graph.home_of(name) is not graph.gs
-            if name == pattern or not inside:  # a glob means what can be returned
-                add_output(graph, name)
+        with _named(config, "extra_outputs", pattern):
+            found = names_matching(pattern, names, "tensor")
+            inside = {name for name in found if graph.is_constant(name) or graph.home_of(name) is not graph.gs}
+            if pattern not in inside and len(inside) == len(found):
+                raise ConfigError(f"'{pattern}' matches nothing but constants, or tensors inside an If, Loop or Scan")
+            for name in found:
+                if name == pattern or name not in inside:  # a glob means what can be returned
+                    add_output(graph, name)
+
+
+@contextmanager
+def _named(config: Config, *path: str) -> Iterator[None]:
+    """Errors inside the block name the place of the configuration that they are about."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{error} ({config.source(*path)})") from None
 
 
 def check_borders(graph: Graph) -> None:

@@ -15,6 +15,9 @@ from dataclasses import dataclass
 
 from onnxq.errors import ConfigError, did_you_mean
 
+EXACT = 3
+"""The rank of a pattern that is a name."""
+
 
 @dataclass(frozen=True)
 class Matcher:
@@ -37,7 +40,7 @@ class Matcher:
             return 0
         if self.pattern.startswith("re:"):
             return 1
-        return 2 if any(sign in self.pattern for sign in "*?[") else 3
+        return 2 if any(sign in self.pattern for sign in "*?[") else EXACT
 
     def matches(self, name: str, op: str = "") -> bool:
         if self.pattern.startswith("op:"):
@@ -54,11 +57,16 @@ def resolve(patterns: Iterable[str], candidates: Mapping[str, str], what: str) -
     """
     chosen: dict[str, tuple[int, str]] = {}
     for pattern in patterns:
-        rank = Matcher(pattern).rank
+        rank = rank_among(pattern, candidates)
         for name in names_matching(pattern, candidates, what):
             if name not in chosen or rank >= chosen[name][0]:
                 chosen[name] = (rank, pattern)
     return {name: pattern for name, (_, pattern) in chosen.items()}
+
+
+def rank_among(pattern: str, candidates: Mapping[str, str]) -> int:
+    """How specific a pattern is for these names: one that is a name, also with a sign of globs in it, is exact."""
+    return EXACT if pattern in candidates else Matcher(pattern).rank
 
 
 def names_matching(pattern: str, candidates: Mapping[str, str], what: str) -> list[str]:

@@ -11,6 +11,7 @@ Sources: MQBench's Vitis backend; Vitis AI's quantizers (vai_q_pytorch, vai_q_on
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from onnxq.backends import BACKENDS
 from onnxq.types import Backend, Limits, OpRule, Option, PerChannel, QuantSpec, SameScaleRule, Scheme
@@ -34,12 +35,19 @@ OPTIONS = (
         "usual",
         "what `simulate` computes as the DPU does; all: also Sigmoid as HardSigmoid, whole numbers as bounds of Clip",
     ),
+    Option(
+        "formats",
+        ("dpu", "any"),
+        "dpu",
+        "dpu: int8 with the chip's roundings; any: also signed integers of 2 to 16 bits and other roundings, which no "
+        "DPU computes with: they are in the files with positions, and the rules on positions leave them alone",
+    ),
 )
 
 
 def dpu_rules(*, sigmoid: bool) -> tuple[OpRule, ...]:
     """The operators of the DPU; with `sigmoid` Sigmoid too, which it computes as HardSigmoid."""
-    gates = ("PRelu", "HardSigmoid", "HardSwish", *(("Sigmoid",) if sigmoid else ()))
+    gates = ("HardSigmoid", "HardSwish", *(("Sigmoid",) if sigmoid else ()))
     return (
         *INTEGER_CONVOLUTIONS,
         OpRule(("Gemm",), weight=1, weight_axis=gemm_weight_axis, bias=2, output=True),
@@ -48,6 +56,7 @@ def dpu_rules(*, sigmoid: bool) -> tuple[OpRule, ...]:
         OpRule(("Concat",), inputs=None, output=True),
         OpRule(("AveragePool", "GlobalAveragePool", "ReduceMean"), output=True),
         OpRule(gates, output=True),
+        OpRule(("PRelu",), weight=1, output=True),
     )
 
 
@@ -66,6 +75,11 @@ POWER_OF_TWO_LIMITS = Limits(
     steps=((-128, 127),),
     roundings=("half_up", "half_away", "half_even"),
 )
+ANY_POSITION_LIMITS = replace(
+    POWER_OF_TWO_LIMITS, dtypes=("int8", "int16", "int4", "int2"), steps=(), roundings=()
+)
+"""What the files with positions can say: bits and a position."""
+
 FLOAT_SCALE_LIMITS = Limits(
     dtypes=(
         *(f"{sign}int{bits}" for bits in (8, 16, 4, 2) for sign in ("", "u")),
@@ -119,6 +133,9 @@ def configure(values: Mapping[str, str]) -> Backend:
         rules=dpu_rules(sigmoid=everything),
         simulations=ALL_SIMULATIONS if everything else USUAL_SIMULATIONS,
     )
+    if values["formats"] == "any":
+        # No lint: a file does not tell int6 from int8, and the rules are for int8.
+        backend = backend.replace(limits=ANY_POSITION_LIMITS, lints=(), checked_by=())
     if values["strategy"] == "tqt":
         return backend.replace(
             activation_observer="kl",

@@ -58,11 +58,19 @@ def float_biases(graph: Graph, plan: QuantPlan) -> list[Placement]:
             bias = _bias_operand(graph, node)
             if edge.port != 1 or bias is None or bias in plan or data not in plan or plan[data].observe_only:
                 continue
-            if why_no_derived_bias(plan[data].spec, placement.spec) is None:
+            if why_no_derived_bias(plan[data].spec, placement.spec) is None and _fits(graph, placement, bias):
                 spec = QuantSpec("int32", granularity=PerChannel(0))
                 derive = BiasOf(data, placement.tensor)
                 found.append(Placement(bias, spec, "bias", "float bias of a quantized node", derive=derive))
     return found
+
+
+def _fits(graph: Graph, weight: Placement, bias: str) -> bool:
+    """Whether a bias has a number for each scale of its weight: scales along input channels say nothing about it."""
+    granularity = weight.spec.granularity
+    if not isinstance(granularity, PerChannel):
+        return True
+    return bool(graph.values(weight.tensor).shape[granularity.axis] == graph.values(bias).size)
 
 
 def _bias_operand(graph: Graph, node: Node) -> str | None:

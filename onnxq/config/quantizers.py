@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
-from onnxq.errors import ConfigError, did_you_mean
+from onnxq.errors import ConfigError, OnnxqError, did_you_mean
 from onnxq.observers import make_observer
 from onnxq.types.control import Wish, with_bits
 from onnxq.types.fake_quantizers import read_fake_quantizer
 from onnxq.types.spec import DTYPES, INT_DTYPES, ROUNDINGS
+
+Check = TypeVar("Check", bound=Callable[..., Any])
+
+REFUSED = "refused"
+"""Kind of the errors that `located` makes."""
+
+
+def located(check: Check) -> Check:
+    """Let the errors of a validator have the place of the value, which errors of onnxq do not know by themselves."""
+
+    @wraps(check)
+    def checked(*args: Any, **named: Any) -> Any:
+        try:
+            return check(*args, **named)
+        except OnnxqError as error:
+            raise PydanticCustomError(REFUSED, "{reason}", {"reason": str(error)}) from None
+
+    return cast(Check, checked)
 
 
 class Strict(BaseModel):
@@ -52,6 +72,7 @@ class QuantizerSettings(Strict):
 
     @field_validator("dtype", "rounding")
     @classmethod
+    @located
     def _check_word(cls, value: str | None, info: ValidationInfo) -> str | None:
         known = DTYPES if info.field_name == "dtype" else ROUNDINGS
         if value is not None and value not in known:
@@ -62,6 +83,7 @@ class QuantizerSettings(Strict):
 
     @field_validator("bits")
     @classmethod
+    @located
     def _check_bits(cls, value: int | None) -> int | None:
         if value is not None and 16 < value < 32:
             raise ConfigError(f"bits must be 1 .. 16, or 32 for a bias, got {value}")
@@ -69,15 +91,18 @@ class QuantizerSettings(Strict):
 
     @field_validator("observer")
     @classmethod
+    @located
     def _read_observer(cls, value: str | Mapping[str, Any] | None) -> str | None:
         return None if value is None else str(make_observer(value))
 
     @field_validator("fake_quantizer")
     @classmethod
+    @located
     def _read_fake_quantizer(cls, value: str | Mapping[str, Any] | None) -> str | None:
         return None if value is None else str(read_fake_quantizer(value))
 
     @model_validator(mode="after")
+    @located
     def _check_together(self) -> QuantizerSettings:
         if self.dtype is not None and self.bits is not None and with_bits(self.dtype, self.bits) != self.dtype:
             raise ConfigError(f"dtype {self.dtype} and bits {self.bits} contradict each other: give one of them")

@@ -13,9 +13,9 @@ from pydantic import BaseModel, ValidationError
 
 from onnxq.compat.translation import Translation
 from onnxq.config.lines import line_numbers
-from onnxq.config.quantizers import InputSettings, NodeSettings, QuantizerSettings
+from onnxq.config.quantizers import REFUSED, InputSettings, NodeSettings, QuantizerSettings
 from onnxq.config.settings import Config
-from onnxq.errors import ConfigError, OnnxqError, did_you_mean
+from onnxq.errors import ConfigError, did_you_mean
 
 ConfigSource = Config | Translation | Mapping[str, Any] | str | Path | None
 """What can be given as a configuration."""
@@ -37,9 +37,8 @@ def read_config(source: ConfigSource, *, options: bool = False, **overrides: Any
     try:
         config = Config.model_validate(values)
     except ValidationError as error:
-        raise ConfigError("; ".join(_explain(item, sources, where) for item in error.errors())) from None
-    except OnnxqError as error:
-        raise ConfigError(f"{where}: {error}") from None
+        lines = [_explain(item, sources, where) for item in error.errors()]
+        raise ConfigError("; ".join(dict.fromkeys(lines))) from None
     return config.with_sources(sources, translation)
 
 
@@ -85,7 +84,7 @@ def read_document(path: Path) -> tuple[dict[str, Any], Any]:
     data: Any
     try:
         data = _LOADERS[kind](path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, yaml.YAMLError, json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, yaml.YAMLError, RecursionError) as error:  # a date that no calendar has is a ValueError
         raise ConfigError(f"{path} cannot be read: {error}") from None
     if data is None:  # an empty YAML file
         return {}, kind
@@ -104,17 +103,34 @@ _WORDS = {
 }
 """Kinds of errors in the words of a configuration file."""
 
+_SEVERAL = {
+    "observer": "text or a table with a name",
+    "fake_quantizer": "text or a table with a name",
+    "preprocess": "text or a table of settings",
+    "memory_limit": "text or a whole number",
+}
+"""Keys whose value may be of several kinds; sizes of a shape, which have no key, may be so too."""
+
+_TRIED = ("str", "int", "dict[str,any]")
+"""What stands at the end of the path of a value that is of none of its kinds."""
+
 
 def _explain(item: Any, sources: Sources, where: str) -> str:
     path = [str(part) for part in item["loc"]]
+    kinds = None
+    if path and path[-1] in _TRIED and item["type"] != "extra_forbidden":
+        path = path[:-1]
+        kinds = _SEVERAL.get(path[-1], "a whole number or text")
     place = _place(path, sources, where)
     key = ".".join(path)
+    if item["type"] == REFUSED:
+        return f"{place}: " + (f"'{key}': " if key else "") + str(item["ctx"]["reason"])
     if item["type"] == "extra_forbidden":
         known = _table_at(path[:-1]).model_fields
         if path[0] in ("op", "node") and len(path) == 3 and path[2] in QuantizerSettings.model_fields:
             return f"{place}: unknown key '{key}': put it under activation, weight, bias or output"
         return f"{place}: unknown key '{key}'.{did_you_mean(path[-1], known)} Known: {', '.join(known)}"
-    message = _WORDS.get(item["type"], item["msg"].lower())
+    message = f"must be {kinds}" if kinds is not None else _WORDS.get(item["type"], item["msg"].lower())
     return f"{place}: '{key}': {message} (got {item['input']!r})"
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pydantic import BaseModel
+
 from onnxq.backends import get_backend
+from onnxq.config.quantizers import QuantizerSettings
 from onnxq.config.read import read_config
 from onnxq.config.resolve import resolve
 from onnxq.config.settings import Config
@@ -43,8 +46,15 @@ def resolved_settings(backend: Backend, config: Config, passes: Sequence[str] = 
         tried = {**values, key: value}
         if _same_backend(tried, backend):
             values = tried
-    order = {name: number for number, name in enumerate(Config.model_fields)}
-    return dict(sorted(values.items(), key=lambda item: order[item[0]]))
+    for role in ("activation", "weight", "bias"):
+        if role in values:
+            values[role] = _in_order(values[role], QuantizerSettings)
+    return _in_order(values, Config)
+
+
+def _in_order(values: Mapping[str, Any], table: type[BaseModel]) -> dict[str, Any]:
+    """Keys in the order of their table, so that the file of a run is that of its repetition."""
+    return {key: values[key] for key in table.model_fields if key in values}
 
 
 def _spelt_out(spec: QuantSpec, role: str) -> dict[str, Any]:

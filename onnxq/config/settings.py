@@ -10,12 +10,15 @@ from typing import Any, Literal
 from pydantic import Field, PrivateAttr, StrictBool, field_validator, model_validator
 
 from onnxq.compat.translation import Translation
-from onnxq.config.quantizers import InputSettings, NodeSettings, QuantizerSettings, Strict
+from onnxq.config.quantizers import InputSettings, NodeSettings, QuantizerSettings, Strict, located
 from onnxq.errors import ConfigError
 from onnxq.observers import make_observer
 from onnxq.runtime.collect import Engine
 from onnxq.runtime.memory import read_size
 from onnxq.runtime.preprocessing import read_preprocessing
+
+LONGEST_NAME = 60
+"""Letters in the name of the files: what targets append to it, and letters of several bytes, must fit as well."""
 
 
 class Config(Strict):
@@ -97,11 +100,13 @@ class Config(Strict):
 
     @field_validator("preprocess", mode="before")
     @classmethod
+    @located
     def _check_preprocess(cls, value: Any) -> Any:
         steps = read_preprocessing(value)
         return asdict(steps) if steps is value and steps is not None else value
 
     @model_validator(mode="after")
+    @located
     def _check_tables(self) -> Config:
         for role in ("activation", "weight", "bias", "input", "output"):
             if getattr(self, role).share is not None:
@@ -113,13 +118,15 @@ class Config(Strict):
 
     @field_validator("name")
     @classmethod
+    @located
     def _check_name(cls, value: str) -> str:
-        if Path(value).name != value or value in (".", ".."):
+        if Path(value).name != value or value in (".", "..") or not value.isprintable() or len(value) > LONGEST_NAME:
             raise ConfigError(f"name: files are written into the folder of -o, so {value!r} must be a plain name")
         return value
 
     @field_validator("observer", "weight_observer")
     @classmethod
+    @located
     def _check_observer(cls, value: str | None) -> str | None:
         if value is not None:
             make_observer(value)
@@ -127,6 +134,7 @@ class Config(Strict):
 
     @field_validator("memory_limit")
     @classmethod
+    @located
     def _check_memory_limit(cls, value: str | int | None) -> str | int | None:
         if value is not None:
             read_size(value)

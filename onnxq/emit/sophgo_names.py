@@ -22,6 +22,9 @@ _OTHER_OPERATORS = {"Slice": ("Gather",), "Gelu": ("GELU",), "Clip": ("Relu",)}
 LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 """Operators whose second input may be a weight."""
 
+MATRICES = ("Gemm", "MatMul")
+"""Layers whose weight has one scale, unless it alone is quantized."""
+
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 
 
@@ -89,7 +92,7 @@ def scale_count(graph: Graph, node: Node, scales: int) -> int:
     tpu-mlir takes one for every output channel of a convolution, and computes nonsense where the row is shorter. Of a
     matrix it takes the first.
     """
-    if node.op not in ("Conv", "ConvTranspose"):
+    if node.op in MATRICES:
         return scales
     shape = graph.values(node.inputs[1]).shape
     return int(shape[0] if node.op == "Conv" else shape[1] * int(node.attrs.get("group", 1)))

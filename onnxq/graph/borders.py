@@ -30,6 +30,12 @@ def fix_input_shape(graph: Graph, name: str, shape: Sequence[int | str]) -> None
             raise ConfigError(
                 f"input '{name}' has size {old} in dimension {number}, not {new}: its shape is {_listed(known)}"
             )
+    for old in {dim for dim in known or () if isinstance(dim, str)}:
+        sizes = sorted({str(new) for dim, new in zip(known or (), wanted, strict=True) if dim == old})
+        if len(sizes) > 1:
+            raise ConfigError(
+                f"input '{name}': dimension '{old}' is there more than once and cannot be {' and '.join(sizes)}"
+            )
     renamed = {old: new for old, new in zip(known or (), wanted, strict=False) if isinstance(old, str) and old != new}
     tensor.shape, tensor.info = wanted, None
     for scope in graph.scopes():
@@ -45,9 +51,13 @@ def input_to_constant(graph: Graph, name: str, value: Any) -> None:
     tensor = graph.tensor(name)
     kind, shape = graph.dtype(name), tensor.shape
     try:
-        values = np.asarray(value, dtype=kind)
-    except (TypeError, ValueError) as error:
+        with np.errstate(over="ignore"):
+            values = np.asarray(value, dtype=kind)
+        kept = _kept(value, values)
+    except (TypeError, ValueError, OverflowError) as error:
         raise ConfigError(f"input '{name}' cannot have this value: {error}") from None
+    if not kept:
+        raise ConfigError(f"input '{name}' is {kind}, which cannot hold its value {value!r}")
     if shape is not None:
         fixed = [dim for dim in shape if isinstance(dim, int)]
         if values.ndim == 0 and len(fixed) == len(shape):
@@ -73,6 +83,14 @@ def add_output(graph: Graph, name: str) -> None:
     if graph.home_of(tensor) is not graph.gs:
         raise ConfigError(f"'{name}' is inside the body of an If, Loop or Scan and cannot be an output of the model")
     graph.gs.outputs.append(tensor)
+
+
+def _kept(value: Any, values: np.ndarray) -> bool:
+    """Whether numbers are the same in the type of an input: 0.5 is no integer, 1e9 is too large for float16."""
+    given = np.asarray(value)
+    if values.dtype.kind in "iub":
+        return np.array_equal(values, given)
+    return np.array_equal(np.isinf(values.astype(np.float64)), np.isinf(given.astype(np.float64)))
 
 
 def _variables(scope: Any) -> list[Any]:

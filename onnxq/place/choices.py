@@ -13,7 +13,7 @@ from typing import Any
 
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph, Node
-from onnxq.match import Matcher, names_matching
+from onnxq.match import names_matching, rank_among
 from onnxq.types.control import FORMAT_FIELDS, LEVELS, PARTS, Controls, Override
 from onnxq.types.spec import INT_DTYPES
 
@@ -54,12 +54,14 @@ class Choices:
         nodes = _node_names(graph)
         tensors: dict[str, str] | None = None
         for order, override in enumerate(controls.overrides):
-            rank = (LEVELS.index(override.level), Matcher(override.pattern).rank)
+            level = LEVELS.index(override.level)
             if override.level == "tensor":
                 tensors = tensors or _tensor_names(graph)
+                rank = (level, rank_among(override.pattern, tensors))
                 for name in _matching(override, tensors, "tensor"):
                     self._take_tensor(graph.origins.current_tensor(name), override, rank, order)
             else:
+                rank = (level, rank_among(override.pattern, nodes))
                 for name in _matching(override, nodes, "node"):
                     self._take_node(graph.origins.current_node(name), override, rank, order)
 

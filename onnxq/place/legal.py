@@ -64,6 +64,7 @@ def no_rule(node: Node, target: str) -> str:
 def _broken(placement: Placement, backend: Backend) -> Iterator[tuple[str, str, str]]:
     spec, limits, target = placement.spec, backend.limits, backend.name
     activation = placement.role in ("activation", "output")
+    table = "[activation]" if activation else f"[{placement.role}]"
     kind = stored_type(spec)
     if placement.role == "bias" and not limits.bias_quantized:
         yield "float-bias", f"its bias is quantized, {target} takes float biases", "Set skip = true under [bias]"
@@ -71,10 +72,12 @@ def _broken(placement: Placement, backend: Backend) -> Iterator[tuple[str, str, 
         yield (
             "dtype",
             f"{spec.dtype} is stored as {kind}, {target} takes {', '.join(limits.dtypes)}",
-            _one_of(activation),
+            _one_of(table),
         )
     elif spec.dtype == "int32" and placement.role != "bias":
-        yield "dtype", "int32 is for biases", _one_of(activation)
+        yield "dtype", "int32 is for biases", _one_of(table)
+    elif placement.role == "bias" and spec.dtype != "int32" and backend.emitters[:1] == ("qlinear",):
+        yield "dtype", f"{spec.dtype} is no type for the bias of a QLinearConv, which is int32", _one_of(table)
     yield from _other_numbers(placement, backend)
     yield from _unwritable_rounding(placement, backend)
     if activation and kind in limits.weight_only_dtypes:
@@ -85,7 +88,7 @@ def _broken(placement: Placement, backend: Backend) -> Iterator[tuple[str, str, 
         yield (
             "zero-point-zero",
             f"the format is asymmetric, {target} takes zero point 0 only",
-            f"Set symmetric = true under [{'activation' if activation else 'weight'}]",
+            f"Set symmetric = true under {table}",
         )
     several = spec.has_scale and not isinstance(spec.granularity, PerTensor)  # shared exponents are no scales
     if activation and limits.activations_per_tensor and several:
@@ -97,14 +100,14 @@ def _broken(placement: Placement, backend: Backend) -> Iterator[tuple[str, str, 
     if not activation and limits.weights_per_tensor and several:
         yield (
             "weight-per-tensor",
-            f"the format is {spec.granularity}, {target} takes one scale for a weight",
-            "Set per_channel = false under [weight]",
+            f"the format is {spec.granularity}, {target} takes one scale for a {placement.role}",
+            f"Set per_channel = false under {'[weight]' if placement.derive is not None else table}",
         )
     if limits.power_of_two and spec.grid == "affine" and not spec.power_of_two and placement.derive is None:
         yield (
             "power-of-two",
             f"its scale can be any number, {target} scales by shifting bits",
-            f"Set power_of_two = true under [{'activation' if activation else 'weight'}]",
+            f"Set power_of_two = true under {table}",
         )
 
 
@@ -142,5 +145,5 @@ def _unwritable_rounding(placement: Placement, backend: Backend) -> Iterator[tup
         )
 
 
-def _one_of(activation: bool) -> str:
-    return f"Choose one of these formats: dtype under [{'activation' if activation else 'weight'}]"
+def _one_of(table: str) -> str:
+    return f"Choose one of these formats: dtype under {table}"

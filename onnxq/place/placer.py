@@ -89,7 +89,9 @@ class _Placer(Wishes):
                 continue
             data, weight = self.requests[request.derive.input], self.requests[request.derive.weight]
             reason = why_no_derived_bias(data.spec, weight.spec)
-            if reason is not None:
+            if data.observe_only or weight.observe_only:  # known now that all who share a quantizer have had their say
+                del self.requests[name]
+            elif reason is not None:
                 del self.requests[name]
                 lines.append(f"bias '{name}' stays float: {reason}. Give it a dtype under [bias]")
         return lines

@@ -33,6 +33,7 @@ class Request:
     derive: BiasOf | None = None
     observer: str = "minmax"
     picks: Picks = field(default_factory=dict)
+    across: bool = False  # scales along another axis than that of the output channels, which a bias has
 
     @property
     def observe_only(self) -> bool:
@@ -193,7 +194,10 @@ class Requests(Selection):
                 raise ConfigError(f"channel_axis {axis}: weight '{tensor.name}' has {rank} axes ({said})")
             spec = per_tensor(spec) if axis is None or rank < 2 else spec.replace(granularity=PerChannel(axis % rank))
         why = f"weight of {node.op} '{node.name}'"
-        return self._ask(tensor, spec, "weight", why, Edge(node.name, rule.weight), picks)
+        request = self._ask(tensor, spec, "weight", why, Edge(node.name, rule.weight), picks)
+        if isinstance(spec.granularity, PerChannel):
+            request.across = usual_weight_axis(facts) not in (None, spec.granularity.axis)
+        return request
 
     def wanted(self, tensor: str, spec: QuantSpec, picks: Picks) -> QuantSpec:
         """The format with what the user wants changed in it."""
@@ -227,9 +231,10 @@ class Requests(Selection):
     def _ask_bias(self, node: Node, rule: OpRule, adder: Node, port: int) -> None:
         assert rule.weight is not None
         bias, weight, data = adder.inputs[port], node.inputs[rule.weight], node.inputs[0]
-        if len(bias.shape) != 1 or len(self.graph.consumers(bias)) > 1:
-            return
         picks = self.choices.of_constant(bias.name, node.name, "bias")
+        if len(bias.shape) != 1 or len(self.graph.consumers(bias)) > 1:
+            self._note_float_bias(bias.name, picks, "it is no list of channels, or several nodes read it")
+            return
         base = self.backend.scheme.bias or (QuantSpec("int32") if formats(picks) else None)
         if base is None:
             return
@@ -242,11 +247,24 @@ class Requests(Selection):
             return
         of_data, of_weight = self.requests.get(data.name), self.requests[weight.name]
         if of_data is None or of_weight.observe_only or self._only_observed(data):
-            return  # its scale derives from those of input and weight, one of which is not quantized
+            self._note_float_bias(bias.name, picks, "its scale derives from input and weight, one of which is float")
+            return
+        if of_weight.across:
+            self.remarks.append(
+                f"bias '{bias.name}' stays float: its weight has no scale for each output channel, so there is none to "
+                "derive. Give it a dtype under [bias]"
+            )
+            return
         per_channel = isinstance(of_weight.spec.granularity, PerChannel)
         spec = spec.replace(granularity=PerChannel(0)) if per_channel else per_tensor(spec)
         request = self._ask(bias, spec, "bias", why, Edge(adder.name, port), self._of_derived(bias.name, picks))
         request.derive = BiasOf(data.name, weight.name)
+
+    def _note_float_bias(self, bias: str, picks: Picks, reason: str) -> None:
+        """Say so where somebody wants something of a bias that gets no quantizer."""
+        said = ", ".join(dict.fromkeys(pick.source for key, pick in picks.items() if key != "observe_only"))
+        if said:
+            self.remarks.append(f"no effect: bias '{bias}' stays float, because {reason} ({said})")
 
     def _of_derived(self, bias: str, picks: Picks) -> Picks:
         """What is left to choose for a bias whose scale derives from those of its input and weight."""

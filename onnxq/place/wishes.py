@@ -69,6 +69,28 @@ class Wishes(Requests):
             listed = ", ".join(f"'{name}'" for name in self._without_channels[:5])
             more = ", ..." if len(self._without_channels) > 5 else ""
             self.remarks.append(f"one scale instead of one per channel, whose number is not known: {listed}{more}")
+        self._note_axes_without_channels()
+
+    def _note_axes_without_channels(self) -> None:
+        """An axis says where channels are; for a quantizer with one scale it says nothing."""
+        found: dict[str, list[str]] = {}
+        for name, request in self.requests.items():
+            pick = request.picks.get("channel_axis")
+            said = self.choices.format_source(request.role, "channel_axis") if pick is None else pick.source
+            alone = isinstance(request.spec.granularity, PerTensor) and name not in self._without_channels
+            if said is not None and alone and request.derive is None:
+                found.setdefault(said, []).append(name)
+            wanted = request.picks.get("per_channel")
+            if wanted is not None and wanted.value and alone and pick is None:
+                self.remarks.append(
+                    f"no effect: per_channel of '{name}', which has no axis of output channels; channel_axis can name "
+                    f"one if it has two axes or more ({wanted.source})"
+                )
+        for said, names in found.items():
+            listed = ", ".join(f"'{name}'" for name in names[:5]) + (", ..." if len(names) > 5 else "")
+            self.remarks.append(
+                f"no effect: channel_axis where there is one scale; set per_channel = true for {listed} ({said})"
+            )
 
     def _with_channels(self, tensor: str, spec: QuantSpec, picks: Picks) -> QuantSpec:
         """Channels of activations are on axis 1; a tensor without a second axis of known size has one scale."""
@@ -109,7 +131,8 @@ class Wishes(Requests):
             if said is not None and key not in request.picks and self._holds(request, key):
                 yield key, said
         for key, pick in request.picks.items():
-            if key != "channel_axis" or not isinstance(request.spec.granularity, PerTensor):
+            channels = not isinstance(request.spec.granularity, PerTensor)
+            if channels or not (key == "channel_axis" or (key == "per_channel" and pick.value)):
                 yield key, pick.source
 
     def _holds(self, request: Request, key: str) -> bool:
@@ -122,4 +145,6 @@ class Wishes(Requests):
             return request.spec.bits == wanted
         if key == "per_channel":
             return isinstance(request.spec.granularity, PerChannel) == wanted
-        return key in ("channel_axis", "fake_quantizer") or getattr(request.spec, key) == wanted
+        if key == "channel_axis":
+            return not isinstance(request.spec.granularity, PerTensor)
+        return key == "fake_quantizer" or getattr(request.spec, key) == wanted

@@ -41,12 +41,12 @@ def refine_positions(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backe
 
 
 def plan_positions(plan: QuantPlan, qparams: QParamsTable) -> dict[str, int]:
-    """Leader -> position, for every quantizer with one power-of-two scale."""
+    """Leader -> position, for every quantizer of 8 bits with one power-of-two scale: rules are for the chip's format."""
     found: dict[str, int] = {}
     for placement in plan:
         leader = plan.leader(placement.tensor)
         held = qparams[leader]
-        position = exact_position(held.scale) if held.spec.grid == "affine" else None
+        position = exact_position(held.scale) if held.spec.grid == "affine" and held.spec.bits == 8 else None
         if position is not None:
             found[leader] = position
     return found

@@ -257,6 +257,9 @@ def test_arguments_that_never_are_inputs_of_a_file_are_named() -> None:
         ({"imgae": 1.0}, "Did you mean 'image'"),
         ({"image": None}, "Give a value, or export the model without it"),
         ({"image": object()}, "is fixed to a number"),
+        ({"image": {"shape": 3}}, "a shape is a list of sizes"),
+        ({"image": {"shape": "13"}}, "a shape is a list of sizes"),
+        ({"image": {"shape": [1.5, 3]}}, "a shape is a list of sizes"),
         ([1], "must hold names of inputs and values"),
     ],
 )

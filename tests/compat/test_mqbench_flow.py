@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import onnxq
 from onnxq.compat.mqbench import (
@@ -26,7 +27,7 @@ from onnxq.compat.mqbench import (
     prepare_by_platform,
 )
 from onnxq.compat.mqbench.spool import Spool
-from onnxq.errors import ConfigError, DataError, ModelError
+from onnxq.errors import ConfigError, DataError, ModelError, OnnxqError
 from tests.compat.mqbench_plans import RESNET, SCHEMES, TRANSFORMER
 from tests.networks.exported import exported, samples
 
@@ -200,6 +201,17 @@ def test_deploying_without_samples_says_what_to_do() -> None:
         ({"dummy_inputs": 1}, "unknown argument 'dummy_inputs'"),
         ({"dummy_input": (IMAGES, IMAGES)}, "dummy_input has 2 arrays"),
         ({"dummy_input": IMAGES, "input_shape_dict": {}}, "give one of them"),
+        ({"backend_type": BackendType.QDQ}, "was prepared for tensorrt, so it cannot be deployed for"),
+        ({"input_shape_dict": {"image": 3}}, "is a list of sizes"),
+        ({"input_shape_dict": {"image": ["1", 3, 32, 32]}}, "is a list of sizes"),
+        ({"input_shape_dict": [[1, 3, 32, 32]]}, "holds names of inputs and shapes"),
+        ({"input_names": "image"}, "input_names is a list of names"),
+        ({"dynamic_axes": {"imgae": {0: "n"}}}, "Did you mean 'image'"),
+        ({"dynamic_axes": ["image"]}, "dynamic_axes holds names and axes"),
+        ({"dynamic_axes": {"image": 0}}, "holds axes from 0 on"),
+        ({"dynamic_axes": {"image": {4: "n"}}, "dummy_input": IMAGES}, "but it has 4 dimensions"),
+        ({"model_name": "a/b"}, "model_name is a name without folders"),
+        ({"model_name": ""}, "model_name is a name without folders"),
     ],
 )
 def test_wrong_arguments_of_convert_deploy_are_errors(arguments: dict[str, Any], message: str) -> None:
@@ -255,3 +267,60 @@ def test_neither_torch_nor_onnxruntime_is_loaded_with_the_module() -> None:
     code = "import sys, onnxq.compat.mqbench; print([name for name in ('torch', 'onnxruntime') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_model_prepared_for_the_plain_file_is_not_deployed_with_tables() -> None:
+    model = prepared(BackendType.QDQ)
+    with pytest.raises(ConfigError, match="was prepared for tensorrt:tables=no"):
+        convert_deploy(model, BackendType.Tensorrt)
+
+
+def test_options_that_a_configuration_set_need_not_be_repeated(tmp_path: Path) -> None:
+    model = prepared("OPENVINO", extra_quantizer_dict={"academic_mode": True})
+    enable_calibration(model)
+    model(IMAGES)
+    assert convert_deploy(model, BackendType.OPENVINO, output_path=tmp_path).plan.backend == "openvino:academic=yes"
+
+
+def test_axes_without_a_shape_get_a_row(tmp_path: Path) -> None:
+    axes = {"image": [0], "logits": [0]}
+    result = convert_deploy(calibrated(), "Tensorrt", output_path=tmp_path, dynamic_axes=axes)
+    rows = {row["key"]: row["became"] for row in result.report["translated"]["keys"]}
+    for name in axes:
+        assert rows[f"convert_deploy.dynamic_axes.{name}"].startswith("no effect")
+
+
+def test_a_call_that_fails_is_not_remembered(tmp_path: Path) -> None:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4])
+    nodes = [helper.make_node("Reshape", ["x", "shape"], ["a"]), helper.make_node("MatMul", ["a", "w"], ["y"])]
+    constants = {"shape": np.array([2, 4]), "w": np.eye(4, dtype=np.float32)}
+    stored = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, "net", [x], [y], stored)
+    network = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    model = prepare_by_platform(network, "Tensorrt_NLP")
+    enable_calibration(model)
+    model(np.ones((2, 4), np.float32))
+    with pytest.raises(OnnxqError, match="onnxruntime could not run"):
+        model(np.ones((3, 4), np.float32))
+    assert model.samples == 1
+    assert convert_deploy(model, "Tensorrt_NLP", output_path=tmp_path).model.exists()
+
+
+def test_moving_a_model_between_devices_gives_the_model_itself() -> None:
+    model = prepared()
+    assert model.cuda() is model.to("cpu") is model.cpu() is model.eval() is model
+
+
+def test_a_model_of_few_bits_can_be_called_and_deployed_however_bad_it_is(tmp_path: Path) -> None:
+    schemes = {key: {**scheme, "bit": 2} for key, scheme in SCHEMES.items()}
+    model = prepared("Academic", extra_qconfig_dict=schemes)
+    enable_calibration(model)
+    model(IMAGES)
+    enable_quantization(model)
+    results = model(IMAGES[:1])
+    assert results.shape == (1, 10)
+    with pytest.raises(OnnxqError, match="minimum_sqnr_db"):
+        convert_deploy(model, "Academic", output_path=tmp_path / "strict")
+    result = convert_deploy(model, "Academic", output_path=tmp_path / "any", minimum_sqnr_db=-100.0)
+    assert result.model.exists()

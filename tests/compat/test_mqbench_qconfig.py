@@ -239,8 +239,103 @@ def test_a_scheme_that_makes_no_sense_is_an_error_with_the_remedy(scheme: Any, m
 
 
 def test_keys_that_say_nothing_get_a_row_too() -> None:
-    given = {"w_observer": None, "a_fakequantize": None, "a_fakeq_params": {}, "w_observer_extra_args": {}}
+    given = {
+        "w_observer": None,
+        "a_fakequantize": None,
+        "a_fakeq_params": {},
+        "w_observer_extra_args": {},
+        "w_qscheme": None,
+    }
     translation = translated(qconfig(**given))
     assert translation.config == {}
     for key in given:
         assert became(translation, f"extra_qconfig_dict.{key}").startswith("no effect")
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "said"),
+    [
+        ("w_fakequantize", "PACTFakeQuantize", "pact is about activations alone, so weights keep their whole range"),
+        ("w_fakequantize", "QDropFakeQuantize", "qdrop is about activations alone"),
+        ("a_fakequantize", "DoReFaFakeQuantize", "dorefa is about weights alone, and without training"),
+        ("a_fakequantize", "AdaRoundFakeQuantize", "adaround is about weights alone, and without training"),
+    ],
+)
+def test_a_fake_quantizer_of_the_other_role_is_taken_as_fixed_and_says_so(key: str, name: str, said: str) -> None:
+    extra = qconfig(**{key: name, "w_qscheme": SCHEME})
+    plan = planned(extra)
+    placements = [weight_of(plan)] if key.startswith("w") else activations(plan)
+    assert {item.fake_quantizer for item in placements} == {"fixed"}
+    assert weight_of(plan).spec.granularity == PerChannel(0)
+    assert said in became(translated(extra), f"extra_qconfig_dict.{key}")
+
+
+def test_weights_of_openvino_keep_seven_bits_whatever_a_scheme_says() -> None:
+    extra = qconfig(w_qscheme=SCHEME)
+    assert weight_of(planned(None, "OPENVINO")).spec == weight_of(planned(extra, "OPENVINO")).spec
+    assert became(translated(extra, "OPENVINO"), "extra_qconfig_dict.w_qscheme.bit").startswith("no effect: OPENVINO")
+    academic = {**extra, "extra_quantizer_dict": {"academic_mode": True}}
+    spec = weight_of(planned(academic, "OPENVINO")).spec
+    assert (spec.dtype, spec.narrow_range) == ("int7", True)
+    per_tensor = qconfig(w_qscheme={**SCHEME, "per_channel": False})
+    assert weight_of(planned(per_tensor, "OPENVINO")).spec.granularity == PerTensor()
+    assert weight_of(planned(extra, "openvino:weights=int8")).spec.dtype == "int8"
+
+
+def test_the_row_says_where_tensors_have_another_format_than_the_scheme() -> None:
+    four = {"w_qscheme": {**SCHEME, "bit": 4}, "a_qscheme": ACTIVATION_SCHEME}
+    translation = translated(qconfig(**four), "Academic")
+    key = "extra_qconfig_dict.{}_qscheme.bit"
+    assert became(translation, key.format("w")) == "dtype = int4; 8 bits at the first and the last layer"
+    assert became(translation, key.format("a")) == "dtype = int8"
+    extra = qconfig(a_qscheme=ACTIVATION_SCHEME)
+    assert {item.spec.dtype for item in activations(planned(extra, "OPENVINO"))} == {"int8", "uint8"}
+    assert became(translated(extra, "OPENVINO"), key.format("a")) == "dtype = int8; uint8 where nothing is negative"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"w_fakequantize": "FixdFakeQuantize"}, r"\.w_fakequantize: unknown .* Did you mean 'FixedFakeQuantize'"),
+        ({"a_qscheme": {"symetry": True}}, "Did you mean 'symmetry'"),
+        ({"a_observer": "MinMaxObservr"}, "Did you mean 'MinMaxObserver'"),
+        ({"a_fakeq_params": [1]}, "a_fakeq_params must hold arguments and values"),
+    ],
+)
+def test_typing_errors_are_found_on_nnie_as_well(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        translated(qconfig(**given), "NNIE")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"w_observer": 3}, r"^extra_qconfig_dict\.w_observer: a name or a class is expected, not 3"),
+        ({"w_observer": "MSEObservr", "w_observer_extra_args": {"p": 2}}, r"^extra_qconfig_dict\.w_observer: unknown"),
+        (
+            {"a_observer": "MinMaxObserver", "a_observer_extra_args": {"ema_ratio": 0.5}},
+            r"^extra_qconfig_dict\.a_observer_extra_args: observer 'minmax' has no parameter 'ema_ratio'",
+        ),
+        (
+            {"a_observer": "MinMaxObserver", "a_observer_extra_args": {"name": "mse"}},
+            r"^extra_qconfig_dict\.a_observer_extra_args: 'name' is no argument",
+        ),
+        (
+            {"a_fakequantize": "PACTFakeQuantize", "a_fakeq_params": {"alhpa": 3}},
+            r"^extra_qconfig_dict\.a_fakeq_params: .* Did you mean 'alpha'",
+        ),
+        (
+            {"a_fakequantize": "PACTFakeQuantize", "a_fakeq_params": {"name": "fixed"}},
+            r"^extra_qconfig_dict\.a_fakeq_params: 'name' is no argument",
+        ),
+    ],
+)
+def test_an_error_names_the_key_that_holds_the_mistake(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        translated(qconfig(**given))
+
+
+def test_rows_of_a_needed_format_show_the_name_that_was_given() -> None:
+    translation = translated(qconfig(w_fakequantize="TqtFakeQuantize"))
+    values = {row.value for row in translation.rows if row.key == "extra_qconfig_dict.w_fakequantize"}
+    assert values == {"'TqtFakeQuantize'"}

@@ -17,6 +17,7 @@ from tests.compat.mqbench_plans import RESNET, RESNET_DYNAMO, SCHEMES, TRANSFORM
 
 WHERE = "extra_quantizer_dict"
 CONV = "/layer1/layer1.1/conv1/Conv"
+GELU = ["encoder_0_activation", "encoder_1_activation"]
 
 
 def lists(**values: Any) -> dict[str, Any]:
@@ -35,7 +36,16 @@ def test_an_additional_function_is_quantized(given: Any) -> None:
     assert {"/layer3/conv3/Conv_output_0", "/layer2/bn2/BatchNormalization_output_0"} <= set(plan.placements)
 
 
-@pytest.mark.parametrize("given", [("torch.nn.Upsample",), "torch.nn.Upsample", ["torch.nn.Upsample"]])
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("torch.nn.Upsample",),
+        "torch.nn.Upsample",
+        ["torch.nn.Upsample"],
+        "(torch.nn.Upsample)",
+        "['torch.nn.Upsample', torch.nn.PReLU,]",
+    ],
+)
 def test_an_additional_module_type_is_quantized_as_tuple_list_or_alone(given: Any) -> None:
     assert "/up/Resize" in planned(academic(), "Academic").left_float
     assert "/up/Resize" in planned(academic(additional_module_type=given), "Academic").quantized
@@ -152,6 +162,7 @@ def test_an_empty_list_gets_its_row() -> None:
         ({"exclude_module_name": ["layer1.1.conv9"]}, "layer1.1.conv"),
         ({"exclude_function_type": ["torch.mull"]}, "torch.mul"),
         ({"exclude_node_name": [7]}, "holds names"),
+        ({"exclude_module_name": [""]}, "path of a module is empty"),
         ({"exclude_node_name": 7}, "must be a list, it is 7"),
         ({"academic_mode": "yes"}, "must be True or False, got 'yes'"),
         ({"exclude_module_nam": []}, "Did you mean 'exclude_module_name'"),
@@ -188,3 +199,22 @@ def test_sums_of_integers_are_not_forced() -> None:
     ]
     extra = academic(additional_function_type=[operator.add])
     assert translate(extra, made(nodes, TensorProto.INT64), "Academic").config["force"] == ["floats"]
+
+
+@pytest.mark.parametrize("values", [{"additional_module_type": ("torch.nn.GELU",)}, {"additional_node_name": GELU}])
+def test_a_layer_in_several_nodes_has_its_quantizer_in_front_not_inside(values: dict[str, Any]) -> None:
+    before = planned(academic(), "Academic_NLP", TRANSFORMER)
+    plan = planned(academic(**values), "Academic_NLP", TRANSFORMER)
+    new = set(plan.placements) - set(before.placements)
+    assert new == {f"/encoder.{number}/linear1/Add_output_0" for number in (0, 1)}
+    readers = {edge.node for edge in plan["/encoder.0/linear1/Add_output_0"].edges or ()}
+    assert readers == {"/encoder.0/activation/Div", "/encoder.0/activation/Mul"}
+    assert not plan.notes
+
+
+def test_a_layer_in_several_nodes_has_its_result_quantized_where_the_target_does_so() -> None:
+    before = planned(None, "ONNX_QNN", TRANSFORMER)
+    plan = planned(lists(additional_module_type=("torch.nn.GELU",)), "ONNX_QNN", TRANSFORMER)
+    new = set(plan.placements) - set(before.placements)
+    assert "/encoder.0/activation/Mul_1_output_0" in new
+    assert not new & {f"/encoder.0/activation/{name}_output_0" for name in ("Div", "Erf", "Add", "Mul")}

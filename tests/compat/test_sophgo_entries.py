@@ -167,6 +167,18 @@ def test_scales_for_each_channel_of_one_module() -> None:
     assert isinstance(weight_of(planned(given), FIRST).spec.granularity, PerChannel)
 
 
+def test_a_matrix_has_one_scale_for_all_channels() -> None:
+    with pytest.raises(ConfigError, match="one scale for the matrix of a linear layer: /fc/Gemm"):
+        translated(config(**module("fc", mode="weight", wperchannel=True)))
+
+
+def test_weights_alone_of_a_matrix_have_channels() -> None:
+    quant = {"quantmode": "weight_only", "strategy": "Transformer"}
+    given = config(quant=quant, w_qscheme={"bit": 8}, **module("encoder.0.linear1", mode="weight", wperchannel=True))
+    plan = planned(given, TRANSFORMER)
+    assert sum(isinstance(item.spec.granularity, PerChannel) for item in weights(plan)) == 1
+
+
 def test_a_module_wins_over_its_type_and_the_type_over_the_rest() -> None:
     plan = planned(
         config(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import onnxq
 from onnxq.errors import ConfigError
 from onnxq.types import PerChannel, PerTensor
 from tests.compat.sophgo_plans import (
@@ -18,6 +19,7 @@ from tests.compat.sophgo_plans import (
     config,
     planned,
     quantized,
+    table,
     translated,
     weight_of,
     weights,
@@ -115,6 +117,20 @@ def test_per_channel_changes_weights() -> None:
     assert weight_of(one, SECOND).spec.granularity == PerTensor()
 
 
+def test_one_scale_of_a_convolution_is_written_for_every_channel(tmp_path: Path) -> None:
+    result = quantized(config(w_qscheme=SCHEME, a_qscheme=SCHEME), tmp_path)
+    rows = [line.split() for line in table(result, "cali_table").partition("#weight_scale")[2].splitlines()[1:]]
+    scales = {name: numbers[1 : 1 + int(numbers[0])] for name, *numbers in rows}
+    name = "/layer2/bn2/BatchNormalization_output_0_Conv_weight"
+    channels = onnxq.load(result.model.with_name("model_deploy_model.onnx")).values("layer2.conv2.weight").shape[0]
+    assert channels > 1
+    assert len(scales[name]) == channels  # tpu-mlir reads one for every channel
+    assert [float(scale) for scale in scales[name]] == pytest.approx(
+        [float(result.qparams["layer2.conv2.weight"].scale)] * channels, rel=1e-6
+    )
+    assert all(len(scale) == 1 for name, scale in scales.items() if name.endswith("Gemm_weight"))
+
+
 @pytest.mark.parametrize("letter", ["w", "a"])
 def test_a_power_of_two_scale_is_one(letter: str, tmp_path: Path) -> None:
     result = quantized(config(**{f"{letter}_qscheme": scheme(pot_scale=True)}), tmp_path)
@@ -127,6 +143,26 @@ def test_a_symmetric_range_of_weights_drops_the_lowest_integer() -> None:
     assert weight_of(planned(config(w_qscheme=scheme(symmetric_range=True))), SECOND).spec.qmin == -127
     assert weight_of(planned(config(w_qscheme=SCHEME)), SECOND).spec.qmin == -128
     assert weight_of(planned(config("CV181X", w_qscheme=SCHEME)), SECOND).spec.qmin == -127  # the chip's own
+
+
+def test_rows_about_symmetry_say_what_is_so() -> None:
+    ints = translated(config(w_qscheme=SCHEME, a_qscheme=scheme(symmetry=False)))
+    assert became(ints, "extra_qconfig_dict.w_qscheme.symmetry") == "zero point 0, which weights have on every chip"
+    assert became(ints, "extra_qconfig_dict.a_qscheme.symmetry") == "option asymmetric=yes of the backend"
+    float8 = translated(config("SG2260", **BOTH, a_qscheme=scheme(symmetry=False)))
+    assert "asymmetric" not in float8.backend
+    assert became(float8, "extra_qconfig_dict.a_qscheme.symmetry") == "no effect: F8E4M3 has no zero point"
+
+
+def test_integers_by_their_ends_say_both_what_they_set() -> None:
+    translation = translated(config(w_qscheme=scheme(quant_min=-127, quant_max=127)))
+    row = became(translation, "extra_qconfig_dict.w_qscheme.quant_min")
+    assert row == "option precision=INT8 of the backend, narrow_range = true"
+
+
+@pytest.mark.parametrize("key", ["w_qscheme", "a_qscheme"])
+def test_a_scheme_that_is_nothing_has_a_row(key: str) -> None:
+    assert became(translated(config(**{key: None})), f"extra_qconfig_dict.{key}").startswith("no effect")
 
 
 def test_weight_only_says_that_what_is_about_activations_has_no_effect() -> None:
@@ -165,6 +201,8 @@ def test_a_scheme_of_a_float8_model_leaves_the_format_to_the_fake_quantizer() ->
         ("SG2260", {**BOTH, "a_fakequantize": "E5M2FakeQuantize"}, "F8E4M3 and a_fakequantize for F8E5M2"),
         ("SG2260", {**BOTH, "w_qscheme": scheme(bit=4)}, "w_qscheme.bit is 4, but F8E4M3 has 8 bits"),
         ("CV181X", {"a_qscheme": scheme(symmetry=False)}, "asymmetric=yes is not possible"),
+        ("CV181X", {"w_qscheme": scheme(symmetric_range=False)}, "CV181X has weights in [-127, 127] only"),
+        ("BM1688", {"a_qscheme": scheme(per_channel=True)}, "a_qscheme: activations have one scale"),
     ],
 )
 def test_what_is_wrong_is_named_with_the_remedy(chip: str, qconfig: dict[str, Any], message: str) -> None:

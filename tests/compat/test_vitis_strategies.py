@@ -358,7 +358,7 @@ def test_every_key_has_a_row_and_every_setting_a_source() -> None:
         ({"strategy": "fs", "base": "fs"}, "both 'strategy' and 'base'"),
         ({"weigth_bit": 4}, "Did you mean 'weight_bit'"),
         ({"weight_bit": "four"}, "weight_bit must be a whole number"),
-        ({"weight_bit": 40}, "weight_bit must be a whole number of 1 to 32"),
+        ({"weight_bit": 40}, "weight_bit must be a whole number of 1 to 16"),
         ({"weight_method": "MinMSE"}, "weight_method cannot be 'MinMSE'"),
         ({"activation_symmetry": False}, "Pof2SQuantizer is symmetric"),
         ({"quantize_registry_config": {"user_quantize_configs": {}}}, "Did you mean 'user_quantize_config'"),

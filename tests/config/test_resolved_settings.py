@@ -76,3 +76,20 @@ def test_options_of_a_target_are_part_of_its_name(data: Path, tmp_path: Path) ->
     spelt = json.loads((tmp_path / "out" / "config.json").read_text())
     assert spelt["backend"].startswith("vitis:strategy=fs")
     assert spelt["weight"]["per_channel"] is True
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"activation": {"fake_quantizer": "fixed"}},
+        {"weight": {"observe_only": True, "power_of_two": True}},
+        {"bias": {"skip": False}, "weight": {"minimum_scale": 0.01}},
+    ],
+)
+def test_the_configuration_of_a_repetition_is_that_of_the_run(given: dict[str, Any]) -> None:
+    from onnxq.config import resolved_settings
+
+    first = prepare(Graph.from_model(GOLDEN["residual"]().model), "openvino:weights=int8", given)
+    written = resolved_settings(first.backend, first.config)
+    again = prepare(Graph.from_model(GOLDEN["residual"]().model), None, written)
+    assert json.dumps(resolved_settings(again.backend, again.config)) == json.dumps(written)

@@ -25,7 +25,7 @@ QUANTIZER_TYPES = ("fake_quant", "act_fake_quant", "weight_fake_quant")
 
 Shape = tuple[int | str, ...]
 
-_FURTHER = ("input_names", "output_names", "dynamic_axes")
+_FURTHER = ("input_names", "output_names", "dynamic_axes", "minimum_sqnr_db")
 
 
 def prepare_by_platform(
@@ -100,7 +100,8 @@ def convert_deploy(
     """Write the quantized model and its tables into `output_path`, checked as every run of onnxq.
 
     `input_shape_dict`, or the shapes of `dummy_input`, fix the shapes of inputs; dimensions in `dynamic_axes` stay
-    open. `input_names` and `output_names` must be those of the ONNX file, which keeps its names.
+    open. `input_names` and `output_names` must be those of the ONNX file, which keeps its names. A model with an
+    output below `minimum_sqnr_db` (5 unless given) is not written.
     """
     _check(model)
     prepared_for = find_target(model.translation.backend)
@@ -125,7 +126,8 @@ def convert_deploy(
     if deploy_to_qlinear:
         became = "no effect: the model has QuantizeLinear and DequantizeLinear, or what the target reads, either way"
         rows.append(Row("convert_deploy.deploy_to_qlinear", "True", became))
-    return model.deploy(output_path, model_name, shapes=shapes, rows=rows)
+    minimum = extra_kwargs.get("minimum_sqnr_db")
+    return model.deploy(output_path, model_name, shapes=shapes, rows=rows, minimum_sqnr_db=minimum)
 
 
 def refuse_torch(model: object) -> None:

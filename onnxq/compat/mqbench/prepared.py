@@ -21,6 +21,9 @@ from onnxq.runtime.feeds import Feed, fit_feed
 from onnxq.runtime.pieces import as_array
 from onnxq.runtime.session import float_session, make_session, run_session
 
+_ANY_SQNR = -1000.0
+"""Calls show what the quantized model gives, however far from the float one: they are there to find that out."""
+
 Mode = Literal["float", "calibrate", "calibrate_quantized", "quantize"]
 
 
@@ -99,10 +102,12 @@ class PreparedModel:
         *,
         shapes: Mapping[str, Sequence[int | str]] | None = None,
         rows: Sequence[Row] = (),
+        minimum_sqnr_db: float | None = None,
     ) -> Result:
         """Quantize on the remembered samples and write the files, all through the ordinary pipeline.
 
-        `shapes` fixes shapes of inputs, `rows` says what further keys have become.
+        `shapes` fixes shapes of inputs, `rows` says what further keys have become, and a model with an output below
+        `minimum_sqnr_db` is not written.
         """
         if not self.samples:
             raise DataError(
@@ -110,7 +115,7 @@ class PreparedModel:
                 "some batches of typical data, and then this again"
             )
         translation = self._with_shapes(shapes or {}, rows)
-        config = read_config(translation, name=name)
+        config = read_config(translation, name=name, minimum_sqnr_db=minimum_sqnr_db)
         return quantize(self.graph, backend=translation.backend, data=self._spool.folder, config=config, out=folder)
 
     def _with_shapes(self, shapes: Mapping[str, Sequence[int | str]], rows: Sequence[Row]) -> Translation:
@@ -155,6 +160,6 @@ class PreparedModel:
             if self._folder is not None:
                 self._folder.cleanup()
             self._folder = tempfile.TemporaryDirectory(prefix="onnxq-quantized-")
-            result = self.deploy(Path(self._folder.name) / "files", "model")
+            result = self.deploy(Path(self._folder.name) / "files", "model", minimum_sqnr_db=_ANY_SQNR)
             self._quantized = (self.samples, make_session(result.model, optimize="none"))
         return self._quantized[1]

@@ -90,7 +90,7 @@ def _translate_part(translator: Translator, part: Part, target: Target) -> None:
     _translate_observer(translator, part, target, arguments, own)
     quantizer = _translate_fake_quantizer(translator, part, target)
     if quantizer is not None:
-        demand(translator, fields, quantizer, part.key("fakequantize"), sources)
+        _demand(translator, fields, quantizer, part, sources)
     for key, value in fields.items():
         translator.set((table, key), value, sources.get(key, part.key("qscheme")))
 
@@ -192,22 +192,22 @@ def _known_fake_quantizer(name: str, arguments: Mapping[str, Any], where: str) -
         raise ConfigError(f"{where}: {error}") from None
 
 
-def demand(translator: Translator, fields: Fields, quantizer: FakeQuantizer, key: str, sources: dict[str, str]) -> None:
+def _demand(
+    translator: Translator, fields: Fields, quantizer: FakeQuantizer, part: Part, sources: dict[str, str]
+) -> None:
     """Let a fake-quantizer have the format that it cannot do without; where a scheme differs, a row says so."""
-    wanted = dict(quantizer.implied)
+    wanted, key, given = dict(quantizer.implied), part.key("fakequantize"), part.value("fakequantize")
     if str(wanted.get("dtype", "")).startswith(_FLOAT_GRIDS):
         for unfit in ("symmetric", "narrow_range"):
             if fields.pop(unfit, None) is not None:
-                translator.row(key, quantizer.name, f"{unfit} of the scheme has no effect on {wanted['dtype']}")
+                translator.row(key, given, f"{unfit} of the scheme has no effect on {wanted['dtype']}")
     if wanted.get("symmetric") and str(fields.get("dtype", "")).startswith("uint"):
         wanted["dtype"] = str(fields["dtype"]).removeprefix("u")
     for field, value in wanted.items():
         if field in fields and fields[field] != value:
-            translator.row(
-                key, quantizer.name, f"{field} = {shown(value)} instead of the scheme's {shown(fields[field])}"
-            )
+            translator.row(key, given, f"{field} = {shown(value)} instead of the scheme's {shown(fields[field])}")
         elif field not in fields:
-            translator.row(key, quantizer.name, f"{field} = {shown(value)}, which it needs")
+            translator.row(key, given, f"{field} = {shown(value)}, which it needs")
         fields[field] = value
         sources[field] = key
 
@@ -218,6 +218,8 @@ def _translate_observer_only(translator: Translator, part: Part, target: Target)
     if part.value("fakequantize") is not None:
         key = part.key("fakequantize")
         _known_fake_quantizer(object_name(part.value("fakequantize"), key), {}, key)
+    for kind in ("fakeq_params", "observer_extra_args"):
+        part.table(kind)
     if part.value("qscheme") is not None:
         read_scheme(part.value("qscheme"), part.key("qscheme"), Translator(""), SchemeRole(target, part.letter))
     if named is not None:

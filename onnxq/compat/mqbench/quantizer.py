@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ QUANTIZER_KEYS = (
     "academic_mode",
 )
 
+_WRITTEN = re.compile(r"\((?P<round>.*)\)|\[(?P<square>.*)\]")
 _REMOVED = ("Constant", "Identity", "Dropout")
 _SIZES = ("Constant", "Shape", "Size")
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
@@ -156,9 +158,15 @@ def weighted_nodes(graph: Graph, names: Sequence[str]) -> list[str]:
 
 
 def items_of(value: Any, where: str) -> list[Any]:
-    """The items of a list or tuple; a single name, class or function stands for a list of one."""
+    """The items of a list or tuple; a single name, class or function stands for a list of one.
+
+    A tuple may be text, as YAML reads `(torch.nn.Upsample)`.
+    """
     if isinstance(value, list | tuple | set | frozenset):
         return list(value)
+    if isinstance(value, str) and (match := _WRITTEN.fullmatch(value.strip())) is not None:
+        items = (match["round"] or match["square"] or "").split(",")
+        return [item.strip(" '\"") for item in items if item.strip()]
     if isinstance(value, str) or callable(value):
         return [value]
     raise ConfigError(f"{where} must be a list, it is {shown(value)}")

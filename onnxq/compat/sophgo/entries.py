@@ -19,6 +19,7 @@ from onnxq.compat.sophgo.nodes import Found, Model, of_module, of_type, result_n
 from onnxq.compat.sophgo.target import yes_or_no
 from onnxq.compat.torch_names import torch_name
 from onnxq.compat.translation import Translator, check_keys, shown
+from onnxq.emit.sophgo_names import MATRICES
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph import Graph
 from onnxq.types.fake_quantizers import FakeQuantizer, read_fake_quantizer
@@ -35,6 +36,8 @@ _KINDS: Mapping[str, Callable[[Graph, object, str], Found]] = {"object_type": of
 
 _PARTS = {"activation": "output", "weight": "weight"}
 """Mode of an entry -> the part of a node in onnxq's configuration."""
+
+_CHANNELS = {"per_channel": True}
 
 Fields = dict[str, dict[str, Any]]
 """Key of an entry -> fields of onnxq's table that it sets."""
@@ -87,13 +90,14 @@ def _translate_entry(given: Any, where: str, found: Found, model: Model, out: Tr
     for key in values:
         if key == "mode":
             continue
-        for name in fit.nodes:
+        targets, left = _with_channels(entry, fit.nodes, model) if fields.get(key) == _CHANNELS else (fit.nodes, "")
+        for name in targets:
             for field, value in fields.get(key, {}).items():
                 path = ("tensor", name, field) if is_input else ("node", name, part, field)
                 out.set(path, value, f"{where}.{key}")
         said = ", ".join(f"{field} = {_text(value)}" for field, value in fields.get(key, {}).items())
-        what = f"input {counted(fit.nodes)}" if is_input else f"{part} of {counted(fit.nodes)}"
-        became = f"{what}: {said}{fit.note}{note}" if said else ""
+        what = f"input {counted(targets)}" if is_input else f"{part} of {counted(targets)}"
+        became = f"{what}: {said}{left or fit.note}{note}" if said else ""
         out.row(f"{where}.{key}", values[key], became or f"no effect: {_silence(key, values, model)}")
 
 
@@ -185,6 +189,18 @@ def _nodes(entry: Entry, found: Found, graph: Graph) -> list[str]:
         return result_nodes(graph, found.nodes)
     remedy = "Use mode 'activation', or name a convolution or linear layer"
     return weight_nodes(graph, found.nodes, f"{entry.where}: mode is 'weight'", remedy)
+
+
+def _with_channels(entry: Entry, nodes: list[str], model: Model) -> tuple[list[str], str]:
+    """The layers that can have a scale for each channel, and a note about the others."""
+    matrices = [name for name in nodes if model.graph.node(name).op in MATRICES and not model.target.weight_only]
+    if matrices == nodes:
+        raise ConfigError(
+            f"{entry.where}.wperchannel: tpu-mlir has one scale for the matrix of a linear layer: {counted(nodes)}. "
+            "Leave it out, or set it to False"
+        )
+    note = f"; not of {counted(matrices)}: a matrix has one scale" if matrices else ""
+    return [name for name in nodes if name not in matrices], note
 
 
 def _silence(key: str, values: Mapping[str, Any], model: Model) -> str:

@@ -82,10 +82,23 @@ ALIASES: Mapping[str, str] = MappingProxyType({"8bit": "pof2s", "8bit_tqt": "tqt
 """Older names of the same strategies."""
 
 
+_ELSEWHERE = {
+    "fsx": "give its JSON file, which is read as it is",
+    "gpu": "give its JSON file, which is read as it is",
+    "bfp": 'use "strategy": "fs" with "data_format": "BFP16", or with "convert_datatype": "bfloat16"',
+}
+"""Strategies that some versions of the tool have beside those of the document."""
+
+
 def strategy_name(name: str, where: str) -> str:
     """The name of a built-in strategy, whatever its age; an unknown one is an error with the nearest."""
     wanted = ALIASES.get(name, name)
     if wanted in STRATEGIES:
         return wanted
+    if name in _ELSEWHERE:
+        raise ConfigError(f"{where}: '{name}' is not among the built-in strategies here: {_ELSEWHERE[name]}")
     known = [*STRATEGIES, *ALIASES]
-    raise ConfigError(f"{where}: no built-in strategy '{name}'.{did_you_mean(name, known)} Known: {', '.join(known)}")
+    raise ConfigError(
+        f"{where}: '{name}' is no built-in strategy and no file.{did_you_mean(name, known)} Built-in: "
+        f"{', '.join(known)}; a file ends in .json"
+    )

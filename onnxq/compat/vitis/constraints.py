@@ -58,7 +58,10 @@ def _depth_multiplier(graph: Graph, node: Node) -> Any:
 
 
 def _padding(graph: Graph, node: Node) -> Any:
-    """valid: no padding; same: the size stays, but for strides; otherwise the numbers themselves."""
+    """valid: no padding; same: the size stays, but for strides; otherwise the numbers themselves.
+
+    With a stride s Keras pads k - s to k - 1 values, as the size demands; without one it is k - 1.
+    """
     if node.op not in (*_LAYERS, "MaxPool", "AveragePool"):
         return None
     automatic = str(node.attrs.get("auto_pad", "NOTSET"))
@@ -70,8 +73,11 @@ def _padding(graph: Graph, node: Node) -> Any:
     half = len(pads) // 2
     kernel = node.attrs.get("kernel_shape") or list(weight_shape(graph, node)[2:])
     spread = node.attrs.get("dilations") or [1] * half
-    wanted = [(size - 1) * step for size, step in zip(kernel, spread, strict=False)]
-    return "same" if [low + high for low, high in zip(pads[:half], pads[half:], strict=True)] == wanted else pads
+    strides = node.attrs.get("strides") or [1] * half
+    reach = [(size - 1) * step for size, step in zip(kernel, spread, strict=False)]
+    added = [low + high for low, high in zip(pads[:half], pads[half:], strict=True)]
+    fits = zip(added, reach, strides, strict=False)
+    return "same" if all(most - stride < total <= most for total, most, stride in fits) else pads
 
 
 def _activation(graph: Graph, node: Node) -> str | None:
@@ -98,7 +104,8 @@ def _max_value(graph: Graph, node: Node) -> Any:
     return None if clamp is None else clamp.high
 
 
-def _use_bias(graph: Graph, node: Node) -> Any:
+def has_bias(graph: Graph, node: Node) -> bool | None:
+    """Whether a layer has a bias; None where its operator knows none."""
     if node.op == "MatMul":
         readers = graph.consumers(node.outputs[0])
         return (
@@ -124,7 +131,7 @@ PARAMETERS: Mapping[str, Get] = MappingProxyType(
         "padding": _padding,
         "pool_size": _attribute("kernel_shape", _POOLS),
         "activation": _activation,
-        "use_bias": _use_bias,
+        "use_bias": has_bias,
         "max_value": _max_value,
         "alpha": _attribute("alpha", ("LeakyRelu", "Elu"), 0.01),
         "negative_slope": _attribute("alpha", ("LeakyRelu",), 0.01),

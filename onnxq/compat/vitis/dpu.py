@@ -1,4 +1,8 @@
-"""Which formats the DPU computes with; a strategy that asks for others is simulated, and nothing of the DPU applies."""
+"""Which formats the DPU computes with; a strategy that asks for others keeps as much of the DPU as can be said.
+
+other widths, roundings   backend option formats=any: positions, their files, the rules where all around is int8
+all else                  strategy fs with powers of two: no file of positions has words for channels or unsigned numbers
+"""
 
 from __future__ import annotations
 
@@ -8,23 +12,29 @@ from typing import Any
 from onnxq.backends import get_backend
 
 _TABLES = ("input", "weight", "bias", "activation")
+_SIGNED = tuple(f"int{bits}" for bits in range(2, 17))
 
 
-def beyond_dpu(config: Mapping[str, Any]) -> str:
-    """The first setting that the DPU has no arithmetic for, in words; "" where there is none."""
+def beyond_dpu(config: Mapping[str, Any]) -> tuple[str, bool]:
+    """The setting that takes a strategy farthest from the DPU, in words, and whether files can still say positions.
+
+    ("", True) where the DPU has arithmetic for all of them.
+    """
     limits = get_backend("vitis").limits
+    farther = ""
     for place, settings in _quantizers(config):
-        dtype = settings.get("dtype") or (f"int{settings['bits']}" if "bits" in settings else None)
-        if dtype is not None and dtype not in limits.dtypes:
-            return f"{place} dtype {dtype} is no format of the DPU"
+        dtype = settings.get("dtype") or (f"int{settings['bits']}" if "bits" in settings else "int8")
+        if dtype not in _SIGNED:
+            return f"{place} dtype {dtype} is no format of the DPU", False
         if settings.get("per_channel"):
-            return f"{place} per_channel is not for the DPU, which has one scale for a tensor"
+            return f"{place} per_channel is not for the DPU, which has one scale for a tensor", False
         if settings.get("narrow_range"):
-            return f"{place} narrow_range is not for the DPU, which uses all of int8"
-        rounding = settings.get("rounding")
-        if rounding is not None and limits.roundings and rounding not in limits.roundings:
-            return f"{place} rounding {rounding} is not for the DPU"
-    return ""
+            return f"{place} narrow_range is not for the DPU, which uses all of int8", False
+        if dtype not in limits.dtypes:
+            farther = farther or f"{place} dtype {dtype} is no format of the DPU"
+        elif settings.get("rounding", limits.roundings[0]) not in limits.roundings:
+            farther = farther or f"{place} rounding {settings['rounding']} is not for the DPU"
+    return farther, True
 
 
 def _quantizers(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:

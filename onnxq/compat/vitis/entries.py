@@ -7,18 +7,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onnxq.compat.vitis.axes import activation_axis, kernel_axis
-from onnxq.compat.vitis.constraints import held_values
-from onnxq.compat.vitis.formats import Settings, described, settings_of
+from onnxq.compat.vitis.constraints import has_bias, held_values
+from onnxq.compat.vitis.formats import Settings, described, one_scale, settings_of
 from onnxq.compat.vitis.patterns import Match, Matcher, Pattern
 from onnxq.compat.vitis.registry import Registry, check_kind, is_relu_like
 from onnxq.compat.vitis.targets import Target
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph import Node
+from onnxq.place.ties import Ties
 
+_NOTHING_TO_SHARE = "there is no scale to share, so they have the same format and no more"
 FULL_STRATEGY = 4
 """Entries that name types alone: so many are a list of all that a tool knows, as the shipped strategies are."""
 
 _FOLDING = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+_MAKING_BIASES = ("BatchNormalization", "Add", "Sub", "Mul", "Div")
+"""What passes fold into a layer, which has a bias then."""
 
 
 @dataclass
@@ -28,7 +32,8 @@ class Applied:
     target: Target
     settings: Settings = field(default_factory=Settings)
     nodes: list[str] = field(default_factory=list)
-    folded: list[str] = field(default_factory=list)
+    left: dict[str, list[str]] = field(default_factory=dict)
+    """Why a target has no effect -> the nodes on which it has none."""
 
 
 class Entries:
@@ -52,6 +57,7 @@ class Entries:
                 continue
             for match in matches:
                 self._apply_match(match)
+            self._share(pattern, matches)
             nodes = [str(match[0][1].name) for match in matches]
             became = f"{len(nodes)} node{'s' if len(nodes) != 1 else ''}: {_listed(nodes)}"
             if not pattern.targets and not pattern.inputs:
@@ -95,27 +101,48 @@ class Entries:
     def _apply_match(self, match: Match) -> None:
         for pattern, node in match:
             for target in pattern.targets:
-                self._apply_target(pattern, target, node)
+                self._apply_target(target, node)
 
-    def _apply_target(self, pattern: Pattern, target: Target, node: Node) -> None:
+    def _apply_target(self, target: Target, node: Node) -> None:
         applied = self._applied.setdefault(target.where, Applied(target))
-        if self._is_folded(node):
-            applied.folded.append(str(node.name))
+        if reason := self._without_effect(target, node):
+            applied.left.setdefault(reason, []).append(str(node.name))
             return
         applied.settings = Settings({"skip": True}) if target.off else self._settings(target, node)
-        share = target.shared or (target.quantizer.name if target.quantizer is not None else "")
-        if share and any(other.shared == share for other in pattern.targets):
-            applied.settings.fields["share"] = f"{share} of {node.name}"
         for name, value in applied.settings.fields.items():
-            self.registry.translator.set(("node", str(node.name), target.part, name), value, target.where)
+            source = self.registry.users_key(target.role, name) or target.where
+            self.registry.translator.set(("node", str(node.name), target.part, name), value, source)
         applied.nodes.append(str(node.name))
+
+    def _share(self, outer: Pattern, matches: Sequence[Match]) -> None:
+        """Give the quantizers that are shared one name; places of the pattern that overlap share together."""
+        ties = Ties()
+        members: dict[str, tuple[Target, Node]] = {}
+        for match in matches:
+            first: dict[str, str] = {}
+            for pattern, node in match:
+                for target in pattern.targets:
+                    if target.group and node.name in self._applied[target.where].nodes:
+                        member = f"{target.group} of {target.part} of {node.name}"
+                        members[member] = (target, node)
+                        ties.join(first.setdefault(target.group, member), member)
+        for member, (target, node) in members.items():
+            settings = self._applied[target.where].settings
+            if not settings.shares:
+                if _NOTHING_TO_SHARE not in settings.remarks:
+                    settings.remarks.append(_NOTHING_TO_SHARE)
+            else:
+                path = ("node", str(node.name), target.part, "share")
+                leader = members[ties.leader(member)][1].name
+                self.registry.translator.set(path, f"{target.group} of {leader} ({outer.where})", target.where)
+                settings.fields["share"] = target.group
 
     def _settings(self, target: Target, node: Node) -> Settings:
         quantizer, role = target.quantizer, target.role
         assert quantizer is not None
         check_kind(quantizer, self.registry.strategy)
         params = {**self.registry.base(role, quantizer.kind), **quantizer.params, **self._users(role, node)}
-        made = settings_of(quantizer.kind, params, role, target.where)
+        made = settings_of(quantizer.kind, one_scale(params, target) if target.group else params, role, target.where)
         axis = params.get("channel_axis", -1)
         if made.fields.get("per_channel") or made.fields.get("dtype") == "bfp16":
             if role == "weight":
@@ -138,11 +165,16 @@ class Entries:
             values.pop("unsigned", None)
         return values
 
-    def _is_folded(self, node: Node) -> bool:
-        if node.op != "BatchNormalization" or not self.folds_batchnorm:
-            return False
-        producer = self.graph.producer(node.inputs[0])
-        return producer is not None and producer.op in _FOLDING and len(self.graph.consumers(node.inputs[0])) == 1
+    def _without_effect(self, target: Target, node: Node) -> str:
+        """Why a target can do nothing on a node; "" where it can."""
+        if node.op == "BatchNormalization" and self.folds_batchnorm:
+            producer = self.graph.producer(node.inputs[0])
+            if producer is not None and producer.op in _FOLDING and len(self.graph.consumers(node.inputs[0])) == 1:
+                return "folded into the layer before"
+        readers = {use.node.op for use in self.graph.consumers(node.outputs[0])}
+        if target.part == "bias" and has_bias(self.graph, node) is False and not readers & set(_MAKING_BIASES):
+            return "there is no bias"
+        return ""
 
     def _write_rows(self) -> None:
         """One row for each target that the last pattern and what it is made of have set."""
@@ -151,8 +183,7 @@ class Entries:
             if applied.nodes:
                 on = f"{applied.target.part} of {_listed(applied.nodes)}"
                 parts = [f"{on}: {described(applied.settings.fields)}", *applied.settings.remarks]
-            if applied.folded:
-                parts.append(f"no effect on {_listed(applied.folded)}: folded into the layer before")
+            parts += [f"no effect on {_listed(nodes)}: {reason}" for reason, nodes in applied.left.items()]
             quantizer = applied.target.quantizer
             value: Any = [] if quantizer is None else quantizer.shown()
             if applied.target.shared:

@@ -14,6 +14,7 @@ from typing import Any
 
 from onnxq.compat.translation import shown
 from onnxq.compat.vitis.quantizers import BIAS_BITS, is_power_of_two
+from onnxq.compat.vitis.targets import Target
 from onnxq.errors import ConfigError, SpecError
 from onnxq.observers import make_observer
 from onnxq.types.spec import QuantSpec
@@ -36,6 +37,11 @@ class Settings:
 
     fields: dict[str, Any] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
+
+    @property
+    def shares(self) -> bool:
+        """Whether there is a scale that several tensors can share."""
+        return self.fields.get("dtype") not in _SCALE_FREE.values()
 
 
 def settings_of(kind: str, params: Mapping[str, Any], role: str, where: str) -> Settings:
@@ -61,8 +67,28 @@ def settings_of(kind: str, params: Mapping[str, Any], role: str, where: str) -> 
     if kind == "MAFSQuantizer" or any(key in params for key in OF_OBSERVERS):
         made.fields["observer"] = _observer(kind, params, role, where, made.remarks)
     _remark_on_kernels(params, made)
+    if "channel_axis" in params and params["channel_axis"] != -1 and not params.get("per_channel"):
+        made.remarks.append("per_channel is not set, so channel_axis has no effect")
+    if made.fields.get("dtype", "").startswith("u") and made.fields.get("symmetric", True):
+        made.remarks.append("symmetric and without a sign: what is negative becomes 0")
     _check_spec(made.fields, where)
     return made
+
+
+def one_scale(params: Mapping[str, Any], target: Target) -> dict[str, Any]:
+    """The parameters of a quantizer that several tensors share: one format of at most 16 bits with one scale."""
+    assert target.quantizer is not None
+    if target.quantizer.params.get("per_channel"):
+        raise ConfigError(
+            f"{target.quantizer.where}: per_channel has a scale for each channel of one tensor, and '{target.group}' is "
+            "shared. Set per_channel to false"
+        )
+    if params.get("bit_width") == BIAS_BITS:
+        raise ConfigError(
+            f"{target.quantizer.where}: the scale of {BIAS_BITS} bits follows from input and weight, and "
+            f"'{target.group}' is shared. Give it a bit_width of 1 to 16"
+        )
+    return {"bit_width": DEFAULT_BITS, "symmetry": True, **params, "per_channel": False}
 
 
 def _check_contradictions(kind: str, params: Mapping[str, Any], role: str, where: str) -> None:
@@ -80,9 +106,8 @@ def _check_contradictions(kind: str, params: Mapping[str, Any], role: str, where
         raise ConfigError(
             f"{where}: narrow_range drops the lowest value of a signed format, and this one has no sign. Leave it out"
         )
-    bits = params.get("bit_width")
-    if bits is not None and bits > 16 and not (bits == BIAS_BITS and role == "bias"):
-        raise ConfigError(f"{where}: bit_width must be 1 to 16, or {BIAS_BITS} for a bias, got {bits} for {role}")
+    if params.get("bit_width") == BIAS_BITS and role != "bias":
+        raise ConfigError(f"{where}: bit_width must be 1 to 16, {BIAS_BITS} is for a bias and not for {role}")
 
 
 def _scale_free(params: Mapping[str, Any]) -> Settings:

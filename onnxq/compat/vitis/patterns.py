@@ -3,14 +3,15 @@
 {"pattern_name": "gate", "layer_type": "Multiply", "layer_inputs": [{"layer_type": ""}, {"layer_type": "Activation"}]}
 
 layer_inputs names what makes each input that is computed, in order; an empty list asks nothing of them. An entry of it
-is a pattern itself, or {"pattern": name} for one that has a name.
+is a pattern itself, or {"pattern": name} for one that has a name. A Transpose that a converter has put between two
+layers is looked through.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from onnxq.compat.translation import check_keys, shown
@@ -18,11 +19,14 @@ from onnxq.compat.vitis.constraints import check_parameters, fulfils
 from onnxq.compat.vitis.layers import INPUT_LAYER, LayerType, computes_floats, is_parameter, layer_types
 from onnxq.compat.vitis.naming import Names
 from onnxq.compat.vitis.reading import entries, text
-from onnxq.compat.vitis.targets import LIST_KEYS, Target, read_targets
+from onnxq.compat.vitis.targets import LIST_KEYS, Target, read_targets, with_shared
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph import Graph, Node
 
 KEYS = ("pattern_name", "layer_type", "layer_name", "layer_params", "layer_inputs", "quant_config", *LIST_KEYS)
+
+_BETWEEN_LAYERS = ("Transpose", "Identity")
+"""Operators that converters put between layers; no layer of the network that they were made from."""
 
 Match = list[tuple["Pattern", Node]]
 """The patterns that a place in the graph fulfils, the outer one first, each with its node."""
@@ -51,7 +55,7 @@ class Pattern:
 def read_patterns(given: Any, graph: Graph, custom: Collection[str], where: str) -> list[Pattern]:
     """All entries of layer_quantize_config; names must be unique, and references must lead somewhere."""
     patterns = [
-        read_pattern(entry, graph, custom, f"{where}[{position}]")
+        _with_shared(read_pattern(entry, graph, custom, f"{where}[{position}]"))
         for position, entry in enumerate(entries(given, where))
     ]
     every = [pattern for outer in patterns for pattern in _with_inputs(outer)]
@@ -66,7 +70,38 @@ def read_patterns(given: Any, graph: Graph, custom: Collection[str], where: str)
             near = did_you_mean(pattern.refers_to, names)
             known = ", ".join(names) or "none"
             raise ConfigError(f"{pattern.where}: no pattern is called '{pattern.refers_to}'.{near} Names: {known}")
+    _check_circles(every)
     return patterns
+
+
+def _with_shared(pattern: Pattern) -> Pattern:
+    """The pattern with shared quantizers in their places; a name may be that of an input's quantizer, too."""
+    found = iter(with_shared([target for inner in _with_inputs(pattern) for target in inner.targets]))
+
+    def rebuilt(held: Pattern) -> Pattern:
+        targets = tuple(next(found) for _ in held.targets)
+        return replace(held, targets=targets, inputs=tuple(rebuilt(inner) for inner in held.inputs))
+
+    return rebuilt(pattern)
+
+
+def _check_circles(patterns: Sequence[Pattern]) -> None:
+    """Refuse patterns that contain themselves by way of references, whether or not the model leads there."""
+    refers = {
+        pattern.name: [inner for inner in _with_inputs(pattern) if inner.refers_to]
+        for pattern in patterns
+        if pattern.name
+    }
+
+    def follow(name: str, chain: tuple[str, ...]) -> None:
+        for inner in refers[name]:
+            if inner.refers_to in chain:
+                circle = " -> ".join((*chain, inner.refers_to))
+                raise ConfigError(f"{inner.where}: patterns refer to each other in a circle: {circle}")
+            follow(inner.refers_to, (*chain, inner.refers_to))
+
+    for name in refers:
+        follow(name, (name,))
 
 
 def _with_inputs(pattern: Pattern) -> Iterator[Pattern]:
@@ -82,17 +117,17 @@ def read_pattern(given: Any, graph: Graph, custom: Collection[str], where: str, 
         if len(entry) > 1:
             raise ConfigError(f"{where}: 'pattern' refers to another pattern and stands alone")
         return Pattern(where, refers_to=text(entry["pattern"], f"{where}.pattern"))
-    layer_type = text(entry.get("layer_type", ""), f"{where}.layer_type")
+    layer_type = text(entry.get("layer_type") or "", f"{where}.layer_type")
     is_input = inner and layer_type.rpartition(".")[2] == INPUT_LAYER
     types = () if is_input else layer_types(layer_type, custom, f"{where}.layer_type")
     params = entry.get("layer_params") or {}
     check_parameters(check_keys(params, params, f"{where}.layer_params"), graph, f"{where}.layer_params")
     return Pattern(
         where=where,
-        name=text(entry.get("pattern_name", ""), f"{where}.pattern_name"),
+        name=text(entry.get("pattern_name") or "", f"{where}.pattern_name"),
         layer_type=INPUT_LAYER if is_input else layer_type,
         types=types,
-        layer_name=_regex(entry.get("layer_name", ""), f"{where}.layer_name"),
+        layer_name=_regex(entry.get("layer_name") or "", f"{where}.layer_name"),
         params=dict(params),
         inputs=tuple(
             read_pattern(item, graph, custom, f"{where}.layer_inputs[{position}]", inner=True)
@@ -122,19 +157,16 @@ class Matcher:
 
     def find(self, pattern: Pattern) -> list[Match]:
         """Every place, in the order of the nodes."""
-        found = (self._at(pattern, node, ()) for node in self.nodes)
+        found = (self._at(pattern, node) for node in self.nodes)
         return [match for match in found if match is not None]
 
     def of_type(self, pattern: Pattern) -> list[Node]:
         """The nodes of a pattern's types, whatever else it asks for."""
         return [node for node in self.nodes if self._type_fits(pattern, node)]
 
-    def _at(self, pattern: Pattern, node: Node, inside: tuple[str, ...]) -> Match | None:
+    def _at(self, pattern: Pattern, node: Node) -> Match | None:
         if pattern.refers_to:
-            if pattern.refers_to in inside:
-                chain = " -> ".join((*inside, pattern.refers_to))
-                raise ConfigError(f"{pattern.where}: patterns refer to each other in a circle: {chain}")
-            return self._at(self.patterns[pattern.refers_to], node, inside)
+            return self._at(self.patterns[pattern.refers_to], node)
         if not self._type_fits(pattern, node) or not fulfils(self.graph, node, pattern.params or {}):
             return None
         if pattern.layer_name and not any(re.fullmatch(pattern.layer_name, name) for name in self.names.of(node)):
@@ -145,7 +177,7 @@ class Matcher:
             if len(sources) != len(pattern.inputs):
                 return None
             for wanted, tensor in zip(pattern.inputs, sources, strict=True):
-                deeper = self._behind(wanted, tensor, (*inside, pattern.name) if pattern.name else inside)
+                deeper = self._behind(wanted, tensor)
                 if deeper is None:
                     return None
                 found += deeper
@@ -154,16 +186,16 @@ class Matcher:
     def _type_fits(self, pattern: Pattern, node: Node) -> bool:
         return not pattern.types or any(kind.matches(self.graph, node) for kind in pattern.types)
 
-    def _behind(self, pattern: Pattern, tensor: Any, inside: tuple[str, ...]) -> Match | None:
+    def _behind(self, pattern: Pattern, tensor: Any) -> Match | None:
         producer = self.graph.producer(tensor)
-        if pattern.layer_type == INPUT_LAYER:
-            return [] if producer is None else None
+        is_input = pattern.layer_type == INPUT_LAYER
         if producer is None:
-            anything = not (
-                pattern.types or pattern.layer_name or pattern.params or pattern.inputs or pattern.refers_to
-            )
-            return [] if anything else None
-        return self._at(pattern, producer, inside)
+            asks = pattern.types or pattern.layer_name or pattern.params or pattern.inputs or pattern.refers_to
+            return [] if is_input or not asks else None
+        found = None if is_input else self._at(pattern, producer)
+        if found is None and producer.op in _BETWEEN_LAYERS:
+            return self._behind(pattern, producer.inputs[0])
+        return found
 
     def _sources(self, node: Node) -> list[Any]:
         """The inputs that are computed from the model's inputs; parameters and shapes are not."""

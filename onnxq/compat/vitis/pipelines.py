@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from onnxq.backends.vitis import ALL_SIMULATIONS, USUAL_SIMULATIONS
 from onnxq.compat.translation import NOT_YET, Translator
 from onnxq.compat.vitis.builtin import Strategy
 from onnxq.compat.vitis.reading import boolean, choice, number, text, whole
@@ -19,7 +20,7 @@ _FLOAT_TYPES = {"float16": "fp16", "bfloat16": "bf16"}
 
 @dataclass
 class Run:
-    """What the switches work on: the settings so far, the strategy and the model; `approximations` is the backend's.
+    """What the switches work on: the settings so far, the strategy, the model and options of the backend.
 
     `not_dpu` says why nothing of the DPU applies: its rules on positions, its files, its ways to compute operators.
     """
@@ -29,9 +30,14 @@ class Run:
     graph: Graph
     not_dpu: str = ""
     approximations: str = "usual"
+    formats: str = "dpu"
     datatype: tuple[str, str] | None = None
     """The type that everything is converted to, and the key that says so; nothing else is set then."""
-    skipped_simulations: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def simulations(self) -> tuple[str, ...]:
+        """What `simulate` computes as the DPU does, with the approximations so far."""
+        return ALL_SIMULATIONS if self.approximations == "all" else USUAL_SIMULATIONS
 
 
 Apply = Callable[[Run, str, Any], str]
@@ -45,6 +51,8 @@ class Switch:
     read: Callable[[Any, str], Any]
     apply: Apply
     default: Callable[[Strategy], Any] | None = None
+    step: str = ""
+    """The switch of the step that it is a parameter of: where that is given, it speaks for its parameters too."""
 
 
 def _nothing(reason: str) -> Apply:
@@ -82,10 +90,11 @@ def _simulation(*names: str) -> Apply:
     def apply(run: Run, key: str, value: Any) -> str:
         if run.not_dpu:
             return f"no effect: {run.not_dpu}, so operators are computed as ONNX has them"
+        held = [name for name in names if name in run.simulations]
         if value:
-            return f"`onnxq simulate` runs {', '.join(names)}"
-        run.skipped_simulations.update(dict.fromkeys(names, key))
-        return "skip_simulations"
+            return f"`onnxq simulate` runs {', '.join(held)}"
+        run.translator.append("skip_simulations", held, key)
+        return f"skip_simulations = {', '.join(held)}: `onnxq simulate` computes it as ONNX has it"
 
     return apply
 
@@ -96,7 +105,7 @@ def _sigmoid(run: Run, key: str, value: Any) -> str:
     if not value:
         return "backend option approximations=usual: Sigmoid stays float"
     run.approximations = "all"
-    run.skipped_simulations.setdefault("dpu_clip", key)  # the option's other half, which no strategy asks for
+    run.translator.append("skip_simulations", ["dpu_clip"], key)  # the option's other half, which no strategy asks for
     return "backend option approximations=all: Sigmoid is quantized, and simulated as HardSigmoid"
 
 
@@ -121,14 +130,14 @@ def _fuse(*chains: str) -> Apply:
     """Chains without a quantizer inside; those that a graph does not have need no setting."""
 
     def apply(run: Run, key: str, value: Any) -> str:
-        if not value:
-            return "no effect: the backend has no quantizer between a layer and its activation"
         settings = run.translator.config
         if "fold_batchnorm" not in settings.get("skip_passes", ()) or "batchnorm_to_conv" in settings.get("passes", ()):
-            return "no such chain: batch normalization is folded or becomes a convolution"
+            return "no effect: there is no such chain, batch normalization is folded or becomes a convolution"
         present = [chain.split(" -> ") for chain in chains if run.graph.find(chain)]
         if not present:
-            return "no such chain in the model"
+            return "no effect: there is no such chain in the model"
+        if not value:
+            return "no fuse: the layer has a quantizer of its own, and batch normalization behind it stays float"
         run.translator.append("fuse", present, key)
         return "fuse = " + ", ".join(" -> ".join(chain) for chain in present)
 
@@ -203,10 +212,14 @@ SECTIONS: Mapping[str, Mapping[str, Switch]] = MappingProxyType(
             "convert_relu6_to_relu": Switch(boolean, _own_pass("relu6_to_relu")),
             "convert_tf_op_to_keras": Switch(boolean, _nothing("an ONNX file holds no TensorFlow operations")),
             "include_cle": Switch(boolean, _not_yet(_EQUALIZE)),
-            "cle_to_relu6": Switch(boolean, _not_yet(_EQUALIZE)),
-            "cle_steps": Switch(_whole(0, _MANY), _not_yet(_EQUALIZE)),
-            "cle_balance_method": Switch(lambda value, where: choice(value, _BALANCE, {}, where), _not_yet(_EQUALIZE)),
-            "cle_weight_threshold": Switch(lambda value, where: number(value, 0, 1e9, where), _not_yet(_EQUALIZE)),
+            "cle_to_relu6": Switch(boolean, _not_yet(_EQUALIZE), step="include_cle"),
+            "cle_steps": Switch(_whole(0, _MANY), _not_yet(_EQUALIZE), step="include_cle"),
+            "cle_balance_method": Switch(
+                lambda value, where: choice(value, _BALANCE, {}, where), _not_yet(_EQUALIZE), step="include_cle"
+            ),
+            "cle_weight_threshold": Switch(
+                lambda value, where: number(value, 0, 1e9, where), _not_yet(_EQUALIZE), step="include_cle"
+            ),
             "train_with_bn": Switch(boolean, _nothing(_TRAINING)),
             "separable_conv": Switch(boolean, _nothing("a separable convolution is two Conv nodes in ONNX")),
         },
@@ -241,7 +254,7 @@ SECTIONS: Mapping[str, Mapping[str, Switch]] = MappingProxyType(
             "align_concat": Switch(boolean, _rule("align_concat")),
             "align_pool": Switch(boolean, _rule("align_pool", _POOLS)),
             "include_fast_ft": Switch(boolean, _not_yet(_TUNE)),
-            "fast_ft_epochs": Switch(_whole(0, _MANY), _not_yet(_TUNE)),
+            "fast_ft_epochs": Switch(_whole(0, _MANY), _not_yet(_TUNE), step="include_fast_ft"),
             "include_bias_corr": Switch(boolean, _not_yet("correct biases")),
             "convert_to_fs_quantize_strategy": Switch(boolean, _without_position_files(True)),
             "convert_to_pof2s_quantize_strategy": Switch(boolean, _without_position_files(False)),
@@ -266,13 +279,11 @@ def apply_pipelines(run: Run, given: Mapping[str, Mapping[str, tuple[str, Any]]]
                     run.translator.row(key, value, "not set: as the built-in strategy has it")
                 else:
                     read = switch.read(value, key)
-                    run.translator.row(key, value, switch.apply(run, key, read))
+                    if given[section].get(switch.step, (key, None))[1] is not None:
+                        became = f"no effect: a parameter of {switch.step}, see there"
+                    else:
+                        became = switch.apply(run, key, read)
+                    run.translator.row(key, value, became)
                     continue
             if switch.default is not None:  # its effect, without a row: nobody gave it
                 switch.apply(run, f"built-in strategy {run.strategy.name}: {name}", switch.default(run.strategy))
-    held = {"dpu_average_pool", "dpu_leaky_relu", "dpu_hard_sigmoid", "dpu_hard_swish"}
-    if run.approximations == "all":
-        held |= {"dpu_sigmoid", "dpu_clip"}
-    for name, key in run.skipped_simulations.items():
-        if name in held:
-            run.translator.append("skip_simulations", [name], key)

@@ -32,7 +32,7 @@ BIAS_BITS = 32
 Read = Callable[[Any, str], Any]
 
 _COMMON: Mapping[str, Read] = {
-    "bit_width": lambda value, where: whole(value, 1, BIAS_BITS, where),
+    "bit_width": lambda value, where: BIAS_BITS if value == BIAS_BITS else whole(value, 1, 16, where),
     "data_format": lambda value, where: choice(value, FORMATS, {}, where),
     "method": lambda value, where: choice(value, METHODS, METHOD_NUMBERS, where),
     "method_percentile": lambda value, where: number(value, 50.0, 100.0, where),
@@ -114,7 +114,10 @@ def read_kind(value: Any, where: str) -> str:
     if kind in KINDS:
         return kind
     if name == "BFPQuantizer":
-        raise ConfigError(f"{where}: BFPQuantizer is an FSQuantizer with data_format BFP16 here: write that")
+        raise ConfigError(
+            f"{where}: no BFPQuantizer here. Write FSQuantizer with data_format BFP16 in place of bfp; for bf16 there is "
+            "convert_datatype bfloat16 for the whole model; for fp32 leave the quantizer out"
+        )
     raise ConfigError(f"{where}: unknown quantizer {shown(name)}.{did_you_mean(name, KINDS)} Known: {', '.join(KINDS)}")
 
 

@@ -48,7 +48,7 @@ def entries(value: Any, where: str) -> list[Any]:
 
 def choice(value: Any, names: Mapping[str, str], numbers: Mapping[int, str], where: str) -> str:
     """What a name stands for, whatever its case, or a number in its place."""
-    allowed = ", ".join([*names, *(f"{key} ({name})" for key, name in numbers.items())])
+    allowed = ", ".join([*(name or '""' for name in names), *(f"{key} ({name})" for key, name in numbers.items())])
     if isinstance(value, int) and not isinstance(value, bool) and value in numbers:
         return names[numbers[value]]
     if isinstance(value, str):

@@ -148,10 +148,14 @@ class Registry:
             self._unsigned_behind_relu()
         return made
 
+    def users_key(self, role: str, field: str) -> str:
+        """The key of the user that decides a setting of all quantizers of a role; "" where there is none."""
+        deciding = (self.keys[role, param] for param in FIELDS if field in FIELDS[param] and (role, param) in self.keys)
+        return next(deciding, "")
+
     def _source(self, role: str, field: str) -> str:
-        for param, fields in FIELDS.items():
-            if field in fields and (role, param) in self.keys:
-                return self.keys[role, param]
+        if key := self.users_key(role, field):
+            return key
         if role == "input" and self.inputs is not None:
             return self.inputs.where
         return f"built-in strategy {self.strategy.name}: {role} quantizer"

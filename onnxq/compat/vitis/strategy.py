@@ -17,7 +17,7 @@ from onnxq.compat.vitis.quantizers import OLD_NAMES
 from onnxq.compat.vitis.reading import one_of, text, texts
 from onnxq.compat.vitis.registry import USER_KEYS, Registry
 from onnxq.config.read import read_document
-from onnxq.errors import ConfigError, did_you_mean
+from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 
 BASE_KEYS = ("strategy", "base")
@@ -41,9 +41,14 @@ def translate(strategy: str | Path | Mapping[str, Any], graph: Graph) -> Transla
     base, why = _base(given)
     not_dpu = "" if base.positions else f"strategy {base.name} has float scales"
     run = _translated(parts, base, model, not_dpu)
-    if not not_dpu and (beyond := beyond_dpu(run.translator.config)):
-        run = _translated(parts, base, model, beyond)
-        why += f"; {beyond}, so the scales stay powers of two, and neither its rules nor its files apply"
+    if not not_dpu:
+        beyond, has_positions = beyond_dpu(run.translator.config)
+        if beyond and has_positions:
+            run.formats = "any"
+            why += f"; {beyond}: it has a position in the files, and the rules on positions leave it alone"
+        elif beyond:
+            run = _translated(parts, base, model, beyond)
+            why += f"; {beyond}, so the scales stay powers of two, and neither its rules nor its files apply"
     backend = _backend(run)
     key = one_of(given, BASE_KEYS, "the strategy") or "strategy"
     head = Row(key, shown(given.get(key, base.name)), f"backend {backend}{why}")
@@ -72,17 +77,11 @@ def _translated(parts: _Parts, base: Strategy, model: Graph, not_dpu: str) -> Ru
 def _read(strategy: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
     if isinstance(strategy, Mapping):
         return strategy
-    name = str(strategy)
-    if isinstance(strategy, str) and (name in STRATEGIES or name in ALIASES):
-        return {"strategy": name}
-    path = Path(name)
-    if path.is_file() or path.suffix:
+    path = Path(strategy)
+    is_name = isinstance(strategy, str) and strategy in (*STRATEGIES, *ALIASES)
+    if not is_name and (path.is_file() or path.suffix):
         return read_document(path)[0]
-    known = [*STRATEGIES, *ALIASES]
-    raise ConfigError(
-        f"'{name}' is no built-in strategy and no file.{did_you_mean(name, known)} Built-in: {', '.join(known)}; "
-        "a file ends in .json"
-    )
+    return {"strategy": strategy_name(str(strategy), "strategy")}
 
 
 class _Parts:
@@ -177,4 +176,6 @@ def _backend(run: Run) -> str:
         options.append(f"strategy={name}")
     if run.approximations != "usual":
         options.append(f"approximations={run.approximations}")
+    if run.formats != "dpu":
+        options.append(f"formats={run.formats}")
     return "vitis:" + ",".join(options) if options else "vitis"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from onnxq.compat.translation import check_keys, shown
@@ -13,6 +13,7 @@ from onnxq.compat.vitis.reading import entries, text
 from onnxq.errors import ConfigError, did_you_mean
 
 TARGET_TYPES = ("weight", "bias", "output")
+CONSTANTS = ("weight", "bias")
 
 _LISTS = {
     "weight": ("quantizable_weights", "weight_quantizers"),
@@ -31,20 +32,25 @@ _PARTS = {"activation": "output", "output": "output", "input": "activation"}
 class Target:
     """A part of a node (weight, bias, output, activation) with its quantizer.
 
-    shared   the name of the quantizer of this pattern that it shares; its own is then that one
+    shared   the name of the quantizer that it asks to share; its own is then that one
+    group    the name that this quantizer is shared by, on its owner too; "" where nobody shares it
     off      no quantizer: the list of what is quantizable is there and empty
+    owner    the part that a shared quantizer belongs to; "" where it is the target's own
     """
 
     part: str
     where: str
     quantizer: Quantizer | None = None
     shared: str = ""
+    group: str = ""
     off: bool = False
+    owner: str = ""
 
     @property
     def role(self) -> str:
-        """Whose defaults and user_* values it has."""
-        return self.part if self.part in ("weight", "bias") else "activation"
+        """Whose defaults and user_* values its quantizer has."""
+        part = self.owner or self.part
+        return part if part in CONSTANTS else "activation"
 
 
 def read_targets(entry: Mapping[str, Any], types: Sequence[LayerType], where: str) -> tuple[Target, ...]:
@@ -56,7 +62,12 @@ def read_targets(entry: Mapping[str, Any], types: Sequence[LayerType], where: st
         raise ConfigError(f"{where} has both quant_config and lists of quantizers: keep one of them")
     given = entries(entry["quant_config"], f"{where}.quant_config")
     found = [_target(item, types, f"{where}.quant_config[{position}]") for position, item in enumerate(given)]
-    return tuple(_with_shared(found, where))
+    seen: dict[str, str] = {}
+    for target in found:
+        if target.part in seen:
+            raise ConfigError(f"{target.where} is for the {target.part}, as {seen[target.part]} is: keep one of them")
+        seen[target.part] = target.where
+    return tuple(found)
 
 
 def _target(given: Any, types: Sequence[LayerType], where: str) -> Target:
@@ -90,26 +101,36 @@ def _constant(name: str, kind: str, types: Sequence[LayerType], where: str) -> s
     return known[name]
 
 
-def _with_shared(targets: list[Target], where: str) -> list[Target]:
-    """Targets that share a quantizer with that quantizer in place of a name."""
-    named: dict[str, Quantizer] = {}
+def with_shared(targets: Sequence[Target]) -> list[Target]:
+    """The targets of a pattern and of its inputs, those that share a quantizer with that quantizer in place of a name.
+
+    Calibration measures computed tensors and looks at constants, so that a quantizer is for one of these kinds.
+    """
+    owners: dict[str, Target] = {}
     for target in targets:
-        if target.quantizer is not None and target.quantizer.name:
-            if target.quantizer.name in named:
-                raise ConfigError(f"{target.where}: the name '{target.quantizer.name}' is taken in this pattern")
-            named[target.quantizer.name] = target.quantizer
+        name = "" if target.quantizer is None else target.quantizer.name
+        if name in owners:
+            raise ConfigError(f"{target.where}: the name '{name}' is taken in this pattern by {owners[name].where}")
+        if name:
+            owners[name] = target
+    wanted = {target.shared for target in targets}
     found = []
     for target in targets:
+        name = target.shared or ("" if target.quantizer is None else target.quantizer.name)
         if target.shared:
-            if target.shared not in named:
-                near = did_you_mean(target.shared, named)
-                known = ", ".join(named) or "none"
+            owner = owners.get(name)
+            if owner is None:
                 raise ConfigError(
-                    f"{target.where}.shared_quantizer: no quantizer of this pattern is called '{target.shared}'.{near} "
-                    f"Names: {known}"
+                    f"{target.where}.shared_quantizer: no quantizer of this pattern is called '{name}'."
+                    f"{did_you_mean(name, owners)} Names: {', '.join(owners) or 'none'}"
                 )
-            target = Target(target.part, target.where, named[target.shared], target.shared)
-        found.append(target)
+            if (owner.part in CONSTANTS) != (target.part in CONSTANTS):
+                raise ConfigError(
+                    f"{target.where}.shared_quantizer: '{name}' is the quantizer of the {owner.part}, this is the "
+                    f"{target.part}. Constants share with constants, outputs with outputs: give it a quantizer_config"
+                )
+            target = replace(target, quantizer=owner.quantizer, owner=owner.part)
+        found.append(replace(target, group=name if name in wanted else ""))
     return found
 
 
