@@ -210,6 +210,7 @@ def _backend(chip: _Chip, mode: str, strategy: str, precision: str, *, asymmetri
             weights_symmetric=True,
             float_types=("float32",),
             steps=_STEPS if "INT" in precision else (),
+            weight_steps=((-127, 127),) if chip.narrow and "INT" in precision else (),
             roundings=("half_even", "half_away"),
         ),
         passes=(*TO_FLOAT32, *FOLD_LAYERS, *RECOGNIZE, "recognize_silu", *SETTLE),

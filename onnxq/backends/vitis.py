@@ -75,9 +75,7 @@ POWER_OF_TWO_LIMITS = Limits(
     steps=((-128, 127),),
     roundings=("half_up", "half_away", "half_even"),
 )
-ANY_POSITION_LIMITS = replace(
-    POWER_OF_TWO_LIMITS, dtypes=("int8", "int16", "int4", "int2"), steps=(), roundings=()
-)
+ANY_POSITION_LIMITS = replace(POWER_OF_TWO_LIMITS, dtypes=("int8", "int16", "int4", "int2"), steps=(), roundings=())
 """What the files with positions can say: bits and a position."""
 
 FLOAT_SCALE_LIMITS = Limits(

@@ -29,12 +29,15 @@ _SHOWN = 8
 def nodes_of_module(graph: Graph, path: str, where: str) -> list[str]:
     """Names of the nodes exported from a module and from the modules inside of it, in the order of the graph.
 
+    The exact name of a node finds that node where no module has it, for files that do not know modules.
     Nodes that only prepare constants or compute with shapes are left out where there are others. `where` is the key
     of the configuration that holds the path, for the error.
     """
     if not path:
         raise ConfigError(f"{where}: the path of a module is empty; write it as 'layer1.0.conv1'")
     origins = module_paths(graph)
+    if graph.has_node(path) and not any(origin.within(path) for several in origins.values() for origin in several):
+        return [path]
     found = [name for name, several in origins.items() if any(origin.within(path) for origin in several)]
     if not found and (match := _NUMBERED.fullmatch(path)) is not None:
         # what looks like the second call of 'relu' may be a module that is called 'relu_1'

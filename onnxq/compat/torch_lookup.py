@@ -73,6 +73,7 @@ def torch_name(thing: object) -> str:
             break
     name = re.sub(r"^torch\.ao\.", "torch.", name)
     name = re.sub(r"\.modules\.(\w+\.)?(?=\w+$)", ".", name)  # torch.nn.modules.conv.Conv2d
+    name = re.sub(r"_tpu$", _SOPHGO, re.sub(r"^tpu_mq\.", "sophgo_mq.", name))  # the newer name of Sophgo-mq
     name = _RENAMED.get(name, name)
     space, _, short = name.rpartition(".")
     if space in _FUNCTION_SPACES:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from onnxq.compat.torch_lookup import torch_name
 from onnxq.errors import ConfigError, did_you_mean
 
 NOT_YET = "no effect: onnxq does not"
@@ -76,6 +77,16 @@ class Translator:
         return Translation(self.tool, backend, self.config, dict(self.sources), tuple(self.rows))
 
 
+def table_at(given: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """The dictionary under a key; empty where there is none."""
+    value = given.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{key} must hold keys and values, it holds {shown(value)}")
+    return value
+
+
 def check_keys(given: Any, known: Iterable[str], where: str) -> Mapping[str, Any]:
     """`given` as a mapping whose keys are all known; otherwise a ConfigError with the nearest key."""
     names = list(known)
@@ -96,8 +107,6 @@ def shown(value: Any) -> str:
         return "{" + ", ".join(f"{shown(key)}: {shown(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple | set | frozenset):
         return "[" + ", ".join(shown(item) for item in value) + "]"
-    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
-    if isinstance(name, str):
-        module = getattr(value, "__module__", None)
-        return f"{module}.{name}" if module else name
+    if isinstance(getattr(value, "__qualname__", None) or getattr(value, "__name__", None), str):
+        return torch_name(value)
     return repr(value)

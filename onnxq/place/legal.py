@@ -117,8 +117,10 @@ def _other_numbers(placement: Placement, backend: Backend) -> Iterator[tuple[str
     if placement.role == "bias" or spec.grid != "affine":
         return
     where = f"[{'activation' if placement.role != 'weight' else 'weight'}]"
-    if limits.steps and (spec.qmin, spec.qmax) not in limits.steps:
-        known = ", ".join(f"{low} .. {high}" for low, high in limits.steps)
+    is_weight = placement.role == "weight" and spec != backend.scheme.activation
+    steps = limits.weight_steps if is_weight and limits.weight_steps else limits.steps
+    if steps and (spec.qmin, spec.qmax) not in steps:
+        known = ", ".join(f"{low} .. {high}" for low, high in steps)
         yield (
             "steps",
             f"its integers are {spec.qmin} .. {spec.qmax}, {target} computes with {known}",

@@ -111,6 +111,7 @@ class Limits:
     power_of_two        every scale is a power of two
     minimum_range       the least width of an activation's range, for the refinement of that name
     steps               (lowest, highest) integers of activations and weights; empty allows any inside a type
+    weight_steps        those of weights, where they differ
     roundings           of activations and weights; empty allows any
     refused_operators   quantized operators that the target's reader does not know (QLinearConv ...)
     """
@@ -128,6 +129,7 @@ class Limits:
     float_types: tuple[str, ...] = ("float32",)
     bias_quantized: bool = True
     steps: tuple[tuple[int, int], ...] = ()
+    weight_steps: tuple[tuple[int, int], ...] = ()
     roundings: tuple[Rounding, ...] = ()
     refused_operators: tuple[str, ...] = INTEGER_OPERATORS
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -339,3 +340,11 @@ def test_the_graph_stays_as_it_was(tmp_path: Path) -> None:
     graph.save(tmp_path / "after.onnx")
     load(exported("transformer_torchscript")).save(tmp_path / "before.onnx")
     assert (tmp_path / "after.onnx").read_bytes() == (tmp_path / "before.onnx").read_bytes()
+
+
+def test_in_a_file_without_modules_the_names_of_nodes_are_taken() -> None:
+    body = "g (float[1,2] x) => (float[1,2] y) { [n0] a = Relu (x) [n1] y = Neg (a) }"
+    text = f'<ir_version: 9, opset_import: ["" : 17]> {body}'
+    graph = Graph.from_model(onnx.parser.parse_model(text))
+    assert nodes_of_module(graph, "n0", "exclude_module_name") == ["n0"]
+    assert layer_nodes(graph, "n1", "exclude_module_name") == ["n1"]

@@ -282,3 +282,9 @@ def test_an_attention_layer_is_told_by_its_joint_projections() -> None:
     assert nodes_of_type(graph, "torch.nn.MultiheadAttention", "key") == ["/attention/MatMul"]
     assert nodes_of_type(graph, "torch.nn.Linear", "key") == ["/attention/MatMul", "/head/MatMul"]
     assert nodes_of_type(graph, "F.scaled_dot_product_attention", "key") == []
+
+
+def test_the_newer_names_of_sophgo_mq_mean_the_same() -> None:
+    newer = "tpu_mq.nn.intrinsic.qat.modules.conv_fused_tpu.ConvBnReLU2d_tpu"
+    assert torch_name(newer) == torch_name("sophgo_mq.nn.intrinsic.qat.ConvBnReLU2d_sophgo")
+    assert chain_of(newer, "object_type") == chain_of("ConvBnReLU2d_sophgo", "object_type")

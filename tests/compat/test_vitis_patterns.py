@@ -233,12 +233,13 @@ def test_bias_bits_of_the_document_keep_weights_unchanged() -> None:
 def test_a_shared_quantizer_is_one_scale() -> None:
     own = {"name": "both", "type": "FSQuantizer", "params": {"bit_width": 8, "per_channel": False}}
     targets = [
-        {"target_type": "output", "target_name": "", "quantizer_config": own},
+        {"target_type": "bias", "target_name": "bias", "quantizer_config": own},
         {"target_type": "weight", "target_name": "kernel", "shared_quantizer": "both"},
     ]
     entry = {"layer_type": "Conv2D", "layer_name": "layer1.conv1", "quant_config": targets}
     made = translated({"strategy": "fs", "layer_quantize_config": [entry]}).config["node"][CONV]
-    assert made["output"]["share"] == made["weight"]["share"] == f"both of {CONV}"
+    assert made["bias"]["share"] == made["weight"]["share"]
+    assert made["weight"] == made["bias"]
     assert made["weight"]["per_channel"] is False
 
 
@@ -261,6 +262,13 @@ def test_lists_of_the_shipped_files_mean_the_same_as_targets() -> None:
 def test_quantizable_inputs_are_what_a_layer_reads() -> None:
     entry = {"layer_type": "Dense", "quantizable_inputs": [0], "input_quantizers": [FOUR_BITS]}
     assert "activation" in translated({"layer_quantize_config": [entry]}).config["node"]["/fc/Gemm"]
+
+
+def test_values_of_the_user_for_inputs_are_for_what_layers_read() -> None:
+    entry = {"layer_type": "Dense", "quantizable_inputs": [0], "input_quantizers": [FOUR_BITS]}
+    made = translated({"layer_quantize_config": [entry], "input_bit": 6, "activation_bit": 7})
+    assert made.config["node"]["/fc/Gemm"]["activation"]["dtype"] == "int6"
+    assert made.sources["node", "/fc/Gemm", "activation", "dtype"] == "vitis: input_bit"
 
 
 def test_an_empty_list_of_what_is_quantizable_is_no_quantizer() -> None:

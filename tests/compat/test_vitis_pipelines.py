@@ -260,6 +260,29 @@ def test_typos_in_switches_are_answered_with_the_nearest_name(strategy: dict[str
         translated(strategy)
 
 
+def test_a_step_speaks_for_its_parameters() -> None:
+    given = {"include_cle": True, "cle_steps": 10, "cle_balance_method": "max", "cle_weight_threshold": 0.1}
+    asked = translated({**given, "include_fast_ft": False, "fast_ft_epochs": 10})
+    assert [sentence.partition(" = ")[0] for sentence in asked.unfulfilled] == ["include_cle"]
+    assert became(asked, "cle_steps") == "no effect: a parameter of include_cle, see there"
+    assert became(asked, "fast_ft_epochs") == "no effect: a parameter of include_fast_ft, see there"
+
+
+def test_a_row_says_that_a_quantizer_stands_before_batch_normalization() -> None:
+    apart = translated({"strategy": "fs", "no_quant_in_conv_bn_act": False})
+    assert "quantizer of its own" in became(apart, "no_quant_in_conv_bn_act")
+    folded = translated({"strategy": "fs", "no_quant_in_conv_bn_act": False, "fold_conv_bn": True})
+    assert became(folded, "no_quant_in_conv_bn_act").startswith("no effect: there is no such chain")
+
+
+def test_rows_of_simulations_name_those_that_there_are() -> None:
+    name = "convert_hard_sigmoid_to_dpu_version"
+    off = translated({name: False})
+    assert became(off, name).startswith("skip_simulations = dpu_hard_sigmoid, dpu_hard_swish, dpu_sigmoid")
+    usual = translated({name: True, "convert_sigmoid_to_hard_sigmoid": False})
+    assert became(usual, name) == "`onnxq simulate` runs dpu_hard_sigmoid, dpu_hard_swish"
+
+
 def test_both_sides_of_pooling_have_scales_of_their_own_without_align_pool() -> None:
     sides = ("/Mul_output_0", "/avgpool/GlobalAveragePool_output_0")
     for wanted, leaders in ((True, 1), (False, 2)):

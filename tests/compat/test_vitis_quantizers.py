@@ -146,6 +146,18 @@ def test_channel_axis_of_an_activation_counts_channels_last() -> None:
     assert settings(entry("FSQuantizer", "output", per_channel=True, channel_axis=1), "output")["channel_axis"] == 2
 
 
+def test_a_channel_axis_without_channels_is_said_to_do_nothing() -> None:
+    row = became(translated(entry("FSQuantizer", "output", channel_axis=2)), "layer_quantize_config[0].quant_config[0]")
+    assert "per_channel is not set, so channel_axis has no effect" in row
+
+
+def test_symmetric_numbers_without_a_sign_are_said_to_hold_nothing_negative() -> None:
+    row = became(translated(entry("FSQuantizer", data_format="UINT")), "layer_quantize_config[0].quant_config[0]")
+    assert "what is negative becomes 0" in row
+    asymmetric = translated(entry("FSQuantizer", data_format="UINT", symmetry=False))
+    assert "negative" not in became(asymmetric, "layer_quantize_config[0].quant_config[0]")
+
+
 def test_ema_decay_is_the_decay_of_the_observer() -> None:
     made = settings(entry("MAFSQuantizer", "output", ema_decay=0.95), "output")
     assert made["observer"] == "ema_minmax:decay=0.95"

@@ -170,10 +170,12 @@ def test_powers_of_two_can_be_part_of_a_strategy_of_float_scales() -> None:
 @pytest.mark.parametrize(
     ("strategy", "reason"),
     [
-        ({"weight_bit": 4}, "[weight] dtype int4 is no format of the DPU"),
+        ({"weight_bit": 1}, "[weight] dtype int1 is no format of the DPU"),
+        ({"weight_unsigned": True}, "[weight] dtype uint8 is no format of the DPU"),
+        ({"bias_bit": 32}, "[bias] dtype int32 is no format of the DPU"),
         ({"weight_per_channel": True}, "one scale for a tensor"),
+        ({"weight_per_channel": True, "weight_bit": 4}, "one scale for a tensor"),
         ({"activation_narrow_range": True}, "narrow_range is not for the DPU"),
-        ({"weight_round_mode": "HALF_TO_ZERO"}, "rounding half_to_zero is not for the DPU"),
     ],
 )
 def test_formats_that_the_dpu_does_not_have_keep_their_powers_of_two(strategy: dict[str, Any], reason: str) -> None:
@@ -181,7 +183,28 @@ def test_formats_that_the_dpu_does_not_have_keep_their_powers_of_two(strategy: d
     assert made.backend == "vitis:strategy=fs"
     assert reason in became(made, "strategy")
     assert became(made, "align_pool").startswith("no effect: ")
-    assert {placement.spec.power_of_two for placement in planned(strategy)} == {True}
+    assert {p.spec.power_of_two for p in planned(strategy) if p.spec.dtype != "int32"} == {True}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "reason"),
+    [
+        ({"weight_bit": 4}, "[weight] dtype int4 is no format of the DPU"),
+        ({"activation_bit": 16}, "[activation] dtype int16 is no format of the DPU"),
+        ({"weight_round_mode": "HALF_TO_ZERO"}, "rounding half_to_zero is not for the DPU"),
+    ],
+)
+def test_other_widths_and_roundings_keep_positions_and_their_files(
+    strategy: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    made = translated({**strategy, "align_pool": False})
+    assert made.backend == "vitis:approximations=all,formats=any"
+    assert reason in became(made, "strategy")
+    assert became(made, "align_pool").startswith("skip_refinements")
+    out = quantized(strategy, tmp_path, TRANSFORMER).model.parent
+    assert {"model_quant_info.json", "model_clip_ranges.json", "model_fixneuron.onnx"} <= {
+        file.name for file in out.iterdir()
+    }
 
 
 # ---- values for all quantizers of a kind ---------------------------------------------------------------------------
@@ -344,9 +367,11 @@ def test_every_key_has_a_row_and_every_setting_a_source() -> None:
     for node, parts in made.config["node"].items():
         for part, fields in parts.items():
             for field in fields:
-                assert made.sources["node", node, part, field].startswith(
-                    "vitis: layer_quantize_config[0].quant_config"
-                )
+                decided = made.sources["node", node, part, field]
+                if (part, field) == ("weight", "dtype"):
+                    assert decided == "vitis: weight_bit"
+                else:
+                    assert decided.startswith("vitis: layer_quantize_config[0].quant_config")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from onnxq.pipeline import quantize
 from onnxq.place.legal import violations
 from onnxq.prepare import make_plan, prepare
 from onnxq.types import PerChannel, Placement, QuantPlan, QuantSpec, Scheme
+from tests.golden_graphs import GOLDEN
 from tests.zoo_graphs.net import Net
 
 
@@ -117,3 +118,9 @@ def test_asymmetric_weights_are_refused_where_only_activations_have_a_zero_point
     make_plan(prepare(net.model(), "rknn"))  # what is added has the format of activations
     with pytest.raises(UnsupportedError, match=r"\[zero-point-zero\] tensor 'w2'"):
         make_plan(prepare(net.model(), "rknn", {"weight": {"symmetric": False}}))
+
+
+def test_integers_of_weights_can_be_limited_apart_from_those_of_activations() -> None:
+    golden = GOLDEN["residual"]()
+    with pytest.raises(UnsupportedError, match=r"-128 .. 127, sophgo_cv18x.* computes with -127 .. 127"):
+        make_plan(prepare(golden.model, "sophgo_cv18x", {"weight": {"narrow_range": False}}))

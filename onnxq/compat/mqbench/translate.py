@@ -11,7 +11,7 @@ from onnxq.compat.mqbench.fusing import translate_fusing
 from onnxq.compat.mqbench.qconfig import translate_qconfig
 from onnxq.compat.mqbench.quantizer import translate_quantizer
 from onnxq.compat.mqbench.targets import find_target
-from onnxq.compat.translation import Translation, Translator, check_keys, shown
+from onnxq.compat.translation import Translation, Translator, check_keys, table_at
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 
@@ -41,11 +41,11 @@ def translate(extra_config: Mapping[str, Any] | None, graph: Graph, backend: obj
     target = find_target(backend)
     given_name = backend if isinstance(backend, str) else getattr(backend, "name", backend)
     translator.row("backend", given_name, f"backend = {target.name}")
-    translate_qconfig(translator, _table(given, "extra_qconfig_dict"), target)
-    target = translate_quantizer(translator, _table(given, "extra_quantizer_dict"), graph, target)
+    translate_qconfig(translator, table_at(given, "extra_qconfig_dict"), target)
+    target = translate_quantizer(translator, table_at(given, "extra_quantizer_dict"), graph, target)
     if given.get("preserve_attr") is not None:
         translate_attributes(translator, given["preserve_attr"], graph)
-    translate_fusing(translator, _table(given, "extra_fuse_dict"), graph, target)
+    translate_fusing(translator, table_at(given, "extra_fuse_dict"), graph, target)
     for key in both:
         translate_arguments(translator, given[key], graph, key)
     if "leaf_module" in given:
@@ -55,12 +55,3 @@ def translate(extra_config: Mapping[str, Any] | None, graph: Graph, backend: obj
         if key in given and not given[key]:
             translator.row(key, given[key], "no effect: it is empty")
     return translator.done(target.name)
-
-
-def _table(given: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = given.get(key)
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise ConfigError(f"{key} must hold keys and values, it holds {shown(value)}")
-    return value

@@ -21,7 +21,7 @@ from onnxq.compat.sophgo.quantizer import KEY as QUANTIZER
 from onnxq.compat.sophgo.quantizer import translate_quantizer
 from onnxq.compat.sophgo.target import KEY as QUANT_DICT
 from onnxq.compat.sophgo.target import Target, read_target
-from onnxq.compat.translation import Translation, Translator, check_keys, shown
+from onnxq.compat.translation import Translation, Translator, check_keys, table_at
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 
@@ -39,7 +39,7 @@ def translate(prepare_custom_config_dict: Mapping[str, Any], graph: Graph) -> Tr
     given = check_keys(prepare_custom_config_dict, KNOWN, "prepare_custom_config_dict")
     out = Translator(TOOL)
     target = read_target(given.get(QUANT_DICT), out)
-    qconfig = check_keys(_table(given, QCONFIG), QCONFIG_KNOWN, QCONFIG)
+    qconfig = check_keys(table_at(given, QCONFIG), QCONFIG_KNOWN, QCONFIG)
     options = translate_everywhere(qconfig, target, out)
     model = Model(graph, target, options["precision"])
     translate_entries(qconfig, model, out, QCONFIG)
@@ -49,7 +49,7 @@ def translate(prepare_custom_config_dict: Mapping[str, Any], graph: Graph) -> Tr
     elif "bf16_mix_prec" in given[QUANT_DICT]:
         out.row(f"{QUANT_DICT}.bf16_mix_prec", False, "no effect: it is off anyway")
     backend = _checked(target, options)
-    translate_quantizer(_table(given, QUANTIZER), graph, target, out)
+    translate_quantizer(table_at(given, QUANTIZER), graph, target, out)
     _translate_rest(given, graph, target, out)
     return out.done(backend)
 
@@ -67,7 +67,7 @@ def _checked(target: Target, options: Mapping[str, str]) -> str:
 def _translate_rest(given: Mapping[str, Any], graph: Graph, target: Target, out: Translator) -> None:
     if given.get("preserve_attr") is not None:
         translate_attributes(out, given["preserve_attr"], graph)
-    translate_fusing(out, _table(given, "extra_fuse_dict"), graph, find_target(target.backend))
+    translate_fusing(out, table_at(given, "extra_fuse_dict"), graph, find_target(target.backend))
     if "concrete_args" in given:
         translate_arguments(out, given["concrete_args"], graph, "concrete_args")
     if "leaf_module" in given:
@@ -77,12 +77,3 @@ def _translate_rest(given: Mapping[str, Any], graph: Graph, target: Target, out:
     for key in (QCONFIG, QUANTIZER, "extra_fuse_dict", "preserve_attr"):
         if key in given and not given[key]:
             out.row(key, given[key], "no effect: it is empty")
-
-
-def _table(given: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = given.get(key)
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise ConfigError(f"{key} must hold keys and values, it holds {shown(value)}")
-    return value

@@ -110,7 +110,7 @@ class Entries:
             return
         applied.settings = Settings({"skip": True}) if target.off else self._settings(target, node)
         for name, value in applied.settings.fields.items():
-            source = self.registry.users_key(target.role, name) or target.where
+            source = self.registry.users_key(target.users, name) or target.where
             self.registry.translator.set(("node", str(node.name), target.part, name), value, source)
         applied.nodes.append(str(node.name))
 
@@ -141,7 +141,7 @@ class Entries:
         quantizer, role = target.quantizer, target.role
         assert quantizer is not None
         check_kind(quantizer, self.registry.strategy)
-        params = {**self.registry.base(role, quantizer.kind), **quantizer.params, **self._users(role, node)}
+        params = {**self.registry.base(role, quantizer.kind), **quantizer.params, **self._users(target.users, node)}
         made = settings_of(quantizer.kind, one_scale(params, target) if target.group else params, role, target.where)
         axis = params.get("channel_axis", -1)
         if made.fields.get("per_channel") or made.fields.get("dtype") == "bfp16":

@@ -88,7 +88,11 @@ def one_scale(params: Mapping[str, Any], target: Target) -> dict[str, Any]:
             f"{target.quantizer.where}: the scale of {BIAS_BITS} bits follows from input and weight, and "
             f"'{target.group}' is shared. Give it a bit_width of 1 to 16"
         )
-    return {"bit_width": DEFAULT_BITS, "symmetry": True, **params, "per_channel": False}
+    if params.get("data_format") in _SCALE_FREE:
+        return dict(params)
+    # Everything is said, because what is not said would be that of weights on one of them, that of biases on another.
+    usual = {"bit_width": DEFAULT_BITS, "symmetry": True, "round_mode": "half_even", "narrow_range": False}
+    return {**usual, **params, "per_channel": False}
 
 
 def _check_contradictions(kind: str, params: Mapping[str, Any], role: str, where: str) -> None:

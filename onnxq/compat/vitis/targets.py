@@ -48,9 +48,14 @@ class Target:
 
     @property
     def role(self) -> str:
-        """Whose defaults and user_* values its quantizer has."""
+        """Whose defaults its quantizer has."""
         part = self.owner or self.part
         return part if part in CONSTANTS else "activation"
+
+    @property
+    def users(self) -> str:
+        """Whose values of the user replace its own: input_* are also those of what layers read, as in the tool."""
+        return "input" if self.part == "activation" else self.role
 
 
 def read_targets(entry: Mapping[str, Any], types: Sequence[LayerType], where: str) -> tuple[Target, ...]:
