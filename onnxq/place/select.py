@@ -36,8 +36,9 @@ class Selection:
         self.nodes: list[Node] = graph.nodes()
         self.skipped = {node.name for node in self.nodes if choices.flag(node.name, "skip") is not None}
         self.fusions = Fusions(graph, self.nodes, choices.controls.fuse, self.skipped)
-        wanted = {node.name for node in self.nodes if choices.flag(node.name, "force") is not None}
-        self.exempt = {name: why for name, why in exempt_nodes(graph, self.nodes).items() if name not in wanted}
+        self._wanted = {node.name for node in self.nodes if choices.flag(node.name, "force") is not None}
+        reasons = exempt_nodes(graph, self.nodes)
+        self.exempt = {name: why for name, why in reasons.items() if name not in self._wanted}
         self.forced: dict[str, str] = {}
         self.masked = masked_tensors(graph, self.nodes)
         self.selected: dict[str, OpRule] = {}
@@ -217,7 +218,8 @@ class Selection:
         if len(uses) == 1 and uses[0].port == 0 and uses[0].node.op in self.backend.fused_activations:
             follower: Node = uses[0].node
             bounds_known = all(self.graph.is_constant(t) for t in follower.inputs[1:] if t.name)
-            if bounds_known and follower.name not in self.skipped and follower.name not in self.exempt:
+            apart = follower.name in self.skipped or follower.name in self.exempt or follower.name in self._wanted
+            if bounds_known and not apart:
                 return follower
         return None
 

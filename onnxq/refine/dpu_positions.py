@@ -41,7 +41,7 @@ def refine_positions(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backe
 
 
 def plan_positions(plan: QuantPlan, qparams: QParamsTable) -> dict[str, int]:
-    """Leader -> position, for every quantizer of 8 bits with one power-of-two scale: rules are for the chip's format."""
+    """Leader -> position, for every quantizer of 8 bits with one power-of-two scale: the rules are for int8."""
     found: dict[str, int] = {}
     for placement in plan:
         leader = plan.leader(placement.tensor)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.parser
+import onnxruntime
 import pytest
 from onnx import numpy_helper
 
@@ -141,3 +142,24 @@ def test_a_bias_has_no_quantizer_where_its_input_shares_one_that_only_observes()
     assert plan["p"].observe_only, "it shares the quantizer of the tensor that the setting names"
     assert "b1" in plan
     assert "b2" not in plan
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "qnn", "tensorrt"])
+def test_a_forced_relu_is_a_node_of_its_own_in_the_plan_and_in_the_file(backend: str, tmp_path: Path) -> None:
+    config = {"force": ["last"], "minimum_sqnr_db": -100.0}
+    result = onnxq.quantize(network(), backend=backend, data=samples(), config=config, out=tmp_path)
+    assert result.plan["c"].why in ("output of Conv 'second'", "input of Relu 'last'")
+    assert "last" in result.plan.quantized
+    prepared = prepare(network(), backend, config)
+    simulated, _ = onnxq.simulate(prepared.graph, result.plan, result.qparams, prepared.backend.replace(simulations=()))
+    simulated.save(tmp_path / "simulated.onnx")
+    written, meant = (
+        session_of(path).run(None, samples()[0])[0] for path in (result.model, tmp_path / "simulated.onnx")
+    )
+    np.testing.assert_allclose(written, meant, rtol=0, atol=1e-6)
+
+
+def session_of(path: Path) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

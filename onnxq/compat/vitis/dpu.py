@@ -1,7 +1,7 @@
 """Which formats the DPU computes with; a strategy that asks for others keeps as much of the DPU as can be said.
 
 other widths, roundings   backend option formats=any: positions, their files, the rules where all around is int8
-all else                  strategy fs with powers of two: no file of positions has words for channels or unsigned numbers
+all else                  strategy fs with powers of two: no file of positions has words for channels or no sign
 """
 
 from __future__ import annotations

@@ -80,8 +80,8 @@ def one_scale(params: Mapping[str, Any], target: Target) -> dict[str, Any]:
     assert target.quantizer is not None
     if target.quantizer.params.get("per_channel"):
         raise ConfigError(
-            f"{target.quantizer.where}: per_channel has a scale for each channel of one tensor, and '{target.group}' is "
-            "shared. Set per_channel to false"
+            f"{target.quantizer.where}: per_channel has a scale for each channel of one tensor, and '{target.group}' "
+            "is shared. Set per_channel to false"
         )
     if params.get("bit_width") == BIAS_BITS:
         raise ConfigError(

@@ -115,8 +115,8 @@ def read_kind(value: Any, where: str) -> str:
         return kind
     if name == "BFPQuantizer":
         raise ConfigError(
-            f"{where}: no BFPQuantizer here. Write FSQuantizer with data_format BFP16 in place of bfp; for bf16 there is "
-            "convert_datatype bfloat16 for the whole model; for fp32 leave the quantizer out"
+            f"{where}: no BFPQuantizer here. Write FSQuantizer with data_format BFP16 in place of bfp; for bf16 there "
+            "is convert_datatype bfloat16 for the whole model; for fp32 leave the quantizer out"
         )
     raise ConfigError(f"{where}: unknown quantizer {shown(name)}.{did_you_mean(name, KINDS)} Known: {', '.join(KINDS)}")
 
