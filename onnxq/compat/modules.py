@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cached_property
 
-from onnxq.compat.fx_calls import function_calls, function_names
-from onnxq.compat.module_paths import Origins, known_paths, module_paths
+from onnxq.compat.fx_calls import FunctionCalls, function_names
+from onnxq.compat.module_paths import Origins, known_paths
 from onnxq.compat.structure import Structure
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph import Graph, Node
@@ -26,7 +27,36 @@ _NUMBERED = re.compile(r"(?P<base>.+?)_(?P<number>[1-9]\d*)")
 _SHOWN = 8
 
 
-def nodes_of_module(graph: Graph, path: str, where: str) -> list[str]:
+class Exported(Structure):
+    """An exported graph and what is known of its names; whoever looks for many names makes one and gives it on."""
+
+    @cached_property
+    def paths(self) -> list[str]:
+        """Every module path."""
+        return known_paths(self.origins)
+
+    @cached_property
+    def fx_names(self) -> dict[str, str]:
+        """The name of a module as fx writes it -> its path."""
+        return {path.replace(".", "_"): path for path in self.paths}
+
+    @cached_property
+    def functions(self) -> FunctionCalls:
+        """The calls of functions, which fx numbers."""
+        return FunctionCalls(self)
+
+    @cached_property
+    def order(self) -> dict[str, int]:
+        """Node -> its place among those whose module is known."""
+        return {name: place for place, name in enumerate(self.origins)}
+
+
+def exported(graph: Graph | Exported) -> Exported:
+    """What is known of the names in a graph, if that is not what is given already."""
+    return graph if isinstance(graph, Exported) else Exported(graph)
+
+
+def nodes_of_module(graph: Graph | Exported, path: str, where: str) -> list[str]:
     """Names of the nodes exported from a module and from the modules inside of it, in the order of the graph.
 
     The exact name of a node finds that node where no module has it, for files that do not know modules.
@@ -35,62 +65,64 @@ def nodes_of_module(graph: Graph, path: str, where: str) -> list[str]:
     """
     if not path:
         raise ConfigError(f"{where}: the path of a module is empty; write it as 'layer1.0.conv1'")
-    origins = module_paths(graph)
-    if graph.has_node(path) and not any(origin.within(path) for several in origins.values() for origin in several):
-        return [path]
+    model = exported(graph)
+    origins = model.origins
     found = [name for name, several in origins.items() if any(origin.within(path) for origin in several)]
+    if not found and model.graph.has_node(path):
+        return [path]
     if not found and (match := _NUMBERED.fullmatch(path)) is not None:
         # what looks like the second call of 'relu' may be a module that is called 'relu_1'
         calls = _calls_of(origins, match["base"])
         found = calls[int(match["number"])] if int(match["number"]) < len(calls) else []
     if not found:
-        raise ConfigError(_no_module(graph, path, origins, where))
-    return _without_preparation(graph, found)
+        raise ConfigError(_no_module(model, path, where))
+    return _without_preparation(model, found)
 
 
-def layer_nodes(graph: Graph, path: str, where: str) -> list[str]:
+def layer_nodes(graph: Graph | Exported, path: str, where: str) -> list[str]:
     """The nodes of a module that hold a weight (Conv, Gemm, MatMul with a constant ...); all if none of them does."""
-    found, structure = nodes_of_module(graph, path, where), Structure(graph)
-    return [name for name in found if _holds_weight(structure, graph.node(name))] or found
+    model = exported(graph)
+    found = nodes_of_module(model, path, where)
+    return [name for name in found if _holds_weight(model, model.graph.node(name))] or found
 
 
-def nodes_of_fx_name(graph: Graph, name: str, where: str) -> list[str]:
+def nodes_of_fx_name(graph: Graph | Exported, name: str, where: str) -> list[str]:
     """The nodes that an fx node became; the exact name of a node of the file finds that node."""
-    if graph.has_node(name):
+    model = exported(graph)
+    if model.graph.has_node(name):
         return [name]
-    origins, structure = module_paths(graph), Structure(graph)
-    paths = {path.replace(".", "_"): path for path in known_paths(origins)}
+    paths = model.fx_names
     base, number = name, 0
     if name not in paths and (match := _NUMBERED.fullmatch(name)) is not None:
         base, number = match["base"], int(match["number"])
-    calls = _calls_of(origins, paths[base]) if base in paths else []
+    calls = _calls_of(model.origins, paths[base]) if base in paths else []
     if number >= len(calls):  # a module and a function of one name are counted together, in the order of the calls
-        order = {held: index for index, held in enumerate(origins)}
-        calls += [call for call in function_calls(structure, origins, base) if call not in calls]
-        calls.sort(key=lambda call: order.get(call[0], len(order)))
+        calls += [call for call in model.functions.of(base) if call not in calls]
+        calls.sort(key=lambda call: model.order.get(call[0], len(model.order)))
     if number < len(calls):
-        return _without_preparation(graph, calls[number])
+        return _without_preparation(model, calls[number])
     if calls:
         last = base if len(calls) == 1 else f"{base} ... {base}_{len(calls) - 1}"
         raise ConfigError(f"{where}: no fx node '{name}': the model has {len(calls)} of that name, {last}")
-    raise ConfigError(_no_fx_node(graph, name, paths, where))
+    raise ConfigError(_no_fx_node(model, name, where))
 
 
-def quantizer_target(graph: Graph, name: str, where: str) -> tuple[list[str], str]:
+def quantizer_target(graph: Graph | Exported, name: str, where: str) -> tuple[list[str], str]:
     """What a fake-quantizer of that name quantizes: names of nodes, and "weight", "bias" or "output".
 
     A quantizer behind an input of the network gives the input's name and "input". Behind a layer it stands after the
     batch normalization and Relu that are fused with the layer.
     """
+    model = exported(graph)
+    inputs = model.graph.input_names
     if (match := _PARAMETER_QUANTIZER.fullmatch(name)) is not None:
-        return layer_nodes(graph, match["path"], where), match["kind"]
+        return layer_nodes(model, match["path"], where), match["kind"]
     if (match := _RESULT_QUANTIZER.fullmatch(name)) is not None:
-        if match["name"] in graph.input_names:
+        if match["name"] in inputs:
             return [match["name"]], "input"
-        return _results(graph, nodes_of_fx_name(graph, match["name"], where)), "output"
-    paths, inputs = known_paths(module_paths(graph)), graph.input_names
-    names = [f"{path}.weight_fake_quant" for path in paths]
-    names += [f"{path.replace('.', '_')}_post_act_fake_quantizer" for path in (*paths, *inputs)]
+        return _results(model, nodes_of_fx_name(model, match["name"], where)), "output"
+    names = [f"{path}.weight_fake_quant" for path in model.paths]
+    names += [f"{path.replace('.', '_')}_post_act_fake_quantizer" for path in (*model.paths, *inputs)]
     raise ConfigError(
         f"{where}: '{name}' is no name of a fake-quantizer.{did_you_mean(name, names, most=1)} There are "
         "'<module path>.weight_fake_quant', '<module path>.bias_fake_quant' and '<fx node>_post_act_fake_quantizer'"
@@ -107,9 +139,9 @@ def _calls_of(origins: Origins, path: str) -> list[list[str]]:
     return [calls[number] for number in sorted(calls)]
 
 
-def _without_preparation(graph: Graph, names: Iterable[str]) -> list[str]:
-    structure, names = Structure(graph), list(names)
-    return [name for name in names if not structure.is_preparation(graph.node(name))] or names
+def _without_preparation(structure: Structure, names: Iterable[str]) -> list[str]:
+    names = list(names)
+    return [name for name in names if not structure.is_preparation(structure.graph.node(name))] or names
 
 
 def _holds_weight(structure: Structure, node: Node) -> bool:
@@ -120,9 +152,9 @@ def _holds_weight(structure: Structure, node: Node) -> bool:
     return node.op in _WITH_WEIGHT
 
 
-def _results(graph: Graph, names: list[str]) -> list[str]:
+def _results(structure: Structure, names: list[str]) -> list[str]:
     """The nodes whose results leave a group of nodes, each followed through what is fused with a layer."""
-    structure, inside = Structure(graph), set(names)
+    graph, inside = structure.graph, set(names)
     leaving = [name for name in names if _leaves(graph, graph.node(name), inside)]
     return list(dict.fromkeys(_fused_end(structure, graph.node(name)).name for name in leaving))
 
@@ -144,10 +176,10 @@ def _fused_end(structure: Structure, node: Node) -> Node:
     return node
 
 
-def _no_module(graph: Graph, path: str, origins: Origins, where: str) -> str:
-    paths = known_paths(origins)
+def _no_module(model: Exported, path: str, where: str) -> str:
+    paths = model.paths
     if not paths:
-        return f"{where}: the file tells of no modules, so '{path}' finds nothing. {_use_nodes(graph, path)}"
+        return f"{where}: the file tells of no modules, so '{path}' finds nothing. {_use_nodes(model.graph, path)}"
     outer = [known for known in paths if "." not in known]
     return (
         f"{where}: no node was exported from a module '{path}'.{did_you_mean(path, paths)} Outermost modules: "
@@ -156,10 +188,11 @@ def _no_module(graph: Graph, path: str, origins: Origins, where: str) -> str:
     )
 
 
-def _no_fx_node(graph: Graph, name: str, paths: dict[str, str], where: str) -> str:
-    if not paths:
+def _no_fx_node(model: Exported, name: str, where: str) -> str:
+    graph = model.graph
+    if not model.paths:
         return f"{where}: the file tells of no modules, so no fx node '{name}' is found. {_use_nodes(graph, name)}"
-    near = did_you_mean(name, [other for other in (*paths, *function_names(graph)) if other != name])
+    near = did_you_mean(name, [other for other in (*model.fx_names, *function_names(graph)) if other != name])
     return (
         f"{where}: no fx node '{name}'.{near} Modules are written with '_' (layer1_0_conv1, layer1_0_relu_1 for a "
         "second call), functions by name and number (add, add_1); the name of a node in the file is taken too"

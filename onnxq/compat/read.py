@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,8 +48,24 @@ def read_dictionary(path: Path, names: Sequence[str], tool: str) -> Mapping[str,
     if path.suffix != ".py":
         return read_document(path)[0]
     module = run_file(path, f"{tool} configuration")
+    _check_keys_stand_once(path)
     for name in names:
         found = getattr(module, name, None)
         if isinstance(found, Mapping):
             return found
     raise ConfigError(f"{path} defines none of {', '.join(names)} as a dictionary: give it one of these names")
+
+
+def _check_keys_stand_once(path: Path) -> None:
+    """Python keeps the last of two equal keys in a dictionary; what the first one said would be lost in silence."""
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        seen: set[str] = set()
+        for key in node.keys if isinstance(node, ast.Dict) else ():
+            written = "" if key is None else ast.unparse(key)
+            if written in seen:
+                raise ConfigError(
+                    f"{path}:{getattr(key, 'lineno', 0)}: the key {written} stands twice in one dictionary, and Python "
+                    "keeps the last alone: keep one of them, or give the other the name that it should have"
+                )
+            if written:
+                seen.add(written)

@@ -1,9 +1,13 @@
-"""What of a graph is a call of its own: not the arithmetic of shapes, nor of constants, nor the inside of a layer."""
+"""What of a graph is a call of its own: not the arithmetic of shapes, nor of constants, nor the inside of a layer.
+
+Whoever asks many questions about one graph makes one `Structure` of it: the answers are worked out once.
+"""
 
 from __future__ import annotations
 
 from functools import cached_property
 
+from onnxq.compat.module_paths import Origins, module_paths
 from onnxq.graph import Graph, Node, Unit, Units, Variable, bodies
 from onnxq.passes import run_passes
 
@@ -21,6 +25,17 @@ class Structure:
         self._known: set[str] = set()
         for node in graph.nodes():
             self._note(node)
+
+    @cached_property
+    def origins(self) -> Origins:
+        """Which modules the nodes were exported from."""
+        return module_paths(self.graph)
+
+    @cached_property
+    def _typed(self) -> Graph:
+        twin = self.graph.copy()
+        twin.infer_shapes()
+        return twin
 
     @cached_property
     def _units(self) -> Units:
@@ -48,6 +63,11 @@ class Structure:
         """Whether a node only prepares constants, or computes with shapes."""
         made = [tensor.name for tensor in node.outputs if tensor.name]
         return bool(made) and all(name in self._constant or name in self._known for name in made)
+
+    def makes_floats(self, node: Node) -> bool:
+        """Whether the result of a node is float, or of unknown type: an Add may also be one of integers."""
+        kind = self._typed.dtype(self._typed.node(node.name).outputs[0])
+        return kind is None or kind.kind not in "iub"
 
     def unit_of(self, node: Node) -> Unit | None:
         """The Gelu, SiLU, HardSwish, LayerNorm or RMSNorm that a node is a part of."""
@@ -81,3 +101,8 @@ class Structure:
             return None
         reader: Node = next(iter(readers.values()))
         return self.follower(reader) if node.op in _MATRIX_PRODUCTS and self.adds_bias(reader) else reader
+
+
+def structure_of(graph: Graph | Structure) -> Structure:
+    """What is known of a graph, if that is not what is given already."""
+    return graph if isinstance(graph, Structure) else Structure(graph)

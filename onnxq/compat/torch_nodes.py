@@ -16,8 +16,8 @@ from __future__ import annotations
 import re
 from functools import cached_property
 
-from onnxq.compat.module_paths import attention_paths, module_paths
-from onnxq.compat.structure import Structure
+from onnxq.compat.module_paths import attention_paths
+from onnxq.compat.structure import Structure, structure_of
 from onnxq.compat.torch_lookup import Chain, chain_of, torch_name
 from onnxq.compat.torch_table import UNITS
 from onnxq.graph import Graph, Node
@@ -30,17 +30,17 @@ _PRODUCTS = frozenset({"matmul", "bmm", "baddbmm", "mm", "scaled_dot_product_att
 _ATTENTIONS = frozenset({"multiheadattention", "multi_head_attention_forward"})
 
 
-def nodes_of_type(graph: Graph, thing: object, where: str) -> list[str]:
+def nodes_of_type(graph: Graph | Structure, thing: object, where: str) -> list[str]:
     """Names of the nodes where the chain of a layer or function begins, in the order of the graph; [] if none.
 
     For a layer that was exported in small operators (Gelu, SiLU, HardSwish, LayerNorm) these are all nodes of it.
     """
-    return _Finder(graph, thing, where).names()
+    return _Finder(structure_of(graph), thing, where).names()
 
 
-def type_note(graph: Graph, thing: object, where: str) -> str:
+def type_note(graph: Graph | Structure, thing: object, where: str) -> str:
     """A sentence for the reader where `nodes_of_type` cannot tell a class with batch normalization from one without."""
-    finder = _Finder(graph, thing, where)
+    finder = _Finder(structure_of(graph), thing, where)
     if finder.folds_unseen and any(_NORM in link for link in finder.chain[1:]):
         return (
             "the file holds no BatchNormalization (it was folded on export), so every such layer counts as one with it"
@@ -49,16 +49,16 @@ def type_note(graph: Graph, thing: object, where: str) -> str:
 
 
 class _Finder:
-    def __init__(self, graph: Graph, thing: object, where: str) -> None:
-        self.graph, self.structure = graph, Structure(graph)
+    def __init__(self, structure: Structure, thing: object, where: str) -> None:
+        self.graph, self.structure = structure.graph, structure
         self.chain: Chain = chain_of(thing, where)
         space, _, self.short = torch_name(thing).rpartition(".")
         self.plain = space == "onnx"  # an operator, wherever it came from
         self.exact = len(self.chain) > 1 or ".qat" in space
         dimensions = re.search(r"([123])d(_|$)", self.short)
         self.dimensions = int(dimensions[1]) if dimensions else None
-        self.folded = {node.name for node in graph.nodes() if _folded_norm(node)}
-        self.folds_unseen = not self.folded and not graph.nodes(_NORM)
+        self.folded = {node.name for node in self.graph.nodes() if _folded_norm(node)}
+        self.folds_unseen = not self.folded and not self.graph.nodes(_NORM)
 
     @cached_property
     def attention(self) -> set[str]:
@@ -66,7 +66,7 @@ class _Finder:
         paths = attention_paths(self.graph)
         return {
             name
-            for name, origins in module_paths(self.graph).items()
+            for name, origins in self.structure.origins.items()
             if any(origin.within(path) for origin in origins for path in paths)
         }
 

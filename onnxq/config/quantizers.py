@@ -63,7 +63,9 @@ class QuantizerSettings(Strict):
     fake_quantizer: str | dict[str, Any] | None = Field(
         None, description="how training treats it: lsq, pact:alpha=6, or a table with name and arguments"
     )
-    minimum_scale: float | None = Field(None, ge=0, allow_inf_nan=False, description="no scale is below this")
+    minimum_scale: float | None = Field(
+        None, ge=0, strict=True, allow_inf_nan=False, description="no scale is below this"
+    )
     skip: StrictBool | None = Field(None, description="no quantizer here")
     observe_only: StrictBool | None = Field(None, description="find and report the range, leave the values float")
     share: str | None = Field(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from onnxq.compat.translation import Translation
+from onnxq.config.documents import read_document
 from onnxq.config.lines import line_numbers
 from onnxq.config.quantizers import REFUSED, InputSettings, NodeSettings, QuantizerSettings
 from onnxq.config.settings import Config
@@ -71,28 +69,6 @@ def _read_file(path: Path) -> tuple[dict[str, Any], Sources]:
     return data, {key: f"{path}:{line}" for key, line in line_numbers(text, kind).items()}
 
 
-_LOADERS: dict[str, Callable[[str], Any]] = {"toml": tomllib.loads, "yaml": yaml.safe_load, "json": json.loads}
-
-
-def read_document(path: Path) -> tuple[dict[str, Any], Any]:
-    """Keys and values of a TOML, YAML or JSON file, and which of the three it is."""
-    kind = {".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".json": "json"}.get(path.suffix)
-    if not path.is_file():
-        raise ConfigError(f"no configuration file at {path}")
-    if kind is None:
-        raise ConfigError(f"{path}: a configuration is a .toml, .yaml, .yml or .json file")
-    data: Any
-    try:
-        data = _LOADERS[kind](path.read_text(encoding="utf-8"))
-    except (ValueError, yaml.YAMLError, RecursionError) as error:  # a date that no calendar has is a ValueError
-        raise ConfigError(f"{path} cannot be read: {error}") from None
-    if data is None:  # an empty YAML file
-        return {}, kind
-    if not isinstance(data, dict):
-        raise ConfigError(f"{path} must hold keys and values, it holds a {type(data).__name__}")
-    return data, kind
-
-
 _WORDS = {
     "dict_type": "must be a table of keys and values",
     "model_type": "must be a table of keys and values",
@@ -100,6 +76,12 @@ _WORDS = {
     "bool_type": "must be true or false",
     "string_type": "must be text",
     "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "finite_number": "must be a finite number",
+    "string_too_short": "must not be empty",
+    "greater_than_equal": "must be {ge} or more",
+    "less_than_equal": "must be {le} or less",
+    "literal_error": "must be {expected}",
 }
 """Kinds of errors in the words of a configuration file."""
 
@@ -130,7 +112,12 @@ def _explain(item: Any, sources: Sources, where: str) -> str:
         if path[0] in ("op", "node") and len(path) == 3 and path[2] in QuantizerSettings.model_fields:
             return f"{place}: unknown key '{key}': put it under activation, weight, bias or output"
         return f"{place}: unknown key '{key}'.{did_you_mean(path[-1], known)} Known: {', '.join(known)}"
-    message = f"must be {kinds}" if kinds is not None else _WORDS.get(item["type"], item["msg"].lower())
+    if kinds is not None:
+        message = f"must be {kinds}"
+    elif item["type"] in _WORDS:
+        message = _WORDS[item["type"]].format(**item.get("ctx", {}))
+    else:
+        message = item["msg"].lower()
     return f"{place}: '{key}': {message} (got {item['input']!r})"
 
 

@@ -42,13 +42,13 @@ def resolve(config: Config, backend: Backend) -> Backend:
         weight_storage=config.weight_storage or backend.weight_storage,
         quantize_inputs=backend.quantize_inputs if config.quantize_inputs is None else config.quantize_inputs,
         residual=config.residual or backend.residual,
-        tied=_without("skip_ties", "operator with one scale on both sides", config.skip_ties, backend.tied, backend),
-        passes=_without("skip_passes", "pass", config.skip_passes, backend.passes, backend),
+        tied=_without(config, "skip_ties", "operator with one scale on both sides", config.skip_ties, backend.tied, backend),
+        passes=_without(config, "skip_passes", "pass", config.skip_passes, backend.passes, backend),
         refinements=_refinements(config, backend),
         # What is not corrected is not complained about.
         lints=tuple(name for name in backend.lints if name not in config.skip_refinements),
         emitters=_emitters(config, backend),
-        simulations=_without("skip_simulations", "simulation", config.skip_simulations, backend.simulations, backend),
+        simulations=_without(config, "skip_simulations", "simulation", config.skip_simulations, backend.simulations, backend),
     )
 
 
@@ -133,12 +133,21 @@ def _same(key: str, short: str | None, long: Any) -> str | None:
     return short or long
 
 
-def _without(key: str, kind: str, unwanted: Sequence[str], held: Sequence[str], backend: Backend) -> tuple[str, ...]:
+def _without(
+    config: Config, key: str, kind: str, unwanted: Sequence[str], held: Sequence[str], backend: Backend
+) -> tuple[str, ...]:
     for name in unwanted:
         if name not in held:
             has = f" It has: {', '.join(held)}" if held else " It has none"
-            raise ConfigError(f"{key}: {backend.name} has no {kind} '{name}'.{did_you_mean(name, held)}{has}")
+            place = _place(config, key, name)
+            raise ConfigError(f"{key}: {backend.name} has no {kind} '{name}'{place}.{did_you_mean(name, held)}{has}")
     return tuple(name for name in held if name not in unwanted)
+
+
+def _place(config: Config, key: str, name: str) -> str:
+    """The line that holds a name of a list, in brackets; nothing where the settings have no lines."""
+    said = config.source(key, name)
+    return "" if said in (key, f"{key}.{name}") else f" ({said})"
 
 
 def _emitters(config: Config, backend: Backend) -> tuple[str, ...]:
@@ -146,7 +155,7 @@ def _emitters(config: Config, backend: Backend) -> tuple[str, ...]:
         raise ConfigError(
             f"skip_emitters: '{backend.emitters[0]}' writes the model itself, which is what gets checked: it stays"
         )
-    return _without("skip_emitters", "emitter", config.skip_emitters, backend.emitters, backend)
+    return _without(config, "skip_emitters", "emitter", config.skip_emitters, backend.emitters, backend)
 
 
 def _refinements(config: Config, backend: Backend) -> tuple[str, ...]:
@@ -159,7 +168,7 @@ def _refinements(config: Config, backend: Backend) -> tuple[str, ...]:
             rules.setdefault(head, []).append(rule)
         else:
             whole.append(name)
-    kept = _without("skip_refinements", "refinement", whole, backend.refinements, backend)
+    kept = _without(config, "skip_refinements", "refinement", whole, backend.refinements, backend)
     found = tuple(f"{name}:without={'+'.join(rules[name])}" if name in rules else name for name in kept)
     switched_off(found)  # an unknown rule is an error now, not after calibration
     return found
@@ -169,9 +178,7 @@ def _overrides(config: Config) -> Iterator[Override]:
     """From the lists, then from the tables, each in the order in which it was written."""
     for flag, patterns in (("skip", config.skip), ("force", config.force)):
         for pattern in patterns:
-            said = config.source(flag, pattern)
-            known = said not in (flag, f"{flag}.{pattern}")  # a dict without a place
-            yield _about_nodes(pattern, {flag: True}, {(flag,): f"'{pattern}'" + (f" ({said})" if known else "")})
+            yield _about_nodes(pattern, {flag: True}, {(flag,): f"'{pattern}'{_place(config, flag, pattern)}"})
     for level in ("op", "node"):
         tables: Mapping[str, NodeSettings] = getattr(config, level)
         for pattern, settings in tables.items():

@@ -91,9 +91,11 @@ class Config(Strict):
     # verify
     strict: StrictBool = Field(False, description="refuse operators without a rule; a warning makes the exit code 1")
     verify_samples: int = Field(
-        8, ge=1, description="samples on which the written file is compared with the float model"
+        8, ge=1, strict=True, description="samples on which the written file is compared with the float model"
     )
-    minimum_sqnr_db: float = Field(5.0, allow_inf_nan=False, description="an output below this fails the run")
+    minimum_sqnr_db: float = Field(
+        5.0, strict=True, allow_inf_nan=False, description="an output below this fails the run"
+    )
 
     _sources: dict[tuple[str, ...], str] = PrivateAttr(default_factory=dict)
     _translation: Translation | None = PrivateAttr(default=None)

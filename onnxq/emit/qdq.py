@@ -235,6 +235,9 @@ class QdqWriter:
                 self.graph.take_over_outputs(source, real)
 
     def _absorb(self, tensor: str, parameters: QParams, source: Any) -> Any:
+        maker = self.graph.producer(tensor)
+        if maker is not None and any(read.name in self.qparams for read in maker.inputs[:1]):
+            return source  # it computes with quantized values of its own
         freed = absorb_activation(self.graph, tensor, parameters)
         if freed is None:
             return source

@@ -57,7 +57,8 @@ def ranges(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backen
     """Inputs and computed tensors that have a range, in the order of the graph."""
     if has_unsigned(backend):
         _refuse_signed_behind_relu(graph, plan, qparams)
-    known = {row.tensor: row.qparams for row in rows(graph, plan, qparams) if row.qparams.spec.bits <= 8}
+    found_rows = rows(graph, plan, qparams)  # those with channels are only observed: a table has one number
+    known = {row.tensor: row.qparams for row in found_rows if row.qparams.spec.bits <= 8 and not row.qparams.scale.ndim}
     if not known:
         return
     found: dict[str, Range] = {}

@@ -134,11 +134,12 @@ def _is_folded(graph: Graph, name: str, known: dict[str, bool]) -> bool:
         node = graph.node(stack[-1])
         makers = [graph.producer(tensor) for tensor in node.inputs if tensor.name and not graph.is_constant(tensor)]
         waiting = [maker.name for maker in makers if maker is not None and maker.name not in known]
-        if node.op in _SIZES or not waiting or any(maker is None for maker in makers):
-            known[node.name] = node.op in _SIZES or all(maker is not None and known[maker.name] for maker in makers)
-            stack.pop()
-        else:
+        if node.op in _SIZES or None in makers:  # an input of the model is neither a size nor a constant
+            known[stack.pop()] = node.op in _SIZES
+        elif waiting:
             stack.extend(waiting)
+        else:
+            known[stack.pop()] = all(known[maker.name] for maker in makers)
     return known[name]
 
 

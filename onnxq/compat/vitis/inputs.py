@@ -10,7 +10,7 @@ from onnxq.compat.vitis.formats import Settings, described, settings_of
 from onnxq.compat.vitis.quantizers import Quantizer, read_quantizer
 from onnxq.compat.vitis.reading import texts
 from onnxq.compat.vitis.registry import Registry, check_kind
-from onnxq.errors import ConfigError
+from onnxq.errors import ConfigError, did_you_mean
 
 
 def apply_inputs(registry: Registry, given: Any, key: str) -> None:
@@ -50,7 +50,11 @@ def _settings(registry: Registry, quantizer: Quantizer) -> Settings:
 def _set_one(registry: Registry, name: str, made: Settings, source: str, key: str) -> None:
     """An input of the model, or what a layer reads."""
     paths: list[tuple[str, ...]] = [("tensor", name)]
-    if name not in registry.graph.input_names:
+    inputs = registry.graph.input_names
+    if name not in inputs:
+        near = did_you_mean(name, inputs, most=1)
+        if near and not registry.names.has(name):
+            raise ConfigError(f"{key}: the model has no input or layer '{name}'.{near} Inputs: {', '.join(inputs)}")
         paths = [("node", node, "activation") for node in registry.names.called(name, key)]
     for path in paths:
         for field, value in made.fields.items():

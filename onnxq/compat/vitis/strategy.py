@@ -16,7 +16,7 @@ from onnxq.compat.vitis.pipelines import SECTIONS, Run, apply_pipelines
 from onnxq.compat.vitis.quantizers import OLD_NAMES
 from onnxq.compat.vitis.reading import one_of, text, texts
 from onnxq.compat.vitis.registry import USER_KEYS, Registry
-from onnxq.config.read import read_document
+from onnxq.config.documents import read_document
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 
