@@ -42,8 +42,9 @@ def explain(
     if model is not None:
         given = Graph.load(model)
         operators = {node.name: node.op for node in given.nodes()}
+        tensors = given.tensor_names()
         prepared = prepare_again(given, decided, None, read_settings(config), passes)
-        decisions = Decisions(decided, qparams, prepared.graph, operators)
+        decisions = Decisions(decided, qparams, prepared.graph, operators, tensors)
     answers = decisions.about(name)
     if as_json:
         print_json([{"kind": answer.kind, "name": answer.name, "facts": _merged(answer.facts)} for answer in answers])

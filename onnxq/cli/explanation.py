@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +31,7 @@ class Decisions:
     qparams     the plan's parameters, once it was calibrated
     graph       the graph that the plan was made on; with it, names that passes merged or removed are found too
     file_nodes  node -> operator, as in the user's file before any pass
+    file_tensors  the tensors of that file
     """
 
     def __init__(
@@ -39,11 +40,13 @@ class Decisions:
         qparams: QParamsTable | None = None,
         graph: Graph | None = None,
         file_nodes: Mapping[str, str] | None = None,
+        file_tensors: Sequence[str] = (),
     ) -> None:
         self.plan = plan
         self.qparams = qparams
         self.graph = graph
         self.file_nodes = file_nodes or {}
+        self.file_tensors = file_tensors
 
     def about(self, pattern: str) -> list[Answer]:
         """An answer for each node and tensor that `pattern` names; nodes first."""
@@ -77,7 +80,7 @@ class Decisions:
     def _tensors(self) -> dict[str, None]:
         names = dict.fromkeys([*self.plan.placements, *self.plan.left_out])
         if self.graph is not None:
-            names.update(dict.fromkeys([*self.graph.tensor_names(), *self.graph.origins.tensors]))
+            names.update(dict.fromkeys([*self.graph.tensor_names(), *self.graph.origins.tensors, *self.file_tensors]))
         return names
 
     # ---- nodes ---------------------------------------------------------------------------------------------------
@@ -150,7 +153,9 @@ class Decisions:
         if current != asked:
             facts.append(("became", f"'{current}' when passes simplified the model"))
         placement = self.plan.placements.get(current)
-        if placement is None:
+        if placement is None and self.graph is not None and not self.graph.has_tensor(current):
+            facts.append(("removed", "passes have folded it into others, or found that the model does not need it"))
+        elif placement is None:
             said = self.plan.left_out.get(current)
             facts.append(("float", "no quantized node asked for it" if said is None else f"left out by {said}"))
         else:

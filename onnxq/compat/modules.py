@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from onnxq.compat.fx_calls import FunctionCalls, function_names
-from onnxq.compat.module_paths import Origins, known_paths
+from onnxq.compat.module_paths import Origin, known_paths
+from onnxq.compat.script_scopes import path_and_outer
 from onnxq.compat.structure import Structure
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph import Graph, Node
@@ -39,6 +40,16 @@ class Exported(Structure):
     def fx_names(self) -> dict[str, str]:
         """The name of a module as fx writes it -> its path."""
         return {path.replace(".", "_"): path for path in self.paths}
+
+    @cached_property
+    def inside(self) -> dict[str, dict[str, Origin]]:
+        """Module path -> the nodes exported from it and from the modules inside of it, each with its own module."""
+        found: dict[str, dict[str, Origin]] = {}
+        for name, several in self.origins.items():
+            for origin in several:
+                for path in path_and_outer(origin.path):
+                    found.setdefault(path, {}).setdefault(name, origin)
+        return found
 
     @cached_property
     def functions(self) -> FunctionCalls:
@@ -66,13 +77,12 @@ def nodes_of_module(graph: Graph | Exported, path: str, where: str) -> list[str]
     if not path:
         raise ConfigError(f"{where}: the path of a module is empty; write it as 'layer1.0.conv1'")
     model = exported(graph)
-    origins = model.origins
-    found = [name for name, several in origins.items() if any(origin.within(path) for origin in several)]
+    found = list(model.inside.get(path, ()))
     if not found and model.graph.has_node(path):
         return [path]
     if not found and (match := _NUMBERED.fullmatch(path)) is not None:
         # what looks like the second call of 'relu' may be a module that is called 'relu_1'
-        calls = _calls_of(origins, match["base"])
+        calls = _calls_of(model, match["base"])
         found = calls[int(match["number"])] if int(match["number"]) < len(calls) else []
     if not found:
         raise ConfigError(_no_module(model, path, where))
@@ -95,7 +105,7 @@ def nodes_of_fx_name(graph: Graph | Exported, name: str, where: str) -> list[str
     base, number = name, 0
     if name not in paths and (match := _NUMBERED.fullmatch(name)) is not None:
         base, number = match["base"], int(match["number"])
-    calls = _calls_of(model.origins, paths[base]) if base in paths else []
+    calls = _calls_of(model, paths[base]) if base in paths else []
     if number >= len(calls):  # a module and a function of one name are counted together, in the order of the calls
         calls += [call for call in model.functions.of(base) if call not in calls]
         calls.sort(key=lambda call: model.order.get(call[0], len(model.order)))
@@ -129,13 +139,11 @@ def quantizer_target(graph: Graph | Exported, name: str, where: str) -> tuple[li
     )
 
 
-def _calls_of(origins: Origins, path: str) -> list[list[str]]:
+def _calls_of(model: Exported, path: str) -> list[list[str]]:
     """The nodes of a module, call by call; modules inside of it are called as often as it is."""
     calls: dict[int, list[str]] = {}
-    for name, several in origins.items():
-        origin = next((origin for origin in several if origin.within(path)), None)
-        if origin is not None:
-            calls.setdefault(origin.call if origin.path == path else 0, []).append(name)
+    for name, origin in model.inside.get(path, {}).items():
+        calls.setdefault(origin.call if origin.path == path else 0, []).append(name)
     return [calls[number] for number in sorted(calls)]
 
 

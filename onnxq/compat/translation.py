@@ -65,9 +65,10 @@ class Translator:
         """Add to a list of onnxq's configuration, such as `skip`; what is there already is not repeated."""
         held = self.config.setdefault(name, [])
         for value in values:
-            if value not in held:
+            path = (name, str(value))
+            if path not in self.sources:
                 held.append(value)
-                self.sources[(name, str(value))] = f"{self.tool}: {key}"
+                self.sources[path] = f"{self.tool}: {key}"
 
     def row(self, key: str, value: Any, became: str) -> None:
         """Say what a key has become, also where that is nothing, with the reason."""

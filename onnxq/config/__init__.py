@@ -1,7 +1,7 @@
 """Configuration: TOML, YAML, JSON, a dict or keyword arguments become one typed value; unknown keys are errors."""
 
-from onnxq.config.quantizers import InputSettings, NodeSettings, QuantizerSettings
 from onnxq.config.documents import read_document
+from onnxq.config.quantizers import InputSettings, NodeSettings, QuantizerSettings
 from onnxq.config.read import ConfigSource, read_config
 from onnxq.config.resolve import controls, resolve
 from onnxq.config.resolved import resolved_settings

@@ -42,13 +42,13 @@ def resolve(config: Config, backend: Backend) -> Backend:
         weight_storage=config.weight_storage or backend.weight_storage,
         quantize_inputs=backend.quantize_inputs if config.quantize_inputs is None else config.quantize_inputs,
         residual=config.residual or backend.residual,
-        tied=_without(config, "skip_ties", "operator with one scale on both sides", config.skip_ties, backend.tied, backend),
-        passes=_without(config, "skip_passes", "pass", config.skip_passes, backend.passes, backend),
+        tied=_without(config, "skip_ties", "operator with one scale on both sides", backend.tied, backend),
+        passes=_without(config, "skip_passes", "pass", backend.passes, backend),
         refinements=_refinements(config, backend),
         # What is not corrected is not complained about.
         lints=tuple(name for name in backend.lints if name not in config.skip_refinements),
         emitters=_emitters(config, backend),
-        simulations=_without(config, "skip_simulations", "simulation", config.skip_simulations, backend.simulations, backend),
+        simulations=_without(config, "skip_simulations", "simulation", backend.simulations, backend),
     )
 
 
@@ -134,8 +134,10 @@ def _same(key: str, short: str | None, long: Any) -> str | None:
 
 
 def _without(
-    config: Config, key: str, kind: str, unwanted: Sequence[str], held: Sequence[str], backend: Backend
+    config: Config, key: str, kind: str, held: Sequence[str], backend: Backend, unwanted: Sequence[str] | None = None
 ) -> tuple[str, ...]:
+    """What a backend has without what a list of the configuration leaves out; `unwanted` stands for a part of it."""
+    unwanted = getattr(config, key) if unwanted is None else unwanted
     for name in unwanted:
         if name not in held:
             has = f" It has: {', '.join(held)}" if held else " It has none"
@@ -155,7 +157,7 @@ def _emitters(config: Config, backend: Backend) -> tuple[str, ...]:
         raise ConfigError(
             f"skip_emitters: '{backend.emitters[0]}' writes the model itself, which is what gets checked: it stays"
         )
-    return _without(config, "skip_emitters", "emitter", config.skip_emitters, backend.emitters, backend)
+    return _without(config, "skip_emitters", "emitter", backend.emitters, backend)
 
 
 def _refinements(config: Config, backend: Backend) -> tuple[str, ...]:
@@ -168,7 +170,7 @@ def _refinements(config: Config, backend: Backend) -> tuple[str, ...]:
             rules.setdefault(head, []).append(rule)
         else:
             whole.append(name)
-    kept = _without(config, "skip_refinements", "refinement", whole, backend.refinements, backend)
+    kept = _without(config, "skip_refinements", "refinement", backend.refinements, backend, whole)
     found = tuple(f"{name}:without={'+'.join(rules[name])}" if name in rules else name for name in kept)
     switched_off(found)  # an unknown rule is an error now, not after calibration
     return found

@@ -41,7 +41,10 @@ _NOT_IN_BACKEND = ("minimum_scale", "observe_only")
 
 
 class Choices:
-    """The overrides of `controls` on one graph; a pattern that names nothing is an error with the nearest names."""
+    """The overrides of `controls` on one graph; a pattern that names nothing is an error with the nearest names.
+
+    `silent` is set where nothing is wanted, the usual case, in which nobody needs to be asked.
+    """
 
     def __init__(self, graph: Graph, controls: Controls) -> None:
         self.graph = graph
@@ -50,6 +53,7 @@ class Choices:
         self._parts: dict[tuple[str, str], Picks] = {}
         self._tensors: dict[str, Picks] = {}
         self._used: set[tuple[int, str]] = set()
+        self.silent = not controls.overrides and not controls.everywhere
         self._graph_inputs = set(graph.input_names)
         nodes = _node_names(graph)
         tensors: dict[str, str] | None = None
@@ -107,6 +111,8 @@ class Choices:
         What is said about the tensor counts more than what is said about the node, and that more than what is said
         about all inputs, outputs, activations, weights or biases.
         """
+        if self.silent:
+            return None
         picks = [self._tensors.get(tensor, {}).get("skip")]
         if node is not None:
             picks.append(self._parts.get((node, part), {}).get("skip"))
@@ -126,6 +132,8 @@ class Choices:
 
     def of_constant(self, tensor: str, node: str, part: str) -> Picks:
         """What is wanted of a weight or bias that a node reads."""
+        if self.silent:
+            return {}
         return self._strongest(part, [self._everywhere(part), *self._about([(node, part)], [tensor])])
 
     def of_activation(self, members: Iterable[str], says: Iterable[tuple[str, str]], *, is_output: bool) -> Picks:

@@ -62,7 +62,7 @@ class Requests(Selection):
         self._float_edges: dict[str, set[Edge]] = {}
         self.formats = Formats(graph, backend)
         self._makers: dict[str, list[str]] = {}
-        for node in self.nodes:
+        for node in self.nodes if not choices.silent else ():
             for made in dict.fromkeys([*(tensor.name for tensor in node.outputs), self.result(node).name]):
                 self._makers.setdefault(made, []).append(node.name)
         self._graph_inputs = set(graph.input_names)
@@ -109,6 +109,8 @@ class Requests(Selection):
 
     def _stays_float(self, tensor: Any, node: Node | None, part: str) -> bool:
         """Whether the user wants no quantizer on a tensor for this use of it."""
+        if self.choices.silent:
+            return False
         name, is_output = str(tensor.name), self.graph.is_output(tensor)
         said = self.choices.left_out(name, None if node is None else str(node.name), part, is_output=is_output)
         if said is not None:
@@ -202,6 +204,8 @@ class Requests(Selection):
     def wanted(self, tensor: str, spec: QuantSpec, picks: Picks) -> QuantSpec:
         """The format with what the user wants changed in it."""
         wanted = formats(picks)
+        if not wanted:
+            return spec
         try:
             return changed(spec, wanted)
         except SpecError as error:
@@ -383,5 +387,7 @@ class Requests(Selection):
             yield use.node.name, "activation"
 
     def activation_picks(self, members: Sequence[str]) -> Picks:
+        if self.choices.silent:
+            return {}
         says = [say for name in members for say in self._says(name)]
         return self.choices.of_activation(members, says, is_output=any(self.graph.is_output(n) for n in members))

@@ -11,7 +11,7 @@ from onnxq.place.requests import Request, Requests
 from onnxq.types import Backend, PerChannel, PerTensor, QuantSpec
 from onnxq.types.backend import per_tensor
 from onnxq.types.control import FORMAT_FIELDS
-from onnxq.types.fake_quantizers import read_fake_quantizer
+from onnxq.types.fake_quantizers import Kind, read_fake_quantizer
 
 
 class Wishes(Requests):
@@ -20,6 +20,7 @@ class Wishes(Requests):
     def __init__(self, graph: Graph, backend: Backend, choices: Choices) -> None:
         super().__init__(graph, backend, choices)
         self._without_channels: list[str] = []
+        self._kinds: dict[str, Kind] = {}
 
     def share(self) -> None:
         """Tie tensors whose quantizers the user gave one name."""
@@ -114,7 +115,7 @@ class Wishes(Requests):
         said = self.choices.format_source(request.role, "fake_quantizer")
         if "fake_quantizer" in request.picks:
             name, said = str(request.picks["fake_quantizer"].value), request.picks["fake_quantizer"].source
-        kind = read_fake_quantizer(name).kind
+        kind = self._kinds.get(name) or self._kinds.setdefault(name, read_fake_quantizer(name).kind)
         if said is None and kind.implied.get("dtype", request.spec.dtype) != request.spec.dtype:
             return "fixed"  # the target's own one is for the target's own format
         if request.role not in kind.roles and request.role != "bias":
@@ -126,7 +127,7 @@ class Wishes(Requests):
 
     def set_by(self, request: Request) -> Iterator[tuple[str, str]]:
         """Every field that somebody has set, and where: what is said for the whole model counts where it holds."""
-        for key in (*FORMAT_FIELDS, "observer", "fake_quantizer"):
+        for key in (*FORMAT_FIELDS, "observer", "fake_quantizer") if self.choices.controls.where else ():
             said = self.choices.format_source(request.role, key)
             if said is not None and key not in request.picks and self._holds(request, key):
                 yield key, said

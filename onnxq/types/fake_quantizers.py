@@ -154,7 +154,7 @@ _ABSENT: Mapping[str, str] = MappingProxyType(
         ),
         **dict.fromkeys(
             ("FP4GROUPFakeQuantize", "FP4GROUPFakeQuantize1"),
-            "4-bit floating-point values with one scale for each group of weights. Use 'e4m3', or 'fixed' with dtype int4",
+            "4-bit floating-point values with a scale for each group of weights. Use 'e4m3', or 'fixed' with dtype int4",
         ),
         "GPTQFakeQuantize": (
             "4-bit weights of groups of 128, where the error of each column is made good in the next ones. Use "

@@ -81,3 +81,27 @@ def test_float_nodes_and_partial_placements_are_told_apart() -> None:
     assert reason == "some has no rule for Tanh"
     assert dict(decisions.about("t")[0].facts)["quantized for"] == "input 0 of 'a'"
     assert "scale 0.5, zero point 0" in dict(decisions.about("a")[0].facts)["input 0"]
+
+
+def test_a_constant_that_passes_have_folded_is_known_as_such(run, finished: Path, model: Path) -> None:
+    facts = answers(run, finished, "stem.bn.weight", "--model", model)["tensor stem.bn.weight"]
+    assert "folded" in facts["removed"][0]
+
+
+def test_every_line_that_decided_something_is_named(run, model: Path, data: Path, tmp_path: Path) -> None:
+    settings = tmp_path / "settings.toml"
+    settings.write_text(
+        'backend = "tensorrt"\n[weight]\nobserver = "mse"\n[op.Conv.weight]\nbits = 6\n'
+        '[node."stem.conv".weight]\nminimum_scale = 0.001\n[tensor.image]\nskip = true\n'
+    )
+    done = run("quantize", model, "-c", settings, "-d", data, "-o", tmp_path / "out", "--observer", "percentile:99.9")
+    assert done.exit_code == 0, done.stderr
+    decided = answers(run, tmp_path / "out", "stem.conv.weight")["tensor stem.conv.weight"]["decided by"]
+    assert decided == [
+        f"{settings}:3: observer",
+        f"{settings}:5: bits",
+        f"{settings}:7: minimum_scale",
+        "backend tensorrt: the rest",
+    ]
+    assert answers(run, tmp_path / "out", "image")["tensor image"]["float"] == [f"left out by {settings}:9"]
+    assert "--observer: observer" in answers(run, tmp_path / "out", "pool.out")["tensor pool.out"]["decided by"]

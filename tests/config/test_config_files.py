@@ -103,7 +103,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "observer argument": ({"activation": {"observer": {"name": "ema_minmax", "decy": 1}}}, "Did you mean 'decay'"),
     "short observer": ({"observer": "minmx"}, "unknown observer 'minmx'. Did you mean 'minmax'"),
     "fake-quantizer": ({"weight": {"fake_quantizer": "lsqq"}}, "'lsqq'. Did you mean 'lsq'"),
-    "bits": ({"weight": {"bits": 0}}, "'weight.bits': input should be greater than or equal to 1"),
+    "bits": ({"weight": {"bits": 0}}, "'weight.bits': must be 1 or more (got 0)"),
     "bits text": ({"weight": {"bits": "8"}}, "'weight.bits'"),
     "contradiction": ({"weight": {"bits": 4, "dtype": "int8"}}, "dtype int8 and bits 4 contradict"),
     "fake-quantizer and format": (

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from onnxq.compat.modules import nodes_of_module
+from onnxq.compat.modules import Exported, nodes_of_module
 from onnxq.compat.mqbench.quantizer import items_of
 from onnxq.compat.translation import Translator, shown
 from onnxq.errors import ConfigError, did_you_mean
-from onnxq.graph import Graph
 
 
-def translate_attributes(translator: Translator, given: Any, graph: Graph, where: str = "preserve_attr") -> None:
+def translate_attributes(translator: Translator, given: Any, model: Exported, where: str = "preserve_attr") -> None:
     """Find each attribute as metadata, as a tensor, or as a module, in this order."""
     if not isinstance(given, Mapping):
         raise ConfigError(f"{where} must hold modules and lists of attributes, it holds {shown(given)}")
@@ -22,13 +21,14 @@ def translate_attributes(translator: Translator, given: Any, graph: Graph, where
             if not isinstance(module, str) or not isinstance(attribute, str):
                 raise ConfigError(f"{full}: modules and attributes are names, got {shown(attribute)}")
             name = f"{module}.{attribute}" if module else attribute
-            translator.row(full, attribute, _preserve(translator, name, graph, full))
+            translator.row(full, attribute, _preserve(translator, name, model, full))
 
 
-def _preserve(translator: Translator, name: str, graph: Graph, where: str) -> str:
+def _preserve(translator: Translator, name: str, model: Exported, where: str) -> str:
+    graph = model.graph
     if name in graph.metadata:
         return f"metadata '{name}' of the model is kept, as all of it always is"
-    tensors = [name] if graph.has_tensor(name) else _results(graph, name, where)
+    tensors = [name] if graph.has_tensor(name) else _results(model, name, where)
     hidden = [tensor for tensor in tensors if tensor not in graph.output_names]
     if not hidden:
         return f"no effect: {', '.join(tensors)} is an output of the model already"
@@ -41,10 +41,11 @@ def _preserve(translator: Translator, name: str, graph: Graph, where: str) -> st
     return f"further output of the model: {', '.join(hidden)}"
 
 
-def _results(graph: Graph, path: str, where: str) -> list[str]:
+def _results(model: Exported, path: str, where: str) -> list[str]:
     """What leaves a module: tensors that its nodes make and others read."""
+    graph = model.graph
     try:
-        inside = dict.fromkeys(nodes_of_module(graph, path, where))
+        inside = dict.fromkeys(nodes_of_module(model, path, where))
     except ConfigError as error:
         known = [*graph.metadata, *graph.tensor_names()]
         raise ConfigError(

@@ -9,6 +9,7 @@ from typing import Any
 
 from onnxq.compat.mqbench.quantizer import counted
 from onnxq.compat.mqbench.targets import Target
+from onnxq.compat.structure import Structure
 from onnxq.compat.torch_names import chain_of, nodes_of_type
 from onnxq.compat.translation import Translator, check_keys, shown
 from onnxq.errors import ConfigError
@@ -22,7 +23,7 @@ Chain = tuple[str, ...]
 
 
 def translate_fusing(
-    translator: Translator, given: Any, graph: Graph, target: Target, where: str = "extra_fuse_dict"
+    translator: Translator, given: Any, structure: Structure, target: Target, where: str = "extra_fuse_dict"
 ) -> None:
     """Put chains into `fuse`, as far as the target does not fuse them by itself, and mapped types into `force`."""
     check_keys(given, FUSE_KEYS, where)
@@ -35,11 +36,11 @@ def translate_fusing(
         for pattern, method in value.items():
             if key in CHAIN_KEYS:
                 types = _types(pattern, full, backwards=key == "additional_fusion_pattern")
-                became = _fuse(translator, types, graph, target, full)
+                became = _fuse(translator, types, structure.graph, target, full)
                 if method is not None:
                     became += f" ({shown(method)} is code for torch, onnxq fuses by itself)"
             else:
-                became = _quantize(translator, pattern, graph, full)
+                became = _quantize(translator, pattern, structure, full)
             translator.row(full, {pattern: method}, became)
 
 
@@ -88,8 +89,8 @@ def _chains(graph: Graph, wanted: Sequence[Sequence[str]]) -> Iterator[list[Node
             yield chain
 
 
-def _quantize(translator: Translator, kind: Any, graph: Graph, key: str) -> str:
-    nodes = list(nodes_of_type(graph, kind, key))
+def _quantize(translator: Translator, kind: Any, structure: Structure, key: str) -> str:
+    nodes = nodes_of_type(structure, kind, key)
     if not nodes:
         return f"no effect: the model has no node of {shown(kind)}"
     translator.append("force", nodes, key)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from onnxq.compat.mqbench.targets import Target
 from onnxq.compat.structure import Structure
-from onnxq.graph import Graph, Node
+from onnxq.graph import Node
 
 
 @dataclass(frozen=True)
@@ -18,13 +18,13 @@ class Border:
     inside: list[str]
 
 
-def border_of(graph: Graph, names: Iterable[str], target: Target) -> Border:
+def border_of(structure: Structure, names: Iterable[str], target: Target) -> Border:
     """Of layers in several nodes those that read from outside; nodes that are a layer of their own as they are.
 
     A quantizer stands in front of such a layer, not inside. Where the target quantizes results too, the last node is at
     the border as well.
     """
-    structure, chosen = Structure(graph), dict.fromkeys(names)
+    graph, chosen = structure.graph, dict.fromkeys(names)
     units = dict.fromkeys(structure.unit_of(graph.node(name)) for name in chosen)
     with_output = any(rule.output for rule in target.backend.rules)
     inside: dict[str, None] = {}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from onnxq.compat.modules import nodes_of_fx_name, nodes_of_module
+from onnxq.compat.modules import Exported, nodes_of_fx_name, nodes_of_module
 from onnxq.compat.mqbench.layers import border_of
 from onnxq.compat.mqbench.targets import Target
+from onnxq.compat.structure import Structure
 from onnxq.compat.torch_names import nodes_of_type, type_note
 from onnxq.compat.translation import Translator, check_keys, shown
 from onnxq.errors import ConfigError
@@ -27,8 +28,7 @@ QUANTIZER_KEYS = (
 )
 
 _WRITTEN = re.compile(r"\((?P<round>.*)\)|\[(?P<square>.*)\]")
-_REMOVED = ("Constant", "Identity", "Dropout")
-_SIZES = ("Constant", "Shape", "Size")
+_REMOVED = ("Identity", "Dropout")
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 Found = dict[str, list[tuple[Any, list[str]]]]
@@ -36,24 +36,26 @@ Found = dict[str, list[tuple[Any, list[str]]]]
 
 
 def translate_quantizer(
-    translator: Translator, given: Any, graph: Graph, target: Target, where: str = "extra_quantizer_dict"
+    translator: Translator, given: Any, model: Exported, target: Target, where: str = "extra_quantizer_dict"
 ) -> Target:
     """Put additional_* into `force` and exclude_* into `skip`; the target may get an option (academic_mode)."""
     check_keys(given, QUANTIZER_KEYS, where)
-    translate_lists(translator, given, graph, target, where)
+    translate_lists(translator, given, model, target, where)
     if "academic_mode" not in given:
         return target
     return _academic_mode(translator, given["academic_mode"], target, f"{where}.academic_mode")
 
 
-def translate_lists(translator: Translator, given: Mapping[str, Any], graph: Graph, target: Target, where: str) -> None:
+def translate_lists(
+    translator: Translator, given: Mapping[str, Any], model: Exported, target: Target, where: str
+) -> None:
     """The lists of additional and excluded nodes.
 
     A name in additional_node_name wins over every exclusion; an exclusion wins over additional types. The weight of a
     module in exclude_module_name stays float either way.
     """
     found: Found = {
-        key: [(item, _nodes(graph, key, item, f"{where}.{key}")) for item in items_of(given[key], f"{where}.{key}")]
+        key: [(item, _nodes(model, key, item, f"{where}.{key}")) for item in items_of(given[key], f"{where}.{key}")]
         for key in (*TYPE_KEYS, *NAME_KEYS)
         if key in given
     }
@@ -67,27 +69,27 @@ def translate_lists(translator: Translator, given: Mapping[str, Any], graph: Gra
             if not nodes:
                 became = f"no effect: no node of the model computes something for {shown(item)}"
             elif key.startswith("additional"):
-                became = _force(translator, graph, target, nodes, () if key in NAME_KEYS else excluded - named, full)
+                became = _force(translator, model, target, nodes, () if key in NAME_KEYS else excluded - named, full)
             else:
                 became = _skip(translator, nodes, named, full, weights=key == "exclude_module_name")
-            note = type_note(graph, item, full) if key in TYPE_KEYS else ""
+            note = type_note(model, item, full) if key in TYPE_KEYS else ""
             translator.row(full, item, f"{became}; {note}" if note else became)
 
 
 def _force(
-    translator: Translator, graph: Graph, target: Target, nodes: Sequence[str], excluded: Iterable[str], key: str
+    translator: Translator, model: Exported, target: Target, nodes: Sequence[str], excluded: Collection[str], key: str
 ) -> str:
-    wanted = [name for name in nodes if name not in set(excluded)]
+    wanted = [name for name in nodes if name not in excluded]
     if not wanted:
         return f"no effect: {counted(nodes)} excluded, and that wins"
-    border = border_of(graph, wanted, target)
+    border = border_of(model, wanted, target)
     translator.append("force", border.nodes, key)
     for tensor in border.inside:
         translator.set(("tensor", tensor, "skip"), True, key)
-    operators = sorted({graph.node(name).op for name in border.nodes})
+    operators = sorted({model.graph.node(name).op for name in border.nodes})
     known = [op for op in operators if target.backend.rules_for(op)]
     anyway = f"; {target.family} has a rule for {', '.join(known)} anyway" if known else ""
-    left = f"; {counted([name for name in nodes if name not in wanted])} excluded" if len(wanted) < len(nodes) else ""
+    left = f"; {counted([name for name in nodes if name in excluded])} excluded" if len(wanted) < len(nodes) else ""
     float_inside = ", and nothing inside of the layer" if border.inside else ""
     return f"force: {counted(border.nodes)}{float_inside}{anyway}{left}"
 
@@ -106,51 +108,30 @@ def _skip(translator: Translator, nodes: Sequence[str], named: set[str], key: st
     return "; ".join(said)
 
 
-def _nodes(graph: Graph, key: str, item: Any, where: str) -> list[str]:
+def _nodes(model: Exported, key: str, item: Any, where: str) -> list[str]:
     if key in TYPE_KEYS:
-        nodes = computing_nodes(graph, nodes_of_type(graph, item, where))
-        return float_nodes(graph, nodes) if key.startswith("additional") else nodes
+        nodes = computing_nodes(model, nodes_of_type(model, item, where))
+        return float_nodes(model, nodes) if key.startswith("additional") else nodes
     if not isinstance(item, str):
         raise ConfigError(f"{where} holds names, such as 'layer1_1_conv1'; got {shown(item)}")
     if key == "exclude_module_name":
-        return computing_nodes(graph, nodes_of_module(graph, item, where))
-    nodes = computing_nodes(graph, nodes_of_fx_name(graph, item, where))
-    return weighted_nodes(graph, nodes) if key.startswith("additional") else nodes
+        return computing_nodes(model, nodes_of_module(model, item, where))
+    nodes = computing_nodes(model, nodes_of_fx_name(model, item, where))
+    return weighted_nodes(model.graph, nodes) if key.startswith("additional") else nodes
 
 
-def computing_nodes(graph: Graph, names: Sequence[str]) -> list[str]:
+def computing_nodes(structure: Structure, names: Sequence[str]) -> list[str]:
     """Those nodes that compute something from data.
 
     Left out is what passes fold or remove: constants, sizes, Identity and Dropout. Nothing about them can be set.
     """
-    folded: dict[str, bool] = {}
-    return [name for name in names if graph.node(name).op not in _REMOVED and not _is_folded(graph, name, folded)]
+    nodes = [structure.graph.node(name) for name in names]
+    return [str(node.name) for node in nodes if node.op not in _REMOVED and not structure.is_preparation(node)]
 
 
-def _is_folded(graph: Graph, name: str, known: dict[str, bool]) -> bool:
-    """Whether a node computes sizes or constants only; a stack instead of recursion, because chains can be long."""
-    stack = [name]
-    while stack:
-        node = graph.node(stack[-1])
-        makers = [graph.producer(tensor) for tensor in node.inputs if tensor.name and not graph.is_constant(tensor)]
-        waiting = [maker.name for maker in makers if maker is not None and maker.name not in known]
-        if node.op in _SIZES or None in makers:  # an input of the model is neither a size nor a constant
-            known[stack.pop()] = node.op in _SIZES
-        elif waiting:
-            stack.extend(waiting)
-        else:
-            known[stack.pop()] = all(known[maker.name] for maker in makers)
-    return known[name]
-
-
-def float_nodes(graph: Graph, names: Sequence[str]) -> list[str]:
+def float_nodes(structure: Structure, names: Sequence[str]) -> list[str]:
     """Those nodes whose results are floats, or of unknown type: a type may also stand for sums of integers."""
-    if not names:
-        return []
-    typed = graph.copy()
-    typed.infer_shapes()
-    kinds = {name: typed.dtype(typed.node(name).outputs[0]) for name in names}
-    return [name for name, kind in kinds.items() if kind is None or kind.kind not in "iub"]
+    return [name for name in names if structure.makes_floats(structure.graph.node(name))]
 
 
 def weighted_nodes(graph: Graph, names: Sequence[str]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from onnxq.compat.modules import Exported
 from onnxq.compat.mqbench.arguments import translate_arguments
 from onnxq.compat.mqbench.attributes import translate_attributes
 from onnxq.compat.mqbench.fusing import translate_fusing
@@ -37,15 +38,15 @@ def translate(extra_config: Mapping[str, Any] | None, graph: Graph, backend: obj
     both = [key for key in ARGUMENT_KEYS if key in given]
     if len(both) > 1:
         raise ConfigError(f"{' and '.join(both)} are two spellings of one key: give one of them")
-    translator = Translator(TOOL)
+    translator, model = Translator(TOOL), Exported(graph)
     target = find_target(backend)
     given_name = backend if isinstance(backend, str) else getattr(backend, "name", backend)
     translator.row("backend", given_name, f"backend = {target.name}")
     translate_qconfig(translator, table_at(given, "extra_qconfig_dict"), target)
-    target = translate_quantizer(translator, table_at(given, "extra_quantizer_dict"), graph, target)
+    target = translate_quantizer(translator, table_at(given, "extra_quantizer_dict"), model, target)
     if given.get("preserve_attr") is not None:
-        translate_attributes(translator, given["preserve_attr"], graph)
-    translate_fusing(translator, table_at(given, "extra_fuse_dict"), graph, target)
+        translate_attributes(translator, given["preserve_attr"], model)
+    translate_fusing(translator, table_at(given, "extra_fuse_dict"), model, target)
     for key in both:
         translate_arguments(translator, given[key], graph, key)
     if "leaf_module" in given:

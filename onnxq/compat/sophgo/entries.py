@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from onnxq.compat.modules import Exported
 from onnxq.compat.mqbench.qconfig import object_name, read_observer
 from onnxq.compat.mqbench.quantizer import counted
 from onnxq.compat.sophgo.fit import Entry, check_fit
@@ -31,7 +32,7 @@ MODES: Mapping[str, tuple[str, ...]] = {
 """Mode of an entry -> the keys that belong to it."""
 
 _KNOWN = ("mode", "bit", *MODES["activation"], *MODES["weight"])
-_KINDS: Mapping[str, Callable[[Graph, object, str], Found]] = {"object_type": of_type, "module_name": of_module}
+_KINDS: Mapping[str, Callable[[Exported, object, str], Found]] = {"object_type": of_type, "module_name": of_module}
 """The dictionaries, from general to specific, and how their keys become nodes."""
 
 _PARTS = {"activation": "output", "weight": "weight"}
@@ -50,7 +51,7 @@ def translate_entries(given: Mapping[str, Any], model: Model, out: Translator, k
             out.row(f"{key}.{kind}", given[kind], "no effect: it says nothing")
         for thing, entry in _pairs(given.get(kind), f"{key}.{kind}"):
             where = f"{key}.{kind}[{shown(torch_name(thing) if callable(thing) else thing)}]"
-            _translate_entry(entry, where, find(model.graph, thing, where), model, out)
+            _translate_entry(entry, where, find(model.exported, thing, where), model, out)
 
 
 def _pairs(given: Any, where: str) -> Iterator[tuple[object, Any]]:

@@ -8,15 +8,14 @@ from onnxq.compat.sophgo.target import KEY
 from onnxq.compat.structure import Structure
 from onnxq.compat.translation import Translator
 from onnxq.emit.sophgo_names import LAYERS
-from onnxq.graph import Graph, Node
+from onnxq.graph import Node
 
 
-def translate_mixed(graph: Graph, backend: str, out: Translator) -> dict[str, str]:
+def translate_mixed(structure: Structure, backend: str, out: Translator) -> dict[str, str]:
     """Skip what `backend` would quantize besides layers; what comes back are options of it."""
     where = f"{KEY}.bf16_mix_prec"
-    structure = Structure(graph)
     operators = {op for rule in get_backend(backend).rules for op in rule.ops}
-    skipped = [node.name for node in graph.nodes() if node.op in operators and not _is_layer(structure, node)]
+    skipped = [node.name for node in structure.graph.nodes() if node.op in operators and not _is_layer(structure, node)]
     out.append("skip", skipped, where)
     what = f"skip what is no layer: {counted(skipped)}" if skipped else "only layers are quantized anyway"
     out.row(where, True, f"option float=BF16 of the backend; {what}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from onnxq.compat.modules import layer_nodes, nodes_of_fx_name, quantizer_target
+from onnxq.compat.modules import Exported, layer_nodes, nodes_of_fx_name, quantizer_target
 from onnxq.compat.mqbench.quantizer import counted
 from onnxq.compat.sophgo.target import Target
 from onnxq.compat.torch_names import nodes_of_type, type_note
@@ -20,11 +20,15 @@ _QUANTIZERS = ("_fake_quantizer", "_fake_quant")
 
 @dataclass(frozen=True)
 class Model:
-    """The float graph, the chip, and the precision that everything has which has none of its own."""
+    """The float model, the chip, and the precision that everything has which has none of its own."""
 
-    graph: Graph
+    exported: Exported
     target: Target
     precision: str
+
+    @property
+    def graph(self) -> Graph:
+        return self.exported.graph
 
 
 @dataclass(frozen=True)
@@ -41,27 +45,27 @@ class Found:
     part: str = ""
 
 
-def of_type(graph: Graph, thing: object, where: str) -> Found:
+def of_type(model: Exported, thing: object, where: str) -> Found:
     """The first nodes of everything of a type, such as ConvBnReLU2d_sophgo."""
     if not isinstance(thing, str) and not callable(thing):
         raise ConfigError(f"{where}: a type is given by its class or by its name, such as 'torch.nn.Conv2d'")
-    return Found(nodes_of_type(graph, thing, where), exact=False, note=type_note(graph, thing, where))
+    return Found(nodes_of_type(model, thing, where), exact=False, note=type_note(model, thing, where))
 
 
-def of_module(graph: Graph, thing: object, where: str) -> Found:
+def of_module(model: Exported, thing: object, where: str) -> Found:
     """The nodes of a module by its path, by the name of its node in a traced graph, or by that of its quantizer."""
     if not isinstance(thing, str):
         raise ConfigError(f"{where}: a module is given by its path, such as 'layer1.conv1', not by {shown(thing)}")
-    if thing in graph.input_names:
+    if thing in model.graph.input_names:
         return Found([thing], exact=True, part="input")
     if thing.endswith(_QUANTIZERS):
-        nodes, part = quantizer_target(graph, thing, where)
+        nodes, part = quantizer_target(model, thing, where)
         return Found(nodes, exact=True, part=part)
     try:
-        return Found(layer_nodes(graph, thing, where), exact=True)
+        return Found(layer_nodes(model, thing, where), exact=True)
     except ConfigError as unknown_path:
         try:
-            return Found(nodes_of_fx_name(graph, thing, where), exact=True)
+            return Found(nodes_of_fx_name(model, thing, where), exact=True)
         except ConfigError:
             raise unknown_path from None
 

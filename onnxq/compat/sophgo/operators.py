@@ -28,7 +28,7 @@ _LEARNT: Mapping[str, Mapping[str, Any]] = {
 
 def translate_operators(given: Mapping[str, Any], model: Model, out: Translator, key: str) -> dict[str, str]:
     """Settings of the listed modules; what comes back are options of the backend."""
-    found = {name: _found(given[name], model.graph, f"{key}.{name}") for name in OPERATOR_LISTS if name in given}
+    found = {name: _found(given[name], model, f"{key}.{name}") for name in OPERATOR_LISTS if name in given}
     winner = {node: name for name, items in found.items() for nodes in items.values() for node in nodes}
     four_bits = {node for node, name in winner.items() if name == "int4_op"}
     options: dict[str, str] = {}
@@ -42,7 +42,7 @@ def translate_operators(given: Mapping[str, Any], model: Model, out: Translator,
                 out.row(where, item, f"no effect: {winner[listed[0]]} has it too, and wins")
                 continue
             if name == "f16_op":
-                became = _as_float(computing_nodes(model.graph, nodes), model.target, out, where)
+                became = _as_float(computing_nodes(model.exported, nodes), model.target, out, where)
                 options["float"] = "F16"
             else:
                 layers = _layers(nodes, model, f"{where}: '{item}'")
@@ -53,9 +53,10 @@ def translate_operators(given: Mapping[str, Any], model: Model, out: Translator,
     return options
 
 
-def _found(given: Any, graph: Graph, where: str) -> dict[str, list[str]]:
+def _found(given: Any, model: Model, where: str) -> dict[str, list[str]]:
     """Module -> its nodes."""
-    return {item: of_module(graph, item, where).nodes for item in items_of([] if given is None else given, where)}
+    items = items_of([] if given is None else given, where)
+    return {item: of_module(model.exported, item, where).nodes for item in items}
 
 
 def _as_float(nodes: list[str], target: Target, out: Translator, where: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from onnxq.backends import get_backend
+from onnxq.compat.modules import Exported
 from onnxq.compat.mqbench.arguments import translate_arguments
 from onnxq.compat.mqbench.attributes import translate_attributes
 from onnxq.compat.mqbench.fusing import translate_fusing
@@ -41,16 +42,17 @@ def translate(prepare_custom_config_dict: Mapping[str, Any], graph: Graph) -> Tr
     target = read_target(given.get(QUANT_DICT), out)
     qconfig = check_keys(table_at(given, QCONFIG), QCONFIG_KNOWN, QCONFIG)
     options = translate_everywhere(qconfig, target, out)
-    model = Model(graph, target, options["precision"])
+    exported = Exported(graph)
+    model = Model(exported, target, options["precision"])
     translate_entries(qconfig, model, out, QCONFIG)
     options |= translate_operators(qconfig, model, out, QCONFIG)
     if target.mixed:
-        options |= translate_mixed(graph, _checked(target, options), out)
+        options |= translate_mixed(exported, _checked(target, options), out)
     elif "bf16_mix_prec" in given[QUANT_DICT]:
         out.row(f"{QUANT_DICT}.bf16_mix_prec", False, "no effect: it is off anyway")
     backend = _checked(target, options)
-    translate_quantizer(table_at(given, QUANTIZER), graph, target, out)
-    _translate_rest(given, graph, target, out)
+    translate_quantizer(table_at(given, QUANTIZER), exported, target, out)
+    _translate_rest(given, exported, target, out)
     return out.done(backend)
 
 
@@ -64,12 +66,12 @@ def _checked(target: Target, options: Mapping[str, str]) -> str:
     return backend
 
 
-def _translate_rest(given: Mapping[str, Any], graph: Graph, target: Target, out: Translator) -> None:
+def _translate_rest(given: Mapping[str, Any], model: Exported, target: Target, out: Translator) -> None:
     if given.get("preserve_attr") is not None:
-        translate_attributes(out, given["preserve_attr"], graph)
-    translate_fusing(out, table_at(given, "extra_fuse_dict"), graph, find_target(target.backend))
+        translate_attributes(out, given["preserve_attr"], model)
+    translate_fusing(out, table_at(given, "extra_fuse_dict"), model, find_target(target.backend))
     if "concrete_args" in given:
-        translate_arguments(out, given["concrete_args"], graph, "concrete_args")
+        translate_arguments(out, given["concrete_args"], model.graph, "concrete_args")
     if "leaf_module" in given:
         out.row(
             "leaf_module", given["leaf_module"], "no effect: an ONNX file is traced already, whatever its modules were"

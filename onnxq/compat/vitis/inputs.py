@@ -52,10 +52,12 @@ def _set_one(registry: Registry, name: str, made: Settings, source: str, key: st
     paths: list[tuple[str, ...]] = [("tensor", name)]
     inputs = registry.graph.input_names
     if name not in inputs:
-        near = did_you_mean(name, inputs, most=1)
-        if near and not registry.names.has(name):
-            raise ConfigError(f"{key}: the model has no input or layer '{name}'.{near} Inputs: {', '.join(inputs)}")
-        paths = [("node", node, "activation") for node in registry.names.called(name, key)]
+        try:
+            paths = [("node", node, "activation") for node in registry.names.called(name, key)]
+        except ConfigError as error:
+            near = did_you_mean(name, inputs, most=1)
+            held = ", ".join(inputs)
+            raise ConfigError(f"{error}. Nor is it an input of the model.{near} Inputs: {held}") from None
     for path in paths:
         for field, value in made.fields.items():
             registry.translator.set((*path, field), value, source)
