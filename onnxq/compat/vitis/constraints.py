@@ -146,6 +146,8 @@ PARAMETERS: Mapping[str, Get] = MappingProxyType(
 
 def check_parameters(given: Mapping[str, Any], graph: Graph, where: str) -> None:
     """Refuse names that neither Keras nor an operator of the model has."""
+    if all(name in PARAMETERS for name in given):
+        return
     known = [*PARAMETERS, *sorted({name for node in graph.nodes() for name in node.attrs})]
     for name in given:
         if name not in known:

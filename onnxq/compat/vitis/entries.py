@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from onnxq.compat.vitis.axes import activation_axis, kernel_axis
@@ -31,7 +31,7 @@ class Applied:
 
     target: Target
     settings: Settings = field(default_factory=Settings)
-    nodes: list[str] = field(default_factory=list)
+    nodes: dict[str, None] = field(default_factory=dict)
     left: dict[str, list[str]] = field(default_factory=dict)
     """Why a target has no effect -> the nodes on which it has none."""
 
@@ -79,11 +79,11 @@ class Entries:
         if pattern.layer_name:
             names = [name for node in typed for name in self.registry.names.of(node)]
             near = did_you_mean(pattern.layer_name, names)
-            named = Pattern(pattern.where, types=pattern.types, layer_name=pattern.layer_name)
+            named = replace(pattern, params=None, inputs=())
             if not self.matcher.find(named):
                 return f"No layer of that type has a name like '{pattern.layer_name}'.{near} Names: {_listed(names)}"
         for name, wanted in (pattern.params or {}).items():
-            alone = Pattern(pattern.where, types=pattern.types, params={name: wanted})
+            alone = replace(pattern, layer_name="", params={name: wanted}, inputs=())
             if not self.matcher.find(alone):
                 held = ", ".join(held_values(self.graph, typed, name)) or "none, it is no parameter of theirs"
                 return f"No layer of that type has {name} {wanted!r}; the values there: {held}"
@@ -112,7 +112,7 @@ class Entries:
         for name, value in applied.settings.fields.items():
             source = self.registry.users_key(target.users, name) or target.where
             self.registry.translator.set(("node", str(node.name), target.part, name), value, source)
-        applied.nodes.append(str(node.name))
+        applied.nodes[str(node.name)] = None
 
     def _share(self, outer: Pattern, matches: Sequence[Match]) -> None:
         """Give the quantizers that are shared one name; places of the pattern that overlap share together."""
@@ -181,7 +181,7 @@ class Entries:
         for where, applied in self._applied.items():
             parts = []
             if applied.nodes:
-                on = f"{applied.target.part} of {_listed(applied.nodes)}"
+                on = f"{applied.target.part} of {_listed(list(applied.nodes))}"
                 parts = [f"{on}: {described(applied.settings.fields)}", *applied.settings.remarks]
             parts += [f"no effect on {_listed(nodes)}: {reason}" for reason, nodes in applied.left.items()]
             quantizer = applied.target.quantizer

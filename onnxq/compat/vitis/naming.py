@@ -22,11 +22,16 @@ class Names:
         self._graph = graph
         self._paths = module_paths(graph)
         self._layers = {node.name: tuple(dict.fromkeys(self._layers_of(node))) for node in graph.nodes()}
+        self._every = {
+            node.name: (str(node.name), *self._modules(node), *self._layers[node.name]) for node in graph.nodes()
+        }
 
-    def of(self, node: Node) -> list[str]:
+    def of(self, node: Node) -> tuple[str, ...]:
         """The name of a node, and the layers and modules it came from, where the file knows them."""
-        modules = (origin.path for origin in self._paths.get(node.name, ()) if origin.path)
-        return [str(node.name), *modules, *self._layers[node.name]]
+        return self._every[node.name]
+
+    def _modules(self, node: Node) -> Iterator[str]:
+        return (origin.path for origin in self._paths.get(node.name, ()) if origin.path)
 
     def called(self, name: str, where: str) -> list[str]:
         """The nodes behind the name of a layer; an unknown name is an error with the nearest."""

@@ -154,20 +154,27 @@ class Matcher:
         self.names = names
         self.nodes = [node for node in graph.nodes() if computes_floats(graph, node)]
         self.patterns = {pattern.name: pattern for outer in patterns for pattern in _with_inputs(outer) if pattern.name}
+        self._of_type: dict[str, list[Node]] = {}
 
     def find(self, pattern: Pattern) -> list[Match]:
         """Every place, in the order of the nodes."""
-        found = (self._at(pattern, node) for node in self.nodes)
+        found = (self._within_type(pattern, node) for node in self.of_type(pattern))
         return [match for match in found if match is not None]
 
     def of_type(self, pattern: Pattern) -> list[Node]:
-        """The nodes of a pattern's types, whatever else it asks for."""
-        return [node for node in self.nodes if self._type_fits(pattern, node)]
+        """The nodes of a pattern's types, whatever else it asks for; many patterns may ask for the same."""
+        if pattern.layer_type not in self._of_type:
+            self._of_type[pattern.layer_type] = [node for node in self.nodes if self._type_fits(pattern, node)]
+        return self._of_type[pattern.layer_type]
 
     def _at(self, pattern: Pattern, node: Node) -> Match | None:
         if pattern.refers_to:
             return self._at(self.patterns[pattern.refers_to], node)
-        if not self._type_fits(pattern, node) or not fulfils(self.graph, node, pattern.params or {}):
+        return self._within_type(pattern, node) if self._type_fits(pattern, node) else None
+
+    def _within_type(self, pattern: Pattern, node: Node) -> Match | None:
+        """The match at a node whose type fits."""
+        if pattern.params and not fulfils(self.graph, node, pattern.params):
             return None
         if pattern.layer_name and not any(re.fullmatch(pattern.layer_name, name) for name in self.names.of(node)):
             return None
