@@ -31,6 +31,7 @@ from onnxq.types import (
 )
 
 from onnxq.backends import BACKENDS, get_backend  # isort: skip
+from onnxq.config import Config, read_config  # isort: skip
 from onnxq.passes import PASSES, PassResult, run_passes  # isort: skip
 
 # The stages share their names with the packages they live in; binding them last makes `onnxq.place` the function.
@@ -51,6 +52,7 @@ __all__ = [
     "PASSES",
     "Backend",
     "CheckFailed",
+    "Config",
     "ConfigError",
     "DataError",
     "Graph",
@@ -78,6 +80,7 @@ __all__ = [
     "place",
     "prepare",
     "quantize",
+    "read_config",
     "refine",
     "run_passes",
     "simulate",

@@ -12,6 +12,7 @@ import fnmatch
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from onnxq.errors import ConfigError, did_you_mean
 
@@ -34,6 +35,13 @@ class Matcher:
             except re.error as error:
                 raise ConfigError(f"pattern '{self.pattern}' is not a regular expression: {error}") from None
 
+    @cached_property
+    def _expression(self) -> re.Pattern[str]:
+        """What names are held against, compiled once: a pattern may meet thousands of them."""
+        if self.pattern.startswith("re:"):
+            return re.compile(self.pattern[3:])
+        return re.compile(fnmatch.translate(self.pattern) if self.rank == 2 else re.escape(self.pattern))
+
     @property
     def rank(self) -> int:
         if self.pattern.startswith("op:"):
@@ -45,9 +53,9 @@ class Matcher:
     def matches(self, name: str, op: str = "") -> bool:
         if self.pattern.startswith("op:"):
             return op == self.pattern[3:]
-        if self.pattern.startswith("re:"):
-            return re.fullmatch(self.pattern[3:], name) is not None
-        return name == self.pattern or (self.rank == 2 and fnmatch.fnmatchcase(name, self.pattern))
+        if self._expression.fullmatch(name) is not None:
+            return True
+        return name == self.pattern and not self.pattern.startswith("re:")  # a name with a sign of globs in it
 
 
 def resolve(patterns: Iterable[str], candidates: Mapping[str, str], what: str) -> dict[str, str]:

@@ -1,10 +1,10 @@
-"""Named things (passes, observers, backends): one dictionary type with a helpful error for unknown names."""
+"""Named things (passes, observers, backends): one dictionary type with a helpful error for unknown names; arguments."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from onnxq.errors import ConfigError, did_you_mean
@@ -77,3 +77,22 @@ class Registry(Generic[T]):
 
 def _home(item: object) -> tuple[str, str]:
     return getattr(item, "__module__", ""), getattr(item, "__qualname__", repr(item))
+
+
+def read_arguments(text: str, names: Sequence[str], owner: str, word: str) -> dict[str, str]:
+    """Name -> value of arguments written as "0.9,alpha=4": by their place, or by name. `names` are the known ones.
+
+    `owner` and `word` are for the errors: "observer 'kl'", "parameter".
+    """
+    found: dict[str, str] = {}
+    for position, part in enumerate(part.strip() for part in text.split(",") if part.strip()):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals:
+            if position >= len(names):
+                takes = ", ".join(names) or "none"
+                raise ConfigError(f"{owner} has no {word} for '{part}'; its {word}s: {takes}")
+            key, value = names[position], part
+        if key in found:
+            raise ConfigError(f"{word} '{key}' of {owner} is given twice")
+        found[key] = value
+    return found

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from onnxq.compat.translation import NOT_YET
 from onnxq.config import Config
 from onnxq.passes import PassReport
 from onnxq.types import Backend, QuantPlan
@@ -55,7 +54,7 @@ def build_report(
         "simulated_sqnr_db": {name: json_number(value) for name, value in simulated.items()},
         "sqnr_db": {name: json_number(value) for name, value in checks.sqnr_db.items()},
         "warnings": [*warnings, *(config.translation.unfulfilled if config.translation else ()), *low],
-        "notes": [*notes, *_without_effect(config)],
+        "notes": [*notes, *(config.translation.idle if config.translation else ())],
         "calibration_samples": samples,
         "checks": checks.to_json(),
         "kernels": checks.kernels.to_json() if checks.kernels is not None and backend.runs_in_onnxruntime else None,
@@ -76,14 +75,6 @@ def _translated(config: Config) -> dict[str, Any]:
         return {}
     rows = [row.to_json() for row in config.translation.rows]
     return {"translated": {"from": config.translation.tool, "keys": rows}}
-
-
-def _without_effect(config: Config) -> list[str]:
-    """Keys of another tool's configuration that mean nothing here, each with its reason."""
-    if config.translation is None:
-        return []
-    rows = [row for row in config.translation.rows if row.became.startswith("no effect")]
-    return [f"{row.key}: {row.became}" for row in rows if not row.became.startswith(NOT_YET)]  # those are warnings
 
 
 def coverage(plan: QuantPlan) -> dict[str, Any]:

@@ -10,7 +10,13 @@ import pytest
 PROGRAM = "import sys, {module}; print(*sorted({{'torch', 'onnxruntime'}} & set(sys.modules)))"
 
 
-@pytest.mark.parametrize("module", ["onnxq", "onnxq.types", "onnxq.demo"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        *("onnxq", "onnxq.types", "onnxq.demo", "onnxq.config"),
+        *("onnxq.compat.read", "onnxq.compat.mqbench", "onnxq.compat.sophgo", "onnxq.compat.vitis"),
+    ],
+)
 def test_import_loads_neither_torch_nor_onnxruntime(module: str) -> None:
     program = PROGRAM.format(module=module)
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

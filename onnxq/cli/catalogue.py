@@ -9,6 +9,7 @@ from dataclasses import fields
 from onnxq.backends import BACKENDS
 from onnxq.emit import EMITTERS, file_names
 from onnxq.emit.simulations import SIMULATIONS
+from onnxq.observers import ALIASES as OBSERVER_ALIASES
 from onnxq.observers import OBSERVERS
 from onnxq.passes import PASSES
 from onnxq.refine import REFINEMENTS
@@ -112,6 +113,13 @@ def fake_quantizers() -> list[Entry]:
         }
         for name, kind in KINDS.items()
     ]
+
+
+def names_of_other_tools(kind: str) -> dict[str, str]:
+    """What other tools call observers and fake-quantizers -> the name here."""
+    if kind == "observers":
+        return {name: alias.observer for name, alias in OBSERVER_ALIASES.items()}
+    return dict(FAKE_QUANTIZER_ALIASES) if kind == "fake-quantizers" else {}
 
 
 def formats() -> list[Entry]:

@@ -9,11 +9,15 @@ from io import TextIOWrapper
 from typing import Any
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 PIPE_WIDTH = 160
 """Columns of a table that goes into a file or another program, where there is no window to fit."""
+
+SPACE = 2
+"""Between columns, and in front of what belongs to the line above."""
 
 
 def accept_every_character() -> None:
@@ -50,11 +54,21 @@ def print_json(data: Any) -> None:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table on stdout; cells that do not fit are folded, never cut. Columns named with a leading > are numbers."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in columns:
+    """A table on stdout; cells that do not fit are folded, never cut. Columns named with a leading > are numbers.
+
+    In a window that is too narrow for the names in it, each row becomes a paragraph: a name in pieces is unreadable.
+    """
+    rows = list(rows)
+    out = console()
+    if out.is_terminal and _needed_width(columns, rows) > out.width:
+        _print_paragraphs(out, title, columns, rows)
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, SPACE, 0, 0))
+    names = max((len(line) for first, *_ in rows for line in first.splitlines()), default=0)
+    for number, column in enumerate(columns):
         right = column.startswith(">")
-        table.add_column(column.lstrip(">"), justify="right" if right else "left", overflow="fold", no_wrap=right)
+        whole = right or (number == 0 and names <= out.width // 2)
+        table.add_column(column.lstrip(">"), justify="right" if right else "left", overflow="fold", no_wrap=whole)
     for row in rows:
         table.add_row(*row)
     _print_titled(title, table)
@@ -62,7 +76,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
 
 def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
     """Labels with their values on stdout; a label that repeats is printed once."""
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, SPACE, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     last = None
@@ -70,6 +84,30 @@ def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
         table.add_row("" if label == last else label, value)
         last = label
     _print_titled(title, table)
+
+
+def _needed_width(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    """Columns of the screen that a table needs to keep every word whole."""
+    return sum(
+        max((len(word) for text in cells for word in text.split()), default=0) + SPACE
+        for cells in zip(columns, *rows, strict=True)
+    )
+
+
+def _print_paragraphs(out: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Every row by itself: its first cell, and below it the others with their labels."""
+    out.print(title, style="bold", soft_wrap=True)
+    labels = [label.lstrip(">") for label in columns[1:]]
+    for first, *others in rows:
+        out.print(first, soft_wrap=True)
+        table = Table.grid(padding=(0, SPACE, 0, 0))
+        table.add_column(style="dim", no_wrap=True, min_width=max(map(len, labels), default=0))
+        table.add_column(overflow="fold")
+        for label, cell in zip(labels, others, strict=True):
+            if cell:
+                table.add_row(label, cell)
+        out.print(Padding(table, (0, 0, 0, SPACE)))
+    out.print()
 
 
 def _print_titled(title: str, table: Table) -> None:

@@ -130,7 +130,8 @@ class Decisions:
     def _brief_of(self, tensor: str, edge: Edge | None) -> str:
         placement = self.plan.placements.get(tensor)
         if placement is None:
-            return f"'{tensor}': float"
+            said = self.plan.left_out.get(tensor)
+            return f"'{tensor}': float" + ("" if said is None else f" (left out by {said})")
         if placement.observe_only:
             return self._brief(placement)
         if edge is not None and placement.edges is not None and edge not in placement.edges:

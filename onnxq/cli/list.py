@@ -59,10 +59,11 @@ def list_registered(
             backend = get_backend(name)
             entries = [catalogue.backend_entry(name, backend)]
         known = [str(entry["name"]) for entry in entries]
+        others = catalogue.names_of_other_tools(str(kind))
+        name = others.get(name, name)
         if name not in known:
-            raise ConfigError(
-                f"there is no '{name}' among the {kind}.{did_you_mean(name, known)} Known: {', '.join(known)}"
-            )
+            near = did_you_mean(name, [*known, *others])
+            raise ConfigError(f"there is no '{name}' among the {kind}.{near} Known: {', '.join(known)}")
         entries = [entry for entry in entries if entry["name"] == name]
     if as_json:
         print_json(entries)

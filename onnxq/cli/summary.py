@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 REASONS_SHOWN = 8
 """Groups of reasons in the summary; report.json has each node with its own."""
 
+TOOLS = {"vitis": "Vitis AI"}
+"""What tools are called, where that is not what decisions name them by."""
+
 
 def show_report(report: Mapping[str, Any], model: Path, written: Path, *, as_json: bool, quiet: bool) -> None:
     """The report in the form that was asked for; warnings always reach stderr."""
@@ -90,14 +93,15 @@ def print_translation(translation: Translation) -> None:
 
 
 def print_rows(tool: str, rows: Sequence[tuple[str, str, str]]) -> None:
-    print_table(f"what {tool}'s keys became", ("key", "value", "became"), rows)
+    print_table(f"what the keys of {TOOLS.get(tool, tool)} became", ("key", "value", "became"), rows)
 
 
 def nodes_line(coverage: Mapping[str, Any]) -> str:
     """Coverage in a line: how many nodes, and what became of them."""
+    share = 100 * (coverage["quantized"] + coverage["fused"]) / max(coverage["nodes"], 1)
     return (
         f"{coverage['nodes']}: {coverage['quantized']} quantized, {coverage['fused']} fused into them, "
-        f"{coverage['float']} float ({100 * coverage['fraction']:.1f} % quantized or fused)"
+        f"{coverage['float']} float ({share:.1f} % quantized or fused)"
     )
 
 

@@ -5,6 +5,7 @@ onnxq.compat.sophgo    Sophgo-mq's `prepare_custom_config_dict`
 onnxq.compat.vitis     a quantize strategy of Vitis AI
 """
 
-from onnxq.compat.translation import Row, Translation, Translator
+from onnxq.compat.translation import Translator
+from onnxq.types.translation import Row, Translation
 
 __all__ = ["Row", "Translation", "Translator"]

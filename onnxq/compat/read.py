@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from onnxq.compat.translation import Translation
 from onnxq.config import read_document
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.plugins import run_file
+from onnxq.types.translation import Translation
 
 MQBENCH_NAMES = ("extra_config", "prepare_custom_config_dict")
 SOPHGO_NAMES = ("prepare_custom_config_dict", "extra_config")

@@ -23,8 +23,11 @@ class Structure:
         self.graph = graph
         self._constant: set[str] = set()
         self._known: set[str] = set()
-        for node in graph.nodes():
-            self._note(node)
+        nodes, before = graph.nodes(), -1
+        while before < len(self._constant) + len(self._known):  # until nothing is new: nodes may be in any order
+            before = len(self._constant) + len(self._known)
+            for node in nodes:
+                self._note(node)
 
     @cached_property
     def origins(self) -> Origins:

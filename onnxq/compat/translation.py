@@ -1,47 +1,17 @@
-"""What another tool's configuration becomes: a target, settings of onnxq, and one row for every key that was read."""
+"""Translator: collects settings of onnxq and a row for every key while another tool's configuration is read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from onnxq.compat.torch_lookup import torch_name
 from onnxq.errors import ConfigError, did_you_mean
+from onnxq.types.translation import Row, Translation
 
-NOT_YET = "no effect: onnxq does not"
-"""How a row begins whose key asked for something that onnxq cannot do."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One key of the other tool's configuration: its full name, its value, and what it has become."""
-
-    key: str
-    value: str
-    became: str
-
-    def to_json(self) -> dict[str, str]:
-        return {"key": self.key, "value": self.value, "became": self.became}
-
-
-@dataclass(frozen=True)
-class Translation:
-    """`config` is what `onnxq.config.read_config` takes; `sources` says which foreign key set which of its values.
-
-    A path in `sources` is the way to a value in `config`: ("node", "/layer1/Conv", "weight", "bits").
-    """
-
-    tool: str
-    backend: str
-    config: Mapping[str, Any]
-    sources: Mapping[tuple[str, ...], str]
-    rows: tuple[Row, ...]
-
-    @property
-    def unfulfilled(self) -> tuple[str, ...]:
-        """A sentence for each key that asked for a step which onnxq does not have: warnings of the report."""
-        return tuple(f"{row.key} = {row.value}: {row.became}" for row in self.rows if row.became.startswith(NOT_YET))
+_WRITTEN = re.compile(r"\((?P<round>.*)\)|\[(?P<square>.*)\]")
+"""A tuple or list that is a text."""
 
 
 class Translator:
@@ -88,6 +58,10 @@ def table_at(given: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return value
 
 
+KEYS_SHOWN = 24
+"""Keys that an error lists; a strategy of Vitis AI may hold four times as many."""
+
+
 def check_keys(given: Any, known: Iterable[str], where: str) -> Mapping[str, Any]:
     """`given` as a mapping whose keys are all known; otherwise a ConfigError with the nearest key."""
     names = list(known)
@@ -96,8 +70,21 @@ def check_keys(given: Any, known: Iterable[str], where: str) -> Mapping[str, Any
     for key in given:
         if key not in names:
             near = did_you_mean(str(key), names)
-            raise ConfigError(f"{where}: unknown key {shown(key)}.{near} Known: {', '.join(names)}")
+            more = f" and {len(names) - KEYS_SHOWN} more" if len(names) > KEYS_SHOWN else ""
+            raise ConfigError(f"{where}: unknown key {shown(key)}.{near} Known: {', '.join(names[:KEYS_SHOWN])}{more}")
     return given
+
+
+def yes_or_no(value: Any, where: str) -> bool:
+    """A truth value, and nothing that only looks like one."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"{where} must be True or False, got {shown(value)}")
+    return value
+
+
+def spelt(value: Any) -> str:
+    """A value of a setting as onnxq's own configuration spells it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def shown(value: Any) -> str:
@@ -111,3 +98,24 @@ def shown(value: Any) -> str:
     if isinstance(getattr(value, "__qualname__", None) or getattr(value, "__name__", None), str):
         return torch_name(value)
     return repr(value)
+
+
+def items_of(value: Any, where: str) -> list[Any]:
+    """The items of a list or tuple; a single name, class or function stands for a list of one.
+
+    A tuple may be text, as YAML reads `(torch.nn.Upsample)`.
+    """
+    if isinstance(value, list | tuple | set | frozenset):
+        return list(value)
+    if isinstance(value, str) and (match := _WRITTEN.fullmatch(value.strip())) is not None:
+        items = (match["round"] or match["square"] or "").split(",")
+        return [item.strip(" '\"") for item in items if item.strip()]
+    if isinstance(value, str) or callable(value):
+        return [value]
+    raise ConfigError(f"{where} must be a list, it is {shown(value)}")
+
+
+def counted(names: Sequence[str], most: int = 3) -> str:
+    """The first `most` names and how many more there are."""
+    first = ", ".join(names[:most])
+    return first if len(names) <= most else f"{first} and {len(names) - most} more"

@@ -150,3 +150,11 @@ class InputSettings(Strict):
         None, description="sizes; a text keeps a dimension open under that name"
     )
     value: Any = Field(None, description="a number or nested lists: the input becomes this constant")
+
+    @field_validator("shape", mode="before")
+    @classmethod
+    @located
+    def _check_sizes(cls, value: Any) -> Any:
+        if isinstance(value, list | tuple) and any(isinstance(size, bool) for size in value):
+            raise ConfigError(f"a size is a whole number or text (got {value!r})")
+        return value

@@ -8,12 +8,12 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from onnxq.compat.translation import Translation
 from onnxq.config.documents import read_document
 from onnxq.config.lines import line_numbers
 from onnxq.config.quantizers import REFUSED, InputSettings, NodeSettings, QuantizerSettings
 from onnxq.config.settings import Config
 from onnxq.errors import ConfigError, did_you_mean
+from onnxq.types.translation import Translation
 
 ConfigSource = Config | Translation | Mapping[str, Any] | str | Path | None
 """What can be given as a configuration."""

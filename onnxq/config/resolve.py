@@ -11,7 +11,7 @@ from onnxq.config.settings import Config
 from onnxq.errors import ConfigError, SpecError, did_you_mean
 from onnxq.refine.dpu_switches import REFINEMENT, switched_off
 from onnxq.types import Backend, QuantSpec, Scheme
-from onnxq.types.control import FORMAT_FIELDS, PARTS, Controls, Override, Wish, changed
+from onnxq.types.control import FORMAT_FIELDS, PARTS, Controls, Override, changed
 
 EVERYWHERE = ("activation", "weight", "bias", "input", "output")
 """The tables that are about all quantizers of a kind."""
@@ -180,7 +180,7 @@ def _overrides(config: Config) -> Iterator[Override]:
     """From the lists, then from the tables, each in the order in which it was written."""
     for flag, patterns in (("skip", config.skip), ("force", config.force)):
         for pattern in patterns:
-            yield _about_nodes(pattern, {flag: True}, {(flag,): f"'{pattern}'{_place(config, flag, pattern)}"})
+            yield Override.of_nodes(pattern, {flag: True}, {(flag,): f"'{pattern}'{_place(config, flag, pattern)}"})
     for level in ("op", "node"):
         tables: Mapping[str, NodeSettings] = getattr(config, level)
         for pattern, settings in tables.items():
@@ -196,19 +196,9 @@ def _overrides(config: Config) -> Iterator[Override]:
             }
             flags = {key: value for key, value in flags.items() if value is not None}
             wishes = {part: wish for part, wish in wishes.items() if wish.given()}
-            yield _about_nodes(f"op:{pattern}" if level == "op" else pattern, flags, where, wishes)
+            yield Override.of_nodes(f"op:{pattern}" if level == "op" else pattern, flags, where, wishes)
     for pattern, about in config.tensor.items():
         said_at: dict[tuple[str, ...], str] = {
             ("tensor", key): _source(config, about, key, "tensor", pattern) for key in about.wish().given()
         }
         yield Override("tensor", pattern, {"tensor": about.wish()}, {}, said_at)
-
-
-def _about_nodes(
-    pattern: str,
-    flags: Mapping[str, bool],
-    where: Mapping[tuple[str, ...], str],
-    wishes: Mapping[str, Wish] | None = None,
-) -> Override:
-    level = "op" if pattern.startswith("op:") else "node"
-    return Override(level, pattern, wishes or {}, flags, where)  # type: ignore[arg-type]

@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, StrictBool, field_validator, model_validator
 
-from onnxq.compat.translation import Translation
 from onnxq.config.quantizers import InputSettings, NodeSettings, QuantizerSettings, Strict, located
 from onnxq.errors import ConfigError
 from onnxq.observers import make_observer
 from onnxq.runtime.collect import Engine
 from onnxq.runtime.memory import read_size
 from onnxq.runtime.preprocessing import read_preprocessing
+from onnxq.types.translation import Translation
 
 LONGEST_NAME = 60
 """Letters in the name of the files: what targets append to it, and letters of several bytes, must fit as well."""
@@ -70,7 +70,9 @@ class Config(Strict):
     memory_limit: str | int | None = Field(
         None, description="what calibration may hold of observed tensors, such as 2GB"
     )
-    provider: str | None = Field(None, description="onnxruntime's execution provider for calibration, such as cuda")
+    provider: str | None = Field(
+        None, min_length=1, description="onnxruntime's execution provider for calibration, such as cuda"
+    )
 
     # refine
     skip_refinements: tuple[str, ...] = Field((), description="refinements of the backend to leave out")
@@ -134,11 +136,13 @@ class Config(Strict):
             make_observer(value)
         return value
 
-    @field_validator("memory_limit")
+    @field_validator("memory_limit", mode="before")
     @classmethod
     @located
-    def _check_memory_limit(cls, value: str | int | None) -> str | int | None:
-        if value is not None:
+    def _check_memory_limit(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            raise ConfigError(f"must be text or a whole number (got {value!r})")
+        if isinstance(value, str | int):
             read_size(value)
         return value
 

@@ -1,10 +1,8 @@
 """QuantizeLinear / DequantizeLinear models: the float graph with the plan's quantizers written into it.
 
 Weights become integer initializers with a DequantizeLinear behind (computed while the file is written, one at a time),
-or stay float behind a Q/DQ pair where the target folds them itself. Biases become int32 initializers. A format that
-QuantizeLinear does not saturate at its own bounds (7 bits in an int8, a narrow range) gets a Clip in front, so that the
-file computes exactly what `onnxq.numerics` computes. fp16 and bf16 are written as Casts. ONNX has no type for bfp16:
-constants become the float values of the format, activations pass through float operators that compute it.
+or stay float behind a Q/DQ pair where the target folds them itself. Biases become int32 initializers. The file computes
+exactly what `onnxq.numerics` computes: `narrow` and `float_formats` have the formats that QuantizeLinear lacks.
 """
 
 from __future__ import annotations
@@ -18,22 +16,20 @@ import numpy as np
 
 from onnxq.emit import EMITTERS, Emitted
 from onnxq.emit.absorb import absorb_activation
-from onnxq.emit.block_arithmetic import BlockArithmetic
+from onnxq.emit.float_formats import CASTS, write_blocks, write_casts
+from onnxq.emit.narrow import clip_to_range, is_narrower
 from onnxq.emit.quantized_values import replace_by_values
-from onnxq.emit.tables import broadcast, real_range
 from onnxq.emit.uses import uses_of
 from onnxq.errors import SpecError, UnsupportedError
 from onnxq.graph import DeferredValues, Graph, Node, Use, collector_paused
-from onnxq.numerics import float_max, quantize
+from onnxq.numerics import quantize
 from onnxq.types import Backend, PerBlock, PerChannel, Placement, QParams, QParamsTable, QuantPlan, QuantSpec
 from onnxq.types.containers import container_of
-from onnxq.types.spec import container_range
 
 _FLOAT8: dict[str, np.dtype[Any]] = {
     "fp8_e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
     "fp8_e5m2": np.dtype(ml_dtypes.float8_e5m2),
 }
-CASTS: dict[str, np.dtype[Any]] = {"fp16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 _HALVES = tuple(CASTS.values())
 _OPSET_OF = {
     "int2": 25,
@@ -127,12 +123,12 @@ class QdqWriter:
         if placement.edges == ():
             return  # only lends its parameters to others
         if placement.spec.dtype in CASTS:
-            self.write_casts(placement)
+            write_casts(self.graph, placement)
         elif placement.spec.shared_exponent is not None and self.graph.is_constant(tensor):
             made = replace_by_values(self.graph, placement, self.qparams, "quantized")
             self.graph.origins.tensor_became(tensor, made.name)
         elif placement.spec.shared_exponent is not None:
-            self.write_blocks(placement)
+            write_blocks(self.graph, placement)
         elif self.graph.is_constant(tensor) and (self.backend.weight_storage == "integer" or placement.role == "bias"):
             self._write_integer_constant(placement, parameters)
         else:
@@ -192,7 +188,7 @@ class QdqWriter:
             if uses is None
             else uses
         )
-        begin = self._clip_to_range(source, parameters, kind, scope)
+        begin = clip_to_range(self.graph, source, parameters, kind, scope)
         inputs = [begin, scale] + ([zero] if zero is not None else [])
         stored = self.graph.add_variable(f"{tensor}_QuantizeLinear", _stored_dtype(spec), shape)
         self.graph.add_node(
@@ -245,73 +241,6 @@ class QdqWriter:
         self.notes.append(f"'{freed.node.name}' dropped: the quantizer of '{tensor}' saturates at the same values")
         return freed.source
 
-    def _clip_to_range(self, source: Any, parameters: QParams, kind: Any, scope: Any) -> Any:
-        """A Clip in front of QuantizeLinear when the format is narrower than the type that stores it."""
-        spec = parameters.spec
-        if not is_narrower(spec):
-            return source
-        if parameters.scale.ndim:
-            return self._clip_channels(source, parameters, np.dtype(kind or np.float32), scope)
-        steps = np.array([spec.qmin, spec.qmax], dtype=np.float32) - np.float32(parameters.zero_point)
-        low, high = (steps * parameters.scale).astype(kind or np.float32)
-        bounds = [
-            self.graph.add_constant(f"{source.name}_{side}", np.asarray(v))
-            for side, v in (("low", low), ("high", high))
-        ]
-        clipped = self.graph.add_variable(f"{source.name}_clipped", kind, source.shape)
-        self.graph.add_node("Clip", [source, *bounds], [clipped], name=f"{source.name}_Clip", scope=scope)
-        return clipped
-
-    def _clip_channels(self, source: Any, parameters: QParams, kind: np.dtype[Any], scope: Any) -> Any:
-        """The same with bounds for every channel, which Clip does not take: constants are limited beforehand."""
-        name, shape = source.name, tuple(source.shape)
-        low, high = (broadcast(bound, shape, parameters) for bound in real_range(parameters))
-        if self.graph.is_constant(source):
-            graph = self.graph
-
-            def compute() -> np.ndarray:
-                return np.clip(graph.values(source).astype(np.float64), low, high).astype(kind)
-
-            return graph.add_constant(f"{name}_clipped", DeferredValues(shape, kind, compute), scope=scope)
-        for op, side, bound in (("Max", "low", low), ("Min", "high", high)):
-            limit = self.graph.add_constant(f"{name}_{side}", bound.astype(kind), scope=scope)
-            limited = self.graph.add_variable(f"{name}_{side}_limited", kind, shape)
-            self.graph.add_node(op, [source, limit], [limited], name=f"{name}_{op}", scope=scope)
-            source = limited
-        return source
-
-    def write_casts(self, placement: Placement) -> None:
-        """A Cast to the narrow type and back; a Clip first, because Cast gives infinity where the format saturates."""
-        source = self.graph.tensor(placement.tensor)
-        kind = self.graph.dtype(source) or np.dtype(np.float32)
-        narrow = CASTS[placement.spec.dtype]
-        name, uses, home = source.name, uses_of(self.graph, placement), self.graph.home_of(source)
-        readers = self.graph.consumers(source) if uses is None else uses
-        top = float_max(placement.spec.dtype)
-        bounds = [
-            self.graph.add_constant(f"{name}_{side}", np.asarray(v, kind)) for side, v in (("low", -top), ("high", top))
-        ]
-        clipped = self.graph.add_variable(f"{name}_clipped", kind, source.shape)
-        small = self.graph.add_variable(f"{name}_narrow", narrow, source.shape)
-        wide = self.graph.add_variable(f"{name}_widened", kind, source.shape)
-        self.graph.add_node("Clip", [source, *bounds], [clipped], name=f"{name}_Clip", scope=home)
-        self.graph.add_node("Cast", [clipped], [small], attrs={"to": narrow}, name=f"{name}_narrow", scope=home)
-        self.graph.add_node("Cast", [small], [wide], attrs={"to": kind}, name=f"{name}_widen", scope=home)
-        self.graph.redirect(source, wide, uses=readers)
-        if uses is None:
-            self.graph.take_over_outputs(source, wide)
-
-    def write_blocks(self, placement: Placement) -> None:
-        """Float operators that compute what values become that share an exponent with their neighbours."""
-        blocks = placement.spec.shared_exponent
-        assert blocks is not None
-        source, uses = self.graph.tensor(placement.tensor), uses_of(self.graph, placement)
-        readers = self.graph.consumers(source) if uses is None else uses
-        made = BlockArithmetic(self.graph, source, blocks).write()
-        self.graph.redirect(source, made, uses=readers)
-        if uses is None:
-            self.graph.take_over_outputs(source, made)
-
     def _parameters(self, leader: str, parameters: QParams, kind: Any, scope: Any) -> tuple[str, str | None]:
         """Names of the scale and zero-point initializers; tied tensors use those of their leader.
 
@@ -348,12 +277,6 @@ class QdqWriter:
         producer = self.graph.producer(leader)
         readers = {use.node.op for use in self.graph.consumers(leader)}
         return bool(readers - {"MatMul", "Gemm"}) or (producer is not None and producer.op == "Add")
-
-
-@cache
-def is_narrower(spec: QuantSpec) -> bool:
-    """Whether QuantizeLinear, which saturates at the bounds of its type, would let pass what the format lacks."""
-    return spec.grid == "affine" and (spec.qmin, spec.qmax) != container_range(container_of(spec))
 
 
 @cache

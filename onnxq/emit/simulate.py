@@ -18,7 +18,8 @@ import numpy as np
 
 from onnxq.emit import EMITTERS, Emitted
 from onnxq.emit.arithmetic import Arithmetic
-from onnxq.emit.qdq import CASTS, QdqWriter, check_names
+from onnxq.emit.float_formats import CASTS, write_blocks, write_casts
+from onnxq.emit.qdq import QdqWriter, check_names
 from onnxq.emit.quantized_values import replace_by_values
 from onnxq.emit.simulations import SIMULATIONS
 from onnxq.emit.uses import uses_of
@@ -62,9 +63,9 @@ class _Simulator:
         if self.graph.is_constant(placement.tensor):
             replace_by_values(self.graph, placement, self.qparams, "simulated")
         elif spec.dtype in CASTS:
-            self._qdq.write_casts(placement)
+            write_casts(self.graph, placement)
         elif spec.shared_exponent is not None:
-            self._qdq.write_blocks(placement)
+            write_blocks(self.graph, placement)
         elif spec.grid == "float":
             self._qdq.write_pair(placement, self.qparams[placement.tensor], leader)
         else:

@@ -9,6 +9,7 @@ from typing import Any
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.observers.aliases import ALIASES, Alias
 from onnxq.observers.base import OBSERVERS, Observer
+from onnxq.registry import read_arguments
 
 
 def make_observer(description: str | Mapping[str, Any] | Observer) -> Observer:
@@ -21,7 +22,8 @@ def make_observer(description: str | Mapping[str, Any] | Observer) -> Observer:
     if isinstance(description, str):
         name, _, text = description.partition(":")
         kind, alias = _find(name.strip())
-        return _build(kind, alias, _parse_parameters(kind, text))
+        names = [item.name for item in fields(kind)]
+        return _build(kind, alias, read_arguments(text, names, f"observer '{kind.name}'", "parameter"))
     parameters = dict(description)
     if "name" not in parameters:
         raise ConfigError(f'an observer needs a "name", one of {", ".join(OBSERVERS.names())}; got {parameters}')
@@ -39,20 +41,6 @@ def _find(name: str) -> tuple[type[Observer], Alias]:
         f"unknown observer '{name}'.{near} Known: {', '.join(OBSERVERS.names())}. Names of other tools: "
         f"{', '.join(ALIASES)}"
     )
-
-
-def _parse_parameters(kind: type[Observer], text: str) -> dict[str, Any]:
-    names = [item.name for item in fields(kind)]
-    parameters: dict[str, Any] = {}
-    for position, part in enumerate(part.strip() for part in text.split(",") if part.strip()):
-        key, equals, value = part.partition("=")
-        if not equals:
-            if position >= len(names):
-                takes = ", ".join(names) or "none"
-                raise ConfigError(f"observer '{kind.name}' has no parameter for '{part}'; its parameters: {takes}")
-            key, value = names[position], part
-        parameters[key.strip()] = value.strip()
-    return parameters
 
 
 def _build(kind: type[Observer], alias: Alias, parameters: Mapping[str, Any]) -> Observer:

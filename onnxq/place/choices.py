@@ -20,13 +20,16 @@ from onnxq.types.spec import INT_DTYPES
 
 @dataclass(frozen=True)
 class Pick:
-    """A value that somebody wants, with its weight (level, how exact the pattern is, bits) and where it was said."""
+    """A value that somebody wants, where it was said, and its weight.
+
+    rank    level, and how exact the pattern is
+    order   place among the overrides; -1 for what is said of the whole model
+    """
 
     value: Any
     source: str
     rank: tuple[int, int]
-    order: int
-    override: int = -1
+    order: int = -1
 
 
 Picks = dict[str, Pick]
@@ -73,19 +76,19 @@ class Choices:
 
     def _take_node(self, node: str, override: Override, rank: tuple[int, int], order: int) -> None:
         for flag, value in override.flags.items():
-            pick = Pick(value, override.source(flag), rank, order, order)
+            pick = Pick(value, override.source(flag), rank, order)
             _keep_stronger(self._flags.setdefault(node, {}), flag, pick)
             if flag == "observe_only":
                 for part in PARTS:
                     _keep_stronger(self._parts.setdefault((node, part), {}), flag, pick)
         for part, wish in override.wishes.items():
             for key, value in wish.given().items():
-                pick = Pick(value, override.source(part, key), rank, order, order)
+                pick = Pick(value, override.source(part, key), rank, order)
                 _keep_stronger(self._parts.setdefault((node, part), {}), key, pick)
 
     def _take_tensor(self, tensor: str, override: Override, rank: tuple[int, int], order: int) -> None:
         for key, value in override.wishes["tensor"].given().items():
-            pick = Pick(value, override.source("tensor", key), rank, order, order)
+            pick = Pick(value, override.source("tensor", key), rank, order)
             _keep_stronger(self._tensors.setdefault(tensor, {}), key, pick)
 
     # ---- answers -------------------------------------------------------------------------------------------------
@@ -118,7 +121,7 @@ class Choices:
             picks.append(self._parts.get((node, part), {}).get("skip"))
         for pick, about in zip(picks, ("tensor", part), strict=False):
             if pick is not None:
-                self._used.add((pick.override, about))
+                self._used.add((pick.order, about))
         for pick in picks:
             if pick is not None:
                 return pick.source if pick.value else None
@@ -134,7 +137,7 @@ class Choices:
         """What is wanted of a weight or bias that a node reads."""
         if self.silent:
             return {}
-        return self._strongest(part, [self._everywhere(part), *self._about([(node, part)], [tensor])])
+        return _strongest([self._everywhere(part), *self._about([(node, part)], [tensor])])
 
     def of_activation(self, members: Iterable[str], says: Iterable[tuple[str, str]], *, is_output: bool) -> Picks:
         """What is wanted of the one quantizer of `members`; `says` are the (node, part) that make or read them."""
@@ -144,7 +147,7 @@ class Choices:
             found.append(self._everywhere("input", formats=True))
         if is_output:
             found.append(self._everywhere("output", formats=True))
-        return self._strongest("activation", [*found, *self._about(says, members)])
+        return _strongest([*found, *self._about(says, members)])
 
     def format_source(self, role: str, field: str) -> str | None:
         """Where a format field or observer was set for the whole model."""
@@ -175,11 +178,11 @@ class Choices:
     def _about(self, says: Iterable[tuple[str, str]], tensors: Iterable[str]) -> Iterable[Picks]:
         for node, part in says:
             picks = self._parts.get((node, part), {})
-            self._used.update((pick.override, part) for pick in picks.values())
+            self._used.update((pick.order, part) for pick in picks.values())
             yield picks
         for tensor in tensors:
             picks = self._tensors.get(tensor, {})
-            self._used.update((pick.override, "tensor") for pick in picks.values())
+            self._used.update((pick.order, "tensor") for pick in picks.values())
             yield picks
 
     def _everywhere(self, role: str, *, formats: bool = False) -> Picks:
@@ -192,34 +195,35 @@ class Choices:
         elif role == "bias":  # its format is the backend's already
             keys = (*keys, "observer", "fake_quantizer")
         return {
-            key: Pick(value, self.controls.where[(role, key)], (_EVERYWHERE, int(formats)), 0)
+            key: Pick(value, self.controls.where[(role, key)], (_EVERYWHERE, int(formats)))
             for key, value in wish.given().items()
             if key in keys
         }
-
-    def _strongest(self, part: str, sources: Iterable[Picks]) -> Picks:
-        """Field by field the pick with most weight; between nodes of equal weight the one with more bits."""
-        result: Picks = {}
-        for picks in sources:
-            for key, pick in picks.items():
-                if key == "skip":  # answered by left_out
-                    continue
-                held = result.get(key)
-                if held is None or (pick.rank, _width(key, pick), pick.order) >= (
-                    held.rank,
-                    _width(key, held),
-                    held.order,
-                ):
-                    result[key] = pick
-        dtype, bits = result.get("dtype"), result.get("bits")
-        if dtype is not None and bits is not None and dtype.rank > bits.rank:
-            del result["bits"]  # a type that was named later, or more exactly, has its own bits
-        return result
 
 
 def formats(picks: Mapping[str, Pick]) -> dict[str, Any]:
     """The wanted fields of the number format."""
     return {key: pick.value for key, pick in picks.items() if key in FORMAT_FIELDS}
+
+
+def _strongest(sources: Iterable[Picks]) -> Picks:
+    """Field by field the pick with most weight; between nodes of equal weight the one with more bits."""
+    result: Picks = {}
+    for picks in sources:
+        for key, pick in picks.items():
+            if key == "skip":  # answered by left_out
+                continue
+            held = result.get(key)
+            if held is None or (pick.rank, _width(key, pick), pick.order) >= (
+                held.rank,
+                _width(key, held),
+                held.order,
+            ):
+                result[key] = pick
+    dtype, bits = result.get("dtype"), result.get("bits")
+    if dtype is not None and bits is not None and dtype.rank > bits.rank:
+        del result["bits"]  # a type that was named more exactly has its own bits
+    return result
 
 
 def _keep_stronger(picks: Picks, key: str, pick: Pick) -> None:

@@ -2,13 +2,15 @@
 
 Walks over the nodes in topological order, each linear:
 1. decide which nodes run quantized (`Selection`), following the backend's rules, the exemptions and the user;
-2. ask for a quantizer wherever a selected node needs one (`Requests`);
+2. ask for a quantizer wherever a selected node needs one (`Requests`; `Constants` for weights and biases, `Asked` for
+   what was asked so far);
 3. tie tensors that must share a scale, change what the user wants changed (`Wishes`), write placements and reasons.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from onnxq.graph import Graph, Node, collector_paused
@@ -28,11 +30,8 @@ def place(graph: Graph, backend: Backend, controls: Controls | None = None, *, s
     """
     wanted = controls or Controls()
     if skip:
-        named = tuple(
-            Override("op" if text.startswith("op:") else "node", text, {}, {"skip": True}, {("skip",): f"'{text}'"})
-            for text in skip
-        )
-        wanted = Controls((*named, *wanted.overrides), wanted.everywhere, wanted.where, wanted.fuse)
+        named = (Override.of_nodes(text, {"skip": True}, {("skip",): f"'{text}'"}) for text in skip)
+        wanted = replace(wanted, overrides=(*named, *wanted.overrides))
     with collector_paused():
         return _Placer(graph, backend, Choices(graph, wanted)).plan()
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
+from onnxq.place.asked import Request
 from onnxq.place.choices import Choices, Picks
-from onnxq.place.requests import Request, Requests
+from onnxq.place.requests import Requests
 from onnxq.types import Backend, PerChannel, PerTensor, QuantSpec
 from onnxq.types.backend import per_tensor
 from onnxq.types.control import FORMAT_FIELDS
@@ -19,7 +20,7 @@ class Wishes(Requests):
 
     def __init__(self, graph: Graph, backend: Backend, choices: Choices) -> None:
         super().__init__(graph, backend, choices)
-        self._without_channels: list[str] = []
+        self._without_channels: dict[str, None] = {}
         self._kinds: dict[str, Kind] = {}
 
     def share(self) -> None:
@@ -67,7 +68,7 @@ class Wishes(Requests):
                 if "observer" in picks:
                     request.observer = str(picks["observer"].value)
         if self._without_channels:
-            listed = ", ".join(f"'{name}'" for name in self._without_channels[:5])
+            listed = ", ".join(f"'{name}'" for name in list(self._without_channels)[:5])
             more = ", ..." if len(self._without_channels) > 5 else ""
             self.remarks.append(f"one scale instead of one per channel, whose number is not known: {listed}{more}")
         self._note_axes_without_channels()
@@ -105,7 +106,7 @@ class Wishes(Requests):
                 f"channel_axis {axis}: tensor '{tensor}' has {rank} axes ({picks['channel_axis'].source})"
             )
         if shape is None or rank < 2 or not -rank <= axis < rank or not isinstance(shape[axis], int):
-            self._without_channels.append(tensor)
+            self._without_channels[tensor] = None
             return per_tensor(spec)
         return spec.replace(granularity=PerChannel(axis % rank))
 

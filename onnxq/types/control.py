@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from onnxq.errors import SpecError
 from onnxq.types.granularity import PerBlock, PerChannel, PerTensor
-from onnxq.types.spec import FLOAT_DTYPES, NNIE_DTYPES, QuantSpec
+from onnxq.types.spec import BLOCK_DTYPES, DEFAULT_BLOCKS, INT_DTYPES, QuantSpec
 
 Level = Literal["op", "node", "tensor"]
 LEVELS: tuple[Level, ...] = ("op", "node", "tensor")
@@ -17,9 +17,6 @@ LEVELS: tuple[Level, ...] = ("op", "node", "tensor")
 
 PARTS = ("activation", "weight", "bias", "output")
 """What a node has: the computed tensors that it reads, its weight, its bias, its result."""
-
-SHARED_EXPONENT = 8
-"""Values that share an exponent in block floating point."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +71,19 @@ class Override:
     flags: Mapping[str, bool] = field(default_factory=dict)
     where: Mapping[tuple[str, ...], str] = field(default_factory=dict)
 
+    @classmethod
+    def of_nodes(
+        cls,
+        pattern: str,
+        flags: Mapping[str, bool],
+        where: Mapping[tuple[str, ...], str],
+        wishes: Mapping[str, Wish] | None = None,
+    ) -> Override:
+        """About nodes, whose pattern tells the level: op:Conv is about an operator."""
+        return cls("op" if pattern.startswith("op:") else "node", pattern, wishes or {}, flags, where)
+
     def source(self, *path: str) -> str:
+        """Where a field of a part, or a flag, was set."""
         return self.where.get(path, f"[{self.level}.{self.pattern}] {'.'.join(path)}")
 
 
@@ -105,10 +114,9 @@ def changed(spec: QuantSpec, wanted: Mapping[str, Any]) -> QuantSpec:
     if dtype != spec.dtype:
         changes = {**_implied_by(dtype, spec), **changes, "dtype": dtype, "quant_min": None, "quant_max": None}
     axis, per_channel = wanted.get("channel_axis"), wanted.get("per_channel")
-    if dtype == "bfp16":
-        held = spec.granularity
-        own = held.axis if isinstance(held, PerBlock) else 1
-        changes["granularity"] = PerBlock(own if axis is None else axis, SHARED_EXPONENT)
+    if dtype in BLOCK_DTYPES:
+        blocks = spec.granularity if isinstance(spec.granularity, PerBlock) else DEFAULT_BLOCKS
+        changes["granularity"] = PerBlock(blocks.axis if axis is None else axis, DEFAULT_BLOCKS.size)
     elif per_channel is False:
         changes["granularity"] = PerTensor()
     elif per_channel or (axis is not None and isinstance(spec.granularity, PerChannel)):
@@ -125,7 +133,7 @@ def with_bits(dtype: str, bits: int) -> str:
 
 
 def _implied_by(dtype: str, spec: QuantSpec) -> dict[str, Any]:
-    if dtype in (*FLOAT_DTYPES, *NNIE_DTYPES) or not re.fullmatch(r"u?int\d+", dtype):  # no zero point, no integers
+    if dtype not in INT_DTYPES:  # no zero point, no integers
         implied: dict[str, Any] = {"symmetric": True, "narrow_range": False, "rounding": "half_even"}
         if not dtype.startswith("fp8"):  # no scale that could have channels or be a power of two
             implied |= {"granularity": PerTensor(), "power_of_two": False}

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from onnxq.errors import ConfigError, did_you_mean
+from onnxq.registry import read_arguments
 from onnxq.types.plan import Role
 
 EVERYWHERE: tuple[Role, ...] = ("activation", "weight", "bias", "output")
@@ -154,7 +155,8 @@ _ABSENT: Mapping[str, str] = MappingProxyType(
         ),
         **dict.fromkeys(
             ("FP4GROUPFakeQuantize", "FP4GROUPFakeQuantize1"),
-            "4-bit floating-point values with a scale for each group of weights. Use 'e4m3', or 'fixed' with dtype int4",
+            "4-bit floating-point values with one scale for each group of weights. Use 'e4m3', or 'fixed' with dtype "
+            "int4",
         ),
         "GPTQFakeQuantize": (
             "4-bit weights of groups of 128, where the error of each column is made good in the next ones. Use "
@@ -206,7 +208,8 @@ def read_fake_quantizer(description: str | Mapping[str, Any] | FakeQuantizer) ->
     if isinstance(description, str):
         name, _, text = description.partition(":")
         kind = _find(name.strip())
-        return _build(kind, _parse_arguments(kind, text))
+        names = [argument.name for argument in kind.arguments]
+        return _build(kind, read_arguments(text, names, f"fake-quantizer '{kind.name}'", "argument"))
     if not isinstance(description, Mapping):
         raise ConfigError(f'a fake-quantizer is a name, such as "lsq", or a table with a "name"; got {description!r}')
     arguments = dict(description)
@@ -225,22 +228,6 @@ def _find(name: str) -> Kind:
         f"unknown fake-quantizer '{name}'.{did_you_mean(name, [*KINDS, *ALIASES])} Known: {', '.join(KINDS)}. Names of "
         f"other tools: {', '.join(ALIASES)}"
     )
-
-
-def _parse_arguments(kind: Kind, text: str) -> dict[str, Any]:
-    names = [argument.name for argument in kind.arguments]
-    arguments: dict[str, Any] = {}
-    for position, part in enumerate(part.strip() for part in text.split(",") if part.strip()):
-        key, equals, value = (word.strip() for word in part.partition("="))
-        if not equals:
-            if position >= len(names):
-                takes = ", ".join(names) or "none"
-                raise ConfigError(f"fake-quantizer '{kind.name}' has no argument for '{part}'; its arguments: {takes}")
-            key, value = names[position], part
-        if key in arguments:
-            raise ConfigError(f"argument '{key}' of fake-quantizer '{kind.name}' is given twice")
-        arguments[key] = value
-    return arguments
 
 
 def _build(kind: Kind, given: Mapping[str, Any]) -> FakeQuantizer:

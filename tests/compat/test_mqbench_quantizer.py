@@ -190,6 +190,25 @@ def test_what_passes_remove_is_named_as_without_effect() -> None:
     assert became(translation, f"{WHERE}.exclude_function_type").startswith("no effect")
 
 
+@pytest.mark.parametrize("step", [1, -1])
+def test_what_is_folded_is_named_as_without_effect_in_whatever_order_the_nodes_are(step: int) -> None:
+    nodes = [
+        helper.make_node("Neg", ["w"], ["a"], "first"),
+        helper.make_node("Neg", ["a"], ["b"], "second"),
+        helper.make_node("MatMul", ["x", "b"], ["y"], "fc"),
+    ]
+    translation = translate(lists(exclude_function_type=["torch.neg"]), made(nodes[::step]), "Tensorrt")
+    assert translation.config == {}
+    assert became(translation, f"{WHERE}.exclude_function_type").startswith("no effect")
+
+
+@pytest.mark.parametrize("inputs", [["c", "x"], ["x", "c"]])
+def test_a_sum_with_an_input_of_the_model_can_be_excluded(inputs: list[str]) -> None:
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["c"], "fc"), helper.make_node("Add", inputs, ["y"], "sum")]
+    translation = translate(lists(exclude_function_type=[operator.add]), made(nodes), "Tensorrt")
+    assert translation.config["skip"] == ["sum"]
+
+
 def test_sums_of_integers_are_not_forced() -> None:
     nodes = [
         helper.make_node("Add", ["x", "x"], ["a"], "integers"),

@@ -339,6 +339,7 @@ def test_observers_are_made_from_text_and_dicts():
         ("percentile:40", "must be above 50 and at most 100, got 40"),
         ("ema_minmax:1", "must be at least 0 and below 1, got 1"),
         ("minmax:5", "observer 'minmax' has no parameter for '5'; its parameters: none"),
+        ("percentile:99,percentile=98", "parameter 'percentile' of observer 'percentile' is given twice"),
         ({"percentile": 99}, 'an observer needs a "name"'),
         ("ema_quantile:threshold=0.5", "threshold of observer 'ema_quantile' must be above 0.5 and at most 1, got 0.5"),
         ("ema_mse:-1", "decay of observer 'ema_mse' must be at least 0 and below 1, got -1"),

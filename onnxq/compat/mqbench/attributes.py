@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from onnxq.compat.modules import Exported, nodes_of_module
-from onnxq.compat.mqbench.quantizer import items_of
-from onnxq.compat.translation import Translator, shown
+from onnxq.compat.translation import Translator, items_of, shown
 from onnxq.errors import ConfigError, did_you_mean
 
 

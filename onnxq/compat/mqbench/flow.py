@@ -13,12 +13,13 @@ import onnx
 from onnxq.compat.mqbench.prepared import PreparedModel
 from onnxq.compat.mqbench.targets import find_target
 from onnxq.compat.mqbench.translate import translate
-from onnxq.compat.translation import Row, shown
+from onnxq.compat.translation import shown
 from onnxq.deliver import Result
 from onnxq.errors import ConfigError, ModelError, did_you_mean
 from onnxq.graph import Graph
 from onnxq.prepare import load_model
 from onnxq.runtime.pieces import as_array
+from onnxq.types.translation import Row
 
 QUANTIZER_TYPES = ("fake_quant", "act_fake_quant", "weight_fake_quant")
 """Parts of names by which MQBench picks quantizers: all of them, those of activations, those of weights."""

@@ -7,11 +7,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from onnxq.compat.mqbench.quantizer import counted
 from onnxq.compat.mqbench.targets import Target
 from onnxq.compat.structure import Structure
 from onnxq.compat.torch_names import chain_of, nodes_of_type
-from onnxq.compat.translation import Translator, check_keys, shown
+from onnxq.compat.translation import Translator, check_keys, counted, shown
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph, Node
 

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from onnxq.borders import check_borders, fix_borders
 from onnxq.compat.mqbench.spool import Spool
-from onnxq.compat.translation import Row, Translation
 from onnxq.config import read_config
 from onnxq.deliver import Result
 from onnxq.errors import ConfigError, DataError, OnnxqError, did_you_mean
@@ -20,6 +19,7 @@ from onnxq.runtime import input_infos
 from onnxq.runtime.feeds import Feed, fit_feed
 from onnxq.runtime.pieces import as_array
 from onnxq.runtime.session import float_session, make_session, run_session
+from onnxq.types.translation import Row, Translation
 
 _ANY_SQNR = -1000.0
 """Calls show what the quantized model gives, however far from the float one: they are there to find that out."""

@@ -243,4 +243,4 @@ def object_name(thing: Any, where: str = "") -> str:
     name = thing if isinstance(thing, str) else getattr(thing, "__name__", None)
     if not isinstance(name, str):
         raise ConfigError(f"{where + ': ' if where else ''}a name or a class is expected, not {shown(thing)}")
-    return name.rpartition(".")[2]
+    return name.rpartition(".")[2] if name.replace(".", "_").isidentifier() else name  # not the dot of a number

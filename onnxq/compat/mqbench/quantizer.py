@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from onnxq.compat.mqbench.layers import border_of
 from onnxq.compat.mqbench.targets import Target
 from onnxq.compat.structure import Structure
 from onnxq.compat.torch_names import nodes_of_type, type_note
-from onnxq.compat.translation import Translator, check_keys, shown
+from onnxq.compat.translation import Translator, check_keys, counted, items_of, shown, yes_or_no
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 
@@ -27,7 +26,6 @@ QUANTIZER_KEYS = (
     "academic_mode",
 )
 
-_WRITTEN = re.compile(r"\((?P<round>.*)\)|\[(?P<square>.*)\]")
 _REMOVED = ("Identity", "Dropout")
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
@@ -139,34 +137,12 @@ def weighted_nodes(graph: Graph, names: Sequence[str]) -> list[str]:
     return [name for name in names if graph.node(name).op in _WEIGHTED] or list(names)
 
 
-def items_of(value: Any, where: str) -> list[Any]:
-    """The items of a list or tuple; a single name, class or function stands for a list of one.
-
-    A tuple may be text, as YAML reads `(torch.nn.Upsample)`.
-    """
-    if isinstance(value, list | tuple | set | frozenset):
-        return list(value)
-    if isinstance(value, str) and (match := _WRITTEN.fullmatch(value.strip())) is not None:
-        items = (match["round"] or match["square"] or "").split(",")
-        return [item.strip(" '\"") for item in items if item.strip()]
-    if isinstance(value, str) or callable(value):
-        return [value]
-    raise ConfigError(f"{where} must be a list, it is {shown(value)}")
-
-
-def counted(names: Sequence[str]) -> str:
-    """A few names and how many more there are."""
-    first = ", ".join(names[:3])
-    return first if len(names) <= 3 else f"{first} and {len(names) - 3} more"
-
-
 def _all_nodes(found: Found, keys: Iterable[str]) -> set[str]:
     return {name for key in keys for _, nodes in found.get(key, []) for name in nodes}
 
 
 def _academic_mode(translator: Translator, value: Any, target: Target, where: str) -> Target:
-    if not isinstance(value, bool):
-        raise ConfigError(f"{where} must be True or False, got {shown(value)}")
+    yes_or_no(value, where)
     if target.family != "openvino":
         translator.row(where, value, f"no effect: OPENVINO alone has it, not {target.family}")
         return target

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnxq.compat.mqbench.targets import Target
-from onnxq.compat.translation import Translator, shown
+from onnxq.compat.translation import Translator, shown, spelt, yes_or_no
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.observers.aliases import ALIASES
 
@@ -81,10 +81,10 @@ def read_scheme(given: Any, where: str, translator: Translator, role: SchemeRole
     }
     became = {
         "bit": f"dtype = {fields['dtype']}",
-        "symmetry": f"symmetric = {_text(symmetric)}",
-        "per_channel": f"per_channel = {_text(per_channel)}",
-        "pot_scale": f"power_of_two = {_text(power_of_two)}",
-        "symmetric_range": f"narrow_range = {_text(narrow)}",
+        "symmetry": f"symmetric = {spelt(symmetric)}",
+        "per_channel": f"per_channel = {spelt(per_channel)}",
+        "pot_scale": f"power_of_two = {spelt(power_of_two)}",
+        "symmetric_range": f"narrow_range = {spelt(narrow)}",
     }
     if symmetric and role.keeps_bits:
         del fields["dtype"]
@@ -169,10 +169,7 @@ def _bits(value: Any, where: str) -> int:
 
 
 def _flag(given: Mapping[str, Any], key: str, where: str) -> bool:
-    value = given.get(key, SCHEME_DEFAULTS.get(key, False))
-    if not isinstance(value, bool):
-        raise ConfigError(f"{where}.{key} must be True or False, got {shown(value)}")
-    return value
+    return yes_or_no(given.get(key, SCHEME_DEFAULTS.get(key, False)), f"{where}.{key}")
 
 
 def _integers(low: Any, high: Any, where: str) -> Fields:
@@ -218,8 +215,4 @@ def _with_sign(dtype: str, *, symmetric: bool) -> str:
 
 
 def _said(fields: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} = {_text(value)}" for key, value in fields.items())
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return ", ".join(f"{key} = {spelt(value)}" for key, value in fields.items())

@@ -12,9 +12,10 @@ from onnxq.compat.mqbench.fusing import translate_fusing
 from onnxq.compat.mqbench.qconfig import translate_qconfig
 from onnxq.compat.mqbench.quantizer import translate_quantizer
 from onnxq.compat.mqbench.targets import find_target
-from onnxq.compat.translation import Translation, Translator, check_keys, table_at
+from onnxq.compat.translation import Translator, check_keys, table_at
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
+from onnxq.types.translation import Translation
 
 TOOL = "MQBench"
 ARGUMENT_KEYS = ("concrete_args", "concrect_args")

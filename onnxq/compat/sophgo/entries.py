@@ -14,12 +14,10 @@ from typing import Any
 
 from onnxq.compat.modules import Exported
 from onnxq.compat.mqbench.qconfig import object_name, read_observer
-from onnxq.compat.mqbench.quantizer import counted
 from onnxq.compat.sophgo.fit import Entry, check_fit
 from onnxq.compat.sophgo.nodes import Found, Model, of_module, of_type, result_nodes, weight_nodes
-from onnxq.compat.sophgo.target import yes_or_no
 from onnxq.compat.torch_names import torch_name
-from onnxq.compat.translation import Translator, check_keys, shown
+from onnxq.compat.translation import Translator, check_keys, counted, shown, spelt, yes_or_no
 from onnxq.emit.sophgo_names import MATRICES
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph import Graph
@@ -96,7 +94,7 @@ def _translate_entry(given: Any, where: str, found: Found, model: Model, out: Tr
             for field, value in fields.get(key, {}).items():
                 path = ("tensor", name, field) if is_input else ("node", name, part, field)
                 out.set(path, value, f"{where}.{key}")
-        said = ", ".join(f"{field} = {_text(value)}" for field, value in fields.get(key, {}).items())
+        said = ", ".join(f"{field} = {spelt(value)}" for field, value in fields.get(key, {}).items())
         what = f"input {counted(targets)}" if is_input else f"{part} of {counted(targets)}"
         became = f"{what}: {said}{left or fit.note}{note}" if said else ""
         out.row(f"{where}.{key}", values[key], became or f"no effect: {_silence(key, values, model)}")
@@ -206,7 +204,3 @@ def _with_channels(entry: Entry, nodes: list[str], model: Model) -> tuple[list[s
 
 def _silence(key: str, values: Mapping[str, Any], model: Model) -> str:
     return f"{model.precision} has its own bits" if key == "bit" and values[key] is not None else "it says nothing"
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

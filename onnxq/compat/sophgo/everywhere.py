@@ -11,9 +11,10 @@ from onnxq.compat.mqbench.qconfig import QCONFIG_KEYS, TABLES, translate_qconfig
 from onnxq.compat.mqbench.targets import find_target
 from onnxq.compat.sophgo.precision import Side, choose_precision
 from onnxq.compat.sophgo.target import Target
-from onnxq.compat.translation import Row, Translator
+from onnxq.compat.translation import Translator
 from onnxq.errors import ConfigError
 from onnxq.types.fake_quantizers import read_fake_quantizer
+from onnxq.types.translation import Row
 
 KEY = "extra_qconfig_dict"
 _ONLY_WEIGHTS = "no effect: quantmode weight_only has no quantizers on activations"

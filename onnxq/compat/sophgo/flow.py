@@ -14,11 +14,12 @@ from onnxq.compat.mqbench import flow
 from onnxq.compat.mqbench.prepared import PreparedModel
 from onnxq.compat.sophgo.target import CHIPS, STRATEGIES, known_word
 from onnxq.compat.sophgo.translate import translate
-from onnxq.compat.translation import Row, shown
+from onnxq.compat.translation import shown
 from onnxq.deliver import Result
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.prepare import load_model
+from onnxq.types.translation import Row
 
 _MODEL_NAME = "sophgo_mq_qmodel"
 _FOR_TPU_MLIR = (

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from onnxq.backends import get_backend
-from onnxq.compat.mqbench.quantizer import counted
 from onnxq.compat.sophgo.target import KEY
 from onnxq.compat.structure import Structure
-from onnxq.compat.translation import Translator
+from onnxq.compat.translation import Translator, counted
 from onnxq.emit.sophgo_names import LAYERS
 from onnxq.graph import Node
 

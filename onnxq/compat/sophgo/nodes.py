@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from onnxq.compat.modules import Exported, layer_nodes, nodes_of_fx_name, quantizer_target
-from onnxq.compat.mqbench.quantizer import counted
 from onnxq.compat.sophgo.target import Target
 from onnxq.compat.torch_names import nodes_of_type, type_note
-from onnxq.compat.translation import shown
+from onnxq.compat.translation import counted, shown
 from onnxq.emit.sophgo_names import LAYERS
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph, Node
@@ -85,12 +84,12 @@ def result_nodes(graph: Graph, names: Iterable[str]) -> list[str]:
     A convolution, the batch normalization behind it and the Relu behind that run as one, and the quantizer stands
     behind the last of them.
     """
-    inside = list(names)
-    found = [name for name in inside if _leaves(graph, graph.node(name), set(inside))]
+    inside = dict.fromkeys(names)
+    found = [name for name in inside if _leaves(graph, graph.node(name), inside)]
     return list(dict.fromkeys(_last_of_chain(graph, graph.node(name)).name for name in found))
 
 
-def _leaves(graph: Graph, node: Node, inside: set[str]) -> bool:
+def _leaves(graph: Graph, node: Node, inside: Collection[str]) -> bool:
     readers = [use.node.name for tensor in node.outputs for use in graph.consumers(tensor)]
     return any(graph.is_output(tensor) for tensor in node.outputs) or any(name not in inside for name in readers)
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from onnxq.backends import get_backend
-from onnxq.compat.mqbench.quantizer import computing_nodes, counted, items_of
+from onnxq.compat.mqbench.quantizer import computing_nodes
 from onnxq.compat.sophgo.fit import has_groups
 from onnxq.compat.sophgo.nodes import Model, of_module, result_nodes
 from onnxq.compat.sophgo.precision import is_integer
 from onnxq.compat.sophgo.target import Target
-from onnxq.compat.translation import Translator
+from onnxq.compat.translation import Translator, counted, items_of
 from onnxq.emit.sophgo_names import LAYERS
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph, Node

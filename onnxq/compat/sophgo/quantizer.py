@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from onnxq.compat.modules import Exported, quantizer_target
-from onnxq.compat.mqbench.quantizer import NAME_KEYS, TYPE_KEYS, counted, items_of, translate_lists
+from onnxq.compat.mqbench.quantizer import NAME_KEYS, TYPE_KEYS, translate_lists
 from onnxq.compat.mqbench.targets import find_target
 from onnxq.compat.sophgo.nodes import result_nodes, weight_nodes
 from onnxq.compat.sophgo.target import Target
-from onnxq.compat.translation import Translator, check_keys, shown
+from onnxq.compat.translation import Translator, check_keys, counted, items_of, shown
 from onnxq.errors import ConfigError
 
 KEY = "extra_quantizer_dict"

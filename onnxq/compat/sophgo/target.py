@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnxq.backends import get_backend
-from onnxq.compat.translation import Translator, check_keys, shown
+from onnxq.compat.translation import Translator, check_keys, shown, yes_or_no
 from onnxq.errors import ConfigError, did_you_mean
 
 KEY = "quant_dict"
@@ -109,10 +109,3 @@ def known_word(value: Any, known: tuple[str, ...], where: str) -> str:
         return spelled[value.lower()]
     near = did_you_mean(str(value), known)
     raise ConfigError(f"{where} cannot be {shown(value)}.{near} Known: {', '.join(known)}")
-
-
-def yes_or_no(value: Any, where: str) -> bool:
-    """A truth value, and nothing that only looks like one."""
-    if not isinstance(value, bool):
-        raise ConfigError(f"{where} must be True or False, it is {shown(value)}")
-    return value

@@ -22,9 +22,10 @@ from onnxq.compat.sophgo.quantizer import KEY as QUANTIZER
 from onnxq.compat.sophgo.quantizer import translate_quantizer
 from onnxq.compat.sophgo.target import KEY as QUANT_DICT
 from onnxq.compat.sophgo.target import Target, read_target
-from onnxq.compat.translation import Translation, Translator, check_keys, table_at
+from onnxq.compat.translation import Translator, check_keys, table_at
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
+from onnxq.types.translation import Translation
 
 TOOL = "Sophgo-mq"
 KNOWN = (QUANT_DICT, QCONFIG, QUANTIZER, "preserve_attr", "concrete_args", "extra_fuse_dict", "leaf_module")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from onnxq.compat.translation import counted
 from onnxq.compat.vitis.axes import activation_axis, kernel_axis
 from onnxq.compat.vitis.constraints import has_bias, held_values
 from onnxq.compat.vitis.formats import Settings, described, one_scale, settings_of
@@ -19,6 +20,9 @@ from onnxq.place.ties import Ties
 _NOTHING_TO_SHARE = "there is no scale to share, so they have the same format and no more"
 FULL_STRATEGY = 4
 """Entries that name types alone: so many are a list of all that a tool knows, as the shipped strategies are."""
+
+_SHOWN = 6
+"""Names in a row or in an error."""
 
 _FOLDING = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _MAKING_BIASES = ("BatchNormalization", "Add", "Sub", "Mul", "Div")
@@ -59,7 +63,7 @@ class Entries:
                 self._apply_match(match)
             self._share(pattern, matches)
             nodes = [str(match[0][1].name) for match in matches]
-            became = f"{len(nodes)} node{'s' if len(nodes) != 1 else ''}: {_listed(nodes)}"
+            became = f"{len(nodes)} node{'s' if len(nodes) != 1 else ''}: {counted(nodes, _SHOWN)}"
             if not pattern.targets and not pattern.inputs:
                 became += "; no quantizer of its own, so they stay as the strategy has them"
             self.registry.translator.row(key, _conditions(pattern), became)
@@ -81,7 +85,10 @@ class Entries:
             near = did_you_mean(pattern.layer_name, names)
             named = replace(pattern, params=None, inputs=())
             if not self.matcher.find(named):
-                return f"No layer of that type has a name like '{pattern.layer_name}'.{near} Names: {_listed(names)}"
+                return (
+                    f"No layer of that type has a name like '{pattern.layer_name}'.{near} "
+                    f"Names: {counted(names, _SHOWN)}"
+                )
         for name, wanted in (pattern.params or {}).items():
             alone = replace(pattern, layer_name="", params={name: wanted}, inputs=())
             if not self.matcher.find(alone):
@@ -90,7 +97,8 @@ class Entries:
         if pattern.inputs:
             shown = [f"'{node.name}' reads {self._sources(node)}" for node in typed[:4]]
             return f"None of that type has these inputs in this order: {'; '.join(shown)}"
-        return f"None fulfils all of its conditions together; of the type are: {_listed([str(n.name) for n in typed])}"
+        names = [str(node.name) for node in typed]
+        return f"None fulfils all of its conditions together; of the type are: {counted(names, _SHOWN)}"
 
     def _sources(self, node: Node) -> str:
         made = [self.graph.producer(tensor) for tensor in node.inputs if tensor.name]
@@ -181,20 +189,15 @@ class Entries:
         for where, applied in self._applied.items():
             parts = []
             if applied.nodes:
-                on = f"{applied.target.part} of {_listed(list(applied.nodes))}"
+                on = f"{applied.target.part} of {counted(list(applied.nodes), _SHOWN)}"
                 parts = [f"{on}: {described(applied.settings.fields)}", *applied.settings.remarks]
-            parts += [f"no effect on {_listed(nodes)}: {reason}" for reason, nodes in applied.left.items()]
+            parts += [f"no effect on {counted(nodes, _SHOWN)}: {reason}" for reason, nodes in applied.left.items()]
             quantizer = applied.target.quantizer
             value: Any = [] if quantizer is None else quantizer.shown()
             if applied.target.shared:
                 value = {"shared_quantizer": applied.target.shared}
             self.registry.translator.row(where, value, "; ".join(parts))
         self._applied.clear()
-
-
-def _listed(names: Sequence[str], most: int = 6) -> str:
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 def _conditions(pattern: Pattern) -> dict[str, Any]:

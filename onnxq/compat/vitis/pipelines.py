@@ -8,11 +8,12 @@ from types import MappingProxyType
 from typing import Any
 
 from onnxq.backends.vitis import ALL_SIMULATIONS, USUAL_SIMULATIONS
-from onnxq.compat.translation import NOT_YET, Translator
+from onnxq.compat.translation import Translator
 from onnxq.compat.vitis.builtin import Strategy
 from onnxq.compat.vitis.reading import boolean, choice, number, text, whole
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
+from onnxq.types.translation import NOT_YET
 
 POSITION_FILES = ("vitis_clip_ranges", "vitis_quant_info", "fix_neuron")
 _FLOAT_TYPES = {"float16": "fp16", "bfloat16": "bf16"}

@@ -1,11 +1,39 @@
-"""The part of a graph in which quantization happens: from some layers on, up to others."""
+"""input_layers, output_layers, ignore_layers: the part of a graph in which quantization happens, and gaps in it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+from onnxq.compat.translation import Translator
 from onnxq.compat.vitis.layers import computes_floats
+from onnxq.compat.vitis.naming import Names
+from onnxq.compat.vitis.reading import texts
 from onnxq.graph import Graph
+
+LAYER_LISTS = ("ignore_layers", "input_layers", "output_layers")
+
+
+def leave_layers_out(translator: Translator, graph: Graph, names: Names, given: Mapping[str, tuple[str, Any]]) -> None:
+    """Skip what the user's lists of layers leave float; `given` holds where each key stands, and its value."""
+    for name in LAYER_LISTS:
+        key, value = given.get(name, (name, None))
+        if value is None:
+            continue
+        listed = [node for item in texts(value, key) for node in names.called(item, key)]
+        if not listed:
+            translator.row(key, value, "not set")
+        elif name == "ignore_layers":
+            translator.append("skip", listed, key)
+            translator.row(key, value, f"skip = {', '.join(listed)}")
+        else:
+            starts, ends = (listed, []) if name == "input_layers" else ([], listed)
+            outside = outside_region(graph, starts, ends)
+            translator.append("skip", outside, key)
+            for tensor in inputs_of(graph, outside):
+                translator.set(("tensor", tensor, "skip"), True, key)
+            place = "in front of" if name == "input_layers" else "behind"
+            translator.row(key, value, f"skip: {len(outside)} nodes {place} them stay float")
 
 
 def outside_region(graph: Graph, starts: Iterable[str], ends: Iterable[str]) -> list[str]:

@@ -16,7 +16,7 @@ from onnxq.compat.vitis.formats import OF_OBSERVERS, Settings, described, scale_
 from onnxq.compat.vitis.naming import Names
 from onnxq.compat.vitis.quantizers import KINDS, Quantizer, read_params
 from onnxq.compat.vitis.reading import texts
-from onnxq.compat.vitis.region import inputs_of, outside_region
+from onnxq.compat.vitis.region import LAYER_LISTS, leave_layers_out
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph, Node
 from onnxq.passes.clamp import clamp_of
@@ -34,7 +34,6 @@ _USER_PARAMS = {
     "narrow_range": "narrow_range",
 }
 OF_ALL_ROLES = ("data_format", "use_framework_quant", "use_fixneuron_quant")
-LAYER_LISTS = ("input_layers", "output_layers", "ignore_layers")
 USER_KEYS = (*(f"{role}_{name}" for role in ROLES for name in _USER_PARAMS), *OF_ALL_ROLES, *LAYER_LISTS)
 
 FIELDS = {
@@ -105,7 +104,7 @@ class Registry:
 
     def apply_user(self, given: Mapping[str, tuple[str, Any]], *, converted: bool = False) -> None:
         """Set what holds for all quantizers of each role, and say of every key of the user what it became."""
-        self._leave_layers_out(given)
+        leave_layers_out(self.translator, self.graph, self.names, given)
         made = {} if converted else {role: self._set_role(role) for role in ROLES}
         for name, (key, value) in given.items():
             if value is None or name in LAYER_LISTS:
@@ -185,32 +184,6 @@ class Registry:
             if is_relu_like(self.graph, node):
                 path = ("node", str(node.name), "output", "dtype")
                 self.translator.set(path, self._unsigned(), self.keys["activation", "unsigned"])
-
-    # ---- what is left out ------------------------------------------------------------------------------------------
-
-    def _leave_layers_out(self, given: Mapping[str, tuple[str, Any]]) -> None:
-        names: dict[str, list[str]] = {}
-        for name in LAYER_LISTS:
-            key, value = given.get(name, (name, None))
-            if value is None:
-                continue
-            listed = texts(value, key)
-            names[name] = [node for item in listed for node in self.names.called(item, key)]
-            if not listed:
-                self.translator.row(key, value, "not set")
-            elif name == "ignore_layers":
-                self.translator.append("skip", names[name], key)
-                self.translator.row(key, value, f"skip = {', '.join(names[name])}")
-        for name in ("input_layers", "output_layers"):
-            if names.get(name):
-                key, value = given[name]
-                starts, ends = (names[name], []) if name == "input_layers" else ([], names[name])
-                outside = outside_region(self.graph, starts, ends)
-                self.translator.append("skip", outside, key)
-                for tensor in inputs_of(self.graph, outside):
-                    self.translator.set(("tensor", tensor, "skip"), True, key)
-                place = "in front of" if name == "input_layers" else "behind"
-                self.translator.row(key, value, f"skip: {len(outside)} nodes {place} them stay float")
 
 
 def check_kind(quantizer: Quantizer, strategy: Strategy) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from onnxq.compat.translation import Row, Translation, Translator, check_keys, shown
+from onnxq.compat.translation import Translator, check_keys, shown
 from onnxq.compat.vitis.builtin import ALIASES, STRATEGIES, Strategy, strategy_name
 from onnxq.compat.vitis.dpu import beyond_dpu
 from onnxq.compat.vitis.entries import Entries
@@ -19,6 +19,7 @@ from onnxq.compat.vitis.registry import USER_KEYS, Registry
 from onnxq.config.documents import read_document
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
+from onnxq.types.translation import Row, Translation
 
 BASE_KEYS = ("strategy", "base")
 REGISTRY = "quantize_registry_config"

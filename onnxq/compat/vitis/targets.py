@@ -93,7 +93,7 @@ def _target(given: Any, types: Sequence[LayerType], where: str) -> Target:
 
 
 def _constant(name: str, kind: str, types: Sequence[LayerType], where: str) -> str:
-    """The part of a node that a constant is by its name in Keras; "" where the layers have one of the kind anyway."""
+    """The part of a node that a constant is by its name in Keras; `kind` where it has no name, or the layers none."""
     known: dict[str, str] = {}
     for layer in types or KERAS.values():
         known.update(layer.constants)
