@@ -91,4 +91,6 @@ def _nothing(pattern: str, candidates: Mapping[str, str], what: str) -> str:
         operators = sorted(set(candidates.values()))
         near = did_you_mean(pattern[3:], operators)
         return f"'{pattern}' matches no {what}: the model has no such operator.{near} Operators: {', '.join(operators)}"
-    return f"'{pattern}' matches no {what} of the model.{did_you_mean(pattern, candidates)}"
+    plain = re.sub(r"[\\^$*+?()\[\]{}|]", "", pattern.removeprefix("re:"))  # as near to a name as a pattern comes
+    near = did_you_mean(pattern, candidates) or did_you_mean(plain, candidates)
+    return f"'{pattern}' matches no {what} of the model.{near}"

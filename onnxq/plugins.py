@@ -25,11 +25,11 @@ def run_file(path: Path, what: str) -> ModuleType:
         exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)
     except OnnxqError as error:
         raise ConfigError(f"{what} {path}: {error}") from error
-    except Exception as error:  # whatever foreign code raises is that file's fault, not onnxq's
+    except (Exception, SystemExit) as error:  # whatever foreign code raises is that file's fault, not onnxq's
         raise ConfigError(f"{what} {path}{_line_in(path, error)}: {type(error).__name__}: {error}") from error
     return module
 
 
-def _line_in(path: Path, error: Exception) -> str:
+def _line_in(path: Path, error: BaseException) -> str:
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     return f", line {lines[-1]}" if lines else ""

@@ -79,7 +79,11 @@ def chosen_backend(backend: str | Backend | None, config: Config) -> Backend:
         raise ConfigError(
             "say for which target: -b BACKEND (see 'onnxq list backends'), or backend = ... in the configuration"
         )
-    return get_backend(wanted)
+    try:
+        return get_backend(wanted)
+    except ConfigError as error:
+        said = config.source("backend") if backend is None else "backend"
+        raise ConfigError(str(error) if said == "backend" else f"{said}: {error}") from None
 
 
 def make_plan(prepared: Prepared, *, strict: bool = False) -> QuantPlan:

@@ -50,9 +50,8 @@ def _build(kind: type[Observer], alias: Alias, parameters: Mapping[str, Any]) ->
         own = alias.renamed.get(key, key)
         if key not in alias.fixed and own not in defaults:
             known = ", ".join([*defaults, *alias.renamed]) or "none"
-            raise ConfigError(
-                f"observer '{kind.name}' has no parameter '{key}'.{did_you_mean(key, defaults)} Its parameters: {known}"
-            )
+            near = did_you_mean(key, [*defaults, *alias.renamed])
+            raise ConfigError(f"observer '{kind.name}' has no parameter '{key}'.{near} Its parameters: {known}")
         number = _number(kind, key, value)
         if key in alias.fixed:
             if number != alias.fixed[key]:

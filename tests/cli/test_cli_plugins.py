@@ -43,3 +43,11 @@ def test_a_backend_file_serves_as_target_through_all_stages(run, model: Path, da
     emitted = run("emit", model, "--plan", plan, "--qparams", qparams, "-b", target, "-o", tmp_path / "out")
     assert emitted.exit_code == 0, emitted.stderr
     assert "plugin_target" in emitted.stdout
+
+
+def test_a_file_that_ends_the_program_is_an_error_of_that_file(run, model: Path, tmp_path: Path) -> None:
+    plugin = tmp_path / "leaves.py"
+    plugin.write_text("import sys\nsys.exit(3)\n")
+    result = run("place", model, "-b", "tensorrt", "--plugin", plugin)
+    assert result.exit_code == 2
+    assert "leaves.py, line 2: SystemExit: 3" in result.stderr

@@ -11,6 +11,7 @@ import onnx.parser
 import pytest
 from onnx import numpy_helper
 
+from onnxq.config import read_config
 from onnxq.errors import ConfigError, UnsupportedError
 from onnxq.graph import Graph
 from onnxq.prepare import make_plan, prepare
@@ -469,3 +470,10 @@ def test_what_the_target_cannot_take_is_refused_with_tensor_and_remedy() -> None
 def test_a_wish_that_no_format_has_names_the_place_where_it_was_said() -> None:
     with pytest.raises(ConfigError, match=r"'w1'.*node\.conv1\.weight\.narrow_range wants.*signed"):
         plan_of({"node": {"conv1": {"weight": {"dtype": "uint8", "narrow_range": True}}}})
+
+
+def test_a_regular_expression_that_finds_nothing_gets_the_nearest_names_too() -> None:
+    with pytest.raises(ConfigError, match=r"'re:cnov\\d' matches no node.*Did you mean 'conv"):
+        plan_of({"node": {"re:cnov\\d": {"skip": True}}})
+    with pytest.raises(ConfigError, match=r"\(--skip\)$"):
+        make_plan(prepare(Graph.from_model(network()), "qnn", read_config({}, options=True, skip=["cnov1"])))
