@@ -157,7 +157,8 @@ def emit_plan(
         )
         write_json(stage / "plan.json", plan.to_json())
         write_json(stage / "qparams.json", qparams.to_json())
-        write_json(stage / "config.json", resolved_settings(prepared.backend, prepared.config, prepared.own_passes))
+        spelt_out = resolved_settings(prepared.backend, prepared.config, prepared.own_passes, prepared.target)
+        write_json(stage / "config.json", spelt_out)
         write_json(stage / "report.json", report)
     return Result(folder / f"{name}.onnx", plan, qparams, report)
 

@@ -24,7 +24,7 @@ from onnxq.types import Backend, QuantPlan
 class Prepared:
     """A float graph after a backend's passes, ready to be placed, calibrated or emitted.
 
-    `own_passes` are the registered ones that the caller added.
+    `own_passes` are the registered ones that the caller added, `target` is the backend as it was named.
     """
 
     graph: Graph
@@ -32,6 +32,7 @@ class Prepared:
     config: Config
     passes: list[PassReport] = field(default_factory=list)
     own_passes: tuple[str, ...] = ()
+    target: str | None = None
 
 
 def load_model(model: str | Path | onnx.ModelProto | Graph) -> Graph:
@@ -69,7 +70,8 @@ def prepare(
     if not graph.shapes_known():
         graph.infer_shapes()
     named = tuple(item for item in passes if isinstance(item, str))
-    return Prepared(graph, target, settings, reports, named)
+    wanted = backend if backend is not None else settings.backend
+    return Prepared(graph, target, settings, reports, named, wanted if isinstance(wanted, str) else None)
 
 
 def chosen_backend(backend: str | Backend | None, config: Config) -> Backend:

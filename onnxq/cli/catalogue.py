@@ -108,6 +108,7 @@ def fake_quantizers() -> list[Entry]:
             "arguments": [f"{argument.name}={argument.default:g}" for argument in kind.arguments],
             "for": list(kind.roles),
             "other names": [alias for alias, own in FAKE_QUANTIZER_ALIASES.items() if own == name],
+            "learns": kind.learns,
             "without training": kind.untrained,
             "summary": kind.summary,
         }

@@ -16,14 +16,21 @@ from onnxq.errors import OnnxqError
 from onnxq.types import Backend, PerChannel, QuantSpec
 
 
-def resolved_settings(backend: Backend, config: Config, passes: Sequence[str] = ()) -> dict[str, Any]:
+def resolved_settings(
+    backend: Backend, config: Config, passes: Sequence[str] = (), target: str | None = None
+) -> dict[str, Any]:
     """`config` with the backend's choices in the places that were left open; running it gives the same files.
 
-    `backend` is the resolved one. A default is spelt out where saying it changes nothing; formats that differ from
-    layer to layer by the target's own rules stay with the target.
+    `backend` is the resolved one, `target` what it was called by: one from a file is known by that file alone. A
+    default is spelt out where saying it changes nothing; formats that differ from layer to layer by the target's own
+    rules stay with the target.
     """
     given = config.model_dump(mode="json", exclude_defaults=True)
-    values: dict[str, Any] = {"backend": backend.name, **{key: given[key] for key in given if key != "backend"}}
+    from_file = target is not None and ".py" in target
+    values: dict[str, Any] = {
+        "backend": target if from_file else backend.name,
+        **{key: given[key] for key in given if key != "backend"},
+    }
     if passes:
         values["passes"] = [*values.get("passes", []), *passes]
     defaults: dict[str, Any] = {

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
+
+from onnxq.backends import BACKENDS
 
 PASS = '''
 from onnxq.passes import PASSES, PassResult
@@ -19,6 +24,12 @@ from onnxq.backends import BACKENDS
 
 BACKENDS.add("plugin_target", BACKENDS.get("tensorrt").replace(name="plugin_target", summary="of the user's own"))
 """
+
+
+@pytest.fixture(autouse=True)
+def _forget_the_target() -> Iterator[None]:
+    yield
+    BACKENDS.forget("plugin_target")
 
 
 def test_a_pass_of_a_plugin_is_listed_and_run(run, model: Path, data: Path, tmp_path: Path) -> None:
@@ -43,6 +54,16 @@ def test_a_backend_file_serves_as_target_through_all_stages(run, model: Path, da
     emitted = run("emit", model, "--plan", plan, "--qparams", qparams, "-b", target, "-o", tmp_path / "out")
     assert emitted.exit_code == 0, emitted.stderr
     assert "plugin_target" in emitted.stdout
+
+
+def test_the_resolved_configuration_names_the_file_of_a_target(run, model: Path, data: Path, tmp_path: Path) -> None:
+    target = tmp_path / "plugin_target.py"
+    target.write_text(BACKEND)
+    assert run("quantize", model, "-b", target, "-d", data, "-o", tmp_path / "one").exit_code == 0
+    assert json.loads((tmp_path / "one" / "config.json").read_text())["backend"] == str(target)
+    again = run("quantize", model, "-c", tmp_path / "one" / "config.json", "-o", tmp_path / "two")
+    assert again.exit_code == 0, again.stderr
+    assert (tmp_path / "one" / "model.onnx").read_bytes() == (tmp_path / "two" / "model.onnx").read_bytes()
 
 
 def test_a_file_that_ends_the_program_is_an_error_of_that_file(run, model: Path, tmp_path: Path) -> None:
