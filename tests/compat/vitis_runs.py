@@ -17,6 +17,8 @@ from tests.networks.exported import exported, samples
 
 RESNET, TRANSFORMER = "resnet_torchscript", "transformer_torchscript"
 CONV = "/layer1/conv1/Conv"
+USUAL = {"bit_width": 4, "method": "No_OF"}
+FLOAT_SCALES = ("FSQuantizer", "MAFSQuantizer")
 
 
 @cache
@@ -52,3 +54,12 @@ def specs(plan: QuantPlan, role: str) -> set[str]:
 
 def weight_of(plan: QuantPlan, module: str) -> Any:
     return plan[f"{module}.weight"]
+
+
+def one_quantizer(kind: str, target: str, **params: Any) -> dict[str, Any]:
+    """A strategy with one quantizer of its own, on the first convolution of the ResNet's first layer."""
+    quantizer = {"type": kind, "params": {**USUAL, **params}}
+    name = "kernel" if target == "weight" else ""
+    targets = [{"target_name": name, "target_type": target, "quantizer_config": quantizer}]
+    entry = {"layer_type": "Conv2D", "layer_name": "layer1.conv1", "quant_config": targets}
+    return {"strategy": "fs" if kind in FLOAT_SCALES else "pof2s", "layer_quantize_config": [entry]}
