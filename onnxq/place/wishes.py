@@ -26,31 +26,34 @@ class Wishes(Requests):
     def share(self) -> None:
         """Tie tensors whose quantizers the user gave one name."""
         groups: dict[str, list[str]] = {}
+        said: dict[str, dict[str, None]] = {}
         for name, request in self.requests.items():
             constant = self.graph.is_constant(name)
             picks = request.picks if constant else self.activation_picks([name])
             if "share" in picks:
                 groups.setdefault(str(picks["share"].value), []).append(name)
+                said.setdefault(str(picks["share"].value), {})[picks["share"].source] = None
         for share, members in groups.items():
+            where = ", ".join(said[share])
             kinds = {self.graph.is_constant(name) for name in members}
             if len(kinds) > 1 or any(self.requests[name].derive is not None for name in members):
                 listed = ", ".join(f"'{name}'" for name in members)
                 raise ConfigError(
                     f"share '{share}' joins {listed}: constants and computed tensors, or biases whose scale is "
-                    "derived, cannot share a quantizer. Give them different names"
+                    f"derived, cannot share a quantizer. Give them different names ({where})"
                 )
             if kinds == {True}:
-                self._check_shared_constants(share, members)
+                self._check_shared_constants(share, members, where)
             for name in members[1:]:
                 self.ties.join(members[0], name)
 
-    def _check_shared_constants(self, share: str, members: Sequence[str]) -> None:
+    def _check_shared_constants(self, share: str, members: Sequence[str], where: str) -> None:
         found = {self.requests[name].spec for name in members}
         if len(found) > 1 or not isinstance(next(iter(found)).granularity, PerTensor):
             listed = "; ".join(f"'{name}': {self.requests[name].spec}" for name in members)
             raise ConfigError(
                 f"share '{share}' needs one format with one scale for all ({listed}): set per_channel = false and the "
-                "same format for them"
+                f"same format for them ({where})"
             )
 
     def choose(self, groups: dict[str, list[str]]) -> None:
