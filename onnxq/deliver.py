@@ -13,9 +13,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -55,6 +55,9 @@ WAYS_OUT = ((SEVEN_BITS, with_seven_bit_weights), (UNSIGNED, with_unsigned_weigh
 """What is tried where kernels saturate, the fastest first; the first that costs no accuracy is taken."""
 
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+FileCheck = Callable[[Path], Sequence[str]]
+"""Looks at a written model and returns what is wrong with it, a sentence each."""
 
 Progress = Callable[[str, int, int | None], None]
 """Called with (stage, done, total); total is None while it is unknown."""
@@ -103,11 +106,14 @@ def emit_plan(
     notes: Sequence[str] = (),
     seconds: Mapping[str, float] | None = None,
     progress: Progress | None = None,
+    own_check: FileCheck | None = None,
+    more: Callable[[Path], Mapping[str, Any]] | None = None,
 ) -> Result:
     """Write the files of a plan with its parameters and check them; without a dataset accuracy is not measured.
 
     `original` is the float model before any pass. `samples`, `warnings`, `notes` and `seconds` of earlier stages go
-    into the report.
+    into the report. `own_check` is one more check of the model file; `more` writes further files into the folder that
+    it is given, and returns further entries of the report.
     """
     clock = Clock(dict(seconds or {}))
     say = progress or (lambda stage, done, total: None)
@@ -126,7 +132,10 @@ def emit_plan(
     def judge(emitted: Emitted, plan: QuantPlan) -> VerifyReport:
         say("verify", 0, None)
         with clock.stage("verify"):
-            return _verified(original, emitted, plan, prepared, dataset)
+            checks = _verified(original, emitted, plan, prepared, dataset)
+            if own_check is not None and checks.passed:
+                checks = replace(checks, failures=tuple(own_check(_model_file(emitted))))
+            return checks
 
     check_plan(plan, prepared.backend)
     refuse_overwriting(original, prepared.backend, folder, name)
@@ -155,6 +164,10 @@ def emit_plan(
             files=[folder / name for name in names],
             seconds=clock.seconds,
         )
+        if more is not None:
+            report.update(more(stage))
+            listed = {path.name for path in stage.iterdir()} - set(names)
+            report["files"] += [str(folder / name) for name in sorted(listed)]
         write_json(stage / "plan.json", plan.to_json())
         write_json(stage / "qparams.json", qparams.to_json())
         spelt_out = resolved_settings(prepared.backend, prepared.config, prepared.own_passes, prepared.target)

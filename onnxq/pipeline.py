@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from onnxq.ranks import Ranks, in_step
 from onnxq.refine import refine
 from onnxq.runtime import Dataset, input_infos, open_dataset
 from onnxq.runtime.samples import Shard
-from onnxq.types import Backend, QuantPlan
+from onnxq.types import Backend, QParamsTable, QuantPlan
 
 
 def quantize(
@@ -53,18 +54,80 @@ def quantize(
 
     The files appear only when every check of them has passed; otherwise CheckFailed is raised and `out` is untouched.
     """
+    folder = Path(tempfile.mkdtemp(prefix="onnxq-") if out is None else out)
+    ready = calibrate_model(
+        model,
+        backend=backend,
+        data=data,
+        config=config,
+        folder=folder,
+        passes=passes,
+        progress=progress,
+        statistics=statistics,
+        ranks=ranks,
+        strict=strict,
+    )
+    return emit_plan(
+        ready.original,
+        ready.prepared,
+        ready.plan,
+        ready.qparams,
+        folder,
+        dataset=ready.dataset,
+        samples=ready.samples,
+        warnings=[*warnings, *ready.warnings],
+        notes=ready.notes,
+        seconds=ready.seconds,
+        progress=progress,
+    )
+
+
+@dataclass
+class Calibrated:
+    """A model with its plan and parameters, before anything is written; `original` is the float model as it was given."""
+
+    original: Graph
+    prepared: Prepared
+    plan: QuantPlan
+    qparams: QParamsTable
+    dataset: Dataset
+    samples: int
+    warnings: list[str]
+    notes: list[str]
+    seconds: dict[str, float]
+
+
+def calibrate_model(
+    model: str | Path | onnx.ModelProto | Graph,
+    *,
+    backend: str | Backend | None = None,
+    data: Any = None,
+    config: ConfigSource = None,
+    folder: Path | None = None,
+    passes: Sequence[str | Pass] = (),
+    progress: Progress | None = None,
+    statistics: str | Path | None = None,
+    ranks: Ranks | None = None,
+    strict: bool = False,
+) -> Calibrated:
+    """The first half of `quantize`, with its arguments: a model prepared, placed, calibrated and refined.
+
+    `folder` is where files will be written: one that the model is read from is refused now.
+    """
     clock = Clock()
     say = progress or (lambda stage, done, total: None)
     with in_step(ranks):
-        folder = _output_folder(out)
         with clock.stage("load"):
+            if folder is not None:
+                _check_folder(folder)
             settings = read_config(config, data=str(data) if isinstance(data, str | Path) else None)
             data = settings.data if data is None else data
             strict = strict or settings.strict
             graph = load_model(model)
             fix_borders(graph, settings)
             original = graph.copy()
-            refuse_overwriting(original, chosen_backend(backend, settings), folder, settings.name)
+            if folder is not None:
+                refuse_overwriting(original, chosen_backend(backend, settings), folder, settings.name)
             check_borders(graph)
             dataset = open_dataset(data, input_infos(graph), limit=settings.samples, preprocess=settings.preprocess)
         with clock.stage("passes"):
@@ -78,18 +141,16 @@ def quantize(
         qparams, plan, calibration = calibrate(prepared.graph, plan, statistics=gathered)
     with clock.stage("refine"):
         refined = refine(prepared.graph, plan, qparams, prepared.backend)
-    return emit_plan(
+    return Calibrated(
         original,
         prepared,
         plan,
         refined.qparams,
-        folder,
-        dataset=dataset,
-        samples=calibration.samples,
-        warnings=[*warnings, *plan.notes, *calibration.warnings, *refined.warnings],
+        dataset,
+        calibration.samples,
+        warnings=[*plan.notes, *calibration.warnings, *refined.warnings],
         notes=[*dataset.notes, *calibration.notes, *refined.notes],
         seconds=clock.seconds,
-        progress=progress,
     )
 
 
@@ -150,10 +211,6 @@ def gather_statistics(
     return gather(prepared.graph, leaders, dataset, engine=engine, shard=shard, progress=report)
 
 
-def _output_folder(out: str | Path | None) -> Path:
-    if out is None:
-        return Path(tempfile.mkdtemp(prefix="onnxq-"))
-    folder = Path(out)
+def _check_folder(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"the output must be a folder, {folder} is a file")
-    return folder

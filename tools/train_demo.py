@@ -5,7 +5,7 @@ convolutions, a residual addition, a depthwise convolution with a ReLU6, two kin
 is written node by node, under the names of the torch modules, so that it does not change with torch's exporter.
 
 Run it with torch and scikit-learn installed: `pip install -c constraints.txt -e .[torch,dev]`, then
-`python tools/train_demo.py`. It takes about a minute, and the same seed gives the same files on the same machine.
+`python -m tools.train_demo`. It takes about a minute, and the same seed gives the same files on the same machine.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ import numpy as np
 import onnx
 import onnxruntime
 import torch
-from onnx import TensorProto, helper, numpy_helper
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import nn
 from torch.nn import functional
+
+from tools.written_networks import ConvBatchNorm, GraphWriter
 
 SEED = 7
 EPOCHS = 60
@@ -31,8 +32,6 @@ TEST_COUNT = 450
 CALIBRATION_COUNT = 128
 LOWEST_ACCURACY = 0.98
 LARGEST_DIFFERENCE = 1e-4
-OPSET = 17
-IR_VERSION = 8
 FOLDER = Path(__file__).resolve().parent.parent / "onnxq" / "demo"
 METADATA = {
     "description": "Convolutional classifier of handwritten digits (8x8 grey values in [0, 1]); float32, not folded.",
@@ -40,22 +39,6 @@ METADATA = {
     "in the 1,797-image version of scikit-learn's load_digits.",
     "licence": "Model: Apache-2.0. Data: CC BY 4.0.",
 }
-
-
-class ConvBatchNorm(nn.Module):
-    """A convolution without bias, its batch norm, and the activation that follows (or none)."""
-
-    def __init__(
-        self, inputs: int, outputs: int, kernel: int = 3, groups: int = 1, activation: nn.Module | None = None
-    ) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, groups=groups, bias=False)
-        self.bn = nn.BatchNorm2d(outputs)
-        self.activation = activation
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.bn(self.conv(x))
-        return x if self.activation is None else self.activation(x)
 
 
 class DigitNet(nn.Module):
@@ -130,48 +113,6 @@ def shifted(images: torch.Tensor) -> torch.Tensor:
     return padded[:, :, down : down + 8, right : right + 8]
 
 
-class GraphWriter:
-    """Collects ONNX nodes and initializers under the names of the torch modules they come from."""
-
-    def __init__(self) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.initializers: list[onnx.TensorProto] = []
-
-    def constant(self, name: str, values: torch.Tensor | float) -> str:
-        array = np.asarray(torch.as_tensor(values).detach().numpy(), dtype=np.float32)
-        self.initializers.append(numpy_helper.from_array(array, name))
-        return name
-
-    def node(self, op: str, name: str, inputs: list[str], output: str | None = None, **attributes: object) -> str:
-        output = output or f"{name}.out"
-        self.nodes.append(helper.make_node(op, inputs, [output], name=name, **attributes))
-        return output
-
-    def block(self, name: str, block: ConvBatchNorm, x: str) -> str:
-        conv, bn = block.conv, block.bn
-        padding = conv.padding[0]
-        x = self.node(
-            "Conv",
-            f"{name}.conv",
-            [x, self.constant(f"{name}.conv.weight", conv.weight)],
-            kernel_shape=list(conv.kernel_size),
-            pads=[padding] * 4,
-            group=conv.groups,
-        )
-        parameters = {
-            "weight": bn.weight,
-            "bias": bn.bias,
-            "running_mean": bn.running_mean,
-            "running_var": bn.running_var,
-        }
-        constants = [self.constant(f"{name}.bn.{key}", values) for key, values in parameters.items()]
-        x = self.node("BatchNormalization", f"{name}.bn", [x, *constants], epsilon=bn.eps)
-        if isinstance(block.activation, nn.ReLU6):
-            limits = [self.constant(f"{name}.clip.min", 0.0), self.constant(f"{name}.clip.max", 6.0)]
-            return self.node("Clip", f"{name}.clip", [x, *limits])
-        return x if block.activation is None else self.node("Relu", f"{name}.relu", [x])
-
-
 def to_onnx(model: DigitNet) -> onnx.ModelProto:
     write = GraphWriter()
     stem = write.block("stem", model.stem, "image")
@@ -181,24 +122,8 @@ def to_onnx(model: DigitNet) -> onnx.ModelProto:
     x = write.node("MaxPool", "pool", [x], kernel_shape=[2, 2], strides=[2, 2])
     for name in ("depthwise", "pointwise", "head"):
         x = write.block(name, getattr(model, name), x)
-    x = write.node("GlobalAveragePool", "global_pool", [x])
-    x = write.node("Flatten", "flatten", [x], axis=1)
-    weight = write.constant("classifier.weight", model.classifier.weight)
-    bias = write.constant("classifier.bias", model.classifier.bias)
-    write.node("Gemm", "classifier", [x, weight, bias], output="logits", transB=1)
-    graph = helper.make_graph(
-        write.nodes,
-        "digits",
-        [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 1, 8, 8])],
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 10])],
-        write.initializers,
-        doc_string=METADATA["description"],
-    )
-    opsets = [helper.make_opsetid("", OPSET)]
-    result = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="onnxq train_demo")
-    helper.set_model_props(result, METADATA)
-    onnx.checker.check_model(result, full_check=True)
-    return result
+    write.classifier("classifier", model.classifier, x)
+    return write.model("digits", (1, 8, 8), 10, producer="onnxq train_demo", metadata=METADATA)
 
 
 def check(model: DigitNet, exported: onnx.ModelProto, digits: Digits) -> float:
@@ -227,6 +152,8 @@ def main() -> None:
     np.savez_compressed(
         FOLDER / "digits.npz",
         calibration=digits.train_images[:CALIBRATION_COUNT],
+        train_images=digits.train_images,
+        train_labels=digits.train_labels,
         test_images=digits.test_images,
         test_labels=digits.test_labels,
     )

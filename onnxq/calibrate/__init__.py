@@ -1,6 +1,6 @@
 """plan + data -> QParamsTable: what each tensor's scale and zero point are."""
 
-from onnxq.calibrate.calibrate import calibrate
+from onnxq.calibrate.calibrate import calibrate, complete
 from onnxq.calibrate.gather import Gathered, activation_leaders, gather
 from onnxq.calibrate.merge import merge_statistics
 from onnxq.calibrate.report import Calibration, CalibrationReport
@@ -15,6 +15,7 @@ __all__ = [
     "StatisticsFile",
     "activation_leaders",
     "calibrate",
+    "complete",
     "gather",
     "gather_into",
     "gather_shared",

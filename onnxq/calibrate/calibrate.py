@@ -53,13 +53,8 @@ def calibrate(
     seen = activation_ranges(graph, leaders, gathered, table)
     kept = drop_unseen(graph, plan, seen.unseen)
 
-    biases = [placement for placement in kept if placement.derive is not None]
     with collector_paused():
-        widened = widen_weights(graph, kept, [*biases, *float_biases(graph, kept)], table)
-        for placement in kept:
-            if placement.tie is not None:
-                table.put(placement.tensor, table[placement.tie], f"tied to {placement.tie}")
-        derive_biases(graph, kept, biases, table)
+        widened = complete(graph, kept, table)
 
     warnings = [*nonfinite_warnings(gathered, leaders), *seen.warnings]
     warnings += [f"tensor '{name}' stays float: {reason}" for name, reason in seen.unseen.items()]
@@ -74,13 +69,27 @@ def calibrate(
         passes=gathered.passes,
         weights=weights,
         activations=len(leaders) - len(seen.unseen),
-        biases=len(biases),
+        biases=sum(placement.derive is not None for placement in kept),
         widened=widened,
         unseen=dict(seen.unseen),
         warnings=tuple(warnings),
         notes=tuple(notes),
     )
     return Calibration(_in_plan_order(kept, table), kept, report)
+
+
+def complete(graph: Graph, plan: QuantPlan, table: QParamsTable) -> dict[str, float]:
+    """Fill in what follows from the parameters of others: tied tensors, and biases, for which weights may be widened.
+
+    Returns the widened weights with the largest factor.
+    """
+    biases = [placement for placement in plan if placement.derive is not None]
+    widened = widen_weights(graph, plan, [*biases, *float_biases(graph, plan)], table)
+    for placement in plan:
+        if placement.tie is not None:
+            table.put(placement.tensor, table[placement.tie], f"tied to {placement.tie}")
+    derive_biases(graph, plan, biases, table)
+    return widened
 
 
 def _shared_constants(graph: Graph, plan: QuantPlan) -> dict[str, list[str]]:

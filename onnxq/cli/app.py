@@ -22,6 +22,7 @@ from onnxq.cli.lint import lint
 from onnxq.cli.list import list_registered
 from onnxq.cli.merge import merge
 from onnxq.cli.place import place
+from onnxq.cli.qat import qat
 from onnxq.cli.quantize import quantize
 from onnxq.cli.schema import schema
 from onnxq.cli.simulate import simulate
@@ -82,6 +83,7 @@ def root(
 
 
 app.command()(quantize)
+app.command()(qat)
 app.command()(inspect)
 app.command()(place)
 app.command()(calibrate)

@@ -15,10 +15,13 @@ import numpy as np
 class DemoData:
     """Images are float32 [count, 1, 8, 8] in [0, 1]; labels are int64 [count].
 
-    calibration   images of the part the model was trained on
+    train_images  images that the model was trained on, with their `train_labels`
+    calibration   the first of them
     test_images   images that neither training nor calibration has seen, with their `test_labels`
     """
 
+    train_images: np.ndarray
+    train_labels: np.ndarray
     calibration: np.ndarray
     test_images: np.ndarray
     test_labels: np.ndarray
@@ -31,4 +34,4 @@ def model_path() -> Path:
 
 def load_data() -> DemoData:
     with np.load(Path(__file__).with_name("digits.npz"), allow_pickle=False) as arrays:
-        return DemoData(arrays["calibration"], arrays["test_images"], arrays["test_labels"])
+        return DemoData(**arrays)

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 
+from onnxq.errors import ModelError
 from onnxq.graph.liveness import dead_nodes
 from onnxq.graph.names import Origins
 from onnxq.graph.nodes import Constant, Node, Use, Variable, adopt, bodies, inner_nodes
@@ -38,6 +39,24 @@ class Editing(Lookup):
         home.initializers[constant.name] = constant
         self._tensor_index[constant.name] = constant
         return constant
+
+    def set_values(self, tensor: str | gs.Tensor, values: np.ndarray) -> None:
+        """New values of the same shape and dtype for a constant: an initializer, or the output of a Constant node."""
+        tensor = self._resolve(tensor)
+        held = self.values(tensor)
+        if held.shape != values.shape or held.dtype != values.dtype:
+            raise ModelError(
+                f"constant '{tensor.name}' is {held.dtype} of shape {held.shape}; values of {values.dtype} "
+                f"{values.shape} cannot take its place"
+            )
+        if isinstance(tensor, gs.Constant):
+            tensor.values = values
+            return
+        node = self._constant_node(tensor)
+        assert node is not None  # otherwise there were no values
+        node.attrs.clear()
+        node.attr_types.clear()
+        node.attrs["value"] = Constant("", values)
 
     def add_variable(self, hint: str, dtype: Any = None, shape: Sequence[int | str | None] | None = None) -> Variable:
         """A new tensor that some node is going to produce."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -61,6 +62,7 @@ class Kind:
     implied: Mapping[str, Any] = field(default_factory=dict)
 
 
+_NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
 _AS_FIXED = "the same numbers as fixed"
 _FORMAT = "the number format itself; nothing depends on training"
 
@@ -118,7 +120,10 @@ _KINDS = (
     Kind("bf16", "bfloat16", _FORMAT, implied={"dtype": "bf16"}),
 )
 
-KINDS: Mapping[str, Kind] = MappingProxyType({kind.name: kind for kind in _KINDS})
+_known: dict[str, Kind] = {kind.name: kind for kind in _KINDS}
+
+KINDS: Mapping[str, Kind] = MappingProxyType(_known)
+"""Name -> kind, those that plugins have added included."""
 
 ALIASES: Mapping[str, str] = MappingProxyType(
     {
@@ -169,6 +174,27 @@ _ABSENT: Mapping[str, str] = MappingProxyType(
     }
 )
 """Names of other tools without a counterpart: what they are, and what to use."""
+
+
+def add_kind(kind: Kind) -> Kind:
+    """Make a kind known under its name, as a plugin does; adding an equal one again changes nothing.
+
+    Training needs its module too: a class registered in `onnxq.torchnet.fake_quantize.FAKE_QUANTIZERS`.
+    """
+    if not _NAME.fullmatch(kind.name):
+        raise ConfigError(
+            f"a fake-quantizer's name is letters, digits and underscores and begins with a letter, got '{kind.name}'"
+        )
+    if kind.name in ALIASES or kind.name in _ABSENT or _known.get(kind.name, kind) != kind:
+        raise ConfigError(f"fake-quantizer '{kind.name}' exists already; choose another name")
+    _known[kind.name] = kind
+    return kind
+
+
+def forget_kind(name: str) -> None:
+    """Take a kind out that `add_kind` has made known; unknown names are nobody's loss, onnxq's own stay."""
+    if name not in {kind.name for kind in _KINDS}:
+        _known.pop(name, None)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 from onnxq.errors import ConfigError
 from onnxq.types import QuantSpec
-from onnxq.types.fake_quantizers import ALIASES, KINDS, FakeQuantizer, read_fake_quantizer
+from onnxq.types.fake_quantizers import (
+    ALIASES,
+    KINDS,
+    Argument,
+    FakeQuantizer,
+    Kind,
+    add_kind,
+    forget_kind,
+    read_fake_quantizer,
+)
 
 
 @pytest.mark.parametrize(
@@ -107,3 +116,37 @@ def test_errors_name_the_nearest_and_what_is_allowed(wrong: object, words: str) 
 def test_known_names_without_a_counterpart_say_what_to_use(name: str) -> None:
     with pytest.raises(ConfigError, match=rf"onnxq has no fake-quantizer '{name}': .* Use '"):
         read_fake_quantizer(name)
+
+
+def test_a_kind_from_outside_is_read_listed_and_named_in_errors() -> None:
+    kind = Kind("stairs", "rounds in flights", "the same numbers as fixed", arguments=(Argument("height", 2.0),))
+    try:
+        assert add_kind(kind) is kind
+        add_kind(Kind("stairs", "rounds in flights", "the same numbers as fixed", arguments=kind.arguments))
+        assert list(KINDS)[-1] == "stairs"
+        assert read_fake_quantizer("stairs:3").argument("height") == 3
+        assert str(read_fake_quantizer("stairs:3")) == "stairs:height=3"
+        with pytest.raises(ConfigError, match="Did you mean 'stairs'"):
+            read_fake_quantizer("stair")
+        with pytest.raises(ConfigError, match="'stairs' exists already"):
+            add_kind(Kind("stairs", "something else", "nothing"))
+    finally:
+        forget_kind("stairs")
+    assert "stairs" not in KINDS
+
+
+@pytest.mark.parametrize("name", ["lsq", "TQTQuantizer", "FP4FakeQuantize"])
+def test_names_that_mean_something_already_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"'{name}' exists already; choose another name"):
+        add_kind(Kind(name, "mine", "mine"))
+
+
+@pytest.mark.parametrize("name", ["", "a:b", "a,b", "1st", "two words"])
+def test_names_that_could_not_be_written_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="letters, digits and underscores"):
+        add_kind(Kind(name, "mine", "mine"))
+
+
+def test_kinds_of_onnxq_itself_stay() -> None:
+    forget_kind("lsq")
+    assert "lsq" in KINDS

@@ -1,0 +1,106 @@
+"""Does a written model compute what the trained net computes?
+
+Both add up the same products, but not in the same order, so a value next to the border of two steps may fall to the
+other side in the file. That is one step of one quantizer, once in many thousand values; what follows it moves by as
+much. Anything larger is a mistake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from onnxq.graph import Graph
+from onnxq.numerics import sqnr_db
+from onnxq.qat.net import QatNet
+from onnxq.runtime.session import make_session, run_session
+from onnxq.runtime.feeds import Feed
+from onnxq.torchnet.values import from_numpy, to_numpy
+from onnxq.types import PerTensor, QParamsTable, QuantPlan
+
+LEAST_SQNR_DB = 25.0
+"""A file whose outputs are further from those of the net is wrong; steps that fall to the other side cost less."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """One output of the file against the net's.
+
+    step      one step of the last quantizer before the output
+    largest   the largest difference, in steps
+    within    the share of values that differ by one step at most
+    sqnr_db   of the differences
+    """
+
+    output: str
+    step: float
+    largest: float
+    within: float
+    sqnr_db: float
+
+    def to_json(self) -> dict[str, float | str]:
+        return {**vars(self), "sqnr_db": str(self.sqnr_db) if np.isinf(self.sqnr_db) else self.sqnr_db}
+
+
+def agreement(net: QatNet, model: Path, feeds: Iterable[Feed], qparams: QParamsTable) -> list[Agreement]:
+    """Each floating-point output of a model file against the net's in eval mode, over some samples."""
+    session = make_session(model, optimize="none")
+    names = net.graph.output_names
+    found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {name: [] for name in names}
+    was_training = net.training
+    net.eval()
+    try:
+        with torch.no_grad():
+            for feed in feeds:
+                ours = net.run({name: from_numpy(values) for name, values in feed.items()})
+                theirs = run_session(session, names, feed, str(model))
+                for name, other in zip(names, theirs, strict=True):
+                    if isinstance(ours[name], torch.Tensor) and ours[name].is_floating_point():
+                        found[name].append((to_numpy(ours[name]), other))
+    finally:
+        net.train(was_training)
+    return [_compared(name, pairs, net, qparams) for name, pairs in found.items() if pairs]
+
+
+def disagreements(found: Sequence[Agreement]) -> list[str]:
+    """What is wrong with a file, in words; empty if nothing is."""
+    return [
+        f"output '{one.output}' of the written model is not what the trained net computes: {one.sqnr_db:.1f} dB, "
+        f"up to {one.largest:.1f} steps apart"
+        for one in found
+        if not one.sqnr_db >= LEAST_SQNR_DB
+    ]
+
+
+def _compared(
+    name: str, pairs: Sequence[tuple[np.ndarray, np.ndarray]], net: QatNet, qparams: QParamsTable
+) -> Agreement:
+    ours = np.concatenate([one.ravel() for one, _ in pairs]).astype(np.float64)
+    theirs = np.concatenate([other.ravel() for _, other in pairs]).astype(np.float64)
+    step = last_step(net.prepared.graph, net.carried_out, qparams, name)
+    difference = np.abs(ours - theirs) / step
+    within = float(np.mean(difference <= 1.0 + 1e-3)) if difference.size else 1.0
+    return Agreement(name, step, float(difference.max(initial=0.0)), within, sqnr_db(ours, theirs))
+
+
+def last_step(graph: Graph, plan: QuantPlan, qparams: QParamsTable, output: str) -> float:
+    """The largest step of the quantizers that a value meets last on its way to an output; 1 if there is none."""
+    steps: list[float] = []
+    seen: set[str] = set()
+    pending = [output]
+    while pending:
+        name = pending.pop()
+        if name in seen or not name or (graph.is_constant(name) and name != output):
+            continue
+        seen.add(name)
+        if name in plan and plan[name].edges != () and isinstance(plan[name].spec.granularity, PerTensor):
+            steps.append(float(qparams[name].scale) if plan[name].spec.has_scale else 1.0)
+            continue
+        maker = graph.producer(name)
+        if maker is not None:
+            pending.extend(tensor.name for tensor in maker.inputs)
+    return max(steps, default=1.0)

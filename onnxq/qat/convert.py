@@ -1,0 +1,79 @@
+"""From a trained net back to the three values that every emitter takes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from onnxq.calibrate import complete
+from onnxq.calibrate.precision import fitted
+from onnxq.graph import Graph, collector_paused
+from onnxq.qat.net import QatNet
+from onnxq.refine import refine
+from onnxq.torchnet.values import from_numpy, to_numpy
+from onnxq.types import QParamsTable, QuantPlan
+
+
+class Converted(NamedTuple):
+    """The float graph with trained weights, the plan, the trained parameters."""
+
+    graph: Graph
+    plan: QuantPlan
+    qparams: QParamsTable
+
+
+def convert(net: QatNet) -> Converted:
+    """What training has found, as `onnxq.emit` takes it; batch norms that were trained apart are folded.
+
+    The target's refinements and the limits of biases hold after training too. Where they change a scale, the net gets
+    the new one, so that it goes on computing what the files will compute; `net.notes` says so.
+    """
+    graph = net.prepared.graph.copy()
+    with collector_paused(), torch.no_grad():
+        for name, values in trained_values(net).items():
+            graph.set_values(name, values.astype(graph.values(name).dtype, copy=False))
+    table = QParamsTable()
+    before = net.calibrated.qparams
+    for name, placement in net.plan.placements.items():
+        if name in net.fake_quantizers and placement.derive is None:
+            kind = placement.fake_quantizer.partition(":")[0]
+            found = net.fake_quantizers[name].to_qparams()
+            table.put(name, fitted(graph, name, found), f"trained ({kind})")
+        else:
+            table.put(name, before[name], before.provenance[name])
+    widened = complete(graph, net.plan, table)
+    refined = refine(graph, net.plan, table, net.prepared.backend)
+    notes = [f"weight '{name}': scale enlarged {factor:g} times so that its bias fits" for name, factor in widened.items()]
+    notes += [*refined.notes, *refined.warnings]
+    _follow(net, refined.qparams, notes)
+    return Converted(graph, net.plan, refined.qparams)
+
+
+def trained_values(net: QatNet) -> dict[str, np.ndarray]:
+    """Constant of the prepared graph -> its present values, as they are to be written."""
+    graph = net.prepared.graph
+    computed = {folded: name for name, folded in net.unfolded.renamed.items()}
+    found: dict[str, np.ndarray] = {}
+    values = net.constant_values(list(computed))
+    for folded, name in computed.items():
+        found[name] = to_numpy(values[folded])
+    for name in net.constant_names():
+        if name not in found and graph.has_tensor(name) and graph.is_constant(name):
+            found[name] = to_numpy(net.value(name))
+    for name in net.trained_constants():
+        if name in found:
+            settled = net.fake_quantizer(name).settled(from_numpy(found[name]))
+            found[name] = to_numpy(settled)
+    return found
+
+
+def _follow(net: QatNet, qparams: QParamsTable, notes: list[str]) -> None:
+    """Give the net the parameters that will be written where they are not its own."""
+    for name, module in net.fake_quantizers.items():
+        if net.plan[name].derive is not None or module.to_qparams() == qparams[name]:
+            continue
+        module.take(qparams[name])
+        notes.append(f"the scale of '{name}' was changed after training, as the target demands")
+    net.notes.extend(note for note in notes if note not in net.notes)

@@ -1,0 +1,76 @@
+"""A trained net as files that have passed every check, that of equality with the net included."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from onnxq.deliver import Progress, Result, emit_plan
+from onnxq.emit.simulate import simulate
+from onnxq.qat.agreement import Agreement, agreement, disagreements
+from onnxq.qat.convert import Converted, convert
+from onnxq.qat.net import QatNet
+from onnxq.runtime import Dataset
+
+
+def deliver(
+    net: QatNet,
+    folder: str | Path,
+    *,
+    dataset: Dataset | None = None,
+    warnings: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    progress: Progress | None = None,
+    more: Callable[[Path], Mapping[str, Any]] | None = None,
+) -> Result:
+    """Write what `onnxq.quantize` writes, from a trained net.
+
+    The float model that the checks compare with is the trained one. `dataset` gives their samples; without one, those
+    of calibration are taken. `more` writes further files and returns further entries of the report.
+    """
+    ready = net.calibrated
+    found = convert(net)
+    prepared = replace(net.prepared, graph=found.graph)
+    samples = dataset or ready.dataset
+    agreed: list[Agreement] = []
+
+    def same_as_net(model: Path) -> Sequence[str]:
+        feeds = itertools.islice(iter(samples), prepared.config.verify_samples)
+        with tempfile.TemporaryDirectory(prefix="onnxq-") as scratch:
+            agreed[:] = agreement(net, _as_trained(net, found, model, Path(scratch)), feeds, found.qparams)
+        return disagreements(agreed)
+
+    def further(stage: Path) -> Mapping[str, Any]:
+        return {"file_against_net": [one.to_json() for one in agreed], **(more(stage) if more is not None else {})}
+
+    return emit_plan(
+        found.graph,
+        prepared,
+        found.plan,
+        found.qparams,
+        Path(folder),
+        dataset=samples,
+        samples=ready.samples,
+        warnings=[*ready.warnings, *warnings],
+        notes=[*ready.notes, *net.notes, *notes],
+        seconds=ready.seconds,
+        progress=progress,
+        own_check=same_as_net,
+        more=further,
+    )
+
+
+def _as_trained(net: QatNet, found: Converted, model: Path, scratch: Path) -> Path:
+    """The file that computes as the net was trained: where QuantizeLinear cannot round as the chip does, a simulation."""
+    backend = net.prepared.backend
+    other_rounding = any(placement.spec.rounding != "half_even" for placement in found.plan)
+    if backend.rounding_in_files != "half_even" or not other_rounding:
+        return model
+    graph, _ = simulate(found.graph, found.plan, found.qparams, backend.replace(simulations=()))
+    path = scratch / "simulated.onnx"
+    graph.save(path)
+    return path

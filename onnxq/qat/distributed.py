@@ -1,0 +1,86 @@
+"""Training in the processes of a torchrun: gradients through DistributedDataParallel, sums and statistics over all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as distributed
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from onnxq.errors import OnnxqError
+from onnxq.ranks import Ranks, in_step
+
+
+class Team:
+    """One process and the others: what a training step needs of them. Alone, everything is a plain call."""
+
+    def __init__(self, ranks: Ranks | None) -> None:
+        self.ranks = ranks
+        self.number = 0 if ranks is None else ranks.number
+        self.count = 1 if ranks is None else ranks.count
+
+    @property
+    def first(self) -> bool:
+        return self.number == 0
+
+    def wrap(self, net: nn.Module) -> nn.Module:
+        """The module to run in training: gradients are averaged over the processes while they are computed.
+
+        Parameters may go without a gradient: scales before quantization begins, the weights of a branch that is not
+        taken. Buffers are not copied from the first process, `average_buffers` sees to them.
+        """
+        if self.ranks is None:
+            return net
+        return DistributedDataParallel(net, find_unused_parameters=True, broadcast_buffers=False)
+
+    def no_sync(self, wrapped: nn.Module, *, last: bool) -> Any:
+        """Around a slice of a batch: only the last one of a step sends its gradients."""
+        if last or not isinstance(wrapped, DistributedDataParallel):
+            return nullcontext()
+        return wrapped.no_sync()
+
+    def total(self, values: Sequence[float]) -> list[float]:
+        """The sums over all processes."""
+        if self.ranks is None:
+            return list(values)
+        summed = torch.tensor(values, dtype=torch.float64)
+        distributed.all_reduce(summed)
+        return [float(value) for value in summed]
+
+    def average_buffers(self, net: nn.Module) -> None:
+        """Statistics that each process saw in its own part of the batch become the mean of all."""
+        buffers = [buffer for buffer in net.buffers() if buffer.is_floating_point() and buffer.numel()]
+        if self.ranks is None or not buffers:
+            return
+        flat = torch.cat([buffer.detach().reshape(-1).to(torch.float64) for buffer in buffers])
+        # An infinity (nothing seen yet) has no mean; every process has it at the same place.
+        distributed.all_reduce(flat)
+        flat /= self.count
+        position = 0
+        for buffer in buffers:
+            mean = flat[position : position + buffer.numel()].reshape(buffer.shape)
+            buffer.detach().copy_(mean)
+            position += buffer.numel()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """A block of a training step in which one process may fail while the others do not: then all of them end.
+
+        Costs one small exchange where nothing fails.
+        """
+        if self.ranks is None:
+            yield
+            return
+        failure: OnnxqError | None = None
+        try:
+            yield
+        except OnnxqError as error:
+            failure = error
+        if self.total([0.0 if failure is None else 1.0])[0]:
+            with in_step(self.ranks):
+                if failure is not None:
+                    raise failure

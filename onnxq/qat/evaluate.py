@@ -1,0 +1,133 @@
+"""How good a network is: accuracy, the loss, or how near it is to the float network, over data of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from onnxq.errors import ConfigError
+from onnxq.qat.batches import Batch, TrainingData
+from onnxq.qat.distributed import Team
+from onnxq.qat.losses import IGNORED, Loss
+from onnxq.qat.user_code import users_errors
+
+METRICS = ("accuracy", "loss", "agreement", "sqnr_db")
+LOWER_IS_BETTER = ("loss",)
+
+Run = Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]]
+"""Inputs by name -> outputs by name."""
+
+UserMetric = Callable[[Mapping[str, np.ndarray], np.ndarray | None], float]
+
+
+@dataclass
+class Evaluation:
+    """A metric over data; called with a network, it gives a number.
+
+    metric   one of METRICS, or a function of (outputs, labels) over all samples
+    teacher  runs the float network, for agreement, sqnr_db and a loss with distillation
+    """
+
+    data: TrainingData
+    loss: Loss
+    metric: str | UserMetric
+    batch_size: int = 64
+    teacher: Run | None = None
+    team: Team | None = None
+    higher_is_better: bool = True
+
+    @property
+    def name(self) -> str:
+        if isinstance(self.metric, str):
+            return self.metric
+        return getattr(self.metric, "__name__", "metric")
+
+    def __call__(self, net: nn.Module) -> float:
+        with evaluating(net):
+            return self.of(net.run)  # type: ignore[arg-type]
+
+    @torch.no_grad()
+    def of(self, run: Run) -> float:
+        """The metric of anything that gives outputs for inputs, such as the float network."""
+        if not isinstance(self.metric, str):
+            return self._of_user(run)
+        team = self.team or Team(None)
+        sums = [0.0, 0.0]
+        with team.together():
+            for number, batch in enumerate(self.data.ordered(self.batch_size)):
+                if number % team.count == team.number:
+                    sums = [total + part for total, part in zip(sums, self._parts(run, batch), strict=True)]
+        above, below = team.total(sums)
+        if self.metric == "sqnr_db":
+            return math.inf if below == 0 else 10 * math.log10(max(above, 1e-300) / below)
+        return above / below if below else math.nan
+
+    def _parts(self, run: Run, batch: Batch) -> tuple[float, float]:
+        """What the metric is the quotient of, for one batch."""
+        outputs = run(batch.inputs)
+        teacher = None if self.teacher is None else self.teacher(batch.inputs)
+        if self.metric == "loss":
+            return float(self.loss(outputs, batch.labels, teacher)["loss"]) * batch.rows, float(batch.rows)
+        if self.metric == "accuracy":
+            assert batch.labels is not None
+            counted = batch.labels != IGNORED
+            right = outputs[self.loss.output].argmax(dim=1) == batch.labels
+            return float((right & counted).sum()), float(counted.sum())
+        assert teacher is not None
+        output, wanted = outputs[self.loss.output], teacher[self.loss.output]
+        if self.metric == "agreement":
+            same = output.argmax(dim=1) == wanted.argmax(dim=1)
+            return float(same.sum()), float(same.numel())
+        wanted = wanted.double()
+        return float((wanted**2).sum()), float(((wanted - output.double()) ** 2).sum())
+
+    def _of_user(self, run: Run) -> float:
+        """Every process sees all samples, because a metric of the user's cannot be put together from parts."""
+        outputs: dict[str, list[np.ndarray]] = {}
+        labels: list[np.ndarray] = []
+        for batch in self.data.ordered(self.batch_size):
+            for name, values in run(batch.inputs).items():
+                outputs.setdefault(name, []).append(values.cpu().numpy())
+            if batch.labels is not None:
+                labels.append(batch.labels.numpy())
+        joined = {name: np.concatenate(parts) for name, parts in outputs.items()}
+        with users_errors(f"metric '{self.name}'"):
+            value = self.metric(joined, np.concatenate(labels) if labels else None)  # type: ignore[operator]
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            raise ConfigError(f"metric '{self.name}' returned a {type(value).__name__}: return a number") from None
+
+
+def default_metric(data: TrainingData, loss: Loss) -> str:
+    """Accuracy for classes, the loss for other labels; without labels the nearness to the float network."""
+    if not data.labelled:
+        softmax = loss.forms[loss.output] in ("softmax", "log_softmax")
+        return "agreement" if softmax or loss.distill == "kl" else "sqnr_db"
+    if loss.label == "cross_entropy":
+        return "accuracy"
+    return "loss"
+
+
+@contextmanager
+def evaluating(net: nn.Module) -> Iterator[None]:
+    """The network as it would be written now: quantized, nothing learnt; afterwards as it was."""
+    fake_quantizers: list[Any] = list(net.fake_quantizers.values())  # type: ignore[operator, union-attr]
+    before = [(each.observing, each.quantizing) for each in fake_quantizers]
+    training = net.training
+    net.eval()
+    for each in fake_quantizers:
+        each.observing, each.quantizing = False, True
+    try:
+        yield
+    finally:
+        for each, (observing, quantizing) in zip(fake_quantizers, before, strict=True):
+            each.observing, each.quantizing = observing, quantizing
+        net.train(training)

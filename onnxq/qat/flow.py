@@ -1,0 +1,224 @@
+"""Quantization-aware training as one function: model and data in, checked files of a trained model out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from torch import Tensor
+
+from onnxq.borders import fix_borders
+from onnxq.config import ConfigSource, read_config
+from onnxq.deliver import Progress, Result, refuse_overwriting
+from onnxq.errors import CheckFailed, ConfigError, did_you_mean
+from onnxq.graph import Graph
+from onnxq.passes import Pass
+from onnxq.prepare import load_model
+from onnxq.qat.batch_norm import BatchNorms
+from onnxq.qat.batches import IndexedData, TrainingData
+from onnxq.qat.checkpoint import Checkpoints
+from onnxq.qat.deliver import deliver
+from onnxq.qat.distributed import Team
+from onnxq.qat.evaluate import LOWER_IS_BETTER, METRICS, Evaluation, default_metric
+from onnxq.qat.history import Training
+from onnxq.qat.loop import Moment, train
+from onnxq.qat.losses import fitted_to, make_loss
+from onnxq.qat.net import QatNet
+from onnxq.qat.prepare import prepare
+from onnxq.qat.settings import TrainSettings, train_settings
+from onnxq.qat.training_data import open_training_data
+from onnxq.qat.user_code import find_function
+from onnxq.ranks import Ranks, in_step
+from onnxq.report import json_number
+from onnxq.runtime import input_infos
+from onnxq.runtime.session import make_session, run_session
+from onnxq.torchnet import to_torch
+from onnxq.types import Backend
+
+CALIBRATION_SAMPLES = 256
+"""Samples of the training data that calibration sees where it was given no data of its own."""
+
+FEWEST_HELD_OUT = 8
+"""A part of the data smaller than this says nothing about the rest."""
+
+NO_MINIMUM_DB = -200.0
+"""What the file may be away from the trained weights in float, which training with few bits leaves far behind.
+
+That it computes what the trained network computes is checked apart from this.
+"""
+
+
+@dataclass
+class QatResult:
+    """Files and values as of `onnxq.quantize`, the net with the parameters that were written, and its training."""
+
+    result: Result
+    net: QatNet
+    training: Training
+
+
+def qat(
+    model: str | Path | onnx.ModelProto | Graph,
+    backend: str | Backend | None = None,
+    *,
+    train_on: Any,
+    out: str | Path,
+    evaluate_on: Any = None,
+    data: Any = None,
+    config: ConfigSource = None,
+    settings: TrainSettings | Mapping[str, Any] | None = None,
+    labels: str | None = None,
+    metric: str | None = None,
+    holdout: float = 0.1,
+    batch_norms: BatchNorms = "folded",
+    checkpoints: str | Path | None = None,
+    resume: bool = False,
+    last: bool = False,
+    passes: Sequence[str | Pass] = (),
+    strict: bool = False,
+    progress: Progress | None = None,
+    training_progress: Callable[[Moment], None] | None = None,
+    ranks: Ranks | None = None,
+) -> QatResult | None:
+    """Prepare, train, convert and write a model; only the first process of a torchrun gives back a result.
+
+    train_on     data to train on, as `open_training_data` takes it
+    evaluate_on  data to evaluate on; else the fraction `holdout` of the training data is kept apart
+    data         calibration samples as for `onnxq.quantize`; else samples of the training data
+    labels       name of the labels in a file or dict
+    metric       accuracy, loss, agreement, sqnr_db, or module:function(outputs, labels); chosen by the data if left out
+    checkpoints  folder of checkpoints, `out`/checkpoints if left out: that one is deleted when the files are written
+    last         write the parameters of the last step instead of those of the best evaluation
+    """
+    folder = Path(out)
+    wanted = train_settings(settings)
+    with in_step(ranks):
+        chosen = read_config(config)
+        graph = load_model(model)
+        fix_borders(graph, chosen)
+        samples, held = _open(graph, train_on, evaluate_on, labels, holdout, wanted.seed)
+        data = chosen.data if data is None else data
+        if "minimum_sqnr_db" not in chosen.model_fields_set:
+            chosen = read_config(chosen, minimum_sqnr_db=NO_MINIMUM_DB)
+        given = samples.calibration(CALIBRATION_SAMPLES) if data is None else data
+        net = prepare(
+            model,
+            backend,
+            given,
+            chosen,
+            batch_norms=batch_norms,
+            passes=passes,
+            strict=strict,
+            progress=progress,
+        )
+        refuse_overwriting(net.original, net.prepared.backend, folder, net.prepared.config.name)
+        evaluation = _evaluation(net, samples, held, wanted, metric, Team(ranks))
+        teacher = to_torch(net.original).eval()
+        evaluation.teacher = teacher.run
+    of_float = evaluation.of(teacher.run)
+    place = folder / "checkpoints" if checkpoints is None else Path(checkpoints)
+    training = train(
+        net,
+        samples,
+        wanted,
+        evaluate=evaluation,
+        teacher=teacher,
+        folder=place,
+        resume=resume,
+        progress=training_progress,
+        ranks=ranks,
+    )
+    finished: QatResult | None = None
+    with in_step(ranks):
+        if ranks is None or ranks.first:
+            if last:
+                net.load_state_dict(dict(training.last))
+            finished = _written(net, training, evaluation, of_float, folder, place, progress)
+    if finished is not None and checkpoints is None:
+        Checkpoints(place, {}).clear()
+    return finished
+
+
+def _open(
+    graph: Graph, train_on: Any, evaluate_on: Any, labels: str | None, holdout: float, seed: int
+) -> tuple[TrainingData, TrainingData]:
+    """The data to train on and the data to evaluate on."""
+    if not 0 <= holdout < 1:
+        raise ConfigError(f"holdout is the fraction of samples to evaluate on, from 0 on and below 1, got {holdout}")
+    inputs = input_infos(graph)
+    samples = open_training_data(train_on, inputs, labels=labels)
+    if evaluate_on is not None:
+        return samples, open_training_data(evaluate_on, inputs, labels=labels)
+    if isinstance(samples, IndexedData) and round(holdout * len(samples)) >= FEWEST_HELD_OUT:
+        rest, held = samples.split(holdout, seed)
+        samples.note(f"{len(held)} of the {len(samples)} samples are kept apart to evaluate on")
+        return rest, held
+    samples.note("evaluated on the training data itself, which flatters: give other data with --eval")
+    return samples, samples
+
+
+def _evaluation(
+    net: QatNet, samples: TrainingData, held: TrainingData, settings: TrainSettings, metric: str | None, team: Team
+) -> Evaluation:
+    if samples.labelled and not held.labelled:
+        raise ConfigError("the training data has labels, but the data to evaluate on has none")
+    first = next(iter(held.ordered(1)))
+    loss = fitted_to(make_loss(settings, net.graph, labelled=samples.labelled), first.labels)
+    found: Any = metric or default_metric(samples, loss)
+    if ":" in found:
+        found = find_function(found, "metric")
+    elif found not in METRICS:
+        raise ConfigError(
+            f"metric '{found}' is not known.{did_you_mean(found, METRICS)} Known: {', '.join(METRICS)}, module:function"
+        )
+    if found == "accuracy" and (first.labels is None or first.labels.is_floating_point()):
+        raise ConfigError("accuracy needs labels that are whole numbers, the classes")
+    batch = max(settings.batch_size, 64)
+    return Evaluation(held, loss, found, batch, None, team, higher_is_better=found not in LOWER_IS_BETTER)
+
+
+def _written(
+    net: QatNet,
+    training: Training,
+    evaluation: Evaluation,
+    of_float: float,
+    folder: Path,
+    checkpoints: Path,
+    progress: Progress | None,
+) -> QatResult:
+    """The files of a trained net, with its training in the report."""
+    net.calibrated.seconds["train"] = training.seconds
+
+    def more(stage: Path) -> dict[str, Any]:
+        training.write(stage)
+        written = _of_file(stage / f"{net.prepared.config.name}.onnx", evaluation)
+        numbers = {"float": json_number(of_float), "written": json_number(written)}
+        return {"training": {**training.to_json(), **numbers}}
+
+    try:
+        result = deliver(net, folder, notes=training.notes, progress=progress, more=more)
+    except CheckFailed as error:
+        raise CheckFailed(
+            f"{error}\n  the trained parameters are kept in {checkpoints}: with --resume, the same command does not "
+            "train again"
+        ) from None
+    return QatResult(result, net, training)
+
+
+def _of_file(model: Path, evaluation: Evaluation) -> float:
+    """The metric of the written file, run by onnxruntime."""
+    session = make_session(model)
+    names = [output.name for output in session.get_outputs()]
+
+    def run(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        feed = {name: values.numpy() for name, values in inputs.items()}
+        found: list[np.ndarray] = run_session(session, None, feed, "the data to evaluate on")
+        return {name: torch.from_numpy(array) for name, array in zip(names, found, strict=True)}
+
+    # The other processes are not here, so the first one looks at all of the data.
+    return replace(evaluation, team=None).of(run)

@@ -1,0 +1,323 @@
+"""Training: batches through a network, losses into steps, and everything that has its time in between.
+
+What happens in a step depends on its number and on the parameters before it alone. So a run that was cut off and goes
+on from a checkpoint ends with the same bits as one that was not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from onnxq.errors import CheckFailed, ConfigError
+from onnxq.qat.batches import Batch, TrainingData
+from onnxq.qat.checkpoint import ADVICE, Checkpoints, check_parameters, identity_of
+from onnxq.qat.distributed import Team
+from onnxq.qat.history import Best, History, Training
+from onnxq.qat.losses import Loss, fitted_to, make_loss
+from onnxq.qat.optimizers import make_optimizer, set_learning_rates
+from onnxq.qat.randomness import generators_kept, seed_everything
+from onnxq.qat.schedules import Schedule
+from onnxq.qat.settings import TrainSettings, train_settings
+from onnxq.qat.training_data import open_training_data
+from onnxq.ranks import Ranks
+from onnxq.runtime import input_infos
+from onnxq.torchnet import to_torch
+
+STEP = 3
+"""What random numbers within a step are drawn for, as part of their seed."""
+
+
+class Evaluate(Protocol):
+    """Gives the metric of a network; `higher_is_better` and `name` are read where it has them."""
+
+    def __call__(self, net: nn.Module) -> float: ...
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Where training is, for whoever shows it."""
+
+    step: int
+    steps: int
+    epoch: int
+    epochs: int
+    loss: float | None
+    lr: float
+    metric: float | None
+    seconds_per_step: float
+    new_epoch: bool = False
+    metric_name: str = "metric"
+
+
+def train(
+    net: nn.Module,
+    batches: Any,
+    settings: TrainSettings | Mapping[str, Any] | None = None,
+    *,
+    evaluate: Evaluate | None = None,
+    teacher: nn.Module | None = None,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    progress: Callable[[Moment], None] | None = None,
+    ranks: Ranks | None = None,
+) -> Training:
+    """Train a network of `onnxq.qat.prepare`; it ends with the parameters of its best evaluation, or the last ones.
+
+    batches   what `open_training_data` takes
+    evaluate  gives the metric of the network; called before training and after epochs
+    teacher   the float network, for distillation; made from the model as it was given when left out
+    folder    where checkpoints go; None keeps none
+    resume    go on from the newest checkpoint in `folder`, if there is one
+    ranks     the processes of a torchrun (`onnxq.ranks`) that train together
+    """
+    settings = train_settings(settings)
+    data = batches if isinstance(batches, TrainingData) else open_training_data(batches, input_infos(net.graph))
+    loss = make_loss(settings, net.graph, labelled=data.labelled)
+    if loss.share > 0 and teacher is None:
+        teacher = to_torch(net.original)
+    run = _Run(net, data, settings, loss, evaluate, teacher, Team(ranks), progress)
+    if folder is not None:
+        identity = identity_of(net, settings, data.identity(), getattr(net, "plan", None))
+        run.checkpoints = Checkpoints(Path(folder), identity)
+    with generators_kept():
+        return run.whole(resume=resume)
+
+
+class _Run:
+    """One training: its parts, and where it is."""
+
+    def __init__(
+        self,
+        net: nn.Module,
+        data: TrainingData,
+        settings: TrainSettings,
+        loss: Loss,
+        evaluate: Evaluate | None,
+        teacher: nn.Module | None,
+        team: Team,
+        progress: Callable[[Moment], None] | None,
+    ) -> None:
+        self.net, self.data, self.settings, self.loss = net, data, settings, loss
+        self.evaluate, self.team = evaluate, team
+        self.say = progress or (lambda moment: None)
+        self.teacher = None if teacher is None else teacher.eval()
+        self.slices = team.count * settings.accumulate
+        self.batch_size = self._batch_size()
+        self.schedule = Schedule.of(settings, data.steps(self.batch_size))
+        self.optimizer = make_optimizer(net, settings)
+        self.history = History.for_steps(self.schedule.steps)
+        self.best = Best(_higher_is_better(settings, evaluate))
+        self.metric_name = str(getattr(evaluate, "name", "metric"))
+        self.checkpoints: Checkpoints | None = None
+        self.step = 0
+        self.wrapped: nn.Module = net
+        self.device = next((parameter.device for parameter in net.parameters()), torch.device("cpu"))
+
+    def _batch_size(self) -> int:
+        wanted = self.settings.batch_size
+        if wanted % self.slices:
+            raise ConfigError(
+                f"a batch of {wanted} cannot be cut into {self.slices} equal slices ({self.team.count} processes, "
+                f"accumulate {self.settings.accumulate}): choose a batch_size that can"
+            )
+        samples = len(self.data) if hasattr(self.data, "__len__") else wanted
+        if samples < self.slices:
+            raise ConfigError(f"{samples} samples are too few for {self.slices} slices of a batch")
+        if samples < wanted:
+            self.data.note(f"batches have {samples // self.slices * self.slices} samples, because there are no more")
+            return samples // self.slices * self.slices
+        return wanted
+
+    # ---- the whole -----------------------------------------------------------------------------------------------
+
+    def whole(self, *, resume: bool) -> Training:
+        restored = self._restore() if resume else False
+        if not resume and self.checkpoints is not None:
+            with self.team.together():
+                self.checkpoints.refuse_others()
+        self.net.checkpoint_segments = max(self.settings.recompute, 1)  # type: ignore[assignment]
+        self.wrapped = self.team.wrap(self.net)
+        began = time.perf_counter()
+        if not restored:
+            self._evaluate(epoch=0)
+        ended_early = False
+        while self.step < self.schedule.steps and not ended_early:
+            self._epoch(self.step // self.schedule.per_epoch)
+            ended_early = self.settings.patience is not None and self.best.stale >= self.settings.patience
+        self._apply_schedule(self.schedule.steps)
+        return self._finished(time.perf_counter() - began, ended_early=ended_early)
+
+    def _epoch(self, epoch: int) -> None:
+        """The rest of an epoch, then its evaluation and its checkpoint."""
+        settings, first = self.settings, self.step % self.schedule.per_epoch
+        end = min((epoch + 1) * self.schedule.per_epoch, self.schedule.steps)
+        batches = self.data.epoch(settings.seed, epoch, self.batch_size, skip=first)
+        self.net.train()
+        while self.step < end:
+            with self.team.together():
+                batch = next(batches)
+            began = time.perf_counter()
+            losses, rate = self._step(batch)
+            self.step += 1
+            self.history.add(self.step, epoch + 1, losses, rate)
+            self._tell(epoch, losses["loss"], rate, time.perf_counter() - began)
+            every = settings.checkpoint_every
+            if every is not None and self.step % every == 0 and self.step < end:
+                self._save(rate)
+        self.history.flush()
+        last = self.step >= self.schedule.steps
+        if last or (epoch + 1) % settings.evaluate_every == 0:
+            self._evaluate(epoch + 1)
+        self._save(self.settings.lr * self.schedule.factor(self.step - 1))
+        self._tell(epoch, self.history.last_loss, self.settings.lr * self.schedule.factor(self.step - 1), 0.0, True)
+
+    # ---- a step --------------------------------------------------------------------------------------------------
+
+    def _step(self, batch: Batch) -> tuple[dict[str, float], float]:
+        settings, step = self.settings, self.step
+        self._apply_schedule(step)
+        factor = self.schedule.factor(step)
+        set_learning_rates(self.optimizer, settings, factor)
+        self.optimizer.zero_grad(set_to_none=True)
+        seed_everything(STEP, settings.seed, step, self.team.number)
+        rows = batch.rows // self.slices
+        if not rows:
+            raise ConfigError(f"a batch of {batch.rows} cannot be cut into {self.slices} slices: give larger batches")
+        if batch.rows % self.slices:
+            self.data.note(f"rows that cannot be cut into {self.slices} equal slices are left out of their batch")
+        sums: dict[str, float] = {}
+        for number in range(settings.accumulate):
+            start = (self.team.number * settings.accumulate + number) * rows
+            part = batch.part(start, start + rows).to(self.device)
+            with self.team.no_sync(self.wrapped, last=number == settings.accumulate - 1):
+                losses = self._losses(part)
+                (losses["loss"] / settings.accumulate).backward()
+            for name, value in losses.items():
+                sums[name] = sums.get(name, 0.0) + float(value.detach()) / settings.accumulate
+        totals = [value / self.team.count for value in self.team.total(list(sums.values()))]
+        means = dict(zip(sums, totals, strict=True))
+        self._check_loss(means["loss"], settings.lr * factor)
+        if settings.clip_gradient is not None:
+            torch.nn.utils.clip_grad_norm_(self.net.parameters(), settings.clip_gradient)
+        self.optimizer.step()
+        if self.schedule.observing(step) or self.schedule.live_statistics(step):
+            self.team.average_buffers(self.net)
+        return means, settings.lr * factor
+
+    def _losses(self, part: Batch) -> dict[str, Tensor]:
+        names = self.net.graph.input_names  # type: ignore[union-attr, operator]
+        found = self.wrapped(*[part.inputs[name] for name in names])
+        outputs = dict(zip(self.net.graph.output_names, found if isinstance(found, tuple) else (found,), strict=True))
+        wanted = None
+        if self.loss.share > 0:
+            assert self.teacher is not None
+            with torch.no_grad():
+                wanted = self.teacher.run(part.inputs)
+        return fitted_to(self.loss, part.labels)(outputs, part.labels, wanted)
+
+    def _apply_schedule(self, step: int) -> None:
+        self.net.observe(self.schedule.observing(step))
+        self.net.quantize(self.schedule.quantizing(step))
+        self.net.mode.live_statistics = self.net.batch_norms == "live" and self.schedule.live_statistics(step)
+
+    def _check_loss(self, value: float, rate: float) -> None:
+        if value - value == 0.0:  # neither NaN nor infinite
+            return
+        where = "" if self.checkpoints is None else f". The checkpoints before it are in {self.checkpoints.folder}"
+        raise CheckFailed(
+            f"the loss is {value} in step {self.step + 1} of {self.schedule.steps} "
+            f"(learning rate {rate:g}): {ADVICE}{where}"
+        )
+
+    # ---- around the steps ----------------------------------------------------------------------------------------
+
+    def _evaluate(self, epoch: int) -> None:
+        if self.evaluate is None:
+            return
+        value = float(self.evaluate(self.net))
+        self.history.evaluated(self.step, epoch, value)
+        if self.best.take(self.step, epoch, value):
+            self.best.state = {name: tensor.detach().clone() for name, tensor in self.net.state_dict().items()}
+            if self.checkpoints is not None and self.team.first:
+                self.checkpoints.save_best({"net": self.best.state, **self.best.to_json()})
+
+    def _save(self, rate: float) -> None:
+        if self.checkpoints is None:
+            return
+        with self.team.together():
+            check_parameters(self.net, self.step, rate)
+            if self.team.first:
+                state = {
+                    "step": self.step,
+                    "net": self.net.state_dict(),
+                    "optimizer": self.optimizer.state_dict(),
+                    "history": self.history.to_json(),
+                    "best": self.best.to_json(),
+                }
+                self.checkpoints.save(self.step, state)
+
+    def _restore(self) -> bool:
+        if self.checkpoints is None:
+            raise ConfigError("there is no folder with checkpoints to go on from: name it with folder (--checkpoint)")
+        with self.team.together():
+            state = self.checkpoints.newest()
+            best = None if state is None else self.checkpoints.best()
+        if state is None:
+            return False
+        self.step = int(state["step"])
+        self.net.load_state_dict(state["net"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.history = History.from_json(state["history"])
+        self.best = Best.from_json(state["best"])
+        if best is not None and best["step"] == self.best.step:
+            self.best.state = best["net"]
+        return True
+
+    def _finished(self, seconds: float, *, ended_early: bool) -> Training:
+        last = {name: tensor.detach().clone() for name, tensor in self.net.state_dict().items()}
+        check_parameters(self.net, self.step, self.settings.lr)
+        if self.best.state is not None:
+            self.net.load_state_dict(self.best.state)
+        self.net.eval()
+        return Training(
+            settings=self.settings,
+            steps=self.step,
+            epochs=-(-self.step // self.schedule.per_epoch),
+            batch_size=self.batch_size,
+            metric=None if self.evaluate is None else self.metric_name,
+            rows=tuple(self.history.rows),
+            best=self.best,
+            last=last,
+            seconds=seconds,
+            ended_early=ended_early,
+            notes=self.data.notes,
+        )
+
+    def _tell(self, epoch: int, loss: float | None, rate: float, seconds: float, new_epoch: bool = False) -> None:
+        self.say(
+            Moment(
+                self.step,
+                self.schedule.steps,
+                epoch + 1,
+                -(-self.schedule.steps // self.schedule.per_epoch),
+                loss,
+                rate,
+                self.history.last_metric,
+                seconds,
+                new_epoch,
+                self.metric_name,
+            )
+        )
+
+
+def _higher_is_better(settings: TrainSettings, evaluate: Evaluate | None) -> bool:
+    if settings.best_by is not None:
+        return settings.best_by == "max"
+    return bool(getattr(evaluate, "higher_is_better", True))

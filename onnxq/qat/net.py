@@ -1,0 +1,152 @@
+"""QatNet: the net of a prepared graph with a fake-quantizer for each quantizer of its plan."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from onnxq.errors import SpecError
+from onnxq.graph import Graph
+from onnxq.pipeline import Calibrated
+from onnxq.prepare import Prepared
+from onnxq.qat.batch_norm import BatchNorms, unfold
+from onnxq.torchnet.dotted import ModuleTable
+from onnxq.torchnet.fake_quantize import DerivedBias, FakeQuantize, make_fake_quantizer
+from onnxq.torchnet.net import TorchNet
+from onnxq.torchnet.program import Quantizer
+from onnxq.torchnet.trainable import Trainable
+from onnxq.types import Placement, QParamsTable, QuantPlan
+from onnxq.types.applied import applied
+
+
+FOLLOWING = ("minmax", "ema_minmax")
+"""Observers whose range training goes on to follow."""
+
+
+class QatNet(TorchNet):
+    """A net to be trained with plain torch: `net(x)`, a loss, `backward()`, an optimizer.
+
+    fake_quantizers  tensor -> FakeQuantize; tied tensors have the one of their leader, which is listed once
+    plan, prepared   what it was made from; `original` is the float model as it was given
+    carried_out      the plan without quantizers that are only observed
+    notes            what was left as it was, and why
+    """
+
+    def __init__(
+        self,
+        ready: Calibrated,
+        *,
+        batch_norms: BatchNorms = "folded",
+        trainable: Trainable = None,
+    ) -> None:
+        self._ready = ready
+        unfolded = unfold(ready.original, ready.prepared, batch_norms)
+        self.carried_out = applied(ready.plan)
+        modules = _fake_quantizers(self.carried_out, ready.qparams)
+        quantizers = {
+            unfolded.renamed.get(name, name): Quantizer(
+                modules[self.carried_out.leader(name)],
+                None if placement.edges is None else frozenset(placement.edges),
+            )
+            for name, placement in self.carried_out.placements.items()
+            if placement.edges != ()
+        }
+        super().__init__(unfolded.graph, quantizers=quantizers, trainable=trainable)
+        self.unfolded = unfolded
+        self.batch_norms: BatchNorms = batch_norms
+        self.mode.live_statistics = batch_norms == "live"
+        self.fake_quantizers = ModuleTable()
+        for name, module in modules.items():
+            self.fake_quantizers.put(name, module)
+        self.notes: list[str] = list(unfolded.notes)
+        self._move_to_latent_values()
+        self.observe(True)
+        self.train()
+
+    def _move_to_latent_values(self) -> None:
+        """Let the parameters hold what their fake-quantizers want to train, such as the inverse of a tanh."""
+        for name in self.trained_constants():
+            held = self._parameters.get(name)
+            if held is not None and name not in self.unfolded.renamed:
+                with torch.no_grad():
+                    held.copy_(self.fake_quantizer(name).latent(held))
+
+    def trained_constants(self) -> list[str]:
+        """The constants of the plan that are quantized: weights, and biases."""
+        graph = self.prepared.graph
+        return [p.tensor for p in self.carried_out if p.edges != () and graph.is_constant(p.tensor)]
+
+    def fake_quantizer(self, tensor: str) -> FakeQuantize:
+        """The fake-quantizer of a tensor, or of the leader that it is tied to."""
+        return self.fake_quantizers[self.carried_out.leader(tensor)]  # type: ignore[no-any-return]
+
+    @property
+    def prepared(self) -> Prepared:
+        return self._ready.prepared
+
+    @property
+    def plan(self) -> QuantPlan:
+        return self._ready.plan
+
+    @property
+    def original(self) -> Graph:
+        return self._ready.original
+
+    @property
+    def calibrated(self) -> Calibrated:
+        """The model as calibration left it: the state before any training."""
+        return self._ready
+
+    def observe(self, on: bool) -> None:
+        """Let fake-quantizers follow the range of the values that they see, or stop that.
+
+        Those that learn their scale do not follow, nor do those whose range another observer than a min-max has found:
+        following would undo its choice.
+        """
+        for name, module in self.fake_quantizers.items():
+            module.observing = on and module.observes_by_default and self.plan[name].observer in FOLLOWING
+
+    def quantize(self, on: bool) -> None:
+        """Let all fake-quantizers round, or pass values through as they are."""
+        for module in self.fake_quantizers.values():
+            module.quantizing = on
+
+    def recomputing(self, on: bool) -> None:
+        super().recomputing(on)
+        if on:
+            self._observing = {name: module.observing for name, module in self.fake_quantizers.items()}
+            self.observe(False)
+            return
+        for name, module in self.fake_quantizers.items():
+            module.observing = self._observing[name]
+
+    def _remade(self, memo: dict[int, Any]) -> TorchNet:
+        twin = QatNet(self._ready, batch_norms=self.batch_norms, trainable=self._trainable)
+        for name, module in self.fake_quantizers.items():
+            twin.fake_quantizers[name].load_state_dict(copy.deepcopy(module.state_dict()))
+            twin.fake_quantizers[name].observing = module.observing
+            twin.fake_quantizers[name].quantizing = module.quantizing
+        return twin
+
+
+def _fake_quantizers(plan: QuantPlan, qparams: QParamsTable) -> Mapping[str, FakeQuantize]:
+    """A module for each placement that has parameters of its own; derived biases after what they derive from."""
+    modules: dict[str, Any] = {}
+    for name, placement in plan.placements.items():
+        if placement.tie is None and placement.derive is None:
+            modules[name] = make_fake_quantizer(placement, qparams[name])
+    for name, placement in plan.placements.items():
+        if placement.derive is not None:
+            modules[name] = _derived(placement, plan, qparams, modules)
+    return modules
+
+
+def _derived(placement: Placement, plan: QuantPlan, qparams: QParamsTable, modules: Mapping[str, Any]) -> DerivedBias:
+    assert placement.derive is not None
+    source = [modules.get(plan.leader(name)) for name in placement.derive]
+    if None in source:
+        raise SpecError(f"bias '{placement.tensor}' derives its scale from tensors without one: {placement.derive}")
+    return DerivedBias(placement, source[0], source[1], qparams[placement.tensor].spec)

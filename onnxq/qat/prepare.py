@@ -1,0 +1,56 @@
+"""A float model made ready to be trained with its quantizers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from onnxq.config import ConfigSource
+from onnxq.deliver import Progress
+from onnxq.graph import Graph
+from onnxq.passes import Pass
+from onnxq.pipeline import calibrate_model
+from onnxq.qat.batch_norm import BatchNorms
+from onnxq.qat.net import QatNet
+from onnxq.ranks import Ranks
+from onnxq.torchnet.trainable import Trainable
+from onnxq.types import Backend
+
+
+def prepare(
+    model: str | Path | onnx.ModelProto | Graph,
+    backend: str | Backend | None = None,
+    data: Any = None,
+    config: ConfigSource = None,
+    *,
+    batch_norms: BatchNorms = "folded",
+    trainable: Trainable = None,
+    passes: Sequence[str | Pass] = (),
+    strict: bool = False,
+    progress: Progress | None = None,
+    ranks: Ranks | None = None,
+) -> QatNet:
+    """A torch module of the model with a fake-quantizer for each quantizer that `onnxq.quantize` would place.
+
+    backend, data, config  as for `onnxq.quantize`: the data is for calibration, from which the fake-quantizers start.
+                           The configuration says which fake-quantizer a tensor has (`fake_quantizer`), default "fixed"
+    batch_norms            "folded" into the weights before training; "frozen" or "live" apart, with fixed or learnt
+                           statistics, while weights are quantized as if folded
+    trainable              patterns of the constants to train; None takes every weight, bias and scale of a norm
+
+    Train it with any loop, then call `convert`.
+    """
+    ready = calibrate_model(
+        model,
+        backend=backend,
+        data=data,
+        config=config,
+        passes=passes,
+        strict=strict,
+        progress=progress,
+        ranks=ranks,
+    )
+    return QatNet(ready, batch_norms=batch_norms, trainable=trainable)

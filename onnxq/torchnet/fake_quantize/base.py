@@ -1,0 +1,140 @@
+"""FakeQuantize: the quantizer of one tensor as a module of torch, and the registry of its kinds.
+
+Every kind computes the numbers of `onnxq.numerics` (`grids.py`); kinds differ in what training changes and in the
+gradients. A module has the numbers of its `QParams`, in their shapes, as parameters and buffers:
+
+    observing    while training, the scale follows the values that come by (`observing.py`); off at construction
+    quantizing   values are quantized; off, they pass unchanged
+    to_qparams   exactly the numbers that forward uses now
+
+Values of another type than float32 are computed in float32, and the result has their type. NaN stays NaN.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from onnxq.registry import Registry
+from onnxq.torchnet.fake_quantize.functions import StraightThrough
+from onnxq.torchnet.fake_quantize.layout import Layout, layout_of
+from onnxq.torchnet.fake_quantize.observing import MOMENTUM, numbers_of_range, range_of, shared_range
+from onnxq.types.fake_quantizers import FakeQuantizer
+from onnxq.types.plan import Placement
+from onnxq.types.qparams import QParams
+
+
+class FakeQuantize(nn.Module):
+    """The base of all kinds: scale and zero point are given or observed, gradients go straight through.
+
+    A kind overrides `hold` (which numbers are learnt), `take` (new numbers from outside), `numbers` (those that forward
+    uses), `transform` (what is quantized) and `quantize` (the gradients), as far as it differs.
+    """
+
+    observes_by_default: ClassVar[bool] = True
+    """Whether observing is on when training starts: not for kinds that learn their scale."""
+
+    scale: Tensor
+    zero_point: Tensor
+
+    def __init__(self, placement: Placement, qparams: QParams, settings: FakeQuantizer) -> None:
+        super().__init__()
+        self.tensor = placement.tensor
+        self.role = placement.role
+        self.spec = qparams.spec
+        self.minimum_scale = placement.minimum_scale
+        self.settings = settings
+        self.observing = False
+        self.quantizing = True
+        self.hold(qparams)
+        if self.averages:
+            low, high = range_of(qparams)
+            self.register_buffer("low", torch.from_numpy(np.array(low)))
+            self.register_buffer("high", torch.from_numpy(np.array(high)))
+
+    @property
+    def averages(self) -> bool:
+        """Whether observing averages over batches; constants have the range that they have now."""
+        return self.spec.has_scale and self.role in ("activation", "output")
+
+    def hold(self, qparams: QParams) -> None:
+        """Make the parameters and buffers, from the numbers of calibration."""
+        self.register_buffer("scale", torch.from_numpy(qparams.scale.copy()))
+        self.register_buffer("zero_point", torch.from_numpy(qparams.zero_point.copy()))
+
+    def take(self, qparams: QParams) -> None:
+        """Set the numbers to others of the same shapes, such as those of an observed range."""
+        with torch.no_grad():
+            self.scale.copy_(torch.from_numpy(qparams.scale.copy()))
+            self.zero_point.copy_(torch.from_numpy(qparams.zero_point.copy()))
+
+    def numbers(self) -> tuple[Tensor, Tensor]:
+        """Scale (float32) and zero point that forward uses, with their gradients where they are learnt."""
+        return self.scale, self.zero_point
+
+    def transform(self, x: Tensor) -> Tensor:
+        """The float values that are quantized, from what the network's parameter or activation holds."""
+        return x
+
+    def quantize(self, x: Tensor, scale: Tensor, zero_point: Tensor, layout: Layout) -> Tensor:
+        """The quantized values of split float32 values; scale and zero point are spread (`Layout`)."""
+        return StraightThrough.apply(x, scale, zero_point, self.spec)
+
+    def forward(self, x: Tensor) -> Tensor:
+        values = self.transform(x if x.dtype == torch.float32 else x.float())
+        if self.observing and self.training:
+            self.observe(values)
+        if self.quantizing:
+            values = self.quantized(values)
+        return values if values.dtype == x.dtype else values.to(x.dtype)
+
+    def quantized(self, values: Tensor) -> Tensor:
+        """The quantized values of float32 values, with the numbers of now."""
+        scale, zero_point = self.numbers()
+        layout = layout_of(values.shape, scale, self.spec, self.tensor)
+        split = self.quantize(layout.split(values), layout.spread(scale), layout.spread(zero_point), layout)
+        return layout.join(split)
+
+    @torch.no_grad()
+    def observe(self, values: Tensor) -> None:
+        """Follow these values: the range of a constant, or one more batch of an activation."""
+        if not self.spec.has_scale or values.numel() == 0:
+            return
+        layout = layout_of(values.shape, self.numbers()[0], self.spec, self.tensor)
+        low, high = layout.ranges(values.detach().float())
+        if not self.averages:
+            # A constant is the same in every process.
+            if bool((low.isfinite() & high.isfinite()).all()):
+                self.take(numbers_of_range(low, high, self.spec, self.minimum_scale))
+            return
+        found = shared_range(low, high)
+        if found is not None:
+            for average, end in zip((self.low, self.high), found, strict=True):
+                average.mul_(MOMENTUM).add_(end, alpha=1 - MOMENTUM)
+            self.take(numbers_of_range(self.low, self.high, self.spec, self.minimum_scale))
+
+    def to_qparams(self) -> QParams:
+        """Exactly the numbers that forward uses now."""
+        scale, zero_point = self.numbers()
+        return QParams(
+            self.spec, scale.detach().cpu().numpy(), zero_point.detach().cpu().to(torch.int32).numpy()
+        )
+
+    def latent(self, values: Tensor) -> Tensor:
+        """What a trained parameter is to hold so that forward of it means `values`."""
+        return values
+
+    @torch.no_grad()
+    def settled(self, x: Tensor) -> Tensor:
+        """Float32 values for the file: `numerics.fake_quantize` of them is what forward(x) gives in eval mode."""
+        return self.transform(x.detach().float())
+
+    def extra_repr(self) -> str:
+        return f"{self.settings}, {self.role} '{self.tensor}', {self.spec}"
+
+
+FAKE_QUANTIZERS: Registry[type[FakeQuantize]] = Registry("fake-quantizer", "onnxq.torchnet.fake_quantize")
+"""Kind of `onnxq.types.fake_quantizers` -> its module."""

@@ -1,0 +1,97 @@
+"""The gradients: one autograd function for scales that are given, and one for scales that are learnt.
+
+Forward is `grid_values`. With r = x / scale, low and high the ends of the format less the zero point, and y the result:
+
+    dy / dx           1 where low < r < high, else 0                                     straight through
+    dy / dscale       (y - x * dy/dx) / scale: round(r) - r inside, low or high outside   LSQ (Esser et al. 2020)
+    dy / dzero_point  0 inside, -scale outside                                           LSQ+ (Bhalgat et al. 2020)
+
+The same holds for the floating-point and logarithmic grids, where y / scale depends on x / scale alone. `rounded` says
+which ends count: those of the format (LSQ), or half a step further out, where values are still rounded to the end and
+not cut off. Only x is kept for the backward pass, and y where the scale is learnt; both are mostly kept by their
+neighbours anyway.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onnxq.torchnet.fake_quantize.grids import grid_values, limits
+from onnxq.types.spec import QuantSpec
+
+
+class StraightThrough(torch.autograd.Function):
+    """Quantized values with a gradient for x alone."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, scale: Tensor, zero_point: Tensor, spec: QuantSpec) -> Tensor:
+        ctx.spec = spec
+        ctx.save_for_backward(x, scale, zero_point)
+        return grid_values(x, scale, zero_point, spec)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        x, scale, zero_point = ctx.saved_tensors
+        return inside(gradient, x, scale, zero_point, ctx.spec, rounded=True), None, None, None
+
+
+class LearntScale(torch.autograd.Function):
+    """Quantized values with gradients for x, scale and zero point; the latter two are multiplied by `factor`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, scale: Tensor, zero_point: Tensor, spec: QuantSpec, factor: float, rounded: bool
+    ) -> Tensor:
+        y = grid_values(x, scale, zero_point, spec)
+        ctx.spec, ctx.factor, ctx.rounded = spec, factor, rounded
+        ctx.save_for_backward(x, y, scale, zero_point)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None, None, None, None]:
+        x, y, scale, zero_point = ctx.saved_tensors
+        to_x = inside(gradient, x, scale, zero_point, ctx.spec, rounded=ctx.rounded)
+        to_scale = to_zero_point = None
+        if ctx.needs_input_grad[1]:
+            kept = inside(x, x, scale, zero_point, ctx.spec, rounded=ctx.rounded)
+            moved = torch.sub(y, kept, out=kept)
+            to_scale = _summed(gradient, moved, scale).div_(scale).mul_(ctx.factor)
+        if ctx.needs_input_grad[2]:
+            outside = gradient - to_x
+            to_zero_point = outside.sum_to_size(zero_point.shape).mul_(scale).mul_(-ctx.factor)
+        return to_x, to_scale, to_zero_point, None, None, None
+
+
+def inside(
+    values: Tensor, x: Tensor, scale: Tensor, zero_point: Tensor, spec: QuantSpec, *, rounded: bool
+) -> Tensor:
+    """`values` where x lies inside the range of the format, and 0 elsewhere: a tensor of its own."""
+    low, high = limits(spec, rounded=rounded)
+    if scale.ndim == 0 and not scale.is_cuda:
+        unit, moved = float(scale), 0.0 if spec.symmetric else float(zero_point.detach().round())
+        return torch.ops.aten.hardtanh_backward(values, x, (low - moved) * unit, (high - moved) * unit)
+    moved = 0.0 if spec.symmetric else zero_point.detach().round()
+    within = (x > (low - moved) * scale) & (x < (high - moved) * scale)
+    return torch.where(within, values, values.new_zeros(()))
+
+
+def _summed(left: Tensor, right: Tensor, scale: Tensor) -> Tensor:
+    """The sum of products over the values that share a scale."""
+    if scale.ndim == 0 and left.is_contiguous() and right.is_contiguous():
+        return torch.dot(left.view(-1), right.view(-1))
+    return right.mul_(left).sum_to_size(scale.shape)
+
+
+class StandIn(torch.autograd.Function):
+    """`value` in place of `parameter`, whose gradient goes to the parameter as it is."""
+
+    @staticmethod
+    def forward(ctx: Any, parameter: Tensor, value: Tensor) -> Tensor:
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient, None

@@ -1,0 +1,63 @@
+"""What kinds that learn a scale have in common: a scale that stays legal wherever an optimizer puts its parameter.
+
+    scale = max(|parameter|, floor)         floor: `minimum_scale`, or the smallest scale that onnxq writes
+    scale = 2^round(log2(scale))            where the format has power-of-two scales
+    scale = 2^(round(16 * log2(scale))/16)  nnie8
+
+Limit and rounding are straight through: the gradient reaches the parameter as if they were not there, so that a scale
+can come back from its floor.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from onnxq.numerics import MIN_SCALE, nnie_clip
+from onnxq.numerics.ranges import with_minimum_scale
+from onnxq.torchnet.fake_quantize.base import FakeQuantize
+from onnxq.torchnet.fake_quantize.functions import StandIn
+from onnxq.torchnet.fake_quantize.powers import nearest_power_of_two
+from onnxq.types.granularity import PerTensor
+from onnxq.types.qparams import QParams
+from onnxq.types.spec import QuantSpec
+
+
+class LearntScaleBase(FakeQuantize):
+    """A fake-quantizer whose scale is a parameter; while observing is on, the range of the values sets it anew."""
+
+    observes_by_default = False
+
+    def hold(self, qparams: QParams) -> None:
+        super().hold(qparams)
+        self.floor = smallest_scale(self.spec, self.minimum_scale)
+        if self.spec.has_scale:
+            calibrated = self.scale.clone()
+            del self.scale
+            self.scale = nn.Parameter(calibrated)
+
+    def numbers(self) -> tuple[Tensor, Tensor]:
+        if not self.spec.has_scale:
+            return self.scale, self.zero_point
+        positive = self.scale.abs()
+        return StandIn.apply(positive, legal_scale(positive.detach(), self.spec, self.floor)), self.zero_point
+
+
+def smallest_scale(spec: QuantSpec, minimum: float) -> float:
+    """The floor of a learnt scale: what the placement asks for, raised to what the format can have."""
+    if not spec.has_scale:
+        return MIN_SCALE
+    single = QParams(spec.replace(granularity=PerTensor()), np.float32(MIN_SCALE), np.int32(0))
+    return float(with_minimum_scale(single, minimum).scale)
+
+
+def legal_scale(scale: Tensor, spec: QuantSpec, floor: float) -> Tensor:
+    """The nearest scale that the format can have, not below `floor`."""
+    limited = scale.clamp(min=floor)
+    if spec.power_of_two:
+        return nearest_power_of_two(limited)
+    if spec.grid == "nnie" and bool(limited.isfinite().all()):
+        snapped = nnie_clip(limited.cpu().numpy()).astype(np.float32)
+        return torch.from_numpy(np.asarray(np.maximum(snapped, np.float32(floor)))).to(scale.device)
+    return limited

@@ -1,0 +1,43 @@
+"""LSQ, "Learned Step Size Quantization" (Esser et al. 2020): the scale is trained with the weights.
+
+With r = x / scale, the scale gets from each value  round(r) - r inside the range, and its lower or upper end outside.
+The sum is multiplied by 1 / sqrt(N * qmax), N being the number of values that share the scale: of the weight, or of one
+sample of an activation. So it depends neither on the batch size nor on how many processes share a batch. Weights and
+activations get the gradient of the result inside the range, and zero outside.
+"""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+from onnxq.torchnet.fake_quantize.base import FAKE_QUANTIZERS
+from onnxq.torchnet.fake_quantize.functions import LearntScale
+from onnxq.torchnet.fake_quantize.grids import limits
+from onnxq.torchnet.fake_quantize.layout import Layout
+from onnxq.torchnet.fake_quantize.learnt import LearntScaleBase
+
+
+@FAKE_QUANTIZERS.register("lsq")
+class Lsq(LearntScaleBase):
+    """A learnt scale; the zero point, if there is one, stays."""
+
+    def quantize(self, x: Tensor, scale: Tensor, zero_point: Tensor, layout: Layout) -> Tensor:
+        return LearntScale.apply(x, scale, zero_point, self.spec, self.gradient_factor(layout), False)
+
+    def gradient_factor(self, layout: Layout) -> float:
+        """1 / sqrt(N * qmax)."""
+        low, high = limits(self.spec, rounded=False)
+        return 1 / math.sqrt(max(1, self._sharing(layout)) * (high or -low))  # int1 is [-1, 0]
+
+    def _sharing(self, layout: Layout) -> int:
+        """How many values of a weight, or of one sample, have the same scale."""
+        if layout.size is not None:
+            return layout.size
+        shape = list(layout.shape)
+        if layout.axis is not None:
+            shape[layout.axis] = 1
+        if self.role in ("activation", "output") and shape:
+            shape[0] = 1
+        return math.prod(shape)

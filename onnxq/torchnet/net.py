@@ -1,0 +1,203 @@
+"""TorchNet: an ONNX graph as a torch module, made without tracing, whose parameters have the initializers' names."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from onnxq.errors import DataError, ModelError, did_you_mean
+from onnxq.graph import Graph
+from onnxq.torchnet.call import Mode
+from onnxq.torchnet.dotted import DottedNames
+from onnxq.torchnet.program import Key, Quantizer, compile_graph
+from onnxq.torchnet.recompute import run_in_segments
+from onnxq.torchnet.trainable import Trainable, is_trainable
+from onnxq.torchnet.values import Value, from_numpy, to_numpy
+
+
+class TorchNet(DottedNames):
+    """A module that runs the nodes of a graph.
+
+    Parameters are the constants that can be trained (`onnxq.torchnet.trainable`), buffers all others; both have the
+    names of the initializers, dots included. Inputs are given in the order of the graph, or by name with `run`.
+    The graph itself stays as it was: `to_graph` gives one with the present values.
+
+    `mode.live_statistics` lets batch norms learn their statistics. `checkpoint_segments` above 1 cuts the net into that
+    many parts whose values are computed again for the gradients, which saves memory and costs time.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        quantizers: Mapping[str, Quantizer] | None = None,
+        trainable: Trainable = None,
+        keep: Sequence[str] = (),
+    ) -> None:
+        super().__init__()
+        graph.sort()
+        self.graph = graph
+        self.mode = Mode(training=True)
+        self.checkpoint_segments = 1
+        self._keep = tuple(keep)
+        self._trainable = trainable
+        self._program, read_as = compile_graph(graph, self.mode, quantizers or {}, keep)
+        self._loose: dict[str, Value] = {}
+        for name in self._program.constants:
+            self._take(name, data=False in read_as.get(name, {True}))
+        self._constants = list(self._program.constants.items())
+
+    def _take(self, name: str, *, data: bool) -> None:
+        """Make a constant a parameter or a buffer.
+
+        They are entered into torch's own tables, because `register_parameter` refuses names with dots and names of
+        attributes, and initializers have both.
+        """
+        value = from_numpy(self.graph.values(name))
+        if not isinstance(value, Tensor):
+            self._loose[name] = value  # strings and packed types, which no module can hold
+        elif data and is_trainable(self._trainable, name, value):
+            self._parameters[name] = nn.Parameter(value)
+        else:
+            self._buffers[name] = value
+
+    # ---- running -------------------------------------------------------------------------------------------------
+
+    def forward(self, *inputs: Value) -> Any:
+        """The output of the graph, or a tuple if it has several."""
+        names = self.graph.input_names
+        if len(inputs) != len(names):
+            raise DataError(f"the model has {len(names)} inputs ({', '.join(names)}), got {len(inputs)}")
+        outputs = self._execute(inputs)
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def run(self, feeds: Mapping[str, Value]) -> dict[str, Value]:
+        """Outputs by name from inputs by name; numpy arrays are taken too."""
+        names = self.graph.input_names
+        for name in feeds:
+            if name not in names:
+                raise DataError(f"the model has no input '{name}'.{did_you_mean(name, names)} It has {names}")
+        missing = [name for name in names if name not in feeds]
+        if missing:
+            raise DataError(f"input '{missing[0]}' is missing; the model has {names}")
+        given = [from_numpy(v) if isinstance(v, np.ndarray) else v for v in (feeds[name] for name in names)]
+        outputs = self(*given)
+        return dict(zip(self.graph.output_names, outputs if isinstance(outputs, tuple) else (outputs,), strict=True))
+
+    def _execute(self, inputs: Sequence[Value]) -> list[Value]:
+        program = self._program
+        slots = self._filled_slots()
+        for slot, value in zip(program.inputs, inputs, strict=True):
+            slots[slot] = value
+        if self.checkpoint_segments > 1 and self.training and torch.is_grad_enabled():
+            run_in_segments(program, slots, self.checkpoint_segments, self.recomputing)
+        else:
+            program.run(slots)
+        self.kept = {name: slots[program.names[Key(name, False)]] for name in self._keep}
+        return [slots[slot] for slot in program.outputs]
+
+    def _filled_slots(self) -> list[Value]:
+        """Slots for a run, with the present constants in them."""
+        slots: list[Value] = [None] * self._program.size
+        parameters, buffers = self._parameters, self._buffers
+        for name, slot in self._constants:
+            value = parameters.get(name)
+            if value is None:
+                value = buffers[name] if name in buffers else self._loose[name]
+            slots[slot] = value
+        return slots
+
+    def recomputing(self, on: bool) -> None:
+        """Told by gradient checkpointing that parts of the net run a second time; nothing may be learnt from it."""
+        self.mode.recomputing = on
+
+    def train(self, mode: bool = True) -> TorchNet:
+        super().train(mode)
+        self.mode.training = mode
+        return self
+
+    # ---- names ---------------------------------------------------------------------------------------------------
+
+    def get_parameter(self, target: str) -> nn.Parameter:
+        """A parameter by its name, which may have dots of its own."""
+        found = self._parameters.get(target)
+        return super().get_parameter(target) if found is None else found
+
+    def get_buffer(self, target: str) -> Tensor:
+        found = self._buffers.get(target)
+        return super().get_buffer(target) if found is None else found
+
+    def value(self, name: str) -> Value:
+        """The present value of a constant of the graph."""
+        for table in (self._parameters, self._buffers, self._loose):
+            if name in table:
+                return table[name]
+        raise ModelError(f"the net has no constant '{name}'.{did_you_mean(name, self._program.constants)}")
+
+    def constant_names(self) -> list[str]:
+        """The constants of the graph that the net reads."""
+        return list(self._program.constants)
+
+    def constant_values(self, tensors: Sequence[str]) -> dict[str, Value]:
+        """The present values of tensors that nodes compute from constants alone, before any quantizer."""
+        if not tensors:
+            return {}
+        graph = self.graph
+        needed: set[str] = set()
+        pending = [graph.tensor(name) for name in tensors]
+        while pending:
+            maker = graph.producer(pending.pop())
+            if maker is not None and maker.name not in needed:
+                needed.add(maker.name)
+                pending.extend(maker.inputs)
+        slots = self._filled_slots()
+        wanted = {name: self._program.names[Key(name, False)] for name in tensors}
+        found: dict[str, Value] = {}
+        for step in self._program.steps:
+            if step.node in needed:
+                result = step.kernel(*[slots[i] for i in step.inputs])
+                for slot, value in zip(step.outputs, result if type(result) is tuple else (result,), strict=False):
+                    slots[slot] = value
+        for name, slot in wanted.items():
+            found[name] = slots[slot]
+        return found
+
+    # ---- back to ONNX --------------------------------------------------------------------------------------------
+
+    def to_graph(self) -> Graph:
+        """The graph with the present parameters and buffers; names, types and everything else as they were."""
+        graph = self.graph.copy()
+        for table in (self._parameters, self._buffers):
+            for name, value in table.items():
+                if value is not None and name in self._program.constants:
+                    graph.set_values(name, to_numpy(value))
+        return graph
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TorchNet:
+        twin = self._remade(memo)
+        memo[id(self)] = twin
+        for mine, theirs in ((self._parameters, twin._parameters), (self._buffers, twin._buffers)):
+            for name, value in mine.items():
+                theirs[name] = copy.deepcopy(value, memo)
+        twin.train(self.training)
+        twin.mode.live_statistics = self.mode.live_statistics
+        twin.checkpoint_segments = self.checkpoint_segments
+        return twin
+
+    def _remade(self, memo: dict[int, Any]) -> TorchNet:
+        """A net of the same graph; compiled anew, since the code of a node belongs to one net."""
+        return TorchNet(self.graph, trainable=self._trainable, keep=self._keep)
+
+
+def to_torch(graph: Graph, *, trainable: Trainable = None, keep: Sequence[str] = ()) -> TorchNet:
+    """A torch module that computes what a graph computes.
+
+    trainable  which constants are parameters: None decides by itself, otherwise patterns of names
+    keep       tensors whose values are in `net.kept` after each forward
+    """
+    return TorchNet(graph.copy(), trainable=trainable, keep=keep)

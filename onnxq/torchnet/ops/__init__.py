@@ -1,0 +1,1 @@
+"""The operators, one file per family; every file here is imported when the first net is made."""
