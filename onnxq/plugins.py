@@ -1,7 +1,13 @@
-"""Python files of the user's that register backends, passes, observers or emitters."""
+"""The user's own code that registers backends, passes, observers, emitters, operators or fake-quantizers.
+
+It is a file that is named, or an installed package that names a module of its own under the entry point group
+`onnxq.plugins`; such a module is imported as soon as anything registered is looked for.
+"""
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
 import sys
 import traceback
 from pathlib import Path
@@ -28,6 +34,23 @@ def run_file(path: Path, what: str) -> ModuleType:
     except (Exception, SystemExit) as error:  # whatever foreign code raises is that file's fault, not onnxq's
         raise ConfigError(f"{what} {path}{_line_in(path, error)}: {type(error).__name__}: {error}") from error
     return module
+
+
+GROUP = "onnxq.plugins"
+
+
+@functools.cache
+def load_installed() -> None:
+    """Import the modules that installed packages name, once."""
+    for entry in sorted(importlib.metadata.entry_points(group=GROUP), key=lambda entry: entry.name):
+        owner = "" if entry.dist is None else f" of package {entry.dist.name}"
+        try:
+            entry.load()
+        except (Exception, SystemExit) as error:  # whatever foreign code raises is that package's fault
+            raise ConfigError(
+                f"plugin '{entry.name}'{owner} ({entry.value}) cannot be loaded: {type(error).__name__}: {error}. "
+                "Repair or uninstall it"
+            ) from error
 
 
 def _line_in(path: Path, error: BaseException) -> str:

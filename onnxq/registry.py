@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from onnxq.errors import ConfigError, did_you_mean
+from onnxq.plugins import load_installed
 
 T = TypeVar("T")
 
@@ -73,6 +74,7 @@ class Registry(Generic[T]):
         package = importlib.import_module(self._package)
         for module in sorted(m.name for m in pkgutil.iter_modules(package.__path__)):
             importlib.import_module(f"{self._package}.{module}")
+        load_installed()
 
 
 def _home(item: object) -> tuple[str, str]:

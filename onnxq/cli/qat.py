@@ -142,9 +142,9 @@ def qat(
     if finished is None:
         return
     report = finished.result.report
-    show_report(report, model, finished.result.model, as_json=as_json, quiet=quiet)
     if not (as_json or quiet):
         print_pairs("training", list(_summary(report["training"])))
+    show_report(report, model, finished.result.model, as_json=as_json, quiet=quiet)
     fail_on_warnings(report, out, strict=strict or chosen.strict)
 
 
@@ -193,7 +193,7 @@ def _with_shortcuts(chosen: Config, bits: str | None, activation: str | None, we
     for (part, key), (value, _) in wanted.items():
         tables[part][key] = value
     changed = read_config(chosen, options=True, **{part: table for part, table in tables.items() if table})
-    said = {path: option for path, (_, option) in wanted.items()}
+    said: dict[tuple[str, ...], str] = {path: option for path, (_, option) in wanted.items()}
     return changed.with_sources({**changed.sources, **chosen.sources, **said}, chosen.translation)
 
 

@@ -26,6 +26,10 @@ LEAST_SQNR_DB = 25.0
 """A file whose outputs are further from those of the net is wrong; steps that fall to the other side cost less."""
 
 
+ROUNDING = 0.01
+"""Part of a step by which two neighbouring numbers of a 16-bit format differ from one step in float32."""
+
+
 @dataclass(frozen=True)
 class Agreement:
     """One output of the file against the net's.
@@ -83,7 +87,7 @@ def _compared(
     theirs = np.concatenate([other.ravel() for _, other in pairs]).astype(np.float64)
     step = last_step(net.prepared.graph, net.carried_out, qparams, name)
     difference = np.abs(ours - theirs) / step
-    within = float(np.mean(difference <= 1.0 + 1e-3)) if difference.size else 1.0
+    within = float(np.mean(difference <= 1.0 + ROUNDING)) if difference.size else 1.0
     return Agreement(name, step, float(difference.max(initial=0.0)), within, sqnr_db(ours, theirs))
 
 

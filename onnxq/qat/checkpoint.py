@@ -86,7 +86,7 @@ class Checkpoints:
             state: State = torch.load(path, map_location="cpu", weights_only=True)
         except (RuntimeError, EOFError, pickle.UnpicklingError, OSError) as error:
             raise ConfigError(
-                f"{path} cannot be read as a checkpoint ({error}): delete it to go on without it"
+                f"{path} is no readable checkpoint ({type(error).__name__}): delete it to go on from the one before"
             ) from error
         if not isinstance(state, dict) or state.get("format") != FORMAT:
             raise ConfigError(f"{path} is no checkpoint of this version of onnxq: train anew in another folder")

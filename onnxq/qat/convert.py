@@ -30,6 +30,8 @@ def convert(net: QatNet) -> Converted:
     The target's refinements and the limits of biases hold after training too. Where they change a scale, the net gets
     the new one, so that it goes on computing what the files will compute; `net.notes` says so.
     """
+    for module in net.fake_quantizers.values():
+        module.catch_up()
     graph = net.prepared.graph.copy()
     with collector_paused(), torch.no_grad():
         for name, values in trained_values(net).items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -31,11 +32,14 @@ class Team:
         """The module to run in training: gradients are averaged over the processes while they are computed.
 
         Parameters may go without a gradient: scales before quantization begins, the weights of a branch that is not
-        taken. Buffers are not copied from the first process, `average_buffers` sees to them.
+        taken. Buffers are not copied from the first process in each step, `average_buffers` sees to them.
         """
         if self.ranks is None:
             return net
-        return DistributedDataParallel(net, find_unused_parameters=True, broadcast_buffers=False)
+        known = inspect.signature(DistributedDataParallel.__init__).parameters
+        copying = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+        options: dict[str, Any] = {copying: False}
+        return DistributedDataParallel(net, find_unused_parameters=True, **options)
 
     def no_sync(self, wrapped: nn.Module, *, last: bool) -> Any:
         """Around a slice of a batch: only the last one of a step sends its gradients."""

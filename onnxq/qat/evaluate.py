@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from onnxq.errors import ConfigError
 from onnxq.qat.batches import Batch, TrainingData
 from onnxq.qat.distributed import Team
 from onnxq.qat.losses import IGNORED, Loss
+from onnxq.qat.net import QatNet
 from onnxq.qat.user_code import users_errors
 
 METRICS = ("accuracy", "loss", "agreement", "sqnr_db")
@@ -31,8 +32,9 @@ UserMetric = Callable[[Mapping[str, np.ndarray], np.ndarray | None], float]
 class Evaluation:
     """A metric over data; called with a network, it gives a number.
 
-    metric   one of METRICS, or a function of (outputs, labels) over all samples
-    teacher  runs the float network, for agreement, sqnr_db and a loss with distillation
+    metric         one of METRICS, or a function of (outputs, labels) over all samples
+    teacher        runs the float network, for agreement, sqnr_db and a loss with distillation
+    whole_batches  leave out samples that do not fill the last batch, for models with a fixed one
     """
 
     data: TrainingData
@@ -42,6 +44,7 @@ class Evaluation:
     teacher: Run | None = None
     team: Team | None = None
     higher_is_better: bool = True
+    whole_batches: bool = False
 
     @property
     def name(self) -> str:
@@ -49,9 +52,9 @@ class Evaluation:
             return self.metric
         return getattr(self.metric, "__name__", "metric")
 
-    def __call__(self, net: nn.Module) -> float:
+    def __call__(self, net: QatNet) -> float:
         with evaluating(net):
-            return self.of(net.run)  # type: ignore[arg-type]
+            return self.of(net.run)
 
     @torch.no_grad()
     def of(self, run: Run) -> float:
@@ -61,13 +64,18 @@ class Evaluation:
         team = self.team or Team(None)
         sums = [0.0, 0.0]
         with team.together():
-            for number, batch in enumerate(self.data.ordered(self.batch_size)):
+            for number, batch in enumerate(self._batches()):
                 if number % team.count == team.number:
                     sums = [total + part for total, part in zip(sums, self._parts(run, batch), strict=True)]
         above, below = team.total(sums)
         if self.metric == "sqnr_db":
             return math.inf if below == 0 else 10 * math.log10(max(above, 1e-300) / below)
         return above / below if below else math.nan
+
+    def _batches(self) -> Iterator[Batch]:
+        for batch in self.data.ordered(self.batch_size):
+            if not self.whole_batches or batch.rows == self.batch_size:
+                yield batch
 
     def _parts(self, run: Run, batch: Batch) -> tuple[float, float]:
         """What the metric is the quotient of, for one batch."""
@@ -92,7 +100,7 @@ class Evaluation:
         """Every process sees all samples, because a metric of the user's cannot be put together from parts."""
         outputs: dict[str, list[np.ndarray]] = {}
         labels: list[np.ndarray] = []
-        for batch in self.data.ordered(self.batch_size):
+        for batch in self._batches():
             for name, values in run(batch.inputs).items():
                 outputs.setdefault(name, []).append(values.cpu().numpy())
             if batch.labels is not None:
@@ -117,9 +125,9 @@ def default_metric(data: TrainingData, loss: Loss) -> str:
 
 
 @contextmanager
-def evaluating(net: nn.Module) -> Iterator[None]:
+def evaluating(net: QatNet) -> Iterator[None]:
     """The network as it would be written now: quantized, nothing learnt; afterwards as it was."""
-    fake_quantizers: list[Any] = list(net.fake_quantizers.values())  # type: ignore[operator, union-attr]
+    fake_quantizers: list[Any] = list(net.fake_quantizers.values())
     before = [(each.observing, each.quantizing) for each in fake_quantizers]
     training = net.training
     net.eval()

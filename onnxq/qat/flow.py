@@ -25,6 +25,7 @@ from onnxq.qat.checkpoint import Checkpoints
 from onnxq.qat.deliver import deliver
 from onnxq.qat.distributed import Team
 from onnxq.qat.evaluate import LOWER_IS_BETTER, METRICS, Evaluation, default_metric
+from onnxq.qat.fixed_batch import fixed_batch
 from onnxq.qat.history import Training
 from onnxq.qat.loop import Moment, train
 from onnxq.qat.losses import fitted_to, make_loss
@@ -45,6 +46,8 @@ CALIBRATION_SAMPLES = 256
 
 FEWEST_HELD_OUT = 8
 """A part of the data smaller than this says nothing about the rest."""
+
+EVALUATION_BATCH = 64
 
 NO_MINIMUM_DB = -200.0
 """What the file may be away from the trained weights in float, which training with few bits leaves far behind.
@@ -178,8 +181,16 @@ def _evaluation(
         )
     if found == "accuracy" and (first.labels is None or first.labels.is_floating_point()):
         raise ConfigError("accuracy needs labels that are whole numbers, the classes")
-    batch = max(settings.batch_size, 64)
-    return Evaluation(held, loss, found, batch, None, team, higher_is_better=found not in LOWER_IS_BETTER)
+    length = fixed_batch(net.graph)
+    return Evaluation(
+        held,
+        loss,
+        found,
+        batch_size=length or EVALUATION_BATCH,
+        team=team,
+        higher_is_better=found not in LOWER_IS_BETTER,
+        whole_batches=length is not None,
+    )
 
 
 def _written(
@@ -212,7 +223,7 @@ def _written(
 
 def _of_file(model: Path, evaluation: Evaluation) -> float:
     """The metric of the written file, run by onnxruntime."""
-    session = make_session(model)
+    session = make_session(model, optimize="none")
     names = [output.name for output in session.get_outputs()]
 
     def run(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -19,8 +19,10 @@ from onnxq.errors import CheckFailed, ConfigError
 from onnxq.qat.batches import Batch, TrainingData
 from onnxq.qat.checkpoint import ADVICE, Checkpoints, check_parameters, identity_of
 from onnxq.qat.distributed import Team
+from onnxq.qat.fixed_batch import fixed_batch, takes_rows
 from onnxq.qat.history import Best, History, Training
 from onnxq.qat.losses import Loss, fitted_to, make_loss
+from onnxq.qat.net import QatNet
 from onnxq.qat.optimizers import make_optimizer, set_learning_rates
 from onnxq.qat.randomness import generators_kept, seed_everything
 from onnxq.qat.schedules import Schedule
@@ -28,7 +30,7 @@ from onnxq.qat.settings import TrainSettings, train_settings
 from onnxq.qat.training_data import open_training_data
 from onnxq.ranks import Ranks
 from onnxq.runtime import input_infos
-from onnxq.torchnet import to_torch
+from onnxq.torchnet import TorchNet, to_torch
 
 STEP = 3
 """What random numbers within a step are drawn for, as part of their seed."""
@@ -37,7 +39,7 @@ STEP = 3
 class Evaluate(Protocol):
     """Gives the metric of a network; `higher_is_better` and `name` are read where it has them."""
 
-    def __call__(self, net: nn.Module) -> float: ...
+    def __call__(self, net: QatNet) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -57,12 +59,12 @@ class Moment:
 
 
 def train(
-    net: nn.Module,
+    net: QatNet,
     batches: Any,
     settings: TrainSettings | Mapping[str, Any] | None = None,
     *,
     evaluate: Evaluate | None = None,
-    teacher: nn.Module | None = None,
+    teacher: TorchNet | None = None,
     folder: str | Path | None = None,
     resume: bool = False,
     progress: Callable[[Moment], None] | None = None,
@@ -95,12 +97,12 @@ class _Run:
 
     def __init__(
         self,
-        net: nn.Module,
+        net: QatNet,
         data: TrainingData,
         settings: TrainSettings,
         loss: Loss,
         evaluate: Evaluate | None,
-        teacher: nn.Module | None,
+        teacher: TorchNet | None,
         team: Team,
         progress: Callable[[Moment], None] | None,
     ) -> None:
@@ -108,8 +110,9 @@ class _Run:
         self.evaluate, self.team = evaluate, team
         self.say = progress or (lambda moment: None)
         self.teacher = None if teacher is None else teacher.eval()
-        self.slices = team.count * settings.accumulate
+        self.accumulate = settings.accumulate
         self.batch_size = self._batch_size()
+        self._obey_fixed_batch()
         self.schedule = Schedule.of(settings, data.steps(self.batch_size))
         self.optimizer = make_optimizer(net, settings)
         self.history = History.for_steps(self.schedule.steps)
@@ -117,8 +120,30 @@ class _Run:
         self.metric_name = str(getattr(evaluate, "name", "metric"))
         self.checkpoints: Checkpoints | None = None
         self.step = 0
+        self.began = time.perf_counter()
         self.wrapped: nn.Module = net
         self.device = next((parameter.device for parameter in net.parameters()), torch.device("cpu"))
+
+    @property
+    def slices(self) -> int:
+        """The parts of a batch that go through the network one by one, over all processes."""
+        return self.team.count * self.accumulate
+
+    def _obey_fixed_batch(self) -> None:
+        """Cut batches into slices of the length that a model was exported for, if it can do no other."""
+        length, rows = fixed_batch(self.net.graph), self.batch_size // self.slices
+        if length is None or length == rows or takes_rows(self.net, self.data, length, rows):
+            return
+        if rows % length:
+            raise ConfigError(
+                f"the model was exported for batches of {length} and can do no other: choose a batch_size that is a "
+                f"multiple of {length * self.slices}"
+            )
+        self.accumulate *= rows // length
+        self.data.note(
+            f"the model was exported for batches of {length} and can do no other: its slices are that small, which is "
+            "slow. Export it with a free first dimension"
+        )
 
     def _batch_size(self) -> int:
         wanted = self.settings.batch_size
@@ -142,9 +167,8 @@ class _Run:
         if not resume and self.checkpoints is not None:
             with self.team.together():
                 self.checkpoints.refuse_others()
-        self.net.checkpoint_segments = max(self.settings.recompute, 1)  # type: ignore[assignment]
+        self.net.checkpoint_segments = max(self.settings.recompute, 1)
         self.wrapped = self.team.wrap(self.net)
-        began = time.perf_counter()
         if not restored:
             self._evaluate(epoch=0)
         ended_early = False
@@ -152,7 +176,7 @@ class _Run:
             self._epoch(self.step // self.schedule.per_epoch)
             ended_early = self.settings.patience is not None and self.best.stale >= self.settings.patience
         self._apply_schedule(self.schedule.steps)
-        return self._finished(time.perf_counter() - began, ended_early=ended_early)
+        return self._finished(ended_early=ended_early)
 
     def _epoch(self, epoch: int) -> None:
         """The rest of an epoch, then its evaluation and its checkpoint."""
@@ -193,14 +217,15 @@ class _Run:
         if batch.rows % self.slices:
             self.data.note(f"rows that cannot be cut into {self.slices} equal slices are left out of their batch")
         sums: dict[str, float] = {}
-        for number in range(settings.accumulate):
-            start = (self.team.number * settings.accumulate + number) * rows
+        for number in range(self.accumulate):
+            start = (self.team.number * self.accumulate + number) * rows
             part = batch.part(start, start + rows).to(self.device)
-            with self.team.no_sync(self.wrapped, last=number == settings.accumulate - 1):
-                losses = self._losses(part)
-                (losses["loss"] / settings.accumulate).backward()
+            with self.team.no_sync(self.wrapped, last=number == self.accumulate - 1):
+                with self.team.together():
+                    losses = self._losses(part)
+                (losses["loss"] / self.accumulate).backward()  # type: ignore[no-untyped-call]
             for name, value in losses.items():
-                sums[name] = sums.get(name, 0.0) + float(value.detach()) / settings.accumulate
+                sums[name] = sums.get(name, 0.0) + float(value.detach()) / self.accumulate
         totals = [value / self.team.count for value in self.team.total(list(sums.values()))]
         means = dict(zip(sums, totals, strict=True))
         self._check_loss(means["loss"], settings.lr * factor)
@@ -212,8 +237,8 @@ class _Run:
         return means, settings.lr * factor
 
     def _losses(self, part: Batch) -> dict[str, Tensor]:
-        names = self.net.graph.input_names  # type: ignore[union-attr, operator]
-        found = self.wrapped(*[part.inputs[name] for name in names])
+        names = self.net.graph.input_names
+        found: Any = self.wrapped(*[part.inputs[name] for name in names])
         outputs = dict(zip(self.net.graph.output_names, found if isinstance(found, tuple) else (found,), strict=True))
         wanted = None
         if self.loss.share > 0:
@@ -256,6 +281,7 @@ class _Run:
             if self.team.first:
                 state = {
                     "step": self.step,
+                    "seconds": self._seconds(),
                     "net": self.net.state_dict(),
                     "optimizer": self.optimizer.state_dict(),
                     "history": self.history.to_json(),
@@ -272,6 +298,7 @@ class _Run:
         if state is None:
             return False
         self.step = int(state["step"])
+        self.began -= float(state["seconds"])
         self.net.load_state_dict(state["net"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.history = History.from_json(state["history"])
@@ -280,7 +307,7 @@ class _Run:
             self.best.state = best["net"]
         return True
 
-    def _finished(self, seconds: float, *, ended_early: bool) -> Training:
+    def _finished(self, *, ended_early: bool) -> Training:
         last = {name: tensor.detach().clone() for name, tensor in self.net.state_dict().items()}
         check_parameters(self.net, self.step, self.settings.lr)
         if self.best.state is not None:
@@ -295,10 +322,14 @@ class _Run:
             rows=tuple(self.history.rows),
             best=self.best,
             last=last,
-            seconds=seconds,
+            seconds=self._seconds(),
             ended_early=ended_early,
             notes=self.data.notes,
         )
+
+    def _seconds(self) -> float:
+        """How long the training has run, with the time before the checkpoint that it goes on from."""
+        return time.perf_counter() - self.began
 
     def _tell(self, epoch: int, loss: float | None, rate: float, seconds: float, new_epoch: bool = False) -> None:
         self.say(

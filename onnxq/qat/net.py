@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from onnxq.torchnet.fake_quantize import DerivedBias, FakeQuantize, make_fake_qu
 from onnxq.torchnet.net import TorchNet
 from onnxq.torchnet.program import Quantizer
 from onnxq.torchnet.trainable import Trainable
+from onnxq.torchnet.values import Value
 from onnxq.types import Placement, QParamsTable, QuantPlan
 from onnxq.types.applied import applied
 
@@ -61,6 +62,9 @@ class QatNet(TorchNet):
         self.fake_quantizers = ModuleTable()
         for name, module in modules.items():
             self.fake_quantizers.put(name, module)
+        self._shared = [modules[leader] for leader in dict.fromkeys(p.tie for p in self.carried_out if p.tie)]
+        for module in self._shared:
+            module.shared = True
         self.notes: list[str] = list(unfolded.notes)
         self._move_to_latent_values()
         self.observe(True)
@@ -113,6 +117,11 @@ class QatNet(TorchNet):
         """Let all fake-quantizers round, or pass values through as they are."""
         for module in self.fake_quantizers.values():
             module.quantizing = on
+
+    def _execute(self, inputs: Sequence[Value]) -> list[Value]:
+        for module in self._shared:
+            module.catch_up()
+        return super()._execute(inputs)
 
     def recomputing(self, on: bool) -> None:
         super().recomputing(on)

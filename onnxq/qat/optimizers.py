@@ -7,20 +7,19 @@ from typing import Any
 import torch
 from torch import nn
 
+from onnxq.qat.net import QatNet
 from onnxq.qat.settings import TrainSettings
 
 WEIGHTS, PLAIN, SCALES = "weights", "biases and norms", "fake-quantizers"
 
 
-def parameter_groups(net: nn.Module, settings: TrainSettings) -> list[dict[str, Any]]:
+def parameter_groups(net: QatNet, settings: TrainSettings) -> list[dict[str, Any]]:
     """Groups for an optimizer of torch; groups without a parameter are left out.
 
     Decay pulls values towards 0, which is a prior for weights and a mistake for scales, biases and norms.
     """
     learnt = {
-        id(parameter)
-        for fake_quantizer in net.fake_quantizers.values()  # type: ignore[operator, union-attr]
-        for parameter in fake_quantizer.parameters()
+        id(parameter) for fake_quantizer in net.fake_quantizers.values() for parameter in fake_quantizer.parameters()
     }
     groups: dict[str, list[nn.Parameter]] = {WEIGHTS: [], PLAIN: [], SCALES: []}
     for parameter in net.parameters():
@@ -41,7 +40,7 @@ def parameter_groups(net: nn.Module, settings: TrainSettings) -> list[dict[str, 
     ]
 
 
-def make_optimizer(net: nn.Module, settings: TrainSettings) -> torch.optim.Optimizer:
+def make_optimizer(net: QatNet, settings: TrainSettings) -> torch.optim.Optimizer:
     groups = parameter_groups(net, settings)
     if settings.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=settings.lr, momentum=settings.momentum)

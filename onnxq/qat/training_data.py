@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ class _Reader:
             kept = list(source)  # it can be read only once, and training reads more often
             return self._stream("an iterator of batches", lambda batch_size: kept, len(kept))
         if isinstance(source, Iterable):
-            length = len(source) if hasattr(source, "__len__") else None
+            length = len(source) if isinstance(source, Sized) else None
             return self._stream(f"batches ({type(source).__name__})", lambda batch_size: source, length)
         if callable(source):
             return self._from_function(source)

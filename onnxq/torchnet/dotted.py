@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 
 class DottedNames(nn.Module):
@@ -30,6 +30,13 @@ class DottedNames(nn.Module):
             state_dict, prefix, local_metadata, strict, missing_keys, found, error_msgs  # type: ignore[arg-type]
         )
         unexpected_keys.extend(key for key in found if not self._owns(key.removeprefix(prefix)))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """As torch does it; but an attribute such as `training` may have the name of an initializer."""
+        if isinstance(value, nn.Module | Tensor):
+            super().__setattr__(name, value)
+        else:
+            object.__setattr__(self, name, value)
 
     def _owns(self, name: str) -> bool:
         if name in self._parameters or name in self._buffers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from onnxq.torchnet.program import Program
@@ -19,12 +20,20 @@ def run_in_segments(program: Program, slots: list[Value], count: int, tell: Call
 
 
 def _run_segment(program: Program, slots: list[Value], first: int, last: int, tell: Callable[[bool], None]) -> None:
-    given, made = _borders(program, first, last)
+    needed, made = _borders(program, first, last)
+    # Constants are not arguments: torch keeps those for the second run and refuses statistics that have changed since.
+    constants = set(program.constants.values())
+    held = {slot: slots[slot] for slot in needed if slot in constants}
+    before = {slot: _as_it_was(value) for slot, value in held.items()}
+    first_run = True
+    given = [slot for slot in needed if slot not in constants]
 
     def segment(*values: Value) -> tuple[Value, ...]:
+        nonlocal first_run
         inside: list[Value] = [None] * program.size
-        for slot, value in zip(given, values, strict=True):
+        for slot, value in (*(held if first_run else before).items(), *zip(given, values, strict=True)):
             inside[slot] = value
+        first_run = False
         program.run(inside, first, last)
         return tuple(inside[slot] for slot in made)
 
@@ -47,6 +56,12 @@ def _run_segment(program: Program, slots: list[Value], first: int, last: int, te
             slots[slot] = None
     for slot, value in zip(made, results, strict=True):
         slots[slot] = value
+
+
+def _as_it_was(value: Value) -> Value:
+    """What the second run reads: statistics of batch norms, which are vectors, have moved by then."""
+    is_statistic = isinstance(value, Tensor) and value.dim() == 1 and not isinstance(value, nn.Parameter)
+    return value.clone() if is_statistic else value
 
 
 def _borders(program: Program, first: int, last: int) -> tuple[list[int], list[int]]:

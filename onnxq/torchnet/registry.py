@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onnxq.errors import ConfigError, UnsupportedError, did_you_mean
+from onnxq.plugins import load_installed
 
 if TYPE_CHECKING:
     from onnxq.torchnet.call import Call
@@ -101,6 +102,7 @@ class Operators:
         package = importlib.import_module(self._package)
         for module in sorted(item.name for item in pkgutil.iter_modules(package.__path__)):
             importlib.import_module(f"{self._package}.{module}")
+        load_installed()
 
 
 def shown(domain: str, name: str) -> str:

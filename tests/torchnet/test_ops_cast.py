@@ -16,6 +16,9 @@ from onnxq.torchnet.values import from_numpy, to_numpy
 from tests.torchnet.one_node import assert_like_onnxruntime, in_torch, net_of, one_node
 
 EVERY_HALF = np.arange(65536, dtype=np.uint16).view(np.float16)
+pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered in cast")
+"""numpy says so where infinities and NaN become small types."""
+
 FLOAT8 = ["FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ"]
 KINDS = [
     np.float32,

@@ -35,7 +35,11 @@ CONVOLUTIONS: list[Case] = [
     ("ConvTranspose", [ROW, values(4, 3, 3), values(3)], {"opset": 11, "strides": [2], "output_padding": [1]}),
     ("ConvTranspose", [IMAGE, values(4, 3, 3, 3)], {"opset": 7, "pads": [1, 1, 1, 1], "strides": [2, 2]}),
     ("ConvTranspose", [IMAGE, values(4, 3, 3, 3), values(6)], {"opset": 11, "group": 2, "pads": [0, 1, 2, 0]}),
-    ("ConvTranspose", [IMAGE, values(4, 3, 3, 3), values(3)], {"opset": 11, "output_shape": [20, 17], "strides": [2, 2]}),
+    (
+        "ConvTranspose",
+        [IMAGE, values(4, 3, 3, 3), values(3)],
+        {"opset": 11, "output_shape": [20, 17], "strides": [2, 2]},
+    ),
     (
         "ConvTranspose",
         [IMAGE, values(4, 3, 3, 3), values(3)],
@@ -90,7 +94,11 @@ POOLS: list[Case] = [
     ("MaxPool", [IMAGE], {"opset": 8, "kernel_shape": [3, 2], "pads": [1, 1, 1, 1], "strides": [2, 2]}),
     ("MaxPool", [IMAGE], {"opset": 10, "kernel_shape": [3, 3], "pads": [0, 1, 2, 0], "strides": [2, 2]}),
     ("MaxPool", [IMAGE], {"opset": 10, "kernel_shape": [3, 3], "ceil_mode": 1, "strides": [2, 3]}),
-    ("MaxPool", [IMAGE], {"opset": 12, "kernel_shape": [2, 2], "ceil_mode": 1, "pads": [0, 1, 1, 0], "strides": [3, 2]}),
+    (
+        "MaxPool",
+        [IMAGE],
+        {"opset": 12, "kernel_shape": [2, 2], "ceil_mode": 1, "pads": [0, 1, 1, 0], "strides": [3, 2]},
+    ),
     ("MaxPool", [IMAGE], {"opset": 12, "kernel_shape": [3, 2], "dilations": [2, 3]}),
     ("MaxPool", [IMAGE], {"opset": 12, "kernel_shape": [3, 3], "auto_pad": "SAME_UPPER", "strides": [2, 2]}),
     ("MaxPool", [IMAGE], {"opset": 12, "kernel_shape": [2, 4], "auto_pad": "SAME_LOWER", "strides": [2, 2]}),
@@ -130,7 +138,7 @@ REGIONS = np.array([[0.5, 1.0, 6.2, 7.5], [2.0, 2.0, 3.0, 2.5], [-4.0, -3.0, 20.
 
 @pytest.mark.parametrize("mode", ["avg", "max"])
 @pytest.mark.parametrize("ratio", [0, 2])
-@pytest.mark.parametrize(("opset", "half"), [(10, None), (16, "half_pixel"), (22, "output_half_pixel")])
+@pytest.mark.parametrize(("opset", "half"), [(10, None), (16, "half_pixel"), (16, "output_half_pixel")])
 def test_regions_are_aligned_as_in_onnxruntime(opset: int, half: str | None, ratio: int, mode: str) -> None:
     how: dict[str, Any] = {} if half is None else {"coordinate_transformation_mode": half}
     how |= {"mode": mode, "sampling_ratio": ratio, "output_height": 3, "output_width": 2, "spatial_scale": 0.9}
@@ -151,14 +159,13 @@ def test_small_integers_are_pooled_as_integers() -> None:
 
 
 def test_unpooling_takes_the_values_back_to_their_places() -> None:
-    pooled, indices = in_torch(
-        one_node("MaxPool", [IMAGE], opset=12, outputs=2, kernel_shape=[2, 2], strides=[2, 2]), [IMAGE]
-    )
     how: dict[str, Any] = {"kernel_shape": [2, 2], "strides": [2, 2]}
     even = np.ascontiguousarray(IMAGE[:, :, :8])
     pooled, indices = in_torch(one_node("MaxPool", [even], opset=12, outputs=2, **how), [even])
-    assert_like_onnxruntime("MaxUnpool", [pooled, indices], opset=11, **how)
-    assert (in_torch(one_node("MaxUnpool", [pooled, indices], opset=11, **how), [pooled, indices])[0] <= even).any()
+    (back,) = in_torch(one_node("MaxUnpool", [pooled, indices], opset=11, **how), [pooled, indices])
+    assert back.shape == even.shape
+    assert np.count_nonzero(back) == pooled.size
+    np.testing.assert_array_equal(back[back != 0], even[back != 0])
 
 
 def test_a_layer_without_pads_is_one_call_of_torch_without_copies() -> None:
@@ -206,3 +213,12 @@ def test_a_window_of_zeros_has_a_norm_with_a_finite_gradient() -> None:
     net(x).sum().backward()
     assert x.grad is not None
     assert torch.isfinite(x.grad).all()
+
+
+@pytest.mark.parametrize("op", ["AveragePool", "LpPool", "MaxPool"])
+def test_volumes_of_half_precision_are_pooled(op: str) -> None:
+    half, how = VOLUME.astype(np.float16), {"opset": 12, "kernel_shape": [2, 2, 2]}
+    (found,) = in_torch(one_node(op, [half], kind=TensorProto.FLOAT16, **how), [half])
+    (wide,) = in_torch(one_node(op, [VOLUME], **how), [VOLUME])
+    assert found.dtype == np.float16
+    np.testing.assert_allclose(found, wide, rtol=5e-3, atol=5e-3)

@@ -177,44 +177,18 @@ def test_an_unknown_variant_is_refused_with_the_name_of_the_node() -> None:
 POINTS = np.array([[-1.7, -0.35, 0.45], [1.3, 2.1, -2.6]])
 """Away from the kinks of all the functions below."""
 
+ACTIVATIONS = (
+    *("Relu", "Sigmoid", "Tanh", "Softplus", "Softsign", "Mish", "HardSwish", "LeakyRelu", "Elu", "Celu", "Selu"),
+    *("ThresholdedRelu", "HardSigmoid", "Gelu"),
+)
+FUNCTIONS = ("Abs", "Atan", "Asinh", "Cos", "Cosh", "Erf", "Exp", "Neg", "Reciprocal", "Sin", "Sinh", "Tan")
+OF_SEVERAL = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Mean", "Sum")
+
 GRADIENTS: list[tuple[str, list[np.ndarray | None], dict[str, Any]]] = [
-    *[
-        (op, [POINTS], {"opset": 22})
-        for op in [
-            "Relu",
-            "Sigmoid",
-            "Tanh",
-            "Softplus",
-            "Softsign",
-            "Mish",
-            "HardSwish",
-            "LeakyRelu",
-            "Elu",
-            "Celu",
-            "Selu",
-            "ThresholdedRelu",
-            "HardSigmoid",
-            "Gelu",
-            "Abs",
-            "Atan",
-            "Asinh",
-            "Cos",
-            "Cosh",
-            "Erf",
-            "Exp",
-            "Neg",
-            "Reciprocal",
-            "Sin",
-            "Sinh",
-            "Tan",
-        ]
-    ],
-    *[(op, [UNIT.astype(np.float64)], {"opset": 22}) for op in ["Acos", "Asin", "Atanh", "Log", "Sqrt"]],
+    *[(op, [POINTS], {"opset": 22}) for op in ACTIVATIONS + FUNCTIONS],
+    *[(op, [UNIT.astype(np.float64)], {"opset": 22}) for op in ("Acos", "Asin", "Atanh", "Log", "Sqrt")],
     ("Acosh", [UNIT.astype(np.float64) + 1], {"opset": 22}),
-    *[
-        (op, [POINTS, POINTS[1] * 0.7], {"opset": 14})
-        for op in ["Add", "Sub", "Mul", "Div", "Max", "Min", "Mean", "Sum"]
-    ],
+    *[(op, [POINTS, POINTS[1] * 0.7], {"opset": 14}) for op in OF_SEVERAL],
     ("Pow", [np.abs(POINTS), POINTS[0]], {"opset": 15}),
     ("Pow", [POINTS, np.array(3.0)], {"opset": 15, "constants": [1]}),
     ("Mod", [POINTS, np.array(0.8)], {"opset": 13, "fmod": 1}),

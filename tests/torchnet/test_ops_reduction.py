@@ -29,7 +29,7 @@ def axes(*numbers: int) -> np.ndarray:
 
 
 X = np.abs(values(2, 3, 4)) + 0.5
-REDUCTIONS = "Sum Mean Prod Max Min L1 L2 LogSum LogSumExp SumSquare".split()
+REDUCTIONS = ["Sum", "Mean", "Prod", "Max", "Min", "L1", "L2", "LogSum", "LogSumExp", "SumSquare"]
 
 REDUCED = [
     NodeCase(f"Reduce{name}", opset, inputs, attributes)

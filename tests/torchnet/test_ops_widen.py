@@ -72,3 +72,22 @@ def test_wide_and_back_is_the_same() -> None:
     assert narrow_value(wide_tensor(eight), eight.dtype).float().tolist() == [0.5, 448]
     plain = torch.ones(3)
     assert wide_tensor(plain) is plain
+
+
+@op("WidenedHalf", domain="onnxq.test")
+def _squared(call: Call) -> Kernel:
+    """Squares, which float16 cannot hold on the way to their root."""
+
+    def run(x: Tensor) -> Tensor:
+        assert x.dtype is torch.float32
+        return x.square().sqrt()
+
+    return widened(call, run, half=True)
+
+
+@pytest.mark.parametrize("kind", [np.float16, ml_dtypes.bfloat16, np.float32])
+def test_half_precision_is_computed_in_float32_if_the_kernel_wants_that(kind: type) -> None:
+    values = np.array([1000, -3], np.float32).astype(kind)
+    found = in_torch(one_node("WidenedHalf", [values], opset=18, domain="onnxq.test"), [values])[0]
+    assert found.dtype == values.dtype
+    assert found.astype(np.float32).tolist() == [1000, 3]

@@ -5,6 +5,8 @@ gradients. A module has the numbers of its `QParams`, in their shapes, as parame
 
     observing    while training, the scale follows the values that come by (`observing.py`); off at construction
     quantizing   values are quantized; off, they pass unchanged
+    shared       several tensors have this module, and one scale: what they were in a step counts from the next step on,
+                 when `catch_up` is called, so that within a step all of them see the same scale
     to_qparams   exactly the numbers that forward uses now
 
 Values of another type than float32 are computed in float32, and the result has their type. NaN stays NaN.
@@ -19,9 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from onnxq.registry import Registry
-from onnxq.torchnet.fake_quantize.functions import StraightThrough
+from onnxq.torchnet.fake_quantize.functions import straight_through
 from onnxq.torchnet.fake_quantize.layout import Layout, layout_of
-from onnxq.torchnet.fake_quantize.observing import MOMENTUM, numbers_of_range, range_of, shared_range
+from onnxq.torchnet.fake_quantize.observing import MOMENTUM, numbers_of_range, own_range, range_of, shared_range
 from onnxq.types.fake_quantizers import FakeQuantizer
 from onnxq.types.plan import Placement
 from onnxq.types.qparams import QParams
@@ -39,6 +41,8 @@ class FakeQuantize(nn.Module):
 
     scale: Tensor
     zero_point: Tensor
+    low: Tensor
+    high: Tensor
 
     def __init__(self, placement: Placement, qparams: QParams, settings: FakeQuantizer) -> None:
         super().__init__()
@@ -49,6 +53,9 @@ class FakeQuantize(nn.Module):
         self.settings = settings
         self.observing = False
         self.quantizing = True
+        self.shared = False
+        self._seen: tuple[Tensor, Tensor] | None = None
+        self.register_state_dict_pre_hook(lambda module, prefix, keep_vars: module.catch_up())
         self.hold(qparams)
         if self.averages:
             low, high = range_of(qparams)
@@ -81,7 +88,7 @@ class FakeQuantize(nn.Module):
 
     def quantize(self, x: Tensor, scale: Tensor, zero_point: Tensor, layout: Layout) -> Tensor:
         """The quantized values of split float32 values; scale and zero point are spread (`Layout`)."""
-        return StraightThrough.apply(x, scale, zero_point, self.spec)
+        return straight_through(x, scale, zero_point, self.spec)
 
     def forward(self, x: Tensor) -> Tensor:
         values = self.transform(x if x.dtype == torch.float32 else x.float())
@@ -105,23 +112,35 @@ class FakeQuantize(nn.Module):
             return
         layout = layout_of(values.shape, self.numbers()[0], self.spec, self.tensor)
         low, high = layout.ranges(values.detach().float())
-        if not self.averages:
-            # A constant is the same in every process.
-            if bool((low.isfinite() & high.isfinite()).all()):
-                self.take(numbers_of_range(low, high, self.spec, self.minimum_scale))
+        found = shared_range(low, high) if self.averages else own_range(low, high)
+        if found is None:
             return
-        found = shared_range(low, high)
-        if found is not None:
-            for average, end in zip((self.low, self.high), found, strict=True):
-                average.mul_(MOMENTUM).add_(end, alpha=1 - MOMENTUM)
-            self.take(numbers_of_range(self.low, self.high, self.spec, self.minimum_scale))
+        if not self.shared:
+            self._follow(found)
+        elif self._seen is None:
+            self._seen = found
+        else:
+            self._seen = (torch.minimum(self._seen[0], found[0]), torch.maximum(self._seen[1], found[1]))
+
+    @torch.no_grad()
+    def catch_up(self) -> None:
+        """Follow what the tensors of a shared module were in the step before, all of them together."""
+        seen, self._seen = self._seen, None
+        if seen is not None:
+            self._follow(seen)
+
+    def _follow(self, found: tuple[Tensor, Tensor]) -> None:
+        if not self.averages:
+            self.take(numbers_of_range(*found, self.spec, self.minimum_scale))
+            return
+        for average, end in zip((self.low, self.high), found, strict=True):
+            average.mul_(MOMENTUM).add_(end, alpha=1 - MOMENTUM)
+        self.take(numbers_of_range(self.low, self.high, self.spec, self.minimum_scale))
 
     def to_qparams(self) -> QParams:
         """Exactly the numbers that forward uses now."""
         scale, zero_point = self.numbers()
-        return QParams(
-            self.spec, scale.detach().cpu().numpy(), zero_point.detach().cpu().to(torch.int32).numpy()
-        )
+        return QParams(self.spec, scale.detach().cpu().numpy(), zero_point.detach().cpu().to(torch.int32).numpy())
 
     def latent(self, values: Tensor) -> Tensor:
         """What a trained parameter is to hold so that forward of it means `values`."""

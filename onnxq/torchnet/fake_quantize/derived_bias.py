@@ -23,6 +23,7 @@ class DerivedBias(FakeQuantize):
     """
 
     observes_by_default = False
+    sources: tuple[FakeQuantize, FakeQuantize]
 
     def __init__(self, placement: Placement, input: FakeQuantize, weight: FakeQuantize, spec: QuantSpec) -> None:
         if not spec.symmetric:

@@ -1,9 +1,9 @@
 """DSQ, "Differentiable Soft Quantization" (Gong et al. 2019): steps of tanh stand for rounding in the gradient.
 
-With u the position of a value between two integers (0 .. 1), t = 1 / (1 - alpha) and k = ln((t + 1) / (t - 1)), rounding
-is taken for  1/2 + t/2 * tanh(k * (u - 1/2)), whose slope is the gradient: steep where rounding jumps, flat between. A
-small alpha means hard steps. Values outside the range have no gradient, and the scale is not learnt. Grids that are not
-evenly spaced (fp8, fp16, bf16, bfp16, nnie8) pass gradients straight through.
+With u the position of a value between two integers (0 .. 1), t = 1 / (1 - alpha) and k = ln((t + 1) / (t - 1)),
+rounding is taken for  1/2 + t/2 * tanh(k * (u - 1/2)), whose slope is the gradient: steep where rounding jumps, flat
+between. A small alpha means hard steps. Values outside the range have no gradient, and the scale is not learnt.
+Grids that are not evenly spaced (fp8, fp16, bf16, bfp16, nnie8) pass gradients straight through.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SoftSteps(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
         x, scale, zero_point = ctx.saved_tensors
-        kept = inside(gradient, x, scale, zero_point, ctx.spec, rounded=True)
+        kept = inside(x, scale, zero_point, ctx.spec, rounded=True)(gradient)
         jump = 0.0 if ctx.spec.rounding == "floor" else 0.5
         slope = soft_slope((x / scale).sub_(jump), ctx.alpha)
         # An infinity has no position between two integers, and no gradient either.
@@ -55,4 +55,5 @@ class Dsq(FakeQuantize):
     def quantize(self, x: Tensor, scale: Tensor, zero_point: Tensor, layout: Layout) -> Tensor:
         if self.spec.grid != "affine":
             return super().quantize(x, scale, zero_point, layout)
-        return SoftSteps.apply(x, scale, zero_point, self.spec, self.settings.argument("alpha"))
+        alpha = self.settings.argument("alpha")
+        return SoftSteps.apply(x, scale, zero_point, self.spec, alpha)  # type: ignore[no-untyped-call]

@@ -14,6 +14,8 @@ neighbours anyway.
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,6 +23,8 @@ from torch import Tensor
 
 from onnxq.torchnet.fake_quantize.grids import grid_values, limits
 from onnxq.types.spec import QuantSpec
+
+_LARGEST = torch.finfo(torch.float32).max
 
 
 class StraightThrough(torch.autograd.Function):
@@ -35,7 +39,7 @@ class StraightThrough(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         x, scale, zero_point = ctx.saved_tensors
-        return inside(gradient, x, scale, zero_point, ctx.spec, rounded=True), None, None, None
+        return inside(x, scale, zero_point, ctx.spec, rounded=True)(gradient), None, None, None
 
 
 class LearntScale(torch.autograd.Function):
@@ -53,10 +57,11 @@ class LearntScale(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None, None, None, None]:
         x, y, scale, zero_point = ctx.saved_tensors
-        to_x = inside(gradient, x, scale, zero_point, ctx.spec, rounded=ctx.rounded)
+        within = inside(x, scale, zero_point, ctx.spec, rounded=ctx.rounded)
+        to_x = within(gradient)
         to_scale = to_zero_point = None
         if ctx.needs_input_grad[1]:
-            kept = inside(x, x, scale, zero_point, ctx.spec, rounded=ctx.rounded)
+            kept = within(x)
             moved = torch.sub(y, kept, out=kept)
             to_scale = _summed(gradient, moved, scale).div_(scale).mul_(ctx.factor)
         if ctx.needs_input_grad[2]:
@@ -65,17 +70,49 @@ class LearntScale(torch.autograd.Function):
         return to_x, to_scale, to_zero_point, None, None, None
 
 
-def inside(
-    values: Tensor, x: Tensor, scale: Tensor, zero_point: Tensor, spec: QuantSpec, *, rounded: bool
+def straight_through(x: Tensor, scale: Tensor, zero_point: Tensor, spec: QuantSpec) -> Tensor:
+    """Quantized values with a gradient for x alone; zero where x saturates."""
+    return StraightThrough.apply(x, scale, zero_point, spec)  # type: ignore[no-untyped-call]
+
+
+def learnt_scale(
+    x: Tensor, scale: Tensor, zero_point: Tensor, spec: QuantSpec, *, factor: float, rounded: bool
 ) -> Tensor:
-    """`values` where x lies inside the range of the format, and 0 elsewhere: a tensor of its own."""
+    """Quantized values with gradients for x, scale and zero point, the latter two multiplied by `factor`."""
+    return LearntScale.apply(x, scale, zero_point, spec, factor, rounded)  # type: ignore[no-untyped-call]
+
+
+def stand_in(parameter: Tensor, value: Tensor) -> Tensor:
+    """`value` in place of `parameter`, whose gradient goes to the parameter as it is."""
+    return StandIn.apply(parameter, value)  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True)
+class Inside:
+    """Which values lie inside the range of a format: those whose `position` lies between `low` and `high`."""
+
+    position: Tensor
+    low: float
+    high: float
+
+    def __call__(self, values: Tensor) -> Tensor:
+        """`values` where x lies inside the range, and 0 elsewhere: a tensor of its own, in one pass."""
+        return torch.ops.aten.hardtanh_backward(values, self.position, self.low, self.high)
+
+
+def inside(x: Tensor, scale: Tensor, zero_point: Tensor, spec: QuantSpec, *, rounded: bool) -> Inside:
+    """Which x are inside; `rounded` counts those as well that are rounded to an end and not cut off."""
     low, high = limits(spec, rounded=rounded)
     if scale.ndim == 0 and not scale.is_cuda:
-        unit, moved = float(scale), 0.0 if spec.symmetric else float(zero_point.detach().round())
-        return torch.ops.aten.hardtanh_backward(values, x, (low - moved) * unit, (high - moved) * unit)
-    moved = 0.0 if spec.symmetric else zero_point.detach().round()
-    within = (x > (low - moved) * scale) & (x < (high - moved) * scale)
-    return torch.where(within, values, values.new_zeros(()))
+        unit, moved = float(scale), 0.0 if spec.symmetric else float(zero_point)
+        return Inside(x, _in_float32((low - moved) * unit), _in_float32((high - moved) * unit))
+    position = x / scale
+    return Inside(position if spec.symmetric else position.add_(zero_point), low, high)
+
+
+def _in_float32(end: float) -> float:
+    """torch refuses finite numbers that float32 has not; no value reaches them anyway."""
+    return math.copysign(math.inf, end) if abs(end) > _LARGEST else end
 
 
 def _summed(left: Tensor, right: Tensor, scale: Tensor) -> Tensor:

@@ -7,8 +7,8 @@
     bfp16          a multiple of the step that neighbours share
 
 x / scale is a division, as in `numerics` and in onnxruntime. torch.fake_quantize_per_tensor_affine multiplies with
-1 / scale, which differs at ties; it is also several times slower on a CPU than the four operations in place here. A zero
-has no sign where the format is an integer.
+1 / scale, which differs at ties; it is also several times slower on a CPU than the four operations in place here. A
+zero has no sign where the format is an integer.
 
 NaN stays NaN in every format, so that a loss that explodes is seen. `numerics` refuses NaN for integers.
 """
@@ -17,15 +17,15 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from onnxq.numerics import block_axis, float_max
 from onnxq.numerics.bfp import LARGEST_MANTISSA, LOWEST_EXPONENT, MANTISSA_BITS
-from onnxq.numerics.nnie import HIGHEST_STEP, LEVELS, STEPS_PER_OCTAVE
+from onnxq.numerics.nnie import STEPS_PER_OCTAVE
 from onnxq.torchnet.fake_quantize.layout import Layout
-from onnxq.torchnet.fake_quantize.powers import power_of_two, power_of_two_double
+from onnxq.torchnet.fake_quantize.nnie_grid import nnie_grid_values
+from onnxq.torchnet.fake_quantize.powers import power_of_two
 from onnxq.torchnet.fake_quantize.rounding import round_in_place
 from onnxq.types.granularity import PerBlock
 from onnxq.types.spec import QuantSpec
@@ -47,7 +47,7 @@ def grid_values(x: Tensor, scale: Tensor, zero_point: Tensor, spec: QuantSpec) -
     if spec.grid == "affine":
         return _int32(x, scale, spec) if spec.dtype == "int32" else _affine(x, scale, zero_point, spec)
     if spec.grid == "nnie":
-        return _nnie(x, scale)
+        return nnie_grid_values(x, scale)
     if spec.shared_exponent is not None:
         return _shared_exponent(x, spec.shared_exponent)
     largest = float_max(spec.dtype)
@@ -92,26 +92,6 @@ def _affine(x: Tensor, scale: Tensor, zero_point: Tensor, spec: QuantSpec) -> Te
 def _int32(x: Tensor, scale: Tensor, spec: QuantSpec) -> Tensor:
     ratio = (x.double() / scale.double()).clamp_(spec.qmin, spec.qmax)
     return affine_values(round_in_place(ratio, spec.rounding).float(), scale)
-
-
-def _nnie(x: Tensor, clip: Tensor) -> Tensor:
-    """See `onnxq.numerics.nnie`, of which this is `nnie_values(nnie_codes(x))`."""
-    exact = x.double()
-    steps = (STEPS_PER_OCTAVE * torch.log2(clip.double())).round().clamp(max=HIGHEST_STEP).to(torch.int64)
-    lowest = steps - LEVELS
-    positive = exact >= _nnie_power(lowest - STEPS_PER_OCTAVE)
-    negative = exact < -_nnie_power(lowest + 1 - STEPS_PER_OCTAVE)
-    level = (STEPS_PER_OCTAVE * torch.log2(exact.abs())).round_() - lowest
-    level = torch.clamp(level.nan_to_num_(0.0), min=negative.double()).clamp_(max=LEVELS)
-    magnitude = _nnie_power(lowest + level.to(torch.int64)).float()
-    values = torch.where(positive, magnitude, torch.where(negative, -magnitude, magnitude.new_zeros(())))
-    return torch.where(x.isnan(), x, values)
-
-
-def _nnie_power(steps: Tensor) -> Tensor:
-    fractions = torch.from_numpy(np.exp2(np.arange(STEPS_PER_OCTAVE) / STEPS_PER_OCTAVE)).to(steps.device)
-    whole = torch.div(steps, STEPS_PER_OCTAVE, rounding_mode="floor")
-    return fractions[steps - STEPS_PER_OCTAVE * whole] * power_of_two_double(whole)
 
 
 def _shared_exponent(x: Tensor, blocks: PerBlock) -> Tensor:

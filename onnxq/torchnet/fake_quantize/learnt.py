@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from onnxq.numerics import MIN_SCALE, nnie_clip
 from onnxq.numerics.ranges import with_minimum_scale
 from onnxq.torchnet.fake_quantize.base import FakeQuantize
-from onnxq.torchnet.fake_quantize.functions import StandIn
+from onnxq.torchnet.fake_quantize.functions import stand_in
 from onnxq.torchnet.fake_quantize.powers import nearest_power_of_two
 from onnxq.types.granularity import PerTensor
 from onnxq.types.qparams import QParams
@@ -41,14 +41,14 @@ class LearntScaleBase(FakeQuantize):
         if not self.spec.has_scale:
             return self.scale, self.zero_point
         positive = self.scale.abs()
-        return StandIn.apply(positive, legal_scale(positive.detach(), self.spec, self.floor)), self.zero_point
+        return stand_in(positive, legal_scale(positive.detach(), self.spec, self.floor)), self.zero_point
 
 
 def smallest_scale(spec: QuantSpec, minimum: float) -> float:
     """The floor of a learnt scale: what the placement asks for, raised to what the format can have."""
     if not spec.has_scale:
         return MIN_SCALE
-    single = QParams(spec.replace(granularity=PerTensor()), np.float32(MIN_SCALE), np.int32(0))
+    single = QParams(spec.replace(granularity=PerTensor()), np.asarray(MIN_SCALE), np.asarray(0))
     return float(with_minimum_scale(single, minimum).scale)
 
 

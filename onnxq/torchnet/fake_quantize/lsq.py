@@ -13,7 +13,7 @@ import math
 from torch import Tensor
 
 from onnxq.torchnet.fake_quantize.base import FAKE_QUANTIZERS
-from onnxq.torchnet.fake_quantize.functions import LearntScale
+from onnxq.torchnet.fake_quantize.functions import learnt_scale
 from onnxq.torchnet.fake_quantize.grids import limits
 from onnxq.torchnet.fake_quantize.layout import Layout
 from onnxq.torchnet.fake_quantize.learnt import LearntScaleBase
@@ -24,7 +24,8 @@ class Lsq(LearntScaleBase):
     """A learnt scale; the zero point, if there is one, stays."""
 
     def quantize(self, x: Tensor, scale: Tensor, zero_point: Tensor, layout: Layout) -> Tensor:
-        return LearntScale.apply(x, scale, zero_point, self.spec, self.gradient_factor(layout), False)
+        factor = self.gradient_factor(layout)
+        return learnt_scale(x, scale, zero_point, self.spec, factor=factor, rounded=False)
 
     def gradient_factor(self, layout: Layout) -> float:
         """1 / sqrt(N * qmax)."""

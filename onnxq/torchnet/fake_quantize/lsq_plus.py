@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from onnxq.torchnet.fake_quantize.base import FAKE_QUANTIZERS
-from onnxq.torchnet.fake_quantize.functions import StandIn
+from onnxq.torchnet.fake_quantize.functions import stand_in
 from onnxq.torchnet.fake_quantize.lsq import Lsq
 from onnxq.types.qparams import QParams
 
@@ -32,4 +32,4 @@ class LsqPlus(Lsq):
         if self.spec.symmetric:
             return scale, zero_point
         whole = zero_point.detach().round().clamp_(self.spec.qmin, self.spec.qmax)
-        return scale, StandIn.apply(zero_point, whole)
+        return scale, stand_in(zero_point, whole)

@@ -17,7 +17,7 @@ def make_fake_quantizer(placement: Placement, qparams: QParams) -> FakeQuantize:
     if settings.name not in FAKE_QUANTIZERS:
         raise ConfigError(
             f"fake-quantizer '{settings.name}' of '{placement.tensor}' has no module to train with: register a class "
-            f"with @FAKE_QUANTIZERS.register(\"{settings.name}\"), or use one of {', '.join(FAKE_QUANTIZERS)}"
+            f'with @FAKE_QUANTIZERS.register("{settings.name}"), or use one of {", ".join(FAKE_QUANTIZERS)}'
         )
     _check_format(settings, qparams.spec, placement.tensor)
     return FAKE_QUANTIZERS.get(settings.name)(placement, qparams, settings)

@@ -32,6 +32,11 @@ def shared_range(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor] | None:
     return None if bool(ends.isinf().any()) else (-ends[0], ends[1])
 
 
+def own_range(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor] | None:
+    """The range of a constant, which is the same in every process; None where it is not finite."""
+    return (low, high) if bool((low.isfinite() & high.isfinite()).all()) else None
+
+
 def numbers_of_range(low: Tensor, high: Tensor, spec: QuantSpec, minimum_scale: float) -> QParams:
     """Scale and zero point for a range, by the formula of `onnxq.numerics` and no other."""
     found = qparams_from_range(_array(low), _array(high), spec)

@@ -60,6 +60,8 @@ class Pact(FakeQuantize):
     """A learnt range; while observing is on, the range of the values sets it anew."""
 
     observes_by_default = False
+    settled_alpha: Tensor
+    settled_lower: Tensor
 
     def hold(self, qparams: QParams) -> None:
         super().hold(qparams)
@@ -77,8 +79,13 @@ class Pact(FakeQuantize):
         return not self.spec.symmetric
 
     def take(self, qparams: QParams) -> None:
-        super().take(qparams)
         low, high = range_of(qparams)
+        if self._two_ends and self.lower is None:
+            # Calibration saw no negative values; those of a later batch are cut off like before.
+            ends = torch.zeros((), dtype=torch.float64), torch.tensor(float(high), dtype=torch.float64)
+            qparams = numbers_of_range(*ends, self.spec, self.minimum_scale)
+            low, high = range_of(qparams)
+        super().take(qparams)
         with torch.no_grad():
             self.alpha.fill_(float(high))
             if self.lower is not None:
@@ -91,7 +98,7 @@ class Pact(FakeQuantize):
         high = self.alpha.abs()
         if self.lower is not None:
             return -self.lower.abs(), high
-        if self.spec.grid == "affine" and self.spec.qmin == 0 or self._two_ends:
+        if (self.spec.grid == "affine" and self.spec.qmin == 0) or self._two_ends:
             return torch.zeros_like(high), high
         return -high, high
 
@@ -102,8 +109,8 @@ class Pact(FakeQuantize):
         if not bool(low.isfinite() & high.isfinite()):
             return self.scale * torch.nan, self.zero_point  # the loss is to show it
         found = numbers_of_range(low, high.clamp(min=self._narrowest), self.spec, self.minimum_scale)
-        device = self.alpha.device
-        return torch.from_numpy(np.array(found.scale)).to(device), torch.from_numpy(np.array(found.zero_point)).to(device)
+        scale, zero_point = torch.from_numpy(np.array(found.scale)), torch.from_numpy(np.array(found.zero_point))
+        return scale.to(self.alpha.device), zero_point.to(self.alpha.device)
 
     @property
     def _narrowest(self) -> float:
@@ -117,4 +124,5 @@ class Pact(FakeQuantize):
     def quantize(self, x: Tensor, scale: Tensor, zero_point: Tensor, layout: Layout) -> Tensor:
         if not self.spec.has_scale:
             return super().quantize(x, scale, zero_point, layout)
-        return LearntRange.apply(x, *self.ends(), scale, zero_point, self.spec)
+        low, high = self.ends()
+        return LearntRange.apply(x, low, high, scale, zero_point, self.spec)  # type: ignore[no-untyped-call]

@@ -20,7 +20,8 @@ def power_of_two_double(exponent: Tensor) -> Tensor:
 
 
 def nearest_power_of_two(values: Tensor) -> Tensor:
-    """2^round(log2(value)) in float32 for positive values; a power of two is itself."""
+    """2^round(log2(value)) in float32 for positive values; a power of two is itself, infinity and NaN are NaN."""
     mantissa, exponent = torch.frexp(values)
     # value = mantissa * 2^exponent with mantissa in [1/2, 1), and no float32 number is the square root of a half.
-    return power_of_two((exponent - (mantissa < 0.5**0.5).to(exponent.dtype)).clamp(-149, 127))
+    nearest = power_of_two((exponent - (mantissa < 0.5**0.5).to(exponent.dtype)).clamp(-149, 127))
+    return nearest.masked_fill_(~values.isfinite(), torch.nan)

@@ -16,15 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from onnxq.torchnet.fake_quantize.base import FAKE_QUANTIZERS, FakeQuantize
-from onnxq.torchnet.fake_quantize.functions import LearntScale
-from onnxq.torchnet.fake_quantize.functions import StandIn
+from onnxq.torchnet.fake_quantize.functions import learnt_scale, stand_in
 from onnxq.torchnet.fake_quantize.layout import Layout
 from onnxq.torchnet.fake_quantize.learnt import smallest_scale
 from onnxq.torchnet.fake_quantize.powers import power_of_two
 from onnxq.types.qparams import QParams
 
-HIGHEST_EXPONENT = 126
-"""Of a scale: its largest integers are still finite."""
+HIGHEST_EXPONENT = 100
+"""Of a scale: the largest numbers of every format are still finite."""
 
 
 @FAKE_QUANTIZERS.register("tqt")
@@ -60,9 +59,10 @@ class Tqt(FakeQuantize):
         if not self.spec.has_scale:
             return self.scale, self.zero_point
         exponent = self.log2_threshold.detach().ceil() - self.threshold_bits
-        scale = power_of_two(exponent.clamp(self.lowest_exponent, HIGHEST_EXPONENT))
+        scale = power_of_two(exponent.nan_to_num(0.0).clamp_(self.lowest_exponent, HIGHEST_EXPONENT))
+        scale = scale.masked_fill_(exponent.isnan(), torch.nan)  # the loss is to show it
         # d scale / d log2 t = scale * ln 2
-        return StandIn.apply(self.log2_threshold * (scale * math.log(2)), scale), self.zero_point
+        return stand_in(self.log2_threshold * (scale * math.log(2)), scale), self.zero_point
 
     def quantize(self, x: Tensor, scale: Tensor, zero_point: Tensor, layout: Layout) -> Tensor:
-        return LearntScale.apply(x, scale, zero_point, self.spec, 1.0, True)
+        return learnt_scale(x, scale, zero_point, self.spec, factor=1.0, rounded=True)

@@ -113,10 +113,12 @@ def _attend(
     bias = _bias(settings, stages[0], mask, past, lengths)
     stages.append(stages[1] if bias is None else stages[1] + bias)
     scores = stages[2] if settings.precision is None else stages[2].to(settings.precision)
-    probabilities = torch.softmax(scores, -1)
-    if bias is not None:
+    if bias is None:
+        probabilities = torch.softmax(scores, -1)
+    else:
+        # Filled before and after: the softmax of nothing but -inf is NaN, and so would its gradients be.
         blind = torch.isneginf(bias.amax(-1, keepdim=True))
-        probabilities = torch.where(blind, torch.zeros_like(probabilities), probabilities)
+        probabilities = torch.softmax(scores.masked_fill(blind, 0), -1).masked_fill(blind, 0)
     probabilities = probabilities.to(query.dtype)
     stages.append(probabilities)
     y = probabilities @ shared_heads(value, query)
@@ -179,7 +181,7 @@ def _scores(query: Tensor, key: Tensor, scale: float | None) -> Tensor:
 
 def split_heads(packed: Tensor, heads: int) -> Tensor:
     """(batch, length, heads x size) as (batch, heads, length, size)."""
-    return packed.unflatten(-1, (heads, -1)).transpose(1, 2)
+    return packed.reshape(*packed.shape[:2], heads, packed.shape[2] // heads).transpose(1, 2)
 
 
 def merge_heads(split: Tensor) -> Tensor:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import torch
 import torch.distributed
 from torch import Tensor
-from torch.nn import functional
 
 from onnxq.torchnet.call import Mode
 
@@ -90,9 +89,12 @@ def _has_own_kernel(x: Tensor, gamma: Tensor, mean: Tensor) -> bool:
 def _own_kernel(
     mode: Mode, x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor, epsilon: float, momentum: float
 ) -> Tensor:
-    """torch's fused kernel. It gives the variance divided by N - 1, which is taken back to N."""
-    found_mean, found_variance = torch.zeros_like(mean), torch.zeros_like(variance)
-    y = functional.batch_norm(x, found_mean, found_variance, gamma, beta, training=True, momentum=1.0, eps=epsilon)
-    count = x.numel() // x.shape[1]
-    follow(mode, mean, variance, found_mean, found_variance * ((count - 1) / count), momentum)
+    """torch's fused kernel, which also gives the mean and 1 / sqrt(variance + epsilon).
+
+    It is not given statistics to update: it would keep them for the gradients before it changes them, which fails where
+    a part of the net is run a second time.
+    """
+    y, found_mean, inverse = torch.native_batch_norm(x, gamma, beta, None, None, True, 0.0, epsilon)
+    found_variance = (inverse.detach().double().pow(-2) - epsilon).clamp_(min=0.0)
+    follow(mode, mean, variance, found_mean, found_variance, momentum)
     return y

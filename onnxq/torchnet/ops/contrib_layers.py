@@ -205,5 +205,5 @@ def matmul_n_bits(call: Call) -> Kernel:
 def unpack(packed: Tensor, bits: int, count: int) -> Tensor:
     """`count` numbers of `bits` bits each from the last dimension; the lowest bits of a byte come first."""
     bytes_as_bits = (packed.unsqueeze(-1) >> torch.arange(8, dtype=torch.uint8)) & 1
-    stream = bytes_as_bits.flatten(-2)[..., : count * bits].unflatten(-1, (count, bits))
+    stream = bytes_as_bits.flatten(-2)[..., : count * bits].reshape(*packed.shape[:-1], count, bits)
     return (stream << torch.arange(bits, dtype=torch.uint8)).sum(-1, dtype=torch.uint8)

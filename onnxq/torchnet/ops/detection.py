@@ -24,7 +24,7 @@ def non_max_suppression(call: Call) -> Kernel:
         most = 0 if limit is None else int(limit.reshape(-1)[0])
         allowed = 0.0 if overlap is None else float(overlap.reshape(-1)[0])
         threshold = None if least is None else float(least.reshape(-1)[0])
-        found = []
+        found: list[tuple[int, int, int]] = []
         with torch.no_grad():
             low, high = _corners(boxes, centred)
             for batch in range(scores.shape[0]):

@@ -73,7 +73,7 @@ def gather(call: Call) -> Kernel:
         if places.ndim == 1:
             return x.index_select(axis, places)
         before, after = x.shape[: axis % x.ndim], x.shape[axis % x.ndim + 1 :]
-        return x.index_select(axis, places.reshape(-1)).reshape(*before, *places.shape, *after)
+        return x.index_select(axis, places.reshape(-1)).reshape((*before, *places.shape, *after))
 
     return widened(call, run)
 
@@ -96,7 +96,7 @@ def gather_nd(call: Call) -> Kernel:
         rows = torch.arange(batches, device=x.device).unsqueeze(1)
         wanted = indices.long().reshape(batches, math.prod(indices.shape[batch_axes:-1]), depth)
         found = x.reshape(batches, *x.shape[batch_axes:])[(rows, *wanted.unbind(-1))]
-        return found.reshape(*common, *indices.shape[batch_axes:-1], *rest)
+        return found.reshape((*common, *indices.shape[batch_axes:-1], *rest))
 
     return widened(call, run)
 

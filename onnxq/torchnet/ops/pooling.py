@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from onnxq.errors import ModelError
 from onnxq.torchnet.call import Call
+from onnxq.torchnet.ops.widen import widened
 from onnxq.torchnet.ops.windows import Pads, Windows, for_rank, pad, read_windows, symmetric
 from onnxq.torchnet.registry import Kernel, op
 
@@ -128,7 +129,7 @@ def max_unpool(call: Call) -> Kernel:
 
 @op("AveragePool", since=1)
 def average_pool(call: Call) -> Kernel:
-    return for_rank(call, lambda spatial: _average_pool(call, spatial))
+    return for_rank(call, lambda spatial: _in_a_wide_type(call, spatial, _average_pool(call, spatial)))
 
 
 def _average_pool(call: Call, spatial: int) -> Kernel:
@@ -161,7 +162,7 @@ def _average_pool(call: Call, spatial: int) -> Kernel:
 
 @op("LpPool", since=1)
 def lp_pool(call: Call) -> Kernel:
-    return for_rank(call, lambda spatial: _lp_pool(call, spatial))
+    return for_rank(call, lambda spatial: _in_a_wide_type(call, spatial, _lp_pool(call, spatial)))
 
 
 def _lp_pool(call: Call, spatial: int) -> Kernel:
@@ -174,6 +175,11 @@ def _lp_pool(call: Call, spatial: int) -> Kernel:
         return root(window_mean(padded.abs().pow(p), windows, kernel) * math.prod(kernel), p)
 
     return run
+
+
+def _in_a_wide_type(call: Call, spatial: int, kernel: Kernel) -> Kernel:
+    """torch has no means of half precision over volumes."""
+    return widened(call, kernel, half=True) if spatial == 3 else kernel
 
 
 def window_mean(x: Tensor, windows: Windows, kernel: Sequence[int]) -> Tensor:

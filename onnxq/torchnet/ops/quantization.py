@@ -9,6 +9,7 @@ carry them, so the quantized tensor takes its values before the conversion along
 from __future__ import annotations
 
 import ml_dtypes
+import numpy as np
 import torch
 from onnx import TensorProto, helper
 from torch import Tensor
@@ -114,11 +115,19 @@ def _shifted(values: Tensor, zero: Tensor | None) -> Tensor:
     return values if zero is None else values + zero
 
 
+class _Carrier(np.ndarray):
+    """Small integers, which numpy holds, with their values before the conversion."""
+
+    straight: Tensor | None = None
+
+
 def _with_straight(values: Tensor, convert: Kernel) -> Value:
     """`values` converted; the result remembers them if somebody wants gradients."""
     result = convert(values.detach())
-    if values.requires_grad and isinstance(result, Tensor):
-        setattr(result, _STRAIGHT, _passing(values, wide_tensor(result)))
+    if values.requires_grad:
+        exact = wide_tensor(result)
+        result = result if isinstance(result, Tensor) else result.view(_Carrier)
+        setattr(result, _STRAIGHT, _passing(values, exact))
     return result
 
 

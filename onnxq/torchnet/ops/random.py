@@ -63,7 +63,7 @@ def dropout(call: Call) -> Kernel:
     never = not call.has_input(2) or (known_mode is not None and not known_mode.any())
     if never and not call.has_output(1):
         return lambda x, *_: x
-    fixed_ratio = 0.5 if not call.has_input(1) else None if known_ratio is None else float(known_ratio)
+    fixed_ratio = 0.5 if not call.has_input(1) else None if known_ratio is None else float(known_ratio.item())
 
     def run(x: Tensor, ratio: Tensor | None = None, training_mode: Tensor | None = None) -> tuple[Tensor, Tensor]:
         if never or training_mode is None:
@@ -87,7 +87,8 @@ def _dropping(call: Call) -> Callable[[Tensor, float], tuple[Tensor, Tensor]]:
         else:  # the stream of numbers of ONNX's reference
             numbers = np.random.RandomState(seed).uniform(0, 1.0, tuple(x.shape))
             mask = torch.from_numpy(np.asarray(numbers >= ratio)).to(x.device)
-        return torch.where(mask, x / (1.0 - ratio), torch.zeros_like(x)), mask
+        factor = 1.0 / (1.0 - ratio) if ratio < 1.0 else 0.0
+        return torch.where(mask, x * factor, torch.zeros_like(x)), mask
 
     return run
 

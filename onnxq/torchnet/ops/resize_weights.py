@@ -96,7 +96,9 @@ _ROUNDINGS: dict[str, Callable[[Array], Array]] = {
 
 
 def positions(chosen: Filter, length: Length) -> Array:
-    return _COORDINATES[chosen.coordinates](np.arange(length.result, dtype=np.float64), length)
+    """In float32, as onnxruntime has them: which pixel is the nearest may hang on the last bit."""
+    found = _COORDINATES[chosen.coordinates](np.arange(length.result, dtype=np.float32), length)
+    return np.asarray(found.astype(np.float64))
 
 
 def nearest_indices(chosen: Filter, length: Length) -> Array:

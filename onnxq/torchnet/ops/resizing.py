@@ -20,10 +20,11 @@ from onnxq.errors import ModelError
 from onnxq.torchnet.call import Call
 from onnxq.torchnet.ops.resize_weights import Filter, Length, nearest_indices, weights
 from onnxq.torchnet.registry import Kernel, op
-from onnxq.torchnet.values import as_ints
 
 _LINEAR = {3: "linear", 4: "bilinear", 5: "trilinear"}
 _MODES = ("nearest", "linear", "cubic")
+_WHOLE = 1e-3
+"""How far the length that a scale of float32 asks for may be from a whole number that was meant."""
 
 
 @op("Upsample", since=1)
@@ -95,17 +96,32 @@ def _resizer(
     known_sizes = _known(call, sizes_port)
     known_roi = _known(call, roi_port) if chosen.coordinates == "tf_crop_and_resize" else []
 
+    def targets(
+        shape: Sequence[int], factors: Sequence[float], sizes: Sequence[float], roi: Sequence[float]
+    ) -> tuple[_Target, ...]:
+        chosen_axes = [axis % len(shape) for axis in axes] if axes is not None else list(range(len(shape)))
+        lengths = _lengths(shape, chosen_axes, factors, [int(size) for size in sizes], roi, policy)
+        pairs = zip(chosen_axes, lengths, strict=True)
+        return tuple(_Target(axis, length) for axis, length in pairs if not length.unchanged)
+
+    if known_scales is not None and known_sizes is not None and known_roi is not None:
+        factors, sizes, roi = known_scales, known_sizes, known_roi
+        for_shape = functools.lru_cache(maxsize=64)(lambda shape: targets(shape, factors, sizes, roi))
+
+        def run_known(x: Tensor, *others: Tensor | None) -> Tensor:
+            return _resize(x, chosen, for_shape(x.shape))
+
+        return run_known
+
     def run(x: Tensor, *others: Tensor | None) -> Tensor:
         given = (x, *others)
-        rank_axes = [axis % x.dim() for axis in axes] if axes is not None else list(range(x.dim()))
-        factors = _numbers(given, scales_port, known_scales)
-        sizes = [int(size) for size in _numbers(given, sizes_port, known_sizes)]
-        roi = _numbers(given, roi_port, known_roi)
-        lengths = _lengths(x.shape, rank_axes, factors, sizes, roi, policy)
-        targets = tuple(
-            _Target(axis, length) for axis, length in zip(rank_axes, lengths, strict=True) if not length.unchanged
+        found = targets(
+            x.shape,
+            _numbers(given, scales_port, known_scales),
+            _numbers(given, sizes_port, known_sizes),
+            _numbers(given, roi_port, known_roi),
         )
-        return _resize(x, chosen, targets)
+        return _resize(x, chosen, found)
 
     return run
 
@@ -122,13 +138,7 @@ def _numbers(given: Sequence[Any], port: int | None, known: list[float] | None) 
     if known is not None:
         return known
     value = given[port] if port is not None and port < len(given) else None
-    if value is None:
-        return []
-    return (
-        [float(number) for number in value.detach().reshape(-1).tolist()]
-        if value.is_floating_point()
-        else [float(number) for number in as_ints(value)]
-    )
+    return [] if value is None else [float(number) for number in value.detach().reshape(-1).tolist()]
 
 
 def _lengths(
@@ -149,7 +159,7 @@ def _lengths(
             Length(shape[axis], int(np.floor(shape[axis] * (end - start) * scale)), scale, start, end)
             for axis, scale, (start, end) in zip(axes, scales, regions, strict=True)
         ]
-    factors = [size / shape[axis] for axis, size in zip(axes, sizes, strict=True)]
+    factors = [float(np.float32(size / shape[axis])) for axis, size in zip(axes, sizes, strict=True)]
     results = list(sizes)
     if policy != "stretch":
         common = min(factors) if policy == "not_larger" else max(factors)
@@ -208,7 +218,7 @@ def _fused(x: Tensor, chosen: Filter, targets: tuple[_Target, ...]) -> Tensor | 
     rank = x.dim()
     if rank not in _LINEAR or not x.is_floating_point() or any(target.axis < 2 for target in targets):
         return None
-    if any(target.length.result != target.length.scale * target.length.size for target in targets):
+    if any(abs(target.length.result - target.length.scale * target.length.size) > _WHOLE for target in targets):
         return None  # a fractional length: torch takes the whole one for its coordinates
     if chosen.exclude_outside or chosen.antialias:
         return None

@@ -109,8 +109,8 @@ def tf_idf_vectorizer(call: Call) -> Kernel:
     def run(items: Value) -> Tensor:
         listed = items.tolist()
         many = items.ndim == 2
-        rows = [row(entry) for entry in (listed if many else [listed])]
-        return torch.from_numpy(np.stack(rows if many else rows[0], dtype=np.float32))
+        found = np.stack([row(entry) for entry in listed]) if many else row(listed)
+        return torch.from_numpy(found.astype(np.float32))
 
     return run
 

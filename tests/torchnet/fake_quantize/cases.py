@@ -19,20 +19,20 @@ GRANULARITIES = (PerTensor(), PerChannel(1), PerBlock(1, 5), PerBlock(1, 4), Per
 
 
 def every_spec() -> list[QuantSpec]:
-    """Each dtype with each granularity that it can have, and what else an integer format can say, dealt out in turns."""
+    """Each dtype with each granularity that it can have, and the rest of an integer format dealt out in turns."""
     specs: list[QuantSpec] = []
     integers = [name for name in DTYPES if "int" in name and name != "int32"]
     turns = list(product(ROUNDINGS, (True, False), (False, True)))
     for number, (dtype, granularity) in enumerate(product(integers, GRANULARITIES)):
         rounding, symmetric, power_of_two = turns[number % len(turns)]
         specs.append(
-            QuantSpec(
-                dtype, rounding=rounding, symmetric=symmetric, power_of_two=power_of_two, granularity=granularity
-            )
+            QuantSpec(dtype, rounding=rounding, symmetric=symmetric, power_of_two=power_of_two, granularity=granularity)
         )
     for rounding, granularity in product(ROUNDINGS, GRANULARITIES):
         specs.append(QuantSpec("int8", narrow_range=True, rounding=rounding, granularity=granularity))
-        specs.append(QuantSpec("uint8", False, rounding=rounding, granularity=granularity, quant_min=3 - 3, quant_max=99))
+        specs.append(
+            QuantSpec("uint8", False, rounding=rounding, granularity=granularity, quant_min=3 - 3, quant_max=99)
+        )
     for granularity in GRANULARITIES[:2]:
         specs.append(QuantSpec("int32", granularity=granularity))
     for dtype, granularity in product(("fp8_e4m3", "fp8_e5m2", "nnie8"), GRANULARITIES):

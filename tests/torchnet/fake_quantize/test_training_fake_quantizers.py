@@ -1,4 +1,4 @@
-"""Fake-quantizers while a network is trained: ranges that are followed, scales that are learnt, states that are kept."""
+"""Fake-quantizers in training: ranges that are followed, scales that are learnt, states that are kept."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def block_range(x: np.ndarray, spec: QuantSpec) -> tuple[np.ndarray, np.ndarray]
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if "weight" in KINDS[kind].roles])
 def test_an_observed_weight_has_the_numbers_of_its_present_range(kind: str) -> None:
-    for seed, item in enumerate(every_spec()):
+    for seed, item in enumerate(every_spec()[:: 1 if kind == "fixed" else 5]):
         spec = fitting(kind, item)
         if spec is None or spec.dtype == "int32" or not spec.has_scale:
             continue

@@ -147,7 +147,8 @@ def test_other_types_are_computed_in_float32_and_returned(dtype: torch.dtype) ->
     expected = torch.from_numpy(fake_quantize(x.detach().float().numpy(), qparams)).to(dtype)
     assert torch.equal(found, expected)
     found.sum().backward()
-    assert x.grad is not None and x.grad.dtype == dtype
+    assert x.grad is not None
+    assert x.grad.dtype == dtype
 
 
 def test_channels_last_values_give_the_same_numbers_and_gradients() -> None:
