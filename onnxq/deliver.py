@@ -51,7 +51,8 @@ KERNEL_MARGIN_DB = 6.0
 _SATURATES = "this processor's int8 kernels saturate on this model (it lacks VNNI), so weights"
 SEVEN_BITS = f"{_SATURATES} have 7 bits, which no kernel saturates on"
 UNSIGNED = f"{_SATURATES} are stored as uint8 with zero point 128: the same numbers, exact on every processor"
-WAYS_OUT = ((SEVEN_BITS, with_seven_bit_weights), (UNSIGNED, with_unsigned_weights))
+WayOut = tuple[str, Callable[[QuantPlan, QParamsTable], tuple[QuantPlan, QParamsTable]]]
+WAYS_OUT: tuple[WayOut, ...] = ((SEVEN_BITS, with_seven_bit_weights), (UNSIGNED, with_unsigned_weights))
 """What is tried where kernels saturate, the fastest first; the first that costs no accuracy is taken."""
 
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -112,7 +113,7 @@ def emit_plan(
     """Write the files of a plan with its parameters and check them; without a dataset accuracy is not measured.
 
     `original` is the float model before any pass. `samples`, `warnings`, `notes` and `seconds` of earlier stages go
-    into the report. `own_check` is one more check of the model file; `more` writes further files into the folder that
+    into the report. `own_check` is one more check of the model file, whose weights then keep their numbers; `more` writes further files into the folder that
     it is given, and returns further entries of the report.
     """
     clock = Clock(dict(seconds or {}))
@@ -145,7 +146,8 @@ def emit_plan(
         fail_on(checks, warnings)
         if _may_saturate(checks, prepared):
             first = _Attempt(plan, qparams, emitted, checks)
-            (plan, qparams, emitted, checks), remark = _without_saturation(first, write, judge)
+            ways = WAYS_OUT if own_check is None else WAYS_OUT[1:]  # trained weights keep their numbers
+            (plan, qparams, emitted, checks), remark = _without_saturation(first, ways, write, judge)
             remarks.extend(remark)
         with clock.stage("simulate"):
             simulated = _simulated(original, prepared, plan, qparams, dataset, stage)
@@ -233,18 +235,19 @@ def fail_on(report: VerifyReport, warnings: Sequence[str]) -> None:
 
 def _without_saturation(
     first: _Attempt,
+    ways: Sequence[WayOut],
     write: Callable[[QuantPlan, QParamsTable], Emitted],
     judge: Callable[[Emitted, QuantPlan], VerifyReport],
 ) -> tuple[_Attempt, list[str]]:
     """The first way to write the weights that kernels do not saturate on, with its remark; else what there was."""
-    for remark, change in WAYS_OUT:
+    for remark, change in ways:
         try:
             plan, qparams = change(first.plan, first.qparams)
             emitted = write(plan, qparams)
         except (SpecError, UnsupportedError):
             continue  # the user's format, or how weights are stored, leaves no room for this way
         checks = judge(emitted, plan)
-        if _helps(checks, first.checks, at_all=change is WAYS_OUT[-1][1]):
+        if _helps(checks, first.checks, at_all=change is ways[-1][1]):
             return _Attempt(plan, qparams, emitted, checks), [remark]
     write(first.plan, first.qparams)  # the kernels differ for another reason, so the weights stay as they were
     return first, []

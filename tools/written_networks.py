@@ -32,9 +32,7 @@ class ConvBatchNorm(nn.Module):
         norm: bool = True,
     ) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(
-            inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=not norm
-        )
+        self.conv = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=not norm)
         self.bn = nn.BatchNorm2d(outputs) if norm else None
         self.activation = activation
 
@@ -78,7 +76,8 @@ class GraphWriter:
             **strided,
         )
         if bn is not None:
-            assert bn.running_mean is not None and bn.running_var is not None
+            assert bn.running_mean is not None
+            assert bn.running_var is not None
             parameters = {
                 "weight": bn.weight,
                 "bias": bn.bias,

@@ -47,7 +47,9 @@ def convert(net: QatNet) -> Converted:
             table.put(name, before[name], before.provenance[name])
     widened = complete(graph, net.plan, table)
     refined = refine(graph, net.plan, table, net.prepared.backend)
-    notes = [f"weight '{name}': scale enlarged {factor:g} times so that its bias fits" for name, factor in widened.items()]
+    notes = [
+        f"weight '{name}': scale enlarged {factor:g} times so that its bias fits" for name, factor in widened.items()
+    ]
     notes += [*refined.notes, *refined.warnings]
     _follow(net, refined.qparams, notes)
     return Converted(graph, net.plan, refined.qparams)

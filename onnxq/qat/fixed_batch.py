@@ -23,7 +23,7 @@ def fixed_batch(graph: Graph) -> int | None:
 def takes_rows(net: QatNet, data: TrainingData, length: int, rows: int) -> bool:
     """Whether a batch of `rows` gives each sample the outputs that it has in a batch of `length`.
 
-    Inside a model the length may be built in, such as by a Reshape to [1, 512]; then larger batches fail, or mix samples.
+    The length may be built in, such as by a Reshape to [1, 512]: then larger batches fail, or mix samples.
     """
     batch = next(iter(data.ordered(rows))).part(0, rows)
     with evaluating(net), torch.no_grad():

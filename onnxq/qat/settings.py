@@ -62,7 +62,7 @@ class TrainSettings:
     step_size: float = 5.0
     gamma: float = 0.1
     clip_gradient: float | None = None
-    observer_freeze: float | None = 0.5
+    observer_freeze: float | None = 0.0
     batch_norm_freeze: float | None = 0.5
     quantize_from: float = 0.0
     distill: float | None = None

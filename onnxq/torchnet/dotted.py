@@ -27,7 +27,13 @@ class DottedNames(nn.Module):
     ) -> None:
         found: list[str] = []
         super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, found, error_msgs  # type: ignore[arg-type]
+            state_dict,
+            prefix,
+            local_metadata,
+            strict,
+            missing_keys,
+            found,
+            error_msgs,  # type: ignore[arg-type]
         )
         unexpected_keys.extend(key for key in found if not self._owns(key.removeprefix(prefix)))
 

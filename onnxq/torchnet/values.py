@@ -1,11 +1,11 @@
 """What flows between the operators of a TorchNet, and how it is read from and written to numpy.
 
-    tensor                         torch.Tensor
-    tensor of strings, or of an    numpy array (object, or ml_dtypes: int4, uint4, int2, uint2, float4 ...)
-    element type that torch lacks
-    sequence                       list
-    optional without a value, or   None
-    an input that was left out
+tensor                         torch.Tensor
+tensor of strings, or of an    numpy array (object, or ml_dtypes: int4, uint4, int2, uint2, float4 ...)
+element type that torch lacks
+sequence                       list
+optional without a value, or   None
+an input that was left out
 """
 
 from __future__ import annotations

@@ -118,8 +118,8 @@ def test_gradients_of_fused_layers_are_right(op: str, inputs: list[np.ndarray], 
 
 
 def test_embeddings_get_gradients() -> None:
-    tables = [table.astype(np.float64) for table in TABLES]
-    assert_gradients("EmbedLayerNormalization", [words(1, 2), words(1, 2), *tables], **MICROSOFT)
+    tables = [doubles(7, 2), doubles(2, 2), doubles(7, 2), doubles(2), doubles(2)]
+    assert_gradients("EmbedLayerNormalization", [words(1, 2), words(1, 2), *tables], epsilon=0.1, **MICROSOFT)
 
 
 def test_values_of_half_precision_keep_their_type() -> None:

@@ -15,7 +15,10 @@ from tools.bench.results import Result, Tables, machine_facts, read_result
 
 Arguments = argparse.Namespace
 
-OUTPUT_OPTIONS = ("--json", "--markdown")
+CACHE = Path.home() / ".cache" / "onnxq-bench"
+"""Where data and networks that benchmarks make are kept: outside of the repository."""
+
+OUTPUT_OPTIONS = ("--json", "--markdown", "--cache")
 PEER_OPTION = "--peer-python"
 
 
@@ -34,12 +37,45 @@ def _calibration(given: Arguments) -> Tables:
     )
 
 
+def _qat_speed(given: Arguments) -> Tables:
+    from tools.bench import qat_speed  # here, because torch is needed for this and the next alone
+
+    return qat_speed.measure(
+        qat_speed.Settings(
+            rounds=given.rounds,
+            batch=given.batch,
+            size=given.size,
+            width=given.width,
+            threads=given.threads,
+            clock=given.clock,
+            torch_ao=not given.no_torch_ao,
+        )
+    )
+
+
+def _qat_accuracy(given: Arguments) -> Tables:
+    from tools.bench import qat_accuracy
+
+    return qat_accuracy.measure(
+        qat_accuracy.Settings(
+            sets=given.sets,
+            steps=given.steps,
+            seeds=given.seeds,
+            batch=given.batch,
+            formats=given.formats,
+            cache=given.cache,
+        )
+    )
+
+
 MEASURE: dict[str, Callable[[Arguments], Tables]] = {
     "calibration": _calibration,
     "accuracy": lambda given: accuracy.measure(given.samples, given.test_samples),
     "graph": lambda given: {"": graph_work.measure(given.sizes)},
     "speed": lambda given: {"": quantized_speed.measure(given.models, given.repeats)},
     "memory": lambda given: {"": large_model.measure(given.gigabytes)},
+    "qat-speed": _qat_speed,
+    "qat-accuracy": _qat_accuracy,
 }
 
 
@@ -83,7 +119,24 @@ def make_parser() -> argparse.ArgumentParser:
     memory = commands.add_parser("memory", help="peak memory on a model of several gigabytes")
     memory.add_argument("--gigabytes", type=float, default=3.0, help="size of the model")
 
-    for command in (calibrating, judging, graphs, speed, memory):
+    steps = commands.add_parser("qat-speed", help="time of a training step, float and with quantizers (needs torch)")
+    steps.add_argument("--rounds", type=int, default=9, help="timed steps of each row")
+    steps.add_argument("--batch", type=int, default=16)
+    steps.add_argument("--size", type=int, default=112, help="height and width of the images")
+    steps.add_argument("--width", type=int, default=64, help="channels of the first blocks of the ResNet-18")
+    steps.add_argument("--threads", type=int, default=2, help="threads of torch")
+    steps.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="cpu: seconds of all threads together")
+    steps.add_argument("--no-torch-ao", action="store_true", help="leave out torch's own QAT")
+
+    training = commands.add_parser("qat-accuracy", help="accuracy after training, by fake-quantizer (needs torch)")
+    training.add_argument("--sets", nargs="+", choices=["digits", "mnist"], default=["digits", "mnist"])
+    training.add_argument("--formats", nargs="+", metavar="NAME", help="only these number formats, such as W3A3")
+    training.add_argument("--steps", type=int, default=300, help="steps of one training")
+    training.add_argument("--batch", type=int, default=64)
+    training.add_argument("--seeds", type=int, default=2, help="trainings of each row")
+    training.add_argument("--cache", type=Path, default=CACHE, help="folder for data and trained networks")
+
+    for command in (calibrating, judging, graphs, speed, memory, steps, training):
         command.add_argument("--json", type=Path, help="also write the result to this file, for the report")
         command.add_argument("--markdown", type=Path, help="also write the tables to this file")
 

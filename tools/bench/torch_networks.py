@@ -33,7 +33,7 @@ class ResidualBlock(nn.Module):
 
 
 class ResNet18(nn.Module):
-    """ResNet-18, with batch norms or, as after folding, with biases in their place. `width` is that of the first blocks."""
+    """ResNet-18, with batch norms or, as after folding, with biases; `width` is that of the first blocks."""
 
     def __init__(self, *, norm: bool = True, width: int = 64, classes: int = 1000) -> None:
         super().__init__()

@@ -55,7 +55,7 @@ class FakeQuantize(nn.Module):
         self.quantizing = True
         self.shared = False
         self._seen: tuple[Tensor, Tensor] | None = None
-        self.register_state_dict_pre_hook(lambda module, prefix, keep_vars: module.catch_up())
+        self.register_state_dict_pre_hook(_complete)  # type: ignore[no-untyped-call]
         self.hold(qparams)
         if self.averages:
             low, high = range_of(qparams)
@@ -153,6 +153,11 @@ class FakeQuantize(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.settings}, {self.role} '{self.tensor}', {self.spec}"
+
+
+def _complete(module: FakeQuantize, prefix: str, keep_vars: bool) -> None:
+    """Before a state is taken: what the last step has seen belongs to it. A named function, so that modules pickle."""
+    module.catch_up()
 
 
 FAKE_QUANTIZERS: Registry[type[FakeQuantize]] = Registry("fake-quantizer", "onnxq.torchnet.fake_quantize")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 
 import numpy as np
 import pytest
@@ -201,7 +202,7 @@ def test_dorefa_trains_its_latent_weights_and_keeps_the_largest() -> None:
         loss = (quantizer(trained) - target).square().sum()
         loss.backward()
         optimizer.step()
-        losses.append(float(loss))
+        losses.append(loss.item())
     assert losses[-1] < 0.5 * losses[0]
     assert float(quantizer.settled(trained).abs().max()) == pytest.approx(float(weights.abs().max()), rel=1e-5)
 
@@ -221,13 +222,13 @@ def test_adaround_is_soft_in_training_and_decides_for_every_weight(rounding: str
     assert torch.equal(quantizer.latent(weights), weights)
     if rounding != "floor":
         torch.testing.assert_close(quantizer.train()(weights), weights, rtol=0, atol=1e-3)
-    before = quantizer.regularization(2.0)
+    before = quantizer.regularization(2.0).item()
     optimizer = torch.optim.Adam(quantizer.parameters(), lr=0.05)
     for _ in range(150):
         optimizer.zero_grad()
         (10 * (quantizer(weights).sum() - 20).square() / weights.numel() + quantizer.regularization(2.0)).backward()
         optimizer.step()
-    assert float(quantizer.regularization(2.0)) < 0.1 * float(before)
+    assert quantizer.regularization(2.0).item() < 0.1 * before
     hard = quantizer.eval()(weights)
     steps = (hard / weights.new_tensor(qparams.scale[0, 0, 0])).round()
     lower = (weights / weights.new_tensor(qparams.scale[0, 0, 0])).floor()
@@ -258,3 +259,20 @@ def test_observing_sets_a_learnt_scale_anew_and_learning_goes_on_from_there(kind
     quantizer.observing = False
     quantizer(x).square().sum().backward()
     assert all(item.grad is not None for item in parameters.values())
+
+
+def test_a_module_of_tied_tensors_follows_all_of_them_from_the_next_step_on() -> None:
+    spec = QuantSpec("uint8", symmetric=False)
+    start = qparams_from_range(-1.0, 1.0, spec)
+    quantizer = module("fixed", start, "activation")
+    quantizer.observing = quantizer.shared = True
+    for low, high in ((-3.0, 1.0), (-1.0, 5.0)):
+        quantizer(torch.tensor([low, high]))
+        assert quantizer.to_qparams() == start
+    whole = module("fixed", start, "activation")
+    whole.observing = True
+    whole(torch.tensor([-3.0, 5.0]))
+    kept = pickle.loads(pickle.dumps(quantizer)).state_dict()
+    assert all(torch.equal(kept[name], value) for name, value in whole.state_dict().items())
+    quantizer.catch_up()
+    assert quantizer.to_qparams() == whole.to_qparams()
