@@ -11,6 +11,7 @@ will compute; with live ones it normalizes with the statistics of the batch and 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -96,7 +97,7 @@ def _put_apart(graph: Graph, apart: Graph, norm: Node, renamed: dict[str, str]) 
     graph.set_values(weight, own_weight.astype(graph.values(weight).dtype))
     own = ""
     if own_bias is not None:
-        graph.set_values(bias, own_bias.astype(graph.values(bias).dtype).reshape(graph.shape(bias)))
+        graph.set_values(bias, own_bias.astype(graph.values(bias).dtype).reshape(graph.values(bias).shape))
         own = bias
     folding = {"epsilon": epsilon, **_weight_layout(layer)}
     folded_weight = _computed(graph, "FoldedWeight", [weight, gamma, variance], folding, weight)
@@ -136,7 +137,7 @@ def _constant(graph: Graph, name: str, values: np.ndarray) -> str:
     return str(made.name)
 
 
-def _computed(graph: Graph, op: str, inputs: list[str | None], attrs: dict[str, object], of: str) -> str:
+def _computed(graph: Graph, op: str, inputs: list[str | None], attrs: Mapping[str, float], of: str) -> str:
     made = graph.add_variable(f"{of}_folded", graph.dtype(of), graph.shape(of))
     graph.add_node(op, inputs, [made], attrs=attrs, name=f"{of}_{op}", domain=DOMAIN)
     return str(made.name)

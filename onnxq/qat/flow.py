@@ -49,6 +49,11 @@ FEWEST_HELD_OUT = 8
 
 EVALUATION_BATCH = 64
 
+NOTHING_BETTER = (
+    "training made nothing better: the files have the parameters of before it. Another learning rate (--lr), more "
+    "epochs or more data may help; --last takes those of the last step"
+)
+
 NO_MINIMUM_DB = -200.0
 """What the file may be away from the trained weights in float, which training with few bits leaves far behind.
 
@@ -141,7 +146,8 @@ def qat(
         if ranks is None or ranks.first:
             if last:
                 net.load_state_dict(dict(training.last))
-            finished = _written(net, training, evaluation, of_float, folder, place, progress)
+            warnings = [] if last or training.best.step else [NOTHING_BETTER]
+            finished = _written(net, training, evaluation, of_float, folder, place, warnings, progress)
     if finished is not None and checkpoints is None:
         Checkpoints(place, {}).clear()
     return finished
@@ -200,6 +206,7 @@ def _written(
     of_float: float,
     folder: Path,
     checkpoints: Path,
+    warnings: Sequence[str],
     progress: Progress | None,
 ) -> QatResult:
     """The files of a trained net, with its training in the report."""
@@ -212,7 +219,7 @@ def _written(
         return {"training": {**training.to_json(), **numbers}}
 
     try:
-        result = deliver(net, folder, notes=training.notes, progress=progress, more=more)
+        result = deliver(net, folder, warnings=warnings, notes=training.notes, progress=progress, more=more)
     except CheckFailed as error:
         raise CheckFailed(
             f"{error}\n  the trained parameters are kept in {checkpoints}: with --resume, the same command does not "

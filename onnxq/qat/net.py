@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from onnxq.errors import SpecError
 from onnxq.graph import Graph
 from onnxq.pipeline import Calibrated
 from onnxq.prepare import Prepared
@@ -25,6 +24,10 @@ from onnxq.types.applied import applied
 
 FOLLOWING = ("minmax", "ema_minmax")
 """Observers whose range training goes on to follow."""
+
+
+NEED_LATENT_VALUES = ("dorefa", "adaround")
+"""Kinds that train something else than the weight itself, and need the parameter for it."""
 
 
 class QatNet(TorchNet):
@@ -65,7 +68,7 @@ class QatNet(TorchNet):
         self._shared = [modules[leader] for leader in dict.fromkeys(p.tie for p in self.carried_out if p.tie)]
         for module in self._shared:
             module.shared = True
-        self.notes: list[str] = list(unfolded.notes)
+        self.notes: list[str] = [*unfolded.notes, *self._without_latent_values()]
         self._move_to_latent_values()
         self.observe(True)
         self.train()
@@ -77,6 +80,15 @@ class QatNet(TorchNet):
             if held is not None and name not in self.unfolded.renamed:
                 with torch.no_grad():
                     held.copy_(self.fake_quantizer(name).latent(held))
+
+    def _without_latent_values(self) -> list[str]:
+        """A line for each weight that is computed from a batch norm, and so cannot hold what its kind wants to train."""
+        kinds = {name: str(self.fake_quantizer(name).settings) for name in self.unfolded.renamed if name in self.plan}
+        return [
+            f"weight '{name}' is trained as 'fixed', not as '{kind}': its batch norm is trained apart from it"
+            for name, kind in kinds.items()
+            if kind in NEED_LATENT_VALUES
+        ]
 
     def trained_constants(self) -> list[str]:
         """The constants of the plan that are quantized: weights, and biases."""
@@ -155,7 +167,5 @@ def _fake_quantizers(plan: QuantPlan, qparams: QParamsTable) -> Mapping[str, Fak
 
 def _derived(placement: Placement, plan: QuantPlan, qparams: QParamsTable, modules: Mapping[str, Any]) -> DerivedBias:
     assert placement.derive is not None
-    source = [modules.get(plan.leader(name)) for name in placement.derive]
-    if None in source:
-        raise SpecError(f"bias '{placement.tensor}' derives its scale from tensors without one: {placement.derive}")
-    return DerivedBias(placement, source[0], source[1], qparams[placement.tensor].spec)
+    input, weight = (modules[plan.leader(name)] for name in placement.derive)
+    return DerivedBias(placement, input, weight, qparams[placement.tensor].spec)

@@ -106,10 +106,10 @@ class TorchNet(DottedNames):
         slots: list[Value] = [None] * self._program.size
         parameters, buffers = self._parameters, self._buffers
         for name, slot in self._constants:
-            value = parameters.get(name)
-            if value is None:
-                value = buffers[name] if name in buffers else self._loose[name]
-            slots[slot] = value
+            if name in parameters:
+                slots[slot] = parameters[name]
+            else:
+                slots[slot] = buffers[name] if name in buffers else self._loose[name]
         return slots
 
     def recomputing(self, on: bool) -> None:
@@ -181,9 +181,8 @@ class TorchNet(DottedNames):
     def __deepcopy__(self, memo: dict[int, Any]) -> TorchNet:
         twin = self._remade(memo)
         memo[id(self)] = twin
-        for mine, theirs in ((self._parameters, twin._parameters), (self._buffers, twin._buffers)):
-            for name, value in mine.items():
-                theirs[name] = copy.deepcopy(value, memo)
+        twin._parameters.update(copy.deepcopy(dict(self._parameters), memo))
+        twin._buffers.update(copy.deepcopy(dict(self._buffers), memo))
         twin.train(self.training)
         twin.mode.live_statistics = self.mode.live_statistics
         twin.checkpoint_segments = self.checkpoint_segments

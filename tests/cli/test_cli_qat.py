@@ -66,7 +66,7 @@ def test_files_and_report_of_a_training(run: Run, training: Path, tmp_path: Path
     for text in ("accuracy", "float", "before training", "of the written file"):
         assert text in result.stdout
     plan = json.loads((out / "plan.json").read_text())
-    assert plan["placements"]["stem.conv.weight"]["spec"]["dtype"] == "int3"
+    assert plan["tensors"]["residual1.conv.weight"]["spec"]["dtype"] == "int3"
     trained = onnx.load(out / "model.onnx")
     assert [value.name for value in trained.graph.output] == ["logits"]
 
@@ -194,10 +194,22 @@ def test_mistakes_are_named_and_nothing_is_written(
 
 def test_a_training_that_explodes_is_a_failure_with_advice(run: Run, training: Path, tmp_path: Path) -> None:
     result = run("qat", model_path(), "-b", "academic", "--train", training, "-o", tmp_path / "out", *QUICK,
-                 "--optimizer", "sgd", "--lr", "1e25")  # fmt: skip
+                 *LEARNT, "--optimizer", "sgd", "--lr", "1e30")  # fmt: skip
     assert result.exit_code == 1
     assert "lower the learning rate" in result.stderr
     assert not (tmp_path / "out" / "model.onnx").exists()
+
+
+def test_a_training_that_helps_nothing_writes_what_was_before_it(run: Run, training: Path, tmp_path: Path) -> None:
+    command = ("qat", model_path(), "-b", "academic", "--train", training, *QUICK, "--optimizer", "sgd", "--lr", "1e9")
+    result = run(*command, "-o", tmp_path / "best", "--json")
+    assert result.exit_code == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert report["training"]["best_step"] == 0
+    assert report["training"]["written"] > 0.9
+    assert "training made nothing better" in " ".join(report["warnings"])
+    last = json.loads(run(*command, "-o", tmp_path / "last", "--json", "--last").stdout)
+    assert last["training"]["written"] < 0.9
 
 
 @pytest.mark.slow
@@ -206,7 +218,7 @@ def test_training_recovers_what_few_bits_cost(run: Run, tmp_path: Path) -> None:
     np.savez(tmp_path / "train.npz", image=data.train_images, labels=data.train_labels)
     np.savez(tmp_path / "test.npz", image=data.test_images, labels=data.test_labels)
     result = run("qat", model_path(), "-b", "academic", "--bits", "w2a3", *LEARNT, "--train", tmp_path / "train.npz",
-                 "--eval", tmp_path / "test.npz", "--epochs", 4, "-o", tmp_path / "out", "--json", "--quiet")  # fmt: skip
+                 "--eval", tmp_path / "test.npz", "--epochs", 4, "-o", tmp_path / "out", "--json", "-q")  # fmt: skip
     assert result.exit_code == 0, result.stderr
     report = json.loads(result.stdout)["training"]
     assert report["before"] < 0.5

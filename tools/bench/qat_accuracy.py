@@ -111,6 +111,15 @@ class Reference:
     trained_on: float
 
 
+@dataclass(frozen=True)
+class Trained:
+    """One training: the accuracy of its file, how far scales have moved, and what a reader has to know."""
+
+    accuracy: float
+    scales_moved: float
+    note: str
+
+
 def measure(settings: Settings) -> Tables:
     """One thread: these networks are too small for more, and sums have one order on every machine."""
     before = torch.get_num_threads()
@@ -153,21 +162,19 @@ def _rows(images: ImageSet, settings: Settings) -> Iterator[Row]:
 def _row(images: ImageSet, format: Format, kind: Kind, reference: Reference, settings: Settings) -> Row:
     calibrated = {observer: _calibrated(images, format, kind, observer) for observer in OBSERVERS}
     start = max(calibrated, key=lambda observer: calibrated[observer])
-    trained, changed = [], 0
-    for seed in range(settings.seeds):
-        accuracy, differing = _trained(images, format, kind, start, settings, seed)
-        trained.append(accuracy)
-        changed += differing
-    mean = float(np.mean(trained))
+    trained = [_trained(images, format, kind, start, settings, seed) for seed in range(settings.seeds)]
+    found = [one.accuracy for one in trained]
+    mean = float(np.mean(found))
     return {
         "format": format.name,
         "fake-quantizer": kind.name,
         **{f"PTQ {observer} %": round(accuracy, 2) for observer, accuracy in calibrated.items()},
         "QAT %": round(mean, 2),
-        "lowest .. highest": f"{min(trained):.2f} .. {max(trained):.2f}",
+        "lowest .. highest": f"{min(found):.2f} .. {max(found):.2f}" if len(found) > 1 else "",
         "came back %": _came_back(calibrated[start], mean, reference.given),
         "came back %, strict": _came_back(calibrated[start], mean, reference.trained_on),
-        "note": f"{changed} answers of the files differ from the trained network" if changed else "",
+        "scales moved %": round(float(np.mean([one.scales_moved for one in trained])), 1),
+        "note": "; ".join(dict.fromkeys(one.note for one in trained if one.note)),
     }
 
 
@@ -188,17 +195,38 @@ def _calibrated(images: ImageSet, format: Format, kind: Kind, observer: str) -> 
         return _accuracy(_answers(result.model, images), images)
 
 
-def _trained(
-    images: ImageSet, format: Format, kind: Kind, observer: str, settings: Settings, seed: int
-) -> tuple[float, int]:
-    """Accuracy of the file after training, and how many of its answers are not those of the trained network."""
+def _trained(images: ImageSet, format: Format, kind: Kind, observer: str, settings: Settings, seed: int) -> Trained:
     net = qat.prepare(
         images.model, format.backend, images.calibration, kind.config(observer), batch_norms=format.batch_norms
     )
     _train(net, images, settings, seed)
     with tempfile.TemporaryDirectory() as folder:
-        found = _answers(qat.deliver(net, Path(folder) / "out").model, images)
-    return _accuracy(found, images), int((found != _own_answers(net, images)).sum())
+        answers = _answers(qat.deliver(net, Path(folder) / "out").model, images)
+    differing = int((answers != _own_answers(net, images)).sum())
+    notes = [f"{differing} answers of the file differ from the trained network"] if differing else []
+    if _zero_points_stayed(net):
+        notes.append("no zero point has moved by a whole step, so this was trained as lsq")
+    return Trained(_accuracy(answers, images), _scales_moved(net), "; ".join(notes))
+
+
+def _scales_moved(net: qat.QatNet) -> float:
+    """The median change of a scale against calibration, in percent: how much of the result is due to it."""
+    changes = [
+        np.abs(module.to_qparams().scale / net.calibrated.qparams[name].scale - 1).ravel()
+        for name, module in net.fake_quantizers.items()
+        if net.plan[name].derive is None
+    ]
+    return 100 * float(np.median(np.concatenate(changes)))
+
+
+def _zero_points_stayed(net: qat.QatNet) -> bool:
+    """Whether there are zero points to learn and all are what calibration found."""
+    learnt = [
+        (module.to_qparams().zero_point, net.calibrated.qparams[name].zero_point)
+        for name, module in net.fake_quantizers.items()
+        if "zero point" in module.settings.kind.learns
+    ]
+    return bool(learnt) and all(np.array_equal(now, before) for now, before in learnt)
 
 
 def _trained_in_float(images: ImageSet, settings: Settings) -> float:
