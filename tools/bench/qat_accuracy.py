@@ -31,6 +31,8 @@ OBSERVERS = ("minmax", "mse")
 EPOCHS = 1000
 """More than any number of steps needs: the steps are the limit."""
 ROWS_AT_ONCE = 500
+STATED = ("steps", "batch_size", "optimizer", "lr", "scale_rate", "schedule", "observer_freeze", "weight_decay")
+"""The settings of training that the page names."""
 CLEAR_LOSS = 1.0
 """Points of accuracy from which on it makes sense to say which share of them came back."""
 
@@ -131,7 +133,7 @@ def measure(settings: Settings) -> Tables:
 
 
 def _tables(settings: Settings) -> Tables:
-    tables: Tables = {}
+    tables: Tables = {"training": _training_rows(settings)}
     for name in settings.sets:
         try:
             images = IMAGE_SETS[name](settings.cache)
@@ -241,8 +243,18 @@ def _trained_in_float(images: ImageSet, settings: Settings) -> float:
 
 
 def _train(net: qat.QatNet, images: ImageSet, settings: Settings, seed: int, **more: Any) -> None:
-    chosen = TrainSettings(epochs=EPOCHS, steps=settings.steps, batch_size=settings.batch, seed=seed, **more)
-    train(net, (images.train_images, images.train_labels), chosen)
+    train(net, (images.train_images, images.train_labels), _training(settings, seed=seed, **more))
+
+
+def _training(settings: Settings, **more: Any) -> TrainSettings:
+    return TrainSettings(epochs=EPOCHS, steps=settings.steps, batch_size=settings.batch, **more)
+
+
+def _training_rows(settings: Settings) -> list[Row]:
+    """What all trainings had in common, from the settings themselves: defaults may change, and results with them."""
+    chosen = _training(settings)
+    facts = {name: getattr(chosen, name) for name in STATED}
+    return [{"setting": name, "value": value} for name, value in {**facts, "seeds": settings.seeds}.items()]
 
 
 def _own_answers(net: qat.QatNet, images: ImageSet) -> np.ndarray:

@@ -94,8 +94,8 @@ that neither training nor calibration has seen. A note says so if a file answers
   zero point), and 8 bits for the first and the last layer: the backend `academic`.
 - **PTQ** is the same file without training, with two observers. Training starts from the one that is better on the
   test images, so that PTQ is not made to look worse than it is.
-- **QAT** is the mean over the seeds: Adam, learning rate 1e-3 (scales 1e-4), cosine to 0, labels only, the same steps
-  and batches for all. No fake-quantizer was tuned for itself. The last parameters count, not the best ones.
+- **QAT** is the mean over the seeds, trained with labels only, with the settings of the first table for all. They are
+  the defaults of `onnxq qat`; no fake-quantizer was tuned for itself. The last parameters count, not the best ones.
 - **came back** is the share of the lost points that training has brought back, where more than one point was lost. The
   loss is counted from the float network as it was given. That flatters training where going on to learn from the
   labels helps the float network too. So **strict** counts the loss from the float network after the same training
