@@ -30,7 +30,7 @@ from onnxq.graph import Graph
 from onnxq.passes import run_passes
 from onnxq.place.legal import check_plan
 from onnxq.prepare import Prepared
-from onnxq.report import Report, build_report
+from onnxq.report import LOW_SQNR_DB, Report, build_report
 from onnxq.runtime import Dataset
 from onnxq.types import Backend, QParamsTable, QuantPlan
 from onnxq.verify import (
@@ -113,8 +113,8 @@ def emit_plan(
     """Write the files of a plan with its parameters and check them; without a dataset accuracy is not measured.
 
     `original` is the float model before any pass. `samples`, `warnings`, `notes` and `seconds` of earlier stages go
-    into the report. `own_check` is one more check of the model file, whose weights then keep their numbers; `more` writes further files into the folder that
-    it is given, and returns further entries of the report.
+    into the report. `own_check` is one more check of the model file, whose weights then keep their numbers; `more`
+    writes further files into the folder that it is given, and returns further entries of the report.
     """
     clock = Clock(dict(seconds or {}))
     say = progress or (lambda stage, done, total: None)
@@ -133,11 +133,14 @@ def emit_plan(
     def judge(emitted: Emitted, plan: QuantPlan) -> VerifyReport:
         say("verify", 0, None)
         with clock.stage("verify"):
-            checks = _verified(original, emitted, plan, prepared, dataset)
+            checks = _verified(original, emitted, plan, prepared, dataset, minimum)
             if own_check is not None and checks.passed:
                 checks = replace(checks, failures=tuple(own_check(_model_file(emitted))))
             return checks
 
+    # How far a trained model is from its own weights in float says little, unless the user asked for it.
+    asked = own_check is None or "minimum_sqnr_db" in prepared.config.model_fields_set
+    minimum = prepared.config.minimum_sqnr_db if asked else None
     check_plan(plan, prepared.backend)
     refuse_overwriting(original, prepared.backend, folder, name)
     with staging(folder, original.files()) as stage:
@@ -165,6 +168,7 @@ def emit_plan(
             simulated=simulated,
             files=[folder / name for name in names],
             seconds=clock.seconds,
+            warn_below_db=None if own_check is not None else LOW_SQNR_DB,
         )
         if more is not None:
             report.update(more(stage))
@@ -254,7 +258,12 @@ def _without_saturation(
 
 
 def _verified(
-    original: Graph, emitted: Emitted, plan: QuantPlan, prepared: Prepared, dataset: Dataset | None
+    original: Graph,
+    emitted: Emitted,
+    plan: QuantPlan,
+    prepared: Prepared,
+    dataset: Dataset | None,
+    minimum: float | None,
 ) -> VerifyReport:
     return verify(
         original,
@@ -263,7 +272,7 @@ def _verified(
         prepared.backend,
         dataset,
         samples=prepared.config.verify_samples,
-        minimum_db=prepared.config.minimum_sqnr_db,
+        minimum_db=minimum,
         reference=_runnable(original),
     )
 

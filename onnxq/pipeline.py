@@ -84,7 +84,7 @@ def quantize(
 
 @dataclass
 class Calibrated:
-    """A model with its plan and parameters, before anything is written; `original` is the float model as it was given."""
+    """A model with its plan and parameters, before anything is written; `original` is the model as it was given."""
 
     original: Graph
     prepared: Prepared

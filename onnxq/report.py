@@ -36,12 +36,16 @@ def build_report(
     simulated: Mapping[str, float],
     files: Sequence[Path],
     seconds: Mapping[str, float],
+    warn_below_db: float | None = LOW_SQNR_DB,
 ) -> Report:
-    """One dictionary of JSON values; infinities are written as the string "inf"."""
+    """One dictionary of JSON values; infinities are written as the string "inf".
+
+    Outputs below `warn_below_db` get a warning; None gives none.
+    """
     low = [
         f"output '{name}' has only {value:.1f} dB: see 'onnxq compare' for the layers that cost most"
         for name, value in checks.sqnr_db.items()
-        if value < LOW_SQNR_DB
+        if warn_below_db is not None and value < warn_below_db
     ]
     low += [
         f"output '{name}': {value:.1f} dB on the chip, as simulated; {checks.sqnr_db[name]:.1f} dB in the written model"

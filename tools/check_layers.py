@@ -15,7 +15,7 @@ from pathlib import Path
 PACKAGE = "onnxq"
 ROOT = "__init__"  # the unit of onnxq/__init__.py
 
-FOR_EVERYONE = frozenset({"errors", "registry", "files", "plugins"})
+FOR_EVERYONE = frozenset({"errors", "registry", "files", "plugins", "user_code"})
 
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
@@ -23,6 +23,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "files": frozenset(),
     "plugins": frozenset(),
     "ranks": frozenset(),
+    "user_code": frozenset(),
     "types": frozenset(),
     "match": frozenset(),
     "numerics": frozenset({"types"}),

@@ -39,7 +39,7 @@ def calibrate(
     _check_ties(plan)
     constants = [placement for placement in plan if not (placement.tie or placement.derive or placement.observe)]
     with collector_paused():
-        weights = calibrate_constants(graph, constants, table, _shared_constants(graph, plan))
+        weights = calibrate_constants(graph, constants, table, shared_constants(graph, plan))
 
     leaders = activation_leaders(plan)
     if leaders and statistics is None:
@@ -92,7 +92,7 @@ def complete(graph: Graph, plan: QuantPlan, table: QParamsTable) -> dict[str, fl
     return widened
 
 
-def _shared_constants(graph: Graph, plan: QuantPlan) -> dict[str, list[str]]:
+def shared_constants(graph: Graph, plan: QuantPlan) -> dict[str, list[str]]:
     """Leader -> the other constants that use its parameters."""
     found: dict[str, list[str]] = {}
     for placement in plan:

@@ -91,3 +91,7 @@ MemoryLimitOption = Annotated[
 ProviderOption = Annotated[
     str | None, typer.Option("--provider", help="onnxruntime's execution provider for calibration, such as cuda.")
 ]
+
+MinimumOption = Annotated[
+    float | None, typer.Option("--min-sqnr", help="An output below this many dB fails the run.", metavar="DB")
+]

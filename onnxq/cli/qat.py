@@ -73,7 +73,7 @@ def qat(
     checkpoint: qat_options.CheckpointOption = None,
     checkpoint_every: qat_options.CheckpointEveryOption = None,
     resume: qat_options.ResumeOption = False,
-    min_sqnr: qat_options.MinimumOption = None,
+    min_sqnr: options.MinimumOption = None,
     passes: options.PassOption = None,
     plugin: options.PluginOption = None,
     strict: options.StrictOption = False,

@@ -109,6 +109,3 @@ CheckpointEveryOption = Annotated[
     int | None, typer.Option("--checkpoint-every", help="Steps between checkpoints within an epoch.", metavar="N")
 ]
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint, if there is one.")]
-MinimumOption = Annotated[
-    float | None, typer.Option("--min-sqnr", help="An output below this many dB fails the run.", metavar="DB")
-]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from onnxq.cli import options
 from onnxq.cli.console import print_error
@@ -30,9 +28,7 @@ def quantize(
     workers: options.WorkersOption = None,
     memory_limit: options.MemoryLimitOption = None,
     provider: options.ProviderOption = None,
-    min_sqnr: Annotated[
-        float | None, typer.Option("--min-sqnr", help="An output below this many dB fails the run.", metavar="DB")
-    ] = None,
+    min_sqnr: options.MinimumOption = None,
     passes: options.PassOption = None,
     plugin: options.PluginOption = None,
     strict: options.StrictOption = False,

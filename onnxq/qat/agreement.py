@@ -17,8 +17,8 @@ import torch
 from onnxq.graph import Graph
 from onnxq.numerics import sqnr_db
 from onnxq.qat.net import QatNet
-from onnxq.runtime.session import make_session, run_session
 from onnxq.runtime.feeds import Feed
+from onnxq.runtime.session import make_session, run_session
 from onnxq.torchnet.values import from_numpy, to_numpy
 from onnxq.types import PerTensor, QParamsTable, QuantPlan
 

@@ -49,7 +49,7 @@ class Unfolded:
 
 
 def unfold(original: Graph, prepared: Prepared, batch_norms: BatchNorms) -> Unfolded:
-    """The graph of `prepared` with its batch norms as `batch_norms` wants them; `original` is from before the passes."""
+    """The graph of `prepared` with its batch norms as `batch_norms` wants them; `original` had no passes yet."""
     if batch_norms not in CHOICES:
         raise ConfigError(f"batch norms can be {', '.join(CHOICES)} in training, not '{batch_norms}'")
     graph = prepared.graph.copy()

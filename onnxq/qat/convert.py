@@ -35,7 +35,10 @@ def convert(net: QatNet) -> Converted:
     graph = net.prepared.graph.copy()
     with collector_paused(), torch.no_grad():
         for name, values in trained_values(net).items():
-            graph.set_values(name, values.astype(graph.values(name).dtype, copy=False))
+            held = graph.values(name)
+            values = values.astype(held.dtype, copy=False)
+            if values.tobytes() != held.tobytes():  # what training left alone stays as the file has it
+                graph.set_values(name, values)
     table = QParamsTable()
     before = net.calibrated.qparams
     for name, placement in net.plan.placements.items():

@@ -11,10 +11,12 @@ from typing import Any
 
 from onnxq.deliver import Progress, Result, emit_plan
 from onnxq.emit.simulate import simulate
+from onnxq.graph import Graph
 from onnxq.qat.agreement import Agreement, agreement, disagreements
 from onnxq.qat.convert import Converted, convert
 from onnxq.qat.net import QatNet
 from onnxq.runtime import Dataset
+from onnxq.verify import sums_are_exact
 
 
 def deliver(
@@ -48,7 +50,7 @@ def deliver(
         return {"file_against_net": [one.to_json() for one in agreed], **(more(stage) if more is not None else {})}
 
     return emit_plan(
-        found.graph,
+        _as_declared(found.graph, net.original),
         prepared,
         found.plan,
         found.qparams,
@@ -64,13 +66,35 @@ def deliver(
     )
 
 
+def _as_declared(trained: Graph, original: Graph) -> Graph:
+    """The trained graph with inputs and outputs of the shapes that the user's file declares, not the inferred ones."""
+    graph = trained.copy()
+    for name in (*graph.input_names, *graph.output_names):
+        shape = original.shape(name)
+        graph.tensor(name).shape = None if shape is None else list(shape)
+    return graph
+
+
 def _as_trained(net: QatNet, found: Converted, model: Path, scratch: Path) -> Path:
-    """The file that computes as the net was trained: where QuantizeLinear cannot round as the chip does, a simulation."""
+    """The file that computes as the net was trained: a simulation where the written one does not, for no fault of it.
+
+    That is where QuantizeLinear cannot round as the chip does, and where this machine's kernels of integer operators
+    saturate.
+    """
     backend = net.prepared.backend
     other_rounding = any(placement.spec.rounding != "half_even" for placement in found.plan)
-    if backend.rounding_in_files != "half_even" or not other_rounding:
+    rounds_otherwise = backend.rounding_in_files == "half_even" and other_rounding
+    if not rounds_otherwise and not _kernels_saturate(net):
         return model
     graph, _ = simulate(found.graph, found.plan, found.qparams, backend.replace(simulations=()))
     path = scratch / "simulated.onnx"
     graph.save(path)
     return path
+
+
+def _kernels_saturate(net: QatNet) -> bool:
+    """Whether the file has integer operators with signed weights, whose sums this processor cannot hold."""
+    if "qlinear" not in net.prepared.backend.emitters:
+        return False
+    signed = any(placement.role == "weight" and placement.spec.signed for placement in net.carried_out)
+    return signed and not sums_are_exact()

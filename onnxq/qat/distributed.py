@@ -32,7 +32,8 @@ class Team:
         """The module to run in training: gradients are averaged over the processes while they are computed.
 
         Parameters may go without a gradient: scales before quantization begins, the weights of a branch that is not
-        taken. Buffers are not copied from the first process in each step, `average_buffers` sees to them.
+        taken. Buffers are not copied from the first process in each step: ranges and statistics are those of the whole
+        batch in every process already.
         """
         if self.ranks is None:
             return net
@@ -54,21 +55,6 @@ class Team:
         summed = torch.tensor(values, dtype=torch.float64)
         distributed.all_reduce(summed)
         return [float(value) for value in summed]
-
-    def average_buffers(self, net: nn.Module) -> None:
-        """Statistics that each process saw in its own part of the batch become the mean of all."""
-        buffers = [buffer for buffer in net.buffers() if buffer.is_floating_point() and buffer.numel()]
-        if self.ranks is None or not buffers:
-            return
-        flat = torch.cat([buffer.detach().reshape(-1).to(torch.float64) for buffer in buffers])
-        # An infinity (nothing seen yet) has no mean; every process has it at the same place.
-        distributed.all_reduce(flat)
-        flat /= self.count
-        position = 0
-        for buffer in buffers:
-            mean = flat[position : position + buffer.numel()].reshape(buffer.shape)
-            buffer.detach().copy_(mean)
-            position += buffer.numel()
 
     @contextmanager
     def together(self) -> Iterator[None]:

@@ -17,7 +17,7 @@ from onnxq.qat.batches import Batch, TrainingData
 from onnxq.qat.distributed import Team
 from onnxq.qat.losses import IGNORED, Loss
 from onnxq.qat.net import QatNet
-from onnxq.qat.user_code import users_errors
+from onnxq.user_code import users_errors
 
 METRICS = ("accuracy", "loss", "agreement", "sqnr_db")
 LOWER_IS_BETTER = ("loss",)

@@ -33,13 +33,13 @@ from onnxq.qat.net import QatNet
 from onnxq.qat.prepare import prepare
 from onnxq.qat.settings import TrainSettings, train_settings
 from onnxq.qat.training_data import open_training_data
-from onnxq.qat.user_code import find_function
 from onnxq.ranks import Ranks, in_step
 from onnxq.report import json_number
 from onnxq.runtime import input_infos
 from onnxq.runtime.session import make_session, run_session
 from onnxq.torchnet import to_torch
 from onnxq.types import Backend
+from onnxq.user_code import find_function
 
 CALIBRATION_SAMPLES = 256
 """Samples of the training data that calibration sees where it was given no data of its own."""
@@ -53,12 +53,6 @@ NOTHING_BETTER = (
     "training made nothing better: the files have the parameters of before it. Another learning rate (--lr), more "
     "epochs or more data may help; --last takes those of the last step"
 )
-
-NO_MINIMUM_DB = -200.0
-"""What the file may be away from the trained weights in float, which training with few bits leaves far behind.
-
-That it computes what the trained network computes is checked apart from this.
-"""
 
 
 @dataclass
@@ -111,8 +105,6 @@ def qat(
         fix_borders(graph, chosen)
         samples, held = _open(graph, train_on, evaluate_on, labels, holdout, wanted.seed)
         data = chosen.data if data is None else data
-        if "minimum_sqnr_db" not in chosen.model_fields_set:
-            chosen = read_config(chosen, minimum_sqnr_db=NO_MINIMUM_DB)
         given = samples.calibration(CALIBRATION_SAMPLES) if data is None else data
         net = prepare(
             model,

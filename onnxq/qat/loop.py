@@ -23,7 +23,7 @@ from onnxq.qat.fixed_batch import fixed_batch, takes_rows
 from onnxq.qat.history import Best, History, Training
 from onnxq.qat.losses import Loss, fitted_to, make_loss
 from onnxq.qat.net import QatNet
-from onnxq.qat.optimizers import make_optimizer, set_learning_rates
+from onnxq.qat.optimizers import make_optimizer, set_learning_rates, undecided
 from onnxq.qat.randomness import generators_kept, seed_everything
 from onnxq.qat.schedules import Schedule
 from onnxq.qat.settings import TrainSettings, train_settings
@@ -232,8 +232,6 @@ class _Run:
         if settings.clip_gradient is not None:
             torch.nn.utils.clip_grad_norm_(self.net.parameters(), settings.clip_gradient)
         self.optimizer.step()
-        if self.schedule.observing(step) or self.schedule.live_statistics(step):
-            self.team.average_buffers(self.net)
         return means, settings.lr * factor
 
     def _losses(self, part: Batch) -> dict[str, Tensor]:
@@ -245,7 +243,9 @@ class _Run:
             assert self.teacher is not None
             with torch.no_grad():
                 wanted = self.teacher.run(part.inputs)
-        return fitted_to(self.loss, part.labels)(outputs, part.labels, wanted)
+        losses = fitted_to(self.loss, part.labels)(outputs, part.labels, wanted)
+        rounding = undecided(self.net, self.step / self.schedule.steps)
+        return losses if rounding is None else {**losses, "loss": losses["loss"] + rounding}
 
     def _apply_schedule(self, step: int) -> None:
         self.net.observe(self.schedule.observing(step))

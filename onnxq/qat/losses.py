@@ -21,7 +21,7 @@ from torch import Tensor
 from onnxq.errors import ConfigError, DataError, did_you_mean
 from onnxq.graph import Graph
 from onnxq.qat.settings import TrainSettings
-from onnxq.qat.user_code import find_function, users_errors
+from onnxq.user_code import find_function, users_errors
 
 Outputs = Mapping[str, Tensor]
 

@@ -12,6 +12,7 @@ from onnxq.graph import Graph
 from onnxq.pipeline import Calibrated
 from onnxq.prepare import Prepared
 from onnxq.qat.batch_norm import BatchNorms, unfold
+from onnxq.qat.following import following
 from onnxq.torchnet.dotted import ModuleTable
 from onnxq.torchnet.fake_quantize import DerivedBias, FakeQuantize, make_fake_quantizer
 from onnxq.torchnet.net import TorchNet
@@ -20,11 +21,6 @@ from onnxq.torchnet.trainable import Trainable
 from onnxq.torchnet.values import Value
 from onnxq.types import Placement, QParamsTable, QuantPlan
 from onnxq.types.applied import applied
-
-
-FOLLOWING = ("minmax", "ema_minmax")
-"""Observers whose range training goes on to follow."""
-
 
 NEED_LATENT_VALUES = ("dorefa", "adaround")
 """Kinds that train something else than the weight itself, and need the parameter for it."""
@@ -49,6 +45,7 @@ class QatNet(TorchNet):
         self._ready = ready
         unfolded = unfold(ready.original, ready.prepared, batch_norms)
         self.carried_out = applied(ready.plan)
+        self._following = following(ready.prepared.graph, self.carried_out, ready.qparams)
         modules = _fake_quantizers(self.carried_out, ready.qparams)
         quantizers = {
             unfolded.renamed.get(name, name): Quantizer(
@@ -65,7 +62,8 @@ class QatNet(TorchNet):
         self.fake_quantizers = ModuleTable()
         for name, module in modules.items():
             self.fake_quantizers.put(name, module)
-        self._shared = [modules[leader] for leader in dict.fromkeys(p.tie for p in self.carried_out if p.tie)]
+        leaders = [p.tie for p in self.carried_out if p.tie] + self._seen_repeatedly()
+        self._shared = [modules[leader] for leader in dict.fromkeys(leaders)]
         for module in self._shared:
             module.shared = True
         self.notes: list[str] = [*unfolded.notes, *self._without_latent_values()]
@@ -82,13 +80,19 @@ class QatNet(TorchNet):
                     held.copy_(self.fake_quantizer(name).latent(held))
 
     def _without_latent_values(self) -> list[str]:
-        """A line for each weight that is computed from a batch norm, and so cannot hold what its kind wants to train."""
+        """A line for each weight that a batch norm computes, and that cannot hold what its kind wants to train."""
         kinds = {name: str(self.fake_quantizer(name).settings) for name in self.unfolded.renamed if name in self.plan}
         return [
             f"weight '{name}' is trained as 'fixed', not as '{kind}': its batch norm is trained apart from it"
             for name, kind in kinds.items()
             if kind in NEED_LATENT_VALUES
         ]
+
+    def _seen_repeatedly(self) -> list[str]:
+        """Leaders of the tensors inside of bodies: a loop shows their quantizers several values in one step."""
+        graph = self.prepared.graph
+        inside = [p for p in self.carried_out if not graph.is_constant(p.tensor) and p.derive is None]
+        return [self.carried_out.leader(p.tensor) for p in inside if graph.home_of(p.tensor) is not graph.gs]
 
     def trained_constants(self) -> list[str]:
         """The constants of the plan that are quantized: weights, and biases."""
@@ -119,11 +123,11 @@ class QatNet(TorchNet):
     def observe(self, on: bool) -> None:
         """Let fake-quantizers follow the range of the values that they see, or stop that.
 
-        Those that learn their scale do not follow, nor do those whose range another observer than a min-max has found:
-        following would undo its choice.
+        Those that learn their scale do not follow, nor do those whose scale was chosen in another way than by the range
+        of the values (`onnxq.qat.following`).
         """
         for name, module in self.fake_quantizers.items():
-            module.observing = on and module.observes_by_default and self.plan[name].observer in FOLLOWING
+            module.observing = on and module.observes_by_default and name in self._following
 
     def quantize(self, on: bool) -> None:
         """Let all fake-quantizers round, or pass values through as they are."""

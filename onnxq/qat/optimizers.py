@@ -10,7 +10,10 @@ from torch import nn
 from onnxq.qat.net import QatNet
 from onnxq.qat.settings import TrainSettings
 
-WEIGHTS, PLAIN, SCALES = "weights", "biases and norms", "fake-quantizers"
+WEIGHTS, PLAIN, SCALES, ROUNDINGS = "weights", "biases and norms", "fake-quantizers", "roundings"
+
+FREE_UNTIL = 0.2
+FIRST_BETA, LAST_BETA = 20.0, 2.0
 
 
 def parameter_groups(net: QatNet, settings: TrainSettings) -> list[dict[str, Any]]:
@@ -19,20 +22,21 @@ def parameter_groups(net: QatNet, settings: TrainSettings) -> list[dict[str, Any
     Decay pulls values towards 0, which is a prior for weights and a mistake for scales, biases and norms.
     """
     learnt = {
-        id(parameter) for fake_quantizer in net.fake_quantizers.values() for parameter in fake_quantizer.parameters()
+        id(parameter): ROUNDINGS if learns_rounding(module) else SCALES
+        for module in net.fake_quantizers.values()
+        for parameter in module.parameters()
     }
-    groups: dict[str, list[nn.Parameter]] = {WEIGHTS: [], PLAIN: [], SCALES: []}
+    groups: dict[str, list[nn.Parameter]] = {WEIGHTS: [], PLAIN: [], SCALES: [], ROUNDINGS: []}
     for parameter in net.parameters():
         if not parameter.requires_grad:
             continue
-        group = SCALES if id(parameter) in learnt else WEIGHTS if parameter.ndim > 1 else PLAIN
-        groups[group].append(parameter)
-    rates = {WEIGHTS: settings.lr, PLAIN: settings.lr, SCALES: settings.scale_rate}
+        own = WEIGHTS if parameter.ndim > 1 else PLAIN
+        groups[learnt.get(id(parameter), own)].append(parameter)
     return [
         {
             "params": parameters,
             "name": name,
-            "lr": rates[name],
+            "lr": _rate(name, settings),
             "weight_decay": settings.weight_decay if name == WEIGHTS else 0.0,
         }
         for name, parameters in groups.items()
@@ -50,4 +54,29 @@ def make_optimizer(net: QatNet, settings: TrainSettings) -> torch.optim.Optimize
 
 def set_learning_rates(optimizer: torch.optim.Optimizer, settings: TrainSettings, factor: float) -> None:
     for group in optimizer.param_groups:
-        group["lr"] = factor * (settings.scale_rate if group["name"] == SCALES else settings.lr)
+        group["lr"] = factor * _rate(group["name"], settings)
+
+
+def _rate(group: str, settings: TrainSettings) -> float:
+    if group == SCALES:
+        return settings.scale_rate
+    return settings.rounding_rate if group == ROUNDINGS else settings.lr
+
+
+def learns_rounding(module: nn.Module) -> bool:
+    """Whether a fake-quantizer learns which way each weight is rounded, and so wants them to decide in the end."""
+    return hasattr(module, "regularization")
+
+
+def undecided(net: QatNet, progress: float) -> torch.Tensor | None:
+    """How far the weights whose rounding is learnt are from a decision, 0 .. 1; None where there are none.
+
+    It counts from a fifth of the training on, and demands more and more (AdaRound: beta goes from 20 to 2).
+    """
+    learning = [module for module in net.fake_quantizers.values() if learns_rounding(module)]
+    weights = sum(parameter.numel() for module in learning for parameter in module.parameters())
+    if not weights or progress < FREE_UNTIL:
+        return None
+    beta = FIRST_BETA + (LAST_BETA - FIRST_BETA) * (progress - FREE_UNTIL) / (1 - FREE_UNTIL)
+    total: torch.Tensor = sum(module.regularization(beta) for module in learning)
+    return total / weights

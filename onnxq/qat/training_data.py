@@ -15,10 +15,10 @@ from torch.utils.data.distributed import DistributedSampler
 
 from onnxq.errors import DataError, did_you_mean
 from onnxq.qat.batches import Batch, IndexedData, StreamData, TrainingData
-from onnxq.qat.user_code import current_folder_importable, find_function, users_errors
 from onnxq.runtime.feeds import InputInfo, fit_feed
 from onnxq.runtime.loaders import is_loader
 from onnxq.runtime.pieces import as_array
+from onnxq.user_code import current_folder_importable, find_function, users_errors
 
 LABEL_NAMES = ("labels", "label", "y", "targets", "target")
 

@@ -11,6 +11,9 @@ from onnxq.types import Backend, QParams, QParamsTable, QuantPlan
 WINOGRAD_STEPS = 31
 """Weights from -31 to 31, as ncnn2table scales them."""
 
+_ROUNDING = 1e-6
+"""By how much a scale in float32 may be off."""
+
 
 @REFINEMENTS.register("ncnn_winograd")
 def six_bit_weights(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> Refined:
@@ -44,11 +47,14 @@ def _six_bit_scale(values: np.ndarray, held: QParams) -> np.ndarray:
     """Steps with which no integer is beyond 31, also where the observer of the weight has clipped it.
 
     ncnn quantizes the float weights itself and saturates at 127, so that a clipped weight would overflow the kernels.
+    Steps that are large enough already stay: training comes here with those of an earlier call.
     """
-    wider = held.scale.astype(np.float64) * (held.spec.qmax / WINOGRAD_STEPS)
+    own = held.scale.astype(np.float64)
     rows = np.abs(values).reshape(held.scale.size if held.scale.ndim else 1, -1).astype(np.float64)
     needed = rows.max(axis=1, initial=0.0).reshape(held.scale.shape) / WINOGRAD_STEPS
-    return np.asarray(np.maximum(wider, needed), np.float32)
+    wider = own * (held.spec.qmax / WINOGRAD_STEPS)
+    of_eight_bits = wider <= needed * (1 + _ROUNDING)
+    return np.asarray(np.maximum(np.where(of_eight_bits, wider, own), needed), np.float32)
 
 
 def goes_to_winograd(graph: Graph, node: Node) -> bool:

@@ -6,26 +6,23 @@ without `rewind`) is kept in memory from the first pass on.
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
-import sys
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from onnxq.errors import DataError, OnnxqError, did_you_mean
+from onnxq.errors import DataError
 from onnxq.runtime.archive import StoredArray, open_arrays
 from onnxq.runtime.feeds import InputInfo
 from onnxq.runtime.images import image_files, is_image, open_images
 from onnxq.runtime.loaders import is_loader, open_loader
 from onnxq.runtime.pieces import Piece, Source, as_array, ready_feed, shapes_of
 from onnxq.runtime.preprocessing import Preprocessing
+from onnxq.user_code import current_folder_importable, find_function, users_errors
 
 ARRAY_SUFFIXES = (".npz", ".npy")
 
@@ -91,7 +88,7 @@ def _from_text(text: str, inputs: Sequence[InputInfo], preprocess: Preprocessing
         piece = _from_file(path, whole=False)
         return Source(f"file {text}", lambda: iter([piece]), countable=True)
     if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", text):
-        return _from_function(_import_function(text), inputs, preprocess)
+        return _from_function(find_function(text, "calibration data", DataError), inputs, preprocess)
     raise DataError(f"calibration data '{text}' does not exist. Give {FORMS}")
 
 
@@ -150,7 +147,7 @@ def _from_function(
 ) -> Source:
     """What a function returns; one that gives an iterator (a generator function) is called for every pass."""
     name = getattr(function, "__name__", type(function).__name__)
-    with _current_folder_importable(), _users_errors(f"function '{name}'"):
+    with current_folder_importable(), users_errors(f"function '{name}'", DataError):
         result = function()
     if isinstance(result, Iterator) and not callable(getattr(result, "get_next", None)):
         first = [result]
@@ -167,56 +164,15 @@ def _from_function(
     return replace(found, description=f"function {name}: {found.description}")
 
 
-@contextmanager
-def _users_errors(what: str) -> Iterator[None]:
-    """Errors inside the user's code as one sentence that names the line; the cause stays attached for Python."""
-    try:
-        yield
-    except OnnxqError:
-        raise
-    except Exception as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        raise DataError(
-            f"{what} failed: {type(error).__name__}: {error} ({last.filename}, line {last.lineno})"
-        ) from error
-
-
 def _guarded(elements: Iterator[Any], what: str) -> Iterator[Any]:
     number = 0
     while True:
-        with _users_errors(f"{what}, element {number},"):
+        with users_errors(f"{what}, element {number},", DataError):
             element = next(elements, _END)
         if element is _END:
             return
         yield element
         number += 1
-
-
-def _import_function(text: str) -> Callable[[], Any]:
-    module_name, _, function_name = text.partition(":")
-    with _current_folder_importable():
-        try:
-            module = importlib.import_module(module_name)
-        except ImportError as error:
-            raise DataError(
-                f"calibration data '{text}': cannot import '{module_name}' ({error}). It is neither a file here nor "
-                "a Python module that can be found from the current folder"
-            ) from error
-    function = getattr(module, function_name, None)
-    if not callable(function):
-        near = did_you_mean(function_name, [key for key in vars(module) if callable(getattr(module, key))])
-        raise DataError(f"calibration data '{text}': module '{module_name}' has no function '{function_name}'.{near}")
-    return function  # type: ignore[no-any-return]
-
-
-@contextmanager
-def _current_folder_importable() -> Iterator[None]:
-    here = os.getcwd()
-    sys.path.insert(0, here)
-    try:
-        yield
-    finally:
-        sys.path.remove(here)
 
 
 def _kept(pieces: Iterator[Piece]) -> Callable[[], Iterator[Piece]]:

@@ -133,7 +133,12 @@ class _Compiler:
         for node in scope.nodes:
             if not (node.op == "Constant" and not node.domain):
                 self._node(node, frame)
-        frame.program.outputs = [frame.read(tensor.name, None) for tensor in scope.outputs]
+        # An input of the model that leaves it again does so as it came.
+        given = {tensor.name for tensor in scope.inputs} if parent is None else set()
+        frame.program.outputs = [
+            frame.slot(Key(tensor.name, False)) if tensor.name in given else frame.read(tensor.name, None)
+            for tensor in scope.outputs
+        ]
         kept = [frame.slot(Key(name, False)) for name in keep]
         frame.finish(kept)
         return frame.program

@@ -1,4 +1,4 @@
-"""Operators by domain, name and opset: `@op("LeakyRelu", since=6)` above a function that makes the torch code of a node.
+"""Operators by domain, name and opset: `@op("LeakyRelu", since=6)` above a function that makes the code of a node.
 
 A builder is called once for each node, when the net is made. It reads the attributes from its `Call` and returns the
 function that runs at every step, which takes the node's inputs (None for one that was left out) and returns its output,

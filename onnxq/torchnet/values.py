@@ -35,12 +35,11 @@ _SAME_BITS: dict[np.dtype[Any], tuple[torch.dtype, np.dtype[Any]]] = {
 
 _NUMPY_OF = {torch_dtype: (numpy_dtype, plain) for numpy_dtype, (torch_dtype, plain) in _SAME_BITS.items()}
 
-_PLAIN: dict[np.dtype[Any], torch.dtype] = {
-    np.dtype(name): getattr(torch, name)
-    for name in (
-        "float64 float32 float16 int64 int32 int16 int8 uint64 uint32 uint16 uint8 bool complex64 complex128"
-    ).split()
-}
+_PLAIN_NAMES = (
+    *("float64", "float32", "float16", "complex64", "complex128", "bool"),
+    *("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8"),
+)
+_PLAIN: dict[np.dtype[Any], torch.dtype] = {np.dtype(name): getattr(torch, name) for name in _PLAIN_NAMES}
 
 
 def torch_dtype(dtype: Any) -> torch.dtype | None:

@@ -86,6 +86,7 @@ class Shell:
             **os.environ,
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",  # tests run side by side, and torch's threads would wait for each other
         }
 
     def run(self, command: str) -> str:

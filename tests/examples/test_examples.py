@@ -11,7 +11,7 @@ import pytest
 from tests.examples.runnable import ROOT, Shell, commands
 
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/README.md"))
-FILE = re.compile(r"`([\w./-]+\.(?:onnx|npz|json|py|toml))`")
+FILE = re.compile(r"`([\w./-]+\.(?:onnx|npz|json|py|toml|sh|csv|svg))`")
 
 
 def test_there_are_examples_and_the_overview_names_each_of_them() -> None:

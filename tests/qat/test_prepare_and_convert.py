@@ -11,7 +11,8 @@ import torch
 import onnxq
 from onnxq import demo
 from onnxq.errors import ConfigError
-from onnxq.qat import convert, deliver, prepare
+from onnxq.qat import convert, deliver, prepare, train
+from onnxq.qat.optimizers import undecided
 from tests.qat.digits_qat import DATA, accuracy, prepared, samples, trained
 
 IMAGES = torch.from_numpy(DATA.test_images[:64])
@@ -149,3 +150,16 @@ def test_an_unknown_way_with_batch_norms_is_an_error() -> None:
 def test_a_weight_that_cannot_hold_latent_values_is_noted() -> None:
     net = prepared("tensorrt", {"weight": {"fake_quantizer": "dorefa"}}, batch_norms="frozen")
     assert any("'stem.conv.weight' is trained as 'fixed', not as 'dorefa'" in note for note in net.notes)
+
+
+def test_roundings_that_are_learnt_decide_and_win_back_accuracy() -> None:
+    net = prepared("academic:w_bits=3,a_bits=8", {"weight": {"fake_quantizer": "adaround"}})
+    before = accuracy(net)
+    open_before = undecided(net, 1.0)
+    data = {"image": DATA.train_images[:640], "labels": DATA.train_labels[:640]}
+    train(net, data, {"epochs": 6, "batch_size": 64, "lr": 2e-3})
+    open_after = undecided(net, 1.0)
+    assert open_before is not None
+    assert open_after is not None
+    assert open_after.item() < 0.97 * open_before.item()
+    assert accuracy(net) > before + 0.01

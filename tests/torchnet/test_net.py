@@ -183,7 +183,7 @@ def test_inputs_are_given_by_place_or_by_name_and_mistakes_are_named() -> None:
     net = to_torch(_two_layers()).eval()
     x = np.ones((5, 4), np.float32)
     assert torch.equal(net.run({"x": x})["y"], net(torch.from_numpy(x)))
-    with pytest.raises(DataError, match="no input 'X'. Did you mean 'x'"):
+    with pytest.raises(DataError, match=r"no input 'X'\. Did you mean 'x'"):
         net.run({"X": x})
     with pytest.raises(DataError, match="has 1 inputs"):
         net()

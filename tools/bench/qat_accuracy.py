@@ -33,6 +33,8 @@ EPOCHS = 1000
 ROWS_AT_ONCE = 500
 STATED = ("steps", "batch_size", "optimizer", "lr", "scale_rate", "schedule", "observer_freeze", "weight_decay")
 """The settings of training that the page names."""
+COLUMNS = ("format", "fake-quantizer", *(f"PTQ {observer} %" for observer in OBSERVERS), "QAT %")
+"""The first columns of a table, in their order."""
 CLEAR_LOSS = 1.0
 """Points of accuracy from which on it makes sense to say which share of them came back."""
 
@@ -149,8 +151,11 @@ def _tables(settings: Settings) -> Tables:
 
 def _rows(images: ImageSet, settings: Settings) -> Iterator[Row]:
     reference = Reference(_accuracy(_answers(images.model, images), images), _trained_in_float(images, settings))
-    yield {"format": "float", "QAT %": round(reference.given, 2), "note": "as it was given"}
-    yield {"format": "float", "QAT %": round(reference.trained_on, 2), "note": "the same training without rounding"}
+    for accuracy, note in (
+        (reference.given, "as it was given"),
+        (reference.trained_on, "the same training without rounding"),
+    ):
+        yield {**dict.fromkeys(COLUMNS, ""), "format": "float", "QAT %": round(accuracy, 2), "note": note}
     for format, kinds in CASES:
         if settings.formats is not None and format.name not in settings.formats:
             continue

@@ -72,12 +72,15 @@ class AdaRound(FakeQuantize):
 
     @torch.no_grad()
     def settled(self, x: Tensor) -> Tensor:
-        """The middle of what the format's own rounding brings to the learnt number."""
+        """The weight where the format's own rounding brings it to the learnt number, else the middle of what does."""
         if self.alpha is None:
             return super().settled(x)
-        layout, ratio, scale = self._ratio(x.detach().float())
+        values = x.detach().float()
+        layout, ratio, scale = self._ratio(values)
+        own = round_in_place(ratio.clone(), self.spec.rounding)
+        hard = self._hard(layout, ratio)
         middle = 0.5 if self.spec.rounding == "floor" else 0.0
-        return layout.join((self._hard(layout, ratio) + middle) * scale)
+        return torch.where(layout.join(own == hard), values, layout.join((hard + middle) * scale))
 
     def _hard(self, layout: Layout, ratio: Tensor) -> Tensor:
         assert self.alpha is not None

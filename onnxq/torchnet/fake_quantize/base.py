@@ -101,6 +101,9 @@ class FakeQuantize(nn.Module):
     def quantized(self, values: Tensor) -> Tensor:
         """The quantized values of float32 values, with the numbers of now."""
         scale, zero_point = self.numbers()
+        if self.observing and self.training:
+            # The next observation changes them in place; gradients of this call, if they come later, need these.
+            scale, zero_point = scale.clone(), zero_point.clone()
         layout = layout_of(values.shape, scale, self.spec, self.tensor)
         split = self.quantize(layout.split(values), layout.spread(scale), layout.spread(zero_point), layout)
         return layout.join(split)

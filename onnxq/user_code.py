@@ -15,11 +15,11 @@ from onnxq.errors import ConfigError, OnnxqError, did_you_mean
 from onnxq.plugins import run_file
 
 
-def find_function(text: str, what: str) -> Callable[..., Any]:
-    """The function that `text` names; `what` says in errors what it is for."""
+def find_function(text: str, what: str, kind: type[OnnxqError] = ConfigError) -> Callable[..., Any]:
+    """The function that `text` names; `what` says in errors what it is for, `kind` is their class."""
     place, _, name = text.rpartition(":")
     if not place or not name.isidentifier():
-        raise ConfigError(f"{what} '{text}' is no function: write module:function or path/to/file.py:function")
+        raise kind(f"{what} '{text}' is no function: write module:function or path/to/file.py:function")
     with current_folder_importable():
         if place.endswith(".py"):
             module = run_file(Path(place), what.replace(" ", "_"))
@@ -27,14 +27,14 @@ def find_function(text: str, what: str) -> Callable[..., Any]:
             try:
                 module = importlib.import_module(place)
             except ImportError as error:
-                raise ConfigError(
+                raise kind(
                     f"{what} '{text}': cannot import '{place}' ({error}). It is neither a file here nor a Python "
                     "module that can be found from the current folder"
                 ) from error
     function = getattr(module, name, None)
     if not callable(function):
         near = did_you_mean(name, [key for key in vars(module) if callable(getattr(module, key))])
-        raise ConfigError(f"{what} '{text}': '{place}' has no function '{name}'.{near}")
+        raise kind(f"{what} '{text}': '{place}' has no function '{name}'.{near}")
     return function  # type: ignore[no-any-return]
 
 
