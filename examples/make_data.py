@@ -11,5 +11,5 @@ shutil.copy(model_path(), "digits.onnx")
 np.savez("calib.npz", image=data.calibration)
 np.savez("train.npz", image=data.train_images, label=data.train_labels)
 np.savez("test.npz", image=data.test_images, label=data.test_labels)
-counts = f"{len(data.calibration)} calibration, {len(data.train_images)} training and {len(data.test_images)} test images"
-print(f"digits.onnx, {counts}")
+counts = {"calibration": data.calibration, "training": data.train_images, "test": data.test_images}
+print("digits.onnx, and images: " + ", ".join(f"{len(images)} for {use}" for use, images in counts.items()))

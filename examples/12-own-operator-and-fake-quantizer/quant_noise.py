@@ -1,6 +1,6 @@
 """A fake-quantizer: in each step of training, a random part of the weights is quantized and the rest is left float.
 
-The gradients of the part that is left float are exact. Outside of training every weight is quantized. The idea is that of
+The gradients of the part that is left float are exact. Outside of training every weight is quantized. The idea is from
 "Training with Quantization Noise for Extreme Model Compression" (Fan et al. 2020).
 """
 

@@ -65,7 +65,7 @@ PassOption = Annotated[
 ]
 PluginOption = Annotated[
     list[Path] | None,
-    typer.Option("--plugin", help="Python file that registers passes, backends, observers or emitters. Repeatable."),
+    typer.Option("--plugin", help="Python file that registers passes, backends, observers, operators ... Repeatable."),
 ]
 FolderOption = Annotated[Path, typer.Option("--out", "-o", help="Folder for the files.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else there.")]

@@ -51,7 +51,13 @@ def print_summary(report: Mapping[str, Any], model: Path, written: Path) -> None
         ("tensors", ", ".join(f"{count} {role}" for role, count in coverage["tensors"].items())),
         ("size", size_line(model, written)),
     ]
-    pairs += [("SQNR", f"{decibels(value)} on output '{name}'") for name, value in report["sqnr_db"].items()]
+    trained = "file_against_net" in report
+    to_what = ", to the trained weights in float" if trained else ""
+    pairs += [("SQNR", f"{decibels(value)} on output '{name}'{to_what}") for name, value in report["sqnr_db"].items()]
+    pairs += [
+        ("file", f"{found['within']:.2%} of output '{found['output']}' within a step of the trained network")
+        for found in report.get("file_against_net", ())
+    ]
     pairs += [
         ("on the chip", f"{decibels(value)} on output '{name}', as simulated")
         for name, value in report["simulated_sqnr_db"].items()

@@ -122,6 +122,8 @@ class Wishes(Requests):
         kind = self._kinds.get(name) or self._kinds.setdefault(name, read_fake_quantizer(name).kind)
         if said is None and kind.implied.get("dtype", request.spec.dtype) != request.spec.dtype:
             return "fixed"  # the target's own one is for the target's own format
+        if "fake_quantizer" not in request.picks and not _meets(request.spec, kind):
+            return "fixed"  # such as a constant that is added, which has the format of activations
         if request.role not in kind.roles and request.role != "bias":
             raise ConfigError(
                 f"fake-quantizer '{kind.name}' is for {' or '.join(kind.roles)}, but {said} puts it on {request.why}, "
@@ -153,3 +155,9 @@ class Wishes(Requests):
         if key == "channel_axis":
             return not isinstance(request.spec.granularity, PerTensor)
         return key == "fake_quantizer" or getattr(request.spec, key) == wanted
+
+
+def _meets(spec: QuantSpec, kind: Kind) -> bool:
+    """Whether a format is what a fake-quantizer for the whole model demands of the formats that it was made for."""
+    demands = {key: value for key, value in kind.implied.items() if key in ("symmetric", "power_of_two")}
+    return not spec.has_scale or all(getattr(spec, key) == value for key, value in demands.items())

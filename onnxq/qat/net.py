@@ -19,7 +19,7 @@ from onnxq.torchnet.net import TorchNet
 from onnxq.torchnet.program import Quantizer
 from onnxq.torchnet.trainable import Trainable
 from onnxq.torchnet.values import Value
-from onnxq.types import Placement, QParamsTable, QuantPlan
+from onnxq.types import Edge, Placement, QParamsTable, QuantPlan
 from onnxq.types.applied import applied
 
 NEED_LATENT_VALUES = ("dorefa", "adaround")
@@ -75,18 +75,33 @@ class QatNet(TorchNet):
         """Let the parameters hold what their fake-quantizers want to train, such as the inverse of a tanh."""
         for name in self.trained_constants():
             held = self._parameters.get(name)
-            if held is not None and name not in self.unfolded.renamed:
+            if held is not None and self._why_no_latent_values(name) is None:
                 with torch.no_grad():
                     held.copy_(self.fake_quantizer(name).latent(held))
 
     def _without_latent_values(self) -> list[str]:
-        """A line for each weight that a batch norm computes, and that cannot hold what its kind wants to train."""
-        kinds = {name: str(self.fake_quantizer(name).settings) for name in self.unfolded.renamed if name in self.plan}
+        """A line for each weight that cannot hold what its kind wants to train."""
+        kinds = {name: self.fake_quantizer(name).settings.name for name in self.trained_constants()}
+        wanting = {name: kind for name, kind in kinds.items() if kind in NEED_LATENT_VALUES}
+        reasons = {name: self._why_no_latent_values(name) for name in wanting}
         return [
-            f"weight '{name}' is trained as 'fixed', not as '{kind}': its batch norm is trained apart from it"
-            for name, kind in kinds.items()
-            if kind in NEED_LATENT_VALUES
+            f"weight '{name}' is trained as 'fixed', not as '{wanting[name]}': {reason}"
+            for name, reason in reasons.items()
+            if reason is not None
         ]
+
+    def _why_no_latent_values(self, name: str) -> str | None:
+        """Why a constant has to hold its values as they are; None where it may hold others."""
+        if name in self.unfolded.renamed:
+            return "its batch norm is trained apart from it"
+        leader, edges = self.carried_out.leader(name), self.carried_out[name].edges
+        if any(placement.tie == leader for placement in self.carried_out):
+            return "it shares its scale with other weights"
+        graph = self.prepared.graph
+        readers = {Edge(use.node.name, use.port) for use in graph.consumers(name)}
+        if edges is not None and (graph.is_output(name) or not readers <= set(edges)):
+            return "it is also read as it is, without a quantizer"
+        return None
 
     def _seen_repeatedly(self) -> list[str]:
         """Leaders of the tensors inside of bodies: a loop shows their quantizers several values in one step."""

@@ -38,8 +38,15 @@ class DottedNames(nn.Module):
         unexpected_keys.extend(key for key in found if not self._owns(key.removeprefix(prefix)))
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """As torch does it; but an attribute such as `training` may have the name of an initializer."""
-        if isinstance(value, nn.Module | Tensor):
+        """As torch does it; but an attribute such as `training` may have the name of an initializer.
+
+        A tensor for a name that has one takes its place, as `load_state_dict(assign=True)` wants it, dots or not.
+        """
+        if isinstance(value, nn.Parameter) and name in self.__dict__.get("_parameters", ()):
+            self._parameters[name] = value
+        elif isinstance(value, Tensor) and name in self.__dict__.get("_buffers", ()):
+            self._buffers[name] = value
+        elif isinstance(value, nn.Module | Tensor):
             super().__setattr__(name, value)
         else:
             object.__setattr__(self, name, value)

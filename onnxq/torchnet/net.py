@@ -14,6 +14,7 @@ from onnxq.errors import DataError, ModelError, did_you_mean
 from onnxq.graph import Graph
 from onnxq.torchnet.call import Mode
 from onnxq.torchnet.dotted import DottedNames
+from onnxq.torchnet.feeds import wrong_input
 from onnxq.torchnet.program import Key, Quantizer, compile_graph
 from onnxq.torchnet.recompute import run_in_segments
 from onnxq.torchnet.trainable import Trainable, is_trainable
@@ -49,19 +50,20 @@ class TorchNet(DottedNames):
         self._program, read_as = compile_graph(graph, self.mode, quantizers or {}, keep)
         self._loose: dict[str, Value] = {}
         for name in self._program.constants:
-            self._take(name, data=False in read_as.get(name, {True}))
+            self._take(name, read_as.get(name, {True}))
         self._constants = list(self._program.constants.items())
 
-    def _take(self, name: str, *, data: bool) -> None:
+    def _take(self, name: str, read_as: set[bool]) -> None:
         """Make a constant a parameter or a buffer.
 
         They are entered into torch's own tables, because `register_parameter` refuses names with dots and names of
-        attributes, and initializers have both.
+        attributes, and initializers have both. A single number that is also a setting, such as the limit of a Clip, is
+        not trained: the operator that read it when the net was made would not follow.
         """
         value = from_numpy(self.graph.values(name))
         if not isinstance(value, Tensor):
             self._loose[name] = value  # strings and packed types, which no module can hold
-        elif data and is_trainable(self._trainable, name, value):
+        elif _is_data(value, read_as) and is_trainable(self._trainable, name, value):
             self._parameters[name] = nn.Parameter(value)
         else:
             self._buffers[name] = value
@@ -73,7 +75,13 @@ class TorchNet(DottedNames):
         names = self.graph.input_names
         if len(inputs) != len(names):
             raise DataError(f"the model has {len(names)} inputs ({', '.join(names)}), got {len(inputs)}")
-        outputs = self._execute(inputs)
+        try:
+            outputs = self._execute(inputs)
+        except (RuntimeError, ValueError, IndexError, TypeError, AttributeError) as error:  # what does not fit
+            wrong = wrong_input(self.graph, inputs)
+            if wrong is None:
+                raise
+            raise DataError("; ".join([wrong, *getattr(error, "__notes__", ())])) from error
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def run(self, feeds: Mapping[str, Value]) -> dict[str, Value]:
@@ -175,7 +183,9 @@ class TorchNet(DottedNames):
         for table in (self._parameters, self._buffers):
             for name, value in table.items():
                 if value is not None and name in self._program.constants:
-                    graph.set_values(name, to_numpy(value))
+                    held = graph.dtype(name)
+                    # A copy: the graph must not follow what is learnt afterwards. A net in another precision goes back.
+                    graph.set_values(name, np.array(to_numpy(value), dtype=held))
         return graph
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TorchNet:
@@ -191,6 +201,11 @@ class TorchNet(DottedNames):
     def _remade(self, memo: dict[int, Any]) -> TorchNet:
         """A net of the same graph; compiled anew, since the code of a node belongs to one net."""
         return TorchNet(self.graph, trainable=self._trainable, keep=self._keep)
+
+
+def _is_data(value: Tensor, read_as: set[bool]) -> bool:
+    """Whether operators compute with a constant, from how it is read: as a setting (True), as data (False)."""
+    return False in read_as and (value.numel() > 1 or True not in read_as)
 
 
 def to_torch(graph: Graph, *, trainable: Trainable = None, keep: Sequence[str] = ()) -> TorchNet:

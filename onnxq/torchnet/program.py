@@ -71,6 +71,8 @@ class Program:
                 for body, fetched in step.bodies:
                     body.captured = [slots[i] for i in fetched]
                 result = step.kernel(*[slots[i] for i in step.inputs])
+                for body, _ in step.bodies:
+                    body.captured = []  # they would keep all gradients of this run alive until the next
                 if type(result) is tuple:
                     for slot, value in zip(step.outputs, result, strict=False):
                         slots[slot] = value

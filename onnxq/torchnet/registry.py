@@ -75,11 +75,11 @@ class Operators:
         known = self._definitions.get((domain, name), ())
         if known:
             ranges = ", ".join(f"{item.since}..{'' if item.until is None else item.until}" for item in known)
-            why = f"only for versions {ranges} of the domain"
+            why = f": there is one for versions {ranges} of the domain only."
         else:
-            why = f"at all.{did_you_mean(name, self.names(domain))}"
+            why = f" at all.{did_you_mean(name, self.names(domain))}"
         raise UnsupportedError(
-            f"node '{node}': operator {shown(domain, name)} of opset {version} has no torch implementation {why} "
+            f"node '{node}': operator {shown(domain, name)} of opset {version} has no torch implementation{why} "
             f'Write one into a file of yours: @onnxq.torchnet.op("{name}", since={version}'
             + (f', domain="{domain}"' if domain else "")
             + ") above a function that takes the Call and returns a function of the inputs (docs/qat.md, 'Your own "

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,10 @@ from onnxq import BACKENDS, PASSES
 from onnxq.config import Config, QuantizerSettings
 from onnxq.emit import EMITTERS
 from onnxq.observers import OBSERVERS
+from onnxq.torchnet import OPERATORS
+from onnxq.torchnet.fake_quantize import FAKE_QUANTIZERS
 from onnxq.types import Placement, QuantSpec
+from onnxq.types.fake_quantizers import KINDS, forget_kind
 from tests.examples.runnable import ROOT, Shell, blocks, commands, named_files, run_here, write_model_and_data
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -32,10 +36,22 @@ def identify(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@pytest.fixture
+def plugins_forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What plugins register during a test is not there after it."""
+    for registry in (BACKENDS, EMITTERS, OBSERVERS, PASSES, FAKE_QUANTIZERS):
+        monkeypatch.setattr(registry, "_items", dict(registry.items()))
+    OPERATORS.definitions()  # loads all of them
+    monkeypatch.setattr(OPERATORS, "_definitions", {key: list(known) for key, known in OPERATORS._definitions.items()})
+    kinds = set(KINDS)
+    yield
+    for name in set(KINDS) - kinds:
+        forget_kind(name)
+
+
+@pytest.mark.usefixtures("plugins_forgotten")
 @pytest.mark.parametrize("document", RUNNABLE, ids=identify)
 def test_the_code_of_a_document_runs(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for registry in (BACKENDS, EMITTERS, OBSERVERS, PASSES):  # what plugins register is forgotten after the test
-        monkeypatch.setattr(registry, "_items", dict(registry.items()))
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.chdir(folder)

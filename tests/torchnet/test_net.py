@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 
 import numpy as np
 import onnx
@@ -196,10 +197,92 @@ def test_the_value_of_a_tensor_inside_can_be_kept() -> None:
 
 
 def test_an_error_inside_names_the_node() -> None:
-    net = to_torch(_two_layers())
+    net = to_torch(
+        _model([helper.make_node("Reshape", ["x", "shape"], ["y"], name="odd")], {"shape": np.array([3, 3])})
+    )
     with pytest.raises(RuntimeError) as raised:
-        net(torch.ones(2, 5))
-    assert any("node 'first' (Gemm, opset 17)" in note for note in raised.value.__notes__)
+        net(torch.ones(2, 4))
+    assert any("node 'odd' (Reshape, opset 17)" in note for note in raised.value.__notes__)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (torch.ones(2, 5), r"input 'x' has the shape \(2, 5\); the model wants \(batch, 4\)"),
+        (torch.ones(2, 4, dtype=torch.float64), "input 'x' is float64; the model wants float32"),
+        (np.ones((2, 4), np.float32), "input 'x' is a numpy array; .* call `run`"),
+        ([[1.0] * 4], "input 'x' is a list"),
+    ],
+)
+def test_a_wrong_input_is_named_with_the_node_that_failed_on_it(given: object, said: str) -> None:
+    with pytest.raises(DataError, match=said + r".*node 'first' \(Gemm, opset 17\)"):
+        to_torch(_two_layers())(given)
+
+
+def test_a_graph_does_not_follow_what_the_net_learns_afterwards() -> None:
+    net = to_torch(_two_layers())
+    written = net.to_graph()
+    before = written.values("training").copy()
+    with torch.no_grad():
+        net.get_parameter("training").mul_(2.0)
+    np.testing.assert_array_equal(written.values("training"), before)
+
+
+def test_a_net_in_another_precision_goes_back_to_the_types_of_the_graph() -> None:
+    net = to_torch(_two_layers()).double()
+    assert net(torch.ones(1, 4, dtype=torch.float64)).dtype == torch.float64
+    assert net.to_graph().values("training").dtype == np.float32
+
+
+def test_a_state_can_be_assigned_whatever_the_names_are() -> None:
+    net, other = to_torch(_two_layers()), to_torch(_two_layers())
+    state = {name: value + 1.0 if value.numel() > 1 else value for name, value in net.state_dict().items()}
+    other.load_state_dict(state, assign=True)
+    assert other.training is True
+    assert all(torch.equal(value, state[name]) for name, value in other.state_dict().items())
+    assert sorted(name for name, _ in other.named_parameters()) == ["block.0", "block.0.weight", "training"]
+
+
+def test_a_number_that_is_also_a_setting_is_not_trained() -> None:
+    nodes = [helper.make_node("Clip", ["x", "number"], ["c"]), helper.make_node("Mul", ["c", "number"], ["y"])]
+    graph = _model(nodes, {"number": np.float32(0.5)})
+    assert [name for name, _ in to_torch(graph, trainable=["*"]).named_parameters()] == []
+    graph = _model(nodes[1:], {"number": np.float32(0.5), "c": np.ones(4, np.float32)})
+    assert [name for name, _ in to_torch(graph, trainable=["number"]).named_parameters()] == ["number"]
+
+
+def test_an_operator_that_is_known_in_other_versions_says_which() -> None:
+    graph = _model([helper.make_node("Gelu", ["x"], ["y"], name="odd")], {})
+    with pytest.raises(
+        UnsupportedError, match=r"opset 17 has no torch implementation: there is one for versions 20\.\."
+    ):
+        to_torch(graph)
+
+
+def test_a_body_keeps_nothing_of_a_run() -> None:
+    branches = {
+        name: helper.make_graph(
+            [helper.make_node(op, ["h"], [f"{op}_out"])],
+            name,
+            [],
+            [helper.make_tensor_value_info(f"{op}_out", TensorProto.FLOAT, None)],
+        )
+        for name, op in (("then_branch", "Relu"), ("else_branch", "Neg"))
+    }
+    net = to_torch(
+        _model(
+            [
+                helper.make_node("MatMul", ["x", "w"], ["h"]),
+                helper.make_node("If", ["yes"], ["y"], name="choice", **branches),
+            ],
+            {"w": np.eye(4, dtype=np.float32), "yes": np.array(True)},
+        ),
+        keep=["h"],
+    )
+    net(torch.ones(1, 4))
+    inside = weakref.ref(net.kept["h"])
+    net.kept = {}
+    assert inside() is None
 
 
 def test_an_operator_without_an_implementation_is_named_with_the_way_out() -> None:

@@ -36,6 +36,8 @@ LIKE_ONNXRUNTIME: list[Case] = [
     ("BatchNormalization", [MATRIX, *STATISTICS], {"opset": 15}),
     ("InstanceNormalization", [IMAGE, values(4), values(4)], {"opset": 6, "epsilon": 0.01}),
     ("InstanceNormalization", [values(2, 3, 9), values(3), values(3)], {"opset": 6}),
+    ("InstanceNormalization", [values(1, 1, 1, 1), values(1), values(1)], {"opset": 6}),
+    ("GroupNormalization", [values(1, 1, 1, 1), values(1), values(1)], {"opset": 21, "num_groups": 1}),
     ("LayerNormalization", [IMAGE, values(6), values(6)], {"opset": 17}),
     ("LayerNormalization", [IMAGE, values(5, 6)], {"opset": 17, "axis": 2}),
     ("LayerNormalization", [IMAGE, values(6), values(6)], {"opset": 17, "axis": -2}),

@@ -100,8 +100,8 @@ that neither training nor calibration has seen. A note says so if a file answers
   loss is counted from the float network as it was given. That flatters training where going on to learn from the
   labels helps the float network too. So **strict** counts the loss from the float network after the same training
   without rounding.
-- **scales moved** is the median change of a scale against calibration: where it is near 0, the result is due to the
-  weights, and kinds that learn scales had no chance to differ from `fixed`.
+- **scales moved** is the median change of a scale against calibration: where it is near 0, training has worked through
+  the weights, and the row says little about learning scales.
 - One image of the digits' test set is 0.22 points: differences of one or two images say nothing about a kind.""",
 }
 

@@ -86,8 +86,9 @@ def instance_normalization(call: Call) -> Kernel:
     epsilon = float(call.attribute("epsilon", 1e-5))
 
     def run(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-        # One channel per group is the same sum, and also works for one value per channel.
-        return functional.group_norm(x, x.shape[1], scale, bias, epsilon)
+        # One channel per group is the same sum, and also works for one value per channel. torch.nn's own function
+        # refuses a single value.
+        return torch.group_norm(x, x.shape[1], scale, bias, epsilon)
 
     return run
 
@@ -101,7 +102,7 @@ def group_normalization_of_groups(call: Call) -> Kernel:
         repeats = x.shape[1] // groups
         if scale.shape[0] != x.shape[1]:
             scale, bias = scale.repeat_interleave(repeats), bias.repeat_interleave(repeats)
-        return functional.group_norm(x, groups, scale, bias, epsilon)
+        return torch.group_norm(x, groups, scale, bias, epsilon)
 
     return run
 
@@ -113,9 +114,9 @@ def group_normalization(call: Call) -> Kernel:
 
     def run(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
         if x.dtype == stash:
-            return functional.group_norm(x, groups, scale, bias, epsilon)
+            return torch.group_norm(x, groups, scale, bias, epsilon)
         shape = (-1, *[1] * (x.dim() - 2))
-        normalized = functional.group_norm(x.to(stash), groups, None, None, epsilon).to(x.dtype)
+        normalized = torch.group_norm(x.to(stash), groups, None, None, epsilon).to(x.dtype)
         return normalized * scale.reshape(shape) + bias.reshape(shape)
 
     return run

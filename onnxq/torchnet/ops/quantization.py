@@ -4,6 +4,7 @@
 
 Gradients pass straight through the rounding, from a DequantizeLinear to the QuantizeLinear before it: integers cannot
 carry them, so the quantized tensor takes its values before the conversion along, as an attribute (`straight`).
+Scales of the file are not trained: nothing would keep them above zero.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ _STRAIGHT = "straight"
 @op("QuantizeLinear", since=10)
 @op("QuantizeLinear", domain=MICROSOFT)
 def quantize_linear(call: Call) -> Kernel:
+    call.keep_fixed(1, 2)
     axis, block_size = int(call.attribute("axis", 1)), int(call.attribute("block_size", 0))
     saturate = bool(call.attribute("saturate", 1))
     precision = torch_dtype(int(call.attribute("precision", 0))) if call.attribute("precision", 0) else None
@@ -54,6 +56,7 @@ def quantize_linear(call: Call) -> Kernel:
 @op("DequantizeLinear", since=10)
 @op("DequantizeLinear", domain=MICROSOFT)
 def dequantize_linear(call: Call) -> Kernel:
+    call.keep_fixed(1, 2)
     axis, block_size = int(call.attribute("axis", 1)), int(call.attribute("block_size", 0))
     wanted = int(call.attribute("output_dtype", 0))
     to = torch_dtype(wanted) if wanted else None
