@@ -9,6 +9,7 @@ import torch
 
 from onnxq.calibrate import complete
 from onnxq.calibrate.precision import fitted
+from onnxq.errors import CheckFailed
 from onnxq.graph import Graph, collector_paused
 from onnxq.qat.net import QatNet
 from onnxq.refine import refine
@@ -37,6 +38,10 @@ def convert(net: QatNet) -> Converted:
         for name, values in trained_values(net).items():
             held = graph.values(name)
             values = values.astype(held.dtype, copy=False)
+            if values.dtype.kind == "f" and np.isfinite(held).all() and not np.isfinite(values).all():
+                raise CheckFailed(
+                    f"'{name}' has NaN or infinite values: training has diverged. Start again with a lower learning rate"
+                )
             if values.tobytes() != held.tobytes():  # what training left alone stays as the file has it
                 graph.set_values(name, values)
     table = QParamsTable()

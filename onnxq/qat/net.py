@@ -77,7 +77,7 @@ class QatNet(TorchNet):
             held = self._parameters.get(name)
             if held is not None and self._why_no_latent_values(name) is None:
                 with torch.no_grad():
-                    held.copy_(self.fake_quantizer(name).latent(held))
+                    held.copy_(self.fake_quantizer(name).latent(self.value(name)))
 
     def _without_latent_values(self) -> list[str]:
         """A line for each weight that cannot hold what its kind wants to train."""

@@ -10,7 +10,7 @@ from torch import nn
 from onnxq.qat.net import QatNet
 from onnxq.qat.settings import TrainSettings
 
-WEIGHTS, PLAIN, SCALES, ROUNDINGS = "weights", "biases and norms", "fake-quantizers", "roundings"
+WEIGHTS, PLAIN, LEARNT = "weights", "biases and norms", "fake-quantizers"
 
 FREE_UNTIL = 0.2
 FIRST_BETA, LAST_BETA = 20.0, 2.0
@@ -21,26 +21,29 @@ def parameter_groups(net: QatNet, settings: TrainSettings) -> list[dict[str, Any
 
     Decay pulls values towards 0, which is a prior for weights and a mistake for scales, biases and norms.
     """
-    learnt = {
-        id(parameter): ROUNDINGS if learns_rounding(module) else SCALES
+    # Adam moves every parameter by its learning rate, whatever the size of its gradient; plain descent does not.
+    relative = settings.optimizer != "sgd"
+    speeds = {
+        id(parameter): module.speeds.get(name, 1.0) if relative else 1.0
         for module in net.fake_quantizers.values()
-        for parameter in module.parameters()
+        for name, parameter in module.named_parameters()
     }
-    groups: dict[str, list[nn.Parameter]] = {WEIGHTS: [], PLAIN: [], SCALES: [], ROUNDINGS: []}
+    groups: dict[tuple[str, float], list[nn.Parameter]] = {}
     for parameter in net.parameters():
         if not parameter.requires_grad:
             continue
-        own = WEIGHTS if parameter.ndim > 1 else PLAIN
-        groups[learnt.get(id(parameter), own)].append(parameter)
+        speed = speeds.get(id(parameter))
+        own = (WEIGHTS if parameter.ndim > 1 else PLAIN, 1.0)
+        groups.setdefault(own if speed is None else (LEARNT, speed), []).append(parameter)
     return [
         {
             "params": parameters,
             "name": name,
-            "lr": _rate(name, settings),
+            "speed": speed,
+            "lr": _rate(name, speed, settings),
             "weight_decay": settings.weight_decay if name == WEIGHTS else 0.0,
         }
-        for name, parameters in groups.items()
-        if parameters
+        for (name, speed), parameters in groups.items()
     ]
 
 
@@ -54,13 +57,11 @@ def make_optimizer(net: QatNet, settings: TrainSettings) -> torch.optim.Optimize
 
 def set_learning_rates(optimizer: torch.optim.Optimizer, settings: TrainSettings, factor: float) -> None:
     for group in optimizer.param_groups:
-        group["lr"] = factor * _rate(group["name"], settings)
+        group["lr"] = factor * _rate(group["name"], group["speed"], settings)
 
 
-def _rate(group: str, settings: TrainSettings) -> float:
-    if group == SCALES:
-        return settings.scale_rate
-    return settings.rounding_rate if group == ROUNDINGS else settings.lr
+def _rate(name: str, speed: float, settings: TrainSettings) -> float:
+    return speed * settings.scale_rate if name == LEARNT else settings.lr
 
 
 def learns_rounding(module: nn.Module) -> bool:

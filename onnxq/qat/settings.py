@@ -29,8 +29,8 @@ class TrainSettings:
     epochs, steps      how long: whole passes over the data, and an upper limit of optimizer steps
     batch_size         samples of one step, over all processes and slices; a data loader brings its own
     accumulate         slices that each process cuts its part of a batch into, to save memory
-    lr, scale_lr       learning rates of the network and of the fake-quantizers; scale_lr is lr / 10 when left out. What
-                       adaround learns has 10 * lr
+    lr, scale_lr       learning rates of the network and of the fake-quantizers; scale_lr is lr / 10 when left out.
+                       Limits (pact) have 10 times that, thresholds (tqt), zero points and roundings 100 times
     weight_decay       of weights with two or more axes; biases, norms and fake-quantizers have none
     schedule           cosine to 0, step (times gamma every step_size epochs) or constant, after a linear warm-up
     clip_gradient      largest norm of all gradients together
@@ -112,11 +112,6 @@ class TrainSettings:
         learning rate whatever its size.
         """
         return self.lr / 10 if self.scale_lr is None else self.scale_lr
-
-    @property
-    def rounding_rate(self) -> float:
-        """The learning rate of roundings (adaround), which have to go from one side of 0 to the other, about 1 away."""
-        return 10 * self.lr
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

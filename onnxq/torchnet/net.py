@@ -20,12 +20,16 @@ from onnxq.torchnet.recompute import run_in_segments
 from onnxq.torchnet.trainable import Trainable, is_trainable
 from onnxq.torchnet.values import Value, from_numpy, to_numpy
 
+_TOO_COARSE = (torch.float16, torch.bfloat16)
+"""Types in which the steps of an optimizer are lost, or end in NaN: their parameters are float32, rounded at each use."""
+
 
 class TorchNet(DottedNames):
     """A module that runs the nodes of a graph.
 
     Parameters are the constants that can be trained (`onnxq.torchnet.trainable`), buffers all others; both have the
-    names of the initializers, dots included. Inputs are given in the order of the graph, or by name with `run`.
+    names of the initializers, dots included. Those of float16 and bfloat16 are trained in float32. Inputs are given in
+    the order of the graph, or by name with `run`.
     The graph itself stays as it was: `to_graph` gives one with the present values.
 
     `mode.live_statistics` lets batch norms learn their statistics. `checkpoint_segments` above 1 cuts the net into that
@@ -49,6 +53,7 @@ class TorchNet(DottedNames):
         self._trainable = trainable
         self._program, read_as = compile_graph(graph, self.mode, quantizers or {}, keep)
         self._loose: dict[str, Value] = {}
+        self._rounded: dict[str, torch.dtype] = {}
         for name in self._program.constants:
             self._take(name, read_as.get(name, {True}))
         self._constants = list(self._program.constants.items())
@@ -64,6 +69,9 @@ class TorchNet(DottedNames):
         if not isinstance(value, Tensor):
             self._loose[name] = value  # strings and packed types, which no module can hold
         elif _is_data(value, read_as) and is_trainable(self._trainable, name, value):
+            if value.dtype in _TOO_COARSE:
+                self._rounded[name] = value.dtype
+                value = value.float()
             self._parameters[name] = nn.Parameter(value)
         else:
             self._buffers[name] = value
@@ -114,7 +122,9 @@ class TorchNet(DottedNames):
         slots: list[Value] = [None] * self._program.size
         parameters, buffers = self._parameters, self._buffers
         for name, slot in self._constants:
-            if name in parameters:
+            if name in self._rounded:
+                slots[slot] = parameters[name].to(self._rounded[name])
+            elif name in parameters:
                 slots[slot] = parameters[name]
             else:
                 slots[slot] = buffers[name] if name in buffers else self._loose[name]
@@ -141,7 +151,9 @@ class TorchNet(DottedNames):
         return super().get_buffer(target) if found is None else found
 
     def value(self, name: str) -> Value:
-        """The present value of a constant of the graph."""
+        """The present value of a constant of the graph, in its type."""
+        if name in self._rounded:
+            return self._parameters[name].detach().to(self._rounded[name])
         for table in (self._parameters, self._buffers, self._loose):
             if name in table:
                 return table[name]

@@ -57,9 +57,12 @@ def named_files(document: Path) -> dict[str, str]:
 
 
 def write_model_and_data(folder: Path) -> None:
-    """model.onnx and calib.npz as the documents speak of them: the demo, with fewer images to save time."""
+    """model.onnx and its data as the documents speak of them: the demo, with fewer images to save time."""
+    data = load_data()
     shutil.copy(model_path(), folder / "model.onnx")
-    np.savez(folder / "calib.npz", image=load_data().calibration[:32])
+    np.savez(folder / "calib.npz", image=data.calibration[:32])
+    np.savez(folder / "train.npz", image=data.train_images[:320], labels=data.train_labels[:320])
+    np.savez(folder / "test.npz", image=data.test_images[:64], labels=data.test_labels[:64])
 
 
 def run_here(command: str) -> None:

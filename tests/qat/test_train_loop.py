@@ -22,6 +22,7 @@ from onnxq.qat.optimizers import parameter_groups
 from onnxq.qat.settings import TrainSettings
 from onnxq.qat.training_data import open_training_data
 from onnxq.runtime import input_infos
+from tests.qat.digits_qat import prepared
 from tests.qat.toy_net import ToyNet, toy_data, toy_net
 
 QUICK = {"epochs": 3, "batch_size": 10, "lr": 0.02}
@@ -245,3 +246,16 @@ def test_the_course_is_written_for_people_and_programs(tmp_path: Path) -> None:
             x, y = map(float, point.split(","))
             assert 0 < x < 760
             assert 0 < y < 400
+
+
+@pytest.mark.parametrize(
+    ("kind", "rates"), [("lsq", {1e-4}), ("pact", {1e-3, 1e-4}), ("tqt", {1e-2}), ("lsq_plus", {1e-4, 1e-2})]
+)
+def test_what_is_learnt_in_other_units_has_a_rate_that_fits(kind: str, rates: set[float]) -> None:
+    weight = "tqt" if kind == "tqt" else "lsq"
+    config = {"activation": {"fake_quantizer": kind}, "weight": {"fake_quantizer": weight}}
+    net = prepared("academic:a_symmetric=no" if kind != "tqt" else "academic", config)
+    found = {group["lr"] for group in parameter_groups(net, TrainSettings()) if group["name"] == "fake-quantizers"}
+    assert sorted(found) == pytest.approx(sorted(rates))
+    plain = parameter_groups(net, TrainSettings(optimizer="sgd"))
+    assert {group["lr"] for group in plain if group["name"] == "fake-quantizers"} == {1e-4}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ class LearntScale(nn.Module):
     """
 
     seen: Tensor
+    speeds: ClassVar[dict[str, float]] = {}
 
     def __init__(self, scale: float) -> None:
         super().__init__()

@@ -11,6 +11,9 @@ The weights are not trained: their gradient is zero, that of the result goes to 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -30,6 +33,7 @@ class AdaRound(FakeQuantize):
     """Learnt rounding for weights; the scale stays."""
 
     observes_by_default = False
+    speeds: ClassVar[Mapping[str, float]] = {"alpha": 100.0}  # from one side of 0 to the other
     alpha: nn.Parameter | None
 
     def hold(self, qparams: QParams) -> None:

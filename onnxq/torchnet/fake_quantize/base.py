@@ -14,6 +14,7 @@ Values of another type than float32 are computed in float32, and the result has 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -38,6 +39,9 @@ class FakeQuantize(nn.Module):
 
     observes_by_default: ClassVar[bool] = True
     """Whether observing is on when training starts: not for kinds that learn their scale."""
+
+    speeds: ClassVar[Mapping[str, float]] = {}
+    """Parameter -> its learning rate in multiples of that of a scale, for those in other units than a scale."""
 
     scale: Tensor
     zero_point: Tensor
@@ -91,7 +95,7 @@ class FakeQuantize(nn.Module):
         return straight_through(x, scale, zero_point, self.spec)
 
     def forward(self, x: Tensor) -> Tensor:
-        values = self.transform(x if x.dtype == torch.float32 else x.float())
+        values = self.transform(x) if x.dtype == torch.float32 else self.transform(x.float()).to(x.dtype).float()
         if self.observing and self.training:
             self.observe(values)
         if self.quantizing:

@@ -12,7 +12,8 @@ which has been limited to the argument alpha; as long as it has not moved, its n
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -60,6 +61,7 @@ class Pact(FakeQuantize):
     """A learnt range; while observing is on, the range of the values sets it anew."""
 
     observes_by_default = False
+    speeds: ClassVar[Mapping[str, float]] = {"alpha": 10.0, "lower": 10.0}  # a range is many steps
     settled_alpha: Tensor
     settled_lower: Tensor
 

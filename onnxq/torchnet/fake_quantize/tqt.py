@@ -11,6 +11,8 @@ so that no first tiny step doubles it. The gradient is the sum over all values, 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +33,7 @@ class Tqt(FakeQuantize):
     """A learnt threshold; while observing is on, the range of the values sets it anew."""
 
     observes_by_default = False
+    speeds: ClassVar[Mapping[str, float]] = {"log2_threshold": 100.0}  # a unit doubles the scale
 
     def hold(self, qparams: QParams) -> None:
         super().hold(qparams)
