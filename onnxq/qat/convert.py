@@ -34,16 +34,7 @@ def convert(net: QatNet) -> Converted:
     for module in net.fake_quantizers.values():
         module.catch_up()
     graph = net.prepared.graph.copy()
-    with collector_paused(), torch.no_grad():
-        for name, values in trained_values(net).items():
-            held = graph.values(name)
-            values = values.astype(held.dtype, copy=False)
-            if values.dtype.kind == "f" and np.isfinite(held).all() and not np.isfinite(values).all():
-                raise CheckFailed(
-                    f"'{name}' has NaN or infinite values: training has diverged. Start again with a lower learning rate"
-                )
-            if values.tobytes() != held.tobytes():  # what training left alone stays as the file has it
-                graph.set_values(name, values)
+    _put_values(graph, net)
     table = QParamsTable()
     before = net.calibrated.qparams
     for name, placement in net.plan.placements.items():
@@ -59,8 +50,23 @@ def convert(net: QatNet) -> Converted:
         f"weight '{name}': scale enlarged {factor:g} times so that its bias fits" for name, factor in widened.items()
     ]
     notes += [*refined.notes, *refined.warnings]
-    _follow(net, refined.qparams, notes)
+    if _follow(net, refined.qparams, notes):
+        _put_values(graph, net)  # some kinds settle on values that depend on the scale
     return Converted(graph, net.plan, refined.qparams)
+
+
+def _put_values(graph: Graph, net: QatNet) -> None:
+    """Set the constants that training has changed; the others stay as the file has them."""
+    with collector_paused(), torch.no_grad():
+        for name, values in trained_values(net).items():
+            held = graph.values(name)
+            values = values.astype(held.dtype, copy=False)
+            if values.dtype.kind == "f" and np.isfinite(held).all() and not np.isfinite(values).all():
+                raise CheckFailed(
+                    f"'{name}' has NaN or infinite values: training has diverged. Start again with a lower learning rate"
+                )
+            if values.tobytes() != held.tobytes():
+                graph.set_values(name, values)
 
 
 def trained_values(net: QatNet) -> dict[str, np.ndarray]:
@@ -81,11 +87,14 @@ def trained_values(net: QatNet) -> dict[str, np.ndarray]:
     return found
 
 
-def _follow(net: QatNet, qparams: QParamsTable, notes: list[str]) -> None:
-    """Give the net the parameters that will be written where they are not its own."""
+def _follow(net: QatNet, qparams: QParamsTable, notes: list[str]) -> bool:
+    """Give the net the parameters that will be written where they are not its own; returns whether there are any."""
+    changed = False
     for name, module in net.fake_quantizers.items():
         if net.plan[name].derive is not None or module.to_qparams() == qparams[name]:
             continue
         module.take(qparams[name])
+        changed = True
         notes.append(f"the scale of '{name}' was changed after training, as the target demands")
     net.notes.extend(note for note in notes if note not in net.notes)
+    return changed

@@ -56,6 +56,10 @@ class QatNet(TorchNet):
             if placement.edges != ()
         }
         super().__init__(unfolded.graph, quantizers=quantizers, trainable=trainable)
+        if trainable is None:
+            # Nothing would keep the scales of a file that has quantizers already above zero.
+            for node in (*self.graph.nodes("QuantizeLinear"), *self.graph.nodes("DequantizeLinear")):
+                self.keep_fixed(node.inputs[1].name)
         self.unfolded = unfolded
         self.batch_norms: BatchNorms = batch_norms
         self.mode.live_statistics = batch_norms == "live"
@@ -76,8 +80,10 @@ class QatNet(TorchNet):
         for name in self.trained_constants():
             held = self._parameters.get(name)
             if held is not None and self._why_no_latent_values(name) is None:
+                module = self.fake_quantizer(name)
                 with torch.no_grad():
-                    held.copy_(self.fake_quantizer(name).latent(self.value(name)))
+                    held.copy_(module.latent(self.value(name)))
+                held.requires_grad_(module.trains_values)
 
     def _without_latent_values(self) -> list[str]:
         """A line for each weight that cannot hold what its kind wants to train."""
@@ -142,6 +148,7 @@ class QatNet(TorchNet):
         of the values (`onnxq.qat.following`).
         """
         for name, module in self.fake_quantizers.items():
+            module.catch_up()
             module.observing = on and module.observes_by_default and name in self._following
 
     def quantize(self, on: bool) -> None:
@@ -158,7 +165,8 @@ class QatNet(TorchNet):
         super().recomputing(on)
         if on:
             self._observing = {name: module.observing for name, module in self.fake_quantizers.items()}
-            self.observe(False)
+            for module in self.fake_quantizers.values():
+                module.observing = False  # `observe` would move scales in the middle of a step
             return
         for name, module in self.fake_quantizers.items():
             module.observing = self._observing[name]

@@ -21,7 +21,7 @@ from onnxq.torchnet.trainable import Trainable, is_trainable
 from onnxq.torchnet.values import Value, from_numpy, to_numpy
 
 _TOO_COARSE = (torch.float16, torch.bfloat16)
-"""Types in which the steps of an optimizer are lost, or end in NaN: their parameters are float32, rounded at each use."""
+"""Types in which the steps of an optimizer are lost or end in NaN: parameters are float32, rounded at each use."""
 
 
 class TorchNet(DottedNames):
@@ -75,6 +75,14 @@ class TorchNet(DottedNames):
             self._parameters[name] = nn.Parameter(value)
         else:
             self._buffers[name] = value
+
+    def keep_fixed(self, name: str) -> None:
+        """Make a parameter a buffer; other constants stay what they are."""
+        if name in self._parameters:
+            value = self.value(name)
+            del self._parameters[name]
+            self._rounded.pop(name, None)
+            self._buffers[name] = value.detach()
 
     # ---- running -------------------------------------------------------------------------------------------------
 
@@ -195,7 +203,7 @@ class TorchNet(DottedNames):
         for table in (self._parameters, self._buffers):
             for name, value in table.items():
                 if value is not None and name in self._program.constants:
-                    held = graph.dtype(name)
+                    held = graph.values(name).dtype
                     # A copy: the graph must not follow what is learnt afterwards. A net in another precision goes back.
                     graph.set_values(name, np.array(to_numpy(value), dtype=held))
         return graph
@@ -203,8 +211,10 @@ class TorchNet(DottedNames):
     def __deepcopy__(self, memo: dict[int, Any]) -> TorchNet:
         twin = self._remade(memo)
         memo[id(self)] = twin
-        twin._parameters.update(copy.deepcopy(dict(self._parameters), memo))
-        twin._buffers.update(copy.deepcopy(dict(self._buffers), memo))
+        for mine, its in ((self._parameters, twin._parameters), (self._buffers, twin._buffers)):
+            its.clear()  # which constants are parameters may have been changed
+            its.update(copy.deepcopy(dict(mine), memo))
+        twin._rounded = dict(self._rounded)
         twin.train(self.training)
         twin.mode.live_statistics = self.mode.live_statistics
         twin.checkpoint_segments = self.checkpoint_segments

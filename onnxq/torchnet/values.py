@@ -89,6 +89,16 @@ def to_numpy(value: Value) -> np.ndarray:
     return value.numpy()
 
 
+def device_of(*values: Value) -> torch.device | None:
+    """Where the first tensor among values is; None, which means the processor, if there is none."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            return value.device
+        if isinstance(value, list) and value:
+            return device_of(*value)
+    return None
+
+
 def as_ints(value: Value) -> list[int]:
     """The numbers of a small integer tensor, such as a shape or a list of axes."""
     flat: Sequence[Any] = value.reshape(-1).tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -33,3 +34,6 @@ def test_the_commands_of_an_example_run_and_leave_the_files_it_names(example: Pa
     named = set(FILE.findall((folder / "README.md").read_text(encoding="utf-8")))
     assert named
     assert sorted(name for name in named if not (folder / name).is_file()) == []
+    for path in folder.glob("out/**/report.json"):
+        training = json.loads(path.read_text(encoding="utf-8")).get("training")
+        assert training is None or training["written"] > training["before"], f"{path}: nothing was gained by training"

@@ -234,6 +234,25 @@ def test_a_net_in_another_precision_goes_back_to_the_types_of_the_graph() -> Non
     assert net.to_graph().values("training").dtype == np.float32
 
 
+def test_half_precision_of_a_constant_node_goes_back_as_it_was() -> None:
+    half = numpy_helper.from_array(np.eye(4, dtype=np.float16))
+    nodes = [
+        helper.make_node("Constant", [], ["w"], value=half),
+        helper.make_node("Cast", ["x"], ["h"], to=TensorProto.FLOAT16),
+        helper.make_node("MatMul", ["h", "w"], ["m"]),
+        helper.make_node("Cast", ["m"], ["y"], to=TensorProto.FLOAT),
+    ]
+    assert to_torch(_model(nodes, {})).to_graph().values("w").dtype == np.float16
+
+
+def test_a_copy_has_the_parameters_that_the_net_has_now() -> None:
+    net = to_torch(_two_layers())
+    net.keep_fixed("block.0")
+    twin = copy.deepcopy(net)
+    assert [name for name, _ in twin.named_parameters()] == [name for name, _ in net.named_parameters()]
+    assert sorted(twin.state_dict()) == sorted(net.state_dict())
+
+
 def test_a_state_can_be_assigned_whatever_the_names_are() -> None:
     net, other = to_torch(_two_layers()), to_torch(_two_layers())
     state = {name: value + 1.0 if value.numel() > 1 else value for name, value in net.state_dict().items()}

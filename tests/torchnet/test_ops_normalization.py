@@ -188,3 +188,19 @@ def test_gradients_of_norms(op: str, inputs: list[np.ndarray | None], how: dict[
 def test_a_norm_of_another_order_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="p=3; ONNX allows 1 and 2"):
         net_of(one_node("LpNormalization", [MATRIX], opset=7, p=3))
+
+
+@pytest.mark.parametrize(
+    ("op", "how"),
+    [
+        ("LRN", {"opset": 13, "size": 3, "alpha": 0.1}),
+        ("LpPool", {"opset": 18, "kernel_shape": [1, 1], "p": 3}),
+        ("GlobalLpPool", {"opset": 13, "p": 3}),
+    ],
+)
+def test_powers_of_half_precision_do_not_overflow(op: str, how: dict[str, Any]) -> None:
+    x = np.full((1, 2, 1, 1), 300.0, np.float16)
+    (half,) = in_torch(one_node(op, [x], kind=TensorProto.FLOAT16, **how), [x])
+    (single,) = in_torch(one_node(op, [x.astype(np.float32)], **how), [x.astype(np.float32)])
+    assert half.dtype == np.float16
+    np.testing.assert_allclose(half, single, rtol=1e-3)

@@ -164,3 +164,9 @@ def test_running_products_without_the_value_itself(reverse: int, wanted: list[in
     row = np.array([2, 3, 4, 5], np.float32)
     case = NodeCase("CumProd", 26, [row, np.array(0, np.int64)], {"exclusive": 1, "reverse": reverse})
     assert_same(torch_outputs(case), [np.array(wanted, np.float32)])
+
+
+def test_a_long_sum_of_sizes_is_as_exact_as_a_sum() -> None:
+    x = np.abs(values(1, 20000)) + 1
+    (found,) = torch_outputs(NodeCase("ReduceL1", 13, [x], {"keepdims": 0}))
+    np.testing.assert_allclose(found, x.astype(np.float64).sum(), rtol=1e-6)

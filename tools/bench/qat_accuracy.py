@@ -80,6 +80,7 @@ KINDS = (
     Kind("dsq", "dsq", "dsq"),
     Kind("lsq weights, pact activations", "lsq", "pact"),
     Kind("lsq weights, qdrop:0.5 activations", "lsq", "qdrop:0.5"),
+    Kind("adaround weights, lsq activations", "adaround", "lsq"),
 )
 TQT = Kind("tqt", "tqt", "tqt")
 POWERS = "academic:w_bits=4,a_bits=4,w_per_channel=no"

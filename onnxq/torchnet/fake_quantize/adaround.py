@@ -6,7 +6,7 @@
 
 `latent(w)` makes the parameter alpha, with h the fraction of w / scale: hard rounding starts as the format's own
 rounding, and the soft values as the weights themselves. Before, and in formats that are no integers, this is `fixed`.
-The weights are not trained: their gradient is zero, that of the result goes to alpha.
+The weights are not trained: the gradient of the result goes to alpha alone.
 """
 
 from __future__ import annotations
@@ -52,6 +52,10 @@ class AdaRound(FakeQuantize):
             start = torch.where(up, start.clamp(min=0.0), start.clamp(max=-UNDECIDED))
             self.alpha = nn.Parameter(layout.join(start).contiguous())
         return values
+
+    @property
+    def trains_values(self) -> bool:
+        return self.alpha is None
 
     def rounding(self) -> Tensor:
         """h of every weight: 0 is down, 1 is up."""

@@ -149,6 +149,11 @@ class FakeQuantize(nn.Module):
         scale, zero_point = self.numbers()
         return QParams(self.spec, scale.detach().cpu().numpy(), zero_point.detach().cpu().to(torch.int32).numpy())
 
+    @property
+    def trains_values(self) -> bool:
+        """Whether gradients reach the values that are quantized."""
+        return True
+
     def latent(self, values: Tensor) -> Tensor:
         """What a trained parameter is to hold so that forward of it means `values`."""
         return values

@@ -186,7 +186,7 @@ def matmul_n_bits(call: Call) -> Kernel:
         groups: Tensor | None = None,
         bias: Tensor | None = None,
     ) -> Tensor:
-        codes = unpack(weight.reshape(rows, blocks, -1), bits, size) if known is None else known
+        codes = unpack(weight.reshape(rows, blocks, -1), bits, size) if known is None else known.to(x.device)
         scale = scales.reshape(rows, blocks)
         if zeros is None:
             zero = torch.full_like(scale, 2.0 ** (bits - 1))
@@ -204,6 +204,6 @@ def matmul_n_bits(call: Call) -> Kernel:
 
 def unpack(packed: Tensor, bits: int, count: int) -> Tensor:
     """`count` numbers of `bits` bits each from the last dimension; the lowest bits of a byte come first."""
-    bytes_as_bits = (packed.unsqueeze(-1) >> torch.arange(8, dtype=torch.uint8)) & 1
+    bytes_as_bits = (packed.unsqueeze(-1) >> torch.arange(8, dtype=torch.uint8, device=packed.device)) & 1
     stream = bytes_as_bits.flatten(-2)[..., : count * bits].reshape(*packed.shape[:-1], count, bits)
-    return (stream << torch.arange(bits, dtype=torch.uint8)).sum(-1, dtype=torch.uint8)
+    return (stream << torch.arange(bits, dtype=torch.uint8, device=packed.device)).sum(-1, dtype=torch.uint8)

@@ -17,7 +17,7 @@ from onnxq.errors import ModelError
 from onnxq.torchnet.call import Body, Call
 from onnxq.torchnet.ops.shaping import joined
 from onnxq.torchnet.registry import Kernel, op
-from onnxq.torchnet.values import Value, torch_dtype
+from onnxq.torchnet.values import Value, device_of, torch_dtype
 
 
 @op("If", since=1)
@@ -79,11 +79,13 @@ def loop(call: Call) -> Kernel:
     def run(trips: Value = None, condition: Value = None, *initial: Value) -> tuple[Value, ...]:
         last = None if trips is None else trips_of(trips)[0]
         carried = [*initial, *[None] * (carried_count - len(initial))]
-        condition = torch.tensor(True) if condition is None else condition
+        device = device_of(trips, condition, *initial)
+        condition = torch.tensor(True, device=device) if condition is None else condition
         made = _collected(len(stacks))
         trip = 0
         while (last is None or trip < last) and bool(condition):
-            condition, *rest = body([torch.full(trip_shape, trip), condition.reshape(condition_shape), *carried])
+            number = torch.full(trip_shape, trip, device=device)
+            condition, *rest = body([number, condition.reshape(condition_shape), *carried])
             carried = rest[:carried_count]
             for part, value in zip(made, rest[carried_count:], strict=True):
                 part.append(value)

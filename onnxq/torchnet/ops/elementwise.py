@@ -81,7 +81,7 @@ def divide(call: Call) -> Kernel:
 
     def run(a: Tensor, b: Tensor) -> Tensor:
         if a.dtype is torch.uint64:
-            return torch.from_numpy(np.asarray(np.floor_divide(a.numpy(), b.numpy())))
+            return torch.from_numpy(np.asarray(np.floor_divide(a.cpu().numpy(), b.cpu().numpy()))).to(a.device)
         return torch.div(a, b) if a.is_floating_point() else torch.div(a, b, rounding_mode="trunc")
 
     return _whole_uint64(call, aligned(call, run))
@@ -93,7 +93,7 @@ def modulo(call: Call) -> Kernel:
 
     def run(a: Tensor, b: Tensor) -> Tensor:
         if a.dtype is torch.uint64:
-            return torch.from_numpy(np.asarray(np.remainder(a.numpy(), b.numpy())))
+            return torch.from_numpy(np.asarray(np.remainder(a.cpu().numpy(), b.cpu().numpy()))).to(a.device)
         return torch.fmod(a, b) if as_c else torch.remainder(a, b)
 
     return _whole_uint64(call, run)

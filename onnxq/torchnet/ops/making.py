@@ -24,7 +24,7 @@ def constant_of_shape(call: Call) -> Kernel:
     if isinstance(value, np.ndarray):
         array = value
         return lambda shape: np.full(tuple(shape_of(shape)), array)
-    return lambda shape: value.expand(tuple(shape_of(shape))).clone()
+    return lambda shape: value.to(shape.device).expand(tuple(shape_of(shape))).clone()
 
 
 @op("EyeLike", since=9)

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from onnxq.torchnet.call import Call
 from onnxq.torchnet.ops.batch_statistics import batch_statistics, is_live, live_batch_norm, normalize
+from onnxq.torchnet.ops.widen import widened
 from onnxq.torchnet.registry import Kernel, op
 from onnxq.torchnet.values import torch_dtype
 
@@ -222,4 +223,4 @@ def lrn(call: Call) -> Kernel:
         mean = functional.avg_pool1d(squares, size, stride=1).transpose(1, 2).reshape(x.shape)
         return x / (bias + alpha * mean).pow(beta)
 
-    return run
+    return widened(call, run, half=True)  # squares of half precision overflow where the quotient does not

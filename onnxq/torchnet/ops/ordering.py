@@ -92,8 +92,8 @@ def unique(call: Call) -> Kernel:
         return (
             values,
             places,
-            torch.from_numpy(renamed[inverse.reshape(-1)]),
-            torch.from_numpy(counts[order]),
+            torch.from_numpy(renamed[inverse.reshape(-1)]).to(x.device),
+            torch.from_numpy(counts[order]).to(x.device),
         )
 
     return widened(call, run, ordered=True, back=(0,))

@@ -162,7 +162,8 @@ def _average_pool(call: Call, spatial: int) -> Kernel:
 
 @op("LpPool", since=1)
 def lp_pool(call: Call) -> Kernel:
-    return for_rank(call, lambda spatial: _in_a_wide_type(call, spatial, _lp_pool(call, spatial)))
+    """Powers of half precision overflow where their root does not."""
+    return for_rank(call, lambda spatial: widened(call, _lp_pool(call, spatial), half=True))
 
 
 def _lp_pool(call: Call, spatial: int) -> Kernel:
@@ -228,7 +229,7 @@ def global_lp_pool(call: Call) -> Kernel:
     def run(x: Tensor) -> Tensor:
         return root(x.abs().pow(p).sum(dim=_spatial(x), keepdim=True), p)
 
-    return run
+    return widened(call, run, half=True)
 
 
 def _spatial(x: Tensor) -> tuple[int, ...]:

@@ -4,7 +4,6 @@
 
 Gradients pass straight through the rounding, from a DequantizeLinear to the QuantizeLinear before it: integers cannot
 carry them, so the quantized tensor takes its values before the conversion along, as an attribute (`straight`).
-Scales of the file are not trained: nothing would keep them above zero.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ _STRAIGHT = "straight"
 @op("QuantizeLinear", since=10)
 @op("QuantizeLinear", domain=MICROSOFT)
 def quantize_linear(call: Call) -> Kernel:
-    call.keep_fixed(1, 2)
     axis, block_size = int(call.attribute("axis", 1)), int(call.attribute("block_size", 0))
     saturate = bool(call.attribute("saturate", 1))
     precision = torch_dtype(int(call.attribute("precision", 0))) if call.attribute("precision", 0) else None
@@ -45,7 +43,7 @@ def quantize_linear(call: Call) -> Kernel:
         divisor = spread(wide_tensor(scale), x, axis, block_size)
         inner = precision or (divisor.dtype if divisor.is_floating_point() else torch.float32)
         ratio = x.to(inner) / divisor.to(inner)
-        zero = None if zero_point is None else spread(wide_tensor(zero_point), x, axis, block_size)
+        zero = None if zero_point is None else spread(wide_tensor(zero_point).to(x.device), x, axis, block_size)
         if to not in _INTEGERS:
             return _with_straight(_shifted(ratio, zero), converter(to, saturate))
         return _with_straight(rounded_to_integers(ratio, zero, to), converter(to))
@@ -56,7 +54,6 @@ def quantize_linear(call: Call) -> Kernel:
 @op("DequantizeLinear", since=10)
 @op("DequantizeLinear", domain=MICROSOFT)
 def dequantize_linear(call: Call) -> Kernel:
-    call.keep_fixed(1, 2)
     axis, block_size = int(call.attribute("axis", 1)), int(call.attribute("block_size", 0))
     wanted = int(call.attribute("output_dtype", 0))
     to = torch_dtype(wanted) if wanted else None
@@ -66,10 +63,11 @@ def dequantize_linear(call: Call) -> Kernel:
         if values is None:
             values = wide_tensor(x)
         factor = wide_tensor(scale)
+        values = values.to(factor.device)  # small integers come from numpy
         inner = torch.promote_types(factor.dtype, torch.float32)
         centred = values.to(inner)
         if zero_point is not None:
-            centred = centred - spread(wide_tensor(zero_point), values, axis, block_size).to(inner)
+            centred = centred - spread(wide_tensor(zero_point).to(values.device), values, axis, block_size).to(inner)
         y = centred * spread(factor, values, axis, block_size).to(inner)
         return y.to(to or (scale.dtype if isinstance(scale, Tensor) else torch.float32))
 

@@ -9,7 +9,7 @@ import torch
 from onnxq.errors import DataError
 from onnxq.torchnet.call import Call
 from onnxq.torchnet.registry import Kernel, op
-from onnxq.torchnet.values import Value, as_ints
+from onnxq.torchnet.values import Value, as_ints, device_of
 
 Sequence = list[Any]
 
@@ -26,7 +26,7 @@ def sequence_construct(call: Call) -> Kernel:
 
 @op("SequenceLength", since=11)
 def sequence_length(call: Call) -> Kernel:
-    return lambda sequence: torch.tensor(len(sequence), dtype=torch.int64)
+    return lambda sequence: torch.tensor(len(sequence), dtype=torch.int64, device=device_of(sequence))
 
 
 def _place(call: Call, position: Value, first: int, last: int) -> int:
@@ -72,7 +72,7 @@ def optional(call: Call) -> Kernel:
 
 @op("OptionalHasElement", since=15)
 def optional_has_element(call: Call) -> Kernel:
-    return lambda value=None: torch.tensor(value is not None)
+    return lambda value=None: torch.tensor(value is not None, device=device_of(value))
 
 
 @op("OptionalGetElement", since=15)

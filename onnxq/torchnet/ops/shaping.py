@@ -13,7 +13,7 @@ from onnxq.errors import ModelError
 from onnxq.torchnet.call import Call
 from onnxq.torchnet.ops.widen import widened
 from onnxq.torchnet.registry import Kernel, op
-from onnxq.torchnet.values import Value, as_ints
+from onnxq.torchnet.values import Value, as_ints, device_of
 
 # ---- shapes ----------------------------------------------------------------------------------------------------------
 
@@ -26,12 +26,12 @@ def identity(call: Call) -> Kernel:
 @op("Shape", since=1)
 def shape_of(call: Call) -> Kernel:
     start, end = call.attribute("start", 0), call.attribute("end", None)
-    return lambda value: torch.tensor(tuple(value.shape)[start:end], dtype=torch.int64)
+    return lambda value: torch.tensor(tuple(value.shape)[start:end], dtype=torch.int64, device=device_of(value))
 
 
 @op("Size", since=1)
 def size_of(call: Call) -> Kernel:
-    return lambda value: torch.tensor(math.prod(value.shape), dtype=torch.int64)
+    return lambda value: torch.tensor(math.prod(value.shape), dtype=torch.int64, device=device_of(value))
 
 
 def _reshape(call: Call, shape: Callable[[Value], Sequence[int]], copies: bool) -> Kernel:

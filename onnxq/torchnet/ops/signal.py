@@ -104,7 +104,7 @@ def window(call: Call) -> Kernel:
     def run(size: Tensor) -> Tensor:
         points = size_of(size)[0]
         angle = torch.arange(points, dtype=torch.float64) * (2 * math.pi / (points if periodic else points - 1))
-        return (mean - first * torch.cos(angle) + second * torch.cos(2 * angle)).to(dtype)
+        return (mean - first * torch.cos(angle) + second * torch.cos(2 * angle)).to(size.device, dtype)
 
     return run
 
@@ -116,7 +116,7 @@ def mel_weight_matrix(call: Call) -> Kernel:
 
     def run(bands: Tensor, points: Tensor, rate: Tensor, lowest: Tensor, highest: Tensor) -> Tensor:
         edges = [float(edge) for edge in (lowest, highest)]
-        return _mel_triangles(int(bands), int(points), int(rate), *edges).to(dtype)
+        return _mel_triangles(int(bands), int(points), int(rate), *edges).to(bands.device, dtype)
 
     return run
 
