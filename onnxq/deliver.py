@@ -154,7 +154,10 @@ def emit_plan(
             remarks.extend(remark)
         with clock.stage("simulate"):
             simulated = _simulated(original, prepared, plan, qparams, dataset, stage)
-        names = [*(path.name for path in emitted.files), *COMPANIONS]
+        further = {} if more is None else more(stage)
+        names = [path.name for path in emitted.files]
+        names += sorted({path.name for path in stage.iterdir()} - set(names)) if more is not None else []
+        names += COMPANIONS
         remarks += _left_over(folder, names)
         report = build_report(
             backend=prepared.backend,
@@ -170,10 +173,7 @@ def emit_plan(
             seconds=clock.seconds,
             warn_below_db=None if own_check is not None else LOW_SQNR_DB,
         )
-        if more is not None:
-            report.update(more(stage))
-            listed = {path.name for path in stage.iterdir()} - set(names)
-            report["files"] += [str(folder / name) for name in sorted(listed)]
+        report.update(further)
         write_json(stage / "plan.json", plan.to_json())
         write_json(stage / "qparams.json", qparams.to_json())
         spelt_out = resolved_settings(prepared.backend, prepared.config, prepared.own_passes, prepared.target)

@@ -70,11 +70,15 @@ class Registry(Generic[T]):
     def _load(self) -> None:
         if self._loaded or self._package is None:
             return
-        self._loaded = True
-        package = importlib.import_module(self._package)
-        for module in sorted(m.name for m in pkgutil.iter_modules(package.__path__)):
-            importlib.import_module(f"{self._package}.{module}")
-        load_installed()
+        self._loaded = True  # before the work: modules that are loaded now may look something up
+        try:
+            package = importlib.import_module(self._package)
+            for module in sorted(m.name for m in pkgutil.iter_modules(package.__path__)):
+                importlib.import_module(f"{self._package}.{module}")
+            load_installed()
+        except BaseException:
+            self._loaded = False  # the next who asks is told the same, and not that a name is unknown
+            raise
 
 
 def _home(item: object) -> tuple[str, str]:

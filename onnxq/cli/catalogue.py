@@ -12,6 +12,7 @@ from onnxq.emit.simulations import SIMULATIONS
 from onnxq.observers import ALIASES as OBSERVER_ALIASES
 from onnxq.observers import OBSERVERS
 from onnxq.passes import PASSES
+from onnxq.plugins import load_installed
 from onnxq.refine import REFINEMENTS
 from onnxq.types import Backend, QuantSpec
 from onnxq.types.fake_quantizers import ALIASES as FAKE_QUANTIZER_ALIASES
@@ -102,6 +103,7 @@ def observers() -> list[Entry]:
 
 def fake_quantizers() -> list[Entry]:
     """Ways in which training treats a quantizer, and what they mean without training."""
+    load_installed()
     return [
         {
             "name": name,

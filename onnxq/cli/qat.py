@@ -95,7 +95,9 @@ def qat(
     try:
         from onnxq.qat.flow import qat as run
         from onnxq.qat.settings import train_settings
-    except ImportError as error:
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "torch":
+            raise
         raise ConfigError(TORCH_MISSING.format(error=error)) from error
 
     with torchrun_ranks(print_error) as ranks:
@@ -212,12 +214,16 @@ def _summary(training: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
     def shown(value: float | str) -> str:
         number = float(value)
+        if name == "sqnr_db":
+            return f"{number:.1f} dB"
         return f"{number:.2%}" if name in ("accuracy", "agreement") else f"{number:.4g}"
 
-    yield "steps", f"{training['steps']} in {training['epochs']} epochs, {training['seconds']:.1f} s"
+    epochs = "1 epoch" if training["epochs"] == 1 else f"{training['epochs']} epochs"
+    yield "steps", f"{training['steps']} in {epochs}, {training['seconds']:.1f} s"
     if training["loss"] is not None:
         yield "loss", f"{float(training['loss']['first']):.4g} -> {float(training['loss']['last']):.4g}"
-    yield name, f"{shown(training['float'])} float"
+    if name not in ("sqnr_db", "agreement"):  # those compare with the float model
+        yield name, f"{shown(training['float'])} float"
     yield name, f"{shown(training['before'])} quantized, before training"
-    yield name, f"{shown(training['after'])} after training (epoch {training['best_epoch']})"
+    yield name, f"{shown(training['after'])} after training (epoch {training['after_epoch']})"
     yield name, f"{shown(training['written'])} of the written file, in onnxruntime"

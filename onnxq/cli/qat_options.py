@@ -41,22 +41,24 @@ BatchNormsOption = Annotated[
         "--batch-norms", help="folded before training; frozen or live: apart, with fixed or learnt statistics."
     ),
 ]
-EpochsOption = Annotated[int | None, typer.Option("--epochs", help="Passes over the data.", metavar="N")]
+EpochsOption = Annotated[int | None, typer.Option("--epochs", help="Passes over the data; 10 by default.", metavar="N")]
 StepsOption = Annotated[int | None, typer.Option("--steps", help="At most this many steps.", metavar="N")]
 BatchSizeOption = Annotated[
-    int | None, typer.Option("--batch-size", help="Samples of a step, over all processes.", metavar="N")
+    int | None, typer.Option("--batch-size", help="Samples of a step, over all processes; 32 by default.", metavar="N")
 ]
 AccumulateOption = Annotated[
     int | None, typer.Option("--accumulate", help="Slices of a batch, one after the other.", metavar="N")
 ]
-LearningRateOption = Annotated[float | None, typer.Option("--lr", help="Learning rate.")]
+LearningRateOption = Annotated[
+    float | None, typer.Option("--lr", help="Learning rate; 0.001 by default, which is much where 8 bits cost little.")
+]
 ScaleRateOption = Annotated[
     float | None, typer.Option("--scale-lr", help="Learning rate of what fake-quantizers learn; lr / 10 by default.")
 ]
-OptimizerOption = Annotated[str | None, typer.Option("--optimizer", help="adam, adamw or sgd.")]
+OptimizerOption = Annotated[str | None, typer.Option("--optimizer", help="adam (by default), adamw or sgd.")]
 MomentumOption = Annotated[float | None, typer.Option("--momentum", help="Momentum of sgd.")]
 WeightDecayOption = Annotated[float | None, typer.Option("--weight-decay", help="Decay of weights, of nothing else.")]
-ScheduleOption = Annotated[str | None, typer.Option("--schedule", help="cosine, step or constant.")]
+ScheduleOption = Annotated[str | None, typer.Option("--schedule", help="cosine (by default), step or constant.")]
 WarmupOption = Annotated[
     float | None, typer.Option("--warmup", help="Linear warm-up: fraction of all steps, or epochs from 1 on.")
 ]

@@ -139,7 +139,7 @@ def qat(
             if last:
                 net.load_state_dict(dict(training.last))
             warnings = [] if last or training.best.step else [NOTHING_BETTER]
-            finished = _written(net, training, evaluation, of_float, folder, place, warnings, progress)
+            finished = _written(net, training, evaluation, of_float, folder, place, warnings, progress, last=last)
     if finished is not None and checkpoints is None:
         Checkpoints(place, {}).clear()
     return finished
@@ -200,6 +200,8 @@ def _written(
     checkpoints: Path,
     warnings: Sequence[str],
     progress: Progress | None,
+    *,
+    last: bool,
 ) -> QatResult:
     """The files of a trained net, with its training in the report."""
     net.calibrated.seconds["train"] = training.seconds
@@ -208,7 +210,7 @@ def _written(
         training.write(stage)
         written = _of_file(stage / f"{net.prepared.config.name}.onnx", evaluation)
         numbers = {"float": json_number(of_float), "written": json_number(written)}
-        return {"training": {**training.to_json(), **numbers}}
+        return {"training": {**training.to_json(last=last), **numbers}}
 
     try:
         result = deliver(net, folder, warnings=warnings, notes=training.notes, progress=progress, more=more)

@@ -145,9 +145,11 @@ class Training:
         write_svg(files[1], self.rows, self.metric or "metric")
         return files
 
-    def to_json(self) -> dict[str, Any]:
-        """The summary for report.json."""
+    def to_json(self, *, last: bool = False) -> dict[str, Any]:
+        """The summary for report.json; with `last` the parameters after the last step were written, not the best."""
         losses = self.losses
+        final = next((row for row in reversed(self.rows) if row.metric is not None), None)
+        after, epoch = (final.metric, final.epoch) if last and final is not None else (self.best.value, self.best.epoch)
         return {
             "steps": self.steps,
             "epochs": self.epochs,
@@ -157,7 +159,8 @@ class Training:
             "loss": {"first": _json(losses[0]), "last": _json(losses[-1])} if losses else None,
             "metric": self.metric,
             "before": _json(self.metrics[0]) if self.metrics else None,
-            "after": None if self.best.value is None else _json(self.best.value),
+            "after": None if after is None else _json(after),
+            "after_epoch": epoch,
             "best_step": self.best.step,
             "best_epoch": self.best.epoch,
             "settings": self.settings.to_json(),

@@ -98,11 +98,15 @@ class Operators:
     def _load(self) -> None:
         if self._loaded:
             return
-        self._loaded = True
-        package = importlib.import_module(self._package)
-        for module in sorted(item.name for item in pkgutil.iter_modules(package.__path__)):
-            importlib.import_module(f"{self._package}.{module}")
-        load_installed()
+        self._loaded = True  # before the work: modules that are loaded now may look something up
+        try:
+            package = importlib.import_module(self._package)
+            for module in sorted(item.name for item in pkgutil.iter_modules(package.__path__)):
+                importlib.import_module(f"{self._package}.{module}")
+            load_installed()
+        except BaseException:
+            self._loaded = False  # the next who asks is told the same, and not that an operator is unknown
+            raise
 
 
 def shown(domain: str, name: str) -> str:

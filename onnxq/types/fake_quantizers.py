@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from onnxq.errors import ConfigError, did_you_mean
+from onnxq.plugins import load_installed
 from onnxq.registry import read_arguments
 from onnxq.types.plan import Role
 
@@ -246,6 +247,8 @@ def read_fake_quantizer(description: str | Mapping[str, Any] | FakeQuantizer) ->
 
 def _find(name: str) -> Kind:
     known = ALIASES.get(name, name)
+    if known not in KINDS and name not in _ABSENT:
+        load_installed()
     if known in KINDS:
         return KINDS[known]
     if name in _ABSENT:

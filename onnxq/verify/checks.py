@@ -79,7 +79,8 @@ def _verify(
                 failures.append(str(error))
             else:
                 warnings.append(
-                    f"onnxruntime's own optimizer refuses the file, {backend.name} does not use it: {error}"
+                    f"onnxruntime's optimizer refuses the file, which {backend.name} does not use: to run the file in "
+                    "onnxruntime, disable its graph optimizations"
                 )
     failures += _border_changes(original, quantized)
     findings = tuple(lint(quantized, backend))

@@ -1,0 +1,5 @@
+"""Tests run side by side, one process per core: torch gets one thread in each, as long as nobody says otherwise."""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
