@@ -16,10 +16,11 @@ import torch
 
 from onnxq.graph import Graph
 from onnxq.numerics import sqnr_db
+from onnxq.qat.evaluate import evaluating
 from onnxq.qat.net import QatNet
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.session import make_session, run_session
-from onnxq.torchnet.values import from_numpy, to_numpy
+from onnxq.torchnet.values import to_numpy
 from onnxq.types import PerTensor, QParamsTable, QuantPlan
 
 LEAST_SQNR_DB = 25.0
@@ -55,18 +56,13 @@ def agreement(net: QatNet, model: Path, feeds: Iterable[Feed], qparams: QParamsT
     session = make_session(model, optimize="none")
     names = net.graph.output_names
     found: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {name: [] for name in names}
-    was_training = net.training
-    net.eval()
-    try:
-        with torch.no_grad():
-            for feed in feeds:
-                ours = net.run({name: from_numpy(values) for name, values in feed.items()})
-                theirs = run_session(session, names, feed, str(model))
-                for name, other in zip(names, theirs, strict=True):
-                    if isinstance(ours[name], torch.Tensor) and ours[name].is_floating_point():
-                        found[name].append((to_numpy(ours[name]), other))
-    finally:
-        net.train(was_training)
+    with evaluating(net), torch.no_grad():
+        for feed in feeds:
+            ours = net.run(feed)
+            theirs = run_session(session, names, feed, str(model))
+            for name, other in zip(names, theirs, strict=True):
+                if isinstance(ours[name], torch.Tensor) and ours[name].is_floating_point():
+                    found[name].append((to_numpy(ours[name]), other))
     return [_compared(name, pairs, net, qparams) for name, pairs in found.items() if pairs]
 
 

@@ -49,7 +49,10 @@ class TrainingData(ABC):
     description  where they come from
     labelled     whether they have labels
     notes        what was left out or changed so far
+    own_batch    samples of a batch where the data comes in batches of its own; None where training cuts them
     """
+
+    own_batch: int | None = None
 
     def __init__(self, description: str, labelled: bool, notes: dict[str, None]) -> None:
         self.description = description
@@ -79,8 +82,8 @@ class TrainingData(ABC):
     def identity(self) -> dict[str, Any]:
         """What tells this data from other data, without reading all of it."""
 
-    def calibration(self, samples: int) -> dict[str, np.ndarray]:
-        """Some samples without labels, stacked, for calibration."""
+    def calibration(self, samples: int) -> dict[str, np.ndarray] | list[dict[str, np.ndarray]]:
+        """Some samples without labels for calibration: stacked, or a feed for each batch where lengths differ."""
         taken: list[Mapping[str, Tensor]] = []
         count = 0
         for batch in self.ordered(min(samples, 64)):
@@ -88,6 +91,8 @@ class TrainingData(ABC):
             count += min(batch.rows, samples - count)
             if count >= samples:
                 break
+        if any(len({inputs[name].shape[1:] for inputs in taken}) > 1 for name in taken[0]):
+            return [{name: values.numpy() for name, values in inputs.items()} for inputs in taken]
         return {name: torch.cat([inputs[name] for inputs in taken]).numpy() for name in taken[0]}
 
 
@@ -170,8 +175,10 @@ class StreamData(TrainingData):
         labelled: bool,
         length: int | None,
         notes: dict[str, None],
+        own_batch: int | None = None,
     ) -> None:
         super().__init__(description, labelled, notes)
+        self.own_batch = own_batch
         self._start = start
         self._read = read
         self._length = length

@@ -13,7 +13,7 @@ from onnxq.errors import CheckFailed
 from onnxq.graph import Graph, collector_paused
 from onnxq.qat.net import QatNet
 from onnxq.refine import refine
-from onnxq.torchnet.values import from_numpy, to_numpy
+from onnxq.torchnet.values import Value, to_numpy
 from onnxq.types import QParamsTable, QuantPlan
 
 
@@ -63,7 +63,7 @@ def _put_values(graph: Graph, net: QatNet) -> None:
             values = values.astype(held.dtype, copy=False)
             if values.dtype.kind == "f" and np.isfinite(held).all() and not np.isfinite(values).all():
                 raise CheckFailed(
-                    f"'{name}' has NaN or infinite values: training has diverged. Start again with a lower learning rate"
+                    f"'{name}' has NaN or infinite values: training has diverged. Train with a lower learning rate"
                 )
             if values.tobytes() != held.tobytes():
                 graph.set_values(name, values)
@@ -73,18 +73,15 @@ def trained_values(net: QatNet) -> dict[str, np.ndarray]:
     """Constant of the prepared graph -> its present values, as they are to be written."""
     graph = net.prepared.graph
     computed = {folded: name for name, folded in net.unfolded.renamed.items()}
-    found: dict[str, np.ndarray] = {}
     values = net.constant_values(list(computed))
-    for folded, name in computed.items():
-        found[name] = to_numpy(values[folded])
+    found: dict[str, Value] = {name: values[folded] for folded, name in computed.items()}
     for name in net.constant_names():
         if name not in found and graph.has_tensor(name) and graph.is_constant(name):
-            found[name] = to_numpy(net.value(name))
+            found[name] = net.value(name)
     for name in net.trained_constants():
         if name in found:
-            settled = net.fake_quantizer(name).settled(from_numpy(found[name]))
-            found[name] = to_numpy(settled)
-    return found
+            found[name] = net.fake_quantizer(name).settled(found[name])
+    return {name: to_numpy(value) for name, value in found.items()}
 
 
 def _follow(net: QatNet, qparams: QParamsTable, notes: list[str]) -> bool:

@@ -71,7 +71,8 @@ def _as_declared(trained: Graph, original: Graph) -> Graph:
     graph = trained.copy()
     for name in (*graph.input_names, *graph.output_names):
         shape = original.shape(name)
-        graph.tensor(name).shape = None if shape is None else list(shape)
+        if not graph.is_constant(name):
+            graph.tensor(name).shape = None if shape is None else list(shape)
     return graph
 
 

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from onnxq.errors import ConfigError
+from onnxq.errors import ConfigError, DataError
 from onnxq.qat.batches import Batch, TrainingData
 from onnxq.qat.distributed import Team
-from onnxq.qat.losses import IGNORED, Loss
+from onnxq.qat.losses import IGNORED, Loss, check_classes
 from onnxq.qat.net import QatNet
 from onnxq.user_code import users_errors
 
@@ -62,29 +62,40 @@ class Evaluation:
         if not isinstance(self.metric, str):
             return self._of_user(run)
         team = self.team or Team(None)
-        sums = [0.0, 0.0]
+        sums = [0.0, 0.0, 0.0]
         with team.together():
             for number, batch in enumerate(self._batches()):
                 if number % team.count == team.number:
-                    sums = [total + part for total, part in zip(sums, self._parts(run, batch), strict=True)]
-        above, below = team.total(sums)
+                    parts = (*self._parts(run, batch), batch.rows)
+                    sums = [total + part for total, part in zip(sums, parts, strict=True)]
+        above, below, rows = team.total(sums)
+        if not rows:
+            raise self._no_samples()
         if self.metric == "sqnr_db":
             return math.inf if below == 0 else 10 * math.log10(max(above, 1e-300) / below)
         return above / below if below else math.nan
 
     def _batches(self) -> Iterator[Batch]:
         for batch in self.data.ordered(self.batch_size):
-            if not self.whole_batches or batch.rows == self.batch_size:
+            if not self.whole_batches:
                 yield batch
+                continue
+            for start in range(0, batch.rows - self.batch_size + 1, self.batch_size):
+                yield batch.part(start, start + self.batch_size)
+
+    def _no_samples(self) -> DataError:
+        needed = f"; the model takes batches of {self.batch_size}" if self.whole_batches else ""
+        return DataError(f"the data to evaluate on ({self.data.description}) is not enough for one batch{needed}")
 
     def _parts(self, run: Run, batch: Batch) -> tuple[float, float]:
         """What the metric is the quotient of, for one batch."""
-        outputs = run(batch.inputs)
-        teacher = None if self.teacher is None else self.teacher(batch.inputs)
+        outputs = _on_processor(run(batch.inputs))
+        teacher = None if self.teacher is None else _on_processor(self.teacher(batch.inputs))
         if self.metric == "loss":
             return float(self.loss(outputs, batch.labels, teacher)["loss"]) * batch.rows, float(batch.rows)
         if self.metric == "accuracy":
             assert batch.labels is not None
+            check_classes(outputs[self.loss.output], batch.labels, self.loss.output)
             counted = batch.labels != IGNORED
             right = outputs[self.loss.output].argmax(dim=1) == batch.labels
             return float((right & counted).sum()), float(counted.sum())
@@ -105,6 +116,8 @@ class Evaluation:
                 outputs.setdefault(name, []).append(values.cpu().numpy())
             if batch.labels is not None:
                 labels.append(batch.labels.numpy())
+        if not outputs:
+            raise self._no_samples()
         joined = {name: np.concatenate(parts) for name, parts in outputs.items()}
         with users_errors(f"metric '{self.name}'"):
             value = self.metric(joined, np.concatenate(labels) if labels else None)  # type: ignore[operator]
@@ -112,6 +125,11 @@ class Evaluation:
             return float(value)
         except (TypeError, ValueError):
             raise ConfigError(f"metric '{self.name}' returned a {type(value).__name__}: return a number") from None
+
+
+def _on_processor(outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Outputs of any device beside the labels."""
+    return {name: value.cpu() if isinstance(value, Tensor) else value for name, value in outputs.items()}
 
 
 def default_metric(data: TrainingData, loss: Loss) -> str:

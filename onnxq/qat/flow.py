@@ -55,6 +55,9 @@ NOTHING_BETTER = (
 )
 
 
+NO_NUMBER = "the metric was NaN in every evaluation: the files have the parameters of the last step"
+
+
 @dataclass
 class QatResult:
     """Files and values as of `onnxq.quantize`, the net with the parameters that were written, and its training."""
@@ -138,7 +141,7 @@ def qat(
         if ranks is None or ranks.first:
             if last:
                 net.load_state_dict(dict(training.last))
-            warnings = [] if last or training.best.step else [NOTHING_BETTER]
+            warnings = [] if last else _remarks_on(training)
             finished = _written(net, training, evaluation, of_float, folder, place, warnings, progress, last=last)
     if finished is not None and checkpoints is None:
         Checkpoints(place, {}).clear()
@@ -189,6 +192,13 @@ def _evaluation(
         higher_is_better=found not in LOWER_IS_BETTER,
         whole_batches=length is not None,
     )
+
+
+def _remarks_on(training: Training) -> list[str]:
+    """What to say of a training whose best parameters are not those of a step that made them better."""
+    if training.best.value is None:
+        return [NO_NUMBER]
+    return [] if training.best.step else [NOTHING_BETTER]
 
 
 def _written(

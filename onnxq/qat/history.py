@@ -149,6 +149,7 @@ class Training:
         """The summary for report.json; with `last` the parameters after the last step were written, not the best."""
         losses = self.losses
         final = next((row for row in reversed(self.rows) if row.metric is not None), None)
+        last = last or self.best.value is None  # no evaluation gave a number
         after, epoch = (final.metric, final.epoch) if last and final is not None else (self.best.value, self.best.epoch)
         return {
             "steps": self.steps,

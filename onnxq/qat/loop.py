@@ -109,11 +109,17 @@ class _Run:
         self.net, self.data, self.settings, self.loss = net, data, settings, loss
         self.evaluate, self.team = evaluate, team
         self.say = progress or (lambda moment: None)
-        self.teacher = None if teacher is None else teacher.eval()
+        self.device = next((parameter.device for parameter in net.parameters()), torch.device("cpu"))
+        self.teacher = None if teacher is None else teacher.eval().to(self.device)
         self.accumulate = settings.accumulate
         self.batch_size = self._batch_size()
         self._obey_fixed_batch()
         self.schedule = Schedule.of(settings, data.steps(self.batch_size))
+        if not self.schedule.quantizing(self.schedule.steps - 1):
+            raise ConfigError(
+                f"quantize_from = {settings.quantize_from:g} is after the last of {self.schedule.steps} steps, so no "
+                "quantizer would be trained with: choose an earlier moment"
+            )
         self.optimizer = make_optimizer(net, settings)
         self.history = History.for_steps(self.schedule.steps)
         self.best = Best(_higher_is_better(settings, evaluate))
@@ -122,7 +128,6 @@ class _Run:
         self.step = 0
         self.began = time.perf_counter()
         self.wrapped: nn.Module = net
-        self.device = next((parameter.device for parameter in net.parameters()), torch.device("cpu"))
 
     @property
     def slices(self) -> int:
@@ -137,7 +142,7 @@ class _Run:
         if rows % length:
             raise ConfigError(
                 f"the model was exported for batches of {length} and can do no other: choose a batch_size that is a "
-                f"multiple of {length * self.slices}"
+                f"multiple of {length * self.slices}, or give batches of such a length"
             )
         self.accumulate *= rows // length
         self.data.note(
@@ -146,6 +151,8 @@ class _Run:
         )
 
     def _batch_size(self) -> int:
+        if self.data.own_batch is not None:
+            return self.data.own_batch
         wanted = self.settings.batch_size
         if wanted % self.slices:
             raise ConfigError(

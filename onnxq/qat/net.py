@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from onnxq.qat.batch_norm import BatchNorms, unfold
 from onnxq.qat.following import following
 from onnxq.torchnet.dotted import ModuleTable
 from onnxq.torchnet.fake_quantize import DerivedBias, FakeQuantize, make_fake_quantizer
-from onnxq.torchnet.net import TorchNet
+from onnxq.torchnet.net import TorchNet, copy_tensors
 from onnxq.torchnet.program import Quantizer
 from onnxq.torchnet.trainable import Trainable
 from onnxq.torchnet.values import Value
@@ -174,9 +173,11 @@ class QatNet(TorchNet):
     def _remade(self, memo: dict[int, Any]) -> TorchNet:
         twin = QatNet(self._ready, batch_norms=self.batch_norms, trainable=self._trainable)
         for name, module in self.fake_quantizers.items():
-            twin.fake_quantizers[name].load_state_dict(copy.deepcopy(module.state_dict()))
-            twin.fake_quantizers[name].observing = module.observing
-            twin.fake_quantizers[name].quantizing = module.quantizing
+            module.catch_up()
+            its = twin.fake_quantizers[name]
+            for mine, own in zip(module.modules(), its.modules(), strict=True):
+                copy_tensors(mine, own, memo)
+            its.observing, its.quantizing = module.observing, module.quantizing
         return twin
 
 

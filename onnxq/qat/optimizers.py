@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from onnxq.errors import ConfigError
 from onnxq.qat.net import QatNet
 from onnxq.qat.settings import TrainSettings
 
@@ -49,6 +50,10 @@ def parameter_groups(net: QatNet, settings: TrainSettings) -> list[dict[str, Any
 
 def make_optimizer(net: QatNet, settings: TrainSettings) -> torch.optim.Optimizer:
     groups = parameter_groups(net, settings)
+    if not groups:
+        raise ConfigError(
+            "the network has nothing to train: no constant of it is trainable, and no fake-quantizer learns"
+        )
     if settings.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=settings.lr, momentum=settings.momentum)
     kind = torch.optim.AdamW if settings.optimizer == "adamw" else torch.optim.Adam

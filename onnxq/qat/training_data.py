@@ -61,7 +61,7 @@ class _Reader:
             return self._from_loader(source)
         if isinstance(source, IterableDataset):
             return self._stream(
-                f"data set {type(source).__name__}", lambda batch_size: DataLoader(source, batch_size), None
+                f"data set {type(source).__name__}", lambda batch_size: DataLoader(source, batch_size), None, own=False
             )
         if not isinstance(source, list) and hasattr(source, "__getitem__") and hasattr(source, "__len__"):
             return self._from_dataset(source)
@@ -159,7 +159,11 @@ class _Reader:
             return self._stream(what, lambda batch_size: call(), None)
         return self.open(result)
 
-    def _stream(self, where: str, start: Callable[[int], Iterable[Any]], length: int | None) -> StreamData:
+    def _stream(
+        self, where: str, start: Callable[[int], Iterable[Any]], length: int | None, *, own: bool = True
+    ) -> StreamData:
+        """Batches as they come; `own` says that nobody but the user decides how many samples they have."""
+
         def guarded(batch_size: int) -> Iterator[Any]:
             with users_errors(where, DataError):
                 yield from start(batch_size)
@@ -167,8 +171,16 @@ class _Reader:
         first = next(iter(guarded(1)), None)
         if first is None:
             raise DataError(f"the training data ({where}) holds no batches: give at least one")
-        labelled = self._batch(first, f"the first batch of {where}").labels is not None
-        return StreamData(where, guarded, self._batch, labelled=labelled, length=length, notes=self._notes)
+        batch = self._batch(first, f"the first batch of {where}")
+        return StreamData(
+            where,
+            guarded,
+            self._batch,
+            labelled=batch.labels is not None,
+            length=length,
+            notes=self._notes,
+            own_batch=batch.rows if own else None,
+        )
 
     def _batch(self, element: Any, where: str) -> Batch:
         inputs, labels = self._apart(element, where)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from onnxq.graph import Graph, Node
+from onnxq.numerics import next_power_of_two
 from onnxq.refine import REFINEMENTS, Refined
 from onnxq.types import Backend, QParams, QParamsTable, QuantPlan
 
@@ -54,7 +55,8 @@ def _six_bit_scale(values: np.ndarray, held: QParams) -> np.ndarray:
     needed = rows.max(axis=1, initial=0.0).reshape(held.scale.shape) / WINOGRAD_STEPS
     wider = own * (held.spec.qmax / WINOGRAD_STEPS)
     of_eight_bits = wider <= needed * (1 + _ROUNDING)
-    return np.asarray(np.maximum(np.where(of_eight_bits, wider, own), needed), np.float32)
+    enough = np.asarray(np.maximum(np.where(of_eight_bits, wider, own), needed), np.float32)
+    return np.asarray(next_power_of_two(enough), np.float32) if held.spec.power_of_two else enough
 
 
 def goes_to_winograd(graph: Graph, node: Node) -> bool:

@@ -1,4 +1,4 @@
-"""ONNX graphs as torch modules and back: the only packages that import torch are this one, qat and reconstruct."""
+"""ONNX graphs as torch modules and back: torch is imported here, in qat and in ranks alone."""
 
 from onnxq.torchnet.call import Body, Call, Mode
 from onnxq.torchnet.net import TorchNet, to_torch

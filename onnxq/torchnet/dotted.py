@@ -60,9 +60,6 @@ class DottedNames(nn.Module):
 class ModuleTable(DottedNames):
     """Modules by the names of tensors."""
 
-    def __init__(self) -> None:
-        super().__init__()
-
     def put(self, name: str, module: nn.Module) -> None:
         self._modules[name] = module
 

@@ -17,6 +17,8 @@ def wrong_input(graph: Graph, inputs: Sequence[Value]) -> str | None:
     The length of the first axis is not judged: models that were exported for one sample often take more.
     """
     for name, value in zip(graph.input_names, inputs, strict=True):
+        if isinstance(value, list) and all(isinstance(part, Tensor | np.ndarray) for part in value):
+            continue  # a sequence
         if isinstance(value, list | tuple | int | float):
             return f"input '{name}' is a {type(value).__name__}; give a torch tensor, or a numpy array to `run`"
         if not isinstance(value, Tensor | np.ndarray):

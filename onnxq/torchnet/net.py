@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -101,7 +102,7 @@ class TorchNet(DottedNames):
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def run(self, feeds: Mapping[str, Value]) -> dict[str, Value]:
-        """Outputs by name from inputs by name; numpy arrays are taken too."""
+        """Outputs by name from inputs by name; numpy arrays and tensors of other devices are taken too."""
         names = self.graph.input_names
         for name in feeds:
             if name not in names:
@@ -109,7 +110,11 @@ class TorchNet(DottedNames):
         missing = [name for name in names if name not in feeds]
         if missing:
             raise DataError(f"input '{missing[0]}' is missing; the model has {names}")
-        given = [from_numpy(v) if isinstance(v, np.ndarray) else v for v in (feeds[name] for name in names)]
+        held = next(itertools.chain(self.parameters(), self.buffers()), None)
+        device = None if held is None else held.device
+        given = [
+            _moved(from_numpy(v) if isinstance(v, np.ndarray) else v, device) for v in map(feeds.__getitem__, names)
+        ]
         outputs = self(*given)
         return dict(zip(self.graph.output_names, outputs if isinstance(outputs, tuple) else (outputs,), strict=True))
 
@@ -131,7 +136,7 @@ class TorchNet(DottedNames):
         parameters, buffers = self._parameters, self._buffers
         for name, slot in self._constants:
             if name in self._rounded:
-                slots[slot] = parameters[name].to(self._rounded[name])
+                slots[slot] = self.get_parameter(name).to(self._rounded[name])
             elif name in parameters:
                 slots[slot] = parameters[name]
             else:
@@ -161,7 +166,7 @@ class TorchNet(DottedNames):
     def value(self, name: str) -> Value:
         """The present value of a constant of the graph, in its type."""
         if name in self._rounded:
-            return self._parameters[name].detach().to(self._rounded[name])
+            return self.get_parameter(name).detach().to(self._rounded[name])
         for table in (self._parameters, self._buffers, self._loose):
             if name in table:
                 return table[name]
@@ -211,18 +216,35 @@ class TorchNet(DottedNames):
     def __deepcopy__(self, memo: dict[int, Any]) -> TorchNet:
         twin = self._remade(memo)
         memo[id(self)] = twin
-        for mine, its in ((self._parameters, twin._parameters), (self._buffers, twin._buffers)):
-            its.clear()  # which constants are parameters may have been changed
-            its.update(copy.deepcopy(dict(mine), memo))
+        copy_tensors(self, twin, memo)
         twin._rounded = dict(self._rounded)
         twin.train(self.training)
         twin.mode.live_statistics = self.mode.live_statistics
         twin.checkpoint_segments = self.checkpoint_segments
         return twin
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Refused with advice: the code of the nodes cannot be pickled, and would not fit the next version of onnxq."""
+        raise TypeError(
+            f"a {type(self).__name__} cannot be pickled: save its `state_dict()`, and load that into a net that was "
+            "made in the same way"
+        )
+
     def _remade(self, memo: dict[int, Any]) -> TorchNet:
         """A net of the same graph; compiled anew, since the code of a node belongs to one net."""
         return TorchNet(self.graph, trainable=self._trainable, keep=self._keep)
+
+
+def copy_tensors(source: nn.Module, twin: nn.Module, memo: dict[int, Any]) -> None:
+    """Give a module copies of another's parameters and buffers, children left out: device, type, what is trained."""
+    tables: list[tuple[Any, Any]] = [(source._parameters, twin._parameters), (source._buffers, twin._buffers)]
+    for mine, its in tables:
+        its.clear()  # which constants are parameters may have been changed
+        its.update(copy.deepcopy(dict(mine), memo))
+
+
+def _moved(value: Value, device: torch.device | None) -> Value:
+    return value.to(device) if isinstance(value, Tensor) else value
 
 
 def _is_data(value: Tensor, read_as: set[bool]) -> bool:

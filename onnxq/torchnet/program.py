@@ -7,6 +7,7 @@ belong to the main graph, so that the weight of a loop is quantized once.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -69,10 +70,10 @@ class Program:
         try:
             for step in self.steps[first:last]:
                 for body, fetched in step.bodies:
-                    body.captured = [slots[i] for i in fetched]
+                    body.capture([slots[i] for i in fetched])
                 result = step.kernel(*[slots[i] for i in step.inputs])
                 for body, _ in step.bodies:
-                    body.captured = []  # they would keep all gradients of this run alive until the next
+                    body.capture([])  # they would keep all gradients of this run alive until the next
                 if type(result) is tuple:
                     for slot, value in zip(step.outputs, result, strict=False):
                         slots[slot] = value
@@ -82,6 +83,8 @@ class Program:
                     slots[slot] = None
         except BaseException as error:
             if step is not None:
+                for body, _ in step.bodies:
+                    body.capture([])
                 error.add_note(f"in {step.where}")
             raise
         slots[NOTHING] = None
@@ -92,14 +95,18 @@ class CompiledBody:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.captured: list[Value] = []
+        self._here = threading.local()  # a net may run in several threads at once
         self.input_count = len(program.inputs)
         self.output_count = len(program.outputs)
+
+    def capture(self, values: list[Value]) -> None:
+        """Take what the body reads from outside, for the calls that follow in this thread."""
+        self._here.captured = values
 
     def __call__(self, inputs: Sequence[Value]) -> list[Value]:
         program = self.program
         slots: list[Value] = [None] * program.size
-        for slot, value in zip(program.capture_slots, self.captured, strict=True):
+        for slot, value in zip(program.capture_slots, self._here.captured, strict=True):
             slots[slot] = value
         for slot, value in zip(program.inputs, inputs, strict=True):
             slots[slot] = value

@@ -190,6 +190,13 @@ def test_a_norm_of_another_order_is_refused() -> None:
         net_of(one_node("LpNormalization", [MATRIX], opset=7, p=3))
 
 
+def test_the_mean_of_half_precision_is_not_rounded() -> None:
+    x = np.array([8.0, 8.0, 8.03125], np.float16).reshape(1, 1, 1, 3)
+    (half,) = in_torch(one_node("MeanVarianceNormalization", [x], opset=13, kind=TensorProto.FLOAT16), [x])
+    single = x.astype(np.float64)
+    np.testing.assert_allclose(half, (single - single.mean()) / single.std(), rtol=2e-3)
+
+
 @pytest.mark.parametrize(
     ("op", "how"),
     [

@@ -54,6 +54,8 @@ LIKE_ONNXRUNTIME: list[Case] = [
     ("Upsample", [IMAGE], {"opset": 7, "scales": [1.0, 1.0, 2.0, 2.0], "mode": "linear"}),
     ("Upsample", [IMAGE, floats(1, 1, 2, 1.5)], {"opset": 9, "mode": "linear", "constants": [1]}),
     ("Resize", [IMAGE, floats(1, 1, 1.6, 0.5)], {"opset": 10}),
+    ("Resize", [values(1, 1, 10, 8), floats(1, 1, 0.7, 0.6)], {"opset": 10}),
+    ("Resize", [values(1, 1, 10, 8), floats(1, 1, 1.5, 0.3)], {"opset": 10, "constants": [1]}),
     ("Resize", [IMAGE, floats(1, 1, 1.6, 0.5)], {"opset": 10, "mode": "linear"}),
     (
         "Resize",

@@ -4,6 +4,9 @@
     soft = clip(floor(x / scale) + h, low, high) * scale                           train mode
     hard = clip(floor(x / scale) + (1 if alpha >= 0 else 0), low, high) * scale    eval mode
 
+With `deciding` on, train mode gives the hard values, and alpha the gradient of the soft ones: what is learnt from then on
+counts for the numbers that will be written.
+
 `latent(w)` makes the parameter alpha, with h the fraction of w / scale: hard rounding starts as the format's own
 rounding, and the soft values as the weights themselves. Before, and in formats that are no integers, this is `fixed`.
 The weights are not trained: the gradient of the result goes to alpha alone.
@@ -18,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from onnxq.torchnet.fake_quantize.base import FAKE_QUANTIZERS, FakeQuantize
+from onnxq.torchnet.fake_quantize.functions import stand_in
 from onnxq.torchnet.fake_quantize.grids import affine_ratio, affine_values
 from onnxq.torchnet.fake_quantize.layout import Layout, layout_of
 from onnxq.torchnet.fake_quantize.rounding import round_in_place
@@ -39,6 +43,7 @@ class AdaRound(FakeQuantize):
     def hold(self, qparams: QParams) -> None:
         super().hold(qparams)
         self.register_parameter("alpha", None)
+        self.deciding = False
 
     @torch.no_grad()
     def latent(self, values: Tensor) -> Tensor:
@@ -76,6 +81,9 @@ class AdaRound(FakeQuantize):
         if not self.training:
             return layout.join(affine_values(self._hard(layout, ratio), scale))
         soft = self._limited(ratio.floor_() + layout.split(self.rounding()), layout)
+        if self.deciding:
+            hard = self._hard(layout, ratio)  # the ratio is whole by now
+            soft = stand_in(soft, hard)
         return layout.join(soft * scale)
 
     @torch.no_grad()

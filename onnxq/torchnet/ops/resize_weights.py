@@ -27,7 +27,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class Filter:
-    """How values are taken: the attributes of Resize."""
+    """How values are taken: the attributes of Resize; `shrinks_up`: axes that become shorter take the pixel above."""
 
     mode: str
     coordinates: str
@@ -36,6 +36,7 @@ class Filter:
     exclude_outside: bool = False
     antialias: bool = False
     outside: float = 0.0
+    shrinks_up: bool = False
 
     def __post_init__(self) -> None:
         for value, known, what in (
@@ -103,7 +104,8 @@ def positions(chosen: Filter, length: Length) -> Array:
 
 def nearest_indices(chosen: Filter, length: Length) -> Array:
     """The place that each place of the result takes its value from."""
-    found = _ROUNDINGS[chosen.rounding](positions(chosen, length))
+    rounding = "ceil" if chosen.shrinks_up and length.scale < 1 else chosen.rounding
+    found = _ROUNDINGS[rounding](positions(chosen, length))
     return np.asarray(np.clip(found, 0, length.size - 1).astype(np.int64))
 
 

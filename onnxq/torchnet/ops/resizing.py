@@ -66,11 +66,11 @@ def resize(call: Call) -> Kernel:
 
 
 def _old_filter(call: Call) -> Filter:
-    """Before opset 11: pixels start at 0 on both sides, and the nearest is the one below."""
+    """Before opset 11: pixels start at 0 on both sides, and the nearest is the one below, or above to shrink."""
     mode = {"bilinear": "linear"}.get(call.attribute("mode", "nearest"), call.attribute("mode", "nearest"))
     if mode not in ("nearest", "linear"):
         raise call.unsupported(f"mode '{mode}' is not one of nearest, linear")
-    return Filter(mode=mode, coordinates="asymmetric", rounding="floor")
+    return Filter(mode=mode, coordinates="asymmetric", rounding="floor", shrinks_up=True)
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def _lengths(
     if len(scales) == count:
         # ONNX takes the region into account; its own files and onnxruntime do so for a crop alone, which has one.
         return [
-            Length(shape[axis], int(np.floor(shape[axis] * (end - start) * scale)), scale, start, end)
+            Length(shape[axis], _length(shape[axis] * (end - start), scale), scale, start, end)
             for axis, scale, (start, end) in zip(axes, scales, regions, strict=True)
         ]
     factors = [float(np.float32(size / shape[axis])) for axis, size in zip(axes, sizes, strict=True)]
@@ -169,6 +169,11 @@ def _lengths(
         Length(shape[axis], result, factor, start, end)
         for axis, result, factor, (start, end) in zip(axes, results, factors, regions, strict=True)
     ]
+
+
+def _length(size: float, scale: float) -> int:
+    """In float32, as onnxruntime and the shape inference of ONNX have it: 10 * 0.7 is 7, and not a little less."""
+    return int(np.floor(np.float32(size) * np.float32(scale)))
 
 
 def _resize(x: Tensor, chosen: Filter, targets: tuple[_Target, ...]) -> Tensor:
