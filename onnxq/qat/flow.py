@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch import Tensor
 from onnxq.borders import fix_borders
 from onnxq.config import ConfigSource, read_config
 from onnxq.deliver import Progress, Result, refuse_overwriting
+from onnxq.emit import emit
 from onnxq.errors import CheckFailed, ConfigError, did_you_mean
 from onnxq.graph import Graph
 from onnxq.passes import Pass
@@ -40,6 +42,7 @@ from onnxq.runtime.session import make_session, run_session
 from onnxq.torchnet import to_torch
 from onnxq.types import Backend
 from onnxq.user_code import find_function
+from onnxq.verify import lint
 
 CALIBRATION_SAMPLES = 256
 """Samples of the training data that calibration sees where it was given no data of its own."""
@@ -120,6 +123,7 @@ def qat(
             progress=progress,
         )
         refuse_overwriting(net.original, net.prepared.backend, folder, net.prepared.config.name)
+        _refuse_early(net)
         evaluation = _evaluation(net, samples, held, wanted, metric, Team(ranks))
         teacher = to_torch(net.original).eval()
         evaluation.teacher = teacher.run
@@ -146,6 +150,17 @@ def qat(
     if finished is not None and checkpoints is None:
         Checkpoints(place, {}).clear()
     return finished
+
+
+def _refuse_early(net: QatNet) -> None:
+    """Write the files of before training into nowhere: what a target cannot take is said now, not after hours."""
+    ready, backend = net.calibrated, net.prepared.backend
+    with tempfile.TemporaryDirectory(prefix="onnxq-") as scratch:
+        emitted = emit(ready.prepared.graph, ready.plan, ready.qparams, backend, Path(scratch), "model")
+        models = [path for path in emitted.files if path.suffix == ".onnx"]
+        findings = lint(Graph.load(models[0]), backend) if models else []
+    if findings:
+        raise CheckFailed(f"the target refuses this model before it is trained: {'; '.join(map(str, findings))}")
 
 
 def _open(

@@ -23,8 +23,9 @@ from onnxq.qat.fixed_batch import fixed_batch, takes_rows
 from onnxq.qat.history import Best, History, Training
 from onnxq.qat.losses import Loss, fitted_to, make_loss
 from onnxq.qat.net import QatNet
-from onnxq.qat.optimizers import make_optimizer, set_learning_rates, undecided
+from onnxq.qat.optimizers import make_optimizer, set_learning_rates
 from onnxq.qat.randomness import generators_kept, seed_everything
+from onnxq.qat.roundings import let_decide, undecided
 from onnxq.qat.schedules import Schedule
 from onnxq.qat.settings import TrainSettings, train_settings
 from onnxq.qat.training_data import open_training_data
@@ -244,7 +245,7 @@ class _Run:
     def _losses(self, part: Batch) -> dict[str, Tensor]:
         names = self.net.graph.input_names
         found: Any = self.wrapped(*[part.inputs[name] for name in names])
-        outputs = dict(zip(self.net.graph.output_names, found if isinstance(found, tuple) else (found,), strict=True))
+        outputs = dict(zip(self.net.output_names, found if isinstance(found, tuple) else (found,), strict=True))
         wanted = None
         if self.loss.share > 0:
             assert self.teacher is not None
@@ -257,6 +258,7 @@ class _Run:
     def _apply_schedule(self, step: int) -> None:
         self.net.observe(self.schedule.observing(step))
         self.net.quantize(self.schedule.quantizing(step))
+        let_decide(self.net, step / self.schedule.steps)
         self.net.mode.live_statistics = self.net.batch_norms == "live" and self.schedule.live_statistics(step)
 
     def _check_loss(self, value: float, rate: float) -> None:

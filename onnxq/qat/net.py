@@ -16,13 +16,10 @@ from onnxq.torchnet.dotted import ModuleTable
 from onnxq.torchnet.fake_quantize import DerivedBias, FakeQuantize, make_fake_quantizer
 from onnxq.torchnet.net import TorchNet, copy_tensors
 from onnxq.torchnet.program import Quantizer
-from onnxq.torchnet.trainable import Trainable
+from onnxq.torchnet.trainable import MASK, Trainable, looks_like_mask
 from onnxq.torchnet.values import Value
 from onnxq.types import Edge, Placement, QParamsTable, QuantPlan
 from onnxq.types.applied import applied
-
-NEED_LATENT_VALUES = ("dorefa", "adaround")
-"""Kinds that train something else than the weight itself, and need the parameter for it."""
 
 
 class QatNet(TorchNet):
@@ -40,6 +37,7 @@ class QatNet(TorchNet):
         *,
         batch_norms: BatchNorms = "folded",
         trainable: Trainable = None,
+        outputs: Sequence[str] | None = None,
     ) -> None:
         self._ready = ready
         unfolded = unfold(ready.original, ready.prepared, batch_norms)
@@ -54,7 +52,7 @@ class QatNet(TorchNet):
             for name, placement in self.carried_out.placements.items()
             if placement.edges != ()
         }
-        super().__init__(unfolded.graph, quantizers=quantizers, trainable=trainable)
+        super().__init__(unfolded.graph, quantizers=quantizers, trainable=trainable, outputs=outputs)
         if trainable is None:
             # Nothing would keep the scales of a file that has quantizers already above zero.
             for node in (*self.graph.nodes("QuantizeLinear"), *self.graph.nodes("DequantizeLinear")):
@@ -69,7 +67,7 @@ class QatNet(TorchNet):
         self._shared = [modules[leader] for leader in dict.fromkeys(leaders)]
         for module in self._shared:
             module.shared = True
-        self.notes: list[str] = [*unfolded.notes, *self._without_latent_values()]
+        self.notes: list[str] = [*unfolded.notes, *self._not_trained(), *self._without_latent_values()]
         self._move_to_latent_values()
         self.observe(True)
         self.train()
@@ -84,10 +82,25 @@ class QatNet(TorchNet):
                     held.copy_(module.latent(self.value(name)))
                 held.requires_grad_(module.trains_values)
 
+    def _not_trained(self) -> list[str]:
+        """A line for each weight that looks like a mask, though it has a quantizer."""
+        if self._trainable is not None:
+            return []
+        weights = [name for name in self.trained_constants() if self.carried_out[name].role == "weight"]
+        return [
+            f"weight '{name}' is not trained: it holds infinities, NaN or numbers beyond {MASK:g}, as masks do. Name it "
+            "in `trainable` if it is none"
+            for name in weights
+            if name in self._buffers and self.value(name).numel() > 1 and looks_like_mask(self.value(name))
+        ]
+
     def _without_latent_values(self) -> list[str]:
         """A line for each weight that cannot hold what its kind wants to train."""
         kinds = {name: self.fake_quantizer(name).settings.name for name in self.trained_constants()}
-        wanting = {name: kind for name, kind in kinds.items() if kind in NEED_LATENT_VALUES}
+        # Those kinds train something else than the weight itself, and need the parameter for it.
+        wanting = {
+            n: kind for n, kind in kinds.items() if type(self.fake_quantizer(n)).latent is not FakeQuantize.latent
+        }
         reasons = {name: self._why_no_latent_values(name) for name in wanting}
         return [
             f"weight '{name}' is trained as 'fixed', not as '{wanting[name]}': {reason}"
@@ -171,7 +184,7 @@ class QatNet(TorchNet):
             module.observing = self._observing[name]
 
     def _remade(self, memo: dict[int, Any]) -> TorchNet:
-        twin = QatNet(self._ready, batch_norms=self.batch_norms, trainable=self._trainable)
+        twin = QatNet(self._ready, batch_norms=self.batch_norms, trainable=self._trainable, outputs=self._outputs)
         for name, module in self.fake_quantizers.items():
             module.catch_up()
             its = twin.fake_quantizers[name]

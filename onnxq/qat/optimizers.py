@@ -13,9 +13,6 @@ from onnxq.qat.settings import TrainSettings
 
 WEIGHTS, PLAIN, LEARNT = "weights", "biases and norms", "fake-quantizers"
 
-FREE_UNTIL = 0.2
-FIRST_BETA, LAST_BETA = 20.0, 2.0
-
 
 def parameter_groups(net: QatNet, settings: TrainSettings) -> list[dict[str, Any]]:
     """Groups for an optimizer of torch; groups without a parameter are left out.
@@ -67,22 +64,3 @@ def set_learning_rates(optimizer: torch.optim.Optimizer, settings: TrainSettings
 
 def _rate(name: str, speed: float, settings: TrainSettings) -> float:
     return speed * settings.scale_rate if name == LEARNT else settings.lr
-
-
-def learns_rounding(module: nn.Module) -> bool:
-    """Whether a fake-quantizer learns which way each weight is rounded, and so wants them to decide in the end."""
-    return hasattr(module, "regularization")
-
-
-def undecided(net: QatNet, progress: float) -> torch.Tensor | None:
-    """How far the weights whose rounding is learnt are from a decision, 0 .. 1; None where there are none.
-
-    It counts from a fifth of the training on, and demands more and more (AdaRound: beta goes from 20 to 2).
-    """
-    learning = [module for module in net.fake_quantizers.values() if learns_rounding(module)]
-    weights = sum(parameter.numel() for module in learning for parameter in module.parameters())
-    if not weights or progress < FREE_UNTIL:
-        return None
-    beta = FIRST_BETA + (LAST_BETA - FIRST_BETA) * (progress - FREE_UNTIL) / (1 - FREE_UNTIL)
-    total: torch.Tensor = sum(module.regularization(beta) for module in learning)
-    return total / weights

@@ -28,6 +28,7 @@ def prepare(
     *,
     batch_norms: BatchNorms = "folded",
     trainable: Trainable = None,
+    outputs: Sequence[str] | None = None,
     passes: Sequence[str | Pass] = (),
     strict: bool = False,
     progress: Progress | None = None,
@@ -40,6 +41,8 @@ def prepare(
     batch_norms            "folded" into the weights before training; "frozen" or "live" apart, with fixed or learnt
                            statistics, while weights are quantized as if folded
     trainable              patterns of the constants to train; None takes every weight, bias and scale of a norm
+    outputs                tensors that the net computes in the place of the model's outputs; nodes after them are not
+                           trained, need no torch implementation, and stay in the model as they are
 
     Train it with any loop, then call `convert`.
     """
@@ -53,4 +56,4 @@ def prepare(
         progress=progress,
         ranks=ranks,
     )
-    return QatNet(ready, batch_norms=batch_norms, trainable=trainable)
+    return QatNet(ready, batch_norms=batch_norms, trainable=trainable, outputs=outputs)

@@ -30,7 +30,8 @@ class TrainSettings:
     batch_size         samples of one step, over all processes and slices; a data loader brings its own
     accumulate         slices that each process cuts its part of a batch into, to save memory
     lr, scale_lr       learning rates of the network and of the fake-quantizers; scale_lr is lr / 10 when left out.
-                       Limits (pact) have 10 times that, thresholds (tqt), zero points and roundings 100 times
+                       Limits (pact) have 10 times that, thresholds (tqt) and zero points 100 times,
+                       roundings (adaround) 1000 times
     weight_decay       of weights with two or more axes; biases, norms and fake-quantizers have none
     schedule           cosine to 0, step (times gamma every step_size epochs) or constant, after a linear warm-up
     clip_gradient      largest norm of all gradients together

@@ -52,6 +52,7 @@ class Call:
     def __init__(
         self,
         graph: Graph,
+        types: Graph,
         node: Node,
         version: int,
         mode: Mode,
@@ -68,6 +69,7 @@ class Call:
         self.outputs: tuple[str, ...] = tuple(tensor.name for tensor in node.outputs)
         self.settings: set[int] = set()
         self._graph = graph
+        self._types = types
         self._compile_body = compile_body
         self._is_constant = constant_inputs
 
@@ -129,11 +131,11 @@ class Call:
 
     def element_type(self, port: int = 0) -> np.dtype[Any] | None:
         """numpy dtype of an input, as far as it was declared or inferred."""
-        return self._graph.dtype(self.inputs[port]) if self.has_input(port) else None
+        return self._types.dtype(self.inputs[port]) if self.has_input(port) else None
 
     def rank(self, port: int = 0) -> int | None:
         """The number of dimensions of an input, as far as it was declared or inferred."""
-        shape = self._graph.shape(self.inputs[port]) if self.has_input(port) else None
+        shape = self._types.shape(self.inputs[port]) if self.has_input(port) else None
         return None if shape is None else len(shape)
 
     # ---- errors --------------------------------------------------------------------------------------------------

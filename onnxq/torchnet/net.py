@@ -44,6 +44,7 @@ class TorchNet(DottedNames):
         quantizers: Mapping[str, Quantizer] | None = None,
         trainable: Trainable = None,
         keep: Sequence[str] = (),
+        outputs: Sequence[str] | None = None,
     ) -> None:
         super().__init__()
         graph.sort()
@@ -52,7 +53,8 @@ class TorchNet(DottedNames):
         self.checkpoint_segments = 1
         self._keep = tuple(keep)
         self._trainable = trainable
-        self._program, read_as = compile_graph(graph, self.mode, quantizers or {}, keep)
+        self._outputs = None if outputs is None else tuple(outputs)
+        self._program, read_as = compile_graph(graph, self.mode, quantizers or {}, keep, outputs, _typed(graph))
         self._loose: dict[str, Value] = {}
         self._rounded: dict[str, torch.dtype] = {}
         for name in self._program.constants:
@@ -116,7 +118,7 @@ class TorchNet(DottedNames):
             _moved(from_numpy(v) if isinstance(v, np.ndarray) else v, device) for v in map(feeds.__getitem__, names)
         ]
         outputs = self(*given)
-        return dict(zip(self.graph.output_names, outputs if isinstance(outputs, tuple) else (outputs,), strict=True))
+        return dict(zip(self.output_names, outputs if isinstance(outputs, tuple) else (outputs,), strict=True))
 
     def _execute(self, inputs: Sequence[Value]) -> list[Value]:
         program = self._program
@@ -151,6 +153,11 @@ class TorchNet(DottedNames):
         super().train(mode)
         self.mode.training = mode
         return self
+
+    @property
+    def output_names(self) -> list[str]:
+        """The tensors that the net computes: the outputs of the graph, or those that were asked for."""
+        return self.graph.output_names if self._outputs is None else list(self._outputs)
 
     # ---- names ---------------------------------------------------------------------------------------------------
 
@@ -232,7 +239,7 @@ class TorchNet(DottedNames):
 
     def _remade(self, memo: dict[int, Any]) -> TorchNet:
         """A net of the same graph; compiled anew, since the code of a node belongs to one net."""
-        return TorchNet(self.graph, trainable=self._trainable, keep=self._keep)
+        return TorchNet(self.graph, trainable=self._trainable, keep=self._keep, outputs=self._outputs)
 
 
 def copy_tensors(source: nn.Module, twin: nn.Module, memo: dict[int, Any]) -> None:
@@ -252,10 +259,24 @@ def _is_data(value: Tensor, read_as: set[bool]) -> bool:
     return False in read_as and (value.numel() > 1 or True not in read_as)
 
 
-def to_torch(graph: Graph, *, trainable: Trainable = None, keep: Sequence[str] = ()) -> TorchNet:
+def _typed(graph: Graph) -> Graph:
+    """The graph, or a copy that knows the types of more tensors: with them operators need not look at run time."""
+    known = all(tensor.dtype is not None for node in graph.nodes() for tensor in node.outputs if tensor.name)
+    if known:
+        return graph
+    typed = graph.copy()
+    typed.infer_shapes()
+    return typed
+
+
+def to_torch(
+    graph: Graph, *, trainable: Trainable = None, keep: Sequence[str] = (), outputs: Sequence[str] | None = None
+) -> TorchNet:
     """A torch module that computes what a graph computes.
 
     trainable  which constants are parameters: None decides by itself, otherwise patterns of names
     keep       tensors whose values are in `net.kept` after each forward
+    outputs    tensors to compute in the place of the graph's outputs: what they do not depend on, such as an operator
+               that torch has not, is left out of the net and stays in the graph as it is
     """
-    return TorchNet(graph.copy(), trainable=trainable, keep=keep)
+    return TorchNet(graph.copy(), trainable=trainable, keep=keep, outputs=outputs)

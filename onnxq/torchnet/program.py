@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from onnxq.errors import ModelError
 from onnxq.graph import Graph, Node
 from onnxq.graph.nodes import Scope
+from onnxq.graph.sort import captured
 from onnxq.torchnet.call import Call, Mode
 from onnxq.torchnet.registry import OPERATORS, Kernel
 from onnxq.torchnet.values import Value
@@ -115,38 +116,64 @@ class CompiledBody:
 
 
 def compile_graph(
-    graph: Graph, mode: Mode, quantizers: Mapping[str, Quantizer], keep: Sequence[str] = ()
+    graph: Graph,
+    mode: Mode,
+    quantizers: Mapping[str, Quantizer],
+    keep: Sequence[str] = (),
+    outputs: Sequence[str] | None = None,
+    types: Graph | None = None,
 ) -> tuple[Program, dict[str, set[bool]]]:
     """The program of a graph, and for each constant how it is read: as a setting (True), as data (False).
 
-    `keep` names tensors of the main graph whose values stay after a run.
+    `keep` names tensors of the main graph whose values stay after a run. `outputs` names tensors of it that are
+    computed in the place of its outputs; nodes that they do not need are left out, whatever they are. `types` is a
+    graph with the same tensors that knows more of their types and shapes.
     """
-    compiler = _Compiler(graph, mode, quantizers)
-    program = compiler.scope(graph.gs, None, keep)
+    compiler = _Compiler(graph, mode, quantizers, types or graph)
+    if outputs is not None:
+        compiler.needed = _needed(graph, [*outputs, *keep])
+    program = compiler.scope(graph.gs, None, keep, outputs)
     return program, compiler.read_as
+
+
+def _needed(graph: Graph, tensors: Sequence[str]) -> set[str]:
+    """The nodes of the main graph that tensors depend on."""
+    found: set[str] = set()
+    pending = [graph.tensor(name) for name in tensors]
+    while pending:
+        maker = graph.producer(pending.pop())
+        if maker is not None and maker.name not in found:
+            found.add(maker.name)
+            pending.extend([*maker.inputs, *captured(maker)])
+    return found
 
 
 class _Compiler:
     """What all scopes share: the quantizers, the opsets, how each constant is read."""
 
-    def __init__(self, graph: Graph, mode: Mode, quantizers: Mapping[str, Quantizer]) -> None:
+    def __init__(self, graph: Graph, mode: Mode, quantizers: Mapping[str, Quantizer], types: Graph) -> None:
         self.graph = graph
+        self.types = types
         self.mode = mode
         self.quantizers = quantizers
         self.read_as: dict[str, set[bool]] = {}
+        self.needed: set[str] | None = None
         self.versions = {entry.domain: int(entry.version) for entry in graph.header.opset_import}
 
-    def scope(self, scope: Scope, parent: _Frame | None, keep: Sequence[str] = ()) -> Program:
+    def scope(
+        self, scope: Scope, parent: _Frame | None, keep: Sequence[str] = (), outputs: Sequence[str] | None = None
+    ) -> Program:
         frame = _Frame(self, parent)
         frame.program.inputs = [frame.define(tensor.name) for tensor in scope.inputs]
         for node in scope.nodes:
-            if not (node.op == "Constant" and not node.domain):
+            left_out = parent is None and self.needed is not None and node.name not in self.needed
+            if not left_out and not (node.op == "Constant" and not node.domain):
                 self._node(node, frame)
         # An input of the model that leaves it again does so as it came.
         given = {tensor.name for tensor in scope.inputs} if parent is None else set()
+        wanted = [tensor.name for tensor in scope.outputs] if outputs is None else outputs
         frame.program.outputs = [
-            frame.slot(Key(tensor.name, False)) if tensor.name in given else frame.read(tensor.name, None)
-            for tensor in scope.outputs
+            frame.slot(Key(name, False)) if name in given else frame.read(name, None) for name in wanted
         ]
         kept = [frame.slot(Key(name, False)) for name in keep]
         frame.finish(kept)
@@ -162,7 +189,7 @@ class _Compiler:
             return bodies[-1]
 
         definition = OPERATORS.get(domain, node.op, version, node.name)
-        call = Call(self.graph, node, version, self.mode, compile_body, self._is_setting)
+        call = Call(self.graph, self.types, node, version, self.mode, compile_body, self._is_setting)
         kernel = definition.builder(call)
         inputs = [frame.read(tensor.name, Edge(node.name, port)) for port, tensor in enumerate(node.inputs)]
         while inputs and inputs[-1] == NOTHING:

@@ -83,7 +83,8 @@ class Operators:
             f'Write one into a file of yours: @onnxq.torchnet.op("{name}", since={version}'
             + (f', domain="{domain}"' if domain else "")
             + ") above a function that takes the Call and returns a function of the inputs (docs/qat.md, 'Your own "
-            "operators'), and name the file with --plugin, or import it"
+            "operators'), and name the file with --plugin, or import it. What comes before the node can be trained "
+            "without it: outputs=[...] of prepare and to_torch"
         )
 
     def names(self, domain: str = "") -> list[str]:

@@ -25,7 +25,12 @@ def is_trainable(wanted: Trainable, name: str, value: Tensor) -> bool:
         return False
     if wanted is not None:
         return any(name == pattern or fnmatch.fnmatchcase(name, pattern) for pattern in wanted)
-    if value.numel() < 2:
+    return value.numel() > 1 and not looks_like_mask(value)
+
+
+def looks_like_mask(value: Tensor) -> bool:
+    """Whether a floating-point constant has infinities, NaN or values beyond `MASK`."""
+    if not value.is_floating_point() or not value.numel():
         return False
     largest = value.abs().max()
-    return bool(torch.isfinite(largest) and largest < MASK)
+    return not bool(torch.isfinite(largest) and largest < MASK)

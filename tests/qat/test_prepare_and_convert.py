@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,7 +13,7 @@ import onnxq
 from onnxq import demo
 from onnxq.errors import ConfigError
 from onnxq.qat import convert, deliver, prepare, train
-from onnxq.qat.optimizers import undecided
+from onnxq.qat.roundings import undecided
 from tests.qat.digits_qat import DATA, accuracy, prepared, samples, trained
 
 IMAGES = torch.from_numpy(DATA.test_images[:64])
@@ -163,3 +164,17 @@ def test_roundings_that_are_learnt_decide_and_win_back_accuracy() -> None:
     assert open_after is not None
     assert open_after.item() < 0.97 * open_before.item()
     assert accuracy(net) > before + 0.01
+
+
+def test_a_part_of_the_model_is_trained_and_the_whole_is_written(tmp_path: Path) -> None:
+    net = prepare(demo.model_path(), "tensorrt", samples(), outputs=["pointwise.relu.out"])
+    assert [name for name, _ in net.named_parameters() if name.startswith(("head", "classifier"))] == []
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    net(IMAGES).square().mean().backward()
+    optimizer.step()
+    result = deliver(net, tmp_path)
+    before = net.prepared.graph
+    after = convert(net).graph
+    np.testing.assert_array_equal(after.values("head.conv.weight"), before.values("head.conv.weight"))
+    assert not np.array_equal(after.values("stem.conv.weight"), before.values("stem.conv.weight"))
+    assert onnxq.load(result.model).output_names == ["logits"]

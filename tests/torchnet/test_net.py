@@ -335,3 +335,25 @@ def test_an_operator_in_a_file_of_the_users_is_used(tmp_path) -> None:
 def test_every_operator_of_the_registry_has_versions_that_do_not_overlap_by_accident() -> None:
     for definition in OPERATORS.definitions():
         assert definition.until is None or definition.since <= definition.until
+
+
+def test_what_comes_before_an_unknown_operator_can_be_trained() -> None:
+    graph = _model(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["h"], name="known"),
+            helper.make_node("Relux", ["h"], ["r"], name="odd", domain="nobody.knows"),
+            helper.make_node("MatMul", ["r", "v"], ["y"], name="after"),
+        ],
+        {"w": np.eye(4, dtype=np.float32), "v": np.ones((4, 2), np.float32)},
+    )
+    with pytest.raises(UnsupportedError, match=r"outputs=\[\.\.\.\]"):
+        to_torch(graph)
+    net = to_torch(graph, outputs=["h"])
+    assert net.output_names == ["h"]
+    net(torch.ones(1, 4)).sum().backward()
+    with torch.no_grad():
+        net.get_parameter("w").sub_(net.get_parameter("w").grad)
+    written = net.to_graph()
+    assert [node.op for node in written.nodes()] == ["MatMul", "Relux", "MatMul"]
+    np.testing.assert_array_equal(written.values("w"), np.eye(4) - 1)
+    np.testing.assert_array_equal(written.values("v"), graph.values("v"))

@@ -4,8 +4,8 @@
     soft = clip(floor(x / scale) + h, low, high) * scale                           train mode
     hard = clip(floor(x / scale) + (1 if alpha >= 0 else 0), low, high) * scale    eval mode
 
-With `deciding` on, train mode gives the hard values, and alpha the gradient of the soft ones: what is learnt from then on
-counts for the numbers that will be written.
+With `deciding` on, train mode gives the hard values, and alpha the gradient of the soft ones: what is learnt from then
+on counts for the numbers that will be written.
 
 `latent(w)` makes the parameter alpha, with h the fraction of w / scale: hard rounding starts as the format's own
 rounding, and the soft values as the weights themselves. Before, and in formats that are no integers, this is `fixed`.
@@ -37,7 +37,7 @@ class AdaRound(FakeQuantize):
     """Learnt rounding for weights; the scale stays."""
 
     observes_by_default = False
-    speeds: ClassVar[Mapping[str, float]] = {"alpha": 100.0}  # from one side of 0 to the other
+    speeds: ClassVar[Mapping[str, float]] = {"alpha": 1000.0}  # from one side of 0 to the other
     alpha: nn.Parameter | None
 
     def hold(self, qparams: QParams) -> None:
