@@ -88,8 +88,8 @@ class QatNet(TorchNet):
             return []
         weights = [name for name in self.trained_constants() if self.carried_out[name].role == "weight"]
         return [
-            f"weight '{name}' is not trained: it holds infinities, NaN or numbers beyond {MASK:g}, as masks do. Name it "
-            "in `trainable` if it is none"
+            f"weight '{name}' is not trained: it holds infinities, NaN or numbers beyond {MASK:g}, as masks do. Name "
+            "it in `trainable` if it is none"
             for name in weights
             if name in self._buffers and self.value(name).numel() > 1 and looks_like_mask(self.value(name))
         ]
