@@ -33,8 +33,7 @@ def convert(net: QatNet) -> Converted:
     """
     for module in net.fake_quantizers.values():
         module.catch_up()
-    graph = net.prepared.graph.copy()
-    _put_values(graph, net)
+    graph = trained_graph(net)
     table = QParamsTable()
     before = net.calibrated.qparams
     for name, placement in net.plan.placements.items():
@@ -53,6 +52,13 @@ def convert(net: QatNet) -> Converted:
     if _follow(net, refined.qparams, notes):
         _put_values(graph, net)  # some kinds settle on values that depend on the scale
     return Converted(graph, net.plan, refined.qparams)
+
+
+def trained_graph(net: QatNet) -> Graph:
+    """The prepared float graph with the present weights."""
+    graph = net.prepared.graph.copy()
+    _put_values(graph, net)
+    return graph
 
 
 def _put_values(graph: Graph, net: QatNet) -> None:

@@ -27,7 +27,7 @@ from onnxq.qat.optimizers import make_optimizer, set_learning_rates
 from onnxq.qat.randomness import generators_kept, seed_everything
 from onnxq.qat.roundings import let_decide, undecided
 from onnxq.qat.schedules import Schedule
-from onnxq.qat.settings import TrainSettings, train_settings
+from onnxq.qat.settings import TrainSettings, idle_settings, train_settings
 from onnxq.qat.training_data import open_training_data
 from onnxq.ranks import Ranks
 from onnxq.runtime import input_infos
@@ -121,6 +121,9 @@ class _Run:
                 f"quantize_from = {settings.quantize_from:g} is after the last of {self.schedule.steps} steps, so no "
                 "quantizer would be trained with: choose an earlier moment"
             )
+        distills_by_kl = loss.share > 0 and loss.distill != "mse"
+        for line in idle_settings(settings, batch_norms=net.batch_norms, distills_by_kl=distills_by_kl):
+            data.note(line)
         self.optimizer = make_optimizer(net, settings)
         self.history = History.for_steps(self.schedule.steps)
         self.best = Best(_higher_is_better(settings, evaluate))

@@ -153,6 +153,12 @@ class QatNet(TorchNet):
         """The model as calibration left it: the state before any training."""
         return self._ready
 
+    def to_graph(self) -> Graph:
+        """The prepared float graph with the trained weights, batch norms folded: that of `convert`."""
+        from onnxq.qat.convert import trained_graph  # which needs this module
+
+        return trained_graph(self)
+
     def observe(self, on: bool) -> None:
         """Let fake-quantizers follow the range of the values that they see, or stop that.
 

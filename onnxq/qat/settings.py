@@ -162,3 +162,20 @@ def _choice(name: str, value: Any, choices: tuple[str, ...], also: str = "") -> 
         return
     known = ", ".join((*choices, also) if also else choices)
     raise ConfigError(f"{name} {value!r} is not known.{did_you_mean(str(value), choices)} Known: {known}")
+
+
+def idle_settings(settings: TrainSettings, *, batch_norms: str, distills_by_kl: bool) -> list[str]:
+    """A line for each setting that somebody has changed and that has no effect beside the others."""
+    reasons = {
+        "momentum": (settings.optimizer != "sgd", f"the optimizer is {settings.optimizer}"),
+        "step_size": (settings.schedule != "step", f"the schedule is {settings.schedule}"),
+        "gamma": (settings.schedule != "step", f"the schedule is {settings.schedule}"),
+        "batch_norm_freeze": (batch_norms != "live", f"batch norms are {batch_norms}"),
+        "temperature": (not distills_by_kl, "nothing is distilled by kl"),
+    }
+    defaults = {field.name: field.default for field in fields(TrainSettings)}
+    return [
+        f"{name} = {getattr(settings, name)} has no effect: {why}"
+        for name, (idle, why) in reasons.items()
+        if idle and getattr(settings, name) != defaults[name]
+    ]

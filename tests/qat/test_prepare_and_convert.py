@@ -178,3 +178,12 @@ def test_a_part_of_the_model_is_trained_and_the_whole_is_written(tmp_path: Path)
     np.testing.assert_array_equal(after.values("head.conv.weight"), before.values("head.conv.weight"))
     assert not np.array_equal(after.values("stem.conv.weight"), before.values("stem.conv.weight"))
     assert onnxq.load(result.model).output_names == ["logits"]
+
+
+@pytest.mark.parametrize("batch_norms", ["folded", "live"])
+def test_the_graph_of_a_trained_net_is_the_one_that_is_converted(batch_norms: str) -> None:
+    net = trained(prepared("tensorrt", {"weight": {"fake_quantizer": "dorefa"}}, batch_norms=batch_norms), 2)
+    graph, converted = net.to_graph(), convert(net).graph
+    assert {node.domain for node in graph.nodes()} == {""}
+    for constant in converted.constants():
+        np.testing.assert_array_equal(graph.values(constant.name), converted.values(constant.name))

@@ -259,3 +259,12 @@ def test_what_is_learnt_in_other_units_has_a_rate_that_fits(kind: str, rates: se
     assert sorted(found) == pytest.approx(sorted(rates))
     plain = parameter_groups(net, TrainSettings(optimizer="sgd"))
     assert {group["lr"] for group in plain if group["name"] == "fake-quantizers"} == {1e-4}
+
+
+def test_settings_without_effect_are_noted() -> None:
+    idle = {"momentum": 0.5, "gamma": 0.5, "step_size": 2.0, "temperature": 3.0}
+    training = train(toy_net(), toy_data(), {"steps": 1, **idle})
+    noted = [name for name in idle if any(note.startswith(f"{name} = ") for note in training.notes)]
+    assert noted == list(idle)
+    used = train(toy_net(), toy_data(), {"steps": 1, "optimizer": "sgd", "schedule": "step", **idle, "distill": 0.5})
+    assert not any("has no effect" in note for note in used.notes)
