@@ -116,7 +116,7 @@ class _Run:
         self.batch_size = self._batch_size()
         self._obey_fixed_batch()
         self.schedule = Schedule.of(settings, data.steps(self.batch_size))
-        if not self.schedule.quantizing(self.schedule.steps - 1):
+        if settings.quantize_from is not None and not self.schedule.quantizing(self.schedule.steps - 1):
             raise ConfigError(
                 f"quantize_from = {settings.quantize_from:g} is after the last of {self.schedule.steps} steps, so no "
                 "quantizer would be trained with: choose an earlier moment"

@@ -53,7 +53,8 @@ class Schedule:
         return self._before(self.settings.batch_norm_freeze, step)
 
     def quantizing(self, step: int) -> bool:
-        return step >= self.first_step(self.settings.quantize_from)
+        begin = self.settings.quantize_from
+        return begin is not None and step >= self.first_step(begin)
 
     def _before(self, moment: float | None, step: int) -> bool:
         return moment is None or step < self.first_step(moment)

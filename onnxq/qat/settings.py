@@ -37,7 +37,8 @@ class TrainSettings:
     clip_gradient      largest norm of all gradients together
     observer_freeze    when observers stop to follow the values
     batch_norm_freeze  when statistics of batch normalization stop to follow the batches
-    quantize_from      when fake-quantization begins; before, the network is trained in float
+    quantize_from      when fake-quantization begins; before, the network is trained in float. None is for a comparison:
+                       how far the same training brings the float network
     distill            share of the loss that compares with the float network, 0 .. 1; when left out it is 0 with
                        labels and 1 without
     distill_loss       kl (classes, with temperature), mse (relative to the size of the output), or auto
@@ -66,7 +67,7 @@ class TrainSettings:
     clip_gradient: float | None = None
     observer_freeze: float | None = 0.0
     batch_norm_freeze: float | None = 0.5
-    quantize_from: float = 0.0
+    quantize_from: float | None = 0.0
     distill: float | None = None
     distill_loss: str = "auto"
     temperature: float = 1.0
@@ -90,7 +91,7 @@ class TrainSettings:
         for name in ("lr", "step_size", "gamma", "temperature"):
             _number(name, getattr(self, name), above=0.0)
         for name in ("scale_lr", "weight_decay", "warmup", "quantize_from", "observer_freeze", "batch_norm_freeze"):
-            if getattr(self, name) is not None or name in ("weight_decay", "warmup", "quantize_from"):
+            if getattr(self, name) is not None or name in ("weight_decay", "warmup"):
                 _number(name, getattr(self, name), low=0.0)
         if self.clip_gradient is not None:
             _number("clip_gradient", self.clip_gradient, above=0.0)

@@ -242,7 +242,7 @@ def _trained_in_float(images: ImageSet, settings: Settings) -> float:
     found = []
     for seed in range(settings.seeds):
         net = qat.prepare(images.model, "academic", images.calibration, batch_norms="frozen")
-        _train(net, images, settings, seed, quantize_from=float(EPOCHS))
+        _train(net, images, settings, seed, quantize_from=None)
         net.quantize(False)
         found.append(_accuracy(_own_answers(net, images), images))
     return float(np.mean(found))
