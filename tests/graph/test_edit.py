@@ -385,3 +385,16 @@ def test_a_new_constant_may_live_in_a_body() -> None:
     then = next(a.g for a in written.graph.node[1].attribute if a.name == "then_branch")
     assert [t.name for t in then.initializer] == ["w2"]
     assert graph.copy().to_model() == written
+
+
+@pytest.mark.parametrize("constant", ["c", "k"])
+def test_a_constant_gets_new_values_of_its_own_shape_and_type_only(constant: str) -> None:
+    made = node("Constant", "", "k", value_floats=[1.0, 2.0, 3.0])
+    graph = Graph.from_model(
+        model([made, node("Add", "x c", "t"), node("Mul", "t k", "y")], constants={"c": np.zeros(3, np.float32)})
+    )
+    graph.set_values(constant, np.full(3, 7.0, np.float32))
+    np.testing.assert_array_equal(Graph.from_model(checked(graph)).values(constant), np.full(3, 7.0))
+    for wrong in (np.zeros(4, np.float32), np.zeros(3)):
+        with pytest.raises(ModelError, match="cannot take its place"):
+            graph.set_values(constant, wrong)
