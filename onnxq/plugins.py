@@ -24,7 +24,7 @@ def run_file(path: Path, what: str) -> ModuleType:
     """
     if not path.is_file():
         raise ConfigError(f"no {what} file at {path}")
-    module = ModuleType(f"onnxq_{what}_{path.stem}")
+    module = ModuleType(f"onnxq_{what.replace(' ', '_')}_{path.stem}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # dataclasses look their module up
     try:

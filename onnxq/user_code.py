@@ -22,7 +22,7 @@ def find_function(text: str, what: str, kind: type[OnnxqError] = ConfigError) ->
         raise kind(f"{what} '{text}' is no function: write module:function or path/to/file.py:function")
     with current_folder_importable():
         if place.endswith(".py"):
-            module = run_file(Path(place), what.replace(" ", "_"))
+            module = run_file(Path(place), what)
         else:
             try:
                 module = importlib.import_module(place)
@@ -57,4 +57,7 @@ def users_errors(what: str, kind: type[OnnxqError] = ConfigError) -> Iterator[No
         raise
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
-        raise kind(f"{what} failed: {type(error).__name__}: {error} ({last.filename}, line {last.lineno})") from error
+        # A call that did not even begin, such as for want of an argument, has no line in the user's code.
+        inside = Path(last.filename).is_relative_to(Path(__file__).parent)
+        where = "" if inside else f" ({last.filename}, line {last.lineno})"
+        raise kind(f"{what} failed: {type(error).__name__}: {error}{where}") from error

@@ -84,7 +84,7 @@ LabelLossOption = Annotated[
     str | None, typer.Option("--label-loss", help="cross_entropy, mse, bce, auto, or module:function(outputs, labels).")
 ]
 LabelOutputOption = Annotated[
-    str | None, typer.Option("--label-output", help="Output that the labels are for; the first by default.")
+    str | None, typer.Option("--label-output", help="Output that the labels are for; the first float one by default.")
 ]
 RecomputeOption = Annotated[
     int | None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import pickle
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -56,6 +55,10 @@ class Checkpoints:
         path = self.folder / BEST_NAME
         return self._read(path) if path.exists() else None
 
+    def any(self) -> bool:
+        """Whether there is one to go on from."""
+        return bool(self._regular())
+
     def refuse_others(self) -> None:
         """A new training does not write over the checkpoints of one that could still go on."""
         files = self._regular()
@@ -74,6 +77,8 @@ class Checkpoints:
 
     def _regular(self) -> list[Path]:
         if not self.folder.is_dir():
+            if self.folder.exists():
+                raise ConfigError(f"{self.folder} is a file: choose a folder for checkpoints with --checkpoint")
             return []
         return sorted(path for path in self.folder.iterdir() if _NAME.fullmatch(path.name))
 
@@ -84,7 +89,7 @@ class Checkpoints:
     def _read(self, path: Path) -> State:
         try:
             state: State = torch.load(path, map_location="cpu", weights_only=True)
-        except (RuntimeError, EOFError, pickle.UnpicklingError, OSError) as error:
+        except Exception as error:  # a damaged file makes torch raise anything, KeyError and IndexError among them
             raise ConfigError(
                 f"{path} is no readable checkpoint ({type(error).__name__}): delete it to go on from the one before"
             ) from error

@@ -95,14 +95,21 @@ class Evaluation:
             return float(self.loss(outputs, batch.labels, teacher)["loss"]) * batch.rows, float(batch.rows)
         if self.metric == "accuracy":
             assert batch.labels is not None
-            check_classes(outputs[self.loss.output], batch.labels, self.loss.output)
+            classes = self.loss.by_class(outputs[self.loss.output], self.loss.output)
+            check_classes(classes, batch.labels, self.loss.output)
             counted = batch.labels != IGNORED
-            right = outputs[self.loss.output].argmax(dim=1) == batch.labels
+            right = classes.argmax(dim=1) == batch.labels
             return float((right & counted).sum()), float(counted.sum())
         assert teacher is not None
         output, wanted = outputs[self.loss.output], teacher[self.loss.output]
         if self.metric == "agreement":
-            same = output.argmax(dim=1) == wanted.argmax(dim=1)
+            if output.ndim < 2:
+                raise DataError(
+                    f"agreement needs classes on axis 1, output '{self.loss.output}' has the shape "
+                    f"{list(output.shape)}: choose another metric, or another output with label_output"
+                )
+            first, second = (self.loss.by_class(each, self.loss.output).argmax(dim=1) for each in (output, wanted))
+            same = first == second
             return float(same.sum()), float(same.numel())
         wanted = wanted.double()
         return float((wanted**2).sum()), float(((wanted - output.double()) ** 2).sum())

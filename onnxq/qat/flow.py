@@ -187,7 +187,7 @@ def _evaluation(
     if samples.labelled and not held.labelled:
         raise ConfigError("the training data has labels, but the data to evaluate on has none")
     first = next(iter(held.ordered(1)))
-    loss = fitted_to(make_loss(settings, net.graph, labelled=samples.labelled), first.labels)
+    loss = fitted_to(make_loss(settings, net.original, labelled=samples.labelled), first.labels)
     found: Any = metric or default_metric(samples, loss)
     if ":" in found:
         found = find_function(found, "metric")

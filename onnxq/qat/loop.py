@@ -82,7 +82,7 @@ def train(
     """
     settings = train_settings(settings)
     data = batches if isinstance(batches, TrainingData) else open_training_data(batches, input_infos(net.graph))
-    loss = make_loss(settings, net.graph, labelled=data.labelled)
+    loss = make_loss(settings, net.original, labelled=data.labelled)
     if loss.share > 0 and teacher is None:
         teacher = to_torch(net.original)
     run = _Run(net, data, settings, loss, evaluate, teacher, Team(ranks), progress)
@@ -129,6 +129,7 @@ class _Run:
         self.best = Best(_higher_is_better(settings, evaluate))
         self.metric_name = str(getattr(evaluate, "name", "metric"))
         self.checkpoints: Checkpoints | None = None
+        self.best_is_saved = False
         self.step = 0
         self.began = time.perf_counter()
         self.wrapped: nn.Module = net
@@ -267,7 +268,9 @@ class _Run:
     def _check_loss(self, value: float, rate: float) -> None:
         if value - value == 0.0:  # neither NaN nor infinite
             return
-        where = "" if self.checkpoints is None else f". The checkpoints before it are in {self.checkpoints.folder}"
+        where = ""
+        if self.checkpoints is not None and self.checkpoints.any():
+            where = f". The checkpoints before it are in {self.checkpoints.folder}"
         raise CheckFailed(
             f"the loss is {value} in step {self.step + 1} of {self.schedule.steps} "
             f"(learning rate {rate:g}): {ADVICE}{where}"
@@ -282,8 +285,7 @@ class _Run:
         self.history.evaluated(self.step, epoch, value)
         if self.best.take(self.step, epoch, value):
             self.best.state = {name: tensor.detach().clone() for name, tensor in self.net.state_dict().items()}
-            if self.checkpoints is not None and self.team.first:
-                self.checkpoints.save_best({"net": self.best.state, **self.best.to_json()})
+            self.best_is_saved = False
 
     def _save(self, rate: float) -> None:
         if self.checkpoints is None:
@@ -291,6 +293,7 @@ class _Run:
         with self.team.together():
             check_parameters(self.net, self.step, rate)
             if self.team.first:
+                self._save_best()
                 state = {
                     "step": self.step,
                     "seconds": self._seconds(),
@@ -300,6 +303,12 @@ class _Run:
                     "best": self.best.to_json(),
                 }
                 self.checkpoints.save(self.step, state)
+
+    def _save_best(self) -> None:
+        """With the next checkpoint and not before: nothing could go on from it alone."""
+        if self.checkpoints is not None and self.best.state is not None and not self.best_is_saved:
+            self.checkpoints.save_best({"net": self.best.state, **self.best.to_json()})
+            self.best_is_saved = True
 
     def _restore(self) -> bool:
         if self.checkpoints is None:
@@ -317,6 +326,7 @@ class _Run:
         self.best = Best.from_json(state["best"])
         if best is not None and best["step"] == self.best.step:
             self.best.state = best["net"]
+            self.best_is_saved = True
         return True
 
     def _finished(self, *, ended_early: bool) -> Training:

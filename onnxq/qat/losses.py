@@ -11,15 +11,16 @@ with d the share of distillation. For outputs o of the network and t of the floa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
 from onnxq.errors import ConfigError, DataError, did_you_mean
-from onnxq.graph import Graph
+from onnxq.graph import Graph, Node
 from onnxq.qat.settings import TrainSettings
 from onnxq.user_code import find_function, users_errors
 
@@ -34,9 +35,25 @@ IGNORED = -100
 
 def output_form(graph: Graph, name: str) -> str:
     """What an output holds: "softmax", "log_softmax", "sigmoid" where the graph ends so, otherwise "logits"."""
-    producer = graph.producer(name)
+    producer = _last_node(graph, name)
     forms = {"Softmax": "softmax", "LogSoftmax": "log_softmax", "Sigmoid": "sigmoid"}
     return "logits" if producer is None else forms.get(producer.op, "logits")
+
+
+def class_axis(graph: Graph, name: str) -> int:
+    """The axis with the classes of an output: that of the Softmax which it ends in, otherwise 1."""
+    producer = _last_node(graph, name)
+    if producer is None or producer.op not in ("Softmax", "LogSoftmax"):
+        return 1
+    return int(producer.attrs.get("axis", -1 if graph.opset >= 13 else 1))
+
+
+def _last_node(graph: Graph, name: str) -> Node | None:
+    """The node that computes an output; Identity only gives it another name."""
+    producer = graph.producer(name)
+    while producer is not None and producer.op == "Identity":
+        producer = graph.producer(producer.inputs[0].name)
+    return producer
 
 
 def log_probabilities(output: Tensor, form: str, temperature: float = 1.0) -> Tensor:
@@ -54,6 +71,7 @@ class Loss:
     forms    output -> what it holds (`output_form`)
     label    the loss against labels: a name of LABEL_LOSSES, or a function of (outputs, labels)
     share    d of the formula
+    axes     output -> the axis with its classes (`class_axis`), 1 where it has no entry
     """
 
     output: str
@@ -62,6 +80,12 @@ class Loss:
     share: float = 0.0
     distill: str = "auto"
     temperature: float = 1.0
+    axes: Mapping[str, int] = field(default_factory=dict)
+
+    def by_class(self, values: Tensor, name: str) -> Tensor:
+        """Values of an output with its classes on axis 1, where torch wants them."""
+        axis = self.axes.get(name, 1)
+        return values.movedim(axis, 1) if values.ndim > 2 and axis != 1 else values
 
     def __call__(self, outputs: Outputs, labels: Tensor | None, teacher: Outputs | None) -> dict[str, Tensor]:
         """The parts and their "loss"; distillation needs the outputs of the teacher, the rest needs labels."""
@@ -83,10 +107,18 @@ class Loss:
                 value = self.label(outputs, labels)
             if not isinstance(value, Tensor) or value.numel() != 1:
                 raise ConfigError(f"the label loss returned a {type(value).__name__}: return a tensor with one number")
+            if not value.requires_grad and torch.is_grad_enabled():
+                raise ConfigError(
+                    "the label loss returned a tensor without a gradient: compute it from the outputs with torch, "
+                    "without .detach(), .item() or numpy"
+                )
             return value.reshape(())
         output, form = outputs[self.output], self.forms[self.output]
         kind = self.label_kind(labels)
         if kind == "cross_entropy":
+            output = self.by_class(output, self.output)
+            if labels.is_floating_point() and labels.ndim == output.ndim:
+                labels = self.by_class(labels, self.output)
             check_classes(output, labels, self.output)
             if labels.is_floating_point():  # probabilities of all classes
                 return functional.cross_entropy(log_probabilities(output, form), labels)
@@ -118,6 +150,7 @@ class Loss:
         classes = form in ("softmax", "log_softmax") or (name == self.output and self.label == "cross_entropy")
         if output.ndim < 2 or not (self.distill == "kl" or (self.distill == "auto" and classes)):
             return ((output - wanted) ** 2).sum() / (wanted**2).sum().clamp_min(torch.finfo(wanted.dtype).tiny)
+        output, wanted = self.by_class(output, name), self.by_class(wanted, name)
         is_log = log_probabilities(output, form, self.temperature)
         target = log_probabilities(wanted, form, self.temperature)
         terms = functional.kl_div(is_log, target, log_target=True, reduction="sum")
@@ -125,9 +158,12 @@ class Loss:
 
 
 def make_loss(settings: TrainSettings, graph: Graph, *, labelled: bool) -> Loss:
-    """The loss that settings describe, for data with or without labels."""
+    """The loss that settings describe, for data with or without labels.
+
+    `graph` is the model as it was given: passes may hide a Softmax at its end.
+    """
     outputs = graph.output_names
-    output = settings.label_output or outputs[0]
+    output = settings.label_output or _first_float(graph)
     if output not in outputs:
         raise ConfigError(
             f"the model has no output '{output}'.{did_you_mean(output, outputs)} It has {', '.join(outputs)}"
@@ -144,7 +180,18 @@ def make_loss(settings: TrainSettings, graph: Graph, *, labelled: bool) -> Loss:
     if ":" in settings.label_loss:
         label = find_function(settings.label_loss, "label loss")
     forms = {name: output_form(graph, name) for name in outputs}
-    return Loss(output, forms, label, share, settings.distill_loss, settings.temperature)
+    axes = {name: class_axis(graph, name) for name in outputs}
+    return Loss(output, forms, label, share, settings.distill_loss, settings.temperature, axes)
+
+
+def _first_float(graph: Graph) -> str:
+    """The output to learn: indices of classes, such as those of an ArgMax, may come before it."""
+    floats = [name for name in graph.output_names if _may_be_float(graph.tensor(name).dtype)]
+    return (floats or graph.output_names)[0]
+
+
+def _may_be_float(dtype: Any) -> bool:
+    return dtype is None or np.dtype(dtype).kind not in "iub"
 
 
 def fitted_to(loss: Loss, labels: Tensor | None) -> Loss:
@@ -180,6 +227,6 @@ def _alike(output: Tensor, labels: Tensor, name: str, kind: str) -> Tensor:
     if labels.numel() != output.numel() or [n for n in labels.shape if n > 1] != [n for n in output.shape if n > 1]:
         raise DataError(
             f"{kind} compares values one by one: labels have the shape {list(labels.shape)}, output '{name}' has "
-            f"{list(output.shape)}"
+            f"{list(output.shape)}. Labels that are classes have to be whole numbers"
         )
     return labels.to(output.dtype).reshape(output.shape)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
 from pathlib import Path
@@ -83,8 +85,11 @@ class _Reader:
             try:
                 with np.load(path, allow_pickle=False) as stored:
                     arrays = {name: stored[name] for name in stored.files}
-            except (OSError, ValueError) as error:
-                raise DataError(f"'{path}' cannot be read as a .npz file: {error}") from error
+            except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+                raise DataError(
+                    f"'{path}' is no readable .npz file ({type(error).__name__}): write it with numpy.savez, from "
+                    "arrays of numbers"
+                ) from error
             return self._from_arrays(arrays, f"'{path}'")
         if ":" in text:
             return self._from_function(find_function(text, "training data"))

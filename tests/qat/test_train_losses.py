@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import onnx
 import pytest
 import torch
 import torch.nn.functional as functional
+from onnx import helper
 
 from onnxq.errors import ConfigError, DataError
+from onnxq.graph import Graph
+from onnxq.qat.evaluate import Evaluation
 from onnxq.qat.losses import Loss, make_loss
 from onnxq.qat.settings import TrainSettings
+from onnxq.qat.training_data import open_training_data
+from onnxq.runtime import input_infos
 from tests.qat.toy_net import toy_graph
 
 LOGITS = torch.tensor([[2.0, -1.0, 0.5], [0.0, 0.3, -0.2]])
@@ -79,6 +85,59 @@ def test_labels_that_do_not_fit(labels: torch.Tensor, said: str) -> None:
 def test_the_end_of_the_graph_says_what_the_output_holds() -> None:
     for operator, form in (("Softmax", "softmax"), ("Sigmoid", "sigmoid"), ("Relu", "logits")):
         assert make_loss(TrainSettings(), toy_graph(last=operator), labelled=True).forms == {"y": form}
+
+
+def _ends_in(nodes: list[onnx.NodeProto], opset: int) -> Graph:
+    """x [batch, 5, 3] through some nodes to y."""
+    shapes = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", 5, 3]) for name in ("x", "y")]
+    graph = helper.make_graph(nodes, "ends", shapes[:1], shapes[1:])
+    return Graph.from_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8))
+
+
+@pytest.mark.parametrize(
+    ("opset", "given", "axis"), [(17, {"axis": 2}, 2), (17, {}, -1), (11, {}, 1), (11, {"axis": 2}, 2)]
+)
+def test_classes_are_on_the_axis_of_the_softmax(opset: int, given: dict[str, int], axis: int) -> None:
+    graph = _ends_in(
+        [helper.make_node("Softmax", ["x"], ["s"], **given), helper.make_node("Identity", ["s"], ["y"])], opset
+    )
+    loss = make_loss(TrainSettings(), graph, labelled=False)
+    assert (loss.forms, loss.axes) == ({"y": "softmax"}, {"y": axis})
+
+
+def test_indices_of_classes_are_not_the_output_to_learn() -> None:
+    graph = _ends_in([helper.make_node("Relu", ["x"], ["y"]), helper.make_node("ArgMax", ["y"], ["k"], axis=1)], 17)
+    proto = graph.to_model()
+    proto.graph.output.insert(0, helper.make_tensor_value_info("k", onnx.TensorProto.INT64, ["batch", 1, 3]))
+    assert make_loss(TrainSettings(), Graph.from_model(proto), labelled=True).output == "y"
+    chosen = make_loss(TrainSettings(label_output="k"), Graph.from_model(proto), labelled=False)
+    data = open_training_data(torch.zeros(2, 5, 3).numpy(), input_infos(graph))
+    single = {"k": torch.zeros(2)}
+    nearness = Evaluation(data, chosen, "agreement", teacher=lambda inputs: single)
+    with pytest.raises(DataError, match="agreement needs classes on axis 1, output 'k'"):
+        nearness.of(lambda inputs: single)
+
+
+def test_kl_cross_entropy_and_metrics_read_classes_on_the_last_axis() -> None:
+    generator = torch.Generator().manual_seed(0)
+    output, teacher = (torch.randn(4, 5, 3, generator=generator) for _ in range(2))
+    labels = torch.randint(0, 3, (4, 5), generator=generator)
+    given = {"y": "logits"}, {"y": -1}
+    distilled = Loss("y", given[0], share=1.0, distill="kl", axes=given[1])({"y": output}, None, {"y": teacher})["loss"]
+    p, q = teacher.softmax(-1), output.softmax(-1)
+    torch.testing.assert_close(distilled, (p * (p / q).log()).sum(-1).mean())
+    labelled = Loss("y", given[0], axes=given[1])
+    found = labelled({"y": output}, labels, None)["loss"]
+    torch.testing.assert_close(found, functional.cross_entropy(output.reshape(20, 3), labels.reshape(20)))
+    data = open_training_data(
+        {"x": output.numpy(), "labels": labels.numpy()},
+        input_infos(_ends_in([helper.make_node("Relu", ["x"], ["y"])], 17)),
+    )
+    right = float((output.argmax(-1) == labels).float().mean())
+    assert Evaluation(data, labelled, "accuracy").of(lambda inputs: {"y": output}) == pytest.approx(right)
+    same = float((output.argmax(-1) == teacher.argmax(-1)).float().mean())
+    nearness = Evaluation(data, labelled, "agreement", teacher=lambda inputs: {"y": teacher})
+    assert nearness.of(lambda inputs: {"y": output}) == pytest.approx(same)
 
 
 def test_without_labels_only_distillation_is_left() -> None:

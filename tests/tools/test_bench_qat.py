@@ -92,7 +92,7 @@ def test_the_command_writes_rows_for_the_formats_that_were_asked_for(
     main(["qat-accuracy", *chosen, *where])
     result = read_result(tmp_path / "qat.json")
     assert str(tmp_path) not in result.command
-    assert {"setting": "steps", "value": 2} in result.tables["training"]
+    assert {"setting": "steps", "value": 2} in result.tables["training on digits"]
     rows: list[Row] = result.tables["digits"]
     assert [row["format"] for row in rows] == ["float", "float", "nnie: 8 bits, logarithmic"]
     assert rows[0]["QAT %"] == 98.89

@@ -136,7 +136,7 @@ def measure(settings: Settings) -> Tables:
 
 
 def _tables(settings: Settings) -> Tables:
-    tables: Tables = {"training": _training_rows(settings)}
+    tables: Tables = {f"training on {', '.join(settings.sets)}": _training_rows(settings)}
     for name in settings.sets:
         try:
             images = IMAGE_SETS[name](settings.cache)
