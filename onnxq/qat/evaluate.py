@@ -59,9 +59,11 @@ class Evaluation:
     @torch.no_grad()
     def of(self, run: Run) -> float:
         """The metric of anything that gives outputs for inputs, such as the float network."""
-        if not isinstance(self.metric, str):
-            return self._of_user(run)
         team = self.team or Team(None)
+        if not isinstance(self.metric, str):
+            with team.together():
+                value = self._of_user(run)
+            return value
         sums = [0.0, 0.0, 0.0]
         with team.together():
             for number, batch in enumerate(self._batches()):

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as functional
 from torch import Tensor
@@ -186,12 +185,9 @@ def make_loss(settings: TrainSettings, graph: Graph, *, labelled: bool) -> Loss:
 
 def _first_float(graph: Graph) -> str:
     """The output to learn: indices of classes, such as those of an ArgMax, may come before it."""
-    floats = [name for name in graph.output_names if _may_be_float(graph.tensor(name).dtype)]
+    kinds = {name: graph.dtype(name) for name in graph.output_names}
+    floats = [name for name, kind in kinds.items() if kind is None or kind.kind not in "iub"]
     return (floats or graph.output_names)[0]
-
-
-def _may_be_float(dtype: Any) -> bool:
-    return dtype is None or np.dtype(dtype).kind not in "iub"
 
 
 def fitted_to(loss: Loss, labels: Tensor | None) -> Loss:

@@ -48,7 +48,10 @@ class _Reader:
         self._notes = notes
         for info in inputs:
             if not info.shape:
-                raise DataError(f"input '{info.name}' is a single number, so there is no axis for samples to train on")
+                raise DataError(
+                    f"input '{info.name}' is a single number, so there is no axis for samples to train on: make it a "
+                    "constant of the model first"
+                )
 
     def open(self, source: Any) -> TrainingData:
         if isinstance(source, TrainingData):
