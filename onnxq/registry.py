@@ -14,12 +14,12 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Name -> thing. `package` is imported module by module on first use, so that one file is all an entry needs."""
+    """Name -> thing. `packages` are imported module by module on first use, so that one file is all an entry needs."""
 
-    def __init__(self, kind: str, package: str | None = None) -> None:
+    def __init__(self, kind: str, *packages: str) -> None:
         self.kind = kind
-        self._package = package
-        self._loaded = package is None
+        self._packages = packages
+        self._loaded = not packages
         self._items: dict[str, T] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
@@ -68,13 +68,14 @@ class Registry(Generic[T]):
         return iter(self.names())
 
     def _load(self) -> None:
-        if self._loaded or self._package is None:
+        if self._loaded:
             return
         self._loaded = True  # before the work: modules that are loaded now may look something up
         try:
-            package = importlib.import_module(self._package)
-            for module in sorted(m.name for m in pkgutil.iter_modules(package.__path__)):
-                importlib.import_module(f"{self._package}.{module}")
+            for name in self._packages:
+                package = importlib.import_module(name)
+                for module in sorted(m.name for m in pkgutil.iter_modules(package.__path__)):
+                    importlib.import_module(f"{name}.{module}")
             load_installed()
         except BaseException:
             self._loaded = False  # the next who asks is told the same, and not that a name is unknown

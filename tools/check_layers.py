@@ -32,19 +32,35 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "passes": frozenset({"graph", "match"}),
     "runtime": frozenset({"types", "graph", "numerics", "observers"}),
     "place": frozenset({"types", "graph", "match"}),
-    "equalize": frozenset({"types", "graph", "runtime", "numerics", "observers"}),
+    "improvement": frozenset({"types", "graph", "runtime"}),
+    "equalize": frozenset({"types", "graph", "runtime", "numerics", "observers", "improvement"}),
     "calibrate": frozenset({"types", "graph", "runtime", "numerics", "observers"}),
-    "refine": frozenset({"types", "graph", "runtime", "numerics", "observers"}),
+    "refine": frozenset({"types", "graph", "runtime", "numerics", "observers", "emit", "improvement"}),
     "emit": frozenset({"types", "graph", "numerics"}),
     "backends": frozenset({"types", "emit"}),
     "verify": frozenset({"types", "graph", "numerics", "runtime", "refine", "emit", "backends", "place"}),
     "torchnet": frozenset({"types", "graph", "numerics"}),
-    "reconstruct": frozenset({"types", "graph", "numerics", "torchnet"}),
+    "reconstruct": frozenset({"types", "graph", "numerics", "runtime", "torchnet", "improvement"}),
 }
 """Unit (a package or module directly under onnxq) -> the units it may import besides itself and FOR_EVERYONE."""
 
 MAY_IMPORT_ALL = frozenset(
-    {ROOT, "__main__", "pipeline", "prepare", "deliver", "report", "config", "borders", "cli", "compat", "demo", "qat"}
+    {
+        ROOT,
+        "__main__",
+        "pipeline",
+        "prepare",
+        "deliver",
+        "report",
+        "config",
+        "borders",
+        "cli",
+        "compat",
+        "demo",
+        "qat",
+        "improve",
+        "bits",
+    }
 )
 
 ONLY_IN: dict[str, frozenset[str]] = {

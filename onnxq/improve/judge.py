@@ -1,0 +1,202 @@
+"""How good a quantized model is: what the target would compute, held against the float model or against labels.
+
+The model that is judged is the one that `simulate` writes, so that a chip's own roundings and operators count.
+
+    sqnr_db    mean over the floating-point outputs of the signal to noise ratio, each limited to [-20, 100] dB
+    kl         mean divergence of the outputs' classes from those of the float model, in nats, lower is better; the
+               last axis holds the classes of outputs that are no images, axis 1 those of the others
+    agreement  fraction of samples and positions with the class of the float model
+    accuracy   fraction of samples with the class of their label, on the first output
+    function   of (outputs by name, labels), numpy arrays over all samples
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from onnxq.emit.simulate import simulate
+from onnxq.errors import ConfigError, DataError
+from onnxq.graph import Graph
+from onnxq.improvement import State
+from onnxq.numerics import SqnrAccumulator
+from onnxq.runtime.feeds import Feed
+from onnxq.runtime.session import float_session, run_session
+from onnxq.types import Backend
+from onnxq.types.applied import applied
+from onnxq.user_code import find_function, users_errors
+
+LOWEST_DB, HIGHEST_DB = -20.0, 100.0
+"""One output that is equal, or lost, must not decide alone."""
+
+METRICS = ("sqnr_db", "kl", "agreement", "accuracy")
+LOWER_IS_BETTER = ("kl",)
+
+Outputs = dict[str, np.ndarray]
+UserMetric = Callable[[Mapping[str, np.ndarray], np.ndarray | None], float]
+
+
+@dataclass(frozen=True)
+class Score:
+    """`goodness` compares, higher is better; `value` is the metric as users know it; `sqnr_db` has each output."""
+
+    metric: str
+    value: float
+    goodness: float
+    sqnr_db: Mapping[str, float] = field(default_factory=dict)
+
+
+class Judge:
+    """Scores of models on the same samples, with the outputs of the float model computed once and kept."""
+
+    def __init__(
+        self,
+        reference: Graph,
+        backend: Backend,
+        samples: Iterable[Feed],
+        *,
+        metric: str | UserMetric = "sqnr_db",
+        labels: np.ndarray | None = None,
+        lower_is_better: bool | None = None,
+    ) -> None:
+        """`reference` is the float model; a metric that is text is one of METRICS or a module:function."""
+        if isinstance(metric, str) and metric not in METRICS:
+            if ":" not in metric:
+                raise ConfigError(f"unknown metric '{metric}'. Known: {', '.join(METRICS)}, or module:function")
+            metric = find_function(metric, "metric")
+        if metric == "accuracy" and labels is None:
+            raise ConfigError("accuracy needs labels: give them with the data, or choose another metric")
+        self._metric = metric
+        self._labels = labels
+        self._backend = backend
+        lower = metric in LOWER_IS_BETTER if lower_is_better is None else lower_is_better
+        self._sign = -1.0 if lower else 1.0
+        self._feeds = list(samples)
+        if not self._feeds:
+            raise DataError("there are no samples to judge the model on: give at least one")
+        self._expected = self._run(reference)
+        self.runs = 0
+
+    @property
+    def name(self) -> str:
+        return self._metric if isinstance(self._metric, str) else getattr(self._metric, "__name__", "metric")
+
+    @property
+    def samples(self) -> int:
+        return len(self._feeds)
+
+    def of_float(self) -> Score:
+        """The score of the float model itself."""
+        return self._score(self._expected)
+
+    def __call__(self, state: State) -> Score:
+        """The score of a model with its quantizers, as the target computes it."""
+        graph, _ = simulate(state.graph, applied(state.plan), state.qparams, self._backend)
+        return self.of_graph(graph)
+
+    def of_graph(self, graph: Graph) -> Score:
+        """The score of a model as it is."""
+        self.runs += 1
+        return self._score(self._run(graph))
+
+    def _run(self, graph: Graph) -> list[Outputs]:
+        session = float_session(graph)
+        names = graph.output_names
+        return [
+            dict(zip(names, run_session(session, names, feed, f"sample {number}"), strict=True))
+            for number, feed in enumerate(self._feeds)
+        ]
+
+    def _score(self, found: list[Outputs]) -> Score:
+        each = self._sqnr(found)
+        value = self._value(found, each)
+        worst = -math.inf
+        goodness = self._sign * value if not math.isnan(value) else worst
+        return Score(self.name, value, goodness, each)
+
+    def _value(self, found: list[Outputs], each: Mapping[str, float]) -> float:
+        if callable(self._metric):
+            return self._of_user(found)
+        if self._metric == "sqnr_db":
+            limited = [min(max(value, LOWEST_DB), HIGHEST_DB) for value in each.values()]
+            return float(np.mean(limited)) if limited else HIGHEST_DB
+        if self._metric == "accuracy":
+            return self._accuracy(found)
+        parts = [
+            (_divergence if self._metric == "kl" else _agreement)(expected[name], outputs[name])
+            for expected, outputs in zip(self._expected, found, strict=True)
+            for name in expected
+            if _is_float(expected[name]) and expected[name].ndim >= 2
+        ]
+        if not parts:
+            raise ConfigError(f"{self._metric} needs an output with classes, of two axes or more: choose sqnr_db")
+        return float(np.mean(parts))
+
+    def _sqnr(self, found: list[Outputs]) -> dict[str, float]:
+        sums: dict[str, SqnrAccumulator] = {}
+        for expected, outputs in zip(self._expected, found, strict=True):
+            for name, reference in expected.items():
+                if not _is_float(reference):
+                    continue
+                total = sums.setdefault(name, SqnrAccumulator())
+                if outputs[name].shape == reference.shape:
+                    total.add(reference, outputs[name])
+                else:  # a condition or a selection inside the model came out differently
+                    total.add(reference, np.zeros_like(reference))
+        return {name: total.value for name, total in sums.items()}
+
+    def _accuracy(self, found: list[Outputs]) -> float:
+        assert self._labels is not None
+        name = next(iter(found[0]))
+        classes = np.concatenate([outputs[name].argmax(axis=1).ravel() for outputs in found])
+        labels = np.asarray(self._labels).ravel()
+        if len(labels) != len(classes):
+            raise DataError(f"there are {len(labels)} labels for {len(classes)} answers of output '{name}'")
+        return float((classes == labels).mean())
+
+    def _of_user(self, found: list[Outputs]) -> float:
+        joined = {name: np.concatenate([outputs[name] for outputs in found]) for name in found[0]}
+        with users_errors(f"metric '{self.name}'"):
+            value = self._metric(joined, self._labels)  # type: ignore[operator]
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            raise ConfigError(f"metric '{self.name}' returned a {type(value).__name__}: return a number") from None
+
+
+def _is_float(values: object) -> bool:
+    return isinstance(values, np.ndarray) and values.dtype.kind == "f"
+
+
+def _class_axis(values: np.ndarray) -> int:
+    return 1 if values.ndim == 4 else values.ndim - 1
+
+
+def _agreement(expected: np.ndarray, found: np.ndarray) -> float:
+    if expected.shape != found.shape:
+        return 0.0
+    axis = _class_axis(expected)
+    return float((expected.argmax(axis) == found.argmax(axis)).mean())
+
+
+def _divergence(expected: np.ndarray, found: np.ndarray) -> float:
+    """KL(float, quantized) of the classes; outputs that are no probabilities are taken for logits."""
+    if expected.shape != found.shape:
+        return math.inf
+    axis = _class_axis(expected)
+    probable = bool((expected >= 0).all() and np.allclose(expected.sum(axis), 1.0, atol=1e-3))
+    p, log_p = _probabilities(expected, axis, probable)
+    _, log_q = _probabilities(found, axis, probable)
+    return float((p * (log_p - log_q)).sum(axis).mean())
+
+
+def _probabilities(values: np.ndarray, axis: int, probable: bool) -> tuple[np.ndarray, np.ndarray]:
+    values = values.astype(np.float64)
+    if probable:
+        values = np.log(np.maximum(values, 1e-12))
+    shifted = values - values.max(axis, keepdims=True)
+    logs = shifted - np.log(np.exp(shifted).sum(axis, keepdims=True))
+    return np.exp(logs), logs
