@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph import Graph
@@ -106,10 +106,8 @@ class Improved:
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Improvement(Protocol):
-    """The function of an improvement; arguments are those that it was registered with."""
-
-    def __call__(self, state: State, task: Task, **arguments: Any) -> Improved: ...
+Improvement = Callable[..., Improved]
+"""The function of an improvement, called with (state, task, **arguments): arguments that it was registered with."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +122,9 @@ class Method:
     needs_torch: bool = False
 
 
-IMPROVEMENTS: Registry[Method] = Registry("improvement", "onnxq.equalize", "onnxq.refine", "onnxq.reconstruct")
+IMPROVEMENTS: Registry[Method] = Registry(
+    "improvement", "onnxq.equalize", "onnxq.refine", "onnxq.reconstruct", "onnxq.improve"
+)
 """Modules that register improvements must be importable without torch: those of `reconstruct` import it inside."""
 
 F = TypeVar("F", bound=Improvement)

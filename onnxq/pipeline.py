@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from onnxq.config import ConfigSource, read_config
 from onnxq.deliver import Clock, Progress, Result, emit_plan, refuse_overwriting
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
+from onnxq.improve.run import Outcome
+from onnxq.improve.stage import improve_calibrated
+from onnxq.improvement import State
 from onnxq.passes import Pass
 from onnxq.prepare import Prepared, chosen_backend, load_model, make_plan, prepare
 from onnxq.ranks import Ranks, in_step
@@ -67,7 +71,8 @@ def quantize(
         ranks=ranks,
         strict=strict,
     )
-    return emit_plan(
+    ready, improved = improve_model(ready, folder, progress=progress)
+    result = emit_plan(
         ready.original,
         ready.prepared,
         ready.plan,
@@ -79,7 +84,10 @@ def quantize(
         notes=ready.notes,
         seconds=ready.seconds,
         progress=progress,
+        more=None if improved is None else lambda stage: _with_improvements(stage, ready, improved),
     )
+    shutil.rmtree(folder / IMPROVING, ignore_errors=True)
+    return result
 
 
 @dataclass
@@ -152,6 +160,62 @@ def calibrate_model(
         notes=[*dataset.notes, *calibration.notes, *refined.notes],
         seconds=clock.seconds,
     )
+
+
+def improve_model(
+    ready: Calibrated, folder: Path, *, progress: Progress | None = None
+) -> tuple[Calibrated, Outcome | None]:
+    """What the configuration's effort makes of a calibrated model, and what was tried; None if nothing was.
+
+    What long steps have done so far stands in `folder`/improving until the files are written, and is used by the next
+    run of the same command.
+    """
+    clock = Clock(dict(ready.seconds))
+    prepared = ready.prepared
+    with clock.stage("improve"):
+        outcome, notes = improve_calibrated(
+            ready.original,
+            prepared,
+            State(prepared.graph, ready.plan, ready.qparams),
+            ready.dataset,
+            lambda changed, plan: _calibrated_again(changed, plan, ready.dataset),
+            folder=folder / IMPROVING,
+            progress=progress,
+        )
+    if outcome is None:
+        return replace(ready, notes=[*ready.notes, *notes]), None
+    best = outcome.state
+    changed = replace(
+        ready,
+        prepared=replace(prepared, graph=best.graph),
+        plan=best.plan,
+        qparams=best.qparams,
+        notes=[*ready.notes, *notes],
+        seconds=clock.seconds,
+    )
+    return changed, outcome
+
+
+IMPROVING = "improving"
+"""Folder of unfinished work on improvements, below that of the files."""
+
+
+def _calibrated_again(prepared: Prepared, plan: QuantPlan, dataset: Dataset) -> State:
+    """All parameters anew, for a graph whose constants have changed."""
+    gathered = gather_statistics(prepared, plan, dataset)
+    qparams, plan, _ = calibrate(prepared.graph, plan, statistics=gathered)
+    return State(prepared.graph, plan, refine(prepared.graph, plan, qparams, prepared.backend).qparams)
+
+
+def _with_improvements(stage: Path, ready: Calibrated, outcome: Outcome) -> dict[str, Any]:
+    """The float model with the constants that improvements have changed, and the entry of the report."""
+    if any(step.applied for step in outcome.steps):
+        ready.prepared.graph.save(stage / f"{ready.prepared.config.name}{FLOAT_MODEL}", given_names=True)
+    return {"improvements": outcome.to_json()}
+
+
+FLOAT_MODEL = "_float.onnx"
+"""What the float model is called behind the name of the files: the one that plan and parameters belong to."""
 
 
 def contribute(

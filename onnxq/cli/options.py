@@ -95,3 +95,20 @@ ProviderOption = Annotated[
 MinimumOption = Annotated[
     float | None, typer.Option("--min-sqnr", help="An output below this many dB fails the run.", metavar="DB")
 ]
+
+EffortOption = Annotated[
+    int | None,
+    typer.Option(
+        "--effort",
+        help="What is tried for accuracy: 0 calibration only; 1 (by default) seconds; 2 minutes; 3 longer.",
+        metavar="0..3",
+    ),
+]
+ImproveOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--improve",
+        help="This improvement in the place of those of the effort, such as gptq:act_order=no. Repeatable, in order.",
+        metavar="NAME",
+    ),
+]

@@ -28,6 +28,8 @@ def quantize(
     workers: options.WorkersOption = None,
     memory_limit: options.MemoryLimitOption = None,
     provider: options.ProviderOption = None,
+    effort: options.EffortOption = None,
+    improve: options.ImproveOption = None,
     min_sqnr: options.MinimumOption = None,
     passes: options.PassOption = None,
     plugin: options.PluginOption = None,
@@ -68,6 +70,8 @@ def quantize(
                 workers=workers,
                 memory_limit=memory_limit,
                 provider=provider,
+                effort=effort,
+                improvements=tuple(improve) if improve else None,
             )
             check_writable(out)
             check_statistics_file(stats, model, settings.data)

@@ -41,13 +41,19 @@ def resolved_settings(
         "minimum_sqnr_db": config.minimum_sqnr_db,
         "name": config.name,
         "portable": config.portable,
+        "effort": config.effort,
     }
     scheme = backend.scheme
     for role, spec in (("activation", scheme.activation), ("weight", scheme.weight), ("bias", scheme.bias)):
         if spec is not None:
             defaults[role] = {**_spelt_out(spec, role), **values.get(role, {})}
+    tries_observers = config.effort > 0 or config.improvements is not None  # one that is spelt out would not be tried
     for role, observer in (("activation", backend.activation_observer), ("weight", backend.weight_observer)):
-        if role in defaults and ("observer" if role == "activation" else "weight_observer") not in values:
+        if (
+            not tries_observers
+            and role in defaults
+            and ("observer" if role == "activation" else "weight_observer") not in values
+        ):
             defaults[role]["observer"] = observer
     for key, value in defaults.items():
         tried = {**values, key: value}

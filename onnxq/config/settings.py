@@ -11,6 +11,7 @@ from pydantic import Field, PrivateAttr, StrictBool, field_validator, model_vali
 
 from onnxq.config.quantizers import InputSettings, NodeSettings, QuantizerSettings, Strict, located
 from onnxq.errors import ConfigError
+from onnxq.improvement import read_improvement
 from onnxq.observers import make_observer
 from onnxq.runtime.collect import Engine
 from onnxq.runtime.memory import read_size
@@ -77,6 +78,19 @@ class Config(Strict):
     # refine
     skip_refinements: tuple[str, ...] = Field((), description="refinements of the backend to leave out")
 
+    # improve
+    effort: int = Field(
+        1,
+        ge=0,
+        le=3,
+        strict=True,
+        description="what is tried for accuracy: 0 nothing, 1 seconds, 2 roundings (minutes), 3 blocks (longer)",
+    )
+    improvements: tuple[str, ...] | None = Field(
+        None, description="these improvements, in order, in the place of those of the effort"
+    )
+    skip_improvements: tuple[str, ...] = Field((), description="improvements of the effort to leave out")
+
     # emit
     name: str = Field("model", min_length=1, description="the files are called <name>.onnx, <name>_...")
     weight_storage: Literal["integer", "float"] | None = Field(
@@ -136,6 +150,14 @@ class Config(Strict):
             make_observer(value)
         return value
 
+    @field_validator("improvements")
+    @classmethod
+    @located
+    def _check_improvements(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        for text in value or ():
+            read_improvement(text)
+        return value
+
     @field_validator("memory_limit", mode="before")
     @classmethod
     @located
@@ -154,7 +176,19 @@ class Config(Strict):
     def recorded(self) -> dict[str, Any]:
         """What was set and changes results, for a plan to remember."""
         return self.model_dump(
-            mode="json", exclude_defaults=True, exclude={"backend", "data", "workers", "memory_limit", "strict"}
+            mode="json",
+            exclude_defaults=True,
+            exclude={
+                "backend",
+                "data",
+                "workers",
+                "memory_limit",
+                "strict",
+                # Of no effect on a plan: what they found stands in the parameters and in the float model beside them.
+                "effort",
+                "improvements",
+                "skip_improvements",
+            },
         )
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 from onnxq.errors import ConfigError
@@ -28,6 +29,16 @@ def available_memory() -> int:
     """
     known = [size for size in (_system(), _container()) if size is not None]
     return min(known, default=_FALLBACK)
+
+
+def peak_memory() -> int:
+    """The most bytes that this process has held so far; 0 where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(held) * (1 if sys.platform == "darwin" else 1024)
 
 
 def _system(path: Path = Path("/proc/meminfo")) -> int | None:

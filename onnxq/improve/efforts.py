@@ -1,0 +1,60 @@
+"""Efforts: how much is tried, from calibration alone (0) to the reconstruction of blocks (3).
+
+    1  seconds   channels equalized, ranges and weight scales by squared error, biases corrected
+    2  minutes   roundings of weights chosen layer by layer
+    3  longer    roundings and ranges chosen block by block
+
+The stages of `prepare` follow one another. Alternatives of a stage all start from the same state; the best of them is
+kept if it is better than none. `rounding` methods all start from the state after `prepare`, since a weight that was
+rounded once cannot be rounded otherwise. Each of their results, and the state without any, is finished by `finish`, if
+that helps, and the best of all is the result. So an effort tries everything that the one below tries, on the same
+samples, and can only come out better where it is judged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LEVELS = (0, 1, 2, 3)
+DEFAULT = 1
+
+PREPARE: tuple[tuple[str, ...], ...] = (
+    ("smoothquant",),
+    ("cross_layer",),
+    ("absorb_bias",),
+    ("ranges:mse", "ranges:percentile"),
+    ("weight_search",),
+)
+FINISH: tuple[str, ...] = ("bias_correction",)
+ROUNDING: dict[int, tuple[str, ...]] = {2: ("gptq", "adaround"), 3: ("brecq", "qdrop")}
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What is tried, in order; see the module."""
+
+    prepare: tuple[tuple[str, ...], ...] = ()
+    rounding: tuple[str, ...] = ()
+    finish: tuple[str, ...] = ()
+
+    def without(self, names: frozenset[str]) -> Effort:
+        """The same without the improvements of these names."""
+
+        def left(items: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(item for item in items if item.partition(":")[0] not in names)
+
+        stages = tuple(stage for stage in map(left, self.prepare) if stage)
+        return Effort(stages, left(self.rounding), left(self.finish))
+
+    def names(self) -> list[str]:
+        """Every improvement that is tried."""
+        listed = [item for stage in self.prepare for item in stage]
+        return list(dict.fromkeys([*listed, *self.rounding, *self.finish]))
+
+
+def effort_of(level: int) -> Effort:
+    """The preset of a level."""
+    if level == 0:
+        return Effort()
+    rounding = tuple(name for needed, names in ROUNDING.items() if needed <= level for name in names)
+    return Effort(PREPARE, rounding, FINISH)

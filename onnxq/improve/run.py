@@ -1,0 +1,244 @@
+"""Improvements one after the other, each judged on held samples and dropped if it does not help."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from onnxq.calibrate import complete
+from onnxq.errors import ConfigError, OnnxqError
+from onnxq.graph import collector_paused
+from onnxq.improve.efforts import Effort
+from onnxq.improve.judge import Judge, Score
+from onnxq.improvement import Chosen, Improved, Progress, State, Task, read_improvement
+from onnxq.refine import refine
+from onnxq.runtime.memory import peak_memory
+from onnxq.types import Backend
+
+MARGIN_DB = 0.05
+"""An improvement smaller than this is noise of the few samples that judge it."""
+
+ENOUGH_DB = 55.0
+"""Where every output is this near to the float model, there is nothing to gain."""
+
+Recalibrate = Callable[[State], State]
+"""Finds all parameters anew for a changed graph."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One improvement that was tried, and what came of it; `before` and `after` are scores."""
+
+    name: str
+    paper: str
+    applied: bool
+    why: str
+    before: Score
+    after: Score | None
+    changed: tuple[str, ...]
+    declined: tuple[str, ...]
+    seconds: float
+    peak_memory: int
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "paper": self.paper,
+            "applied": self.applied,
+            "why": self.why,
+            "before": _number(self.before),
+            "after": None if self.after is None else _number(self.after),
+            "changed": list(self.changed),
+            "declined": list(self.declined),
+            "seconds": round(self.seconds, 3),
+            "peak_memory": self.peak_memory,
+            **({"details": self.details} if self.details else {}),
+        }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The state that was best, the scores before and after, and every step that was tried."""
+
+    state: State
+    before: Score
+    after: Score
+    steps: tuple[Step, ...]
+    samples: int
+    held: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "metric": self.before.metric,
+            "before": _number(self.before),
+            "after": _number(self.after),
+            "fitted_to": self.samples,
+            "judged_on": self.held,
+            "steps": [step.to_json() for step in self.steps],
+        }
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A state with its score."""
+
+    state: State
+    score: Score
+
+
+def improve(
+    state: State,
+    task: Task,
+    judge: Judge,
+    effort: Effort,
+    recalibrate: Recalibrate,
+    *,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Try everything of an effort, and give back the state that is best where `judge` looks.
+
+    Wrong names and arguments are errors before anything is run; what a step cannot do for this model is a line of it.
+    """
+    run = _Run(task, judge, recalibrate, progress, {name: read_improvement(name) for name in effort.names()})
+    first = _Candidate(state, judge(state))
+    if run.is_enough(first.score):
+        return Outcome(state, first.score, first.score, (), len(task.samples), judge.samples)
+    base = first
+    for stage in effort.prepare:
+        base = run.best_of(base, stage)
+    best = run.chain(base, effort.finish)
+    for name in effort.rounding:
+        tried = run.attempt(base, name, best)
+        if tried is not None:
+            finished = run.chain(tried, effort.finish)
+            if run.is_better(finished.score, best.score):
+                best = finished
+    return Outcome(best.state, first.score, best.score, tuple(run.steps), len(task.samples), judge.samples)
+
+
+class _Run:
+    """What is common to the steps of one run."""
+
+    def __init__(
+        self,
+        task: Task,
+        judge: Judge,
+        recalibrate: Recalibrate,
+        progress: Progress | None,
+        chosen: dict[str, Chosen],
+    ) -> None:
+        self.task = task
+        self.judge = judge
+        self.recalibrate = recalibrate
+        self.progress = progress
+        self.chosen = chosen
+        self.steps: list[Step] = []
+        _refuse_without_torch(chosen.values())
+
+    def is_enough(self, score: Score) -> bool:
+        return score.metric == "sqnr_db" and all(value >= ENOUGH_DB for value in score.sqnr_db.values())
+
+    def is_better(self, new: Score, old: Score) -> bool:
+        margin = MARGIN_DB if new.metric == "sqnr_db" else 0.0
+        return new.goodness > old.goodness + margin
+
+    def best_of(self, base: _Candidate, names: Sequence[str]) -> _Candidate:
+        """The best of several alternatives, or the base if none is better than it."""
+        best = base
+        for name in names:
+            tried = self.attempt(base, name, best)
+            if tried is not None and self.is_better(tried.score, best.score):
+                best = tried
+        return best
+
+    def chain(self, base: _Candidate, names: Sequence[str]) -> _Candidate:
+        """Steps one after the other, each kept if it helps."""
+        for name in names:
+            base = self.best_of(base, [name])
+        return base
+
+    def attempt(self, base: _Candidate, name: str, to_beat: _Candidate) -> _Candidate | None:
+        """The result of one improvement with its score; None where it changed nothing or could not be done."""
+        chosen = self.chosen[name]
+        if self.progress is not None:
+            self.progress(f"improve: {chosen.method.name}", 0, None)
+        started = time.perf_counter()
+        declined: tuple[str, ...] = ()
+        found: Improved | None = None
+        score: Score | None = None
+        result: _Candidate | None = None
+        try:
+            found = chosen.run(base.state, replace(self.task, progress=self._shown(chosen.method.name)))
+            declined = found.declined
+            if found.changed:
+                new = self.recalibrate(found.state) if found.recalibrate else settled(found.state, self.task.backend)
+                score = self.judge(new)
+                result = _Candidate(new, score)
+                why = _verdict(self.is_better(score, to_beat.score), score, to_beat.score)
+            else:
+                why = "there was nothing to change"
+        except OnnxqError as error:  # what one method cannot do must not cost the others
+            if isinstance(error, ConfigError):
+                raise
+            why = f"not possible here: {error}"
+        self.steps.append(
+            Step(
+                name=str(chosen),
+                paper=chosen.method.paper,
+                applied=result is not None and self.is_better(result.score, to_beat.score),
+                why=why,
+                before=to_beat.score,
+                after=score,
+                changed=found.changed if found is not None else (),
+                declined=declined,
+                seconds=time.perf_counter() - started,
+                peak_memory=peak_memory(),
+                details=dict(found.details) if found is not None else {},
+            )
+        )
+        return result
+
+    def _shown(self, name: str) -> Progress:
+        """Progress of a step, under its name."""
+        report = self.progress
+
+        def show(what: str, done: int, total: int | None) -> None:
+            if report is not None:
+                report(f"improve: {name}", done, total)
+
+        return show
+
+
+def settled(state: State, backend: Backend) -> State:
+    """The state with what follows from its parameters: tied tensors, biases, and the target's own rules."""
+    result = state.copy()
+    with collector_paused():
+        complete(result.graph, result.plan, result.qparams)
+    return replace(result, qparams=refine(result.graph, result.plan, result.qparams, backend).qparams)
+
+
+def _verdict(better: bool, new: Score, old: Score) -> str:
+    unit = " dB" if new.metric == "sqnr_db" else ""
+    figures = f"{new.metric} {old.value:.4g}{unit} -> {new.value:.4g}{unit} on the held samples"
+    return figures if better else f"did not help: {figures}"
+
+
+def _refuse_without_torch(chosen: Sequence[Chosen] | Any) -> None:
+    needing = [item.method.name for item in chosen if item.method.needs_torch]
+    if not needing:
+        return
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None:
+        raise ConfigError(
+            f"{', '.join(needing)} need PyTorch, which is not installed: pip install 'onnxq[torch]', or choose a "
+            "lower --effort"
+        )
+
+
+def _number(score: Score) -> float | str:
+    return round(score.value, 4) if math.isfinite(score.value) else str(score.value)

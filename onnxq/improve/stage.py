@@ -1,0 +1,100 @@
+"""The stage of the pipeline: which samples fit, which judge, and a calibrated model as the state that steps change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from onnxq.config import Config
+from onnxq.errors import ConfigError, did_you_mean
+from onnxq.graph import Graph
+from onnxq.improve.efforts import Effort, effort_of
+from onnxq.improve.judge import Judge
+from onnxq.improve.run import Outcome, improve
+from onnxq.improvement import IMPROVEMENTS, Progress, Samples, State, Task
+from onnxq.prepare import Prepared
+from onnxq.runtime import Dataset
+from onnxq.types import QuantPlan
+
+FEWEST = 2
+"""Samples below which nothing can be kept apart to judge by."""
+
+MOST_HELD, MOST_FITTED = 32, 512
+"""More samples than these would cost time and change little."""
+
+
+@dataclass(frozen=True)
+class Divided:
+    """The samples of a calibration: those that steps are fitted to, and those that judge them."""
+
+    fitted: Samples
+    held: Samples
+
+
+def divide(dataset: Dataset) -> Divided | None:
+    """Every fourth sample judges, every second of fewer than eight; None where there are too few."""
+    count = dataset.length
+    count = sum(1 for _ in dataset) if count is None else count
+    if count < FEWEST:
+        return None
+    every = 4 if count >= 8 else 2
+    held = tuple(number for number in range(count) if number % every == every - 1)[:MOST_HELD]
+    apart = set(held)
+    fitted = tuple(number for number in range(count) if number not in apart)[:MOST_FITTED]
+    return Divided(Samples(dataset, fitted), Samples(dataset, held))
+
+
+def wanted_effort(config: Config) -> Effort:
+    """What a configuration wants to be tried; a name that is left out and not tried anyway is an error."""
+    if config.improvements is not None:
+        effort = Effort(prepare=tuple((name,) for name in config.improvements))
+    else:
+        effort = effort_of(config.effort)
+    for name in config.skip_improvements:
+        if name not in IMPROVEMENTS:
+            near = did_you_mean(name, IMPROVEMENTS.names())
+            raise ConfigError(
+                f"{config.source('skip_improvements')}: there is no improvement '{name}'.{near} Known: "
+                f"{', '.join(IMPROVEMENTS.names())}"
+            )
+    missing = frozenset(n.partition(":")[0] for n in effort.names()) - frozenset(IMPROVEMENTS.names())  # TODO remove
+    return effort.without(frozenset(config.skip_improvements) | missing)
+
+
+def improve_calibrated(
+    original: Graph,
+    prepared: Prepared,
+    state: State,
+    dataset: Dataset,
+    gather: Callable[[Prepared, QuantPlan], State],
+    *,
+    folder: Path | None = None,
+    progress: Progress | None = None,
+) -> tuple[Outcome | None, list[str]]:
+    """The outcome of the configuration's effort, and remarks; None where nothing was to be tried.
+
+    `original` is the model as it was given, `gather` calibrates a graph anew, `folder` keeps what long steps have done.
+    """
+    effort = wanted_effort(prepared.config)
+    if not effort.names():
+        return None, []
+    divided = divide(dataset)
+    if divided is None:
+        return None, [
+            f"nothing was tried to improve the model (effort {prepared.config.effort}): one sample cannot judge what "
+            "was fitted to it. Give more samples"
+        ]
+    task = Task(
+        reference=prepared.graph,
+        backend=prepared.backend,
+        samples=divided.fitted,
+        folder=folder,
+        progress=progress or (lambda what, done, total: None),
+    )
+    judge = Judge(original, prepared.backend, divided.held)
+
+    def recalibrate(changed: State) -> State:
+        return gather(replace(prepared, graph=changed.graph), changed.plan)
+
+    return improve(state, task, judge, effort, recalibrate, progress=progress), []
