@@ -150,7 +150,7 @@ class Chosen:
     arguments: Arguments
 
     def __str__(self) -> str:
-        own = ",".join(f"{key}={_shown(value)}" for key, value in self.arguments.items())
+        own = ",".join(f"{key}={shown(value)}" for key, value in self.arguments.items())
         return f"{self.method.name}:{own}" if own else self.method.name
 
     def run(self, state: State, task: Task) -> Improved:
@@ -188,7 +188,8 @@ def _read(text: str, default: Argument, what: str) -> Argument:
         raise ConfigError(f"{what} must be {kind}, got '{text}'") from None
 
 
-def _shown(value: Argument) -> str:
+def shown(value: Argument) -> str:
+    """An argument as users write it."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     return str(value)

@@ -73,6 +73,14 @@ def backend_options_table() -> str:
     return markdown(("backend", "what it is for", "options, as in `-b name:option=value`"), rows)
 
 
+def improvements_table() -> str:
+    rows = [
+        [f"`{e['name']}`", _joined(e["arguments"]) or "none", e["effort"], e["needs"], e["summary"], e["paper"]]
+        for e in catalogue.improvements()
+    ]
+    return markdown(("improvement", "arguments", "effort", "needs", "what it does", "paper"), rows)
+
+
 def observers_table() -> str:
     rows = [
         [f"`{e['name']}`", _joined(e["parameters"]) or "none", e["collects"], e["summary"]]
@@ -224,6 +232,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "commands": commands_table,
     "config": config_table,
     "fake-quantizers": fake_quantizers_table,
+    "improvements": improvements_table,
     "input-settings": lambda: _level_table(InputSettings),
     "limits": limits_table,
     "node-settings": lambda: _level_table(NodeSettings),

@@ -9,6 +9,8 @@ from dataclasses import fields
 from onnxq.backends import BACKENDS
 from onnxq.emit import EMITTERS, file_names
 from onnxq.emit.simulations import SIMULATIONS
+from onnxq.improve.efforts import LEVELS, effort_of
+from onnxq.improvement import IMPROVEMENTS, shown
 from onnxq.observers import ALIASES as OBSERVER_ALIASES
 from onnxq.observers import OBSERVERS
 from onnxq.passes import PASSES
@@ -116,6 +118,25 @@ def fake_quantizers() -> list[Entry]:
         }
         for name, kind in KINDS.items()
     ]
+
+
+def improvements() -> list[Entry]:
+    """What can make a quantized model more accurate, the least effort that tries it, and whose idea it is."""
+    return [
+        {
+            "name": name,
+            "arguments": [f"{key}={shown(value)}" for key, value in method.arguments.items()],
+            "effort": next((str(level) for level in LEVELS if name in _tried_by(level)), "by name"),
+            "needs": "torch" if method.needs_torch else "",
+            "summary": method.summary,
+            "paper": method.paper,
+        }
+        for name, method in IMPROVEMENTS.items()
+    ]
+
+
+def _tried_by(level: int) -> set[str]:
+    return {text.partition(":")[0] for text in effort_of(level).names()}
 
 
 def names_of_other_tools(kind: str) -> dict[str, str]:

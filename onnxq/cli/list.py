@@ -22,13 +22,16 @@ class Kind(StrEnum):
     observers = "observers"
     formats = "formats"
     fake_quantizers = "fake-quantizers"
+    improvements = "improvements"
 
 
 def list_registered(
     kind: Annotated[
         Kind,
         typer.Argument(
-            metavar="KIND", help="backends, passes, observers, formats or fake-quantizers.", show_default=False
+            metavar="KIND",
+            help="backends, passes, observers, formats, fake-quantizers or improvements.",
+            show_default=False,
         ),
     ],
     name: Annotated[
@@ -37,7 +40,7 @@ def list_registered(
     plugin: options.PluginOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
-    """List backends, passes, observers, number formats or fake-quantizers; with NAME, show all about one of them."""
+    """List backends, passes, observers, formats, fake-quantizers or improvements; with NAME, show all about one."""
     from onnxq.cli import catalogue
     from onnxq.errors import ConfigError, did_you_mean
 
@@ -51,6 +54,7 @@ def list_registered(
         Kind.observers: catalogue.observers,
         Kind.formats: catalogue.formats,
         Kind.fake_quantizers: catalogue.fake_quantizers,
+        Kind.improvements: catalogue.improvements,
     }[kind]()
     if name is not None:
         if kind is Kind.backends and ":" in name:

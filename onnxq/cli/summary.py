@@ -67,6 +67,7 @@ def print_summary(report: Mapping[str, Any], model: Path, written: Path) -> None
         for output in report["checks"]["outputs"]
         if "agreement" in output
     ]
+    pairs += [("improved", line) for line in improvement_lines(report.get("improvements"))]
     if report["calibration_samples"]:
         pairs.append(("samples", str(report["calibration_samples"])))
     pairs += [
@@ -91,6 +92,21 @@ def print_summary(report: Mapping[str, Any], model: Path, written: Path) -> None
         if rest:
             shown.append((str(rest), "other reasons, each in report.json"))
         print_table("why nodes stay float", (">nodes", "reason"), shown)
+
+
+def improvement_lines(improvements: Mapping[str, Any] | None) -> list[str]:
+    """What was tried for accuracy: the gain, then what was applied and what was not."""
+    if improvements is None:
+        return []
+    before, after = (decibels(improvements[key]) for key in ("before", "after"))
+    if not improvements["steps"]:
+        return [f"{before} on {improvements['judged_on']} held samples is near enough, so nothing was tried"]
+    used = [step["name"] for step in improvements["steps"] if step["applied"]]
+    left = [step["name"] for step in improvements["steps"] if not step["applied"]]
+    lines = [f"{before} -> {after} on {improvements['judged_on']} samples that nothing was fitted to"]
+    lines += [f"applied: {', '.join(used)}"] if used else ["nothing that was tried helped"]
+    lines += [f"tried without effect: {', '.join(left)}"] if used and left else []
+    return lines
 
 
 def print_translation(translation: Translation) -> None:

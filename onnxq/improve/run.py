@@ -84,10 +84,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A state with its score."""
+    """A state with its score, and the numbers of the steps that led to it."""
 
     state: State
     score: Score
+    path: tuple[int, ...] = ()
 
 
 def improve(
@@ -117,7 +118,7 @@ def improve(
             finished = run.chain(tried, effort.finish)
             if run.is_better(finished.score, best.score):
                 best = finished
-    return Outcome(best.state, first.score, best.score, tuple(run.steps), len(task.samples), judge.samples)
+    return Outcome(best.state, first.score, best.score, run.told(best), len(task.samples), judge.samples)
 
 
 class _Run:
@@ -177,7 +178,7 @@ class _Run:
             if found.changed:
                 new = self.recalibrate(found.state) if found.recalibrate else settled(found.state, self.task.backend)
                 score = self.judge(new)
-                result = _Candidate(new, score)
+                result = _Candidate(new, score, (*base.path, len(self.steps)))
                 why = _verdict(self.is_better(score, to_beat.score), score, to_beat.score)
             else:
                 why = "there was nothing to change"
@@ -189,7 +190,7 @@ class _Run:
             Step(
                 name=str(chosen),
                 paper=chosen.method.paper,
-                applied=result is not None and self.is_better(result.score, to_beat.score),
+                applied=result is not None and self.is_better(result.score, to_beat.score),  # as far as known now
                 why=why,
                 before=to_beat.score,
                 after=score,
@@ -201,6 +202,15 @@ class _Run:
             )
         )
         return result
+
+    def told(self, best: _Candidate) -> tuple[Step, ...]:
+        """All steps, with `applied` for those that led to the best state."""
+        return tuple(
+            replace(step, applied=False, why=f"{step.why}; something else was better still")
+            if step.applied and number not in best.path
+            else replace(step, applied=number in best.path)
+            for number, step in enumerate(self.steps)
+        )
 
     def _shown(self, name: str) -> Progress:
         """Progress of a step, under its name."""

@@ -1,0 +1,129 @@
+"""`effort` from the outside: files, report, repeatability, and what users can say about it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from typer.testing import CliRunner
+
+import onnxq
+from onnxq.cli.app import app
+from onnxq.demo import load_data, model_path
+from onnxq.errors import ConfigError
+from onnxq.runtime.session import make_session
+
+BITS = {"activation": {"bits": 4}, "weight": {"bits": 4}, "minimum_sqnr_db": -10.0}
+
+
+def quantized(out: Path, effort: int | None, samples: int = 32, **config: object) -> onnxq.Result:
+    given = {**BITS, **config} if effort is None else {**BITS, "effort": effort, **config}
+    data = {"image": load_data().calibration[:samples]}
+    return onnxq.quantize(model_path(), backend="academic", data=data, config=given, out=out)
+
+
+def accuracy(model: Path) -> float:
+    data = load_data()
+    logits = make_session(model, optimize="none").run(None, {"image": data.test_images})[0]
+    return float((logits.argmax(1) == data.test_labels).mean())
+
+
+def test_effort_1_is_the_default_and_is_not_below_effort_0_on_the_held_samples(tmp_path: Path) -> None:
+    plain, improved = quantized(tmp_path / "0", 0), quantized(tmp_path / "1", None)
+    assert "improvements" not in plain.report
+    told = improved.report["improvements"]
+    assert told["after"] > told["before"] + 1  # 4 bits leave much to gain
+    assert told["judged_on"] == 8
+    assert told["fitted_to"] == 24
+    assert any(step["applied"] for step in told["steps"])
+    for step in told["steps"]:
+        assert step["seconds"] >= 0
+        assert step["peak_memory"] > 0
+        assert step["why"]
+    assert accuracy(improved.model) >= accuracy(plain.model) - 0.005
+
+
+def test_the_float_model_beside_the_files_belongs_to_plan_and_parameters(tmp_path: Path) -> None:
+    result = quantized(tmp_path / "out", 1)
+    written = tmp_path / "out"
+    command = ["emit", str(written / "model_float.onnx"), "--plan", str(written), "--qparams", str(written)]
+    again = CliRunner().invoke(app, [*command, "-o", str(tmp_path / "again"), "--quiet"])
+    assert again.exit_code == 0, again.output
+    feed = {"image": load_data().test_images[:16]}
+    one, other = (
+        make_session(p, optimize="none").run(None, feed)[0] for p in (result.model, tmp_path / "again/model.onnx")
+    )
+    assert np.array_equal(one, other)
+    float_one = make_session(written / "model_float.onnx").run(None, feed)[0]
+    np.testing.assert_allclose(float_one, make_session(model_path()).run(None, feed)[0], rtol=0.2, atol=1.0)
+
+
+def test_a_run_is_repeated_by_its_resolved_configuration(tmp_path: Path) -> None:
+    quantized(tmp_path / "first", 1)
+    data = {"image": load_data().calibration[:32]}
+    onnxq.quantize(model_path(), data=data, config=tmp_path / "first/config.json", out=tmp_path / "second")
+    first, second = ((tmp_path / name / "model.onnx").read_bytes() for name in ("first", "second"))
+    assert first == second
+    assert json.loads((tmp_path / "first/config.json").read_text())["effort"] == 1
+
+
+def test_an_observer_that_was_asked_for_is_kept(tmp_path: Path) -> None:
+    result = quantized(tmp_path, 1, observer="minmax")
+    (ranges,) = {s["why"] for s in result.report["improvements"]["steps"] if s["name"].startswith("ranges")}
+    assert ranges == "there was nothing to change"
+    assert all(p.observer == "minmax" for p in result.plan if p.role == "activation")
+
+
+def test_one_sample_is_not_enough_and_the_report_says_so(tmp_path: Path) -> None:
+    result = quantized(tmp_path, 1, samples=1)
+    assert "improvements" not in result.report
+    assert any("one sample cannot judge" in note for note in result.report["notes"])
+
+
+def test_improvements_by_name_take_the_place_of_the_effort(tmp_path: Path) -> None:
+    result = quantized(tmp_path, None, improvements=["ranges:mse"])
+    assert [step["name"] for step in result.report["improvements"]["steps"]] == ["ranges:observer=mse"]
+
+
+def test_improvements_can_be_left_out(tmp_path: Path) -> None:
+    result = quantized(tmp_path, 1, skip_improvements=["ranges"])
+    assert not any(step["name"].startswith("ranges") for step in result.report["improvements"]["steps"])
+    with pytest.raises(ConfigError, match=r"no improvement 'rnages'\. Did you mean 'ranges'"):
+        quantized(tmp_path, 1, skip_improvements=["rnages"])
+
+
+def test_the_input_file_and_folder_stay_clean(tmp_path: Path) -> None:
+    before = model_path().read_bytes()
+    quantized(tmp_path, 1)
+    assert model_path().read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "config.json",
+        "model.onnx",
+        "model_float.onnx",
+        "plan.json",
+        "qparams.json",
+        "report.json",
+    ]
+    onnx.checker.check_model(str(tmp_path / "model_float.onnx"))
+
+
+@pytest.mark.parametrize(
+    "given", [["--effort", "4"], ["--effort", "-1"], ["--improve", "gptqq"], ["--improve", "ranges:x=1"]]
+)
+def test_wrong_wishes_exit_with_2_and_write_nothing(given: list[str], tmp_path: Path) -> None:
+    np.savez(tmp_path / "calib.npz", image=load_data().calibration[:8])
+    command = ["quantize", str(model_path()), "-b", "tensorrt", "-d", str(tmp_path / "calib.npz")]
+    run = CliRunner().invoke(app, [*command, "-o", str(tmp_path / "out"), *given])
+    assert run.exit_code == 2, run.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_summary_tells_what_was_tried(tmp_path: Path) -> None:
+    np.savez(tmp_path / "calib.npz", image=load_data().calibration[:16])
+    command = ["quantize", str(model_path()), "-b", "tensorrt", "-d", str(tmp_path / "calib.npz"), "-o", str(tmp_path)]
+    run = CliRunner().invoke(app, command)
+    assert run.exit_code == 0, run.output
+    assert "on 4 samples that nothing was fitted to" in " ".join(run.output.split())

@@ -1,0 +1,96 @@
+"""The judge: what each metric says of models whose distance to the float model is known."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import onnxq
+from onnxq.demo import load_data, model_path
+from onnxq.errors import ConfigError, DataError
+from onnxq.graph import Graph
+from onnxq.improve.judge import Judge
+from onnxq.improvement import State
+from onnxq.numerics import sqnr_db
+from onnxq.pipeline import calibrate_model
+from onnxq.runtime.session import make_session
+from onnxq.types import QuantPlan
+
+FEEDS = [{"image": image[None]} for image in load_data().test_images[:24]]
+LABELS = load_data().test_labels[:24]
+
+
+def judge(**settings: object) -> Judge:
+    return Judge(Graph.load(model_path()), onnxq.get_backend("tensorrt"), FEEDS, **settings)
+
+
+def noisy(strength: float) -> Graph:
+    graph = Graph.load(model_path())
+    weight = graph.node("classifier").inputs[1]
+    values = graph.values(weight)
+    noise = np.random.default_rng(0).normal(0, strength, values.shape)
+    graph.set_values(weight, (values + noise).astype(np.float32))
+    return graph
+
+
+def logits(graph: Graph) -> np.ndarray:
+    session = make_session(graph.to_model().SerializeToString())
+    return np.concatenate([session.run(None, feed)[0] for feed in FEEDS])
+
+
+def test_sqnr_is_that_of_the_outputs() -> None:
+    expected = sqnr_db(logits(Graph.load(model_path())), logits(noisy(0.05)))
+    score = judge().of_graph(noisy(0.05))
+    assert score.value == pytest.approx(expected, abs=1e-3)
+    assert score.sqnr_db == {"logits": pytest.approx(expected, abs=1e-3)}
+
+
+def test_the_float_model_has_the_best_score_of_every_metric() -> None:
+    for metric in ("sqnr_db", "kl", "agreement"):
+        judging = judge(metric=metric)
+        assert judging.of_float().goodness > judging.of_graph(noisy(0.3)).goodness
+    assert judge(metric="kl").of_float().value == pytest.approx(0.0, abs=1e-12)
+    assert judge(metric="agreement").of_float().value == 1.0
+
+
+def test_accuracy_counts_labels() -> None:
+    right = (logits(Graph.load(model_path())).argmax(1) == LABELS).mean()
+    assert judge(metric="accuracy", labels=LABELS).of_float().value == pytest.approx(right)
+    with pytest.raises(ConfigError, match="accuracy needs labels"):
+        judge(metric="accuracy")
+    with pytest.raises(DataError, match="3 labels for 24 answers"):
+        judge(metric="accuracy", labels=LABELS[:3]).of_float()
+
+
+def test_a_metric_of_the_user_sees_all_samples_and_labels() -> None:
+    def errors(outputs: dict[str, np.ndarray], labels: np.ndarray | None) -> float:
+        assert labels is not None
+        assert outputs["logits"].shape == (24, 10)
+        return float((outputs["logits"].argmax(1) != labels).sum())
+
+    judging = judge(metric=errors, labels=LABELS, lower_is_better=True)
+    assert judging.name == "errors"
+    assert judging.of_float().goodness > judging.of_graph(noisy(5.0)).goodness
+
+
+def test_a_metric_that_is_not_a_number_is_the_worst() -> None:
+    score = judge(metric=lambda outputs, labels: math.nan).of_float()
+    assert score.goodness == -math.inf
+
+
+def test_wrong_metrics_are_named() -> None:
+    with pytest.raises(ConfigError, match="unknown metric 'snr'"):
+        judge(metric="snr")
+    with pytest.raises(ConfigError, match="returned a str: return a number"):
+        judge(metric=lambda outputs, labels: "good").of_float()
+
+
+def test_a_state_is_judged_as_the_target_computes_it() -> None:
+    ready = calibrate_model(model_path(), backend="tensorrt", data=FEEDS)
+    state = State(ready.prepared.graph, ready.plan, ready.qparams)
+    judging = judge()
+    assert 25 < judging(state).value < 60
+    unquantized = State(state.graph, QuantPlan("tensorrt"), state.qparams)
+    assert judging(unquantized).value == 100.0 or judging(unquantized).value > 90

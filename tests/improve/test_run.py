@@ -1,0 +1,158 @@
+"""Improvements: what helps on the held samples is kept, what does not is dropped, and every step is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from onnxq.demo import load_data, model_path
+from onnxq.errors import ConfigError, UnsupportedError
+from onnxq.improve.efforts import LEVELS, Effort, effort_of
+from onnxq.improve.judge import Judge
+from onnxq.improve.run import Outcome, improve, settled
+from onnxq.improve.stage import divide
+from onnxq.improvement import IMPROVEMENTS, Improved, State, Task, improvement
+from onnxq.pipeline import Calibrated, calibrate_model
+from onnxq.runtime import input_infos, open_dataset
+from onnxq.types import QParams
+
+TRIED = ("halve", "repair", "damage", "nothing", "impossible", "repair_a_little")
+
+
+def _scaled(state: State, factor: float) -> State:
+    """The state with activation scales multiplied: far from the calibrated ones is worse."""
+    result = state.copy()
+    for placement in result.plan:
+        if placement.role == "activation" and placement.tie is None:
+            held = result.qparams[placement.tensor]
+            result.qparams.put(placement.tensor, QParams(held.spec, held.scale * factor, held.zero_point), "test")
+    return result
+
+
+def _step(factor: float) -> Callable[[State, Task], Improved]:
+    return lambda state, task: Improved(_scaled(state, factor), changed=("all scales",))
+
+
+def _impossible(state: State, task: Task) -> Improved:
+    raise UnsupportedError("no layer of this kind")
+
+
+@pytest.fixture
+def steps() -> Iterator[None]:
+    """Steps that are worth something known: the state of the tests has scales four times too large."""
+    for name, function in {
+        "repair": _step(0.25),
+        "repair_a_little": _step(0.5),
+        "damage": _step(8.0),
+        "nothing": lambda state, task: Improved(state, declined=("no layer",)),
+        "impossible": _impossible,
+    }.items():
+        improvement(name, "a step of a test", "none")(function)
+    yield
+    for name in TRIED:
+        IMPROVEMENTS.forget(name)
+
+
+@pytest.fixture(scope="module")
+def ready() -> Calibrated:
+    return calibrate_model(model_path(), backend="tensorrt", data={"image": load_data().calibration[:16]})
+
+
+def _improve(ready: Calibrated, effort: Effort) -> tuple[Outcome, Judge]:
+    divided = divide(ready.dataset)
+    assert divided is not None
+    prepared = ready.prepared
+    task = Task(prepared.graph, prepared.backend, divided.fitted)
+    judge = Judge(ready.original, prepared.backend, divided.held)
+    coarse = settled(_scaled(State(prepared.graph, ready.plan, ready.qparams), 4.0), prepared.backend)
+    return improve(coarse, task, judge, effort, lambda state: state), judge
+
+
+@pytest.mark.usefixtures("steps")
+def test_what_helps_is_kept_and_what_does_not_is_dropped(ready: Calibrated) -> None:
+    outcome, judge = _improve(ready, Effort(prepare=(("damage",), ("repair",), ("nothing",), ("impossible",))))
+    assert [(step.name, step.applied) for step in outcome.steps] == [
+        ("damage", False),
+        ("repair", True),
+        ("nothing", False),
+        ("impossible", False),
+    ]
+    assert outcome.after.value > outcome.before.value + 6
+    assert judge(outcome.state) == outcome.after
+    damaged, _, nothing, impossible = outcome.steps
+    assert damaged.why.startswith("did not help: sqnr_db")
+    assert nothing.why == "there was nothing to change"
+    assert nothing.declined == ("no layer",)
+    assert impossible.why == "not possible here: no layer of this kind"
+
+
+@pytest.mark.usefixtures("steps")
+def test_of_alternatives_only_the_best_counts_as_applied(ready: Calibrated) -> None:
+    outcome, _ = _improve(ready, Effort(prepare=(("repair_a_little", "repair"),)))
+    little, whole = outcome.steps
+    assert not little.applied
+    assert little.why.endswith("something else was better still")
+    assert whole.applied
+    twice, _ = _improve(ready, Effort(prepare=(("repair_a_little",), ("repair_a_little",))))
+    assert [step.applied for step in twice.steps] == [True, True]  # one after the other, not instead of each other
+
+
+@pytest.mark.usefixtures("steps")
+def test_roundings_start_from_the_prepared_state_and_each_is_finished(ready: Calibrated) -> None:
+    effort = Effort(prepare=(("nothing",),), rounding=("damage", "repair_a_little"), finish=("repair_a_little",))
+    outcome, _ = _improve(ready, effort)
+    applied = [step.name for step in outcome.steps if step.applied]
+    assert applied == ["repair_a_little", "repair_a_little"]  # the rounding, and what finished it
+    assert [step.name for step in outcome.steps].count("repair_a_little") == 4
+
+
+@pytest.mark.usefixtures("steps")
+def test_the_state_that_was_given_is_not_changed(ready: Calibrated) -> None:
+    before = {name: ready.qparams[name] for name in ready.qparams}
+    _improve(ready, Effort(prepare=(("repair",), ("damage",))))
+    assert all(ready.qparams[name] == held for name, held in before.items())
+
+
+def test_names_and_arguments_are_checked_before_anything_runs(ready: Calibrated) -> None:
+    with pytest.raises(ConfigError, match=r"unknown improvement 'rangs'\. Did you mean 'ranges'"):
+        _improve(ready, Effort(prepare=(("rangs",),)))
+    with pytest.raises(ConfigError, match=r"improvement 'ranges' has no argument 'obsever'.*'observer'"):
+        _improve(ready, Effort(prepare=(("ranges:obsever=mse",),)))
+
+
+def test_a_model_that_is_near_enough_is_left_alone(ready: Calibrated) -> None:
+    divided = divide(ready.dataset)
+    assert divided is not None
+    judge = Judge(ready.original, ready.prepared.backend, divided.held)
+    plan = replace(ready.plan, placements={}, quantized={})
+    state = State(ready.prepared.graph, plan, ready.qparams)
+    outcome = improve(
+        state, Task(state.graph, ready.prepared.backend, divided.fitted), judge, effort_of(1), lambda s: s
+    )
+    assert outcome.steps == ()
+    assert outcome.state is state
+
+
+@pytest.mark.parametrize("count", [2, 3, 7, 8, 9, 64, 700])
+def test_samples_that_judge_are_not_those_that_fit(count: int) -> None:
+    from onnxq.graph import Graph
+
+    image = np.zeros((count, 1, 8, 8), np.float32)
+    image[:, 0, 0, 0] = np.arange(count)
+    divided = divide(open_dataset({"image": image}, input_infos(Graph.load(model_path()))))
+    assert divided is not None
+    fitted = [float(feed["image"][0, 0, 0, 0]) for feed in divided.fitted]
+    held = [float(feed["image"][0, 0, 0, 0]) for feed in divided.held]
+    assert fitted == list(divided.fitted.numbers)
+    assert held == list(divided.held.numbers)
+    assert not set(fitted) & set(held)
+    assert len(fitted) == len(divided.fitted) <= 512
+    assert 1 <= len(held) <= 32
+
+
+def test_each_effort_tries_what_the_one_below_tries() -> None:
+    for level in LEVELS[1:]:
+        assert set(effort_of(level - 1).names()) <= set(effort_of(level).names())
