@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,12 +13,12 @@ from onnxq.prepare import Prepared
 from onnxq.qat.batch_norm import BatchNorms, unfold
 from onnxq.qat.following import following
 from onnxq.torchnet.dotted import ModuleTable
-from onnxq.torchnet.fake_quantize import DerivedBias, FakeQuantize, make_fake_quantizer
+from onnxq.torchnet.fake_quantize import FakeQuantize
 from onnxq.torchnet.net import TorchNet, copy_tensors
-from onnxq.torchnet.program import Quantizer
+from onnxq.torchnet.quantizers import fake_quantizers, quantizer
 from onnxq.torchnet.trainable import MASK, Trainable, looks_like_mask
 from onnxq.torchnet.values import Value
-from onnxq.types import Edge, Placement, QParamsTable, QuantPlan
+from onnxq.types import Edge, QuantPlan
 from onnxq.types.applied import applied
 
 
@@ -43,12 +43,9 @@ class QatNet(TorchNet):
         unfolded = unfold(ready.original, ready.prepared, batch_norms)
         self.carried_out = applied(ready.plan)
         self._following = following(ready.prepared.graph, self.carried_out, ready.qparams)
-        modules = _fake_quantizers(self.carried_out, ready.qparams)
+        modules = fake_quantizers(self.carried_out, ready.qparams)
         quantizers = {
-            unfolded.renamed.get(name, name): Quantizer(
-                modules[self.carried_out.leader(name)],
-                None if placement.edges is None else frozenset(placement.edges),
-            )
+            unfolded.renamed.get(name, name): quantizer(placement, modules[self.carried_out.leader(name)])
             for name, placement in self.carried_out.placements.items()
             if placement.edges != ()
         }
@@ -198,21 +195,3 @@ class QatNet(TorchNet):
                 copy_tensors(mine, own, memo)
             its.observing, its.quantizing = module.observing, module.quantizing
         return twin
-
-
-def _fake_quantizers(plan: QuantPlan, qparams: QParamsTable) -> Mapping[str, FakeQuantize]:
-    """A module for each placement that has parameters of its own; derived biases after what they derive from."""
-    modules: dict[str, Any] = {}
-    for name, placement in plan.placements.items():
-        if placement.tie is None and placement.derive is None:
-            modules[name] = make_fake_quantizer(placement, qparams[name])
-    for name, placement in plan.placements.items():
-        if placement.derive is not None:
-            modules[name] = _derived(placement, plan, qparams, modules)
-    return modules
-
-
-def _derived(placement: Placement, plan: QuantPlan, qparams: QParamsTable, modules: Mapping[str, Any]) -> DerivedBias:
-    assert placement.derive is not None
-    input, weight = (modules[plan.leader(name)] for name in placement.derive)
-    return DerivedBias(placement, input, weight, qparams[placement.tensor].spec)
