@@ -1,1 +1,6 @@
 """Which layers can have how many bits: sensitivity, mixed precision under a budget, layers put back."""
+
+from onnxq.bits.sensitivity import Effect, Sensitivity, sensitivity
+from onnxq.bits.study import Subject
+
+__all__ = ["Effect", "Sensitivity", "Subject", "sensitivity"]

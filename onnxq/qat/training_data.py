@@ -15,14 +15,13 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 from torch.utils.data.distributed import DistributedSampler
 
-from onnxq.errors import DataError, did_you_mean
+from onnxq.errors import DataError
 from onnxq.qat.batches import Batch, IndexedData, StreamData, TrainingData
 from onnxq.runtime.feeds import InputInfo, fit_feed
+from onnxq.runtime.labels import key_of_labels
 from onnxq.runtime.loaders import is_loader
 from onnxq.runtime.pieces import as_array
 from onnxq.user_code import current_folder_importable, find_function, users_errors
-
-LABEL_NAMES = ("labels", "label", "y", "targets", "target")
 
 FORMS = (
     "a .npz file with one array for each input and 'labels', module:function or file.py:function, or from Python: a "
@@ -33,7 +32,7 @@ FORMS = (
 def open_training_data(
     source: Any, inputs: Sequence[InputInfo], *, labels: str | None = None, notes: dict[str, None] | None = None
 ) -> TrainingData:
-    """Recognise what the user gave. `labels` names the array of labels; else one of LABEL_NAMES is taken."""
+    """Recognise what the user gave. `labels` names the array of labels (see `onnxq.runtime.labels`)."""
     return _Reader(inputs, labels, {} if notes is None else notes).open(source)
 
 
@@ -216,7 +215,7 @@ class _Reader:
     def _named(self, element: Any, where: str) -> tuple[dict[str, Any], Any]:
         if isinstance(element, Mapping):
             named = {str(key): value for key, value in element.items()}
-            key = self._key_of_labels(list(named), where)
+            key = key_of_labels(list(named), self._names, self._label_name, where)
             labels = None if key is None else named.pop(key)
             return named, labels
         if isinstance(element, tuple | list):
@@ -234,16 +233,6 @@ class _Reader:
             f"{where} has {has}, but the model wants {wanted}, and labels may follow: give a dict with these names and "
             "'labels', or a tuple in this order"
         )
-
-    def _key_of_labels(self, keys: Sequence[str], where: str) -> str | None:
-        if self._label_name is not None:
-            if self._label_name not in keys:
-                raise DataError(
-                    f"{where} has no labels under '{self._label_name}'.{did_you_mean(self._label_name, keys)} It has "
-                    + ", ".join(f"'{key}'" for key in keys)
-                )
-            return self._label_name
-        return next((name for name in LABEL_NAMES if name in keys and name not in self._names), None)
 
 
 def _tensors(inputs: Mapping[str, np.ndarray], labels: np.ndarray | None) -> Batch:
