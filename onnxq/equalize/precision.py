@@ -1,0 +1,145 @@
+"""How much of its quantizer's range each channel uses, for weights and activations that have quantizers.
+
+The share of a channel is its largest magnitude divided by the largest of all that have the same scale: 1 uses every
+step, 0.01 one step in a hundred. Scaling a channel moves its share in what the channel is made of (rows of a weight, the
+activation itself) one way, and its share in what reads it (columns of the next weight) the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnxq.equalize.flow import Edit
+from onnxq.equalize.freedom import Freedom
+from onnxq.equalize.observed import ChannelRanges
+from onnxq.equalize.variables import Layout
+from onnxq.graph import Graph
+from onnxq.types import PerBlock, PerChannel, PerTensor, QuantPlan, QuantSpec
+from onnxq.types.granularity import resolve_axis
+
+FEW_BITS = 16
+"""From this many bits on a channel may use a small share without loss."""
+
+
+def is_coarse(spec: QuantSpec) -> bool:
+    """Whether the share of a channel matters: integers of few bits."""
+    return spec.grid == "affine" and spec.bits < FEW_BITS
+
+
+@dataclass(frozen=True)
+class WeightShares:
+    """A quantized weight; `makes` and `reads` say whether scales of its outputs and inputs change any share."""
+
+    edit: Edit
+    magnitudes: np.ndarray
+    spec: QuantSpec
+
+    @property
+    def makes(self) -> bool:
+        return self._matters(self.edit.down)
+
+    @property
+    def reads(self) -> bool:
+        return self._matters(self.edit.up)
+
+    def _matters(self, layout: Layout) -> bool:
+        """A weight with one scale per channel follows what is scaled along that same axis."""
+        granularity = self.spec.granularity
+        if layout.size == 1:
+            return False
+        if not isinstance(granularity, PerChannel):
+            return True
+        axis = resolve_axis(granularity.axis, self.magnitudes.ndim)
+        return any(length > 1 for position, length in enumerate(layout.shape) if position != axis)
+
+    def shares(self, scales: np.ndarray) -> np.ndarray:
+        """The share of each entry, with the weight scaled."""
+        values = self.magnitudes * scales[self.edit.up] / scales[self.edit.down]
+        largest = _largest(values, self.spec)
+        return np.asarray(values / np.where(largest == 0, 1.0, largest))
+
+
+def _largest(values: np.ndarray, spec: QuantSpec) -> np.ndarray:
+    """The largest value among those that share a scale, for each value."""
+    granularity = spec.granularity
+    if isinstance(granularity, PerTensor):
+        return np.asarray(values.max(initial=0.0))
+    axis = resolve_axis(granularity.axis, values.ndim)
+    if isinstance(granularity, PerChannel):
+        others = tuple(position for position in range(values.ndim) if position != axis)
+        return np.asarray(values.max(axis=others, keepdims=True))
+    starts = np.arange(0, values.shape[axis], granularity.size)
+    blocks = np.maximum.reduceat(values, starts, axis=axis)
+    return blocks.take(np.arange(values.shape[axis]) // granularity.size, axis)
+
+
+def weight_shares(graph: Graph, plan: QuantPlan, freedom: Freedom) -> list[WeightShares]:
+    """Every quantized weight that takes scales up."""
+    found = []
+    for edit in freedom.edits:
+        if edit.constant not in plan or plan[edit.constant].role == "bias":
+            continue
+        spec = plan[edit.constant].spec
+        if is_coarse(spec) and not plan[edit.constant].observe_only:
+            magnitudes = np.abs(graph.values(edit.constant)).astype(np.float64)
+            found.append(WeightShares(edit, _reduced(magnitudes, edit, spec), spec))
+    return found
+
+
+def _reduced(magnitudes: np.ndarray, edit: Edit, spec: QuantSpec) -> np.ndarray:
+    """The largest magnitude over positions of a kernel, which nobody scales apart."""
+    granularity = spec.granularity
+    kept = {resolve_axis(granularity.axis, magnitudes.ndim)} if isinstance(granularity, PerChannel | PerBlock) else set()
+    for layout in (edit.up, edit.down):
+        extra = magnitudes.ndim - layout.ndim
+        kept |= {axis + extra for axis, length in enumerate(layout.shape) if length > 1}
+    over = tuple(axis for axis in range(magnitudes.ndim) if axis not in kept)
+    return np.asarray(magnitudes.max(axis=over, keepdims=True))
+
+
+@dataclass(frozen=True)
+class ActivationShares:
+    """Tensors that have one scale together: the class and the largest magnitude of every channel."""
+
+    classes: np.ndarray
+    magnitudes: np.ndarray
+
+    def shares(self, scales: np.ndarray) -> np.ndarray:
+        values = self.magnitudes / scales[self.classes]
+        return np.asarray(values / max(float(values.max(initial=0.0)), np.finfo(np.float64).tiny))
+
+
+def quantized_activations(plan: QuantPlan, freedom: Freedom) -> dict[str, list[str]]:
+    """Leader -> the tensors with its scale, where channels of one of them can be scaled."""
+    free = freedom.free()
+    found: dict[str, list[str]] = {}
+    for placement in plan:
+        layout = freedom.layouts.get(placement.tensor)
+        if layout is None or placement.role not in ("activation", "output") or placement.observe_only:
+            continue
+        if is_coarse(placement.spec) and isinstance(placement.spec.granularity, PerTensor):
+            found.setdefault(plan.leader(placement.tensor), []).append(placement.tensor)
+    return {
+        leader: names for leader, names in found.items() if any(free[freedom.layouts[name]].any() for name in names)
+    }
+
+
+def activation_shares(tied: dict[str, list[str]], ranges: dict[str, ChannelRanges]) -> list[ActivationShares]:
+    """One entry for each scale of activations, as far as their channels are known."""
+    found = []
+    for names in tied.values():
+        known = [ranges[name] for name in names if name in ranges]
+        if known:
+            classes = np.concatenate([item.classes for item in known])
+            found.append(ActivationShares(classes, np.concatenate([item.magnitude for item in known])))
+    return found
+
+
+def largest_of_class(target: np.ndarray, layout: Layout, shares: np.ndarray) -> None:
+    """Raise the entries of `target`, one for each class, to the largest share of the class."""
+    extra = shares.ndim - layout.ndim
+    over = tuple(range(extra)) + tuple(axis + extra for axis, length in enumerate(layout.shape) if length == 1)
+    reduced = shares.max(axis=over, keepdims=True)
+    np.maximum.at(target, np.broadcast_to(layout, reduced.shape).ravel(), reduced.ravel())
