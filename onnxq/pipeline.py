@@ -13,7 +13,7 @@ import onnx
 
 from onnxq.borders import check_borders, fix_borders
 from onnxq.calibrate import Gathered, activation_leaders, calibrate, gather, gather_into, gather_shared
-from onnxq.config import ConfigSource, read_config
+from onnxq.config import Config, ConfigSource, read_config
 from onnxq.deliver import Clock, Progress, Result, emit_plan, refuse_overwriting
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
@@ -47,7 +47,8 @@ def quantize(
 
     backend     a target's name with its options, or a Backend; None takes the one that `config` names
     data        calibration samples (docs/data.md): file, folder, images, iterable of feeds, data loader ...; None takes
-                the file that `config` names
+                the file that `config` names. A target that quantizes weights alone needs none; accuracy is then not
+                measured
     config      see `onnxq.config.Config`
     out         folder for the files; None makes a new temporary folder, which is the caller's to delete
     passes      the caller's own graph passes, run after the backend's
@@ -98,7 +99,7 @@ class Calibrated:
     prepared: Prepared
     plan: QuantPlan
     qparams: QParamsTable
-    dataset: Dataset
+    dataset: Dataset | None
     samples: int
     warnings: list[str]
     notes: list[str]
@@ -137,7 +138,8 @@ def calibrate_model(
             if folder is not None:
                 refuse_overwriting(original, chosen_backend(backend, settings), folder, settings.name)
             check_borders(graph)
-            dataset = open_dataset(data, input_infos(graph), limit=settings.samples, preprocess=settings.preprocess)
+            target = chosen_backend(backend, settings)
+            dataset = None if data is None and not target.needs_data else _opened(data, graph, settings)
         with clock.stage("passes"):
             say("passes", 0, None)
             prepared = prepare(graph, backend, settings, passes=passes)
@@ -157,9 +159,16 @@ def calibrate_model(
         dataset,
         calibration.samples,
         warnings=[*plan.notes, *calibration.warnings, *refined.warnings],
-        notes=[*dataset.notes, *calibration.notes, *refined.notes],
+        notes=[*([NO_DATA] if dataset is None else dataset.notes), *calibration.notes, *refined.notes],
         seconds=clock.seconds,
     )
+
+
+NO_DATA = "no data was given: weights have their parameters, accuracy was not measured and nothing improved"
+
+
+def _opened(data: Any, graph: Graph, settings: Config) -> Dataset:
+    return open_dataset(data, input_infos(graph), limit=settings.samples, preprocess=settings.preprocess)
 
 
 def improve_model(
@@ -170,6 +179,9 @@ def improve_model(
     What long steps have done so far stands in `folder`/improving until the files are written, and is used by the next
     run of the same command.
     """
+    dataset = ready.dataset
+    if dataset is None:
+        return ready, None
     clock = Clock(dict(ready.seconds))
     prepared = ready.prepared
     with clock.stage("improve"):
@@ -177,8 +189,8 @@ def improve_model(
             ready.original,
             prepared,
             State(prepared.graph, ready.plan, ready.qparams),
-            ready.dataset,
-            lambda changed, plan: _calibrated_again(changed, plan, ready.dataset),
+            dataset,
+            lambda changed, plan: _calibrated_again(changed, plan, dataset),
             folder=folder / IMPROVING,
             progress=progress,
         )
@@ -234,7 +246,8 @@ def contribute(
         data = settings.data if data is None else data
         graph = load_model(model)
         fix_borders(graph, settings)
-        dataset = open_dataset(data, input_infos(graph), limit=settings.samples, preprocess=settings.preprocess)
+        needed = data is not None or chosen_backend(backend, settings).needs_data
+        dataset = _opened(data, graph, settings) if needed else None
         prepared = prepare(graph, backend, settings, passes=passes)
         plan = make_plan(prepared)
     file = None if statistics is None else Path(statistics)
@@ -244,7 +257,7 @@ def contribute(
 def gather_statistics(
     prepared: Prepared,
     plan: QuantPlan,
-    dataset: Dataset,
+    dataset: Dataset | None,
     *,
     file: Path | None = None,
     shard: Shard | None = None,
@@ -262,6 +275,7 @@ def gather_statistics(
 
     if not leaders:
         return Gathered()
+    assert dataset is not None  # a target that observes activations was not let through without
     if ranks is not None:
         with in_step(ranks):
             whole = gather_shared(

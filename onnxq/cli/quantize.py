@@ -49,6 +49,7 @@ def quantize(
     from onnxq.graph import Graph
     from onnxq.pipeline import contribute
     from onnxq.pipeline import quantize as run
+    from onnxq.prepare import chosen_backend
     from onnxq.ranks import in_step, torchrun_ranks
 
     with (
@@ -77,11 +78,12 @@ def quantize(
             check_statistics_file(stats, model, settings.data)
             strict = strict or settings.strict
             fix_borders(graph, settings)
-            dataset = open_data(
-                graph, None if random and data is None else settings.data, random, settings.samples, settings.preprocess
-            )
+            target = None if settings.translation is not None else backend
+            samples_at = None if random and data is None else settings.data
+            needed = samples_at is not None or random is not None or chosen_backend(target, settings).needs_data
+            dataset = open_data(graph, samples_at, random, settings.samples, settings.preprocess) if needed else None
         given: dict[str, Any] = {
-            "backend": None if settings.translation is not None else backend,
+            "backend": target,
             "data": dataset,
             "config": settings,
             "passes": passes or (),

@@ -249,7 +249,8 @@ class QdqWriter:
         real = np.dtype(np.float32) if kind is None else np.dtype(kind)
         key = (leader, real, id(scope))
         if key not in self._shared:
-            scale = self.graph.add_constant(f"{leader}_scale", parameters.scale.astype(real), scope=scope).name
+            values = parameters.scale.astype(real, copy=False)
+            scale = self.graph.add_constant(f"{leader}_scale", values, scope=scope).name
             zero = self._zero_point(parameters, scope) if self._needs_zero_point(leader, parameters.spec) else None
             self._shared[key] = (scale, zero)
         return self._shared[key]
@@ -270,8 +271,9 @@ class QdqWriter:
         to unsigned ones and forgets the type that it noted before. Elsewhere it needs them: QLinearAdd without one is
         taken for unsigned.
         """
-        if spec.dtype == "int32":
-            return False
+        in_blocks = isinstance(spec.granularity, PerBlock) and spec.symmetric
+        if spec.dtype == "int32" or (in_blocks and self.graph.is_constant(leader)):
+            return False  # the type is that of the stored numbers, and as many zeros as scales would be stored
         if not self.backend.limits.zero_point_zero or self.graph.opset < 21 or self.graph.is_constant(leader):
             return True
         producer = self.graph.producer(leader)

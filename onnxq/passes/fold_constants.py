@@ -47,13 +47,18 @@ def fold_constants(graph: Graph) -> PassResult:
     a result much larger than what it is computed from (over 4 times the inputs and 1 MB), nor what the reference
     implementation of ONNX cannot compute. Results of 1 MB or more are computed again whenever they are read.
     """
+    return fold(graph, for_layers=True)
+
+
+def fold(graph: Graph, *, for_layers: bool) -> PassResult:
+    """The pass; `for_layers` gives a layer a weight of its own that it shares with others by way of a Transpose."""
     result = PassResult()
     while True:
         if _knows_too_little(graph):
             graph.infer_shapes()  # a folded target of Reshape may have made more shapes known since the last round
         before = len(result.changed)
         result.declined.clear()
-        _fold_once(graph, result)
+        _fold_once(graph, result, for_layers)
         if len(result.changed) == before:
             return result
 
@@ -68,7 +73,7 @@ def _knows_too_little(graph: Graph) -> bool:
     return False
 
 
-def _fold_once(graph: Graph, result: PassResult) -> None:
+def _fold_once(graph: Graph, result: PassResult, for_layers: bool) -> None:
     graph.sort()
     folding = Folding(graph)
     for node in graph.nodes():
@@ -78,7 +83,7 @@ def _fold_once(graph: Graph, result: PassResult) -> None:
         if known_shape is None and not all(graph.is_constant(tensor) for tensor in node.inputs if tensor.name):
             continue
         try:
-            values = [known_shape] if known_shape is not None else _values(graph, node)
+            values = [known_shape] if known_shape is not None else _values(graph, node, for_layers)
             _check_outputs(graph, node, values)
         except UnsupportedError as reason:
             result.declined.append(node_line(node, str(reason)))
@@ -103,13 +108,13 @@ def _shape_values(graph: Graph, node: Node) -> np.ndarray | None:
     return np.array(shape[node.attrs.get("start", 0) : node.attrs.get("end")], dtype=np.int64)
 
 
-def _values(graph: Graph, node: Node) -> list[np.ndarray | LazyValues]:
+def _values(graph: Graph, node: Node, for_layers: bool) -> list[np.ndarray | LazyValues]:
     if node.op in _NEVER:
         raise UnsupportedError(_NEVER[node.op])
     inputs = [held_values(graph, tensor) if tensor.name else None for tensor in node.inputs]
     if node.op == "Identity" and inputs[0] is not None:
         return [inputs[0]]
-    _check_copies(graph, node)
+    _check_copies(graph, node, for_layers)
     evaluation = Evaluation(graph, node, inputs)
     given = [held for held in inputs if held is not None]
     allowed = _GROWTH * sum(held.nbytes for held in given) + LARGE_BYTES
@@ -125,15 +130,15 @@ def _values(graph: Graph, node: Node) -> list[np.ndarray | LazyValues]:
     return values
 
 
-def _check_copies(graph: Graph, node: Node) -> None:
+def _check_copies(graph: Graph, node: Node, for_layers: bool) -> None:
     """A large weight that others read too stays one: folding what moves it would store it twice.
 
-    Layers are the exception, because they can be quantized only with a weight of their own.
+    Layers are the exception for most targets, which quantize them only with a weight of their own.
     """
     shared = [tensor for tensor in node.inputs if tensor.name and len(tensor.outputs) > 1]
     shared = [tensor for tensor in shared if held_values(graph, tensor).nbytes > _SHARED_BYTES]
     readers = [reader.op for tensor in node.outputs for reader in tensor.outputs] if shared else []
-    if shared and not any(op in _LAYERS or op in _ON_THE_WAY for op in readers):
+    if shared and not (for_layers and any(op in _LAYERS or op in _ON_THE_WAY for op in readers)):
         raise UnsupportedError(f"'{shared[0].name}' is large and read by others too: folding would store it twice")
 
 

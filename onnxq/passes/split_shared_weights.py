@@ -7,7 +7,7 @@ is that of the layer's input times that of its weight. Only names multiply: all 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from onnxq.graph import Constant, Graph, Use
@@ -17,20 +17,25 @@ from onnxq.passes.edits import held_values
 from onnxq.passes.rewriter import Rewriter, is_op, known_shape
 
 Purpose = tuple[str, ...]
-_OTHER: Purpose = ("other",)
+OTHER: Purpose = ("other",)
 
 
 @PASSES.register("split_shared_weights")
 def split_shared_weights(graph: Graph) -> PassResult:
     """Copy every shared constant once for each further purpose; the first weight or bias keeps its name."""
+    return split_by_purpose(graph, _purpose)
+
+
+def split_by_purpose(graph: Graph, purpose_of: Callable[[Use, int], Purpose]) -> PassResult:
+    """Copy every shared constant once for each further purpose of its uses; `purpose_of` also gets the rank."""
     rewriter = Rewriter(graph)
     for tensor in list(_shared_constants(graph)):
         rank = len(known_shape(graph, tensor) or ())
         by_purpose: dict[Purpose, list[Use]] = {}
         for use in graph.consumers(tensor):
-            by_purpose.setdefault(_purpose(use, rank), []).append(use)
+            by_purpose.setdefault(purpose_of(use, rank), []).append(use)
         # The original must stay where the model returns it; otherwise its name belongs to a layer.
-        other = by_purpose.pop(_OTHER, None)
+        other = by_purpose.pop(OTHER, None)
         groups = list(by_purpose.values())
         if graph.is_output(tensor):
             groups.insert(0, other or [])
@@ -64,4 +69,4 @@ def _purpose(use: Use, rank: int) -> Purpose:
         if is_op(node, "ConvTranspose") and group_of(node) > 1:
             return "weight", "grouped", str(group_of(node))
         return "weight", str(output_axis(node) % rank)
-    return _OTHER
+    return OTHER

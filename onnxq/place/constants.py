@@ -7,9 +7,9 @@ from onnxq.graph import Node
 from onnxq.place.asked import Asked, Request
 from onnxq.place.choices import Picks, formats
 from onnxq.place.facts import Facts
-from onnxq.types import BiasOf, Edge, OpRule, PerChannel, QuantSpec
+from onnxq.types import BiasOf, Edge, OpRule, PerBlock, PerChannel, QuantSpec
 from onnxq.types.backend import per_tensor
-from onnxq.types.presets import usual_weight_axis
+from onnxq.types.presets import usual_block_axis, usual_weight_axis
 
 LAYERS_WITH_BIAS = ("Conv", "ConvTranspose", "Gemm")
 
@@ -37,6 +37,10 @@ class Constants(Asked):
             if said is not None and axis is not None and not -rank <= axis < rank:
                 raise ConfigError(f"channel_axis {axis}: weight '{tensor.name}' has {rank} axes ({said})")
             spec = per_tensor(spec) if axis is None or rank < 2 else spec.replace(granularity=PerChannel(axis % rank))
+        elif isinstance(spec.granularity, PerBlock) and spec.has_scale:
+            along = usual_block_axis(facts)
+            if along is not None:
+                spec = spec.replace(granularity=PerBlock(along, spec.granularity.size))
         why = f"weight of {node.op} '{node.name}'"
         request = self._ask(tensor, spec, "weight", why, Edge(node.name, rule.weight), picks)
         if isinstance(spec.granularity, PerChannel):

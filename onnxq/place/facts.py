@@ -65,6 +65,12 @@ class Facts:
         source = self._graph.producer(self.node.inputs[port]) if self.has(port) else None
         return None if source is None or source.domain else str(source.op)
 
+    def read_by(self) -> tuple[str, ...]:
+        """Operator and port of all that read the first output ("MatMul:1"), and "output" where the model returns it."""
+        made = self.node.outputs[0]
+        readers = [f"{use.node.op}:{use.port}" for use in self._graph.consumers(made)]
+        return (*readers, *(["output"] if self._graph.is_output(made) else []))
+
     @staticmethod
     def _known(shape: Any) -> tuple[int | None, ...] | None:
         return None if shape is None else tuple(dim if isinstance(dim, int) else None for dim in shape)

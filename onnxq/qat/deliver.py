@@ -41,6 +41,8 @@ def deliver(
     agreed: list[Agreement] = []
 
     def same_as_net(model: Path) -> Sequence[str]:
+        if samples is None:  # a target that needs no data, and none was given
+            return ()
         feeds = itertools.islice(iter(samples), prepared.config.verify_samples)
         with tempfile.TemporaryDirectory(prefix="onnxq-") as scratch:
             agreed[:] = agreement(net, _as_trained(net, found, model, Path(scratch)), feeds, found.qparams)

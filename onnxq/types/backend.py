@@ -32,6 +32,7 @@ class NodeFacts(Protocol):
     def scalar(self, port: int) -> float | None: ...
     def dtype(self, port: int) -> str | None: ...
     def made_by(self, port: int) -> str | None: ...
+    def read_by(self) -> tuple[str, ...]: ...
 
 
 Decline = Callable[[NodeFacts], str | None]
@@ -201,6 +202,11 @@ class Backend:
 
     def replace(self, **changes: Any) -> Backend:
         return dataclass_replace(self, **changes)
+
+    @property
+    def needs_data(self) -> bool:
+        """Whether ranges of activations have to be observed; weights alone have theirs without a sample."""
+        return self.scheme.activation is not None
 
     def rules_for(self, op: str) -> tuple[OpRule, ...]:
         """The rules of an operator, in order: where one declines a node, the next may take it."""

@@ -55,6 +55,18 @@ def usual_weight_axis(node: NodeFacts) -> int | None:
     return axes[node.op](node) if node.op in axes else None
 
 
+def usual_block_axis(node: NodeFacts) -> int | None:
+    """The axis of a layer's weight along which its products are summed up, where blocks of values share a scale.
+
+    Rows of a table of embeddings are the columns of the layer that multiplies with the same table at the other end of
+    a language model. None for an operator without such an axis.
+    """
+    if node.op == "MatMul":
+        return max(len(node.shape(1) or ()) - 2, 0)
+    own = {"Conv": 1, "Gather": 1, "Transpose": 1, "Gemm": 1 if node.attrs.get("transB", 0) else 0}
+    return own.get(node.op)
+
+
 def declines_computed_weight(node: NodeFacts) -> str | None:
     """A reason to leave a layer float whose weight is not a constant."""
     return None if node.is_constant(1) else "its weight is computed at run time"
