@@ -1,6 +1,6 @@
 """Cross-layer equalization: channels are scaled so that each uses as much as possible of what its quantizers offer.
 
-For a channel i of a tensor between two layers, with p_i the share it uses of the first weight's scale (or of the scale of
+For a channel i of a tensor between two layers, with p_i the share it uses of the first weight's scale (or of that of
 the activation, where that is more) and c_i the share its column uses of the second weight's,
 
     s_i = sqrt(p_i / c_i),     W1_i <- W1_i / s_i,     b1_i <- b1_i / s_i,     W2_i <- W2_i * s_i
@@ -80,7 +80,7 @@ def cross_layer(state: State, task: Task, *, relu6: str, activations: bool) -> I
 
 
 def _within_bounds(freedom: Freedom, ranges: dict[str, ChannelRanges] | None) -> tuple[Freedom, np.ndarray]:
-    """The freedom that the bounds of Clip leave, and the smallest scale of each class; without ranges they leave none."""
+    """The freedom that the bounds of Clip leave, and the smallest scale of each class; without ranges there is none."""
     lowest = np.full(freedom.classes, 1 / LARGEST_SCALE)
     for bound in freedom.bounds:
         seen = None if ranges is None else ranges.get(bound.tensor)

@@ -1,8 +1,8 @@
 """Following channel scales through a graph: which variables each tensor has, and which constants can take them up.
 
-A tensor x with scales s is going to hold x / s. A layer y = W x keeps the model's outputs when W becomes W * s_in / s_out;
-an operator with f(x / s) = f(x) / s carries the scales on; anything else needs its values as they are. The operators
-are rules, in `layers` and `carriers`; what has no rule holds its tensors fixed.
+A tensor x with scales s is going to hold x / s. A layer y = W x keeps the model's outputs when W becomes
+W * s_in / s_out; an operator with f(x / s) = f(x) / s carries the scales on; anything else needs its values as they
+are. The operators are rules, in `layers` and `carriers`; what has no rule holds its tensors fixed.
 """
 
 from __future__ import annotations

@@ -128,7 +128,9 @@ def changed_lines(freedom: Freedom, scales: np.ndarray) -> list[str]:
     for item in freedom.made:
         own = 1.0 / scales[item.variables]
         if (own != 1.0).any():
-            lines.append(f"'{item.node}' ({item.op}): {own.size} channels, values times {own.min():.3g} .. {own.max():.3g}")
+            lines.append(
+                f"'{item.node}' ({item.op}): {own.size} channels, values times {own.min():.3g} .. {own.max():.3g}"
+            )
     return lines
 
 

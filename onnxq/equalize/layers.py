@@ -170,9 +170,7 @@ def _multiply(flow: Flow, node: Node) -> Layout:
 def _spreads(flow: Flow, data: object, shape: tuple[int, ...]) -> bool:
     """Whether a constant makes its operand longer, so that one channel would meet several numbers."""
     known = flow.shape(data)
-    return any(
-        held != 1 and length == 1 for length, held in zip(known[len(known) - len(shape) :], shape, strict=True)
-    )
+    return any(held != 1 and length == 1 for length, held in zip(known[len(known) - len(shape) :], shape, strict=True))
 
 
 def _gate(flow: Flow, node: Node) -> Layout:

@@ -24,7 +24,7 @@ class ChannelRanges:
 
     @property
     def magnitude(self) -> np.ndarray:
-        return np.maximum(np.abs(self.low), np.abs(self.high))
+        return np.asarray(np.maximum(np.abs(self.low), np.abs(self.high)))
 
 
 def channel_axis(layout: Layout) -> int | None:

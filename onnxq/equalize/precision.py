@@ -1,8 +1,8 @@
 """How much of its quantizer's range each channel uses, for weights and activations that have quantizers.
 
 The share of a channel is its largest magnitude divided by the largest of all that have the same scale: 1 uses every
-step, 0.01 one step in a hundred. Scaling a channel moves its share in what the channel is made of (rows of a weight, the
-activation itself) one way, and its share in what reads it (columns of the next weight) the other.
+step, 0.01 one step in a hundred. Scaling a channel moves its share in what the channel is made of (rows of a weight,
+the activation itself) one way, and its share in what reads it (columns of the next weight) the other.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from onnxq.equalize.freedom import Freedom
 from onnxq.equalize.observed import ChannelRanges
 from onnxq.equalize.variables import Layout
 from onnxq.graph import Graph
-from onnxq.types import PerBlock, PerChannel, PerTensor, QuantPlan, QuantSpec
+from onnxq.types import PerChannel, PerTensor, QuantPlan, QuantSpec
 from onnxq.types.granularity import resolve_axis
 
 FEW_BITS = 16
@@ -91,7 +91,7 @@ def weight_shares(graph: Graph, plan: QuantPlan, freedom: Freedom) -> list[Weigh
 def _reduced(magnitudes: np.ndarray, edit: Edit, spec: QuantSpec) -> np.ndarray:
     """The largest magnitude over positions of a kernel, which nobody scales apart."""
     granularity = spec.granularity
-    kept = {resolve_axis(granularity.axis, magnitudes.ndim)} if isinstance(granularity, PerChannel | PerBlock) else set()
+    kept = set() if isinstance(granularity, PerTensor) else {resolve_axis(granularity.axis, magnitudes.ndim)}
     for layout in (edit.up, edit.down):
         extra = magnitudes.ndim - layout.ndim
         kept |= {axis + extra for axis, length in enumerate(layout.shape) if length > 1}
