@@ -1,0 +1,141 @@
+"""Scales of weights chosen by the error that they cause, instead of by the largest value.
+
+Banner, Nahshan, Soudry: "Post training 4-bit quantization of convolutional networks for rapid-deployment", 2019
+(squared error of the weights); Lin et al.: "AWQ: Activation-aware Weight Quantization for LLM Compression and
+Acceleration", 2023 (squared error of the outputs on real inputs, its search for clipping). The search itself is in
+`onnxq.refine.scale_search`.
+
+Whatever the format asks for is kept: zero points, powers of two, the smallest scale, one scale for tensors that are
+tied. A range that the user has given is not touched.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onnxq.errors import ConfigError, did_you_mean
+from onnxq.improvement import Improved, State, Task, improvement
+from onnxq.numerics import fake_quantize
+from onnxq.refine.gptq_matrix import output_errors
+from onnxq.refine.scale_search import candidates, search_by_outputs, search_by_weights
+from onnxq.refine.weights import Layers, layers_of, quantized_weights, with_moments
+from onnxq.types import PerTensor, Placement, QParams, QuantPlan
+
+OBJECTIVES = ("outputs", "weights")
+
+
+@improvement(
+    "weight_search",
+    "scales of weights with the least error of the outputs, or of the weights",
+    "Banner et al. 2019; Lin et al. 2023 (clipping)",
+    {"objective": "outputs", "inputs": "quantized"},
+)
+def weight_search(state: State, task: Task, *, objective: str, inputs: str) -> Improved:
+    """Choose the scales (and zero points) of all quantized weights.
+
+    objective  outputs: error of the layer's outputs on the samples; weights without such layers (tables of
+               embeddings, weights that share a scale) are searched by their own error. weights: all of them
+    inputs     quantized or float: whose activations the outputs are computed with
+    """
+    if objective not in OBJECTIVES:
+        near = did_you_mean(objective, OBJECTIVES)
+        raise ConfigError(f"objective of improvement 'weight_search' is outputs or weights, got '{objective}'.{near}")
+    result = state.copy()
+    placements, declined = quantized_weights(state)
+    own, others = _with_own_scale(state.plan, placements)
+    declined += others
+    changed: list[str] = []
+    details: dict[str, Any] = {}
+    layers: list[Layers] = []
+    if objective == "outputs":
+        alone = [placement for placement in own if len(_sharing(state.plan, placement.tensor)) == 1]
+        layers, _ = layers_of(state, alone)
+    for layer, moments in with_moments(state, task, layers, inputs, "weight_search"):
+        if isinstance(moments, str):
+            declined.append(f"{layer.tensor}: {moments}")
+        else:
+            _note(layer.tensor, _by_outputs(state, result, layer, moments), changed, declined, details)
+    by_outputs = {layer.tensor for layer in layers}
+    for placement in own:
+        if placement.tensor not in by_outputs:
+            _note(placement.tensor, _by_weights(state, result, placement), changed, declined, details)
+    return Improved(result if changed else state, tuple(changed), tuple(declined), details=details)
+
+
+def _with_own_scale(plan: QuantPlan, placements: list[Placement]) -> tuple[list[Placement], list[str]]:
+    """The weights that lead those with the same scale, and a line for each one whose scale is not its own."""
+    searched = {placement.tensor for placement in placements}
+    own, declined = [], []
+    for placement in placements:
+        name = placement.tensor
+        sharing = _sharing(plan, name)
+        strangers = [other for other in sharing if other not in searched]
+        if placement.observer.partition(":")[0] == "fixed":
+            declined.append(f"{name}: its range is given")
+        elif strangers:
+            declined.append(f"{name}: it has the scale of '{strangers[0]}'")
+        elif len(sharing) > 1 and not isinstance(placement.spec.granularity, PerTensor):
+            declined.append(f"{name}: it shares more than one scale with '{next(o for o in sharing if o != name)}'")
+        elif plan.leader(name) == name:
+            own.append(placement)
+    return own, declined
+
+
+def _sharing(plan: QuantPlan, tensor: str) -> list[str]:
+    """All tensors with the parameters of `tensor`, itself included."""
+    leader = plan.leader(tensor)
+    return [placement.tensor for placement in plan if plan.leader(placement.tensor) == leader]
+
+
+def _note(
+    tensor: str,
+    errors: tuple[float, float] | None,
+    changed: list[str],
+    declined: list[str],
+    details: dict[str, Any],
+) -> None:
+    if errors is None:
+        declined.append(f"{tensor}: no other scale has a smaller error")
+        return
+    before, after = errors
+    changed.append(f"{tensor}: error {before:.3g} -> {after:.3g}")
+    details[tensor] = {"before": before, "after": after}
+
+
+def _by_outputs(state: State, result: State, layer: Layers, moments: np.ndarray) -> tuple[float, float] | None:
+    """New parameters for the weight of a layer; returns the mean error of an output before and after."""
+    values, held = state.graph.values(layer.tensor).astype(np.float32), state.qparams[layer.tensor]
+    of = candidates(values, held, layer.placement.minimum_scale, state.graph.dtype(layer.tensor) == np.float16)
+    found = search_by_outputs(values, held, of, layer.view, moments)
+
+    def error(qparams: QParams) -> float:
+        return float(output_errors(layer.view.unfold(values - fake_quantize(values, qparams)), moments).mean())
+
+    before, after = error(held), error(found)
+    if after >= before:
+        return None
+    result.qparams.put(layer.tensor, found, "weight_search")
+    return before, after
+
+
+def _by_weights(state: State, result: State, placement: Placement) -> tuple[float, float] | None:
+    """New parameters for a weight and all that share its scale; returns the mean squared error before and after."""
+    sharing = _sharing(state.plan, placement.tensor)
+    held = state.qparams[placement.tensor]
+    values = state.graph.values(placement.tensor).astype(np.float32)
+    if len(sharing) > 1:  # one scale for all their values
+        values = np.concatenate([state.graph.values(name).astype(np.float32).ravel() for name in sharing])
+    of = candidates(values, held, placement.minimum_scale, state.graph.dtype(placement.tensor) == np.float16)
+    found = search_by_weights(values, held, of)
+
+    def error(qparams: QParams) -> float:
+        return float(np.square(values - fake_quantize(values, qparams), dtype=np.float64).mean())
+
+    before, after = error(held), error(found)
+    if after >= before:
+        return None
+    for name in sharing:
+        result.qparams.put(name, found, "weight_search" if name == placement.tensor else f"tied to {placement.tensor}")
+    return before, after
