@@ -151,7 +151,7 @@ def _apart(source: Any, names: Sequence[str], label_name: str | None, where: str
         if len(source) in (len(names), len(names) + 1):
             return dict(zip(names, source, strict=False)), source[-1] if len(source) > len(names) else None
         raise DataError(
-            f"{where} has {len(source)} elements, but the model has the inputs {', '.join(names)}, and labels may follow"
+            f"{where} has {len(source)} elements, but the model has the inputs {', '.join(names)}; labels may follow"
         )
     if isinstance(source, list) and len(source) == len(names):
         return dict(zip(names, source, strict=True)), None

@@ -1,7 +1,7 @@
 """A plan in parts: layers, or single quantizers, each of which can be quantized alone or left float alone.
 
-    layer       a node that computes, with its weight and bias, what it reads through a quantizer, and the quantizer on its
-                result where every reader has it
+    layer       a node that computes, with its weight and bias, what it reads through a quantizer, and the quantizer
+                on its result where every reader has it
     quantizer   tensors with one scale
 
 A tensor between two layers may belong to both: as the result of one, and as what the other reads. Parts of a plan are

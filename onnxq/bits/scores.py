@@ -1,7 +1,7 @@
 """Scores that are kept: in a file of lines that grows with every evaluation, so that a run that was cut off goes on.
 
-A key is a hash of everything that a score depends on, so a file may hold scores of any number of models and metrics, and
-what belongs to something else is never used. A line that was not written to its end is left out.
+A key is a hash of everything that a score depends on, so a file may hold scores of any number of models and metrics,
+and what belongs to something else is never used. A line that was not written to its end is left out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ class Scores:
                 score = Score(entry["metric"], entry["value"], entry["goodness"], entry["sqnr_db"])
                 self._held[entry["key"]] = score
             except (ValueError, KeyError, TypeError):
-                raise DataError(f"{path}, line {number} is no score: delete the file, or give another --cache") from None
+                raise DataError(
+                    f"{path}, line {number} is no score: delete the file, or give another --cache"
+                ) from None
         self._old = set(self._held)
         if rest:  # the line that a run was writing when it ended
             path.write_bytes(text[: len(text) - len(rest)])

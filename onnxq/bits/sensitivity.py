@@ -3,14 +3,15 @@
     alone     this part is quantized, everything else is float: what the part costs by itself
     all_but   everything is quantized but this part: what one gains by putting it back
 
-Nothing is calibrated anew: parts have the parameters of the whole plan. Noise of different layers is nearly independent,
-so the noise powers of all parts alone add up to about that of the whole (the assumption of HAWQ and of the mixed-precision
-search here); interactions, such as a bias that one layer leaves and the next one compensates, show in `all_but`.
+Nothing is calibrated anew: parts have the parameters of the whole plan. Noise of different layers is nearly
+independent, so the noise powers of all parts alone add up to about that of the whole (the assumption of HAWQ and of
+the mixed-precision search here); interactions, such as a bias that one layer leaves and the next one compensates,
+show in `all_but`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -81,9 +82,7 @@ class Sensitivity:
         }
 
 
-def sensitivity(
-    subject: Subject, *, by: By = "layer", mode: Mode = "alone", only: Only | None = None
-) -> Sensitivity:
+def sensitivity(subject: Subject, *, by: By = "layer", mode: Mode = "alone", only: Only | None = None) -> Sensitivity:
     """Score every part of the model's plan alone, or everything but it; `only` leaves weights or activations out."""
     if by not in ("layer", "quantizer") or mode not in ("alone", "all_but") or only not in (None, *_ONLY):
         raise ConfigError(f"by is layer or quantizer, mode alone or all_but, only weights or activations; got {by}, "
@@ -93,7 +92,9 @@ def sensitivity(
     parts = parts_of(study.graph, state.plan, by, only)
     if not parts:
         what = f"{only} of it" if only else "it"
-        raise ConfigError(f"nothing in this model is quantized for {study.prepared.backend.name}, so {what} costs nothing")
+        raise ConfigError(
+            f"nothing in this model is quantized for {study.prepared.backend.name}, so {what} costs nothing"
+        )
     effects, quantized = measure(study, state, parts, mode, subject)
     return Sensitivity(
         by,
@@ -101,7 +102,7 @@ def sensitivity(
         study.judge.name,
         study.float_score,
         quantized,
-        tuple(sorted(effects, key=_importance(mode))),
+        tuple(ranked(effects, mode)),
         study.judge.samples,
         study.evaluations,
         tuple(study.notes),
@@ -111,9 +112,7 @@ def sensitivity(
 _ONLY = ("weights", "activations")
 
 
-def measure(
-    study: Study, state: State, parts: list[Part], mode: Mode, subject: Subject
-) -> tuple[list[Effect], Score]:
+def measure(study: Study, state: State, parts: list[Part], mode: Mode, subject: Subject) -> tuple[list[Effect], Score]:
     """The effect of each part, in the order of the parts, and the score of the whole plan."""
     say = subject.progress or (lambda stage, done, total: None)
     quantized = study.score(state)
@@ -135,7 +134,7 @@ def _formats(plan: QuantPlan, part: Part) -> dict[str, str]:
     return {name: str(plan[name].spec) for name in part.share}
 
 
-def _importance(mode: Mode) -> Any:
+def ranked(effects: Sequence[Effect], mode: Mode) -> list[Effect]:
     """What costs most first, or what gains most; where the metric does not tell parts apart, the noise does."""
     sign = -1.0 if mode == "alone" else 1.0
-    return lambda effect: (sign * effect.loss, -sign * effect.sqnr_db, effect.name)
+    return sorted(effects, key=lambda effect: (sign * effect.loss, -sign * effect.sqnr_db, effect.name))

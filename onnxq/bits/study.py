@@ -1,8 +1,8 @@
 """A model that is studied: made ready, calibrated and run in float once, then scored with many sets of quantizers.
 
-Statistics of activations are gathered once, as histograms wherever these can replace ranges, so that a configuration with
-other bits needs no run of the model to be calibrated. Scores are kept by what they depend on: the float graph, the
-quantizers with their parameters, the samples, the labels, the metric and the version of onnxruntime.
+Statistics of activations are gathered once, as histograms wherever these can replace ranges, so that a configuration
+with other bits needs no run of the model to be calibrated. Scores are kept by what they depend on: the float graph,
+the quantizers with their parameters, the samples, the labels, the metric and the version of onnxruntime.
 """
 
 from __future__ import annotations
@@ -265,5 +265,5 @@ def merged(config: Config, changes: Mapping[tuple[str, ...], Any], said_by: str)
         if path[-1] == "bits":
             table.pop("dtype", None)  # of which the bits would be others
         table[path[-1]] = value
-    said = {path: said_by for path in changes}
+    said = dict.fromkeys(changes, said_by)
     return read_config(values).with_sources({**config.sources, **said}, config.translation)

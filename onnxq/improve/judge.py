@@ -85,6 +85,10 @@ class Judge:
         return self._metric if isinstance(self._metric, str) else getattr(self._metric, "__name__", "metric")
 
     @property
+    def lower_is_better(self) -> bool:
+        return self._sign < 0
+
+    @property
     def samples(self) -> int:
         return len(self._feeds)
 
