@@ -9,7 +9,7 @@ import numpy as np
 from onnxq.equalize.flow import Bound, Flow, Stop, has_input, rule
 from onnxq.equalize.layouts import reshaped
 from onnxq.equalize.variables import Layout
-from onnxq.graph import Node
+from onnxq.graph import Graph, Node
 
 
 @rule("Relu", "LeakyRelu", "PRelu", "Identity", "Dropout", "Abs", "Neg")
@@ -31,7 +31,7 @@ def _pool(flow: Flow, node: Node) -> Layout:
 @rule("Clip")
 def _clip(flow: Flow, node: Node) -> Layout:
     layout = flow.layout(node.inputs[0])
-    low, high = _bounds(flow, node)
+    low, high = clip_bounds(flow.graph, node)
     if low > 0 or high < 0:
         raise Stop("clips to bounds without 0 between them")
     if any(bound and math.isfinite(bound) for bound in (low, high)):
@@ -39,23 +39,21 @@ def _clip(flow: Flow, node: Node) -> Layout:
     return layout
 
 
-def _bounds(flow: Flow, node: Node) -> tuple[float, float]:
-    if flow.graph.opset < 11:
+def clip_bounds(graph: Graph, node: Node) -> tuple[float, float]:
+    """What a Clip clips to; bounds that are no single numbers raise Stop."""
+    if graph.opset < 11:
         return float(node.attrs.get("min", -math.inf)), float(node.attrs.get("max", math.inf))
-    found = [-math.inf, math.inf]
-    for port in (1, 2):
-        if has_input(node, port):
-            found[port - 1] = float(_number(flow, node, port))
+    low = _number(graph, node, 1) if has_input(node, 1) else -math.inf
+    high = _number(graph, node, 2) if has_input(node, 2) else math.inf
     largest = float(np.finfo(np.float32).max)  # exporters write it where there is no bound
-    low, high = found
     return -math.inf if low <= -largest else low, math.inf if high >= largest else high
 
 
-def _number(flow: Flow, node: Node, port: int) -> float:
+def _number(graph: Graph, node: Node, port: int) -> float:
     tensor = node.inputs[port]
-    if not flow.graph.is_constant(tensor) or flow.graph.values(tensor).size != 1:
+    if not graph.is_constant(tensor) or graph.values(tensor).size != 1:
         raise Stop(f"has no single number as input {port}")
-    return float(flow.graph.values(tensor).reshape(()))
+    return float(graph.values(tensor).reshape(()))
 
 
 @rule("Reshape", "Flatten", "Squeeze", "Unsqueeze")
@@ -156,7 +154,9 @@ def _pad(flow: Flow, node: Node) -> Layout:
     rank = len(flow.shape(node.inputs[0]))
     before11 = flow.graph.opset < 11
     pads = list(node.attrs["pads"]) if before11 else _integers(flow, node, 1, [])
-    value = float(node.attrs.get("value", 0)) if before11 else _number(flow, node, 2) if has_input(node, 2) else 0.0
+    value = (
+        float(node.attrs.get("value", 0)) if before11 else _number(flow.graph, node, 2) if has_input(node, 2) else 0.0
+    )
     axes = _integers(flow, node, 3, list(range(rank)))
     if value and node.attrs.get("mode", "constant") == "constant":
         raise Stop(f"pads with {value:g}")

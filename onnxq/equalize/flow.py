@@ -138,15 +138,7 @@ class Flow:
 
     def own_values(self, node: Node, port: int) -> np.ndarray:
         """The values of a constant that this node alone reads, so that they can be changed; Stop for any other."""
-        tensor = node.inputs[port]
-        if not self.graph.is_constant(tensor):
-            raise Stop(f"has no constant as input {port}")
-        if len(self.graph.consumers(tensor)) > 1 or self.graph.is_output(tensor):
-            raise Stop(f"shares its constant '{tensor.name}' with other nodes")
-        values = self.graph.values(tensor)
-        if values.dtype != np.float32:
-            raise Stop(f"has a constant of {values.dtype}, only float32 is precise enough to be scaled")
-        return values
+        return own_values(self.graph, node, port)
 
     def make(self, node: Node, *shape: int) -> Layout:
         """New variables for the first output of a layer, along the axes of `shape` that are longer than 1."""
@@ -163,3 +155,16 @@ class Flow:
 
 def has_input(node: Node, port: int) -> bool:
     return port < len(node.inputs) and bool(node.inputs[port].name)
+
+
+def own_values(graph: Graph, node: Node, port: int) -> np.ndarray:
+    """The values of a constant that a node alone reads, so that they can be changed; Stop for any other."""
+    tensor = node.inputs[port]
+    if not graph.is_constant(tensor):
+        raise Stop(f"has no constant as input {port}")
+    if len(graph.consumers(tensor)) > 1 or graph.is_output(tensor):
+        raise Stop(f"shares its constant '{tensor.name}' with other nodes")
+    values = graph.values(tensor)
+    if values.dtype != np.float32:
+        raise Stop(f"has a constant of {values.dtype}, only float32 is precise enough to be changed")
+    return values

@@ -44,7 +44,7 @@ class Variables:
         """Make variables equal, element by element."""
         pairs = np.broadcast_arrays(one, other)
         for first, second in zip(pairs[0].ravel().tolist(), pairs[1].ravel().tolist(), strict=True):
-            keep, drop = self._root(first), self._root(second)
+            keep, drop = sorted((self._root(first), self._root(second)))
             if keep == drop:
                 continue
             self._parents[drop] = keep
