@@ -23,6 +23,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "files": frozenset(),
     "plugins": frozenset(),
     "ranks": frozenset(),
+    "chart": frozenset(),
     "user_code": frozenset(),
     "types": frozenset(),
     "match": frozenset(),

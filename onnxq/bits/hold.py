@@ -47,7 +47,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Held:
-    """The configuration with which the metric holds; `put_back` in the order of the model.
+    """The configuration with which the metric holds; `put_back` are its layers, the most harmful first.
 
     layers   how many there are
     order    all layers as they were measured alone, the most harmful first

@@ -327,8 +327,7 @@ class _Search:
 
         def worth(point: Point) -> tuple[float, ...]:
             cost = float(cost_in(self._measure, point.costs))
-            quality = (point.score.goodness, -noise(point.score))
-            return (-cost, *quality) if self._limit is None else (*quality, -cost)
+            return (-cost, *quality(point)) if self._limit is None else (*quality(point), -cost)
 
         allowed = [point for point in self._points.values() if self._allowed(point)]
         return max(allowed, key=worth, default=None)
@@ -341,10 +340,16 @@ def _beside(variable: Variable, bits: int) -> list[int]:
 
 
 def front_of(points: Sequence[Point], measure: Measure) -> list[Point]:
-    """The points that no other one beats, by cost: each costs more than the one before and has a better metric."""
-    ordered = sorted(points, key=lambda p: (cost_in(measure, p.costs), -p.score.goodness, noise(p.score)))
+    """The points that no other one beats, by cost: each costs more than the one before and is better.
+
+    Better is a better metric, or less noise at the same metric: accuracy on few samples has few values.
+    """
     front: list[Point] = []
-    for point in ordered:
-        if not front or point.score.goodness > front[-1].score.goodness:
+    for point in sorted(points, key=lambda p: (cost_in(measure, p.costs), *(-part for part in quality(p)))):
+        if not front or quality(point) > quality(front[-1]):
             front.append(point)
     return front
+
+
+def quality(point: Point) -> tuple[float, float]:
+    return point.score.goodness, -noise(point.score)

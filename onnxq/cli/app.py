@@ -25,6 +25,8 @@ from onnxq.cli.place import place
 from onnxq.cli.qat import qat
 from onnxq.cli.quantize import quantize
 from onnxq.cli.schema import schema
+from onnxq.cli.search import search
+from onnxq.cli.sensitivity import sensitivity
 from onnxq.cli.simulate import simulate
 from onnxq.cli.translate import translate
 from onnxq.errors import OnnxqError
@@ -84,6 +86,8 @@ def root(
 
 app.command()(quantize)
 app.command()(qat)
+app.command()(sensitivity)
+app.command()(search)
 app.command()(inspect)
 app.command()(place)
 app.command()(calibrate)

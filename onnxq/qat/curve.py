@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from xml.sax.saxutils import escape
 
+from onnxq.chart import Axis, svg_text
 from onnxq.files import replace_file
 
 MOST_ROWS = 2000
@@ -68,8 +68,8 @@ def draw(rows: Sequence[Row], metric: str) -> str:
     for value in steps.ticks():
         x = steps.at(value)
         parts.append(f'<line x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{HEIGHT - BOTTOM}" stroke="#e4e4e4"/>')
-        parts.append(_text(x, HEIGHT - BOTTOM + 18, steps.label(value), "middle"))
-    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, "step", "middle"))
+        parts.append(svg_text(x, HEIGHT - BOTTOM + 18, steps.label(value), "middle"))
+    parts.append(svg_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, "step", "middle"))
     legend = []
     for points, name, color, x, anchor, shift, dots in (
         (losses, "loss", LOSS_COLOR, LEFT, "end", -8, False),
@@ -82,7 +82,7 @@ def draw(rows: Sequence[Row], metric: str) -> str:
             y = axis.at(value)
             if name == "loss":
                 parts.append(f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" stroke="#e4e4e4"/>')
-            parts.append(_text(x + shift, y + 4, axis.label(value), anchor, color))
+            parts.append(svg_text(x + shift, y + 4, axis.label(value), anchor, color))
         places = [(steps.at(step), axis.at(value)) for step, value in points]
         line = " ".join(f"{px:.1f},{py:.1f}" for px, py in places)
         parts.append(f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="1.5"/>')
@@ -94,44 +94,5 @@ def draw(rows: Sequence[Row], metric: str) -> str:
     for number, (name, color) in enumerate(legend):
         x = LEFT + 10 + 160 * number
         parts.append(f'<line x1="{x}" y1="22" x2="{x + 24}" y2="22" stroke="{color}" stroke-width="3"/>')
-        parts.append(_text(x + 30, 26, name, "start"))
+        parts.append(svg_text(x + 30, 26, name, "start"))
     return "\n".join([*parts, "</svg>", ""])
-
-
-@dataclass(frozen=True)
-class Axis:
-    """Numbers from `low` to `high` on the pixels from `start` to `end`."""
-
-    low: float
-    high: float
-    start: float
-    end: float
-
-    @classmethod
-    def around(cls, values: Sequence[float], start: float, end: float) -> Axis:
-        """An axis with a little room above and below the values."""
-        low, high = min(values), max(values)
-        room = 0.05 * (high - low) or max(abs(high), 1.0) * 0.05
-        return cls(low - room, high + room, start, end)
-
-    def at(self, value: float) -> float:
-        return self.start + (self.end - self.start) * (value - self.low) / (self.high - self.low)
-
-    @property
-    def distance(self) -> float:
-        """Between ticks: 1, 2 or 5 times a power of ten, so that there are 4 to 10 of them."""
-        rough = (self.high - self.low) / 5
-        power = 10.0 ** math.floor(math.log10(rough))
-        return next(power * step for step in (1, 2, 5, 10) if power * step >= rough * 0.999)
-
-    def ticks(self) -> list[float]:
-        first, last = math.ceil(self.low / self.distance), math.floor(self.high / self.distance)
-        return [number * self.distance for number in range(first, last + 1)]
-
-    def label(self, value: float) -> str:
-        digits = max(0, -math.floor(math.log10(self.distance) + 1e-9))
-        return f"{value:.{digits}f}" if digits <= 4 else f"{value:.1e}"
-
-
-def _text(x: float, y: float, text: str, anchor: str, color: str = "#333333") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{color}">{escape(text)}</text>'

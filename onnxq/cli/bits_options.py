@@ -1,0 +1,126 @@
+"""The options of `onnxq sensitivity` and `onnxq search`: by what a model is judged, and what is searched for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from onnxq.bits import Subject
+
+EvalOption = Annotated[
+    str | None,
+    typer.Option(
+        "--eval",
+        help="Data to judge on: .npz file with an array for each input and 'labels', or module:function that returns "
+        "(inputs, labels); else the first 32 calibration samples.",
+    ),
+]
+EvalSamplesOption = Annotated[
+    int | None, typer.Option("--eval-samples", help="Judge on at most N samples.", metavar="N", min=1)
+]
+LabelsOption = Annotated[
+    str | None, typer.Option("--labels", help="Name of the labels in the data of --eval.", metavar="NAME")
+]
+MetricOption = Annotated[
+    str,
+    typer.Option("--metric", help="sqnr_db, kl, agreement, accuracy, or module:function(outputs, labels)."),
+]
+BestByOption = Annotated[
+    str | None, typer.Option("--best-by", help="max (by default) or min of a metric of one's own.")
+]
+CacheOption = Annotated[
+    Path | None,
+    typer.Option("--cache", help="Keep scores and statistics in this folder, and use what it holds.", metavar="FOLDER"),
+]
+BitsOption = Annotated[
+    str | None, typer.Option("--bits", help="Bits to choose from, such as 8,4 or 16,8,4,2.", metavar="N,N,...")
+]
+ForOption = Annotated[str, typer.Option("--for", help="weights, activations or both.")]
+BudgetOption = Annotated[
+    str | None,
+    typer.Option(
+        "--budget",
+        help="The most that may be needed: 60% or 1.2MB of weights, 3.5bits on average, BOPS:60% or BOPS:1.5G.",
+    ),
+]
+HoldOption = Annotated[
+    float | None, typer.Option("--hold", help="Keep this fraction of the float model's metric.", metavar="FRACTION")
+]
+DropOption = Annotated[
+    float | None, typer.Option("--max-drop", help="Be at most this much worse than the float model.", metavar="X")
+]
+ReachOption = Annotated[float | None, typer.Option("--reach", help="Reach this value of the metric.", metavar="X")]
+FallbackOption = Annotated[
+    str | None,
+    typer.Option("--fallback", help="Put layers back to 16 (bits) or float, instead of choosing from --bits."),
+]
+EvaluationsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--evaluations", help="Judge at most N configurations; 40 by default with --bits.", metavar="N", min=1
+    ),
+]
+
+
+def subject_of(given: Mapping[str, Any], cache: Path | None, progress: Any) -> Subject:
+    """What is studied, from the options of a command by the names that both commands give them."""
+    from onnxq.bits import Subject
+    from onnxq.borders import fix_borders
+    from onnxq.cli.data import open_data
+    from onnxq.cli.settings import load_plugins, read_settings
+    from onnxq.errors import ConfigError
+    from onnxq.graph import Graph
+
+    load_plugins(given["plugin"])
+    if given["best_by"] not in (None, "max", "min"):
+        raise ConfigError(f"--best-by is max or min, got '{given['best_by']}'")
+    graph = Graph.load(given["model"])
+    settings = read_settings(
+        given["config"],
+        **{
+            key: given[key]
+            for key in ("skip", "data", "observer", "weight_observer", "samples", "preprocess", "workers",
+                        "memory_limit", "provider")
+        },
+    )  # fmt: skip
+    fix_borders(graph, settings)
+    random = given["random"]
+    dataset = open_data(
+        graph,
+        None if random and given["data"] is None else settings.data,
+        random,
+        settings.samples,
+        settings.preprocess,
+    )
+    return Subject(
+        graph,
+        backend=given["backend"],
+        data=dataset,
+        config=settings,
+        passes=tuple(given["passes"] or ()),
+        evaluate_on=given["evaluate"],
+        labels=given["labels"],
+        samples=given["eval_samples"],
+        metric=given["metric"],
+        best_by=given["best_by"],
+        cache=cache,
+        progress=progress,
+    )
+
+
+def metric_text(metric: str, value: float) -> str:
+    """A metric for people."""
+    if metric == "sqnr_db":
+        return f"{value:.2f} dB"
+    return f"{value:.2%}" if metric in ("accuracy", "agreement") else f"{value:.5g}"
+
+
+def loss_text(metric: str, loss: float) -> str:
+    """A difference of a metric; above 0 is worse."""
+    if metric == "sqnr_db":
+        return f"{loss:+.2f} dB"
+    return f"{100 * loss:+.2f} points" if metric in ("accuracy", "agreement") else f"{loss:+.4g}"

@@ -1,0 +1,153 @@
+"""`onnxq search`: bits for each layer under a budget, or layers put back until a metric holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxq.cli import bits_options, options
+from onnxq.cli.console import print_json, print_table, print_warning, say
+from onnxq.cli.progress import stage_bars
+from onnxq.errors import ConfigError
+
+if TYPE_CHECKING:
+    from onnxq.bits import Found, Held
+
+
+def search(
+    model: options.ModelArgument,
+    out: options.FolderOption,
+    backend: options.BackendOption = None,
+    data: options.DataOption = None,
+    bits: bits_options.BitsOption = None,
+    what: bits_options.ForOption = "weights",
+    budget: bits_options.BudgetOption = None,
+    hold: bits_options.HoldOption = None,
+    max_drop: bits_options.DropOption = None,
+    reach: bits_options.ReachOption = None,
+    fallback: bits_options.FallbackOption = None,
+    metric: bits_options.MetricOption = "sqnr_db",
+    evaluate: bits_options.EvalOption = None,
+    labels: bits_options.LabelsOption = None,
+    eval_samples: bits_options.EvalSamplesOption = None,
+    best_by: bits_options.BestByOption = None,
+    evaluations: bits_options.EvaluationsOption = None,
+    cache: bits_options.CacheOption = None,
+    preprocess: options.PreprocessOption = None,
+    config: options.ConfigOption = None,
+    observer: options.ObserverOption = None,
+    weight_observer: options.WeightObserverOption = None,
+    skip: options.SkipOption = None,
+    samples: options.SamplesOption = None,
+    random: options.RandomOption = None,
+    workers: options.WorkersOption = None,
+    memory_limit: options.MemoryLimitOption = None,
+    provider: options.ProviderOption = None,
+    passes: options.PassOption = None,
+    plugin: options.PluginOption = None,
+    as_json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
+) -> None:
+    """Find bits for each layer of MODEL under a budget, or the layers to put back until a metric holds.
+
+    Writes config.json for 'onnxq quantize -c'. The same command again goes on where it was cut off.
+    """
+    given = dict(locals())  # the options by name, before anything else has one
+    from onnxq.bits import hold as put_back
+    from onnxq.bits import search as run
+    from onnxq.bits.files import write_found
+    from onnxq.bits.search import EVALUATIONS
+    from onnxq.cli.artifacts import check_writable
+    from onnxq.cli.data import data_warnings
+
+    _check(bits, budget, fallback, what)
+    choices = _numbers(bits)
+    check_writable(out)
+    demand = {"hold": hold, "max_drop": max_drop, "reach": reach}
+    result: Found | Held
+    with stage_bars(quiet=quiet) as progress:
+        subject = bits_options.subject_of(given, cache or out / "cache", progress)
+        if fallback is not None:
+            result = put_back(subject, fallback=fallback, evaluations=evaluations, **demand)  # type: ignore[arg-type]
+        else:
+            result = run(
+                subject,
+                bits=choices,
+                what=what,  # type: ignore[arg-type]
+                budget=budget,
+                evaluations=evaluations or EVALUATIONS,
+                **demand,
+            )
+    for line in (*data_warnings(random), *result.notes):
+        print_warning(line)
+    files = write_found(out, result, backend or subject.config.backend)  # type: ignore[union-attr]
+    if as_json:
+        print_json(result.to_json())
+    elif not quiet:
+        _show_held(result) if fallback is not None else _show_found(result)  # type: ignore[arg-type]
+        _tell(result, files, model, data, out)
+
+
+def _check(bits: str | None, budget: str | None, fallback: str | None, what: str) -> None:
+    if (bits is None) == (fallback is None):
+        raise ConfigError("give either --bits to choose from, or --fallback to put layers back to 16 or float")
+    if fallback is not None and budget is not None:
+        raise ConfigError("--budget is for --bits: layers are put back until --hold, --max-drop or --reach is met")
+    if fallback not in (None, "16", "float"):
+        raise ConfigError(f"--fallback is 16 or float, got '{fallback}'")
+    if what not in ("weights", "activations", "both"):
+        raise ConfigError(f"--for is weights, activations or both, got '{what}'")
+
+
+def _numbers(text: str | None) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in (text or "").split(",") if part.strip())
+    except ValueError:
+        raise ConfigError(f"--bits is a list of whole numbers such as 8,4, got '{text}'") from None
+
+
+def _show_found(result: Found) -> None:
+    name = result.metric
+    rows = []
+    for point in result.front:
+        rows.append(
+            (
+                "chosen" if point is result.chosen else "",
+                bits_options.metric_text(name, point.score.value),
+                f"{point.costs.bytes:,}",
+                f"{point.costs.mean_bits:.3f}",
+                f"{point.costs.bit_operations:,}",
+                point.origin,
+            )
+        )
+    columns = ("", f">{name}", ">bytes of weights", ">mean bits", ">bit operations", "found as")
+    print_table(f"front of {len(result.points)} configurations", columns, rows)
+    layers = [
+        (variable.name, variable.kind, ", ".join(variable.layers), str(result.chosen.bits[variable.name]))
+        for variable in result.variables
+    ]
+    print_table(f"\nchosen: {result.goal}", ("tensor", "role", "read by", ">bits"), layers)
+
+
+def _show_held(result: Held) -> None:
+    name = result.metric
+    rows = [
+        (
+            "held" if step.holds else "",
+            str(len(step.put_back)),
+            bits_options.metric_text(name, step.score.value),
+            ", ".join(step.put_back[:4]) + (" ..." if len(step.put_back) > 4 else ""),
+        )
+        for step in result.steps
+    ]
+    print_table(f"{result.layers} layers; {result.demand}", ("", ">put back", f">{name}", "layers"), rows)
+    listed = ", ".join(result.put_back) or "none"
+    say(f"put back to {result.fallback}: {listed}")
+
+
+def _tell(result: Found | Held, files: list[Path], model: Path, data: str | None, out: Path) -> None:
+    known = result.evaluations["known"]
+    say(f"{result.evaluations['run']} runs{f', {known} known from before' if known else ''}")
+    say(f"written: {', '.join(str(path) for path in files)}")
+    samples = "" if data is None else f" -d {data}"
+    say(f"next: onnxq quantize {model} -c {out / 'config.json'}{samples} -o FOLDER")

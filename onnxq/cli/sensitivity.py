@@ -1,0 +1,114 @@
+"""`onnxq sensitivity`: what each layer or quantizer costs, the most expensive first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onnxq.cli import bits_options, options
+from onnxq.cli.console import print_json, print_table, print_warning, say
+from onnxq.cli.progress import stage_bars
+
+if TYPE_CHECKING:
+    from onnxq.bits import Effect, Sensitivity
+
+
+def sensitivity(
+    model: options.ModelArgument,
+    backend: options.BackendOption = None,
+    data: options.DataOption = None,
+    by: Annotated[str, typer.Option("--by", help="layer or quantizer.")] = "layer",
+    only: Annotated[str | None, typer.Option("--only", help="weights or activations alone.")] = None,
+    alone: Annotated[
+        bool, typer.Option("--alone/--all-but", help="Quantize nothing but each part, or everything but it.")
+    ] = True,
+    metric: bits_options.MetricOption = "sqnr_db",
+    evaluate: bits_options.EvalOption = None,
+    labels: bits_options.LabelsOption = None,
+    eval_samples: bits_options.EvalSamplesOption = None,
+    best_by: bits_options.BestByOption = None,
+    cache: bits_options.CacheOption = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the result into this .json file.")] = None,
+    worst: Annotated[int, typer.Option("--worst", help="Rows to show; 0 shows all.", metavar="N", min=0)] = 20,
+    preprocess: options.PreprocessOption = None,
+    config: options.ConfigOption = None,
+    observer: options.ObserverOption = None,
+    weight_observer: options.WeightObserverOption = None,
+    skip: options.SkipOption = None,
+    samples: options.SamplesOption = None,
+    random: options.RandomOption = None,
+    workers: options.WorkersOption = None,
+    memory_limit: options.MemoryLimitOption = None,
+    provider: options.ProviderOption = None,
+    passes: options.PassOption = None,
+    plugin: options.PluginOption = None,
+    as_json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
+) -> None:
+    """Measure what each layer or quantizer costs, the worst first.
+
+    Without --eval the outputs of the float model on calibration samples are what counts.
+    """
+    given = dict(locals())  # the options by name, before anything else has one
+    from onnxq.bits import sensitivity as run
+    from onnxq.cli.artifacts import check_writable, output_file, write_output
+    from onnxq.cli.data import data_warnings
+    from onnxq.errors import ConfigError
+
+    if by not in ("layer", "quantizer"):
+        raise ConfigError(f"--by is layer or quantizer, got '{by}'")
+    if only not in (None, "weights", "activations"):
+        raise ConfigError(f"--only is weights or activations, got '{only}'")
+    if cache is not None:
+        check_writable(cache)
+    target = None if out is None else output_file(out, "sensitivity.json", model)
+    with stage_bars(quiet=quiet) as progress:
+        subject = bits_options.subject_of(given, cache, progress)
+        result = run(subject, by=by, mode="alone" if alone else "all_but", only=only)  # type: ignore[arg-type]
+    for line in (*data_warnings(random), *result.notes):
+        print_warning(line)
+    if target is not None:
+        write_output(target, result.to_json())
+    if as_json:
+        print_json(result.to_json())
+    elif not quiet:
+        _show(result, worst)
+
+
+def _show(result: Sensitivity, worst: int) -> None:
+    from onnxq.bits.study import overall_db
+
+    name = result.metric
+    shown = result.effects[:worst] if worst else result.effects
+    columns = [result.by, "operator" if result.by == "layer" else "role", "formats", ">SQNR"]
+    if name != "sqnr_db":
+        columns += [f">{name}", ">loss"]
+    else:
+        columns += [">share of the noise" if result.mode == "alone" else ">gain"]
+    rows = [_row(effect, result) for effect in shown]
+    what = "quantized alone" if result.mode == "alone" else "everything else quantized"
+    print_table(f"{len(result.effects)} {result.by}s, {what}, worst first", columns, rows)
+    if len(shown) < len(result.effects):
+        say(f"{len(result.effects) - len(shown)} better ones not shown; --worst 0 shows all")
+    whole = f"{overall_db(result.quantized):.2f} dB"
+    if name != "sqnr_db":
+        whole += f", {name} {bits_options.metric_text(name, result.quantized.value)}"
+        whole += f"; float model {bits_options.metric_text(name, result.of_float.value)}"
+    known = result.evaluations["known"]
+    say(f"everything quantized: {whole} ({result.evaluations['run']} runs{f', {known} known' if known else ''})")
+
+
+def _row(effect: Effect, result: Sensitivity) -> list[str]:
+    from onnxq.bits.study import noise
+
+    formats = ", ".join(dict.fromkeys(text.partition(",")[0] for text in effect.quantizers.values()))
+    cells = [effect.name, effect.kind, formats, f"{effect.sqnr_db:.2f} dB"]
+    if result.metric != "sqnr_db":
+        value = bits_options.metric_text(result.metric, effect.score.value)
+        return [*cells, value, bits_options.loss_text(result.metric, effect.loss)]
+    if result.mode == "all_but":
+        return [*cells, f"{-effect.loss:+.2f} dB"]
+    everything = sum(noise(other.score) for other in result.effects)
+    return [*cells, f"{noise(effect.score) / everything:.1%}" if everything else ""]
