@@ -19,9 +19,10 @@ from onnxq.errors import ConfigError, did_you_mean
 from onnxq.improvement import Improved, State, Task, improvement
 from onnxq.numerics import fake_quantize
 from onnxq.refine.gptq_matrix import output_errors
+from onnxq.refine.own_scales import put_shared, shared_values, sharing, with_own_scale
 from onnxq.refine.scale_search import candidates, search_by_outputs, search_by_weights
 from onnxq.refine.weights import Layers, layers_of, quantized_weights, with_moments
-from onnxq.types import PerTensor, Placement, QParams, QuantPlan
+from onnxq.types import Placement, QParams
 
 OBJECTIVES = ("outputs", "weights")
 
@@ -44,13 +45,13 @@ def weight_search(state: State, task: Task, *, objective: str, inputs: str) -> I
         raise ConfigError(f"objective of improvement 'weight_search' is outputs or weights, got '{objective}'.{near}")
     result = state.copy()
     placements, declined = quantized_weights(state)
-    own, others = _with_own_scale(state.plan, placements)
+    own, others = with_own_scale(state.plan, placements)
     declined += others
     changed: list[str] = []
     details: dict[str, Any] = {}
     layers: list[Layers] = []
     if objective == "outputs":
-        alone = [placement for placement in own if len(_sharing(state.plan, placement.tensor)) == 1]
+        alone = [placement for placement in own if len(sharing(state.plan, placement.tensor)) == 1]
         layers, _ = layers_of(state, alone)
     for layer, moments in with_moments(state, task, layers, inputs, "weight_search"):
         if isinstance(moments, str):
@@ -62,31 +63,6 @@ def weight_search(state: State, task: Task, *, objective: str, inputs: str) -> I
         if placement.tensor not in by_outputs:
             _note(placement.tensor, _by_weights(state, result, placement), changed, declined, details)
     return Improved(result if changed else state, tuple(changed), tuple(declined), details=details)
-
-
-def _with_own_scale(plan: QuantPlan, placements: list[Placement]) -> tuple[list[Placement], list[str]]:
-    """The weights that lead those with the same scale, and a line for each one whose scale is not its own."""
-    searched = {placement.tensor for placement in placements}
-    own, declined = [], []
-    for placement in placements:
-        name = placement.tensor
-        sharing = _sharing(plan, name)
-        strangers = [other for other in sharing if other not in searched]
-        if placement.observer.partition(":")[0] == "fixed":
-            declined.append(f"{name}: its range is given")
-        elif strangers:
-            declined.append(f"{name}: it has the scale of '{strangers[0]}'")
-        elif len(sharing) > 1 and not isinstance(placement.spec.granularity, PerTensor):
-            declined.append(f"{name}: it shares more than one scale with '{next(o for o in sharing if o != name)}'")
-        elif plan.leader(name) == name:
-            own.append(placement)
-    return own, declined
-
-
-def _sharing(plan: QuantPlan, tensor: str) -> list[str]:
-    """All tensors with the parameters of `tensor`, itself included."""
-    leader = plan.leader(tensor)
-    return [placement.tensor for placement in plan if plan.leader(placement.tensor) == leader]
 
 
 def _note(
@@ -122,11 +98,7 @@ def _by_outputs(state: State, result: State, layer: Layers, moments: np.ndarray)
 
 def _by_weights(state: State, result: State, placement: Placement) -> tuple[float, float] | None:
     """New parameters for a weight and all that share its scale; returns the mean squared error before and after."""
-    sharing = _sharing(state.plan, placement.tensor)
-    held = state.qparams[placement.tensor]
-    values = state.graph.values(placement.tensor).astype(np.float32)
-    if len(sharing) > 1:  # one scale for all their values
-        values = np.concatenate([state.graph.values(name).astype(np.float32).ravel() for name in sharing])
+    held, values = state.qparams[placement.tensor], shared_values(state, placement)
     of = candidates(values, held, placement.minimum_scale, state.graph.dtype(placement.tensor) == np.float16)
     found = search_by_weights(values, held, of)
 
@@ -136,6 +108,5 @@ def _by_weights(state: State, result: State, placement: Placement) -> tuple[floa
     before, after = error(held), error(found)
     if after >= before:
         return None
-    for name in sharing:
-        result.qparams.put(name, found, "weight_search" if name == placement.tensor else f"tied to {placement.tensor}")
+    put_shared(result, placement, found, "weight_search")
     return before, after
