@@ -1,0 +1,37 @@
+"""AdaQuant, "Improving Post Training Neural Quantization" (Hubara et al. 2020): fast finetuning, layer by layer.
+
+    min over W, b, scales of  |f(W x + b) - f(Q(W) Q(x~) + b)|^2
+
+Weights move freely, not only to the next number. Their gradients and those of scales (LSQ, Esser et al. 2020) go
+straight through the rounding. It learns more numbers than AdaRound from the same samples, and needs more of them.
+"""
+
+from __future__ import annotations
+
+from onnxq.improvement import Improved, State, Task, improvement
+from onnxq.reconstruct.recipe import Recipe
+
+
+@improvement(
+    "adaquant",
+    "fits weights, biases and scales of each layer to what the layer computed in float",
+    "Improving Post Training Neural Quantization: Layer-wise Calibration and Integer Programming, Hubara et al. 2020",
+    {"iterations": 1000, "batch": 32, "lr": 0.01, "scale_lr": 1e-3, "block": "layer", "samples": 1024},
+    needs_torch=True,
+)
+def adaquant(
+    state: State,
+    task: Task,
+    *,
+    iterations: int,
+    batch: int,
+    lr: float,
+    scale_lr: float,
+    block: str,
+    samples: int,
+) -> Improved:
+    """Learn weights, biases and scales, layer by layer."""
+    from onnxq.reconstruct.fitting.run import reconstruct
+
+    recipe = Recipe("adaquant", block, "weights", True, iterations, batch, lr, scale_lr, 0.0, samples)
+    return reconstruct(state, task, recipe)

@@ -1,0 +1,27 @@
+"""AdaRound, "Up or Down? Adaptive Rounding for Post-Training Quantization" (Nagel et al. 2020), layer by layer.
+
+    min over V of  |f(W x) - f(W~ x~)|^2 + regularization(V)        W~ = scale * (floor(W / scale) + h(V))
+
+x is what the float model gives a layer, x~ what the quantized model gives it with all layers before rounded already, f
+the activation function behind the layer. Scales stay as calibration found them.
+"""
+
+from __future__ import annotations
+
+from onnxq.improvement import Improved, State, Task, improvement
+from onnxq.reconstruct.recipe import Recipe
+
+
+@improvement(
+    "adaround",
+    "rounds each weight up or down so that its layer computes what it did in float",
+    "Up or Down? Adaptive Rounding for Post-Training Quantization, Nagel et al. 2020",
+    {"iterations": 1000, "batch": 32, "lr": 0.02, "block": "layer", "samples": 1024},
+    needs_torch=True,
+)
+def adaround(state: State, task: Task, *, iterations: int, batch: int, lr: float, block: str, samples: int) -> Improved:
+    """Learn the rounding of every weight, layer by layer."""
+    from onnxq.reconstruct.fitting.run import reconstruct
+
+    recipe = Recipe("adaround", block, "roundings", False, iterations, batch, lr, 0.0, 0.0, samples)
+    return reconstruct(state, task, recipe)

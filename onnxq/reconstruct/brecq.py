@@ -1,0 +1,37 @@
+"""BRECQ, "Pushing the Limit of Post-Training Quantization by Block Reconstruction" (Li et al. 2021).
+
+Roundings as in AdaRound, but of a whole block at once: what its layers do wrong may cancel out at its end. Blocks are
+found in the graph (`onnxq.reconstruct.blocks`). The scales of the activations inside are learnt with them (LSQ, Esser
+et al. 2020). The loss is the plain squared error of the block's outputs, without the paper's Fisher weights, which need
+labels or gradients of the whole model.
+"""
+
+from __future__ import annotations
+
+from onnxq.improvement import Improved, State, Task, improvement
+from onnxq.reconstruct.recipe import Recipe
+
+
+@improvement(
+    "brecq",
+    "rounds weights and fits scales so that each block computes what it did in float",
+    "BRECQ: Pushing the Limit of Post-Training Quantization by Block Reconstruction, Li et al. 2021",
+    {"iterations": 1500, "batch": 32, "lr": 0.02, "scale_lr": 1e-3, "block": "auto", "samples": 1024},
+    needs_torch=True,
+)
+def brecq(
+    state: State,
+    task: Task,
+    *,
+    iterations: int,
+    batch: int,
+    lr: float,
+    scale_lr: float,
+    block: str,
+    samples: int,
+) -> Improved:
+    """Learn roundings and scales of activations, block by block."""
+    from onnxq.reconstruct.fitting.run import reconstruct
+
+    recipe = Recipe("brecq", block, "roundings", True, iterations, batch, lr, scale_lr, 0.0, samples)
+    return reconstruct(state, task, recipe)

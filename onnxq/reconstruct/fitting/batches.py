@@ -1,0 +1,122 @@
+"""The samples of one block, ready for fitting: which are fitted to, which decide, and how several run together.
+
+One sample in HELD is kept out of the fitting; whether a block got better is decided on those. Samples are stacked along
+their first axis where that gives each of them what it gets alone, which is tried once per block with the float net;
+otherwise (unequal shapes, a batch size that is built in) they run one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from onnxq.reconstruct.fitting.segment_net import SegmentNet
+from onnxq.reconstruct.fitting.streams import Stream
+from onnxq.torchnet.values import Value
+
+HELD = 8
+ALONE = 8
+"""Samples of a step where they have to run one after the other, at most."""
+RELATIVE, ABSOLUTE = 1e-3, 1e-4
+"""How much the results of a sample may change with its neighbours: torch adds up in another order."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Inputs from the quantized and from the float model, and what the float segment makes; None: not a number."""
+
+    quantized: list[Value]
+    float: list[Value]
+    targets: list[Tensor | None]
+
+
+class Samples:
+    """The values of a block's samples in the two streams."""
+
+    def __init__(
+        self, reads: Sequence[str], makes: Sequence[str], quantized: Stream, float_: Stream, count: int
+    ) -> None:
+        self._reads = tuple(reads)
+        self._makes = tuple(makes)
+        self._quantized = quantized
+        self._float = float_
+        self.held = tuple(range(HELD - 1, count, HELD)) or (count - 1,)
+        self.fitted = tuple(number for number in range(count) if number not in self.held) or self.held
+        self.stacked = False
+        self._count = count
+
+    def same_shapes(self) -> bool:
+        """Whether float and quantized model agree on the shapes of every sample."""
+        return all(
+            _shapes(self._quantized.row(self._reads, number)) == _shapes(self._float.row(self._reads, number))
+            for number in range(self._count)
+        )
+
+    def try_stacking(self, net: SegmentNet) -> None:
+        """Find out whether samples can run together; `net` is the float segment."""
+        first, last = 0, self._count - 1
+        if first == last:
+            return
+        shapes = _shapes(self._float.row((*self._reads, *self._makes), first))
+        for number in range(1, self._count):
+            if _shapes(self._float.row((*self._reads, *self._makes), number)) != shapes:
+                return
+        self.stacked = True
+        together = self.batch((first, last))
+        try:
+            with torch.no_grad():
+                made = net(together.float)
+        except (RuntimeError, ValueError, IndexError, TypeError):  # torch's words for shapes that do not fit
+            self.stacked = False
+            return
+        self.stacked = all(map(_agree, made, together.targets))
+
+    def per_step(self, batch: int) -> int:
+        """How many samples one step takes, each of which may have several rows."""
+        values = [value for value in self._float.row(self._reads, 0) if isinstance(value, Tensor) and value.ndim > 0]
+        rows = max((value.shape[0] for value in values), default=1) if self.stacked else 1
+        wanted = max(1, batch // max(1, rows))
+        return min(wanted if self.stacked else min(wanted, ALONE), len(self.fitted))
+
+    def groups(self, numbers: Sequence[int], size: int = 32) -> list[Sequence[int]]:
+        """Samples that run together."""
+        step = size if self.stacked else 1
+        return [numbers[i : i + step] for i in range(0, len(numbers), step)]
+
+    def batch(self, numbers: Sequence[int]) -> Batch:
+        quantized, float_ = (
+            [_together([stream.get(name, n) for n in numbers]) for name in self._reads]
+            for stream in (self._quantized, self._float)
+        )
+        targets = [_together([self._float.get(name, n) for n in numbers]) for name in self._makes]
+        return Batch(quantized, float_, [value if _is_real(value) else None for value in targets])
+
+
+def _together(values: Sequence[Value]) -> Value:
+    """The values of several samples, one below the other; small integers that all have in common stay as they are."""
+    first = values[0]
+    if len(values) == 1 or not isinstance(first, Tensor) or first.ndim == 0:
+        return first
+    if not first.is_floating_point() and first.ndim == 1 and all(torch.equal(first, other) for other in values[1:]):
+        return first
+    return torch.cat(list(values))
+
+
+def _is_real(value: Value) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point() and value.numel() > 0
+
+
+def _shapes(values: Sequence[Value]) -> list[tuple[int, ...] | None]:
+    return [tuple(value.shape) if isinstance(value, Tensor) else None for value in values]
+
+
+def _agree(made: Value, wanted: Tensor | None) -> bool:
+    if wanted is None:
+        return not _is_real(made)
+    if not isinstance(made, Tensor) or made.shape != wanted.shape:
+        return False
+    size = float(wanted.abs().max())
+    return torch.allclose(made.double(), wanted.double(), rtol=RELATIVE, atol=ABSOLUTE * size)

@@ -1,0 +1,37 @@
+"""QDrop, "Randomly Dropping Quantization for Extremely Low-bit Post-Training Quantization" (Wei et al. 2022).
+
+BRECQ, with the quantization of activations left out at random while a block is fitted: each value inside stays float by
+the chance `drop`, and each value at the input is that of the float model by the same chance. Roundings that hold
+under such changes hold on samples that were not fitted to.
+"""
+
+from __future__ import annotations
+
+from onnxq.improvement import Improved, State, Task, improvement
+from onnxq.reconstruct.recipe import Recipe
+
+
+@improvement(
+    "qdrop",
+    "as brecq, with activations left float at random while a block is fitted, so that it overfits less",
+    "QDrop: Randomly Dropping Quantization for Extremely Low-bit Post-Training Quantization, Wei et al. 2022",
+    {"iterations": 1500, "batch": 32, "lr": 0.02, "scale_lr": 1e-3, "drop": 0.5, "block": "auto", "samples": 1024},
+    needs_torch=True,
+)
+def qdrop(
+    state: State,
+    task: Task,
+    *,
+    iterations: int,
+    batch: int,
+    lr: float,
+    scale_lr: float,
+    drop: float,
+    block: str,
+    samples: int,
+) -> Improved:
+    """Learn roundings and scales of activations, block by block, with quantizers dropped at random."""
+    from onnxq.reconstruct.fitting.run import reconstruct
+
+    recipe = Recipe("qdrop", block, "roundings", True, iterations, batch, lr, scale_lr, drop, samples)
+    return reconstruct(state, task, recipe)

@@ -1,0 +1,55 @@
+"""What a reconstruction does: how the graph is cut, what is learnt, for how long. Each method is one recipe."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from onnxq.errors import ConfigError
+
+Learnt = Literal["roundings", "weights"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The settings of one run; learning rates have no unit, so that they fit networks of any size.
+
+    block       "auto" (residual and attention blocks), "layer", or a number of layers as text
+    learnt      "roundings": up or down for each weight; "weights": weights, their scales and biases, straight through
+    scales      whether the scales of activations are learnt
+    iterations  steps of the optimizer in each block
+    batch       samples of a step
+    lr          of roundings: how far alpha moves in a step; of weights: in parts of the step of their format
+    scale_lr    how far a scale moves in a step, in parts of itself
+    drop        chance of a value to stay float while a block is fitted
+    samples     how many of the samples are used at most
+    """
+
+    method: str
+    block: str
+    learnt: Learnt
+    scales: bool
+    iterations: int
+    batch: int
+    lr: float
+    scale_lr: float
+    drop: float
+    samples: int
+
+    def __post_init__(self) -> None:
+        wrong = None
+        if self.block not in ("auto", "layer") and not (self.block.isdecimal() and int(self.block) > 0):
+            wrong = f"block is auto, layer, or a number of layers such as 3, got '{self.block}'"
+        for name in ("iterations", "batch", "samples"):
+            if getattr(self, name) < 1:
+                wrong = f"{name} must be at least 1, got {getattr(self, name)}"
+        for name in ("lr", "scale_lr"):
+            if not 0 <= getattr(self, name) < 1:
+                wrong = f"{name} must be from 0 to below 1, got {getattr(self, name)}"
+        if not 0 <= self.drop < 1:
+            wrong = f"drop is a chance from 0 to below 1, got {self.drop}"
+        if wrong is not None:
+            raise ConfigError(f"improvement '{self.method}': {wrong}")
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
