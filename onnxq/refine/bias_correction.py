@@ -2,8 +2,8 @@
 
 Nagel, van Baalen, Blankevoort, Welling: "Data-Free Quantization Through Weight Equalization and Bias Correction", 2019;
 Banner, Nahshan, Soudry: "Post training 4-bit quantization of convolutional networks for rapid-deployment", 2019.
-Rounded weights are off by W - Q, which is no noise: the same weights multiply every input, so that the mean of an output
-is off by (W - Q) E[x] plus what came with x. A bias can take that back.
+Rounded weights are off by W - Q, which is no noise: the same weights multiply every input, so that the mean of an
+output is off by (W - Q) E[x] plus what came with x. A bias can take that back.
 
 Corrected one layer after the other, each shift is measured with all layers before it corrected, and is gone afterwards.
 That takes a run of the model for each layer on the longest way through it. With fewer `rounds`,

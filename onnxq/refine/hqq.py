@@ -3,15 +3,14 @@
 Badri, Shaji: "Half-Quadratic Quantization of Large Machine Learning Models", 2023. With e = (W - Q) / scale in steps,
 the sum of |e|^p with p < 1 is made smaller by turns:
 
-    d    = shrink(e)            sign(e) max(|e| - |e|^(p-1) / beta, 0), what is taken to be an outlier
-    zero = mean(q - (W / scale - d))                            asymmetric formats
-    scale = sum((W - d scale) (q - zero)) / sum((q - zero)^2)   symmetric formats
+    d     = shrink(e)                 sign(e) max(|e| - |e|^(p-1) / beta, 0), what is taken to be an outlier
+    zero  = mean(q - (W / scale - d))
+    scale = sum((W - d scale) (q - zero)) / sum((q - zero)^2)
 
 and beta grows. The paper keeps zero points as real numbers and leaves scales as they are. Zero points of ONNX are
-integers, so that here the last one is rounded; and symmetric formats, which have none, get a new scale instead. Both
-begin with several ranges, because neither step leaves the numbers q that it began with by much. For each cell the
-parameters with the least error are kept, the old ones if none is better. Errors are measured in units of the old step,
-in which an error has the same meaning for every candidate.
+integers, and seldom move by a whole step; symmetric formats have none. So scales are fitted here as well, to the same
+numbers q and without the outliers. For each cell the parameters with the least error are kept, the old ones if none is
+better. Errors are measured in units of the old step, in which an error has the same meaning for every candidate.
 """
 
 from __future__ import annotations
@@ -25,20 +24,17 @@ from onnxq.errors import ConfigError
 from onnxq.improvement import Improved, State, Task, improvement
 from onnxq.numerics import MIN_SCALE, fake_quantize, with_float16_scale
 from onnxq.numerics.ranges import MAX_SCALE, with_minimum_scale
-from onnxq.refine.cells import cell_ranges, qparams_of_cells, reduce_cells, spread
+from onnxq.refine.cells import reduce_cells, spread
 from onnxq.refine.own_scales import put_shared, shared_values, with_own_scale
 from onnxq.refine.weights import quantized_weights
 from onnxq.types import PerTensor, QParams, QuantSpec
-
-BEGINNINGS = (1.0, 0.9, 0.8, 0.7)
-"""Parts of the range of a cell's values, each of which is improved from."""
 
 BETA, GROWTH = 10.0, 1.01
 
 
 @improvement(
     "hqq",
-    "zero points, or scales of symmetric weights, by an error that hardly counts outliers; needs no data",
+    "zero points and scales of weights by an error that hardly counts outliers; needs no data",
     "Badri & Shaji 2023",
     {"p": 0.7, "iterations": 20},
 )
@@ -58,8 +54,9 @@ def hqq(state: State, task: Task, *, p: float, iterations: int) -> Improved:
         task.progress("hqq", done, len(own))
         values, held = shared_values(state, placement), state.qparams[placement.tensor]
         float16 = state.graph.dtype(placement.tensor) == np.float16
-        limits = {"minimum_scale": placement.minimum_scale, "float16": float16}
-        found = hqq_tensor(values, held, p=p, iterations=iterations, **limits)
+        found = hqq_tensor(
+            values, held, p=p, iterations=iterations, minimum_scale=placement.minimum_scale, float16=float16
+        )
         before, after = (float(_errors(values, each, held, p).sum()) / values.size for each in (held, found))
         if after >= before:
             declined.append(f"{placement.tensor}: no other parameters have a smaller error")
@@ -81,53 +78,47 @@ def hqq_tensor(
 ) -> QParams:
     """The parameters with the least error of each cell, within the limits that calibration holds scales in."""
     best, least = held, _errors(values, held, held, p)
-    low, high = cell_ranges(values, held.spec.granularity)
-    for part in BEGINNINGS:
-        start = qparams_of_cells(low * part, high * part, held.spec, minimum_scale=minimum_scale, float16=float16)
-        reached = [(start.scale, start.zero_point), *_half_quadratic(values, start, p, iterations)]
-        for scale, zero_point in reached:
-            found = _legal(held.spec, scale, zero_point, minimum_scale, float16)
-            errors = _errors(values, found, held, p)
-            better = errors < least
-            least = np.where(better, errors, least)
-            scale = np.where(better, found.scale, best.scale)
-            best = QParams(held.spec, scale, np.where(better, found.zero_point, best.zero_point))
+    for scale, zero_point in _half_quadratic(values, held, p, iterations):
+        found = _legal(held.spec, scale, zero_point, minimum_scale, float16)
+        errors = _errors(values, found, held, p)
+        better = errors < least
+        least = np.where(better, errors, least)
+        scale = np.where(better, found.scale, best.scale)
+        best = QParams(held.spec, scale, np.where(better, found.zero_point, best.zero_point))
     return best
 
 
 def _half_quadratic(
     values: np.ndarray, start: QParams, p: float, iterations: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Scales and (real) zero points after some and after all iterations."""
+    """Scales and zero points after each iteration."""
     spec, shape = start.spec, values.shape
     scale, zero = start.scale.astype(np.float64), start.zero_point.astype(np.float64)
     count = reduce_cells(np.ones(shape), spec.granularity, np.add)
     beta = BETA
-    for number in range(1, iterations + 1):
+    for _ in range(iterations):
         each_scale, each_zero = spread(scale, spec.granularity, shape), spread(zero, spec.granularity, shape)
         steps = _steps(values, each_scale, each_zero, start)
         error = values / each_scale - steps
         size = np.maximum(np.abs(error), 1e-12)
         outlier = np.sign(error) * np.maximum(size - size ** (p - 1) / beta, 0.0)
-        if spec.symmetric:
-            usual = (values - outlier * each_scale) * steps
-            squares = reduce_cells(steps * steps, spec.granularity, np.add)
-            fitted = reduce_cells(usual, spec.granularity, np.add) / np.maximum(squares, 1e-30)
-            scale = np.where((squares > 0) & (fitted > 0), fitted, scale)
-        else:
+        if not spec.symmetric:
             off = reduce_cells(steps + each_zero - (values / each_scale - outlier), spec.granularity, np.add)
-            zero = np.clip(off / count, spec.qmin, spec.qmax)
+            zero = np.clip(np.rint(off / count), spec.qmin, spec.qmax)
+            steps = steps + each_zero - spread(zero, spec.granularity, shape)
+        squares = reduce_cells(steps * steps, spec.granularity, np.add)
+        fitted = reduce_cells((values - outlier * each_scale) * steps, spec.granularity, np.add)
+        scale = np.where((squares > 0) & (fitted > 0), fitted / np.maximum(squares, 1e-30), scale)
         beta *= GROWTH
-        if number in (1, iterations // 2, iterations):
-            yield scale, zero
+        yield scale, zero
 
 
 def _steps(values: np.ndarray, scale: np.ndarray, zero: np.ndarray, start: QParams) -> np.ndarray:
     """q - zero for scales and zero points that are real numbers."""
     spec = start.spec
     if spec.grid == "affine":
-        return np.clip(np.rint(values / scale + zero), spec.qmin, spec.qmax) - zero
-    unit = QParams(spec.replace(granularity=PerTensor()), np.float32(1.0), np.int32(0))
+        return np.asarray(np.clip(np.rint(values / scale + zero), spec.qmin, spec.qmax) - zero)
+    unit = QParams(spec.replace(granularity=PerTensor()), np.ones((), np.float32), np.zeros((), np.int32))
     return fake_quantize((values / scale).astype(np.float32), unit).astype(np.float64)
 
 
