@@ -1,4 +1,4 @@
-"""Where a constant can be taken off the channels of an activation and given to the biases of the layers that read it."""
+"""Where a constant can be taken off the channels of an activation and given to the biases of the layers behind it."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from onnxq.equalize.freedom import (
     touches,
 )
 from onnxq.equalize.observed import ChannelRanges, channel_axis, channel_ranges
-from onnxq.equalize.precision import is_coarse, largest_of_class, quantized_activations, weight_shares
+from onnxq.equalize.precision import WeightShares, is_coarse, largest_of_class, quantized_activations, weight_shares
 from onnxq.equalize.rows import sample_rows
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
@@ -61,7 +61,8 @@ def smoothquant(state: State, task: Task, *, alpha: float) -> Improved:
     freedom = find_freedom(own.graph)
     for bound in freedom.bounds:
         freedom = freedom.without(bound.layout, f"'{bound.node}' (Clip) has a bound that cannot be scaled")
-    freedom = _without_shared_scales(own, freedom)
+    shares = weight_shares(own.graph, own.plan, freedom)
+    freedom = _without_shared_scales(shares, freedom)
     readers = _readers(own.graph, own.plan, freedom)
     axes = {reader.tensor: reader.axis for reader in readers}
     tied = quantized_activations(own.plan, freedom)
@@ -78,7 +79,8 @@ def smoothquant(state: State, task: Task, *, alpha: float) -> Improved:
             continue
         beside = [(own.plan[name].spec, ranges[name]) for name in _beside(own.plan, tied, mine) if name in ranges]
         beside = [(spec, seen) for spec, seen in beside if touches(seen.classes, group)]
-        smoothing = Smoothing(own.graph, group, mine, beside, ranges, rows, freedom.classes)
+        makers = [item for item in shares if item.makes and touches(item.edit.down, group)]
+        smoothing = Smoothing(own.graph, group, mine, makers, beside, ranges, rows, freedom.classes)
         found = smoothing.best(ALPHAS if alpha == 0 else (alpha,))
         names = ", ".join(dict.fromkeys(f"'{reader.edit.node}'" for reader in mine))
         if found is None:
@@ -134,16 +136,13 @@ def _read_as(plan: QuantPlan, tensor: str, node: str) -> QuantSpec | None:
     return placement.spec if seen and is_coarse(placement.spec) else None
 
 
-def _without_shared_scales(state: State, freedom: Freedom) -> Freedom:
+def _without_shared_scales(shares: list[WeightShares], freedom: Freedom) -> Freedom:
     """A weight with one scale for all its rows would lose what the activation gains: cross_layer weighs the two."""
-    for item in weight_shares(state.graph, state.plan, freedom):
-        if item.makes:
+    for item in shares:
+        if item.makes and item.edit.op in LAYERS:
+            reason = f"the weight of '{item.edit.node}' makes it with one scale for all channels (see cross_layer)"
             lost = np.unique(item.edit.down)
-            free = freedom.free()
-            reason = (
-                f"the weight of '{item.edit.node}', which makes it, has one scale for all channels (see cross_layer)"
-            )
-            freedom = freedom.without(lost[free[lost]], reason)
+            freedom = freedom.without(lost[freedom.free()[lost]], reason)
     return freedom
 
 
@@ -174,6 +173,7 @@ class Smoothing:
         graph: Graph,
         group: np.ndarray,
         readers: list[Reader],
+        makers: list[WeightShares],
         beside: list[tuple[QuantSpec, ChannelRanges]],
         ranges: dict[str, ChannelRanges],
         rows: dict[str, np.ndarray],
@@ -182,6 +182,7 @@ class Smoothing:
         self._group = group
         self._readers = readers
         self._beside = beside
+        self._makers = [(item, graph.values(item.edit.constant)) for item in makers]
         self._ranges = ranges
         self._rows = rows
         self._weights = {reader.edit.constant: graph.values(reader.edit.constant) for reader in readers}
@@ -206,17 +207,27 @@ class Smoothing:
         before = self._error(np.ones(len(self._weight)))
         errors = {alpha: self._error(self.scales(alpha)) for alpha in alphas}
         alpha = min(errors, key=lambda item: errors[item])
-        if len(alphas) > 1 and errors[alpha] > WORTH_WHILE * before:
+        if len(alphas) > 1 and errors[alpha] >= WORTH_WHILE * before:
             return None
         return alpha, before, errors[alpha]
 
     def _error(self, scales: np.ndarray) -> float:
         """The mean over the layers of squared error / squared output."""
-        return float(np.mean([self._error_of(reader, scales) for reader in self._readers]))
+        made = self._made(scales)
+        return float(np.mean([self._error_of(reader, scales, made) for reader in self._readers]))
 
-    def _error_of(self, reader: Reader, scales: np.ndarray) -> float:
+    def _made(self, scales: np.ndarray) -> np.ndarray:
+        """By which factor the values of each class are wrong because gamma, or another constant, is quantized."""
+        factors = np.ones(len(scales))
+        for item, values in self._makers:
+            own = (values / scales[item.edit.down]).astype(np.float32)
+            stored = fake_quantize(own, observe_constant(own, make_observer("minmax"), item.spec))
+            factors[item.edit.down] = np.where(own == 0, 1.0, stored / np.where(own == 0, 1.0, own))
+        return factors
+
+    def _error_of(self, reader: Reader, scales: np.ndarray, made: np.ndarray) -> float:
         seen, rows = self._ranges[reader.tensor], self._rows[reader.tensor]
-        own = (rows / scales[seen.classes]).astype(np.float32)
+        own = (rows * (made / scales)[seen.classes]).astype(np.float32)
         quantized = fake_quantize(own, _qparams(seen, scales, reader.spec))
         weight = self._weights[reader.edit.constant]
         changed = (weight * scales[reader.edit.up]).astype(np.float32)
