@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import tempfile
@@ -35,5 +36,12 @@ def _umask() -> int:
 
 def write_json(path: Path, data: Any) -> None:
     """Write `data` as indented JSON; NaN and infinity are refused, because JSON has none."""
-    text = json.dumps(data, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-    replace_file(path, lambda stream: stream.write(text.encode("utf-8")))
+    encoder = json.JSONEncoder(indent=2, allow_nan=False, ensure_ascii=False)
+
+    def write(stream: BinaryIO) -> None:
+        text = io.TextIOWrapper(stream, encoding="utf-8", newline="\n")
+        text.writelines(encoder.iterencode(data))  # piece by piece: the text of a large table is never all in memory
+        text.write("\n")
+        text.detach()
+
+    replace_file(path, write)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,6 +56,8 @@ class QParams:
             raise SpecError("a symmetric format has zero point 0")
         if self.spec.grid == "affine" and (zero_point.min() < self.spec.qmin or zero_point.max() > self.spec.qmax):
             raise SpecError(f"zero points must lie in [{self.spec.qmin}, {self.spec.qmax}]")
+        if self.spec.symmetric:
+            zero_point = np.broadcast_to(np.int32(0), scale.shape)  # one number, whatever the number of blocks
         scale.setflags(write=False)
         zero_point.setflags(write=False)
         object.__setattr__(self, "scale", scale)
@@ -71,20 +74,51 @@ class QParams:
     __hash__ = None  # type: ignore[assignment]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; float32 scales print so that they read back to the same bits."""
-        return {
-            "spec": self.spec.to_json(),
-            "scale": _shortest(self.scale),
-            "zero_point": self.zero_point.tolist(),
-        }
+        """Plain values; float32 scales print so that they read back to the same bits.
+
+        From MANY scales on, as the blocks of a large weight have them, arrays are their bytes in base64: in digits,
+        those of a language model would take more room than its weights.
+        """
+        if self.scale.size < MANY:
+            return {
+                "spec": self.spec.to_json(),
+                "scale": _shortest(self.scale),
+                "zero_point": self.zero_point.tolist(),
+            }
+        narrow = np.dtype(("int" if self.spec.signed else "uint") + ("8" if self.spec.bits <= 8 else "32"))
+        zero_point = 0 if self.spec.symmetric else _encoded(self.zero_point.astype(narrow))
+        return {"spec": self.spec.to_json(), "scale": _encoded(self.scale), "zero_point": zero_point}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> QParams:
         return cls(
             QuantSpec.from_json(data["spec"]),
-            np.asarray(data["scale"], dtype=np.float32),
-            np.asarray(data["zero_point"]),
+            _array(data["scale"], np.dtype(np.float32)),
+            _array(data["zero_point"], None),
         )
+
+
+MANY = 2**14
+"""Scales of one tensor from which on they are stored as bytes."""
+
+_STORED = ("float32", "int8", "uint8", "int32", "uint32")
+
+
+def _encoded(array: np.ndarray) -> dict[str, Any]:
+    """An array as JSON values: its type, little-endian, its shape and its bytes."""
+    plain = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+    return {"dtype": array.dtype.name, "shape": list(array.shape), "base64": b64encode(plain.data).decode("ascii")}
+
+
+def _array(data: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
+    """The array of nested lists, or of bytes; `dtype` is that of lists."""
+    if not isinstance(data, Mapping):
+        return np.asarray(data, dtype=dtype)
+    kind = np.dtype(data["dtype"])
+    if kind.name not in _STORED:
+        raise SpecError(f"parameters are stored as {', '.join(_STORED)}, not as {kind.name}")
+    stored = np.frombuffer(b64decode(data["base64"], validate=True), kind.newbyteorder("<"))
+    return stored.astype(kind, copy=False).reshape(data["shape"])
 
 
 def _shortest(scale: np.ndarray) -> Any:
