@@ -102,7 +102,7 @@ def _readers(graph: Graph, tensor: str) -> tuple[Reader, ...] | str:
     """The layers that read a weight, or why it cannot be taken as their matrix."""
     readers = []
     for node, port in graph.consumers(tensor):
-        reader = _reader(graph, node, port)
+        reader = reader_of(graph, node, port)
         if isinstance(reader, str):
             return reader
         readers.append(reader)
@@ -113,7 +113,8 @@ def _readers(graph: Graph, tensor: str) -> tuple[Reader, ...] | str:
     return tuple(readers)
 
 
-def _reader(graph: Graph, node: Node, port: int) -> Reader | str:
+def reader_of(graph: Graph, node: Node, port: int) -> Reader | str:
+    """A node as a layer that multiplies the constant at `port`, or why it is none."""
     if graph.scope_of(node) is not graph.gs:
         return f"'{node.name}' is inside the body of a node"
     shape = tuple(int(length) for length in graph.values(node.inputs[port]).shape)
