@@ -38,6 +38,18 @@ def test_scales_resize_as_in_onnxruntime(coordinates: str, mode: str, scales: st
     assert_like_onnxruntime("Resize", given, opset=11, tolerance=1e-4, **how)
 
 
+@pytest.mark.parametrize("constants", [[], [2]])
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("opset", [11, 13, 18])
+def test_corners_are_those_of_the_whole_length_where_a_scale_asks_for_a_fractional_one(
+    opset: int, mode: str, constants: list[int]
+) -> None:
+    """What torch writes for Upsample(scale_factor=0.5, align_corners=True) of an image with an odd height."""
+    given: list[np.ndarray | None] = [values(1, 2, 9, 6), floats(), floats(1, 1, 0.5, 1.1)]
+    how: dict[str, Any] = {"coordinate_transformation_mode": "align_corners", "mode": mode}
+    assert_like_onnxruntime("Resize", given, opset=opset, tolerance=1e-5, constants=constants, **how)
+
+
 @pytest.mark.parametrize("scales", SCALES)
 @pytest.mark.parametrize("rounding", NEAREST)
 @pytest.mark.parametrize("coordinates", ["half_pixel", "asymmetric"])

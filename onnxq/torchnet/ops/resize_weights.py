@@ -67,7 +67,7 @@ def _symmetric(i: Array, n: Length) -> Array:
 
 
 def _aligned(i: Array, n: Length) -> Array:
-    # The length that a scale asks for may be fractional; the corners of that one are aligned.
+    # The length that a scale asks for may be fractional; the corners of that one are aligned, unless it was made whole.
     reach = n.scale * n.size - 1
     return i * ((n.size - 1) / reach) if n.result > 1 and reach > 0 else np.zeros_like(i)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,11 @@ _LINEAR = {3: "linear", 4: "bilinear", 5: "trilinear"}
 _MODES = ("nearest", "linear", "cubic")
 _WHOLE = 1e-3
 """How far the length that a scale of float32 asks for may be from a whole number that was meant."""
+
+_FRACTIONAL_CORNERS = 19
+"""The opset from which ONNX speaks of fractional lengths: its cases then align the corners of the length that a scale
+asks for, such as 4.5. Before, "the length of the resized tensor" is the whole 4, as it is in onnxruntime and torch.
+"""
 
 
 @op("Upsample", since=1)
@@ -62,7 +67,8 @@ def resize(call: Call) -> Kernel:
         antialias=bool(call.attribute("antialias", 0)) and kind != "nearest",
         outside=float(call.attribute("extrapolation_value", 0.0)),
     )
-    return _resizer(call, found, scales_port=2, sizes_port=3, roi_port=1)
+    whole = found.coordinates == "align_corners" and call.version < _FRACTIONAL_CORNERS
+    return _resizer(call, found, scales_port=2, sizes_port=3, roi_port=1, whole=whole)
 
 
 def _old_filter(call: Call) -> Filter:
@@ -89,6 +95,7 @@ def _resizer(
     scales_port: int | None = None,
     sizes_port: int | None = None,
     roi_port: int | None = None,
+    whole: bool = False,
 ) -> Kernel:
     axes = call.attribute("axes", None)
     policy = call.attribute("keep_aspect_ratio_policy", "stretch")
@@ -101,6 +108,8 @@ def _resizer(
     ) -> tuple[_Target, ...]:
         chosen_axes = [axis % len(shape) for axis in axes] if axes is not None else list(range(len(shape)))
         lengths = _lengths(shape, chosen_axes, factors, [int(size) for size in sizes], roi, policy)
+        if whole:
+            lengths = [replace(length, scale=length.result / max(length.size, 1)) for length in lengths]
         pairs = zip(chosen_axes, lengths, strict=True)
         return tuple(_Target(axis, length) for axis, length in pairs if not length.unchanged)
 
