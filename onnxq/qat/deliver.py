@@ -45,7 +45,7 @@ def deliver(
             return ()
         feeds = itertools.islice(iter(samples), prepared.config.verify_samples)
         with tempfile.TemporaryDirectory(prefix="onnxq-") as scratch:
-            agreed[:] = agreement(net, _as_trained(net, found, model, Path(scratch)), feeds, found.qparams)
+            agreed[:] = agreement(net, as_trained(net, found, model, Path(scratch)), feeds, found.qparams)
         return disagreements(agreed)
 
     def further(stage: Path) -> Mapping[str, Any]:
@@ -78,7 +78,7 @@ def _as_declared(trained: Graph, original: Graph) -> Graph:
     return graph
 
 
-def _as_trained(net: QatNet, found: Converted, model: Path, scratch: Path) -> Path:
+def as_trained(net: QatNet, found: Converted, model: Path, scratch: Path) -> Path:
     """The file that computes as the net was trained: a simulation where the written one does not, for no fault of it.
 
     That is where QuantizeLinear cannot round as the chip does, and where this machine's kernels of integer operators

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,10 +22,12 @@ from onnxq.errors import CheckFailed, ConfigError, did_you_mean
 from onnxq.graph import Graph
 from onnxq.passes import Pass
 from onnxq.prepare import load_model
+from onnxq.qat.agreement import agreement, disagreements
 from onnxq.qat.batch_norm import BatchNorms
 from onnxq.qat.batches import IndexedData, TrainingData
 from onnxq.qat.checkpoint import Checkpoints
-from onnxq.qat.deliver import deliver
+from onnxq.qat.convert import Converted
+from onnxq.qat.deliver import as_trained, deliver
 from onnxq.qat.distributed import Team
 from onnxq.qat.evaluate import LOWER_IS_BETTER, METRICS, Evaluation, default_metric
 from onnxq.qat.fixed_batch import fixed_batch
@@ -153,14 +156,27 @@ def qat(
 
 
 def _refuse_early(net: QatNet) -> None:
-    """Write the files of before training into nowhere: what a target cannot take is said now, not after hours."""
+    """Write the files of before training into nowhere: what would be refused is said now, not after hours.
+
+    That is what a target cannot take, and operators that onnxruntime computes in another way than torch.
+    """
     ready, backend = net.calibrated, net.prepared.backend
+    found = Converted(ready.prepared.graph, ready.plan, ready.qparams)
     with tempfile.TemporaryDirectory(prefix="onnxq-") as scratch:
-        emitted = emit(ready.prepared.graph, ready.plan, ready.qparams, backend, Path(scratch), "model")
+        emitted = emit(*found, backend, Path(scratch), "model")
         models = [path for path in emitted.files if path.suffix == ".onnx"]
-        findings = lint(Graph.load(models[0]), backend) if models else []
-    if findings:
-        raise CheckFailed(f"the target refuses this model before it is trained: {'; '.join(map(str, findings))}")
+        if not models:
+            return
+        findings = lint(Graph.load(models[0]), backend)
+        if findings:
+            raise CheckFailed(f"the target refuses this model before it is trained: {'; '.join(map(str, findings))}")
+        samples = itertools.islice(iter(ready.dataset or ()), 1)
+        apart = disagreements(agreement(net, as_trained(net, found, models[0], Path(scratch)), samples, found.qparams))
+    if apart:
+        raise CheckFailed(
+            f"before training, {'; '.join(apart)}. One of its operators is computed in another way by onnxruntime than "
+            "by torch: register one that computes the same (docs/qat.md, 'Your own operators'), or change the model"
+        )
 
 
 def _open(

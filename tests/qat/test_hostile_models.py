@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
 
 import onnxq
 from onnxq.errors import CheckFailed
 from onnxq.numerics import fake_quantize
-from onnxq.qat import QatNet, convert, deliver, prepare
+from onnxq.qat import QatNet, convert, deliver, prepare, qat
 from onnxq.torchnet.values import from_numpy, to_numpy
 from tests.qat.digits_qat import DATA, prepared, trained
 from tests.zoo import ZOO
@@ -232,3 +233,30 @@ def test_scales_stay_legal_whatever_an_optimizer_does_to_them() -> None:
     for name, parameters in convert(net).qparams.entries.items():
         assert np.isfinite(parameters.scale).all(), name
         assert (parameters.scale > 0).all(), name
+
+
+def _resized_by_half(opset: int) -> onnx.ModelProto:
+    """A convolution of an image whose corners are aligned with those of 4.5 pixels in opset 19, of 4 before."""
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["" : {opset}]>
+        small (float[N, 2, 9, 9] x) => (float[N, 2, 4, 4] y)
+        <float[4] scales = {{1, 1, 0.5, 0.5}}, float[2, 2, 1, 1] w = {{0.5, -1, 0.25, 2}}>
+        {{
+            half = Resize <mode = "linear", coordinate_transformation_mode = "align_corners"> (x, , scales)
+            y = Conv (half, w)
+        }}
+    """)
+    onnx.checker.check_model(model)
+    return model
+
+
+def test_what_onnxruntime_computes_in_another_way_is_refused_before_training(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(0, 1, (32, 2, 9, 9)).astype(np.float32)
+    steps: list[object] = []
+    options: dict[str, Any] = {"train_on": {"x": x}, "settings": {"steps": 2}, "training_progress": steps.append}
+    with pytest.raises(CheckFailed, match=r"before training, output 'y' .* in another way by onnxruntime"):
+        qat(_resized_by_half(19), "tensorrt", out=tmp_path / "refused", **options)
+    assert not steps
+    assert not (tmp_path / "refused").exists()
+    assert qat(_resized_by_half(18), "tensorrt", out=tmp_path / "trained", **options) is not None
+    assert steps
