@@ -8,9 +8,10 @@ the sum of |e|^p with p < 1 is made smaller by turns:
     scale = sum((W - d scale) (q - zero)) / sum((q - zero)^2)
 
 and beta grows. The paper keeps zero points as real numbers and leaves scales as they are. Zero points of ONNX are
-integers, and seldom move by a whole step; symmetric formats have none. So scales are fitted here as well, to the same
-numbers q and without the outliers. For each cell the parameters with the least error are kept, the old ones if none is
-better. Errors are measured in units of the old step, in which an error has the same meaning for every candidate.
+integers, which a mean seldom moves by a whole step, so that the next ones are tried too; symmetric formats have none.
+So scales are fitted here too, to the same numbers q and without the outliers. For each cell the parameters with the
+least error are kept, the old ones if none is better. Errors are measured in units of the old step, in which an error
+has the same meaning for every candidate.
 """
 
 from __future__ import annotations
@@ -79,12 +80,15 @@ def hqq_tensor(
     """The parameters with the least error of each cell, within the limits that calibration holds scales in."""
     best, least = held, _errors(values, held, held, p)
     for scale, zero_point in _half_quadratic(values, held, p, iterations):
-        found = _legal(held.spec, scale, zero_point, minimum_scale, float16)
-        errors = _errors(values, found, held, p)
-        better = errors < least
-        least = np.where(better, errors, least)
-        scale = np.where(better, found.scale, best.scale)
-        best = QParams(held.spec, scale, np.where(better, found.zero_point, best.zero_point))
+        tried = [(scale, zero_point)]
+        if not held.spec.symmetric:
+            tried += [(best.scale, best.zero_point - 1), (best.scale, best.zero_point + 1)]
+        for found in (_legal(held.spec, *each, minimum_scale, float16) for each in tried):
+            errors = _errors(values, found, held, p)
+            better = errors < least
+            least = np.where(better, errors, least)
+            chosen = np.where(better, found.scale, best.scale)
+            best = QParams(held.spec, chosen, np.where(better, found.zero_point, best.zero_point))
     return best
 
 
