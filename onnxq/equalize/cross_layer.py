@@ -42,7 +42,7 @@ from onnxq.equalize.precision import (
 from onnxq.errors import ConfigError
 from onnxq.improvement import Improved, State, Task, improvement
 
-HEADROOM = 1.1
+HEADROOM = 1.5
 """Values of samples that are not seen may be this much larger before a bound is reached."""
 
 MOST_SWEEPS = 60
