@@ -7,6 +7,8 @@ The variance is that of the batch itself (divided by N, as in ONNX's BatchNormal
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.distributed
 from torch import Tensor
@@ -63,10 +65,24 @@ def normalize(x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, variance: Te
 
 
 def _over_processes(sums: Tensor) -> Tensor:
-    """The sums of all processes, with gradients that go through all of them, which the plain all_reduce has not."""
-    from torch.distributed.nn.functional import all_reduce
+    return SumOverProcesses.apply(sums)  # type: ignore[no-untyped-call]
 
-    total: Tensor = all_reduce(sums)  # type: ignore[no-untyped-call]
+
+class SumOverProcesses(torch.autograd.Function):
+    """The sums of all processes, with gradients that go through all of them, which the plain all_reduce has not."""
+
+    @staticmethod
+    def forward(ctx: Any, sums: Tensor) -> Tensor:
+        return _reduced(sums)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return _reduced(gradient)
+
+
+def _reduced(values: Tensor) -> Tensor:
+    total = values.clone(memory_format=torch.contiguous_format)
+    torch.distributed.all_reduce(total)
     return total
 
 
