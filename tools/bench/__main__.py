@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tools.bench import accuracy, calibration, graph_work, large_model, quantized_speed
 from tools.bench.models import MODELS
+from tools.bench.peers.formats import FORMATS
 from tools.bench.report import write_page
 from tools.bench.results import Result, Tables, machine_facts, read_result
 
@@ -17,6 +18,13 @@ Arguments = argparse.Namespace
 
 CACHE = Path.home() / ".cache" / "onnxq-bench"
 """Where data and networks that benchmarks make are kept: outside of the repository."""
+
+PTQ_PEERS = ("onnxruntime", "nncf", "quark", "aimet")
+SETS = (
+    *("digits", "mnist", "depthwise", "transformer", "mobilenetv2"),
+    *("ocr-recognizer", "ocr-detector", "ocr-direction", "minilm-l3", "minilm-l6", "silero"),
+)
+"""What `ptq-accuracy` is measured on: those with labels, then those without."""
 
 OUTPUT_OPTIONS = ("--json", "--markdown", "--cache")
 PEER_OPTION = "--peer-python"
@@ -68,6 +76,24 @@ def _qat_accuracy(given: Arguments) -> Tables:
     )
 
 
+def _ptq_accuracy(given: Arguments) -> Tables:
+    from tools.bench import ptq_accuracy  # here, because the networks are trained with torch
+
+    return ptq_accuracy.measure(
+        ptq_accuracy.Settings(
+            cache=given.cache,
+            sets=given.sets,
+            formats=given.formats,
+            efforts=given.efforts,
+            peers={name: dict(given.peer_python).get(name, sys.executable) for name in given.peers},
+            calibration=given.samples,
+            test=given.test_samples,
+            settings=given.settings,
+            timeout=given.timeout,
+        )
+    )
+
+
 MEASURE: dict[str, Callable[[Arguments], Tables]] = {
     "calibration": _calibration,
     "accuracy": lambda given: accuracy.measure(given.samples, given.test_samples),
@@ -76,6 +102,7 @@ MEASURE: dict[str, Callable[[Arguments], Tables]] = {
     "memory": lambda given: {"": large_model.measure(given.gigabytes)},
     "qat-speed": _qat_speed,
     "qat-accuracy": _qat_accuracy,
+    "ptq-accuracy": _ptq_accuracy,
 }
 
 
@@ -136,7 +163,21 @@ def make_parser() -> argparse.ArgumentParser:
     training.add_argument("--seeds", type=int, default=2, help="trainings of each row")
     training.add_argument("--cache", type=Path, default=CACHE, help="folder for data and trained networks")
 
-    for command in (calibrating, judging, graphs, speed, memory, steps, training):
+    efforts = commands.add_parser("ptq-accuracy", help="accuracy without training: efforts of onnxq, and other tools")
+    efforts.add_argument("--sets", nargs="+", choices=SETS, default=SETS, help="networks and models")
+    efforts.add_argument("--formats", nargs="+", choices=FORMATS, default=FORMATS)
+    efforts.add_argument("--efforts", type=int, nargs="*", default=[0, 1, 2, 3])
+    efforts.add_argument("--peers", nargs="*", choices=PTQ_PEERS, default=[], help="other tools to measure")
+    efforts.add_argument("--settings", nargs="+", metavar="NAME", help="only these settings of other tools")
+    efforts.add_argument(
+        PEER_OPTION, type=peer_python, action="append", default=[], metavar="NAME=PATH", help="interpreter of a peer"
+    )
+    efforts.add_argument("--samples", type=int, default=128, help="calibration samples")
+    efforts.add_argument("--test-samples", type=int, default=2000, help="samples to judge with")
+    efforts.add_argument("--timeout", type=float, default=1800.0, help="seconds for one file")
+    efforts.add_argument("--cache", type=Path, default=CACHE, help="folder for data and trained networks")
+
+    for command in (calibrating, judging, graphs, speed, memory, steps, training, efforts):
         command.add_argument("--json", type=Path, help="also write the result to this file, for the report")
         command.add_argument("--markdown", type=Path, help="also write the tables to this file")
 

@@ -45,6 +45,17 @@ class Tool:
         found = self._run([*arguments, "--lazy"] if lazy else arguments)
         return Outcome(float(found["seconds"]), float(found["peak_mb"]))
 
+    def settings(self) -> dict[str, list[str]]:
+        """Number format -> the settings with which the tool writes files of it."""
+        return {name: list(settings) for name, settings in self._run(["--list"])["writers"].items()}
+
+    def write(self, form: str, setting: str, model: Path, feeds: Path, result: Path) -> Outcome:
+        """One quantized file, from the samples in `feeds` (see `samples.save_feeds`)."""
+        found = self._run(["--write", form, setting, str(model), str(feeds), str(result)])
+        if not result.exists():
+            raise ChildFailed("the tool ended without an error and without a file")
+        return Outcome(float(found["seconds"]), float(found["peak_mb"]))
+
     def _run(self, arguments: list[str]) -> dict[str, Any]:
         command = [self.python, "-m", self.module, *arguments]
         try:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import onnxruntime as ort
 
@@ -14,7 +16,8 @@ from onnxq.calibrate.gather import activation_leaders, gather
 from onnxq.prepare import Prepared, make_plan
 from onnxq.runtime import Dataset, input_infos, open_dataset
 from onnxq.types import QParamsTable, QuantPlan
-from tools.bench.peers.protocol import Action, Job, main
+from tools.bench.peers.formats import BLOCK, W4, W4A4, W4A8, W8A8, W8A8_PER_TENSOR
+from tools.bench.peers.protocol import Action, Job, Writer, main
 from tools.bench.samples import Feed
 
 BACKEND = "onnxruntime"
@@ -77,5 +80,39 @@ JOBS: dict[str, Job] = {
     "quantize minmax": whole,
 }
 
+EFFORTS = (0, 1, 2, 3)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A number format as onnxq is told it: a backend and settings."""
+
+    backend: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+
+TARGETS = {
+    W8A8: Target(BACKEND),
+    W8A8_PER_TENSOR: Target(BACKEND, {"weight": {"per_channel": False}}),
+    W4A8: Target("academic:w_bits=4,a_bits=8,a_symmetric=no"),
+    W4A4: Target("academic:w_bits=4,a_bits=4,a_symmetric=no"),
+    W4: Target(f"weight_only:bits=4,block={BLOCK}"),
+}
+
+
+def _writer(target: Target, effort: int) -> Writer:
+    def write(model: Path, samples: Sequence[Feed], result: Path) -> None:
+        config = {**target.config, "effort": effort, "minimum_sqnr_db": -100.0}  # a bad result is a row, not an error
+        out = result.parent / "onnxq"
+        written = onnxq.quantize(model, backend=target.backend, data=samples, out=out, config=config)
+        shutil.copy(written.model, result)
+
+    return write
+
+
+WRITERS: dict[str, dict[str, Writer]] = {
+    form: {f"effort {effort}": _writer(target, effort) for effort in EFFORTS} for form, target in TARGETS.items()
+}
+
 if __name__ == "__main__":
-    main(JOBS, "onnxq")
+    main(JOBS, "onnxq", WRITERS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import overload
 
 import numpy as np
@@ -67,3 +68,17 @@ SAMPLES: dict[str, Callable[[np.random.Generator], Feed]] = {
 
 def samples_for(model: str, count: int, seed: int = 0) -> Samples:
     return Samples(SAMPLES[model], count, seed)
+
+
+def save_feeds(path: Path, feeds: Sequence[Feed]) -> None:
+    """All feeds in one .npz file, for a process of another interpreter."""
+    np.savez(path, **{f"{number}/{name}": value for number, feed in enumerate(feeds) for name, value in feed.items()})
+
+
+def read_feeds(path: Path) -> list[Feed]:
+    found: dict[int, Feed] = {}
+    with np.load(path, allow_pickle=False) as arrays:
+        for key in arrays.files:
+            number, _, name = key.partition("/")
+            found.setdefault(int(number), {})[name] = arrays[key]
+    return [found[number] for number in sorted(found)]

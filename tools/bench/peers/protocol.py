@@ -5,6 +5,9 @@ action that is timed. Standard library and numpy alone: the interpreter of a pee
 
     python -m tools.bench.peers.NAME --list
     python -m tools.bench.peers.NAME METHOD MODEL.onnx SAMPLES COUNT [--lazy] [--memory-limit BYTES]
+    python -m tools.bench.peers.NAME --write FORMAT SETTING MODEL.onnx FEEDS.npz RESULT.onnx
+
+The last one writes a quantized file to be judged elsewhere; `WRITERS` of a peer has its settings for each format.
 """
 
 from __future__ import annotations
@@ -20,11 +23,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tools.bench.samples import Feed, samples_for
+from tools.bench.samples import Feed, read_feeds, samples_for
 
 Action = Callable[[], object]
 Job = Callable[[Path, Sequence[Feed], Path], Action]
 """(model file, samples, an empty folder) -> what is timed."""
+Writer = Callable[[Path, Sequence[Feed], Path], object]
+"""(model file, samples, the file to write); the whole call is timed. Its folder is its own."""
+Writers = Mapping[str, Mapping[str, Writer]]
+"""Number format -> setting -> writer."""
 
 
 def peak_megabytes() -> float:
@@ -41,7 +48,7 @@ def seconds_of(action: Action) -> float:
     return time.perf_counter() - start
 
 
-def main(jobs: Mapping[str, Job], package: str) -> None:
+def main(jobs: Mapping[str, Job], package: str, writers: Writers | None = None) -> None:
     """The command line of a peer; the last line that it prints is the JSON."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--list", action="store_true", help="print the methods and the version of the tool")
@@ -51,9 +58,17 @@ def main(jobs: Mapping[str, Job], package: str) -> None:
     parser.add_argument("count", nargs="?", type=int)
     parser.add_argument("--lazy", action="store_true", help="make each sample when it is asked for")
     parser.add_argument("--memory-limit", type=int, help="bytes of private memory after which allocations fail")
+    parser.add_argument("--write", nargs=5, metavar=("FORMAT", "SETTING", "MODEL", "FEEDS", "RESULT"))
     given = parser.parse_args()
+    writers = writers or {}
     if given.list:
-        print(json.dumps({"methods": list(jobs), "version": importlib.metadata.version(package)}))
+        settings = {name: list(known) for name, known in writers.items()}
+        print(json.dumps({"methods": list(jobs), "version": importlib.metadata.version(package), "writers": settings}))
+        return
+    if given.write:
+        form, setting, model, feeds, result = given.write
+        samples = read_feeds(Path(feeds))
+        _show(seconds_of(lambda: writers[form][setting](Path(model), samples, Path(result))))
         return
     if given.count is None:
         parser.error("give METHOD MODEL SAMPLES COUNT, or --list")
@@ -63,5 +78,9 @@ def main(jobs: Mapping[str, Job], package: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         action = jobs[given.method](given.model, lazy if given.lazy else list(lazy), Path(folder))
         seconds = seconds_of(action)
+    _show(seconds)
+
+
+def _show(seconds: float) -> None:
     sys.stdout.flush()
     print("\n" + json.dumps({"seconds": seconds, "peak_mb": peak_megabytes()}))

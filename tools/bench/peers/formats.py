@@ -1,0 +1,37 @@
+"""Names of number formats that all tools are asked for, and the layers that keep 8 bits in the narrow ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import onnx
+
+W8A8 = "W8A8"
+W8A8_PER_TENSOR = "W8A8 per tensor"
+W4A8 = "W4A8"
+W4A4 = "W4A4"
+W4 = "W4 weight-only"
+FORMATS = (W8A8, W8A8_PER_TENSOR, W4A8, W4A4, W4)
+BLOCK = 32
+"""Weights that share a scale in W4."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The node, its weight and the tensor that it reads."""
+
+    node: str
+    weight: str
+    activation: str
+
+
+def ends(model: onnx.ModelProto) -> tuple[Layer, ...]:
+    """The first and the last layer with a constant weight, in the order of the file."""
+    constants = {value.name for value in model.graph.initializer}
+    constants |= {node.output[0] for node in model.graph.node if node.op_type == "Constant"}
+    layers = [
+        Layer(node.name, node.input[1], node.input[0])
+        for node in model.graph.node
+        if node.op_type in ("Conv", "Gemm", "MatMul") and node.input[1] in constants
+    ]
+    return (layers[0], layers[-1]) if layers else ()

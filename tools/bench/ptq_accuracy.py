@@ -1,0 +1,158 @@
+"""What is left of accuracy after quantization without training: every effort of onnxq, and other tools beside it.
+
+Every file is written by its tool in a process of its own, from the same samples, and judged here by one function, in
+onnxruntime without optimizations: what the file means, whatever the kernels of this processor saturate.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from onnxq.numerics import SqnrAccumulator
+from onnxq.runtime.session import Optimize, make_session
+from tools.bench.child import ONNXQ, ChildFailed, Tool
+from tools.bench.clock import failure_text
+from tools.bench.image_sets import MissingSet
+from tools.bench.peers.formats import FORMATS, W8A8, W8A8_PER_TENSOR
+from tools.bench.ptq_sets import PTQ_SETS, Outputs, PtqSet
+from tools.bench.results import Row, Tables
+from tools.bench.samples import Feed, save_feeds
+
+PEERS = {
+    "onnxruntime": ("onnxruntime.quantization", "tools.bench.peers.onnxruntime"),
+    "nncf": ("NNCF", "tools.bench.peers.nncf"),
+    "quark": ("Quark", "tools.bench.peers.quark"),
+    "aimet": ("AIMET-ONNX", "tools.bench.peers.aimet"),
+}
+"""Name of the option -> name in tables, module."""
+OWN = "onnxq"
+RUN_HERE = (W8A8, W8A8_PER_TENSOR)
+"""Formats that this processor's integer kernels run, which is judged too."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`efforts` are those of onnxq, `peers` maps names of PEERS to interpreters.
+
+    `settings` are those of the peers to measure, None for all of them.
+    """
+
+    cache: Path
+    sets: Sequence[str]
+    formats: Sequence[str] = FORMATS
+    efforts: Sequence[int] = (0, 1, 2, 3)
+    peers: Mapping[str, str] = field(default_factory=dict)
+    calibration: int = 128
+    test: int = 2000
+    settings: Sequence[str] | None = None
+    timeout: float = 1800.0
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Scores files of one set against its labels, or against the float model."""
+
+    images: PtqSet
+    expected: Outputs
+
+    def row(self, model: Path, *, run: bool) -> Row:
+        found = outputs(model, self.images.test)
+        row: Row = {self.images.score: self._score(found), "SQNR dB": self._sqnr(found)}
+        if run:
+            row["SQNR dB, kernels"] = self._sqnr(outputs(model, self.images.test, "all"))
+        return row
+
+    def _score(self, found: Outputs) -> float:
+        labels = self.images.answers(self.expected) if self.images.labels is None else self.images.labels
+        return round(100 * float((self.images.answers(found) == labels).mean()), 2)
+
+    def _sqnr(self, found: Outputs) -> float | str:
+        """Of the worst floating-point output; outputs are not pooled, one with large numbers would hide the others."""
+        sums: dict[int, SqnrAccumulator] = {}
+        for wanted, given in zip(self.expected, found, strict=True):
+            for position, (reference, test) in enumerate(zip(wanted, given, strict=True)):
+                if reference.dtype.kind == "f":
+                    sums.setdefault(position, SqnrAccumulator()).add(reference, test)
+        worst = min(total.value for total in sums.values())
+        return round(worst, 2) if np.isfinite(worst) else "equal"
+
+
+def outputs(model: Path, feeds: Sequence[Feed], optimize: Optimize = "none") -> Outputs:
+    session = make_session(model, threads=1, optimize=optimize)
+    return [session.run(None, feed) for feed in feeds]
+
+
+def measure(settings: Settings) -> Tables:
+    tools = {OWN: Tool(ONNXQ, timeout=settings.timeout)}
+    for name, python in settings.peers.items():
+        tools[PEERS[name][0]] = Tool(PEERS[name][1], python, settings.timeout)
+    tables: Tables = {"tools": _tool_rows(tools)}
+    writers = {name: _writers(tool) for name, tool in tools.items()}
+    for name in settings.sets:
+        try:
+            chosen = PTQ_SETS[name](settings.cache, settings.calibration, settings.test)
+        except MissingSet as error:
+            tables[name] = [{"format": "", "note": str(error)}]
+            continue
+        for row in _rows(chosen, tools, writers, settings):
+            print(name, *(f"{key}: {value}" for key, value in row.items() if value != ""), sep="; ", file=sys.stderr)
+            tables.setdefault(chosen.name, []).append(row)
+    return tables
+
+
+def _tool_rows(tools: Mapping[str, Tool]) -> list[Row]:
+    rows: list[Row] = []
+    for name, tool in tools.items():
+        try:
+            rows.append({"tool": name, "version": tool.describe()[1]})
+        except ChildFailed as error:
+            rows.append({"tool": name, "note": failure_text(error)})
+    return rows
+
+
+def _writers(tool: Tool) -> dict[str, list[str]]:
+    try:
+        return tool.settings()
+    except ChildFailed:
+        return {}  # the table of tools says why
+
+
+def _rows(
+    chosen: PtqSet, tools: Mapping[str, Tool], writers: Mapping[str, Mapping[str, list[str]]], settings: Settings
+) -> Iterator[Row]:
+    judge = Judge(chosen, outputs(chosen.model, chosen.test))
+    floating: Row = {"format": "float", "tool": "", "setting": "", **judge.row(chosen.model, run=False)}
+    yield {key: value for key, value in floating.items() if key != "SQNR dB"}
+    with tempfile.TemporaryDirectory() as folder:
+        feeds = Path(folder) / "feeds.npz"
+        save_feeds(feeds, chosen.calibration)
+        for form in settings.formats:
+            for name, tool in tools.items():
+                for setting in _wanted(name, writers[name].get(form, []), settings):
+                    yield {"format": form, "tool": name, "setting": setting} | _written(
+                        judge, tool, form, setting, feeds
+                    )
+
+
+def _wanted(tool: str, known: Sequence[str], settings: Settings) -> list[str]:
+    """Which of the tool's settings for a format were asked for; onnxq's are its efforts."""
+    if tool == OWN:
+        return [f"effort {effort}" for effort in settings.efforts if f"effort {effort}" in known]
+    return [setting for setting in known if settings.settings is None or setting in settings.settings]
+
+
+def _written(judge: Judge, tool: Tool, form: str, setting: str, feeds: Path) -> Row:
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "quantized.onnx"
+        try:
+            outcome = tool.write(form, setting, judge.images.model, feeds, result)
+            row = judge.row(result, run=form in RUN_HERE)
+        except Exception as error:  # whatever a tool raises is the result of its row
+            return {"note": failure_text(error)}
+    return {**row, "seconds": round(outcome.seconds, 1), "peak MB": round(outcome.peak_mb)}
