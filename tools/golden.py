@@ -26,6 +26,7 @@ from onnxq.emit import emit, read_back
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph
 from onnxq.numerics import derived_bias_scale, qparams_from_range
+from onnxq.observers import make_observer, observe_constant
 from onnxq.passes import run_passes
 from onnxq.place import place
 from onnxq.refine import refine
@@ -101,6 +102,8 @@ def synthetic_parameters(graph: Graph, plan: QuantPlan) -> QParamsTable:
 
 
 def _own_parameters(graph: Graph, placement: Placement, position: int) -> QParams:
+    if graph.is_constant(placement.tensor) and isinstance(placement.spec.granularity, PerBlock):
+        return observe_constant(graph.values(placement.tensor), make_observer("minmax"), placement.spec)
     if graph.is_constant(placement.tensor):
         return qparams_from_range(*_extremes(graph.values(placement.tensor), placement), placement.spec)
     if placement.observer.startswith("fixed:"):
@@ -116,8 +119,6 @@ def _own_parameters(graph: Graph, placement: Placement, position: int) -> QParam
 
 def _extremes(values: np.ndarray, placement: Placement) -> tuple[np.ndarray, np.ndarray]:
     granularity = placement.spec.granularity
-    if isinstance(granularity, PerBlock):
-        raise UnsupportedError(f"'{placement.tensor}' is quantized per block, for which there is no synthetic range")
     axis = granularity.axis % values.ndim if isinstance(granularity, PerChannel) else None
     others = None if axis is None else tuple(i for i in range(values.ndim) if i != axis)
     return values.min(others), values.max(others)

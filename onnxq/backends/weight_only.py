@@ -28,7 +28,7 @@ FLOATS = ("float8e4m3fn", "float8e5m2")
 
 
 def _declines_matmul(node: NodeFacts) -> str | None:
-    if node.made_by(1) == "Transpose":
+    if node.made_by(1) == "Transpose" and node.made_of_constants(1):
         return "its weight is another one transposed, and reads what that one is stored as"
     if node.is_constant(1) and len(node.shape(1) or ()) < 2:
         return "its weight is a vector, too small to be worth it"
@@ -99,7 +99,8 @@ def _configure(values: Mapping[str, str]) -> Backend:
         limits=Limits(dtypes=dtypes, weight_only_dtypes=dtypes, bias_quantized=False),
         passes=(
             *("constants_to_initializers", "fold_unshared_constants", "remove_identity", "remove_dropout"),
-            *("widen_bfloat16", "widen_float16", "split_block_weights", "remove_dead"),
+            *("widen_bfloat16", "widen_float16", "fuse_conv_bias", "fold_batchnorm"),
+            *("split_block_weights", "remove_dead"),
         ),
         emitters=("matmul_nbits",) if packed else ("qdq",),
         lints=("weight_blocks",),

@@ -65,6 +65,11 @@ class Facts:
         source = self._graph.producer(self.node.inputs[port]) if self.has(port) else None
         return None if source is None or source.domain else str(source.op)
 
+    def made_of_constants(self, port: int) -> bool:
+        """Whether the input at `port` is made by a node that reads constants alone."""
+        source = self._graph.producer(self.node.inputs[port]) if self.has(port) else None
+        return source is not None and all(self._graph.is_constant(tensor) for tensor in source.inputs if tensor.name)
+
     def read_by(self) -> tuple[str, ...]:
         """Operator and port of all that read the first output ("MatMul:1"), and "output" where the model returns it."""
         made = self.node.outputs[0]

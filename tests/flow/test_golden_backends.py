@@ -36,6 +36,10 @@ LOWER = {
     ("sophgo_academic", "detector"): 21.0,  # 21.8
     ("sophgo_academic", "if_body"): 22.5,  # 23.1
     ("sophgo_academic", "transformer"): 22.5,  # 23.3
+    # 4 bits, rounded to nearest.
+    ("weight_only", "depthwise"): 21.0,  # 21.9
+    ("weight_only", "residual"): 22.5,  # 23.3
+    ("weight_only", "transformer"): 20.5,  # 21.4
 }
 """Where the default format of a backend cannot give MINIMUM_DB: what is asked for, and behind it what was measured."""
 
