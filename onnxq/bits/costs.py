@@ -7,7 +7,7 @@
     bit operations  MACs * bits of one operand * bits of the other, summed over Conv, ConvTranspose, Gemm and MatMul
                     (the BOPs of UNIQ and HAWQ-V3); an operand that is not quantized has 32 bits
 
-MACs are those of one run with the first sample:
+MACs are those of one run with one sample:
 
     Conv            numbers of the result * input channels of a group * numbers of the kernel
     ConvTranspose   numbers of the input * output channels of a group * numbers of the kernel
@@ -137,9 +137,11 @@ def weight_bytes(graph: Graph, name: str, spec: QuantSpec | None) -> int:
 
 
 def operand_bits(plan: QuantPlan, product: Product, port: int) -> int:
-    """The bits of the numbers that a node multiplies."""
+    """The bits of the numbers that a node multiplies; one that is left float computes in float, whatever it reads."""
     placement = plan.placements.get(product.operands[port])
-    if placement is None or (placement.edges is not None and Edge(product.node, port) not in placement.edges):
+    if placement is None or product.node in plan.left_float:
+        return FLOAT_BITS
+    if placement.edges is not None and Edge(product.node, port) not in placement.edges:
         return FLOAT_BITS
     return placement.spec.bits
 

@@ -36,11 +36,19 @@ FORMS = (
 
 @dataclass(frozen=True)
 class EvaluationSet:
-    """Feeds and one label for each of their rows; `notes` say what was assumed or left out."""
+    """Feeds and one label for each of their rows; `notes` say what was assumed or left out.
+
+    `alike` says that each row is a sample, which the model can also be run on alone.
+    """
 
     feeds: tuple[Feed, ...]
     labels: np.ndarray | None = None
     notes: tuple[str, ...] = ()
+    alike: bool = False
+
+    def first(self) -> Feed:
+        """The first sample, or the first feed where the model takes several samples at a time."""
+        return {name: array[:1] if self.alike else array for name, array in self.feeds[0].items()}
 
 
 def open_evaluation(
@@ -133,7 +141,7 @@ def _from_arrays(
         {key: np.ascontiguousarray(array[start : min(start + rows, samples)]) for key, array in arrays.items()}
         for start in range(0, samples, rows)
     )
-    return EvaluationSet(feeds, None if labels is None else labels[:samples], tuple(notes))
+    return EvaluationSet(feeds, None if labels is None else labels[:samples], tuple(notes), alike=fixed is None)
 
 
 def _apart(source: Any, names: Sequence[str], label_name: str | None, where: str) -> tuple[dict[str, Any], Any]:

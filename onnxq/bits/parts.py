@@ -10,7 +10,7 @@ plans too, with the parameters that the whole plan has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -109,23 +109,33 @@ def alone(graph: Graph, plan: QuantPlan, part: Part) -> QuantPlan:
 
 
 def all_but(graph: Graph, plan: QuantPlan, parts: Sequence[Part], left_out: Part) -> QuantPlan:
-    """The plan without one of its parts; what no part claims stays."""
+    """The plan without one of its parts; uses that no part claims stay, such as an input that float nodes read too."""
     others = [part for part in parts if part is not left_out]
-    claimed = {name for part in parts for name in part.share}
-    rest: Share = {name: None for name in plan.placements if name not in claimed}
+    claimed = _joined(parts)
+    rest: dict[str, tuple[Edge, ...] | None] = {}
+    for placement in plan:
+        uses = claimed.get(placement.tensor, set())
+        if uses is not None:
+            left = tuple(edge for edge in _readers(graph, placement) if edge not in uses)
+            rest[placement.tensor] = left if uses else None
     running = {name for part in parts for name in part.nodes}
     unclaimed = tuple(name for name in (*plan.quantized, *plan.fused) if name not in running)
     return _restricted(graph, plan, [*others, Part("", "", rest, unclaimed)])
 
 
-def _restricted(graph: Graph, plan: QuantPlan, parts: Iterable[Part]) -> QuantPlan:
-    uses: dict[str, set[Edge] | None] = {}
-    nodes: set[str] = set()
+def _joined(parts: Sequence[Part]) -> dict[str, set[Edge] | None]:
+    """Tensor -> the uses that belong to one of the parts; None for all of them."""
+    found: dict[str, set[Edge] | None] = {}
     for part in parts:
-        nodes.update(part.nodes)
         for name, edges in part.share.items():
-            held = uses.get(name, set())
-            uses[name] = None if edges is None or held is None else {*held, *edges}
+            held = found.get(name, set())
+            found[name] = None if edges is None or held is None else {*held, *edges}
+    return found
+
+
+def _restricted(graph: Graph, plan: QuantPlan, parts: Sequence[Part]) -> QuantPlan:
+    uses = _joined(parts)
+    nodes = {name for part in parts for name in part.nodes}
     placements = {}
     for placement in plan:
         if placement.tensor in uses:
@@ -143,7 +153,14 @@ def _restricted(graph: Graph, plan: QuantPlan, parts: Iterable[Part]) -> QuantPl
 
 def _edges(graph: Graph, placement: Placement, wanted: set[Edge]) -> tuple[Edge, ...] | None:
     """The wanted uses in the order of the graph; None where that is every use of a tensor that is quantized for all."""
-    readers = [Edge(use.node.name, use.port) for use in graph.consumers(placement.tensor)]
+    readers = _readers(graph, placement)
     if placement.edges is None and wanted.issuperset(readers) and not graph.is_output(placement.tensor):
         return None
     return tuple(edge for edge in readers if edge in wanted)
+
+
+def _readers(graph: Graph, placement: Placement) -> tuple[Edge, ...]:
+    """The uses that read a tensor quantized."""
+    if placement.edges is not None:
+        return placement.edges
+    return tuple(Edge(use.node.name, use.port) for use in graph.consumers(placement.tensor))

@@ -107,7 +107,7 @@ class Study:
             labels=evaluation.labels,
             lower_is_better=None if subject.best_by is None else subject.best_by == "min",
         )
-        self.feed = evaluation.feeds[0]
+        self.feed = evaluation.first()
         self.float_score = self.judge.of_float()
         self.notes: list[str] = [*evaluation.notes]
         folder = None if subject.cache is None else Path(subject.cache)
