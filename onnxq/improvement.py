@@ -18,6 +18,7 @@ from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph import Graph
 from onnxq.registry import Registry, read_arguments
 from onnxq.runtime import Dataset
+from onnxq.runtime.collect import Engine
 from onnxq.runtime.feeds import Feed
 from onnxq.types import Backend, QParamsTable, QuantPlan
 
@@ -77,6 +78,7 @@ class Task:
     folder         where steps may keep activations that do not fit into memory, and what they have done so far, so
                    that a run that was cut off goes on; None keeps nothing
     memory_limit   bytes of activations to hold at once
+    engine         how calibration runs the model
     seed           of everything random
     """
 
@@ -85,6 +87,7 @@ class Task:
     samples: Samples
     folder: Path | None = None
     memory_limit: int = 2 * 2**30
+    engine: Engine | None = None
     seed: int = 0
     progress: Progress = _silent
 

@@ -71,7 +71,7 @@ def quantize(
                 workers=workers,
                 memory_limit=memory_limit,
                 provider=provider,
-                effort=effort,
+                effort=0 if random and data is None and effort is None else effort,
                 improvements=tuple(improve) if improve else None,
             )
             check_writable(out)

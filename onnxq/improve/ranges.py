@@ -37,7 +37,8 @@ def ranges(state: State, task: Task, observer: str = "mse") -> Improved:
     )
     leaders = [plan[placement.tensor] for placement in free]
     result = State(state.graph, plan, state.copy().qparams)
-    activation_ranges(state.graph, leaders, gather(state.graph, leaders, task.samples.dataset), result.qparams)
+    gathered = gather(state.graph, leaders, task.samples.dataset, engine=task.engine)
+    activation_ranges(state.graph, leaders, gathered, result.qparams)
     lines = [
         f"tensor '{p.tensor}': scale {_scale(state, p)} -> {_scale(result, p)}"
         for p in leaders

@@ -9,6 +9,7 @@ from pathlib import Path
 from onnxq.config import Config
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph import Graph
+from onnxq.graph.write import weight_bytes
 from onnxq.improve.efforts import Effort, effort_of
 from onnxq.improve.judge import Judge
 from onnxq.improve.run import Outcome, improve
@@ -17,11 +18,15 @@ from onnxq.prepare import Prepared
 from onnxq.runtime import Dataset
 from onnxq.types import QuantPlan
 
-FEWEST = 2
-"""Samples below which nothing can be kept apart to judge by."""
+FEWEST = 4
+"""Fewer samples than this can hardly be fitted to, let alone judge the result."""
 
 MOST_HELD, MOST_FITTED = 32, 512
 """More samples than these would cost time and change little."""
+
+
+LARGE = 2**30
+"""Bytes of weights from which improvements are tried only if somebody asks for them."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,11 @@ def wanted_effort(config: Config) -> Effort:
     return effort.without(frozenset(config.skip_improvements) | missing)
 
 
+def _too_large(prepared: Prepared) -> bool:
+    asked = {"effort", "improvements"} & prepared.config.model_fields_set
+    return not asked and weight_bytes(prepared.graph.gs) > LARGE
+
+
 def improve_calibrated(
     original: Graph,
     prepared: Prepared,
@@ -79,17 +89,23 @@ def improve_calibrated(
     effort = wanted_effort(prepared.config)
     if not effort.names():
         return None, []
+    if _too_large(prepared):
+        return None, [
+            "nothing was tried to improve the model: its weights have more than "
+            f"{LARGE // 2**30} GB, and each step would write and run all of it. Ask for it with --effort or --improve"
+        ]
     divided = divide(dataset)
     if divided is None:
         return None, [
-            f"nothing was tried to improve the model (effort {prepared.config.effort}): one sample cannot judge what "
-            "was fitted to it. Give more samples"
+            f"nothing was tried to improve the model: that takes {FEWEST} samples or more, some to fit to and others "
+            "to judge by"
         ]
     task = Task(
         reference=prepared.graph,
         backend=prepared.backend,
         samples=divided.fitted,
         folder=folder,
+        engine=prepared.config.engine(),
         progress=progress or (lambda what, done, total: None),
     )
     judge = Judge(original, prepared.backend, divided.held)

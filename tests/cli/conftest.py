@@ -43,8 +43,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory, model: Path, data: Path) -> Path:
-    """The folder of a run for onnxruntime."""
+    """The folder of a run for onnxruntime, without improvements: what the single stages do as well."""
     folder = tmp_path_factory.mktemp("finished") / "out"
-    result = invoke("quantize", model, "-b", "onnxruntime", "-d", data, "-o", folder, "--quiet")
+    result = invoke("quantize", model, "-b", "onnxruntime", "-d", data, "--effort", 0, "-o", folder, "--quiet")
     assert result.exit_code == 0, result.stderr
     return folder

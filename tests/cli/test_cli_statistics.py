@@ -16,7 +16,7 @@ from onnxq.runtime.buffers import BufferedTap
 from onnxq.runtime.collect import Engine
 
 CALIBRATE = "calibrate MODEL -b onnxruntime -d DATA.npz"
-QUANTIZE = "quantize MODEL -b onnxruntime -d DATA.npz"
+QUANTIZE = "quantize MODEL -b onnxruntime -d DATA.npz --effort 0"
 
 
 @pytest.fixture

@@ -77,10 +77,10 @@ def test_an_observer_that_was_asked_for_is_kept(tmp_path: Path) -> None:
     assert all(p.observer == "minmax" for p in result.plan if p.role == "activation")
 
 
-def test_one_sample_is_not_enough_and_the_report_says_so(tmp_path: Path) -> None:
-    result = quantized(tmp_path, 1, samples=1)
+def test_three_samples_are_not_enough_and_the_report_says_so(tmp_path: Path) -> None:
+    result = quantized(tmp_path, 1, samples=3)
     assert "improvements" not in result.report
-    assert any("one sample cannot judge" in note for note in result.report["notes"])
+    assert any("that takes 4 samples or more" in note for note in result.report["notes"])
 
 
 def test_improvements_by_name_take_the_place_of_the_effort(tmp_path: Path) -> None:
