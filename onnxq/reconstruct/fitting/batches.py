@@ -1,8 +1,8 @@
 """The samples of one block, ready for fitting: which are fitted to, which decide, and how several run together.
 
-One sample in HELD is kept out of the fitting; whether a block got better is decided on those. Samples are stacked along
-their first axis where that gives each of them what it gets alone, which is tried once per block with the float net;
-otherwise (unequal shapes, a batch size that is built in) they run one after the other.
+One sample in HELD (of a few samples more) is kept out of the fitting; whether a block got better is decided on those.
+Samples are stacked along their first axis where that gives each of them what it gets alone, which is tried once per
+block with the float net; otherwise (unequal shapes, a batch size that is built in) they run one after the other.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from onnxq.reconstruct.fitting.streams import Stream
 from onnxq.torchnet.values import Value
 
 HELD = 8
+FEWEST_HELD = 4
+"""Samples that decide, where there are twice as many."""
 ALONE = 8
 """Samples of a step where they have to run one after the other, at most."""
 RELATIVE, ABSOLUTE = 1e-3, 1e-4
@@ -43,8 +45,9 @@ class Samples:
         self._makes = tuple(makes)
         self._quantized = quantized
         self._float = float_
-        self.held = tuple(range(HELD - 1, count, HELD)) or (count - 1,)
-        self.fitted = tuple(number for number in range(count) if number not in self.held) or self.held
+        every = min(HELD, max(2, count // FEWEST_HELD))
+        self.held = tuple(range(every - 1, count, every)) or (0,)
+        self.fitted = tuple(sorted(set(range(count)) - set(self.held))) or self.held
         self.stacked = False
         self._count = count
 

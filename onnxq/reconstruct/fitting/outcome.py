@@ -73,8 +73,9 @@ def on_grid(numbers: np.ndarray, qparams: QParams, dtype: np.dtype[Any]) -> np.n
     exact = dequantize(numbers, qparams)
     values = exact.astype(dtype)
     if qparams.spec.rounding == "floor":
-        above = np.minimum(numbers.astype(np.int64) + 1, qparams.spec.qmax).astype(numbers.dtype)
-        values = ((exact + dequantize(above, qparams)) / 2).astype(dtype)
+        wide = numbers.astype(np.int32)
+        neighbour = np.where(wide < qparams.spec.qmax, wide + 1, wide - 1)
+        values = (exact + np.abs(dequantize(neighbour, qparams) - exact) / 2).astype(dtype)
     if not np.array_equal(quantize(values, qparams), numbers):
         raise SpecError(f"{dtype} cannot hold numbers of {qparams.spec} so that rounding gives them back")
     return values
