@@ -45,9 +45,10 @@ class Tool:
         found = self._run([*arguments, "--lazy"] if lazy else arguments)
         return Outcome(float(found["seconds"]), float(found["peak_mb"]))
 
-    def settings(self) -> dict[str, list[str]]:
-        """Number format -> the settings with which the tool writes files of it."""
-        return {name: list(settings) for name, settings in self._run(["--list"])["writers"].items()}
+    def settings(self) -> tuple[dict[str, list[str]], str]:
+        """Number format -> the settings with which the tool writes files of it; and its version."""
+        found = self._run(["--list"])
+        return {name: list(settings) for name, settings in found["writers"].items()}, str(found["version"])
 
     def write(self, form: str, setting: str, model: Path, feeds: Path, result: Path) -> Outcome:
         """One quantized file, from the samples in `feeds` (see `samples.save_feeds`)."""

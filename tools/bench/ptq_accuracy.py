@@ -20,6 +20,7 @@ from tools.bench.child import ONNXQ, ChildFailed, Tool
 from tools.bench.clock import failure_text
 from tools.bench.image_sets import MissingSet
 from tools.bench.peers.formats import FORMATS, W8A8, W8A8_PER_TENSOR
+from tools.bench.ptq_overview import OWN, TOOLS
 from tools.bench.ptq_sets import PTQ_SETS, Outputs, PtqSet
 from tools.bench.results import Row, Tables
 from tools.bench.samples import Feed, save_feeds
@@ -31,7 +32,6 @@ PEERS = {
     "aimet": ("AIMET-ONNX", "tools.bench.peers.aimet"),
 }
 """Name of the option -> name in tables, module."""
-OWN = "onnxq"
 RUN_HERE = (W8A8, W8A8_PER_TENSOR)
 """Formats that this processor's integer kernels run, which is judged too."""
 
@@ -58,19 +58,19 @@ class Settings:
 class Judge:
     """Scores files of one set against its labels, or against the float model."""
 
-    images: PtqSet
+    chosen: PtqSet
     expected: Outputs
 
     def row(self, model: Path, *, run: bool) -> Row:
-        found = outputs(model, self.images.test)
-        row: Row = {self.images.score: self._score(found), "SQNR dB": self._sqnr(found)}
+        found = outputs(model, self.chosen.test)
+        row: Row = {self.chosen.score: self._score(found), "SQNR dB": self._sqnr(found)}
         if run:
-            row["SQNR dB, kernels"] = self._sqnr(outputs(model, self.images.test, "all"))
+            row["SQNR dB, kernels"] = self._sqnr(outputs(model, self.chosen.test, "all"))
         return row
 
     def _score(self, found: Outputs) -> float:
-        labels = self.images.answers(self.expected) if self.images.labels is None else self.images.labels
-        return round(100 * float((self.images.answers(found) == labels).mean()), 2)
+        labels = self.chosen.answers(self.expected) if self.chosen.labels is None else self.chosen.labels
+        return round(100 * float((self.chosen.answers(found) == labels).mean()), 2)
 
     def _sqnr(self, found: Outputs) -> float | str:
         """Of the worst floating-point output; outputs are not pooled, one with large numbers would hide the others."""
@@ -92,8 +92,15 @@ def measure(settings: Settings) -> Tables:
     tools = {OWN: Tool(ONNXQ, timeout=settings.timeout)}
     for name, python in settings.peers.items():
         tools[PEERS[name][0]] = Tool(PEERS[name][1], python, settings.timeout)
-    tables: Tables = {"tools": _tool_rows(tools)}
-    writers = {name: _writers(tool) for name, tool in tools.items()}
+    writers: dict[str, dict[str, list[str]]] = {}
+    tables: Tables = {TOOLS: []}
+    for name, tool in tools.items():
+        try:
+            writers[name], version = tool.settings()
+            tables[TOOLS].append({"tool": name, "version": version})
+        except ChildFailed as error:
+            writers[name] = {}
+            tables[TOOLS].append({"tool": name, "note": failure_text(error)})
     for name in settings.sets:
         try:
             chosen = PTQ_SETS[name](settings.cache, settings.calibration, settings.test)
@@ -104,23 +111,6 @@ def measure(settings: Settings) -> Tables:
             print(name, *(f"{key}: {value}" for key, value in row.items() if value != ""), sep="; ", file=sys.stderr)
             tables.setdefault(chosen.name, []).append(row)
     return tables
-
-
-def _tool_rows(tools: Mapping[str, Tool]) -> list[Row]:
-    rows: list[Row] = []
-    for name, tool in tools.items():
-        try:
-            rows.append({"tool": name, "version": tool.describe()[1]})
-        except ChildFailed as error:
-            rows.append({"tool": name, "note": failure_text(error)})
-    return rows
-
-
-def _writers(tool: Tool) -> dict[str, list[str]]:
-    try:
-        return tool.settings()
-    except ChildFailed:
-        return {}  # the table of tools says why
 
 
 def _rows(
@@ -151,8 +141,9 @@ def _written(judge: Judge, tool: Tool, form: str, setting: str, feeds: Path) -> 
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "quantized.onnx"
         try:
-            outcome = tool.write(form, setting, judge.images.model, feeds, result)
+            outcome = tool.write(form, setting, judge.chosen.model, feeds, result)
             row = judge.row(result, run=form in RUN_HERE)
+            size = result.stat().st_size / 1e6
         except Exception as error:  # whatever a tool raises is the result of its row
             return {"note": failure_text(error)}
-    return {**row, "seconds": round(outcome.seconds, 1), "peak MB": round(outcome.peak_mb)}
+    return {**row, "seconds": round(outcome.seconds, 1), "peak MB": round(outcome.peak_mb), "file MB": round(size, 2)}
