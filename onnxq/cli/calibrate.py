@@ -66,7 +66,7 @@ def calibrate(
     Under torchrun the processes run a part of the samples each.
     """
     from onnxq.borders import fix_borders
-    from onnxq.calibrate import activation_leaders
+    from onnxq.calibrate import Gathered, activation_leaders
     from onnxq.cli.artifacts import PLAN_NAME, QPARAMS_NAME, check_statistics_file, output_file, read_plan
     from onnxq.cli.data import chosen_preprocess, data_warnings, open_data
     from onnxq.cli.planned import prepare_again, settings_of, with_observers
@@ -74,7 +74,7 @@ def calibrate(
     from onnxq.errors import ConfigError
     from onnxq.graph import Graph
     from onnxq.pipeline import gather_statistics
-    from onnxq.prepare import make_plan, prepare
+    from onnxq.prepare import chosen_backend, make_plan, prepare
     from onnxq.ranks import in_step, torchrun_ranks
     from onnxq.runtime.samples import read_shard
 
@@ -120,9 +120,14 @@ def calibrate(
                 )
             fix_borders(graph, settings if given is None else settings_of(given, settings))
             steps = chosen_preprocess(settings, given, data)
-            dataset = None if stored else open_data(graph, data, random, settings.samples, steps)
+            target_name = None if settings.translation is not None else backend
             if given is None:
-                target_name = None if settings.translation is not None else backend
+                observes = chosen_backend(target_name, settings).needs_data
+            else:
+                observes = bool(activation_leaders(given))
+            without = data is None and random is None and stats is None and not observes
+            dataset = None if stored or without else open_data(graph, data, random, settings.samples, steps)
+            if given is None:
                 prepared = prepare(graph, target_name, settings, passes=passes or ())
                 wanted = make_plan(prepared, strict=strict)
             else:
@@ -130,7 +135,9 @@ def calibrate(
                 wanted = with_observers(given, observer, weight_observer)
             if collects_only and not activation_leaders(wanted):
                 raise ConfigError("the plan observes no activations, so there are no statistics to write into a file")
-        if dataset is None:
+        if without:
+            gathered = Gathered()
+        elif dataset is None:
             assert stats is not None
             with in_step(ranks):
                 gathered = _stored(stats, prepared)

@@ -24,6 +24,7 @@ QUANTIZED_OPS = (
     "MatMulInteger",
     "MatMulIntegerToFloat",
     "MatMulNBits",
+    "GatherBlockQuantized",
     "QGemm",
     "QAttention",
 )

@@ -123,6 +123,24 @@ def test_the_command_without_data_writes_files_that_lint_and_emit_take(tmp_path:
     assert (again / "model.onnx").read_bytes() == (out / "model.onnx").read_bytes()
 
 
+def test_the_stages_one_by_one_need_no_data_either_and_write_the_same(tmp_path: Path) -> None:
+    source = tmp_path / "lm.onnx"
+    onnx.save(language_model(), source)
+    for arguments in (
+        ("place", source, "-b", "weight_only:bits=8", "-o", tmp_path / "plan.json"),
+        ("calibrate", source, "--plan", tmp_path / "plan.json", "-o", tmp_path / "qparams.json"),
+        ("calibrate", source, "-b", "weight_only:bits=8", "-o", tmp_path / "both" / "qparams.json"),
+    ):
+        done = onnxq_command(*arguments)
+        assert done.returncode == 0, done.stderr
+    whole = onnxq.quantize(source, backend="weight_only:bits=8", out=tmp_path / "out")
+    wanted = (whole.model.parent / "qparams.json").read_bytes()
+    assert (tmp_path / "qparams.json").read_bytes() == (tmp_path / "both" / "qparams.json").read_bytes() == wanted
+    refused = onnxq_command("calibrate", source, "-b", "onnxruntime", "-o", tmp_path / "other.json")
+    assert refused.returncode == 2
+    assert "there is no calibration data" in " ".join(refused.stderr.split())
+
+
 @pytest.mark.parametrize(
     ("backend", "message"),
     [
