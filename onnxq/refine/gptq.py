@@ -19,6 +19,7 @@ import numpy as np
 from onnxq.errors import ConfigError
 from onnxq.improvement import Improved, State, Task, improvement
 from onnxq.refine.gptq_matrix import Grid, gptq_matrix, gptq_stack, output_errors
+from onnxq.refine.own_scales import sharing
 from onnxq.refine.weights import Layers, layers_of, quantized_weights, with_moments, write_chosen
 from onnxq.types import PerBlock, QParams
 
@@ -68,7 +69,7 @@ def _round(
     weight = view.unfold(values)
     qparams = state.qparams[name]
     grid = Grid.of(qparams, view)
-    if recompute and layer.placement.tie is None and _blocks_of_inputs(layer, qparams):
+    if recompute and _may_recompute(state, layer, qparams):
         rounded, qparams = _with_new_ranges(values, moments, qparams, damp)
     else:
         rounded = view.fold(gptq_stack(weight, moments, grid, damp=damp, act_order=act_order))
@@ -77,17 +78,20 @@ def _round(
     if after >= before:
         return f"its output error stays {before:.3g}, plain rounding is as good"
     if not write_chosen(result.graph, name, rounded, qparams):
-        return f"{values.dtype} is too coarse to hold its numbers"
+        return f"{state.graph.dtype(name)} is too coarse to hold its numbers"
     if qparams is not state.qparams[name]:
         result.qparams.put(name, qparams, "gptq")
     return before, after
 
 
-def _blocks_of_inputs(layer: Layers, qparams: QParams) -> bool:
-    """Whether a weight is one matrix whose blocks run along what is multiplied."""
-    granularity = qparams.spec.granularity
-    along_inputs = (len(layer.view.shape) - 2) if layer.view.order == (0, 2, 1) else -1
-    return isinstance(granularity, PerBlock) and len(layer.view.shape) == 2 and granularity.axis % 2 == along_inputs % 2
+def _may_recompute(state: State, layer: Layers, qparams: QParams) -> bool:
+    """Whether a weight is one matrix in blocks along what is multiplied, and nothing else limits its scales."""
+    blocks, placement, view = qparams.spec.granularity, layer.placement, layer.view
+    inputs = 0 if view.order == (0, 2, 1) else 1
+    limited = placement.minimum_scale > 0 or state.graph.dtype(placement.tensor) == np.float16
+    alone = len(sharing(state.plan, placement.tensor)) == 1
+    along_inputs = isinstance(blocks, PerBlock) and len(view.shape) == 2 and blocks.axis % 2 == inputs
+    return along_inputs and alone and not limited
 
 
 def _with_new_ranges(

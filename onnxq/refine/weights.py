@@ -77,13 +77,13 @@ def _why_not(state: State, placement: Placement) -> str | None:
     values = graph.values(name)
     if values.size == 0 or not np.isfinite(values).all():
         return "it holds no numbers, or some that are not finite"
+    if graph.is_output(name):
+        return "the model returns it"
     if placement.edges is None:
         return None
     quantized = {(edge.node, edge.port) for edge in placement.edges}
     others = [use.node.name for use in graph.consumers(name) if (use.node.name, use.port) not in quantized]
-    if others:
-        return f"'{others[0]}' reads it in float"
-    return "the model returns it" if graph.is_output(name) else None
+    return f"'{others[0]}' reads it in float" if others else None
 
 
 def layers_of(state: State, placements: Sequence[Placement]) -> tuple[list[Layers], list[str]]:

@@ -191,3 +191,18 @@ def test_the_simulated_model_has_the_values_of_the_graph() -> None:
     for node in found.graph.nodes("Conv"):
         read = simulated.values(simulated.node(node.name).inputs[1])
         np.testing.assert_array_equal(read, found.graph.values(node.inputs[1]))
+
+
+def test_a_weight_that_somebody_reads_in_float_or_that_is_returned_stays() -> None:
+    model = digits("tensorrt", 4)
+    name = weights(model.state)[0]
+    returned = replace(model.state, graph=model.state.graph.copy())
+    returned.graph.gs.outputs.append(returned.graph.tensor(name))
+    found, declined = quantized_weights(returned)
+    assert len(found) == 6
+    assert declined == [f"{name}: the model returns it"]
+    elsewhere = replace(model.state, graph=model.state.graph.copy())
+    elsewhere.graph.add_node("Abs", [name], name="looks")
+    found, declined = quantized_weights(elsewhere)
+    assert len(found) == 6
+    assert declined == [f"{name}: 'looks' reads it in float"]
