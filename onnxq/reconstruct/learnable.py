@@ -14,6 +14,7 @@ from onnxq.reconstruct.recipe import Recipe
 from onnxq.types import Edge, QuantPlan, QuantSpec
 
 _WITH_BIAS = ("Conv", "ConvTranspose", "Gemm")
+_MASK = 1e4
 
 
 @dataclass(frozen=True)
@@ -111,9 +112,14 @@ class Rules:
                 candidates = node.inputs
             for tensor in candidates:
                 constant = tensor.name and graph.is_constant(tensor) and graph.dtype(tensor) == np.float32
-                if constant and len(graph.consumers(tensor)) == 1 and graph.values(tensor).size > 1:
+                if constant and len(graph.consumers(tensor)) == 1 and _is_bias(graph.values(tensor)):
                     found.append(tensor.name)
         return found
+
+
+def _is_bias(values: np.ndarray) -> bool:
+    """Whether numbers are no single constant of a formula and no mask, which has infinities or huge numbers."""
+    return values.size > 1 and bool(np.abs(values).max() < _MASK)
 
 
 def _has_free_scale(spec: QuantSpec) -> bool:

@@ -50,6 +50,7 @@ class Samples:
         self.fitted = tuple(sorted(set(range(count)) - set(self.held))) or self.held
         self.stacked = False
         self._count = count
+        self._stacks: dict[tuple[int, str], Tensor] = {}
 
     def same_shapes(self) -> bool:
         """Whether float and quantized model agree on the shapes of every sample."""
@@ -58,8 +59,11 @@ class Samples:
             for number in range(self._count)
         )
 
-    def try_stacking(self, net: SegmentNet) -> None:
-        """Find out whether samples can run together; `net` is the float segment."""
+    def try_stacking(self, net: SegmentNet, memory: int) -> None:
+        """Find out whether samples can run together; `net` is the float segment.
+
+        What fits into `memory` bytes is stacked once for all steps.
+        """
         first, last = 0, self._count - 1
         if first == last:
             return
@@ -76,6 +80,19 @@ class Samples:
             self.stacked = False
             return
         self.stacked = all(map(_agree, made, together.targets))
+        if self.stacked:
+            self._stack_all(memory)
+
+    def _stack_all(self, memory: int) -> None:
+        wanted = [(stream, name) for stream in (self._quantized, self._float) for name in self._reads]
+        wanted += [(self._float, name) for name in self._makes]
+        for stream, name in wanted:
+            first = stream.get(name, 0)
+            if isinstance(first, Tensor) and first.is_floating_point():
+                memory -= first.numel() * first.element_size() * self._count
+                if memory < 0:
+                    return
+                self._stacks[id(stream), name] = torch.stack([stream.get(name, n) for n in range(self._count)])
 
     def per_step(self, batch: int) -> int:
         """How many samples one step takes, each of which may have several rows."""
@@ -89,13 +106,24 @@ class Samples:
         step = size if self.stacked else 1
         return [numbers[i : i + step] for i in range(0, len(numbers), step)]
 
-    def batch(self, numbers: Sequence[int]) -> Batch:
-        quantized, float_ = (
-            [_together([stream.get(name, n) for n in numbers]) for name in self._reads]
-            for stream in (self._quantized, self._float)
+    def batch(self, numbers: Sequence[int], *, float_inputs: bool = True) -> Batch:
+        """Some samples; `float_inputs` is off where nobody needs them."""
+        targets = self._of(self._float, self._makes, numbers)
+        return Batch(
+            self._of(self._quantized, self._reads, numbers),
+            self._of(self._float, self._reads, numbers) if float_inputs else [],
+            [value if _is_real(value) else None for value in targets],
         )
-        targets = [_together([self._float.get(name, n) for n in numbers]) for name in self._makes]
-        return Batch(quantized, float_, [value if _is_real(value) else None for value in targets])
+
+    def _of(self, stream: Stream, names: Sequence[str], numbers: Sequence[int]) -> list[Value]:
+        found = []
+        for name in names:
+            stack = self._stacks.get((id(stream), name))
+            if stack is None:
+                found.append(_together([stream.get(name, number) for number in numbers]))
+            else:
+                found.append(stack[torch.as_tensor(numbers)].flatten(0, 1))
+        return found
 
 
 def _together(values: Sequence[Value]) -> Value:

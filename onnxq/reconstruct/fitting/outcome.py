@@ -48,24 +48,30 @@ def found_by(net: FitNet, before: float, after: float, seconds: float) -> Outcom
 def apply(outcome: Outcome, graph: Graph, plan: QuantPlan, qparams: QParamsTable, method: str) -> None:
     """Put what was found into a graph and a table; derived biases and tied tensors follow.
 
-    A weight gets the float values of its numbers, so that rounding to the nearest gives exactly these.
+    A weight gets the float values of its numbers, so that rounding to the nearest gives exactly these. SpecError where
+    that, or the scale of a bias, is impossible: nothing is changed then.
     """
-    changed = set(outcome.scales)
+    new: dict[str, QParams] = {}
+
+    def present(tensor: str) -> QParams:
+        return new.get(tensor, qparams[tensor])
+
     for name in plan.placements:
-        if plan.leader(name) in changed and plan[name].derive is None:
-            held = qparams[name]
-            scale = outcome.scales[plan.leader(name)]
-            _put(qparams, name, QParams(held.spec, scale, held.zero_point), method)
+        scale = outcome.scales.get(plan.leader(name))
+        if scale is not None and plan[name].derive is None:
+            new[name] = QParams(qparams[name].spec, scale, qparams[name].zero_point)
     for placement in plan:
         derive = placement.derive
-        if derive is not None and not changed.isdisjoint(map(plan.leader, derive)):
-            scale = derived_bias_scale(*(qparams[plan.leader(source)] for source in derive))
+        if derive is not None and any(plan.leader(source) in outcome.scales for source in derive):
             held = qparams[placement.tensor]
-            _put(qparams, placement.tensor, QParams(held.spec, scale, held.zero_point), method)
-    for name, numbers in outcome.weights.items():
-        graph.set_values(name, on_grid(numbers, qparams[name], graph.values(name).dtype))
-    for name, values in outcome.biases.items():
-        graph.set_values(name, values)
+            scale = derived_bias_scale(*(present(plan.leader(source)) for source in derive))
+            new[placement.tensor] = QParams(held.spec, scale, held.zero_point)
+    values = {name: on_grid(q, present(name), graph.values(name).dtype) for name, q in outcome.weights.items()}
+    for name, changed in new.items():
+        _put(qparams, name, changed, method)
+    for name, written in {**values, **outcome.biases}.items():
+        graph.set_values(name, written)
+        qparams.integer_weights.pop(name, None)  # integers that somebody fixed before
 
 
 def on_grid(numbers: np.ndarray, qparams: QParams, dtype: np.dtype[Any]) -> np.ndarray:

@@ -7,6 +7,7 @@ state, and the quantized stream goes on with that.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 from itertools import islice
@@ -51,13 +52,18 @@ class _Report:
                 "block": str(segment),
                 "layers": list(segment.layers),
                 "weights": list(learnable.weights),
-                "before": outcome.before,
-                "after": outcome.after,
+                "before": _figure(outcome.before),
+                "after": _figure(outcome.after),
                 "seconds": round(outcome.seconds, 3),
                 "kept": outcome.kept,
                 "resumed": resumed,
             }
         )
+
+
+def _figure(loss: float) -> float | None:
+    """A loss for a report, which is JSON and has no infinity."""
+    return loss if math.isfinite(loss) else None
 
 
 def reconstruct(state: State, task: Task, recipe: Recipe) -> Improved:
@@ -92,6 +98,7 @@ class _Reconstruction:
         self._float = float_model(self._state.graph, self._task.reference, self._segments, first)
         chain = Chain([self._recipe.to_json(), self._task.seed])
         with shelf(self._task.folder, self._task.memory_limit) as room, torch.random.fork_rng(devices=[]):
+            self._room = room
             exact, quantized = self._streams(room, chain)
             self._walk(exact, quantized, chain, blocks)
             files = room.files
@@ -113,7 +120,6 @@ class _Reconstruction:
 
     def _walk(self, exact: Stream, quantized: Stream, chain: Chain, blocks: int) -> None:
         last_reader = {name: number for number, segment in enumerate(self._segments) for name in segment.reads}
-        leaving = set(self._state.graph.output_names)
         done = 0
         for number, segment in enumerate(self._segments):
             net = float_net(self._float, segment)
@@ -122,12 +128,13 @@ class _Reconstruction:
             if segment.weights:
                 self._block(number, segment, net, exact, quantized, chain, (done, blocks))
                 done += 1
+                self._progress(done, blocks, 0)
             if any(name in last_reader for name in segment.makes):
                 state = self._state
                 self._run(quantized_net(state.graph, segment, self._plan, state.qparams), segment, quantized)
             dead = [name for name in (*segment.reads, *segment.makes) if last_reader.get(name, -1) <= number]
             for stream in (exact, quantized):
-                stream.drop(name for name in dead if name in last_reader or name in leaving)
+                stream.drop(dead)
 
     def _run(self, net: SegmentNet, segment: Segment, stream: Stream) -> None:
         with torch.no_grad():
@@ -158,7 +165,7 @@ class _Reconstruction:
         outcome = None if path is None else load_outcome(path)
         resumed = outcome is not None
         if outcome is None:
-            samples.try_stacking(net)
+            samples.try_stacking(net, self._room.left())
             outcome = self._fitted(segment, learnable, samples, place)
         try:
             if outcome.kept:
@@ -189,12 +196,11 @@ class _Reconstruction:
         seed = self._task.seed * 10_007 + place[0]
         torch.manual_seed(seed)
         before = loss_of(net, samples)
-        what, total = f"{recipe.method} block", place[1] * recipe.iterations
-
-        def report(step: int) -> None:
-            self._task.progress(what, place[0] * recipe.iterations + step, total)
-
-        report(0)
-        fit(net, samples, recipe, before, seed, report)
+        fit(net, samples, recipe, before, seed, lambda step: self._progress(*place, step))
         after = loss_of(net, samples)
         return found_by(net, before, after, time.perf_counter() - started)
+
+    def _progress(self, done: int, blocks: int, step: int) -> None:
+        """Counted in steps of the optimizer: those of finished blocks, and those of the one that is fitted now."""
+        each = self._recipe.iterations
+        self._task.progress(f"{self._recipe.method} block", done * each + step, blocks * each)

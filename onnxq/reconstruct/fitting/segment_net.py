@@ -20,6 +20,7 @@ from onnxq.torchnet.program import Quantizer
 from onnxq.torchnet.quantizers import fake_quantizers, quantizer
 from onnxq.torchnet.values import Value
 from onnxq.types import Placement, QParamsTable, QuantPlan
+from onnxq.types.fake_quantizers import FakeQuantizer
 
 
 class SegmentNet:
@@ -83,7 +84,7 @@ class FitNet(SegmentNet):
             )
             chosen = "lsq" if name in learnt else "fixed"
             if moving and recipe.drop and placement.spec.grid == "affine":
-                chosen = f"qdrop:p={1 - recipe.drop}"
+                chosen = "qdrop"
             return replace(placement, fake_quantizer=chosen)
 
         modules = fake_quantizers(plan, qparams, names, kind)
@@ -95,6 +96,7 @@ class FitNet(SegmentNet):
         self.scales = {name: module for name, module in modules.items() if name in learnt}
         for name, module in modules.items():
             module.requires_grad_(name in learnt)
+        self._dropping = [module for module in modules.values() if module.settings.name == "qdrop"]
         self._modules = nn.ModuleList([*modules.values(), *self.roundings.values()])
         functions = {name: self.roundings.get(name) or modules[plan.leader(name)] for name in names}
         own = [*weights, *biases] if recipe.learnt == "weights" else []
@@ -106,6 +108,11 @@ class FitNet(SegmentNet):
     def train(self, on: bool) -> None:
         """Soft roundings and dropped quantizers, or what will be written."""
         self._modules.train(on)
+
+    def drop(self, chance: float) -> None:
+        """Let each value of an activation stay float by this chance, in train mode."""
+        for module in self._dropping:
+            module.settings = FakeQuantizer("qdrop", (("p", 1 - chance),))
 
     def settle(self) -> None:
         """From now on eval mode gives what was fitted."""

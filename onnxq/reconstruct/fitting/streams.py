@@ -29,6 +29,10 @@ class Shelf:
         self.held = 0
         self.files = 0
 
+    def left(self) -> int:
+        """Bytes that still go into memory."""
+        return max(0, self._limit - self.held)
+
     def put(self, value: Value) -> Kept:
         """Keep a value; files are for plain tensors, anything else stays in memory."""
         size = value.numel() * value.element_size() if isinstance(value, Tensor) else 0
