@@ -35,7 +35,6 @@ from onnxq.equalize.precision import (
     ActivationShares,
     WeightShares,
     activation_shares,
-    largest_of_class,
     quantized_activations,
     weight_shares,
 )
@@ -45,9 +44,9 @@ from onnxq.improvement import Improved, State, Task, improvement
 HEADROOM = 1.5
 """Values of samples that are not seen may be this much larger before a bound is reached."""
 
-MOST_SWEEPS = 60
-SETTLED = 1e-3
-WORTH_WHILE = 0.02
+MOST_SWEEPS = 30
+SETTLED = 0.01
+WORTH_WHILE = 0.03
 """Logarithms of scales: the last step of the iteration, and the smallest change that is carried out."""
 
 
@@ -161,11 +160,11 @@ def _step(
     """How far the logarithm of each scale should move; 0 for dead channels and where only one side is quantized."""
     made, read = np.zeros(len(scales)), np.zeros(len(scales))
     for maker in makers:
-        largest_of_class(made, maker.edit.down, maker.shares(scales))
+        maker.raise_shares(made, maker.edit.down, scales)
     for activation in activations:
-        largest_of_class(made, activation.classes, activation.shares(scales))
+        activation.raise_shares(made, scales)
     for reader in readers:
-        largest_of_class(read, reader.edit.up, reader.shares(scales))
+        reader.raise_shares(read, reader.edit.up, scales)
     p, c = made[group], read[group]
     if not makers and not activations:
         return np.zeros(len(group))

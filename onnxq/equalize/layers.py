@@ -23,7 +23,7 @@ def grouped_inputs(op: str, group: int, vector: np.ndarray, shape: tuple[int, ..
     tail = (1,) * (len(shape) - 2)
     if op == "ConvTranspose":
         return vector.reshape(shape[0], 1, *tail)
-    return _by_group(vector, group, shape[0]).reshape(shape[0], shape[1], *tail)
+    return _by_group(vector, group, shape[0]).reshape(-1, shape[1], *tail)
 
 
 def grouped_outputs(op: str, group: int, vector: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -31,11 +31,13 @@ def grouped_outputs(op: str, group: int, vector: np.ndarray, shape: tuple[int, .
     tail = (1,) * (len(shape) - 2)
     if op == "Conv":
         return vector.reshape(shape[0], 1, *tail)
-    return _by_group(vector, group, shape[0]).reshape(shape[0], shape[1], *tail)
+    return _by_group(vector, group, shape[0]).reshape(-1, shape[1], *tail)
 
 
 def _by_group(vector: np.ndarray, group: int, rows: int) -> np.ndarray:
     """Rows of the weight belong to groups, one after the other, and meet the part of the vector of their group."""
+    if group == 1:
+        return vector.reshape(1, -1)
     return np.repeat(vector.reshape(group, -1), rows // group, axis=0)
 
 

@@ -22,6 +22,9 @@ from onnxq.types.granularity import resolve_axis
 FEW_BITS = 16
 """From this many bits on a channel may use a small share without loss."""
 
+TINY = float(np.finfo(np.float32).tiny)
+"""Stands in for a range of 0, so that all shares are 0."""
+
 
 def is_coarse(spec: QuantSpec) -> bool:
     """Whether the share of a channel matters: integers of few bits."""
@@ -54,18 +57,23 @@ class WeightShares:
         axis = resolve_axis(granularity.axis, self.magnitudes.ndim)
         return any(length > 1 for position, length in enumerate(layout.shape) if position != axis)
 
-    def shares(self, scales: np.ndarray) -> np.ndarray:
-        """The share of each entry, with the weight scaled."""
-        values = self.magnitudes * scales[self.edit.up] / scales[self.edit.down]
-        largest = _largest(values, self.spec)
-        return np.asarray(values / np.where(largest == 0, 1.0, largest))
+    def raise_shares(self, target: np.ndarray, layout: Layout, scales: np.ndarray) -> None:
+        """Raise the entries of `target`, one for each class, to the shares of the classes of `up` or `down`."""
+        values = self.magnitudes * scales[self.edit.up].astype(np.float32)
+        values /= scales[self.edit.down].astype(np.float32)
+        if isinstance(self.spec.granularity, PerTensor):  # one number for all, so that it can be divided by at the end
+            shares = _reduced(values, layout)
+            shares /= max(float(shares.max()), TINY)
+        else:
+            values /= np.maximum(_largest(values, self.spec), TINY)
+            shares = _reduced(values, layout)
+        np.maximum.at(target, np.broadcast_to(layout, shares.shape).ravel(), shares.ravel())
 
 
 def _largest(values: np.ndarray, spec: QuantSpec) -> np.ndarray:
     """The largest value among those that share a scale, for each value."""
     granularity = spec.granularity
-    if isinstance(granularity, PerTensor):
-        return np.asarray(values.max(initial=0.0))
+    assert not isinstance(granularity, PerTensor)
     axis = resolve_axis(granularity.axis, values.ndim)
     if isinstance(granularity, PerChannel):
         others = tuple(position for position in range(values.ndim) if position != axis)
@@ -83,12 +91,12 @@ def weight_shares(graph: Graph, plan: QuantPlan, freedom: Freedom) -> list[Weigh
             continue
         spec = plan[edit.constant].spec
         if is_coarse(spec) and not plan[edit.constant].observe_only:
-            magnitudes = np.abs(graph.values(edit.constant)).astype(np.float64)
-            found.append(WeightShares(edit, _reduced(magnitudes, edit, spec), spec))
+            magnitudes = np.abs(graph.values(edit.constant))
+            found.append(WeightShares(edit, _without_kernel(magnitudes, edit, spec), spec))
     return found
 
 
-def _reduced(magnitudes: np.ndarray, edit: Edit, spec: QuantSpec) -> np.ndarray:
+def _without_kernel(magnitudes: np.ndarray, edit: Edit, spec: QuantSpec) -> np.ndarray:
     """The largest magnitude over positions of a kernel, which nobody scales apart."""
     granularity = spec.granularity
     kept = set() if isinstance(granularity, PerTensor) else {resolve_axis(granularity.axis, magnitudes.ndim)}
@@ -106,9 +114,10 @@ class ActivationShares:
     classes: np.ndarray
     magnitudes: np.ndarray
 
-    def shares(self, scales: np.ndarray) -> np.ndarray:
+    def raise_shares(self, target: np.ndarray, scales: np.ndarray) -> None:
+        """Raise the entries of `target`, one for each class, to the shares of the classes."""
         values = self.magnitudes / scales[self.classes]
-        return np.asarray(values / max(float(values.max(initial=0.0)), np.finfo(np.float64).tiny))
+        np.maximum.at(target, self.classes, values / max(float(values.max(initial=0.0)), TINY))
 
 
 def quantized_activations(plan: QuantPlan, freedom: Freedom) -> dict[str, list[str]]:
@@ -137,9 +146,14 @@ def activation_shares(tied: dict[str, list[str]], ranges: dict[str, ChannelRange
     return found
 
 
-def largest_of_class(target: np.ndarray, layout: Layout, shares: np.ndarray) -> None:
-    """Raise the entries of `target`, one for each class, to the largest share of the class."""
-    extra = shares.ndim - layout.ndim
-    over = tuple(range(extra)) + tuple(axis + extra for axis, length in enumerate(layout.shape) if length == 1)
-    reduced = shares.max(axis=over, keepdims=True)
+def largest_of_class(target: np.ndarray, layout: Layout, values: np.ndarray) -> None:
+    """Raise the entries of `target`, one for each class, to the largest value of the class."""
+    reduced = _reduced(values, layout)
     np.maximum.at(target, np.broadcast_to(layout, reduced.shape).ravel(), reduced.ravel())
+
+
+def _reduced(values: np.ndarray, layout: Layout) -> np.ndarray:
+    """The largest value over all axes along which a layout does not change."""
+    extra = values.ndim - layout.ndim
+    over = tuple(range(extra)) + tuple(axis + extra for axis, length in enumerate(layout.shape) if length == 1)
+    return np.asarray(values.max(axis=over, keepdims=True))

@@ -10,7 +10,7 @@ from onnxq.graph import Graph
 from onnxq.improvement import Task
 from onnxq.runtime.tap import Tap, memory_groups
 
-MOST_ROWS = 256
+MOST_ROWS = 128
 
 
 def sample_rows(graph: Graph, axes: Mapping[str, int], task: Task, what: str) -> dict[str, np.ndarray]:
