@@ -6,8 +6,9 @@ For y = W2 relu(x) + b2, x = W1 z + b1, and any c >= 0 with c_i <= min(x_i),
 
 gives the same y, and the activation between the layers has the smaller range relu(x) - c (Nagel et al., "Data-Free
 Quantization Through Weight Equalization and Bias Correction", 2019). The paper takes c = max(0, beta - 3 gamma) from a
-batch norm. Here the samples tell: sigma = 0 takes the smallest value of each channel, so that the model computes the
-same on them; sigma = 3 takes mean - 3 standard deviations, which cuts off the few values below.
+batch norm. Here the samples tell: sigma = 0 takes the smallest value of each channel less a quarter of its range, so
+that the model computes the same on them and others may lie a little lower; sigma = 3 takes mean - 3 standard
+deviations, which cuts off the few values below.
 
 Zero padding of the next convolution stands for zeros, not for -c: such layers are declined.
 """
@@ -22,6 +23,9 @@ from onnxq.equalize.shifts import Site, find_sites
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.improvement import Improved, State, Task, improvement
+
+MARGIN = 0.25
+"""Part of the range of a channel by which values of other samples may lie below the smallest one that was seen."""
 
 WORTH_WHILE = 0.99
 """The range of the activation has to fall below this part of what it was."""
@@ -65,7 +69,7 @@ def absorb_bias(state: State, task: Task, *, sigma: float) -> Improved:
 
 def _shift(seen: ChannelRanges, rows: np.ndarray | None, sigma: float, high: float) -> np.ndarray:
     """c of each channel; 0 for those that reach an upper bound, which would be another one behind the shift."""
-    least = seen.low
+    least = seen.low - MARGIN * (seen.high - seen.low)
     if sigma and rows is not None:
         least = rows.mean(axis=0, dtype=np.float64) - sigma * rows.std(axis=0, dtype=np.float64)
     return np.asarray(np.where(seen.high < high, np.maximum(least, 0.0), 0.0))
