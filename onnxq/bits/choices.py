@@ -75,10 +75,11 @@ def find_choices(study: Study, bits: Sequence[int], what: For, products: Sequenc
     if len(wanted) < 2 or not all(1 <= number <= 16 for number in wanted):
         raise ConfigError(f"a search chooses among two or more numbers of bits from 1 to 16, got {_listed(bits)}")
     plan = study.plan()
+    named = " and ".join(f"{word}s" for word in KINDS[what])
     free = [variable for kind in KINDS[what] for variable in _variables(study, plan, kind, products)]
     if not free:
         raise ConfigError(
-            f"{study.prepared.backend.name} quantizes no {what} of this model that bits could be chosen for"
+            f"{study.prepared.backend.name} quantizes no {named} of this model that bits could be chosen for"
         )
     legal: dict[str, list[int]] = {variable.name: [] for variable in free}
     notes: list[str] = []
@@ -87,7 +88,7 @@ def find_choices(study: Study, bits: Sequence[int], what: For, products: Sequenc
         refused = _refused(study, free, number)
         if len(refused) == len(free):
             raise UnsupportedError(
-                f"{study.prepared.backend.name} cannot take {number} bits for any of these {what}: "
+                f"{study.prepared.backend.name} cannot take {number} bits for any of these {named}: "
                 f"{next(iter(refused.values()))}"
             )
         taken = [variable for variable in free if variable.name not in refused]

@@ -196,11 +196,28 @@ class _Loop:
         for name in names:
             if self._fallback == "float":
                 changes["node", name, "skip"] = True
-                continue
             for table in tables:
                 if table in self._has(self._parts[name]):
                     changes["node", name, table, "bits"] = 16
-        return merged(self._study.config, changes, "--fallback")
+        if self._fallback != "float" or not names:
+            return merged(self._study.config, changes, "--fallback")
+        changes.update({("tensor", name, "skip"): True for name in self._inputs_of(set(names))})
+        config = merged(self._study.config, changes, "--fallback")
+        # What ran inside of a layer may be quantized by itself as soon as the layer is float.
+        quantized = self._study.plan(config, checked=False).quantized
+        followers = [node for name in names for node in self._parts[name].nodes[1:] if node in quantized]
+        changes.update({("node", node, "skip"): True for node in followers})
+        return merged(self._study.config, changes, "--fallback") if followers else config
+
+    def _inputs_of(self, names: set[str]) -> list[str]:
+        """Inputs of the model that only layers that are put back have read quantized: nobody needs their quantizers."""
+        graph, plan = self._study.graph, self._whole.plan
+        found = []
+        for name in graph.input_names:
+            readers = {use.node.name for use in graph.consumers(name)} & {*self._parts}
+            if name in plan and plan[name].edges is None and readers and readers <= names:
+                found.append(name)
+        return found
 
     def _has(self, part: Part) -> set[str]:
         """Which tables of the configuration are about a quantizer of a layer."""
@@ -221,7 +238,8 @@ class _Loop:
         refused = self._broken((*activations, "weight"))
         if refused is None:
             return (*activations, "weight")
-        if self._broken(activations) is None:
+        reads = any(self._has(part) & {*activations} for part in self._parts.values())
+        if reads and self._broken(activations) is None:
             self._notes.append(f"weights of layers that are put back keep their bits: {refused}")
             return activations
         raise UnsupportedError(

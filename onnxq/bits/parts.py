@@ -21,6 +21,13 @@ By = Literal["layer", "quantizer"]
 Only = Literal["weights", "activations"]
 ROLES_OF = {"weights": ("weight", "bias"), "activations": ("activation", "output")}
 
+MOVING = frozenset(
+    ("Cast", "Clip", "Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "GlobalMaxPool", "Identity",
+     "MaxPool", "Pad", "ReduceMax", "ReduceMin", "Relu", "Reshape", "Resize", "Slice", "SpaceToDepth", "Split",
+     "Squeeze", "Tile", "Transpose", "Unsqueeze", "Upsample")
+)  # fmt: skip
+"""Operators that are no layers where they have one scale on both sides: what comes out are values that went in."""
+
 Share = Mapping[str, tuple[Edge, ...] | None]
 """Tensor -> the uses that read it quantized; None for all of them that the plan has."""
 
@@ -52,7 +59,7 @@ def layers(graph: Graph, plan: QuantPlan) -> list[Part]:
             continue
         nodes = (node.name, *fused.get(node.name, ()))
         share = _share(graph, plan, node, nodes)
-        if share and not _only_moves(graph, plan, share):
+        if share and not (node.op in MOVING and _only_moves(graph, plan, share)):
             found.append(Part(node.name, node.op, share, nodes))
     return found
 

@@ -17,6 +17,7 @@ from onnxq.demo import load_data, model_path
 from onnxq.errors import ConfigError, UnsupportedError
 from onnxq.graph import Graph
 from tests.bits.conftest import SENSITIVE
+from tests.golden_graphs import GOLDEN
 
 SubjectOf = Callable[..., Subject]
 
@@ -103,6 +104,7 @@ def test_a_metric_of_the_users_own_goes_on_after_a_stop(digits: SubjectOf, tmp_p
     ("backend", "change", "demand", "kind", "message"),
     [
         ("tensorrt", {}, {"reach": 40.0, "fallback": "16"}, UnsupportedError, r"16 bits: \[dtype\].*--fallback float"),
+        ("weight_only", {}, {"reach": 60.0, "fallback": "16"}, UnsupportedError, "weight_only cannot put layers back"),
         ("onnxruntime", {}, {"reach": 99.9, "fallback": "16"}, UnsupportedError, "with all 9 layers put back to 16"),
         ("onnxruntime", {}, {"reach": 101.0}, ConfigError, "the float model itself has 100"),
         ("onnxruntime", {}, {"hold": 0.99}, ConfigError, "says nothing: give --reach"),
@@ -116,3 +118,12 @@ def test_what_cannot_be_had_is_said(
 ) -> None:
     with pytest.raises(kind, match=message):
         hold(digits(backend, **change), **demand)
+
+
+@pytest.mark.parametrize("backend", ["vitis", "qnn", "sophgo_bm1688", "tensorrt", "openvino", "espdl"])
+@pytest.mark.parametrize("name", ["residual", "transformer", "if_body"])
+def test_with_every_layer_put_back_the_model_is_float(name: str, backend: str) -> None:
+    """Also where inputs, or nodes that ran inside of a layer, would get quantizers of their own."""
+    golden = GOLDEN[name]()
+    result = hold(Subject(golden.model, backend=backend, data=golden.samples[:2]), reach=99.9)
+    assert result.chosen.score.value == 100.0
