@@ -73,7 +73,7 @@ def _silent(what: str, done: int, total: int | None) -> None: ...
 class Task:
     """What all steps work with.
 
-    reference      the prepared float graph before any step: what the model and its layers should compute
+    reference      the float graph after the last step that left the outputs equal: what layers should compute
     samples        feeds to fit to; those that judge a step are not among them
     folder         where steps may keep activations that do not fit into memory, and what they have done so far, so
                    that a run that was cut off goes on; None keeps nothing

@@ -19,14 +19,14 @@ LEVELS = (0, 1, 2, 3)
 DEFAULT = 1
 
 PREPARE: tuple[tuple[str, ...], ...] = (
-    ("smoothquant",),
+    ("smoothquant", "awq"),
     ("cross_layer",),
     ("absorb_bias",),
     ("ranges:mse", "ranges:percentile"),
     ("weight_search",),
 )
 FINISH: tuple[str, ...] = ("bias_correction",)
-ROUNDING: dict[int, tuple[str, ...]] = {2: ("gptq", "adaround"), 3: ("brecq", "qdrop")}
+ROUNDING: dict[int, tuple[str, ...]] = {2: ("gptq", "gptq:act_order=no", "adaround"), 3: ("brecq", "qdrop")}
 
 
 @dataclass(frozen=True)

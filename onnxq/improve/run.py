@@ -10,7 +10,7 @@ from typing import Any
 
 from onnxq.calibrate import complete
 from onnxq.errors import ConfigError, OnnxqError
-from onnxq.graph import collector_paused
+from onnxq.graph import Graph, collector_paused
 from onnxq.improve.efforts import Effort
 from onnxq.improve.judge import Judge, Score
 from onnxq.improvement import Chosen, Improved, Progress, State, Task, read_improvement
@@ -23,6 +23,8 @@ MARGIN_DB = 0.05
 
 ENOUGH_DB = 55.0
 """Where every output is this near to the float model, there is nothing to gain."""
+
+USELESS = "did not help"
 
 Recalibrate = Callable[[State], State]
 """Finds all parameters anew for a changed graph."""
@@ -84,10 +86,15 @@ class Outcome:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A state with its score, and the numbers of the steps that led to it."""
+    """A state with its score, the float graph that its layers are to compute, the numbers of the steps that led to it.
+
+    `reference` is the graph after the last step that left the outputs equal: tensors inside it are scaled as they are
+    in the state, which they are not in the graph before.
+    """
 
     state: State
     score: Score
+    reference: Graph
     path: tuple[int, ...] = ()
 
 
@@ -105,7 +112,7 @@ def improve(
     Wrong names and arguments are errors before anything is run; what a step cannot do for this model is a line of it.
     """
     run = _Run(task, judge, recalibrate, progress, {name: read_improvement(name) for name in effort.names()})
-    first = _Candidate(state, judge(state))
+    first = _Candidate(state, judge(state), task.reference)
     if run.is_enough(first.score):
         return Outcome(state, first.score, first.score, (), len(task.samples), judge.samples)
     base = first
@@ -165,6 +172,8 @@ class _Run:
     def attempt(self, base: _Candidate, name: str, to_beat: _Candidate) -> _Candidate | None:
         """The result of one improvement with its score; None where it changed nothing or could not be done."""
         chosen = self.chosen[name]
+        if chosen.method.needs_torch and self.task.folder is not None:
+            self.task.folder.mkdir(parents=True, exist_ok=True)
         if self.progress is not None:
             self.progress(f"improve: {chosen.method.name}", 0, None)
         started = time.perf_counter()
@@ -173,12 +182,14 @@ class _Run:
         score: Score | None = None
         result: _Candidate | None = None
         try:
-            found = chosen.run(base.state, replace(self.task, progress=self._shown(chosen.method.name)))
+            shown = self._shown(chosen.method.name)
+            found = chosen.run(base.state, replace(self.task, reference=base.reference, progress=shown))
             declined = found.declined
             if found.changed:
                 new = self.recalibrate(found.state) if found.recalibrate else settled(found.state, self.task.backend)
                 score = self.judge(new)
-                result = _Candidate(new, score, (*base.path, len(self.steps)))
+                reference = new.graph if found.recalibrate else base.reference
+                result = _Candidate(new, score, reference, (*base.path, len(self.steps)))
                 why = _verdict(self.is_better(score, to_beat.score), score, to_beat.score)
             else:
                 why = "there was nothing to change"
@@ -205,12 +216,16 @@ class _Run:
 
     def told(self, best: _Candidate) -> tuple[Step, ...]:
         """All steps, with `applied` for those that led to the best state."""
-        return tuple(
-            replace(step, applied=False, why=f"{step.why}; something else was better still")
-            if step.applied and number not in best.path
-            else replace(step, applied=number in best.path)
-            for number, step in enumerate(self.steps)
-        )
+        told = []
+        for number, step in enumerate(self.steps):
+            applied = number in best.path
+            why = step.why
+            if step.applied and not applied:
+                why = f"{why}; something else was better still"
+            elif applied and not step.applied:
+                why = why.replace(USELESS, "helps with what follows")
+            told.append(replace(step, applied=applied, why=why))
+        return tuple(told)
 
     def _shown(self, name: str) -> Progress:
         """Progress of a step, under its name."""
@@ -234,7 +249,7 @@ def settled(state: State, backend: Backend) -> State:
 def _verdict(better: bool, new: Score, old: Score) -> str:
     unit = " dB" if new.metric == "sqnr_db" else ""
     figures = f"{new.metric} {old.value:.4g}{unit} -> {new.value:.4g}{unit} on the held samples"
-    return figures if better else f"did not help: {figures}"
+    return figures if better else f"{USELESS}: {figures}"
 
 
 def _refuse_without_torch(chosen: Sequence[Chosen] | Any) -> None:
