@@ -163,9 +163,11 @@ def _low_rank(moments: np.ndarray) -> _Form:
     random = np.random.default_rng(0).standard_normal((moments.shape[1], RANK))
     seen = moments.astype(np.float64) @ random
     inner = random.T @ seen
-    size = np.einsum("gii->gi", inner).mean(1)[:, None, None]
-    factor = np.linalg.cholesky((inner + inner.swapaxes(1, 2)) / 2 + (1e-6 * size + 1e-30) * np.eye(RANK))
-    solved = np.linalg.solve(factor, seen.swapaxes(1, 2)).swapaxes(1, 2)
+    # Few samples have few directions: what is below float32 is noise of either sign, and is left to the diagonal.
+    sizes, directions = np.linalg.eigh((inner + inner.swapaxes(1, 2)) / 2)
+    least = np.finfo(np.float32).eps * RANK * np.maximum(sizes[:, -1:], np.finfo(np.float32).tiny)
+    weights = np.where(sizes > least, 1 / np.sqrt(np.maximum(sizes, least)), 0.0)
+    solved = seen @ (directions * weights[:, None, :])
     thin = np.ascontiguousarray(solved, np.float32)
     rest = np.maximum(np.einsum("gii->gi", moments) - np.square(thin).sum(2), 0)[:, None, :]
     return lambda d: np.square(d @ thin).sum(2, dtype=np.float64) + (d * d * rest).sum(2, dtype=np.float64)
