@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from onnxq.bits.found import Found
 from onnxq.bits.hold import Held
 from onnxq.bits.picture import draw_front
-from onnxq.bits.search import Found
 from onnxq.config import Config
 from onnxq.files import replace_file, write_json
 

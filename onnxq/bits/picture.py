@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from xml.sax.saxutils import escape
 
-from onnxq.bits.search import Found, Point
+from onnxq.bits.found import Found, Point
 from onnxq.chart import Axis, svg_text
 
 WIDTH, HEIGHT = 760, 400

@@ -14,21 +14,19 @@ the cache knows counts as an evaluation too, but takes no time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from onnxq.bits.budget import Budget, Measure, cost_in, cost_text, read_budget
 from onnxq.bits.choices import Bits, Choices, For, Variable, configured, find_choices
 from onnxq.bits.costs import Costs, count, products, weights_of
+from onnxq.bits.found import Found, Point, front_of, quality
 from onnxq.bits.goals import Demand, read_demand
 from onnxq.bits.parts import Part, alone
-from onnxq.bits.propose import CostModel, Losses, predicted_loss, proposals
-from onnxq.bits.study import Study, Subject, noise, overall_db
+from onnxq.bits.propose import CostModel, predicted_loss, proposals
+from onnxq.bits.study import Study, Subject, noise
 from onnxq.config import Config
 from onnxq.errors import ConfigError, UnsupportedError
-from onnxq.improve.judge import Score
-from onnxq.report import json_number
 from onnxq.types import QuantPlan
 
 EVALUATIONS = 40
@@ -39,79 +37,6 @@ MOST_STEPS = 24
 
 ALONG_THE_FRONT = 8
 """Of these, configurations that are spread over all costs, for the front."""
-
-
-@dataclass(frozen=True)
-class Point:
-    """A configuration that was judged; `origin` says how it was found."""
-
-    bits: Bits
-    costs: Costs
-    score: Score
-    origin: str
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "value": json_number(self.score.value),
-            "sqnr_db": json_number(overall_db(self.score)),
-            "bytes": self.costs.bytes,
-            "mean_bits": self.costs.mean_bits,
-            "bit_operations": self.costs.bit_operations,
-            "origin": self.origin,
-            "bits": dict(self.bits),
-        }
-
-
-@dataclass(frozen=True)
-class Found:
-    """What a search has found.
-
-    chosen     the point that the goal asks for, `config` its configuration
-    points     everything that was judged, `front` those that no other one beats in cost and metric, by cost
-    losses     what each variable costs alone at each number of bits
-    """
-
-    measure: Measure
-    metric: str
-    goal: str
-    of_float: Score
-    chosen: Point
-    config: Config
-    points: tuple[Point, ...]
-    front: tuple[Point, ...]
-    variables: tuple[Variable, ...]
-    losses: Losses
-    evaluations: Mapping[str, int]
-    notes: tuple[str, ...]
-
-    def cost(self, point: Point) -> int:
-        return cost_in(self.measure, point.costs)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "format": "onnxq-bits",
-            "version": 1,
-            "measure": self.measure,
-            "metric": self.metric,
-            "goal": self.goal,
-            "float": json_number(self.of_float.value),
-            "chosen": self.chosen.to_json(),
-            "front": [point.to_json() for point in self.front],
-            "points": [point.to_json() for point in self.points],
-            "macs": self.chosen.costs.macs,
-            "variables": [
-                {
-                    "name": variable.name,
-                    "kind": variable.kind,
-                    "layers": list(variable.layers),
-                    "bits": list(variable.bits),
-                    "loss_alone": {str(bits): json_number(self.losses[variable.name][bits]) for bits in variable.bits},
-                }
-                for variable in self.variables
-            ],
-            "evaluations": dict(self.evaluations),
-            "notes": list(self.notes),
-        }
 
 
 def search(
@@ -337,19 +262,3 @@ def _beside(variable: Variable, bits: int) -> list[int]:
     """The next more and the next fewer bits."""
     place = variable.bits.index(bits)
     return [variable.bits[other] for other in (place - 1, place + 1) if 0 <= other < len(variable.bits)]
-
-
-def front_of(points: Sequence[Point], measure: Measure) -> list[Point]:
-    """The points that no other one beats, by cost: each costs more than the one before and is better.
-
-    Better is a better metric, or less noise at the same metric: accuracy on few samples has few values.
-    """
-    front: list[Point] = []
-    for point in sorted(points, key=lambda p: (cost_in(measure, p.costs), *(-part for part in quality(p)))):
-        if not front or quality(point) > quality(front[-1]):
-            front.append(point)
-    return front
-
-
-def quality(point: Point) -> tuple[float, float]:
-    return point.score.goodness, -noise(point.score)
