@@ -186,7 +186,6 @@ def improve_model(
     prepared = ready.prepared
     with clock.stage("improve"):
         outcome, notes = improve_calibrated(
-            ready.original,
             prepared,
             State(prepared.graph, ready.plan, ready.qparams),
             dataset,

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from onnxq.config import Config
 from onnxq.errors import ConfigError, did_you_mean
-from onnxq.graph import Graph
 from onnxq.graph.write import weight_bytes
 from onnxq.improve.efforts import Effort, effort_of
 from onnxq.improve.judge import Judge
@@ -63,8 +62,7 @@ def wanted_effort(config: Config) -> Effort:
                 f"{config.source('skip_improvements')}: there is no improvement '{name}'.{near} Known: "
                 f"{', '.join(IMPROVEMENTS.names())}"
             )
-    missing = frozenset(n.partition(":")[0] for n in effort.names()) - frozenset(IMPROVEMENTS.names())  # TODO remove
-    return effort.without(frozenset(config.skip_improvements) | missing)
+    return effort.without(frozenset(config.skip_improvements))
 
 
 def _too_large(prepared: Prepared) -> bool:
@@ -73,7 +71,6 @@ def _too_large(prepared: Prepared) -> bool:
 
 
 def improve_calibrated(
-    original: Graph,
     prepared: Prepared,
     state: State,
     dataset: Dataset,
@@ -84,7 +81,7 @@ def improve_calibrated(
 ) -> tuple[Outcome | None, list[str]]:
     """The outcome of the configuration's effort, and remarks; None where nothing was to be tried.
 
-    `original` is the model as it was given, `gather` calibrates a graph anew, `folder` keeps what long steps have done.
+    `gather` calibrates a graph anew, `folder` keeps what long steps have done.
     """
     effort = wanted_effort(prepared.config)
     if not effort.names():
@@ -108,7 +105,7 @@ def improve_calibrated(
         engine=prepared.config.engine(),
         progress=progress or (lambda what, done, total: None),
     )
-    judge = Judge(original, prepared.backend, divided.held)
+    judge = Judge(prepared.graph, prepared.backend, divided.held)
 
     def recalibrate(changed: State) -> State:
         return gather(replace(prepared, graph=changed.graph), changed.plan)
