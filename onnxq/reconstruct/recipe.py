@@ -20,7 +20,7 @@ class Recipe:
     iterations  steps of the optimizer in each block
     batch       samples of a step
     lr          of roundings: how far alpha moves in a step; of weights: in parts of the step of their format
-    scale_lr    how far a scale moves in a step, in parts of itself
+    scale_lr    how far a scale moves in a step, in parts of itself; with 8 bits a quarter of that
     drop        chance of a value to stay float while a block is fitted
     samples     how many of the samples are used at most
     """

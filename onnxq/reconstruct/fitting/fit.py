@@ -25,6 +25,7 @@ from onnxq.reconstruct.fitting.adam import Adam, Learnt
 from onnxq.reconstruct.fitting.batches import Batch, Samples
 from onnxq.reconstruct.fitting.segment_net import FitNet
 from onnxq.reconstruct.recipe import Recipe
+from onnxq.torchnet.fake_quantize import FakeQuantize
 from onnxq.torchnet.values import Value
 
 WARM_UP = 0.2
@@ -85,12 +86,17 @@ def fit(net: FitNet, samples: Samples, recipe: Recipe, start: float, seed: int, 
 
 def _learnt(net: FitNet, recipe: Recipe) -> list[Learnt]:
     """Parameters with their learning rates, those of scales and weights in their own units."""
-    scales = [module.scale for module in net.scales.values()]
     return [
         *(Learnt(module.alpha, recipe.lr, False) for module in net.roundings.values()),
-        *(Learnt(scale, recipe.scale_lr * float(scale.detach().mean()), True) for scale in scales),
+        *(Learnt(module.scale, recipe.scale_lr * _unit(module), True) for module in net.scales.values()),
         *(Learnt(value, recipe.lr * net.unit_of(name), True) for name, value in net.values.items()),
     ]
+
+
+def _unit(module: FakeQuantize) -> float:
+    """What the change of a scale is counted in: itself; less where more numbers depend on it than 4 bits have."""
+    levels = module.spec.qmax - module.spec.qmin + 1
+    return float(module.scale.detach().mean()) * min(1.0, math.sqrt(16 / levels))
 
 
 def _gradients(loss: Tensor) -> None:
