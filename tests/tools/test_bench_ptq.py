@@ -50,8 +50,8 @@ def test_the_real_mobilenet_has_the_shapes_of_its_published_weights() -> None:
 
 def test_the_ends_of_a_network_are_its_first_and_last_layer_with_weights() -> None:
     first, last = ends(PatchTransformer().to_onnx())
-    assert (first.weight, first.activation) == ("patches.weight", "image")
-    assert (last.weight, last.node) == ("classifier.weight", "classifier.matmul")
+    assert (first.weight, first.axis, first.activation) == ("patches.weight", 0, "image")
+    assert (last.weight, last.axis, last.node) == ("classifier.weight", 1, "classifier.matmul")
 
 
 # Samples and answers
@@ -136,9 +136,16 @@ def test_files_of_all_tools_are_judged_by_accuracy_and_noise(
 def test_what_goes_wrong_is_the_note_of_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.path", [])
     settings = ptq_accuracy.Settings(tmp_path, ["mnist"], peers={"nncf": str(tmp_path / "no python")})
-    tables = ptq_accuracy.measure(settings)
+    tables = ptq_accuracy.measure(settings, progress=lambda tables: None)
     assert "cannot be started" in tables["tools"][1]["note"]
     assert "pip install" in tables["mnist"][0]["note"]
+
+
+def test_a_run_that_is_cut_off_leaves_the_rows_that_it_has(tmp_path: Path) -> None:
+    seen: list[list[str]] = []
+    settings = ptq_accuracy.Settings(tmp_path, ["digits"], [W8A8], efforts=[0], calibration=2, test=10)
+    ptq_accuracy.measure(settings, progress=lambda tables: seen.append([row["format"] for row in tables["digits"]]))
+    assert seen == [["float"], ["float", W8A8]]
 
 
 def test_a_broken_file_is_a_failed_row(tmp_path: Path) -> None:

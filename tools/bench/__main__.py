@@ -90,8 +90,16 @@ def _ptq_accuracy(given: Arguments) -> Tables:
             test=given.test_samples,
             settings=given.settings,
             timeout=given.timeout,
-        )
+        ),
+        progress=lambda tables: _save(given, tables),
     )
+
+
+def _save(given: Arguments, tables: Tables) -> Result:
+    result = Result(given.what, given.command, machine_facts(), tables)
+    if given.json:
+        result.save(given.json)
+    return result
 
 
 MEASURE: dict[str, Callable[[Arguments], Tables]] = {
@@ -208,10 +216,9 @@ def main(arguments: Sequence[str]) -> None:
     if given.what == "report":
         write_page([read_result(path) for path in given.files], given.out)
         return
-    result = Result(given.what, shown_command(arguments), machine_facts(), MEASURE[given.what](given))
+    given.command = shown_command(arguments)
+    result = _save(given, MEASURE[given.what](given))
     print(result.markdown())
-    if given.json:
-        result.save(given.json)
     if given.markdown:
         given.markdown.write_text(result.markdown(), encoding="utf-8")
 

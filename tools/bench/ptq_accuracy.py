@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from tools.bench.child import ONNXQ, ChildFailed, Tool
 from tools.bench.clock import failure_text
 from tools.bench.image_sets import MissingSet
 from tools.bench.peers.formats import FORMATS, W8A8, W8A8_PER_TENSOR
-from tools.bench.ptq_overview import OWN, TOOLS
+from tools.bench.ptq_overview import EQUAL, OWN, TOOLS
 from tools.bench.ptq_sets import PTQ_SETS, Outputs, PtqSet
 from tools.bench.results import Row, Tables
 from tools.bench.samples import Feed, save_feeds
@@ -32,6 +32,7 @@ PEERS = {
     "aimet": ("AIMET-ONNX", "tools.bench.peers.aimet"),
 }
 """Name of the option -> name in tables, module."""
+Progress = Callable[[Tables], None]
 RUN_HERE = (W8A8, W8A8_PER_TENSOR)
 """Formats that this processor's integer kernels run, which is judged too."""
 
@@ -80,7 +81,7 @@ class Judge:
                 if reference.dtype.kind == "f":
                     sums.setdefault(position, SqnrAccumulator()).add(reference, test)
         worst = min(total.value for total in sums.values())
-        return round(worst, 2) if np.isfinite(worst) else "equal"
+        return round(worst, 2) if np.isfinite(worst) else EQUAL
 
 
 def outputs(model: Path, feeds: Sequence[Feed], optimize: Optimize = "none") -> Outputs:
@@ -88,7 +89,8 @@ def outputs(model: Path, feeds: Sequence[Feed], optimize: Optimize = "none") -> 
     return [session.run(None, feed) for feed in feeds]
 
 
-def measure(settings: Settings) -> Tables:
+def measure(settings: Settings, progress: Progress) -> Tables:
+    """`progress` gets all tables after each row: a run takes long, and one that is cut off leaves what it has."""
     tools = {OWN: Tool(ONNXQ, timeout=settings.timeout)}
     for name, python in settings.peers.items():
         tools[PEERS[name][0]] = Tool(PEERS[name][1], python, settings.timeout)
@@ -110,6 +112,7 @@ def measure(settings: Settings) -> Tables:
         for row in _rows(chosen, tools, writers, settings):
             print(name, *(f"{key}: {value}" for key, value in row.items() if value != ""), sep="; ", file=sys.stderr)
             tables.setdefault(chosen.name, []).append(row)
+            progress(tables)
     return tables
 
 
@@ -146,4 +149,6 @@ def _written(judge: Judge, tool: Tool, form: str, setting: str, feeds: Path) -> 
             size = result.stat().st_size / 1e6
         except Exception as error:  # whatever a tool raises is the result of its row
             return {"note": failure_text(error)}
+    if row["SQNR dB"] == EQUAL:
+        row["note"] = "nothing was quantized"
     return {**row, "seconds": round(outcome.seconds, 1), "peak MB": round(outcome.peak_mb), "file MB": round(size, 2)}

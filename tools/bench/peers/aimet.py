@@ -42,13 +42,14 @@ def _job(scheme: str) -> Job:
 JOBS: dict[str, Job] = {"quantize min_max": _job("min_max"), "quantize tf_enhanced": _job("tf_enhanced")}
 
 
-PER_CHANNEL = "aimet_onnx/common/quantsim_config/default_config_per_channel.json"
+PER_TENSOR = "common/quantsim_config/default_config.json"
+"""Below its own folder; "default" is the twin of this file with weights per channel."""
 ADAROUND_STEPS = 2000
 """Of each layer; its default of 10,000 takes the better part of an hour for a small network on one core."""
 
 
-def _per_channel_config() -> str:
-    return str(Path(aimet_onnx.__file__).parents[1] / PER_CHANNEL)
+def _placement(*, per_channel: bool) -> str:
+    return "default" if per_channel else str(Path(aimet_onnx.__file__).parent / PER_TENSOR)
 
 
 def _save(simulation: aimet_onnx.QuantizationSimModel, result: Path) -> None:
@@ -79,7 +80,7 @@ def _writer(
             param_type=types[weight_bits],
             activation_type=types[activation_bits],
             quant_scheme=scheme,
-            config_file=_per_channel_config() if per_channel else "default",
+            config_file=_placement(per_channel=per_channel),
             providers=["CPUExecutionProvider"],
             path=str(result.parent),
         )
@@ -111,11 +112,11 @@ def _block_writer(steps: Sequence[str] = ()) -> Writer:
         )
         matrices = ("MatMul", "Gemm")
         set_blockwise_quantization_for_weights(simulation, matrices, bitwidth=4, symmetric=True, block_size=BLOCK)
+        if "seq_mse" in steps:
+            aimet_onnx.apply_seq_mse(simulation, samples)
         for name, quantizer in simulation.qc_quantize_op_dict.items():
             # Blocks are on the weights of matrix products; everything else stays float.
             quantizer.enabled = name in simulation.param_names and quantizer.quant_info.blockSize > 0
-        if "seq_mse" in steps:
-            aimet_onnx.apply_seq_mse(simulation, samples)
         simulation.compute_encodings(samples)
         _save(simulation, result)
 

@@ -18,10 +18,11 @@ BLOCK = 32
 
 @dataclass(frozen=True)
 class Layer:
-    """The node, its weight and the tensor that it reads."""
+    """The node, its weight, the axis of the weight's output channels, and the tensor that it reads."""
 
     node: str
     weight: str
+    axis: int
     activation: str
 
 
@@ -30,8 +31,13 @@ def ends(model: onnx.ModelProto) -> tuple[Layer, ...]:
     constants = {value.name for value in model.graph.initializer}
     constants |= {node.output[0] for node in model.graph.node if node.op_type == "Constant"}
     layers = [
-        Layer(node.name, node.input[1], node.input[0])
+        Layer(node.name, node.input[1], _output_axis(node), node.input[0])
         for node in model.graph.node
         if node.op_type in ("Conv", "Gemm", "MatMul") and node.input[1] in constants
     ]
     return (layers[0], layers[-1]) if layers else ()
+
+
+def _output_axis(node: onnx.NodeProto) -> int:
+    turned = any(attribute.name == "transB" and attribute.i for attribute in node.attribute)
+    return 0 if node.op_type == "Conv" or turned else 1

@@ -13,6 +13,7 @@ import onnx
 from nncf.quantization.advanced_parameters import (
     AdvancedCompressionParameters,
     AdvancedQuantizationParameters,
+    AdvancedSmoothQuantParameters,
     GroupSizeFallbackMode,
     OverflowFix,
     QuantizationParameters,
@@ -43,14 +44,19 @@ def _job(bias_correction: bool) -> Job:
 JOBS: dict[str, Job] = {"quantize": _job(True), "quantize, no bias correction": _job(False)}
 
 
-def _writer(*, per_channel: bool = True, thorough: bool = False, transformer: bool = False) -> Writer:
+def _writer(
+    *, per_channel: bool = True, thorough: bool = False, transformer: bool = False, smooth: bool = True
+) -> Writer:
     """`thorough`: asymmetric activations, bias correction layer after layer, all bits of weights; off by default.
 
-    Batch norms are folded before, which the tool leaves to others.
+    Batch norms are folded before, which the tool leaves to others. `transformer` is its own name for models with
+    attention; they are smoothed (SmoothQuant) by default, `smooth=False` leaves that out.
     """
 
     def write(model: Path, samples: Sequence[Feed], result: Path) -> None:
         settings = AdvancedQuantizationParameters(overflow_fix=OverflowFix.DISABLE if thorough else None)
+        if not smooth:
+            settings.smooth_quant_alphas = AdvancedSmoothQuantParameters(matmul=-1)
         if not per_channel:
             settings.weights_quantization_params = QuantizationParameters(per_channel=False)
         source = preprocessed(model, result.parent) if thorough else model
@@ -74,7 +80,8 @@ def _compressor(**algorithms: bool) -> Writer:
             onnx.load(str(model)),
             mode=nncf.CompressWeightsMode.INT4_SYM,
             group_size=BLOCK,
-            all_layers=True,
+            ignored_scope=nncf.IgnoredScope(types=["Conv"], validate=False),  # the format is one of matrix products
+            backup_mode=nncf.BackupMode.NONE,  # as others: what is not quantized to 4 bits stays float
             dataset=nncf.Dataset(samples) if algorithms else None,
             subset_size=len(samples),
             # Layers whose size is no multiple of the block stay as they are instead of ending the run.
@@ -91,9 +98,10 @@ WRITERS: dict[str, dict[str, Writer]] = {
         form: {
             "default": _writer(per_channel=per_channel),
             "full bias correction, mixed preset": _writer(per_channel=per_channel, thorough=True),
-            "transformer (SmoothQuant), mixed preset": _writer(
-                per_channel=per_channel, thorough=True, transformer=True
+            "transformer, mixed preset": _writer(
+                per_channel=per_channel, thorough=True, transformer=True, smooth=False
             ),
+            "transformer with SmoothQuant": _writer(per_channel=per_channel, thorough=True, transformer=True),
         }
         for form, per_channel in ((W8A8, True), (W8A8_PER_TENSOR, False))
     },

@@ -49,13 +49,18 @@ class Reader(CalibrationDataReader):  # type: ignore[misc]
 
 def preprocessed(model: Path, folder: Path, least_opset: int = PER_CHANNEL_OPSET) -> Path:
     result = folder / "preprocessed.onnx"
+    quant_pre_process(str(raised(model, folder, least_opset)), str(result), skip_symbolic_shape=True)
+    return result
+
+
+def raised(model: Path, folder: Path, least_opset: int = PER_CHANNEL_OPSET) -> Path:
+    """The model in this opset or a later one."""
     loaded = onnx.load(str(model))
     opset = next(entry.version for entry in loaded.opset_import if entry.domain in ("", "ai.onnx"))
-    source = model
-    if opset < least_opset:
-        source = folder / "raised.onnx"
-        onnx.save(version_converter.convert_version(loaded, least_opset), str(source))
-    quant_pre_process(str(source), str(result), skip_symbolic_shape=True)
+    if opset >= least_opset:
+        return model
+    result = folder / "raised.onnx"
+    onnx.save(version_converter.convert_version(loaded, least_opset), str(result))
     return result
 
 
@@ -132,7 +137,7 @@ def _narrow_writer(method: str, activation: QuantType) -> Writer:
         ready = preprocessed(model, result.parent, NARROW_OPSET)
         wide: dict[str, list[dict[str, object]]] = {}
         for layer in ends(onnx.load(str(ready))):
-            wide[layer.weight] = [{"quant_type": QuantType.QInt8, "axis": 0}]
+            wide[layer.weight] = [{"quant_type": QuantType.QInt8, "axis": layer.axis}]
             if activation is not QuantType.QUInt8:
                 wide[layer.activation] = [{"quant_type": QuantType.QUInt8}]
         quantize_static(

@@ -19,7 +19,7 @@ from quark.onnx import (
 from quark.onnx.quantization.config.algorithm import AlgoConfig
 
 from tools.bench.peers.formats import W8A8, W8A8_PER_TENSOR
-from tools.bench.peers.onnxruntime import Reader
+from tools.bench.peers.onnxruntime import Reader, raised
 from tools.bench.peers.protocol import Action, Job, Writer, main
 from tools.bench.samples import Feed
 
@@ -56,7 +56,7 @@ def _writer(granularity: QuantGranularity, algorithms: Sequence[AlgoConfig] = ()
     def write(model: Path, samples: Sequence[Feed], result: Path) -> None:
         tensors = QLayerConfig(activation=Int8Spec(), weight=Int8Spec(quant_granularity=granularity))
         config = QConfig(global_config=tensors, algo_config=list(algorithms), extra_options=dict(OPTIONS))
-        source, target = str(model.resolve()), str(result.resolve())
+        source, target = str(raised(model, result.parent).resolve()), str(result.resolve())
         with chdir(result.parent):
             ModelQuantizer(config).quantize_model(source, target, Reader(samples))
 
