@@ -11,6 +11,7 @@ import onnx
 from onnxq.config import ConfigSource
 from onnxq.deliver import Progress
 from onnxq.graph import Graph
+from onnxq.improve.efforts import DEFAULT
 from onnxq.passes import Pass
 from onnxq.pipeline import calibrate_model
 from onnxq.qat.batch_norm import BatchNorms
@@ -18,6 +19,11 @@ from onnxq.qat.net import QatNet
 from onnxq.ranks import Ranks
 from onnxq.torchnet.trainable import Trainable
 from onnxq.types import Backend
+
+NOT_IMPROVED = (
+    "effort and improvements are for 'onnxq quantize': training starts from plain calibration. To start from an "
+    "improved model, train the model_float.onnx that quantize writes"
+)
 
 
 def prepare(
@@ -56,4 +62,7 @@ def prepare(
         progress=progress,
         ranks=ranks,
     )
-    return QatNet(ready, batch_norms=batch_norms, trainable=trainable, outputs=outputs)
+    net = QatNet(ready, batch_norms=batch_norms, trainable=trainable, outputs=outputs)
+    if ready.prepared.config.improvements is not None or ready.prepared.config.effort > DEFAULT:
+        net.notes.append(NOT_IMPROVED)
+    return net

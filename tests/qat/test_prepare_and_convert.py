@@ -187,3 +187,10 @@ def test_the_graph_of_a_trained_net_is_the_one_that_is_converted(batch_norms: st
     assert {node.domain for node in graph.nodes()} == {""}
     for constant in converted.constants():
         np.testing.assert_array_equal(graph.values(constant.name), converted.values(constant.name))
+
+
+def test_wishes_for_improvements_are_not_silently_dropped() -> None:
+    data = {"image": demo.load_data().calibration[:4]}
+    asked = prepare(demo.model_path(), "tensorrt", data, {"effort": 2})
+    assert any("training starts from plain calibration" in note for note in asked.notes)
+    assert not any("plain calibration" in note for note in prepare(demo.model_path(), "tensorrt", data).notes)
