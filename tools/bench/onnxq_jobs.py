@@ -16,7 +16,7 @@ from onnxq.calibrate.gather import activation_leaders, gather
 from onnxq.prepare import Prepared, make_plan
 from onnxq.runtime import Dataset, input_infos, open_dataset
 from onnxq.types import QParamsTable, QuantPlan
-from tools.bench.peers.formats import BLOCK, W4, W4A4, W4A8, W8A8, W8A8_PER_TENSOR
+from tools.bench.peers.formats import BLOCK, W4, W4_ZERO_POINTS, W4A4, W4A8, W8A8, W8A8_PER_TENSOR
 from tools.bench.peers.protocol import Action, Job, Writer, main
 from tools.bench.samples import Feed
 
@@ -97,6 +97,7 @@ TARGETS = {
     W4A8: Target("academic:w_bits=4,a_bits=8,a_symmetric=no"),
     W4A4: Target("academic:w_bits=4,a_bits=4,a_symmetric=no"),
     W4: Target(f"weight_only:bits=4,block={BLOCK},ops=linear"),
+    W4_ZERO_POINTS: Target(f"weight_only:bits=4,block={BLOCK},symmetric=no,ops=linear"),
 }
 
 

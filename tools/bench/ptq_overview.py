@@ -49,8 +49,8 @@ Formats:
   layer, as in papers. onnxq writes for its target `academic`, which quantizes what layers with weights read and
   nothing else. Peers quantize where they do by default, which is also after activations and additions. Tools without
   such a format are not in the table.
-- **W4 weight-only**: symmetric blocks of 32 weights of matrix products, everything else float; onnxq writes for its
-  target `weight_only` with `ops=linear`. Tools differ in which products they find (onnxruntime.quantization and NNCF
+- **W4 weight-only**: symmetric blocks of 32 weights of matrix products, everything else float; **zero points** has one
+  for each block too. onnxq writes for its target `weight_only` with `ops=linear`. Tools differ in which products they find (onnxruntime.quantization and NNCF
   leave some float): one that leaves more is better in this table and has a larger **file**.
 
 Settings:

@@ -11,9 +11,10 @@ W8A8_PER_TENSOR = "W8A8 per tensor"
 W4A8 = "W4A8"
 W4A4 = "W4A4"
 W4 = "W4 weight-only"
-FORMATS = (W8A8, W8A8_PER_TENSOR, W4A8, W4A4, W4)
+W4_ZERO_POINTS = "W4 weight-only, zero points"
+FORMATS = (W8A8, W8A8_PER_TENSOR, W4A8, W4A4, W4, W4_ZERO_POINTS)
 BLOCK = 32
-"""Weights that share a scale in W4."""
+"""Weights that share a scale, and a zero point where there is one, in the last two."""
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from nncf.quantization.advanced_parameters import (
     QuantizationParameters,
 )
 
-from tools.bench.peers.formats import BLOCK, W4, W8A8, W8A8_PER_TENSOR
-from tools.bench.peers.onnxruntime import preprocessed
+from tools.bench.peers.formats import BLOCK, W4, W4_ZERO_POINTS, W8A8, W8A8_PER_TENSOR
+from tools.bench.peers.onnxruntime import NARROW_OPSET, preprocessed, raised
 from tools.bench.peers.protocol import Action, Job, Writer, main
 from tools.bench.samples import Feed
 
@@ -74,11 +74,11 @@ def _writer(
     return write
 
 
-def _compressor(**algorithms: bool) -> Writer:
+def _compressor(mode: nncf.CompressWeightsMode, **algorithms: bool) -> Writer:
     def write(model: Path, samples: Sequence[Feed], result: Path) -> None:
         compressed = nncf.compress_weights(
-            onnx.load(str(model)),
-            mode=nncf.CompressWeightsMode.INT4_SYM,
+            onnx.load(str(raised(model, result.parent, NARROW_OPSET))),
+            mode=mode,
             group_size=BLOCK,
             ignored_scope=nncf.IgnoredScope(types=["Conv"], validate=False),  # the format is one of matrix products
             backup_mode=nncf.BackupMode.NONE,  # as others: what is not quantized to 4 bits stays float
@@ -105,10 +105,16 @@ WRITERS: dict[str, dict[str, Writer]] = {
         }
         for form, per_channel in ((W8A8, True), (W8A8_PER_TENSOR, False))
     },
-    W4: {
-        "default": _compressor(),
-        "scale estimation": _compressor(scale_estimation=True),
-        "AWQ, scale estimation": _compressor(awq=True, scale_estimation=True),
+    **{
+        form: {
+            "default": _compressor(mode),
+            "scale estimation": _compressor(mode, scale_estimation=True),
+            "AWQ, scale estimation": _compressor(mode, awq=True, scale_estimation=True),
+        }
+        for form, mode in (
+            (W4, nncf.CompressWeightsMode.INT4_SYM),
+            (W4_ZERO_POINTS, nncf.CompressWeightsMode.INT4_ASYM),
+        )
     },
 }
 

@@ -22,7 +22,7 @@ from onnxruntime.quantization import (
 from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
-from tools.bench.peers.formats import BLOCK, W4, W4A4, W4A8, W8A8, W8A8_PER_TENSOR, ends
+from tools.bench.peers.formats import BLOCK, W4, W4_ZERO_POINTS, W4A4, W4A8, W8A8, W8A8_PER_TENSOR, ends
 from tools.bench.peers.protocol import Action, Job, Writer, main
 from tools.bench.samples import Feed
 
@@ -180,11 +180,8 @@ WRITERS: dict[str, dict[str, Writer]] = {
     },
     W4A8: {name: _narrow_writer(method, QuantType.QUInt8) for name, method in NARROW.items()},
     W4A4: {name: _narrow_writer(method, QuantType.QUInt4) for name, method in NARROW.items()},
-    W4: {
-        "default": _block_writer("Default", is_symmetric=True),
-        "asymmetric": _block_writer("Default", is_symmetric=False),
-        "HQQ": _block_writer("HQQ"),
-    },
+    W4: {"default": _block_writer("Default", is_symmetric=True)},
+    W4_ZERO_POINTS: {"default": _block_writer("Default", is_symmetric=False), "HQQ": _block_writer("HQQ")},
 }
 
 if __name__ == "__main__":
