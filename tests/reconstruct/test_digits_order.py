@@ -1,4 +1,4 @@
-"""On the digits of the demo, as in the papers: QDrop and BRECQ above AdaRound, AdaRound above the nearest number."""
+"""On the digits of the demo: QDrop and BRECQ beside each other, above AdaRound; AdaRound above the nearest number."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from onnxq.improve.judge import Judge
 from onnxq.improvement import read_improvement
 from tests.reconstruct.small_models import METHODS, case
 
-NOISE_DB = 0.5
-"""By how much two runs of one method differ with their seeds."""
+BESIDE_DB = 1.0
+"""QDrop may be below BRECQ by this: on small networks now the one is ahead, now the other (docs/reconstruct.md)."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["academic:w_bits=3,a_bits=3", "academic:w_bits=4,a_bits=4"])
-def test_methods_come_out_in_the_order_of_the_papers(backend: str) -> None:
+def test_blocks_come_out_above_layers_and_layers_above_the_nearest_number(backend: str) -> None:
     data = demo.load_data()
     made = case(demo.model_path(), [{"image": image[None]} for image in data.train_images[:128]], backend)
     judge = Judge(made.task.reference, made.task.backend, [{"image": data.test_images}])
@@ -26,5 +26,5 @@ def test_methods_come_out_in_the_order_of_the_papers(backend: str) -> None:
     }
     assert found["adaround"] > nearest + 1
     assert found["brecq"] > found["adaround"] + 1
-    assert found["qdrop"] > found["brecq"] - NOISE_DB
+    assert found["qdrop"] > found["brecq"] - BESIDE_DB
     assert found["adaquant"] > found["adaround"]
