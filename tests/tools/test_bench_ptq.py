@@ -121,6 +121,7 @@ def test_files_of_all_tools_are_judged_by_accuracy_and_noise(
     assert [row["tool"] for row in tables["tools"]] == ["onnxq", "onnxruntime.quantization"]
     floating, own, peer = tables["digits"]
     assert floating["accuracy %"] == 98.89
+    assert floating["note"] == "8 samples to calibrate with, 450 to judge with"
     assert (own["setting"], peer["setting"]) == ("effort 0", "default")
     for row in (own, peer):
         assert row["accuracy %"] > 97
@@ -197,3 +198,9 @@ def test_the_overview_names_every_peer_that_is_better() -> None:
     assert row["best default of a peer"] == "98.0 (31.0 dB) first"
     assert row["best of a peer"] == "98.0 (35.0 dB) second, best"
     assert row["note"] == "best default of a peer: 1.0 dB above onnxq"
+
+
+def test_runs_on_different_samples_are_not_put_together() -> None:
+    rows = [{"format": "float", "tool": "", "setting": "", "note": note} for note in ("8 to judge", "9 to judge")]
+    with pytest.raises(ValueError, match="net: runs on different samples"):
+        arranged({"net": rows})

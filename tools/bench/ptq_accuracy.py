@@ -20,7 +20,7 @@ from tools.bench.child import ONNXQ, ChildFailed, Tool
 from tools.bench.clock import failure_text
 from tools.bench.image_sets import MissingSet
 from tools.bench.peers.formats import FORMATS, W8A8, W8A8_PER_TENSOR
-from tools.bench.ptq_overview import EQUAL, OWN, TOOLS
+from tools.bench.ptq_overview import EQUAL, FLOAT, OWN, TOOLS
 from tools.bench.ptq_sets import PTQ_SETS, Outputs, PtqSet
 from tools.bench.results import Row, Tables
 from tools.bench.samples import Feed, save_feeds
@@ -120,8 +120,10 @@ def _rows(
     chosen: PtqSet, tools: Mapping[str, Tool], writers: Mapping[str, Mapping[str, list[str]]], settings: Settings
 ) -> Iterator[Row]:
     judge = Judge(chosen, outputs(chosen.model, chosen.test))
-    floating: Row = {"format": "float", "tool": "", "setting": "", **judge.row(chosen.model, run=False)}
-    yield {key: value for key, value in floating.items() if key != "SQNR dB"}
+    floating: Row = {"format": FLOAT, "tool": "", "setting": "", **judge.row(chosen.model, run=False)}
+    judged = len(chosen.test) if chosen.labels is None else len(chosen.labels)
+    note = f"{len(chosen.calibration)} samples to calibrate with, {judged} to judge with"
+    yield {key: value for key, value in floating.items() if key != "SQNR dB"} | {"note": note}
     with tempfile.TemporaryDirectory() as folder:
         feeds = Path(folder) / "feeds.npz"
         save_feeds(feeds, chosen.calibration)

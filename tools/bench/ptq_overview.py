@@ -9,6 +9,7 @@ from tools.bench.results import Row, Tables
 
 TOOLS = "tools"
 OWN = "onnxq"
+FLOAT = "float"
 DEFAULT, DEFAULT_EFFORT = "default", "effort 1"
 SCORES = ("accuracy %", "agreement %")
 SQNR = "SQNR dB"
@@ -49,9 +50,10 @@ Formats:
   layer, as in papers. onnxq writes for its target `academic`, which quantizes what layers with weights read and
   nothing else. Peers quantize where they do by default, which is also after activations and additions. Tools without
   such a format are not in the table.
-- **W4 weight-only**: symmetric blocks of 32 weights of matrix products, everything else float; **zero points** has one
-  for each block too. onnxq writes for its target `weight_only` with `ops=linear`. Tools differ in which products they find (onnxruntime.quantization and NNCF
-  leave some float): one that leaves more is better in this table and has a larger **file**.
+- **W4 weight-only**: symmetric blocks of 32 weights of matrix products, everything else float; **zero points** has
+  one for each block too. onnxq writes for its target `weight_only` with `ops=linear`. Tools differ in which products
+  they find (onnxruntime.quantization and NNCF leave some float): one that leaves more is better in this table and
+  has a larger **file**.
 
 Settings:
 
@@ -64,7 +66,7 @@ Settings:
   NNCF's better settings get the same file, because it does not fold batch norms. AIMET's AdaRound runs 2,000 steps a
   layer.
 - **seconds** are those of the whole way from the float file to the written one, without the start of the
-  interpreter, on one core; **peak MB** is the memory of the process with everything in it, such as torch where a
+  interpreter; **peak MB** is the memory of the process with everything in it, such as torch where a
   tool loads it. They were taken on a machine that was doing other work: compare orders of magnitude.
 - The overview notes every row in which a peer is more than 0.1 dB above onnxq: default against effort 1, best
   against best."""
@@ -75,16 +77,20 @@ COUNTS = 0.1
 def arranged(tables: Mapping[str, Sequence[Row]]) -> Tables:
     """The overview, the tools, then each model with its rows in the order of formats; rows that are twice stand once.
 
-    A later row of the same tool, setting and format stands for the earlier ones.
+    A later row of the same tool, setting and format stands for the earlier ones. Runs on other samples are refused:
+    their figures do not compare.
     """
-    models = {name: _ordered(rows) for name, rows in tables.items() if name != TOOLS}
+    models = {name: _ordered(name, rows) for name, rows in tables.items() if name != TOOLS}
     overview = [row for name, rows in models.items() for row in _overview(name, rows)]
     tools = _latest(tables.get(TOOLS, ()), ("tool",))
     return {"overview": overview, TOOLS: tools, **models}
 
 
-def _ordered(rows: Iterable[Row]) -> list[Row]:
-    order = {form: number for number, form in enumerate(("float", *FORMATS))}
+def _ordered(name: str, rows: Sequence[Row]) -> list[Row]:
+    samples = {row.get("note", "") for row in rows if row["format"] == FLOAT}
+    if len(samples) > 1:
+        raise ValueError(f"{name}: runs on different samples on one page: {'; '.join(sorted(samples))}")
+    order = {form: number for number, form in enumerate((FLOAT, *FORMATS))}
     latest = _latest(rows, ("format", "tool", "setting"))
     # Sorting is stable: within a format, tools and settings stay as they came, onnxq first.
     return sorted(latest, key=lambda row: (order.get(row["format"], -1), row.get("tool") not in ("", OWN)))
@@ -98,7 +104,7 @@ def _latest(rows: Iterable[Row], keys: Sequence[str]) -> list[Row]:
 
 
 def _overview(model: str, rows: Sequence[Row]) -> list[Row]:
-    floating = next((row for row in rows if row["format"] == "float"), None)
+    floating = next((row for row in rows if row["format"] == FLOAT), None)
     if floating is None:
         return []
     found = []
