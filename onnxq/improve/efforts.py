@@ -26,7 +26,7 @@ PREPARE: tuple[tuple[str, ...], ...] = (
     ("weight_search",),
 )
 FINISH: tuple[str, ...] = ("bias_correction",)
-ROUNDING: dict[int, tuple[str, ...]] = {2: ("gptq", "gptq:act_order=no", "adaround"), 3: ("brecq", "qdrop")}
+ROUNDING: dict[int, tuple[str, ...]] = {2: ("gptq", "gptq:act_order=no", "adaround"), 3: ("adaquant", "brecq", "qdrop")}
 
 
 @dataclass(frozen=True)
