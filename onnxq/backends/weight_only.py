@@ -18,7 +18,7 @@ from onnxq.types.presets import declines_computed_weight, declines_other_gathers
 OPTIONS = (
     Option("bits", ("4", "8", "2"), "4", "bits of weights"),
     Option("block", ("32", "16", "64", "128", "channel"), "32", "how many weights share a scale"),
-    Option("symmetric", ("yes", "no"), "yes", "weights without a zero point"),
+    Option("symmetric", ("auto", "yes", "no"), "auto", "no zero points; auto: none for 8 bits, one a block for fewer"),
     Option("format", ("int", "fp8_e4m3", "fp8_e5m2"), "int", "integers, or float8, which has 8 bits"),
     Option("form", ("dq", "nbits"), "dq", "blocked DequantizeLinear of ONNX, or MatMulNBits of onnxruntime"),
     Option("ops", ("all", "linear"), "all", "MatMul, Gemm, Gather and 1x1 Conv, or only MatMul and Gemm"),
@@ -70,7 +70,8 @@ def _weight(values: Mapping[str, str]) -> QuantSpec:
     """The format that the options say; place finds the axis of each weight."""
     block, kind = values["block"], values["format"]
     granularity = PerChannel(0) if block == "channel" else PerBlock(0, int(block))
-    if kind == "int" and values["symmetric"] == "yes":
+    symmetric = values["symmetric"] == "yes" or (values["symmetric"] == "auto" and values["bits"] == "8")
+    if kind == "int" and symmetric:
         return QuantSpec(f"int{values['bits']}", granularity=granularity)
     if kind == "int":
         return QuantSpec(f"uint{values['bits']}", symmetric=False, granularity=granularity)
@@ -103,6 +104,7 @@ def _configure(values: Mapping[str, str]) -> Backend:
             *("split_block_weights", "remove_dead"),
         ),
         emitters=("matmul_nbits",) if packed else ("qdq",),
+        refinements=("block_scales",),
         lints=("weight_blocks",),
         options=OPTIONS,
         configure=_configure,

@@ -16,14 +16,14 @@ Nothing here knows a graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
 from onnxq.numerics import fake_quantize
 from onnxq.refine.cells import cell_ranges, qparams_of_cells, reduce_cells, round_to_grid, spread
 from onnxq.refine.matrices import MatrixView
-from onnxq.types import QParams
+from onnxq.types import PerBlock, QParams
 
 COARSE = tuple(float(factor) for factor in np.arange(40, 10, -1) * 0.03)
 """Factors 1.2 .. 0.33 of the range of a cell's values, tried first."""
@@ -69,19 +69,31 @@ class _Best:
         self.qparams = QParams(found.spec, scale, np.where(better, found.zero_point, self.qparams.zero_point))
 
 
-def search_by_weights(values: np.ndarray, held: QParams, of: Candidates) -> QParams:
-    """The parameters whose numbers are nearest to the weight, cell by cell."""
+def search_by_weights(
+    values: np.ndarray, held: QParams, of: Candidates, factors: Sequence[float] | None = None
+) -> QParams:
+    """The parameters whose numbers are nearest to the weight, cell by cell; `factors` are tried, or the usual ones."""
 
     def errors(qparams: QParams) -> np.ndarray:
-        squares = np.square(values - fake_quantize(values, qparams), dtype=np.float64)
+        change = values - fake_quantize(values, qparams)
+        # The few values of a block add up exactly enough in float32, and such weights are large.
+        squares = np.square(change, out=change) if blocks else np.square(change, dtype=np.float64)
         return reduce_cells(squares, held.spec.granularity, np.add)
 
+    blocks = isinstance(held.spec.granularity, PerBlock)
     best = _Best(held)
     least = errors(held)
-    for tried in best.tried(of):
-        for found, factors in tried:
+    if factors is not None:
+        shape = best.factors.shape
+        rounds: Iterable[Iterable[tuple[QParams, np.ndarray]]] = [
+            ((of(given), given) for given in (np.full(shape, factor) for factor in factors))
+        ]
+    else:
+        rounds = best.tried(of)
+    for tried in rounds:
+        for found, given in tried:
             here = errors(found)
-            best.take(found, factors, here < least)
+            best.take(found, given, here < least)
             least = np.minimum(least, here)
     return best.qparams
 

@@ -29,7 +29,9 @@ def plan_of(
 @pytest.mark.parametrize(
     ("options", "dtype", "symmetric", "granularity"),
     [
-        ("", "int4", True, PerBlock(0, 32)),
+        ("", "uint4", False, PerBlock(0, 32)),
+        (":symmetric=yes", "int4", True, PerBlock(0, 32)),
+        (":bits=2", "uint2", False, PerBlock(0, 32)),
         (":bits=8,block=128", "int8", True, PerBlock(0, 128)),
         (":bits=2,symmetric=no,block=16", "uint2", False, PerBlock(0, 16)),
         (":symmetric=no,form=nbits", "uint4", False, PerBlock(0, 32)),
@@ -101,8 +103,8 @@ def test_a_user_can_give_some_weights_other_bits_and_leave_others_float() -> Non
     net.output(x)
     _, plan = plan_of(net.model(), config=config)
     assert {p.tensor: (p.spec.dtype, str(p.spec.granularity)) for p in plan} == {
-        "w_first": ("int4", "per block of 32 (axis 0)"),
-        "w_second": ("int8", "per block of 32 (axis 0)"),
+        "w_first": ("uint4", "per block of 32 (axis 0)"),
+        "w_second": ("uint8", "per block of 32 (axis 0)"),
     }
 
 

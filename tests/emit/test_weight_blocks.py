@@ -99,7 +99,7 @@ def test_torch_reads_the_file_as_onnxruntime_does(backend: str, form: str, tmp_p
 
 @pytest.mark.parametrize("form", ["dq", "nbits"])
 def test_a_weight_takes_its_bits_and_a_scale_for_each_block(form: str, tmp_path: Path) -> None:
-    model, _ = quantized(matmul(WHOLE).model, f"weight_only:form={form}", tmp_path)
+    model, _ = quantized(matmul(WHOLE).model, f"weight_only:symmetric=yes,form={form}", tmp_path)
     held = {tensor.name: len(tensor.raw_data) for tensor in model.graph.initializer}
     assert sum(held.values()) == WHOLE * OUTPUTS // 2 + WHOLE // 32 * OUTPUTS * 4, held
 
@@ -149,7 +149,7 @@ def test_packed_codes_are_the_quantized_numbers(
 
 def test_integers_that_an_algorithm_has_fixed_are_written(tmp_path: Path) -> None:
     case = matmul(WHOLE)
-    prepared = prepare(case.model, "weight_only:form=nbits")
+    prepared = prepare(case.model, "weight_only:symmetric=yes,form=nbits")
     plan = place(prepared.graph, prepared.backend)
     parameters, plan, _ = calibrate(prepared.graph, plan)
     fixed = np.random.default_rng(0).integers(-8, 8, (WHOLE, OUTPUTS)).astype(np.int8)
