@@ -105,13 +105,17 @@ def improve(
     effort: Effort,
     recalibrate: Recalibrate,
     *,
+    witness: Judge | None = None,
     progress: Progress | None = None,
 ) -> Outcome:
     """Try everything of an effort, and give back the state that is best where `judge` looks.
 
-    Wrong names and arguments are errors before anything is run; what a step cannot do for this model is a line of it.
+    `witness` judges on samples that steps may have been fitted to: a step that is worse there as well has only been
+    lucky with the few that are held. Wrong names and arguments are errors before anything is run; what a step cannot do
+    for this model is a line of it.
     """
-    run = _Run(task, judge, recalibrate, progress, {name: read_improvement(name) for name in effort.names()})
+    chosen = {name: read_improvement(name) for name in effort.names()}
+    run = _Run(task, judge, witness, recalibrate, progress, chosen)
     first = _Candidate(state, judge(state), task.reference)
     if run.is_enough(first.score):
         return Outcome(state, first.score, first.score, (), len(task.samples), judge.samples)
@@ -123,7 +127,7 @@ def improve(
         tried = run.attempt(base, name, best)
         if tried is not None:
             finished = run.chain(tried, effort.finish)
-            if run.is_better(finished.score, best.score):
+            if run.is_better(finished, best):
                 best = finished
     return Outcome(best.state, first.score, best.score, run.told(best), len(task.samples), judge.samples)
 
@@ -135,12 +139,15 @@ class _Run:
         self,
         task: Task,
         judge: Judge,
+        witness: Judge | None,
         recalibrate: Recalibrate,
         progress: Progress | None,
         chosen: dict[str, Chosen],
     ) -> None:
         self.task = task
         self.judge = judge
+        self.witness = witness
+        self._supported: dict[tuple[int, ...], float] = {}
         self.recalibrate = recalibrate
         self.progress = progress
         self.chosen = chosen
@@ -150,16 +157,25 @@ class _Run:
     def is_enough(self, score: Score) -> bool:
         return score.metric == "sqnr_db" and all(value >= ENOUGH_DB for value in score.sqnr_db.values())
 
-    def is_better(self, new: Score, old: Score) -> bool:
-        margin = MARGIN_DB if new.metric == "sqnr_db" else 0.0
-        return new.goodness > old.goodness + margin
+    def is_better(self, new: _Candidate, old: _Candidate) -> bool:
+        """On the held samples, and not worse on those of the witness."""
+        margin = MARGIN_DB if new.score.metric == "sqnr_db" else 0.0
+        return new.score.goodness > old.score.goodness + margin and self._support(new) >= self._support(old)
+
+    def _support(self, candidate: _Candidate) -> float:
+        """What the witness says of a candidate, each asked for once."""
+        if self.witness is None:
+            return 0.0
+        if candidate.path not in self._supported:
+            self._supported[candidate.path] = self.witness(candidate.state).goodness
+        return self._supported[candidate.path]
 
     def best_of(self, base: _Candidate, names: Sequence[str]) -> _Candidate:
         """The best of several alternatives, or the base if none is better than it."""
         best = base
         for name in names:
             tried = self.attempt(base, name, best)
-            if tried is not None and self.is_better(tried.score, best.score):
+            if tried is not None and self.is_better(tried, best):
                 best = tried
         return best
 
@@ -190,7 +206,7 @@ class _Run:
                 score = self.judge(new)
                 reference = new.graph if found.recalibrate else base.reference
                 result = _Candidate(new, score, reference, (*base.path, len(self.steps)))
-                why = _verdict(self.is_better(score, to_beat.score), score, to_beat.score)
+                why = _verdict(self.is_better(result, to_beat), score, to_beat.score)
             else:
                 why = "there was nothing to change"
         except OnnxqError as error:  # what one method cannot do must not cost the others
@@ -201,7 +217,7 @@ class _Run:
             Step(
                 name=str(chosen),
                 paper=chosen.method.paper,
-                applied=result is not None and self.is_better(result.score, to_beat.score),  # as far as known now
+                applied=result is not None and self.is_better(result, to_beat),  # as far as known now
                 why=why,
                 before=to_beat.score,
                 after=score,
@@ -249,7 +265,10 @@ def settled(state: State, backend: Backend) -> State:
 def _verdict(better: bool, new: Score, old: Score) -> str:
     unit = " dB" if new.metric == "sqnr_db" else ""
     figures = f"{new.metric} {old.value:.4g}{unit} -> {new.value:.4g}{unit} on the held samples"
-    return figures if better else f"{USELESS}: {figures}"
+    if better:
+        return figures
+    lucky = new.goodness > old.goodness + (MARGIN_DB if new.metric == "sqnr_db" else 0.0)
+    return f"{USELESS}: {figures}" + (", but not on the samples that it was fitted to" if lucky else "")
 
 
 def _refuse_without_torch(chosen: Sequence[Chosen] | Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from onnxq.config import Config
@@ -37,12 +38,12 @@ class Divided:
 
 
 def divide(dataset: Dataset) -> Divided | None:
-    """Every fourth sample judges, every second of fewer than eight; None where there are too few."""
+    """Every fourth sample judges, every second of fewer than 16; None where there are too few."""
     count = dataset.length
     count = sum(1 for _ in dataset) if count is None else count
     if count < FEWEST:
         return None
-    every = 4 if count >= 8 else 2
+    every = 4 if count >= 16 else 2
     held = tuple(number for number in range(count) if number % every == every - 1)[:MOST_HELD]
     apart = set(held)
     fitted = tuple(number for number in range(count) if number not in apart)[:MOST_FITTED]
@@ -106,8 +107,9 @@ def improve_calibrated(
         progress=progress or (lambda what, done, total: None),
     )
     judge = Judge(prepared.graph, prepared.backend, divided.held)
+    witness = Judge(prepared.graph, prepared.backend, islice(divided.fitted, len(divided.held)))
 
     def recalibrate(changed: State) -> State:
         return gather(replace(prepared, graph=changed.graph), changed.plan)
 
-    return improve(state, task, judge, effort, recalibrate, progress=progress), []
+    return improve(state, task, judge, effort, recalibrate, witness=witness, progress=progress), []

@@ -18,6 +18,8 @@ def with_own_scale(plan: QuantPlan, placements: list[Placement]) -> tuple[list[P
         strangers = [other for other in others if other not in chosen]
         if placement.observer.partition(":")[0] == "fixed":
             declined.append(f"{name}: its range is given")
+        elif any(field == "observer" for field, _ in placement.set_by):
+            declined.append(f"{name}: the configuration says how its range is found ({placement.observer})")
         elif strangers:
             declined.append(f"{name}: it has the scale of '{strangers[0]}'")
         elif others and not isinstance(placement.spec.granularity, PerTensor):

@@ -10,6 +10,7 @@ from typing import Any
 import onnxq
 from onnxq.compat.translation import Translation
 from onnxq.compat.vitis import translate
+from onnxq.config import read_config
 from onnxq.graph import Graph
 from onnxq.prepare import make_plan, prepare
 from onnxq.types import QuantPlan
@@ -38,7 +39,8 @@ def planned(strategy: str | Path | Mapping[str, Any], name: str = RESNET) -> Qua
 def quantized(strategy: str | Path | Mapping[str, Any], folder: Path, name: str = RESNET) -> onnxq.Result:
     data = samples(name)
     feeds = [{key: value[i : i + 1] for key, value in data.items()} for i in range(len(next(iter(data.values()))))]
-    return onnxq.quantize(exported(name), data=feeds, config=translated(strategy, name), out=folder / "out")
+    config = read_config(translated(strategy, name), effort=0)  # what the strategy says, and nothing else
+    return onnxq.quantize(exported(name), data=feeds, config=config, out=folder / "out")
 
 
 def became(translation: Translation, key: str) -> str:

@@ -48,7 +48,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_the_page_shows_is_what_is_printed(folder: Path) -> None:
     shown = SHOWN.findall(PAGE.read_text(encoding="utf-8"))
     assert len(shown) >= 5
-    run_here("onnxq quantize model.onnx -c settings.toml -d calib.npz -o out/")
+    run_here("onnxq quantize model.onnx -c settings.toml -d calib.npz --effort 0 -o out/")
     for command, expected in shown:
         result = CliRunner().invoke(app, command.split()[1:], prog_name="onnxq")
         assert _lines(result.stdout + result.stderr) == _lines(expected), f"$ {command}"

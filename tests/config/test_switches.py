@@ -54,8 +54,8 @@ PLANNED: dict[str, tuple[str, Any, Outcome]] = {
     "skip_simulations": ("vitis", ["dpu_leaky_relu"], lambda prepared, plan: prepared.backend.simulations),
 }
 RUN = {"data", "strict", "samples", "name", "portable", "verify_samples", "minimum_sqnr_db"}
-ELSEWHERE = {"preprocess"}
-"""tests/runtime/test_preprocessing.py: it is about images."""
+ELSEWHERE = {"preprocess", "effort", "improvements", "skip_improvements"}
+"""tests/runtime/test_preprocessing.py: it is about images. tests/flow/test_effort.py: what is tried for accuracy."""
 
 
 def outcome(key: str, config: dict[str, Any]) -> Any:

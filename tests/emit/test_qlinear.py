@@ -45,7 +45,7 @@ def quantized(name: str, backend: str, folder: Path) -> tuple[Path, Path, Sample
     """The QLinear model of a golden graph, the Q/DQ model of the same plan and parameters, and the samples."""
     golden = GOLDEN[name]()
     target = get_backend(backend)
-    result = onnxq.quantize(golden.model, backend=backend, data=golden.samples, out=folder)
+    result = onnxq.quantize(golden.model, backend=backend, data=golden.samples, out=folder, config={"effort": 0})
     graph = prepare(golden.model, target).graph
     (twin,) = EMITTERS.get("qdq")(graph, result.plan, result.qparams, target, folder, "twin").files
     return result.model, twin, golden.samples
@@ -159,6 +159,6 @@ def test_a_layer_with_a_float_reader_keeps_its_pair_and_says_so(tmp_path: Path) 
     model, _, _ = one_conv()
     model.graph.node[1].op_type = "Sigmoid"
     samples = [{"x": np.random.default_rng(i).normal(0, 1, (1, 3, 4, 4)).astype(np.float32)} for i in range(4)]
-    result = onnxq.quantize(model, backend="onnx_qnn", data=samples, out=tmp_path)
+    result = onnxq.quantize(model, backend="onnx_qnn", data=samples, out=tmp_path, config={"effort": 0})
     found = operators(onnx.load(result.model).graph)
     assert found["QLinearConv"] == found["Sigmoid"] == found["DequantizeLinear"] == 1

@@ -75,6 +75,8 @@ def test_an_observer_that_was_asked_for_is_kept(tmp_path: Path) -> None:
     (ranges,) = {s["why"] for s in result.report["improvements"]["steps"] if s["name"].startswith("ranges")}
     assert ranges == "there was nothing to change"
     assert all(p.observer == "minmax" for p in result.plan if p.role == "activation")
+    weights = quantized(tmp_path, 1, weight_observer="mse")
+    assert all(weights.qparams.provenance[p.tensor] == "mse" for p in weights.plan if p.role == "weight")
 
 
 def test_three_samples_are_not_enough_and_the_report_says_so(tmp_path: Path) -> None:

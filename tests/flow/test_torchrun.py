@@ -165,6 +165,7 @@ def test_only_results_are_left(here: Path, ended: dict[str, Ended]) -> None:
     assert sorted(path.name for path in (here / "quantized").iterdir()) == [
         "config.json",
         "model.onnx",
+        "model_float.onnx",
         "plan.json",
         "qparams.json",
         "report.json",

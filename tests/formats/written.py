@@ -45,6 +45,6 @@ def write_golden(name: str, backend: str, folder: Path) -> Written:
 
 
 def write_model(model: onnx.ModelProto, samples: object, backend: str, folder: Path) -> Written:
-    result = quantize(model, backend=backend, data=samples, out=folder)
+    result = quantize(model, backend=backend, data=samples, out=folder, config={"effort": 0})
     prepared = prepare(model, backend)
     return Written(folder, prepared.graph, result.plan, result.qparams, prepared.backend, list(result.report["notes"]))

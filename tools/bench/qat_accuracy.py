@@ -198,7 +198,7 @@ def _calibrated(images: ImageSet, format: Format, kind: Kind, observer: str) -> 
             backend=format.backend,
             data=images.calibration,
             out=Path(folder) / "out",
-            config=kind.config(observer),
+            config={**kind.config(observer), "effort": 0},  # what training starts from
         )
         return _accuracy(_answers(result.model, images), images)
 

@@ -13,7 +13,6 @@ import onnx
 from nncf.quantization.advanced_parameters import (
     AdvancedCompressionParameters,
     AdvancedQuantizationParameters,
-    AdvancedSmoothQuantParameters,
     GroupSizeFallbackMode,
     OverflowFix,
     QuantizationParameters,
@@ -44,19 +43,15 @@ def _job(bias_correction: bool) -> Job:
 JOBS: dict[str, Job] = {"quantize": _job(True), "quantize, no bias correction": _job(False)}
 
 
-def _writer(
-    *, per_channel: bool = True, thorough: bool = False, transformer: bool = False, smooth: bool = True
-) -> Writer:
+def _writer(*, per_channel: bool = True, thorough: bool = False, transformer: bool = False) -> Writer:
     """`thorough`: asymmetric activations, bias correction layer after layer, all bits of weights; off by default.
 
     Batch norms are folded before, which the tool leaves to others. `transformer` is its own name for models with
-    attention; they are smoothed (SmoothQuant) by default, `smooth=False` leaves that out.
+    attention, which it smooths (SmoothQuant); they keep the fast bias correction, as the other one fails on attention.
     """
 
     def write(model: Path, samples: Sequence[Feed], result: Path) -> None:
         settings = AdvancedQuantizationParameters(overflow_fix=OverflowFix.DISABLE if thorough else None)
-        if not smooth:
-            settings.smooth_quant_alphas = AdvancedSmoothQuantParameters(matmul=-1)
         if not per_channel:
             settings.weights_quantization_params = QuantizationParameters(per_channel=False)
         source = preprocessed(model, result.parent) if thorough else model
@@ -65,7 +60,7 @@ def _writer(
             nncf.Dataset(samples),
             subset_size=len(samples),
             preset=nncf.QuantizationPreset.MIXED if thorough else None,
-            fast_bias_correction=not thorough,
+            fast_bias_correction=transformer or not thorough,
             model_type=nncf.ModelType.TRANSFORMER if transformer else None,
             advanced_parameters=settings,
         )
@@ -98,10 +93,7 @@ WRITERS: dict[str, dict[str, Writer]] = {
         form: {
             "default": _writer(per_channel=per_channel),
             "full bias correction, mixed preset": _writer(per_channel=per_channel, thorough=True),
-            "transformer, mixed preset": _writer(
-                per_channel=per_channel, thorough=True, transformer=True, smooth=False
-            ),
-            "transformer with SmoothQuant": _writer(per_channel=per_channel, thorough=True, transformer=True),
+            "transformer, mixed preset": _writer(per_channel=per_channel, thorough=True, transformer=True),
         }
         for form, per_channel in ((W8A8, True), (W8A8_PER_TENSOR, False))
     },
