@@ -183,6 +183,7 @@ def test_rows_of_several_runs_stand_together_and_the_latest_counts() -> None:
         (W4A4, "peer"),
     ]
     assert found["overview"][0]["effort 1"] == "98.5 (33.0 dB)"
+    assert list(found["overview"][0])[3:7] == [f"effort {effort}" for effort in range(4)]
 
 
 def test_the_overview_names_every_peer_that_is_better() -> None:

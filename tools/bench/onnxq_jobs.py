@@ -96,7 +96,7 @@ TARGETS = {
     W8A8_PER_TENSOR: Target(BACKEND, {"weight": {"per_channel": False}}),
     W4A8: Target("academic:w_bits=4,a_bits=8,a_symmetric=no"),
     W4A4: Target("academic:w_bits=4,a_bits=4,a_symmetric=no"),
-    W4: Target(f"weight_only:bits=4,block={BLOCK},ops=linear"),
+    W4: Target(f"weight_only:bits=4,block={BLOCK},symmetric=yes,ops=linear"),
     W4_ZERO_POINTS: Target(f"weight_only:bits=4,block={BLOCK},symmetric=no,ops=linear"),
 }
 

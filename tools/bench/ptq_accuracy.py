@@ -6,6 +6,7 @@ onnxruntime without optimizations: what the file means, whatever the kernels of 
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ import numpy as np
 
 from onnxq.numerics import SqnrAccumulator
 from onnxq.runtime.session import Optimize, make_session
-from tools.bench.child import ONNXQ, ChildFailed, Tool
+from tools.bench.child import ONNXQ, ROOT, ChildFailed, Tool
 from tools.bench.clock import failure_text
 from tools.bench.image_sets import MissingSet
 from tools.bench.peers.formats import FORMATS, W8A8, W8A8_PER_TENSOR
@@ -99,7 +100,8 @@ def measure(settings: Settings, progress: Progress) -> Tables:
     for name, tool in tools.items():
         try:
             writers[name], version = tool.settings()
-            tables[TOOLS].append({"tool": name, "version": version})
+            commit = _commit() if name == OWN else ""
+            tables[TOOLS].append({"tool": name, "version": " ".join(filter(None, (version, commit)))})
         except ChildFailed as error:
             writers[name] = {}
             tables[TOOLS].append({"tool": name, "note": failure_text(error)})
@@ -114,6 +116,14 @@ def measure(settings: Settings, progress: Progress) -> Tables:
             tables.setdefault(chosen.name, []).append(row)
             progress(tables)
     return tables
+
+
+def _commit() -> str:
+    """Of onnxq: its figures change from one to the next while the version stays. Empty outside of a repository."""
+    found = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return found.stdout.strip()
 
 
 def _rows(

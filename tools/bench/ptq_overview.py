@@ -10,6 +10,7 @@ from tools.bench.results import Row, Tables
 TOOLS = "tools"
 OWN = "onnxq"
 FLOAT = "float"
+EFFORTS = tuple(f"effort {effort}" for effort in range(4))
 DEFAULT, DEFAULT_EFFORT = "default", "effort 1"
 SCORES = ("accuracy %", "agreement %")
 SQNR = "SQNR dB"
@@ -61,7 +62,8 @@ Settings:
   is set.
 - **default** of a peer is what it does when it is told the format only. Its other rows are what its documentation
   offers for more accuracy; the overview takes the best of them by SQNR, judged on the test samples, which no user
-  could do: that favours the peers. onnxq chooses by calibration samples that it has held back.
+  could do: that favours the peers. onnxq chooses by calibration samples that it has held back. Only settings that
+  stand in the table of a model were tried there, so "best of a peer" is the best of those.
 - onnxruntime.quantization is given the model after its own `quant_pre_process` and in the opset that it needs.
   NNCF's better settings get the same file, because it does not fold batch norms. AIMET's AdaRound runs 2,000 steps a
   layer.
@@ -82,7 +84,7 @@ def arranged(tables: Mapping[str, Sequence[Row]]) -> Tables:
     """
     models = {name: _ordered(name, rows) for name, rows in tables.items() if name != TOOLS}
     overview = [row for name, rows in models.items() for row in _overview(name, rows)]
-    tools = _latest(tables.get(TOOLS, ()), ("tool",))
+    tools = _latest(tables.get(TOOLS, ()), ("tool", "version"))
     return {"overview": overview, TOOLS: tools, **models}
 
 
@@ -118,7 +120,7 @@ def _overview(model: str, rows: Sequence[Row]) -> list[Row]:
 
 
 def _compared(own: Mapping[str, Row], peers: Sequence[Row]) -> Row:
-    row: Row = {setting: _cell(own[setting]) for setting in sorted(own)}
+    row: Row = {setting: _cell(own[setting]) if setting in own else "" for setting in EFFORTS}
     defaults = [peer for peer in peers if peer["setting"] == DEFAULT]
     notes = []
     for column, others, ours in (
