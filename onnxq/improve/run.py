@@ -110,8 +110,8 @@ def improve(
 ) -> Outcome:
     """Try everything of an effort, and give back the state that is best where `judge` looks.
 
-    `witness` judges on samples that steps may have been fitted to: a step that is worse there as well has only been
-    lucky with the few that are held. Wrong names and arguments are errors before anything is run; what a step cannot do
+    `witness` judges on samples that steps may have been fitted to: a step that loses there what it gains on the held
+    ones has only been lucky with those few. Wrong names and arguments are errors before anything is run; what a step cannot do
     for this model is a line of it.
     """
     chosen = {name: read_improvement(name) for name in effort.names()}
@@ -158,9 +158,10 @@ class _Run:
         return score.metric == "sqnr_db" and all(value >= ENOUGH_DB for value in score.sqnr_db.values())
 
     def is_better(self, new: _Candidate, old: _Candidate) -> bool:
-        """On the held samples, and not worse on those of the witness."""
+        """On the held samples, and not so much worse on those of the witness that nothing is gained over both."""
         margin = MARGIN_DB if new.score.metric == "sqnr_db" else 0.0
-        return new.score.goodness > old.score.goodness + margin and self._support(new) >= self._support(old)
+        gain = new.score.goodness - old.score.goodness
+        return gain > margin and gain + self._support(new) - self._support(old) > 0
 
     def _support(self, candidate: _Candidate) -> float:
         """What the witness says of a candidate, each asked for once."""
