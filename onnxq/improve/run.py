@@ -111,8 +111,8 @@ def improve(
     """Try everything of an effort, and give back the state that is best where `judge` looks.
 
     `witness` judges on samples that steps may have been fitted to: a step that loses there what it gains on the held
-    ones has only been lucky with those few. Wrong names and arguments are errors before anything is run; what a step cannot do
-    for this model is a line of it.
+    ones has only been lucky with those few. Wrong names and arguments are errors before anything is run; what a step
+    cannot do for this model is a line of it.
     """
     chosen = {name: read_improvement(name) for name in effort.names()}
     run = _Run(task, judge, witness, recalibrate, progress, chosen)
