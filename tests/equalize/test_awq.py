@@ -15,9 +15,9 @@ EQUAL = 1e-5
 WIDTH, TOKENS = 32, 8
 
 
-def salient(outlier: float) -> tuple[Net, Feeds]:
+def salient(outlier: float, number: int = 0) -> tuple[Net, Feeds]:
     """Norm, query, key and value, a feed-forward pair; channels 3 and 7 of what is read are much larger than others."""
-    net = Net(f"salient {outlier:g}")
+    net = Net(f"salient {outlier:g} {number}")
     x = net.input("x", [1, TOKENS, WIDTH])
     gamma = net.rng.uniform(0.7, 1.3, WIDTH)
     gamma[[3, 7]] *= outlier
@@ -43,13 +43,16 @@ def ready(net: Net, feeds: Feeds, backend: str, **config: object) -> Ready:
 
 @pytest.mark.parametrize("backend", ["weight_only", "academic:w_bits=4", "academic:w_bits=4,a_bits=16"])
 def test_salient_channels_are_kept(backend: str) -> None:
-    case = ready(*salient(5.0), backend)
-    found = case.improve("awq")
-    assert found.recalibrate
-    assert case.change(found.state.graph) < EQUAL
-    before, after = case.sqnr(case.state), case.sqnr(case.recalibrated(found.state))
-    assert after > before + 2.0
-    assert all(after < before for before, after in found.details["error"].values())
+    gains = []
+    for number in range(8):  # random attention: one net may win or lose 2 dB by the luck of its rounding
+        case = ready(*salient(5.0, number), backend)
+        found = case.improve("awq")
+        assert found.recalibrate
+        assert case.change(found.state.graph) < EQUAL
+        before, after = case.sqnr(case.recalibrated(case.state)), case.sqnr(case.recalibrated(found.state))
+        gains.append(after - before)
+        assert all(after < before for before, after in found.details["error"].values())
+    assert np.mean(gains) > 1.0, gains
 
 
 def test_layers_that_read_one_tensor_share_their_alpha_and_old_constants_stay() -> None:
