@@ -1,9 +1,10 @@
 """What an improvement is: a step after calibration that makes a quantized model more accurate without training it.
 
 An improvement changes constants of the float graph, parameters, or both, and nothing else: nodes, plan and formats
-stay as they are. A weight that is to be rounded in a chosen way gets the float value of the number that was chosen, so
-that every emitter, table and simulation writes that number. Improvements are files in `equalize/` (the float graph
-computes the same), `refine/` (numpy) and `reconstruct/` (torch). `onnxq.improve` runs them and keeps what helps.
+stay as they are (but for `insert_smoothing`, which adds multiplications and names its price). A weight that is to be
+rounded in a chosen way gets the float value of the number that was chosen, so that every emitter, table and simulation
+writes that number. Improvements are files in `equalize/` (the float graph computes the same), `refine/` (numpy) and
+`reconstruct/` (torch). `onnxq.improve` runs them and keeps what helps.
 """
 
 from __future__ import annotations
@@ -99,6 +100,7 @@ class Improved:
     changed      a line for each layer or tensor that was changed; empty if nothing was, `state` is then the old one
     declined     a line for each one that was not, and why
     recalibrate  the ranges of activations have changed and are to be found again
+    price_db     what it has to gain in SQNR to be kept: nodes that it adds take time wherever the model runs
     details      figures for the report, as JSON values: losses of blocks, alpha of layers ...
     """
 
@@ -106,6 +108,7 @@ class Improved:
     changed: tuple[str, ...] = ()
     declined: tuple[str, ...] = ()
     recalibrate: bool = False
+    price_db: float = 0.0
     details: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -59,33 +59,33 @@ class Smoothing:
         self._rows = rows
         self._weights: dict[str, np.ndarray] = {}
         self._expected: dict[str, np.ndarray] = {}
-        self._activation, self._weight = np.zeros(classes), np.zeros(classes)
+        self._weight = np.zeros(classes)
         for reader in readers:
-            seen = ranges[reader.tensor]
-            largest_of_class(self._activation, seen.classes, seen.magnitude)
             weight = graph.values(reader.edit.constant)
             largest_of_class(self._weight, reader.edit.up, np.abs(weight))
             self._weights[reader.edit.constant] = _some_outputs(weight, reader)
             part = self._weights[reader.edit.constant]
             self._expected[reader.edit.constant] = _layer(rows[reader.tensor], part, reader)
 
-    def scales(self, alpha: float) -> np.ndarray:
+    def scales(self, alpha: float, ranges: dict[str, ChannelRanges]) -> np.ndarray:
         """Scales around 1 for every class; those outside of the group are 1."""
-        scales = np.ones(len(self._weight))
-        alive = self._group[(self._activation[self._group] > 0) & (self._weight[self._group] > 0)]
+        scales, activation = np.ones(len(self._weight)), np.zeros(len(self._weight))
+        for reader in self._readers:
+            largest_of_class(activation, ranges[reader.tensor].classes, ranges[reader.tensor].magnitude)
+        alive = self._group[(activation[self._group] > 0) & (self._weight[self._group] > 0)]
         if len(alive):
-            logarithms = alpha * np.log(self._activation[alive]) - (1 - alpha) * np.log(self._weight[alive])
+            logarithms = alpha * np.log(activation[alive]) - (1 - alpha) * np.log(self._weight[alive])
             scales[alive] = np.clip(np.exp(logarithms - logarithms.mean()), 1 / LARGEST_SCALE, LARGEST_SCALE)
         return scales
 
     def best(self, alphas: tuple[float, ...]) -> tuple[float, float, float] | None:
         """The alpha with the smallest error, the error without it and with it; None if none is worth while."""
         before = self._error(np.ones(len(self._weight)))
-        errors = {alpha: self._error(self.scales(alpha)) for alpha in alphas}
+        errors = {alpha: self._error(self.scales(alpha, self._ranges)) for alpha in alphas}
         alpha = min(errors, key=lambda item: errors[item])
         if len(alphas) > 1:
             for near in (round(alpha - FINER, 2), round(alpha + FINER, 2)):
-                errors[near] = self._error(self.scales(near))
+                errors[near] = self._error(self.scales(near, self._ranges))
             alpha = min(errors, key=lambda item: errors[item])
         if len(alphas) > 1 and errors[alpha] >= WORTH_WHILE * before:
             return None

@@ -7,7 +7,7 @@ A few channels of a transformer are tens of times larger than the others and tak
 the difficulty moves from the activation to the weight (Xiao et al., "SmoothQuant: Accurate and Efficient Post-Training
 Quantization for Large Language Models", 2022). The division goes into what makes the tensor: gamma and beta of a
 normalisation, the constant of a Mul, a layer in front. All layers that read the tensor (query, key, value) share s. A
-tensor that somebody reads who cannot take s up, such as a residual Add, stays as it is.
+tensor that somebody reads who cannot take s up, such as a residual Add, stays as it is (see `insert_smoothing`).
 
 alpha = 0 searches it for each tensor: the layers are computed on some rows of the samples with quantized activations
 and weights, and the alpha with the smallest squared error, relative to the output of each layer, is taken; or none.
@@ -16,6 +16,7 @@ Other quantized tensors with the same channels, such as inputs of a residual Add
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from onnxq.equalize.rows import sample_rows
 from onnxq.equalize.smoothing import Reader, Smoothing
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
-from onnxq.improvement import Improved, State, Task, improvement
+from onnxq.improvement import Improved, Samples, State, Task, improvement
 from onnxq.types import PerTensor, QuantPlan, QuantSpec
 
 ALPHAS = (0.3, 0.5, 0.7, 0.9)
@@ -48,21 +49,29 @@ LAYERS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
 )
 def smoothquant(state: State, task: Task, *, alpha: float) -> Improved:
     """Smooth the inputs of layers; alpha between 0 and 1, 0 searches it for each tensor."""
-    if not 0 <= alpha <= 1:
-        raise ConfigError(f"alpha of improvement 'smoothquant' lies between 0 (search) and 1, got {alpha:g}")
+    check_alpha(alpha, "smoothquant")
     own = state.copy()
-    freedom = find_freedom(own.graph)
-    for bound in freedom.bounds:
-        freedom = freedom.without(bound.layout, f"'{bound.node}' (Clip) has a bound that cannot be scaled")
-    shares = weight_shares(own.graph, own.plan, freedom)
-    freedom = _without_shared_scales(shares, freedom)
+    freedom, shares = movable(own)
+    found = smooth(own, task, alpha, freedom, shares)
+    return found if found.changed else Improved(state, declined=found.declined)
+
+
+def check_alpha(alpha: float, name: str) -> None:
+    if not 0 <= alpha <= 1:
+        raise ConfigError(f"alpha of improvement '{name}' lies between 0 (search) and 1, got {alpha:g}")
+
+
+def smooth(own: State, task: Task, alpha: float, freedom: Freedom, shares: list[WeightShares]) -> Improved:
+    """Scale the groups of `freedom` in the graph of a state of one's own; nothing is `changed` if none gains."""
     readers = _readers(own.graph, own.plan, freedom)
     axes = {reader.tensor: reader.axis for reader in readers}
     tied = quantized_activations(own.plan, freedom)
     wanted = dict.fromkeys([*axes, *(name for names in tied.values() for name in names)])
+    seen, unseen = _halves(task)
     ranges = channel_ranges(own.graph, freedom.layouts, wanted, task, "ranges of channels")
-    rows = sample_rows(own.graph, axes, task, "inputs of layers")
-    readers = [reader for reader in readers if reader.tensor in ranges and reader.tensor in rows]
+    half = channel_ranges(own.graph, freedom.layouts, wanted, seen, "ranges of half of the samples")
+    rows = sample_rows(own.graph, axes, unseen, "inputs of layers")
+    readers = [reader for reader in readers if reader.tensor in half and reader.tensor in rows]
     scales = np.ones(freedom.classes)
     details: dict[str, Any] = {"alpha": {}, "error": {}}
     declined = _declined(own.graph, own.plan, freedom)
@@ -70,25 +79,48 @@ def smoothquant(state: State, task: Task, *, alpha: float) -> Improved:
         mine = [reader for reader in readers if touches(freedom.layouts[reader.tensor], group)]
         if not mine:
             continue
-        beside = [(own.plan[name].spec, ranges[name]) for name in _beside(own.plan, tied, mine) if name in ranges]
+        beside = [(own.plan[name].spec, half[name]) for name in _beside(own.plan, tied, mine) if name in half]
         beside = [(spec, seen) for spec, seen in beside if touches(seen.classes, group)]
         makers = [item for item in shares if item.makes and touches(item.edit.down, group)]
-        smoothing = Smoothing(own.graph, group, mine, makers, beside, ranges, rows, freedom.classes)
+        smoothing = Smoothing(own.graph, group, mine, makers, beside, half, rows, freedom.classes)
         found = smoothing.best(ALPHAS if alpha == 0 else (alpha,))
         names = ", ".join(dict.fromkeys(f"'{reader.edit.node}'" for reader in mine))
         if found is None:
             declined.append(f"{names}: no alpha makes the error of the output smaller")
             continue
         chosen, before, after = found
-        scales[group] = smoothing.scales(chosen)[group]
+        scales[group] = smoothing.scales(chosen, ranges)[group]
         for reader in mine:
             details["alpha"][reader.edit.node] = chosen
             details["error"][reader.edit.node] = [before, after]
     changed = changed_lines(freedom, scales)
     if not changed:
-        return Improved(state, declined=tuple(declined))
+        return Improved(own, declined=tuple(declined))
     carry_out(own.graph, freedom, scales)
     return Improved(own, tuple(changed), tuple(declined), recalibrate=True, details=details)
+
+
+def _halves(task: Task) -> tuple[Task, Task]:
+    """The samples that ranges are found on, and others that errors are measured on.
+
+    A large alpha brings each channel to its own largest value, so that a value above it, in any channel, is cut off:
+    on the samples of the ranges themselves it would always look best.
+    """
+    numbers = task.samples.numbers
+    if len(numbers) < 2:
+        return task, task
+    parts = numbers[::2], numbers[1::2]
+    one, other = (replace(task, samples=Samples(task.samples.dataset, part)) for part in parts)
+    return one, other
+
+
+def movable(state: State) -> tuple[Freedom, list[WeightShares]]:
+    """What can be scaled, without bounds of Clip and without rows that share their one scale with others."""
+    freedom = find_freedom(state.graph)
+    for bound in freedom.bounds:
+        freedom = freedom.without(bound.layout, f"'{bound.node}' (Clip) has a bound that cannot be scaled")
+    shares = weight_shares(state.graph, state.plan, freedom)
+    return _without_shared_scales(shares, freedom), shares
 
 
 def _readers(graph: Graph, plan: QuantPlan, freedom: Freedom) -> list[Reader]:

@@ -17,6 +17,7 @@ from onnxq.graph.declare import declared_type
 from onnxq.graph.element_types import numpy_dtype
 from onnxq.graph.nodes import Scope, bodies
 from onnxq.graph.save import skeleton
+from onnxq.graph.shape_arithmetic import fill_reshapes
 
 _VARIADIC = defs.OpSchema.FormalParameterOption.Variadic
 
@@ -27,6 +28,27 @@ def infer_shapes(header: onnx.ModelProto, main: Scope) -> None:
     Where inference stops at an operator it does not know, element types still follow from the operators behind it:
     a convolution whose weights are float32 reads and makes float32.
     """
+    nodes = list(_all_nodes(main))
+    unknown = [t for node in nodes for t in node.outputs if isinstance(t, gs.Variable) and t.shape is None]
+    _infer(header, main)
+    for _ in range(MOST_ROUNDS):
+        reshaped = fill_reshapes(nodes)
+        if not reshaped:
+            break
+        unknown = [tensor for tensor in unknown if id(tensor) not in reshaped]
+        for tensor in unknown:  # what lies behind has got names for sizes that are known now
+            tensor.shape = None
+        _infer(header, main)
+    versions = {entry.domain: entry.version for entry in header.opset_import}
+    while _unify_types(main, versions):
+        pass
+
+
+MOST_ROUNDS = 4
+"""Each brings the shapes behind one more Reshape that needs the sizes of its input; few files need two."""
+
+
+def _infer(header: onnx.ModelProto, main: Scope) -> None:
     try:
         inferred = shape_inference.infer_shapes(
             skeleton(header, main), check_type=False, strict_mode=False, data_prop=True
@@ -34,9 +56,6 @@ def infer_shapes(header: onnx.ModelProto, main: Scope) -> None:
     except Exception as error:  # the C++ side raises classes that onnx does not export by one name
         raise ModelError(f"the shapes of the model cannot be inferred: {error}") from error
     _take_over(inferred.graph, main)
-    versions = {entry.domain: entry.version for entry in header.opset_import}
-    while _unify_types(main, versions):
-        pass
 
 
 def _take_over(proto: onnx.GraphProto, scope: Scope) -> None:

@@ -20,6 +20,7 @@ DEFAULT = 1
 
 PREPARE: tuple[tuple[str, ...], ...] = (
     ("smoothquant", "awq"),
+    ("insert_smoothing",),
     ("cross_layer",),
     ("absorb_bias",),
     ("ranges:mse", "ranges:percentile"),

@@ -89,13 +89,14 @@ class _Candidate:
     """A state with its score, the float graph that its layers are to compute, the numbers of the steps that led to it.
 
     `reference` is the graph after the last step that left the outputs equal: tensors inside it are scaled as they are
-    in the state, which they are not in the graph before.
+    in the state, which they are not in the graph before. `price_db` is what its steps have to gain together.
     """
 
     state: State
     score: Score
     reference: Graph
     path: tuple[int, ...] = ()
+    price_db: float = 0.0
 
 
 def improve(
@@ -159,7 +160,7 @@ class _Run:
 
     def is_better(self, new: _Candidate, old: _Candidate) -> bool:
         """On the held samples, and not so much worse on those of the witness that nothing is gained over both."""
-        margin = MARGIN_DB if new.score.metric == "sqnr_db" else 0.0
+        margin = _margin(new, old)
         gain = new.score.goodness - old.score.goodness
         return gain > margin and gain + self._support(new) - self._support(old) > 0
 
@@ -206,8 +207,9 @@ class _Run:
                 new = self.recalibrate(found.state) if found.recalibrate else settled(found.state, self.task.backend)
                 score = self.judge(new)
                 reference = new.graph if found.recalibrate else base.reference
-                result = _Candidate(new, score, reference, (*base.path, len(self.steps)))
-                why = _verdict(self.is_better(result, to_beat), score, to_beat.score)
+                price = base.price_db + found.price_db
+                result = _Candidate(new, score, reference, (*base.path, len(self.steps)), price)
+                why = _verdict(self.is_better(result, to_beat), result, to_beat)
             else:
                 why = "there was nothing to change"
         except OnnxqError as error:  # what one method cannot do must not cost the others
@@ -263,13 +265,21 @@ def settled(state: State, backend: Backend) -> State:
     return replace(result, qparams=refine(result.graph, result.plan, result.qparams, backend).qparams)
 
 
-def _verdict(better: bool, new: Score, old: Score) -> str:
-    unit = " dB" if new.metric == "sqnr_db" else ""
-    figures = f"{new.metric} {old.value:.4g}{unit} -> {new.value:.4g}{unit} on the held samples"
+def _margin(new: _Candidate, old: _Candidate) -> float:
+    """What a candidate has to be better by."""
+    return max(MARGIN_DB, new.price_db - old.price_db) if new.score.metric == "sqnr_db" else 0.0
+
+
+def _verdict(better: bool, new: _Candidate, old: _Candidate) -> str:
+    metric, unit = new.score.metric, " dB" if new.score.metric == "sqnr_db" else ""
+    figures = f"{metric} {old.score.value:.4g}{unit} -> {new.score.value:.4g}{unit} on the held samples"
     if better:
         return figures
-    lucky = new.goodness > old.goodness + (MARGIN_DB if new.metric == "sqnr_db" else 0.0)
-    return f"{USELESS}: {figures}" + (", but not on the samples that it was fitted to" if lucky else "")
+    margin = _margin(new, old)
+    if new.score.goodness > old.score.goodness + margin:
+        return f"{USELESS}: {figures}, but not on the samples that it was fitted to"
+    short = f", less than the {margin:g} dB that its nodes must be worth" if margin > MARGIN_DB else ""
+    return f"{USELESS}{' enough' if short else ''}: {figures}{short}"
 
 
 def _refuse_without_torch(chosen: Sequence[Chosen] | Any) -> None:

@@ -144,3 +144,65 @@ def test_inference_keeps_order_names_and_results() -> None:
     graph.infer_shapes()
     assert graph.to_model() == source
     assert source.graph.output[0].type.tensor_type.elem_type == FLOAT
+
+
+def attention_reshapes(opset: int) -> onnx.ModelProto:
+    """Heads are split off and joined again with sizes that the graph computes, as exporters write it."""
+
+    def unsqueeze(name: str, result: str) -> onnx.NodeProto:
+        if opset < 13:
+            return node("Unsqueeze", name, result, axes=[0])
+        return node("Unsqueeze", f"{name} zero", result)
+
+    nodes = [
+        node("MatMul", "x w", "m"),
+        node("Shape", "m", "s"),
+        node("Gather", "s first", "batch", axis=0),
+        node("Gather", "s second", "length", axis=0),
+        unsqueeze("batch", "b1"),
+        unsqueeze("length", "l1"),
+        node("Concat", "b1 l1 heads size", "split", axis=0),
+        node("Reshape", "m split", "r"),
+        node("Transpose", "r", "t", perm=[0, 2, 1, 3]),
+        node("Transpose", "t", "u", perm=[0, 2, 1, 3]),
+        node("Mul", "heads size", "width"),
+        node("Concat", "b1 l1 width", "joined", axis=0),
+        node("Reshape", "u joined", "j"),
+        node("MatMul", "j w", "y"),
+    ]
+    constants = {
+        "w": sample(8, 8),
+        "first": np.int64(0),
+        "second": np.int64(1),
+        "zero": np.int64([0]),
+        "heads": np.int64([2]),
+        "size": np.int64([4]),
+    }
+    return model(nodes, [value("x", ["n", "t", 8])], [value("y", None)], constants, opset=opset)
+
+
+@pytest.mark.parametrize("opset", [11, 13, 17])
+def test_reshapes_by_computed_sizes_keep_ranks_and_channels(opset: int) -> None:
+    graph = Graph.from_model(attention_reshapes(opset))
+    graph.infer_shapes()
+    for name, rank, sizes in (("r", 4, {2: 2, 3: 4}), ("t", 4, {1: 2, 3: 4}), ("j", 3, {2: 8}), ("y", 3, {2: 8})):
+        shape = graph.shape(name)
+        assert shape is not None
+        assert len(shape) == rank
+        assert {axis: shape[axis] for axis in sizes} == sizes
+
+
+def test_reshape_with_copied_and_remaining_sizes() -> None:
+    nodes = [
+        node("Shape", "x", "s"),
+        node("Slice", "s", "tail", starts=[1], ends=[3]),
+        node("Concat", "one tail", "to", axis=0),
+        node("Reshape", "x to", "r"),
+        node("Concat", "copy rest", "flat", axis=0),
+        node("Reshape", "r flat", "y"),
+    ]
+    constants = {"one": np.int64([1]), "copy": np.int64([0]), "rest": np.int64([-1])}
+    graph = Graph.from_model(model(nodes, [value("x", (1, 3, 4))], [value("y", None)], constants, opset=9))
+    graph.infer_shapes()
+    assert graph.shape("r") == (1, 3, 4)
+    assert graph.shape("y") == (1, 12)
