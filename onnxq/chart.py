@@ -40,7 +40,7 @@ class Axis:
 
     def label(self, value: float) -> str:
         digits = max(0, -math.floor(math.log10(self.distance) + 1e-9))
-        return f"{value:.{digits}f}" if digits <= 4 else f"{value:.1e}"
+        return f"{value:,.{digits}f}" if digits <= 4 and abs(value) < 1e9 else f"{value:.3g}"
 
 
 def svg_text(x: float, y: float, text: str, anchor: str, color: str = "#333333") -> str:

@@ -34,7 +34,7 @@ def draw_front(found: Found) -> str:
     for value in across.ticks():
         x = across.at(value)
         parts.append(f'<line x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{HEIGHT - BOTTOM}" stroke="#e4e4e4"/>')
-        parts.append(svg_text(x, HEIGHT - BOTTOM + 18, f"{value:.4g}", "middle"))
+        parts.append(svg_text(x, HEIGHT - BOTTOM + 18, across.label(value), "middle"))
     for value in upwards.ticks():
         y = upwards.at(value)
         parts.append(f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" stroke="#e4e4e4"/>')
@@ -48,5 +48,5 @@ def draw_front(found: Found) -> str:
     frame = f'x="{LEFT}" y="{TOP}" width="{WIDTH - LEFT - RIGHT}" height="{HEIGHT - TOP - BOTTOM}"'
     parts.append(f'<rect {frame} fill="none" stroke="#777777"/>')
     parts.append(svg_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, UNITS[found.measure], "middle"))
-    parts.append(svg_text(LEFT, 24, f"{found.metric}; chosen: {found.chosen.score.value:.6g}", "start"))
+    parts.append(svg_text(LEFT, 24, f"{found.metric}; chosen: {found.chosen.score.value:.4g}", "start"))
     return "\n".join([*parts, "</svg>", ""])

@@ -65,9 +65,13 @@ class Room:
 def make_room(state: State, freedom: Freedom, ops: Sequence[str]) -> tuple[State, list[Room]]:
     """A state with a Mul of ones behind every tensor that only layers of `ops` read quantized and that is not free."""
     state, free, rooms = state.copy(), freedom.free(), []
-    by_node = {(edit.node, graph_input(state.graph, edit)): edit for edit in freedom.edits if edit.op in ops}
+    layers = {}
+    for edit in freedom.edits:
+        data, constant = [tensor.name for tensor in state.graph.node(edit.node).inputs[:2]]
+        if edit.op in ops and edit.constant == constant:
+            layers[edit.node, data] = edit
     for placement in list(state.plan):
-        edits = _readers(state.plan, placement, by_node)
+        edits = _readers(state.plan, placement, layers)
         if not edits or any(free[edit.up].any() for edit in edits):
             continue
         graph, name = state.graph, placement.tensor
@@ -108,12 +112,7 @@ def _channels(graph: Graph, edit: Edit) -> tuple[int, ...]:
     return (channels, *[1] * (weight.ndim - 2))
 
 
-def graph_input(graph: Graph, edit: Edit) -> str:
-    """What a layer reads beside its constant."""
-    return str(graph.node(edit.node).inputs[0].name)
-
-
-def _readers(plan: QuantPlan, placement: Placement, by_node: dict[tuple[str, str], Edit]) -> list[Edit]:
+def _readers(plan: QuantPlan, placement: Placement, layers: dict[tuple[str, str], Edit]) -> list[Edit]:
     """The layers that read a tensor quantized; none if anything else has to do with its quantizer."""
     name = placement.tensor
     if placement.role != "activation" or placement.edges is None or placement.tie is not None:
@@ -122,7 +121,7 @@ def _readers(plan: QuantPlan, placement: Placement, by_node: dict[tuple[str, str
         other.tie == name or (other.tensor != name and name in other.observe) for other in plan
     ):
         return []
-    found = [by_node.get((edge.node, name)) for edge in placement.edges if edge.port == 0]
+    found = [layers.get((edge.node, name)) for edge in placement.edges if edge.port == 0]
     if len(found) != len(placement.edges) or None in found:
         return []
     return [edit for edit in found if edit is not None]

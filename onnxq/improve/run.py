@@ -275,11 +275,12 @@ def _verdict(better: bool, new: _Candidate, old: _Candidate) -> str:
     figures = f"{metric} {old.score.value:.4g}{unit} -> {new.score.value:.4g}{unit} on the held samples"
     if better:
         return figures
-    margin = _margin(new, old)
-    if new.score.goodness > old.score.goodness + margin:
+    gain, margin = new.score.goodness - old.score.goodness, _margin(new, old)
+    if gain > margin:
         return f"{USELESS}: {figures}, but not on the samples that it was fitted to"
-    short = f", less than the {margin:g} dB that its nodes must be worth" if margin > MARGIN_DB else ""
-    return f"{USELESS}{' enough' if short else ''}: {figures}{short}"
+    if gain > MARGIN_DB:
+        return f"{USELESS} enough: {figures}, less than the {margin:g} dB that its nodes must be worth"
+    return f"{USELESS}: {figures}"
 
 
 def _refuse_without_torch(chosen: Sequence[Chosen] | Any) -> None:

@@ -62,6 +62,29 @@ def test_a_norm_that_others_read_too_is_smoothed_for_the_layers() -> None:
     assert all(name in found.state.plan for name in biases)
 
 
+def residual(outlier: float) -> tuple[Net, Feeds]:
+    """Convolutions with biases, plain and grouped, that read what an addition reads too; channel 2 is an outlier."""
+    net = Net(f"residual {outlier:g}")
+    scale = np.ones((1, 8, 1, 1))
+    scale[0, 2] = outlier
+    x = net.node("Mul", net.input("x", [1, 8, 6, 6]), net.floats(scale))
+    plain = net.node("Conv", x, net.floats(net.rng.normal(0, 0.2, (8, 8, 3, 3)) / scale), net.bias(8), pads=[1] * 4)
+    grouped = net.rng.normal(0, 0.3, (8, 4, 3, 3)) / scale.reshape(2, 1, 4, 1, 1).repeat(4, 1).reshape(8, 4, 1, 1)
+    other = net.node("Conv", x, net.floats(grouped), net.bias(8), pads=[1] * 4, group=2)
+    net.output(net.node("Tanh", net.node("Add", plain, other)))
+    net.output(net.node("Softplus", x))
+    return net, [{"x": net.normal(1, 8, 6, 6)} for _ in range(8)]
+
+
+def test_convolutions_with_groups_and_biases() -> None:
+    net, feeds = residual(100.0)
+    case = ready(net.model(), feeds, "academic")
+    found = case.improve("insert_smoothing")
+    assert len(found.details["added"]) == 1
+    assert case.change(found.state.graph) < EQUAL
+    assert case.sqnr(case.recalibrated(found.state)) > case.sqnr(case.state) + 6
+
+
 def test_what_gains_nothing_is_taken_out_again() -> None:
     net, feeds = post_norm(1.0)
     case = ready(net.model(), feeds, "onnxruntime")
