@@ -1,4 +1,4 @@
-"""Quantizes the digit classifier to 4 bits with more and more effort, and measures each on images that nobody fitted to."""
+"""Quantizes the digit classifier to 4 bits with more and more effort, and measures each on unseen images."""
 
 import numpy as np
 import onnxruntime

@@ -1,4 +1,4 @@
-"""Stores the weights of a small language-like network in blocks of few bits, in two forms, and compares size and output."""
+"""Stores the weights of a small language-like network in blocks of few bits, and compares size and output."""
 
 from pathlib import Path
 
