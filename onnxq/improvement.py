@@ -118,7 +118,10 @@ Improvement = Callable[..., Improved]
 
 @dataclass(frozen=True)
 class Method:
-    """An improvement with what users are told about it; `arguments` are its arguments with their defaults."""
+    """An improvement with what users are told about it; `arguments` are its arguments with their defaults.
+
+    One that needs no data looks at nothing but constants and parameters.
+    """
 
     name: str
     run: Improvement
@@ -126,6 +129,7 @@ class Method:
     paper: str
     arguments: Arguments
     needs_torch: bool = False
+    needs_data: bool = True
 
 
 IMPROVEMENTS: Registry[Method] = Registry(
@@ -137,12 +141,18 @@ F = TypeVar("F", bound=Improvement)
 
 
 def improvement(
-    name: str, summary: str, paper: str, arguments: Arguments | None = None, *, needs_torch: bool = False
+    name: str,
+    summary: str,
+    paper: str,
+    arguments: Arguments | None = None,
+    *,
+    needs_torch: bool = False,
+    needs_data: bool = True,
 ) -> Callable[[F], F]:
     """Register a function as an improvement."""
 
     def register(function: F) -> F:
-        IMPROVEMENTS.add(name, Method(name, function, summary, paper, dict(arguments or {}), needs_torch))
+        IMPROVEMENTS.add(name, Method(name, function, summary, paper, dict(arguments or {}), needs_torch, needs_data))
         return function
 
     return register

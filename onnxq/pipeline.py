@@ -19,6 +19,7 @@ from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.improve.run import Outcome
 from onnxq.improve.stage import improve_calibrated
+from onnxq.improve.unjudged import improve_without_data
 from onnxq.improvement import State
 from onnxq.passes import Pass
 from onnxq.prepare import Prepared, chosen_backend, load_model, make_plan, prepare
@@ -164,7 +165,7 @@ def calibrate_model(
     )
 
 
-NO_DATA = "no data was given: weights have their parameters, accuracy was not measured and nothing improved"
+NO_DATA = "no data was given: weights have their parameters, and accuracy was not measured"
 
 
 def _opened(data: Any, graph: Graph, settings: Config) -> Dataset:
@@ -180,19 +181,22 @@ def improve_model(
     run of the same command.
     """
     dataset = ready.dataset
-    if dataset is None:
-        return ready, None
     clock = Clock(dict(ready.seconds))
     prepared = ready.prepared
+    calibrated = State(prepared.graph, ready.plan, ready.qparams)
+    notes: list[str] = []
     with clock.stage("improve"):
-        outcome, notes = improve_calibrated(
-            prepared,
-            State(prepared.graph, ready.plan, ready.qparams),
-            dataset,
-            lambda changed, plan: _calibrated_again(changed, plan, dataset),
-            folder=folder / IMPROVING,
-            progress=progress,
-        )
+        if dataset is None:
+            outcome = improve_without_data(prepared, calibrated, progress=progress)
+        else:
+            outcome, notes = improve_calibrated(
+                prepared,
+                calibrated,
+                dataset,
+                lambda changed, plan: _calibrated_again(changed, plan, dataset),
+                folder=folder / IMPROVING,
+                progress=progress,
+            )
     if outcome is None:
         return replace(ready, notes=[*ready.notes, *notes]), None
     best = outcome.state

@@ -98,11 +98,14 @@ def improvement_lines(improvements: Mapping[str, Any] | None) -> list[str]:
     """What was tried for accuracy: the gain, then what was applied and what was not."""
     if improvements is None:
         return []
+    used = [step["name"] for step in improvements["steps"] if step["applied"]]
+    left = [step["name"] for step in improvements["steps"] if not step["applied"]]
+    if improvements["before"] is None:
+        lines = [f"applied without data to judge by: {', '.join(used)}"] if used else []
+        return lines + ([f"nothing to change for: {', '.join(left)}"] if left else [])
     before, after = (decibels(improvements[key]) for key in ("before", "after"))
     if not improvements["steps"]:
         return [f"{before} on {improvements['judged_on']} held samples is near enough, so nothing was tried"]
-    used = [step["name"] for step in improvements["steps"] if step["applied"]]
-    left = [step["name"] for step in improvements["steps"] if not step["applied"]]
     lines = [f"{before} -> {after} on {improvements['judged_on']} samples that nothing was fitted to"]
     lines += [f"applied: {', '.join(used)}"] if used else ["nothing that was tried helped"]
     lines += [f"tried without effect: {', '.join(left)}"] if used and left else []

@@ -32,13 +32,13 @@ Recalibrate = Callable[[State], State]
 
 @dataclass(frozen=True)
 class Step:
-    """One improvement that was tried, and what came of it; `before` and `after` are scores."""
+    """One improvement that was tried, and what came of it; `before` and `after` are scores, None if not judged."""
 
     name: str
     paper: str
     applied: bool
     why: str
-    before: Score
+    before: Score | None
     after: Score | None
     changed: tuple[str, ...]
     declined: tuple[str, ...]
@@ -53,7 +53,7 @@ class Step:
             "applied": self.applied,
             "why": self.why,
             "before": _number(self.before),
-            "after": None if self.after is None else _number(self.after),
+            "after": _number(self.after),
             "changed": list(self.changed),
             "declined": list(self.declined),
             "seconds": round(self.seconds, 3),
@@ -64,18 +64,18 @@ class Step:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The state that was best, the scores before and after, and every step that was tried."""
+    """The state that was best, the scores before and after (None without data), and every step that was tried."""
 
     state: State
-    before: Score
-    after: Score
+    before: Score | None
+    after: Score | None
     steps: tuple[Step, ...]
     samples: int
     held: int
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "metric": self.before.metric,
+            "metric": None if self.before is None else self.before.metric,
             "before": _number(self.before),
             "after": _number(self.after),
             "fitted_to": self.samples,
@@ -296,5 +296,7 @@ def _refuse_without_torch(chosen: Sequence[Chosen] | Any) -> None:
         )
 
 
-def _number(score: Score) -> float | str:
+def _number(score: Score | None) -> float | str | None:
+    if score is None:
+        return None
     return round(score.value, 4) if math.isfinite(score.value) else str(score.value)

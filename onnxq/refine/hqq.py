@@ -38,6 +38,7 @@ BETA, GROWTH = 10.0, 1.01
     "zero points and scales of weights by an error that hardly counts outliers; needs no data",
     "Badri & Shaji 2023",
     {"p": 0.7, "iterations": 20},
+    needs_data=False,
 )
 def hqq(state: State, task: Task, *, p: float, iterations: int) -> Improved:
     """Choose the parameters of all quantized weights; p is the exponent of the error."""

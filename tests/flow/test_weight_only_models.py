@@ -91,6 +91,29 @@ def test_no_data_is_needed_and_the_report_says_what_was_not_measured(tmp_path: P
         assert np.isfinite(found).all()
 
 
+def test_without_data_an_improvement_that_needs_none_is_applied_as_asked_for(tmp_path: Path) -> None:
+    plain = onnxq.quantize(language_model(), backend="weight_only:bits=4", out=tmp_path / "plain")
+    config = {"improvements": ["hqq"]}
+    result = onnxq.quantize(language_model(), backend="weight_only:bits=4", config=config, out=tmp_path / "hqq")
+    (step,) = result.report["improvements"]["steps"]
+    assert (step["name"], step["applied"], step["before"], step["after"]) == ("hqq", True, None, None)
+    assert "without data" in step["why"]
+    assert set(step["details"]) <= set(result.qparams.entries)
+    assert any(result.qparams[name] != plain.qparams[name] for name in step["details"])
+
+
+def test_without_data_an_improvement_that_needs_samples_is_refused(tmp_path: Path) -> None:
+    source, out = tmp_path / "lm.onnx", tmp_path / "out"
+    onnx.save(language_model(), source)
+    done = onnxq_command("quantize", source, "-b", "weight_only", "--improve", "gptq", "-o", out)
+    assert done.returncode == 2
+    assert "improvement 'gptq' needs samples, and no data was given" in " ".join(done.stderr.split())
+    assert not out.exists()
+    done = onnxq_command("quantize", source, "-b", "weight_only", "--improve", "hqq", "-o", out)
+    assert done.returncode == 0, done.stderr
+    assert "applied without data to judge by: hqq" in " ".join(done.stdout.split())
+
+
 @pytest.mark.parametrize("form", ["dq", "nbits"])
 def test_data_changes_nothing_but_the_report_where_nothing_is_improved(form: str, tmp_path: Path) -> None:
     backend = f"weight_only:form={form}"

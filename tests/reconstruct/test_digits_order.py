@@ -1,7 +1,8 @@
-"""On the digits of the demo: QDrop and BRECQ beside each other, above AdaRound; AdaRound above the nearest number."""
+"""On the digits of the demo, as in the papers: QDrop above BRECQ, BRECQ above AdaRound, AdaRound above the nearest."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from onnxq import demo
@@ -9,22 +10,24 @@ from onnxq.improve.judge import Judge
 from onnxq.improvement import read_improvement
 from tests.reconstruct.small_models import METHODS, case
 
-BESIDE_DB = 1.0
-"""QDrop may be below BRECQ by this: on small networks now the one is ahead, now the other (docs/reconstruct.md)."""
+FORMATS = ("w_bits=3,a_bits=3", "w_bits=4,a_bits=4", "w_bits=4,a_bits=4,a_symmetric=no")
+LUCK_DB = 0.3
+"""Of one format: QDrop may be this much below BRECQ there, and not in the mean."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["academic:w_bits=3,a_bits=3", "academic:w_bits=4,a_bits=4"])
-def test_blocks_come_out_above_layers_and_layers_above_the_nearest_number(backend: str) -> None:
+def test_the_methods_come_out_in_the_order_of_the_papers() -> None:
     data = demo.load_data()
-    made = case(demo.model_path(), [{"image": image[None]} for image in data.train_images[:128]], backend)
-    judge = Judge(made.task.reference, made.task.backend, [{"image": data.test_images}])
-    nearest = judge(made.state).value
-    found = {
-        name: judge(read_improvement(f"{name}:iterations=500").run(made.state, made.task).state).value
-        for name in METHODS
-    }
-    assert found["adaround"] > nearest + 1
-    assert found["brecq"] > found["adaround"] + 1
-    assert found["qdrop"] > found["brecq"] - BESIDE_DB
-    assert found["adaquant"] > found["adaround"]
+    gains = []
+    for form in FORMATS:
+        feeds = [{"image": image[None]} for image in data.train_images[:128]]
+        made = case(demo.model_path(), feeds, f"academic:{form}")
+        judge = Judge(made.task.reference, made.task.backend, [{"image": data.test_images}])
+        nearest = judge(made.state).value
+        found = {name: judge(read_improvement(name).run(made.state, made.task).state).value for name in METHODS}
+        assert found["adaround"] > nearest + 1, form
+        assert found["brecq"] > found["adaround"] + 1, form
+        assert found["qdrop"] > found["brecq"] - LUCK_DB, form
+        assert found["adaquant"] > found["adaround"], form
+        gains.append(found["qdrop"] - found["brecq"])
+    assert np.mean(gains) > 0, gains
