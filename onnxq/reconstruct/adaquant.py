@@ -8,6 +8,8 @@ straight through the rounding. It learns more numbers than AdaRound from the sam
 
 from __future__ import annotations
 
+from typing import Any
+
 from onnxq.improvement import Improved, State, Task, improvement
 from onnxq.reconstruct.recipe import Recipe
 
@@ -19,19 +21,8 @@ from onnxq.reconstruct.recipe import Recipe
     {"iterations": 1000, "batch": 32, "lr": 0.01, "scale_lr": 5e-3, "block": "layer", "samples": 1024},
     needs_torch=True,
 )
-def adaquant(
-    state: State,
-    task: Task,
-    *,
-    iterations: int,
-    batch: int,
-    lr: float,
-    scale_lr: float,
-    block: str,
-    samples: int,
-) -> Improved:
+def adaquant(state: State, task: Task, **settings: Any) -> Improved:
     """Learn weights, biases and scales, layer by layer."""
     from onnxq.reconstruct.fitting.run import reconstruct
 
-    recipe = Recipe("adaquant", block, "weights", True, iterations, batch, lr, scale_lr, 0.0, samples)
-    return reconstruct(state, task, recipe)
+    return reconstruct(state, task, Recipe("adaquant", learnt="weights", scales=True, **settings))

@@ -8,6 +8,8 @@ the activation function behind the layer. Scales stay as calibration found them.
 
 from __future__ import annotations
 
+from typing import Any
+
 from onnxq.improvement import Improved, State, Task, improvement
 from onnxq.reconstruct.recipe import Recipe
 
@@ -19,9 +21,8 @@ from onnxq.reconstruct.recipe import Recipe
     {"iterations": 1000, "batch": 32, "lr": 0.02, "block": "layer", "samples": 1024},
     needs_torch=True,
 )
-def adaround(state: State, task: Task, *, iterations: int, batch: int, lr: float, block: str, samples: int) -> Improved:
+def adaround(state: State, task: Task, **settings: Any) -> Improved:
     """Learn the rounding of every weight, layer by layer."""
     from onnxq.reconstruct.fitting.run import reconstruct
 
-    recipe = Recipe("adaround", block, "roundings", False, iterations, batch, lr, 0.0, 0.0, samples)
-    return reconstruct(state, task, recipe)
+    return reconstruct(state, task, Recipe("adaround", learnt="roundings", scales=False, **settings))

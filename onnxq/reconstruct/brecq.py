@@ -8,6 +8,8 @@ labels or gradients of the whole model.
 
 from __future__ import annotations
 
+from typing import Any
+
 from onnxq.improvement import Improved, State, Task, improvement
 from onnxq.reconstruct.recipe import Recipe
 
@@ -19,19 +21,8 @@ from onnxq.reconstruct.recipe import Recipe
     {"iterations": 1000, "batch": 32, "lr": 0.02, "scale_lr": 5e-3, "block": "auto", "samples": 1024},
     needs_torch=True,
 )
-def brecq(
-    state: State,
-    task: Task,
-    *,
-    iterations: int,
-    batch: int,
-    lr: float,
-    scale_lr: float,
-    block: str,
-    samples: int,
-) -> Improved:
+def brecq(state: State, task: Task, **settings: Any) -> Improved:
     """Learn roundings and scales of activations, block by block."""
     from onnxq.reconstruct.fitting.run import reconstruct
 
-    recipe = Recipe("brecq", block, "roundings", True, iterations, batch, lr, scale_lr, 0.0, samples)
-    return reconstruct(state, task, recipe)
+    return reconstruct(state, task, Recipe("brecq", learnt="roundings", scales=True, **settings))

@@ -8,6 +8,8 @@ chosen at random takes more steps than BRECQ does.
 
 from __future__ import annotations
 
+from typing import Any
+
 from onnxq.improvement import Improved, State, Task, improvement
 from onnxq.reconstruct.recipe import Recipe
 
@@ -19,20 +21,8 @@ from onnxq.reconstruct.recipe import Recipe
     {"iterations": 2000, "batch": 32, "lr": 0.02, "scale_lr": 5e-3, "drop": 0.5, "block": "auto", "samples": 1024},
     needs_torch=True,
 )
-def qdrop(
-    state: State,
-    task: Task,
-    *,
-    iterations: int,
-    batch: int,
-    lr: float,
-    scale_lr: float,
-    drop: float,
-    block: str,
-    samples: int,
-) -> Improved:
+def qdrop(state: State, task: Task, **settings: Any) -> Improved:
     """Learn roundings and scales of activations, block by block, with quantizers dropped at random."""
     from onnxq.reconstruct.fitting.run import reconstruct
 
-    recipe = Recipe("qdrop", block, "roundings", True, iterations, batch, lr, scale_lr, drop, samples)
-    return reconstruct(state, task, recipe)
+    return reconstruct(state, task, Recipe("qdrop", learnt="roundings", scales=True, **settings))

@@ -20,9 +20,9 @@ class Recipe:
     iterations  steps of the optimizer in each block
     batch       samples of a step
     lr          of roundings: how far alpha moves in a step; of weights: in parts of the step of their format
+    samples     how many of the samples are used at most
     scale_lr    how far a scale moves in a step, in parts of itself; with 8 bits a quarter of that
     drop        chance of a value to stay float while a block is fitted
-    samples     how many of the samples are used at most
     """
 
     method: str
@@ -32,9 +32,9 @@ class Recipe:
     iterations: int
     batch: int
     lr: float
-    scale_lr: float
-    drop: float
     samples: int
+    scale_lr: float = 0.0
+    drop: float = 0.0
 
     def __post_init__(self) -> None:
         wrong = None

@@ -224,7 +224,7 @@ def test_a_scale_belongs_to_the_first_block_that_reads_through_it() -> None:
     graph, plan = made.state.graph, applied(made.state.plan)
     graph.sort()
     segments = partition(graph, plan, "layer")
-    rules = Rules(graph, plan, segments, Recipe("brecq", "layer", "roundings", True, 1, 1, 0.1, 0.1, 0.0, 1))
+    rules = Rules(graph, plan, segments, Recipe("brecq", "layer", "roundings", True, 1, 1, 0.1, 1, 0.1))
     scales = [name for number, segment in enumerate(segments) for name in rules.of(number, segment).scales]
     assert len(scales) == len(set(scales))
     wanted = {p.tensor for p in plan if p.role == "activation" and p.tie is None}
