@@ -11,7 +11,7 @@ from onnxq.types.applied import applied
 
 
 class Refined(NamedTuple):
-    """New parameters (the old ones are untouched), a line for each thing that changed, and what is worth a look."""
+    """New parameters, a line for each thing that changed, and what is worth a look."""
 
     qparams: QParamsTable
     notes: tuple[str, ...] = ()
@@ -19,7 +19,7 @@ class Refined(NamedTuple):
 
 
 class Refinement(Protocol):
-    """Changes parameters, never the graph or the plan."""
+    """Changes parameters, never the graph or the plan; the table is its own, to change or to replace."""
 
     def __call__(self, graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> Refined: ...
 
@@ -30,7 +30,7 @@ REFINEMENTS: Registry[Refinement] = Registry("refinement", "onnxq.refine")
 def refine(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> Refined:
     """Run all refinements of a backend, in order; tensors that are only observed take no part.
 
-    What stands behind a colon is for the refinement itself to read: rules that are left out.
+    The table is used up: refinements may change it. What stands behind a colon is for the refinement itself to read: rules that are left out.
     """
     plan = applied(plan)
     notes: list[str] = []

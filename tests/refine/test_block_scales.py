@@ -19,8 +19,8 @@ from tests.golden_graphs import GOLDEN
 def parameters(options: str, **config: object) -> tuple[onnxq.Graph, QParamsTable, QParamsTable]:
     prepared = prepare(GOLDEN["transformer"]().model, f"weight_only:{options}", config)
     plan = make_plan(prepared)
-    found = calibrate(prepared.graph, plan)
-    return prepared.graph, found.qparams, refine(prepared.graph, plan, found.qparams, prepared.backend).qparams
+    before, table = (calibrate(prepared.graph, plan).qparams for _ in range(2))
+    return prepared.graph, before, refine(prepared.graph, plan, table, prepared.backend).qparams
 
 
 def error(graph: onnxq.Graph, table: QParamsTable, name: str) -> float:
