@@ -41,12 +41,31 @@ UserMetric = Callable[[Mapping[str, np.ndarray], np.ndarray | None], float]
 
 @dataclass(frozen=True)
 class Score:
-    """`goodness` compares, higher is better; `value` is the metric as users know it; `sqnr_db` has each output."""
+    """`goodness` compares, higher is better; `value` is the metric as users know it; `sqnr_db` has each output.
+
+    `noise` has the squared error of each output in each sample.
+    """
 
     metric: str
     value: float
     goodness: float
     sqnr_db: Mapping[str, float] = field(default_factory=dict)
+    noise: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
+
+
+def doubt_db(new: Score, old: Score) -> float:
+    """The standard error of the difference of two scores in dB, from how unlike it is in single samples.
+
+    A classifier of two classes has one number to say about a sample: its SQNR on eight of them is uncertain by decibels,
+    that of an image with thousands of values is not.
+    """
+    found = []
+    for name, after in new.noise.items():
+        before, count = old.noise[name], len(after)
+        if count > 1 and 0 < before.sum() < math.inf and 0 < after.sum() < math.inf:
+            shares = after / after.sum() - before / before.sum()
+            found.append(10 / math.log(10) * math.sqrt(count / (count - 1) * float(np.square(shares).sum())))
+    return float(np.mean(found)) if found else 0.0
 
 
 class Judge:
@@ -116,11 +135,11 @@ class Judge:
         ]
 
     def _score(self, found: list[Outputs]) -> Score:
-        each = self._sqnr(found)
+        each, noise = self._sqnr(found)
         value = self._value(found, each)
         worst = -math.inf
         goodness = self._sign * value if not math.isnan(value) else worst
-        return Score(self.name, value, goodness, each)
+        return Score(self.name, value, goodness, each, noise)
 
     def _value(self, found: list[Outputs], each: Mapping[str, float]) -> float:
         if callable(self._metric):
@@ -140,18 +159,22 @@ class Judge:
             raise ConfigError(f"{self._metric} needs an output with classes, of two axes or more: choose sqnr_db")
         return float(np.mean(parts))
 
-    def _sqnr(self, found: list[Outputs]) -> dict[str, float]:
+    def _sqnr(self, found: list[Outputs]) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+        """Of each output over all samples, and its noise in each of them."""
         sums: dict[str, SqnrAccumulator] = {}
+        noise: dict[str, list[float]] = {}
         for expected, outputs in zip(self._expected, found, strict=True):
             for name, reference in expected.items():
                 if not _is_float(reference):
                     continue
-                total = sums.setdefault(name, SqnrAccumulator())
+                own = SqnrAccumulator()
                 if outputs[name].shape == reference.shape:
-                    total.add(reference, outputs[name])
+                    own.add(reference, outputs[name])
                 else:  # a condition or a selection inside the model came out differently
-                    total.add(reference, np.zeros_like(reference))
-        return {name: total.value for name, total in sums.items()}
+                    own.add(reference, np.zeros_like(reference))
+                sums.setdefault(name, SqnrAccumulator()).merge(own)
+                noise.setdefault(name, []).append(own.mse * own.compared)
+        return {name: total.value for name, total in sums.items()}, {k: np.array(v) for k, v in noise.items()}
 
     def _accuracy(self, found: list[Outputs]) -> float:
         assert self._labels is not None

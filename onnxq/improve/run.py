@@ -12,7 +12,7 @@ from onnxq.calibrate import complete
 from onnxq.errors import ConfigError, OnnxqError
 from onnxq.graph import Graph, collector_paused
 from onnxq.improve.efforts import Effort
-from onnxq.improve.judge import Judge, Score
+from onnxq.improve.judge import Judge, Score, doubt_db
 from onnxq.improvement import Chosen, Improved, Progress, State, Task, read_improvement
 from onnxq.refine import refine
 from onnxq.runtime.memory import peak_memory
@@ -20,6 +20,9 @@ from onnxq.types import Backend
 
 MARGIN_DB = 0.05
 """An improvement smaller than this is noise of the few samples that judge it."""
+
+DOUBTS = 1.0
+"""Standard errors that a gain must be worth: the scores of few samples with few outputs differ by decibels by chance."""
 
 ENOUGH_DB = 55.0
 """Where every output is this near to the float model, there is nothing to gain."""
@@ -133,6 +136,27 @@ def improve(
     return Outcome(best.state, first.score, best.score, run.told(best), len(task.samples), judge.samples)
 
 
+@dataclass(frozen=True)
+class _Evidence:
+    """By how much one candidate is better than another on some samples, and the standard error of that."""
+
+    gain: float
+    doubt: float
+    samples: int
+
+    @classmethod
+    def of(cls, new: Score, old: Score, samples: int) -> _Evidence:
+        doubt = doubt_db(new, old) if new.metric == "sqnr_db" else 0.0
+        return cls(new.goodness - old.goodness, doubt, samples)
+
+    def with_more(self, other: _Evidence) -> _Evidence:
+        """The mean over the samples of both."""
+        total = self.samples + other.samples
+        gain = (self.gain * self.samples + other.gain * other.samples) / total
+        doubt = math.hypot(self.doubt * self.samples, other.doubt * other.samples) / total
+        return _Evidence(gain, doubt, total)
+
+
 class _Run:
     """What is common to the steps of one run."""
 
@@ -148,7 +172,7 @@ class _Run:
         self.task = task
         self.judge = judge
         self.witness = witness
-        self._supported: dict[tuple[int, ...], float] = {}
+        self._supported: dict[tuple[int, ...], Score] = {}
         self.recalibrate = recalibrate
         self.progress = progress
         self.chosen = chosen
@@ -159,17 +183,20 @@ class _Run:
         return score.metric == "sqnr_db" and all(value >= ENOUGH_DB for value in score.sqnr_db.values())
 
     def is_better(self, new: _Candidate, old: _Candidate) -> bool:
-        """On the held samples, and not so much worse on those of the witness that nothing is gained over both."""
-        margin = _margin(new, old)
-        gain = new.score.goodness - old.score.goodness
-        return gain > margin and gain + self._support(new) - self._support(old) > 0
-
-    def _support(self, candidate: _Candidate) -> float:
-        """What the witness says of a candidate, each asked for once."""
+        """On the held samples, and by more than chance on those and the samples of the witness together."""
+        held = _Evidence.of(new.score, old.score, self.judge.samples)
+        if held.gain <= _margin(new, old):
+            return False
         if self.witness is None:
-            return 0.0
+            return True
+        after, before = self._support(self.witness, new), self._support(self.witness, old)
+        both = held.with_more(_Evidence.of(after, before, self.witness.samples))
+        return both.gain > DOUBTS * both.doubt
+
+    def _support(self, witness: Judge, candidate: _Candidate) -> Score:
+        """What the witness says of a candidate, each asked for once."""
         if candidate.path not in self._supported:
-            self._supported[candidate.path] = self.witness(candidate.state).goodness
+            self._supported[candidate.path] = witness(candidate.state)
         return self._supported[candidate.path]
 
     def best_of(self, base: _Candidate, names: Sequence[str]) -> _Candidate:
@@ -277,7 +304,7 @@ def _verdict(better: bool, new: _Candidate, old: _Candidate) -> str:
         return figures
     gain, margin = new.score.goodness - old.score.goodness, _margin(new, old)
     if gain > margin:
-        return f"{USELESS}: {figures}, but not on the samples that it was fitted to"
+        return f"{USELESS}: {figures}, which chance can explain or the samples that it was fitted to do not confirm"
     if gain > MARGIN_DB:
         return f"{USELESS} enough: {figures}, less than the {margin:g} dB that its nodes must be worth"
     return f"{USELESS}: {figures}"

@@ -37,6 +37,10 @@ class Divided:
     held: Samples
 
 
+WITNESSES = 3
+"""Fitted samples that are asked too, for each held one: all of them where every fourth is held."""
+
+
 def divide(dataset: Dataset) -> Divided | None:
     """Every fourth sample judges, every second of fewer than 16; None where there are too few."""
     count = dataset.length
@@ -107,7 +111,7 @@ def improve_calibrated(
         progress=progress or (lambda what, done, total: None),
     )
     judge = Judge(prepared.graph, prepared.backend, divided.held)
-    witness = Judge(prepared.graph, prepared.backend, islice(divided.fitted, len(divided.held)))
+    witness = Judge(prepared.graph, prepared.backend, islice(divided.fitted, WITNESSES * len(divided.held)))
 
     def recalibrate(changed: State) -> State:
         return gather(replace(prepared, graph=changed.graph), changed.plan)
