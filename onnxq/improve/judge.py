@@ -56,8 +56,8 @@ class Score:
 def doubt_db(new: Score, old: Score) -> float:
     """The standard error of the difference of two scores in dB, from how unlike it is in single samples.
 
-    A classifier of two classes has one number to say about a sample: its SQNR on eight of them is uncertain by decibels,
-    that of an image with thousands of values is not.
+    A classifier of two classes has one number to say about a sample: its SQNR on eight of them is uncertain by
+    decibels, that of an image with thousands of values is not.
     """
     found = []
     for name, after in new.noise.items():

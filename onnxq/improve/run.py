@@ -21,8 +21,8 @@ from onnxq.types import Backend
 MARGIN_DB = 0.05
 """An improvement smaller than this is noise of the few samples that judge it."""
 
-DOUBTS = 1.0
-"""Standard errors that a gain must be worth: the scores of few samples with few outputs differ by decibels by chance."""
+DOUBTS = 0.5
+"""Standard errors that a gain must be worth: scores of few samples with few outputs differ by decibels by chance."""
 
 ENOUGH_DB = 55.0
 """Where every output is this near to the float model, there is nothing to gain."""

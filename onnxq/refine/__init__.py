@@ -30,7 +30,8 @@ REFINEMENTS: Registry[Refinement] = Registry("refinement", "onnxq.refine")
 def refine(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> Refined:
     """Run all refinements of a backend, in order; tensors that are only observed take no part.
 
-    The table is used up: refinements may change it. What stands behind a colon is for the refinement itself to read: rules that are left out.
+    The table is used up: refinements may change it. What stands behind a colon of a name is for the refinement itself
+    to read: rules that are left out.
     """
     plan = applied(plan)
     notes: list[str] = []

@@ -119,11 +119,11 @@ def test_files_of_all_tools_are_judged_by_accuracy_and_noise(
     main(["ptq-accuracy", *chosen, "--peers", "onnxruntime", *where])
     tables = read_result(tmp_path / "ptq.json").tables
     assert [row["tool"] for row in tables["tools"]] == ["onnxq", "onnxruntime.quantization"]
-    floating, own, peer = tables["digits"]
+    floating, own, at_inputs, peer = tables["digits"]
     assert floating["accuracy %"] == 98.89
     assert floating["note"] == "8 samples to calibrate with, 450 to judge with"
-    assert (own["setting"], peer["setting"]) == ("effort 0", "default")
-    for row in (own, peer):
+    assert [row["setting"] for row in (own, at_inputs, peer)] == ["effort 0", "openvino, effort 0", "default"]
+    for row in (own, at_inputs, peer):
         assert row["accuracy %"] > 97
         assert row["SQNR dB"] > 30
         assert min(row["seconds"], row["peak MB"], row["file MB"]) > 0
@@ -146,7 +146,7 @@ def test_a_run_that_is_cut_off_leaves_the_rows_that_it_has(tmp_path: Path) -> No
     seen: list[list[str]] = []
     settings = ptq_accuracy.Settings(tmp_path, ["digits"], [W8A8], efforts=[0], calibration=2, test=10)
     ptq_accuracy.measure(settings, progress=lambda tables: seen.append([row["format"] for row in tables["digits"]]))
-    assert seen == [["float"], ["float", W8A8]]
+    assert seen == [["float"], ["float", W8A8], ["float", W8A8, W8A8]]
 
 
 def test_a_broken_file_is_a_failed_row(tmp_path: Path) -> None:

@@ -101,6 +101,10 @@ TARGETS = {
 }
 
 
+AT_INPUTS = {W8A8: Target("openvino"), W8A8_PER_TENSOR: Target("openvino", {"weight": {"per_channel": False}})}
+"""Formats of a target that quantizes what layers read and not what they make, as NNCF does."""
+
+
 def _writer(target: Target, effort: int) -> Writer:
     def write(model: Path, samples: Sequence[Feed], result: Path) -> None:
         config = {**target.config, "effort": effort, "minimum_sqnr_db": -100.0}  # a bad result is a row, not an error
@@ -112,7 +116,15 @@ def _writer(target: Target, effort: int) -> Writer:
 
 
 WRITERS: dict[str, dict[str, Writer]] = {
-    form: {f"effort {effort}": _writer(target, effort) for effort in EFFORTS} for form, target in TARGETS.items()
+    form: {
+        **{f"effort {effort}": _writer(target, effort) for effort in EFFORTS},
+        **(
+            {f"openvino, effort {effort}": _writer(AT_INPUTS[form], effort) for effort in EFFORTS}
+            if form in AT_INPUTS
+            else {}
+        ),
+    }
+    for form, target in TARGETS.items()
 }
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from tools.bench.child import ONNXQ, ROOT, ChildFailed, Tool
 from tools.bench.clock import failure_text
 from tools.bench.image_sets import MissingSet
 from tools.bench.peers.formats import FORMATS, W8A8, W8A8_PER_TENSOR
-from tools.bench.ptq_overview import EQUAL, FLOAT, OWN, TOOLS
+from tools.bench.ptq_overview import AT_INPUTS, EQUAL, FLOAT, OWN, TOOLS
 from tools.bench.ptq_sets import PTQ_SETS, Outputs, PtqSet
 from tools.bench.results import Row, Tables
 from tools.bench.samples import Feed, save_feeds
@@ -146,9 +146,10 @@ def _rows(
 
 
 def _wanted(tool: str, known: Sequence[str], settings: Settings) -> list[str]:
-    """Which of the tool's settings for a format were asked for; onnxq's are its efforts."""
+    """Which of the tool's settings for a format were asked for; onnxq's are its efforts, for one target or two."""
     if tool == OWN:
-        return [f"effort {effort}" for effort in settings.efforts if f"effort {effort}" in known]
+        wanted = [f"{target}effort {effort}" for target in ("", f"{AT_INPUTS}, ") for effort in settings.efforts]
+        return [setting for setting in wanted if setting in known]
     return [setting for setting in known if settings.settings is None or setting in settings.settings]
 
 

@@ -12,6 +12,8 @@ OWN = "onnxq"
 FLOAT = "float"
 EFFORTS = tuple(f"effort {effort}" for effort in range(4))
 DEFAULT, DEFAULT_EFFORT = "default", "effort 1"
+AT_INPUTS = "openvino"
+"""The other target that onnxq writes W8A8 for."""
 SCORES = ("accuracy %", "agreement %")
 SQNR = "SQNR dB"
 EQUAL = "equal"
@@ -46,7 +48,9 @@ accuracy on a thousand images does not: one answer of the digits is 0.22 points,
 Formats:
 
 - **W8A8**: 8-bit weights per channel, 8-bit activations; **per tensor** has one scale for each weight. onnxq writes
-  for its target `onnxruntime`.
+  for its target `onnxruntime`, whose integer kernels need quantizers behind layers too, and in rows with `openvino`
+  for the target of that name, which has quantizers where layers read and nowhere else. NNCF does the latter: its files
+  run in onnxruntime with float arithmetic in places, and have less noise.
 - **W4A8**, **W4A4**: 4-bit weights per channel, activations with 8 or 4 bits, and 8 bits for the first and the last
   layer, as in papers. onnxq writes for its target `academic`, which quantizes what layers with weights read and
   nothing else. Peers quantize where they do by default, which is also after activations and additions. Tools without
@@ -121,6 +125,8 @@ def _overview(model: str, rows: Sequence[Row]) -> list[Row]:
 
 def _compared(own: Mapping[str, Row], peers: Sequence[Row]) -> Row:
     row: Row = {setting: _cell(own[setting]) if setting in own else "" for setting in EFFORTS}
+    default = own.get(f"{AT_INPUTS}, {DEFAULT_EFFORT}")
+    row[f"{AT_INPUTS}, {DEFAULT_EFFORT}"] = "" if default is None else _cell(default)
     defaults = [peer for peer in peers if peer["setting"] == DEFAULT]
     notes = []
     for column, others, ours in (
