@@ -4,7 +4,8 @@ The output of a normalisation behind a residual addition (BERT, and every other 
 by the next addition as well, and what a GELU makes cannot be scaled through it. A Mul with a constant of ones between
 such a tensor and the layers gives these a tensor of their own, whose channels `smoothquant` can scale; a Mul that gains
 nothing is taken out again. It runs in float, the quantizer moves behind it, and so it is done only where the target
-reads the tensor quantized in these layers alone. Since it adds work, it has to gain more than other steps.
+reads the tensor quantized in these layers alone, and not at inputs of the model. Since it adds work, it has to gain
+more than other steps.
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ def make_room(state: State, freedom: Freedom, ops: Sequence[str]) -> tuple[State
             continue
         graph, name = state.graph, placement.tensor
         shapes = {_channels(graph, edit) for edit in edits}
-        if graph.is_constant(name) or len(shapes) > 1:
-            continue
+        if graph.is_constant(name) or name in graph.input_names or len(shapes) > 1:
+            continue  # what a model is given is quantized as it comes
         ones = np.ones(shapes.pop(), graph.dtype(name))
         readers = {edit.node for edit in edits}
         uses = [use for use in graph.consumers(name) if use.node.name in readers]

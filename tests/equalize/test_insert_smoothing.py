@@ -94,6 +94,17 @@ def test_what_gains_nothing_is_taken_out_again() -> None:
     assert set(found.state.plan.left_float) - set(case.state.plan.left_float) == muls
 
 
+def test_inputs_of_the_model_are_quantized_as_they_come() -> None:
+    net = Net("input with an outlier")
+    x = net.input("x", [1, 8, 6, 6])
+    net.output(net.node("Tanh", net.node("Conv", x, net.floats(net.rng.normal(0, 0.2, (8, 8, 3, 3))), net.bias(8))))
+    feeds = [
+        {"x": net.normal(1, 8, 6, 6) * np.float32([1, 1, 50, 1, 1, 1, 1, 1]).reshape(1, 8, 1, 1)} for _ in range(8)
+    ]
+    found = ready(net.model(), feeds, "academic").improve("insert_smoothing")
+    assert found.changed == ()
+
+
 def test_a_target_that_quantizes_everything_gets_no_float_nodes() -> None:
     net, feeds = post_norm(60.0)
     case = ready(net.model(), feeds, "qnn")
