@@ -53,6 +53,20 @@ class Score:
     noise: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
 
 
+def typical_gain_db(new: Score, old: Score) -> float:
+    """By how much a score is better in the mean over samples, each of which counts alike.
+
+    The noise of all samples together can be that of a few, which one step helps and the next harms by chance.
+    """
+    found = []
+    for name, after in new.noise.items():
+        before = old.noise[name]
+        floor = 1e-9 * max(float(before.mean()), float(after.mean()))
+        if 0 < floor < math.inf:
+            found.append(float(10 * np.log10((before + floor) / (after + floor)).mean()))
+    return float(np.mean(found)) if found else 0.0
+
+
 def doubt_db(new: Score, old: Score) -> float:
     """The standard error of the difference of two scores in dB, from how unlike it is in single samples.
 

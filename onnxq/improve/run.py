@@ -12,7 +12,7 @@ from onnxq.calibrate import complete
 from onnxq.errors import ConfigError, OnnxqError
 from onnxq.graph import Graph, collector_paused
 from onnxq.improve.efforts import Effort
-from onnxq.improve.judge import Judge, Score, doubt_db
+from onnxq.improve.judge import Judge, Score, doubt_db, typical_gain_db
 from onnxq.improvement import Chosen, Improved, Progress, State, Task, read_improvement
 from onnxq.refine import refine
 from onnxq.runtime.memory import peak_memory
@@ -138,23 +138,33 @@ def improve(
 
 @dataclass(frozen=True)
 class _Evidence:
-    """By how much one candidate is better than another on some samples, and the standard error of that."""
+    """By how much one candidate is better than another on some samples, and the standard error of that.
+
+    `typical` is the gain with samples that count alike, which one of them cannot make alone.
+    """
 
     gain: float
     doubt: float
+    typical: float
     samples: int
+
+    @property
+    def is_enough(self) -> bool:
+        return self.gain > DOUBTS * self.doubt and self.typical >= 0
 
     @classmethod
     def of(cls, new: Score, old: Score, samples: int) -> _Evidence:
-        doubt = doubt_db(new, old) if new.metric == "sqnr_db" else 0.0
-        return cls(new.goodness - old.goodness, doubt, samples)
+        if new.metric != "sqnr_db":
+            return cls(new.goodness - old.goodness, 0.0, 0.0, samples)
+        return cls(new.goodness - old.goodness, doubt_db(new, old), typical_gain_db(new, old), samples)
 
     def with_more(self, other: _Evidence) -> _Evidence:
         """The mean over the samples of both."""
         total = self.samples + other.samples
         gain = (self.gain * self.samples + other.gain * other.samples) / total
         doubt = math.hypot(self.doubt * self.samples, other.doubt * other.samples) / total
-        return _Evidence(gain, doubt, total)
+        typical = (self.typical * self.samples + other.typical * other.samples) / total
+        return _Evidence(gain, doubt, typical, total)
 
 
 class _Run:
@@ -191,7 +201,7 @@ class _Run:
             return True
         after, before = self._support(self.witness, new), self._support(self.witness, old)
         both = held.with_more(_Evidence.of(after, before, self.witness.samples))
-        return both.gain > DOUBTS * both.doubt
+        return both.is_enough
 
     def _support(self, witness: Judge, candidate: _Candidate) -> Score:
         """What the witness says of a candidate, each asked for once."""
