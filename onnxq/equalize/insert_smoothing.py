@@ -32,10 +32,10 @@ WHY = "divides channels before they are quantized, for layers that share their i
     "insert_smoothing",
     "divides outliers of activations in front of layers, by a Mul, where smoothquant cannot",
     "Xiao et al., SmoothQuant, 2022",
-    {"alpha": 0.0},
+    {"alpha": 0.0, "unseen": True},
 )
-def insert_smoothing(state: State, task: Task, *, alpha: float) -> Improved:
-    """Smooth the inputs of layers behind a Mul of their own; alpha as for `smoothquant`."""
+def insert_smoothing(state: State, task: Task, *, alpha: float, unseen: bool) -> Improved:
+    """Smooth the inputs of layers behind a Mul of their own; arguments as for `smoothquant`."""
     check_alpha(alpha, "insert_smoothing")
     own, rooms = make_room(state, movable(state.copy())[0], LAYERS)
     if not rooms:
@@ -43,7 +43,7 @@ def insert_smoothing(state: State, task: Task, *, alpha: float) -> Improved:
     freedom, shares = movable(own)
     layouts = [freedom.layouts[room.own] for room in rooms]
     groups = tuple(group for group in freedom.groups if any(touches(layout, group) for layout in layouts))
-    found = smooth(own, task, alpha, replace(freedom, groups=groups), shares)
+    found = smooth(own, task, alpha, replace(freedom, groups=groups), shares, unseen=unseen)
     if not found.changed:
         return Improved(state, declined=found.declined)
     idle = [room for room in rooms if (own.graph.values(room.constant) == 1.0).all()]

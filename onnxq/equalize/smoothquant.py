@@ -45,14 +45,14 @@ LAYERS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
     "smoothquant",
     "moves outliers of activations into the weights that read them",
     "Xiao et al., SmoothQuant, 2022",
-    {"alpha": 0.0},
+    {"alpha": 0.0, "unseen": True},
 )
-def smoothquant(state: State, task: Task, *, alpha: float) -> Improved:
-    """Smooth the inputs of layers; alpha between 0 and 1, 0 searches it for each tensor."""
+def smoothquant(state: State, task: Task, *, alpha: float, unseen: bool) -> Improved:
+    """Smooth the inputs of layers; alpha between 0 and 1, 0 searches it for each tensor, on samples not seen or all."""
     check_alpha(alpha, "smoothquant")
     own = state.copy()
     freedom, shares = movable(own)
-    found = smooth(own, task, alpha, freedom, shares)
+    found = smooth(own, task, alpha, freedom, shares, unseen=unseen)
     return found if found.changed else Improved(state, declined=found.declined)
 
 
@@ -61,16 +61,20 @@ def check_alpha(alpha: float, name: str) -> None:
         raise ConfigError(f"alpha of improvement '{name}' lies between 0 (search) and 1, got {alpha:g}")
 
 
-def smooth(own: State, task: Task, alpha: float, freedom: Freedom, shares: list[WeightShares]) -> Improved:
+def smooth(
+    own: State, task: Task, alpha: float, freedom: Freedom, shares: list[WeightShares], *, unseen: bool
+) -> Improved:
     """Scale the groups of `freedom` in the graph of a state of one's own; nothing is `changed` if none gains."""
     readers = _readers(own.graph, own.plan, freedom)
     axes = {reader.tensor: reader.axis for reader in readers}
     tied = quantized_activations(own.plan, freedom)
     wanted = dict.fromkeys([*axes, *(name for names in tied.values() for name in names)])
-    seen, unseen = _halves(task)
+    one, other = _halves(task) if unseen else (task, task)
     ranges = channel_ranges(own.graph, freedom.layouts, wanted, task, "ranges of channels")
-    half = channel_ranges(own.graph, freedom.layouts, wanted, seen, "ranges of half of the samples")
-    rows = sample_rows(own.graph, axes, unseen, "inputs of layers")
+    half = (
+        channel_ranges(own.graph, freedom.layouts, wanted, one, "ranges of half of the samples") if unseen else ranges
+    )
+    rows = sample_rows(own.graph, axes, other, "inputs of layers")
     readers = [reader for reader in readers if reader.tensor in half and reader.tensor in rows]
     scales = np.ones(freedom.classes)
     details: dict[str, Any] = {"alpha": {}, "error": {}}

@@ -19,8 +19,8 @@ LEVELS = (0, 1, 2, 3)
 DEFAULT = 1
 
 PREPARE: tuple[tuple[str, ...], ...] = (
-    ("smoothquant", "awq"),
-    ("insert_smoothing",),
+    ("smoothquant", "smoothquant:unseen=no", "awq"),
+    ("insert_smoothing", "insert_smoothing:unseen=no"),
     ("cross_layer",),
     ("absorb_bias",),
     ("ranges:mse", "ranges:percentile"),
