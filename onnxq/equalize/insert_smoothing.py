@@ -68,11 +68,12 @@ def make_room(state: State, freedom: Freedom, ops: Sequence[str]) -> tuple[State
     state, free, rooms = state.copy(), freedom.free(), []
     layers = {}
     for edit in freedom.edits:
-        data, constant = [tensor.name for tensor in state.graph.node(edit.node).inputs[:2]]
-        if edit.op in ops and edit.constant == constant:
-            layers[edit.node, data] = edit
+        node = state.graph.node(edit.node)
+        if edit.op in ops and edit.constant == node.inputs[1].name and not node.attrs.get("transA", 0):
+            layers[edit.node, node.inputs[0].name] = edit
+    shared = _shared(state.plan)
     for placement in list(state.plan):
-        edits = _readers(state.plan, placement, layers)
+        edits = [] if placement.tensor in shared else _readers(placement, layers)
         if not edits or any(free[edit.up].any() for edit in edits):
             continue
         graph, name = state.graph, placement.tensor
@@ -113,14 +114,18 @@ def _channels(graph: Graph, edit: Edit) -> tuple[int, ...]:
     return (channels, *[1] * (weight.ndim - 2))
 
 
-def _readers(plan: QuantPlan, placement: Placement, layers: dict[tuple[str, str], Edit]) -> list[Edit]:
-    """The layers that read a tensor quantized; none if anything else has to do with its quantizer."""
+def _shared(plan: QuantPlan) -> set[str]:
+    """Tensors whose ranges or parameters other quantizers use too."""
+    tied = {placement.tie for placement in plan if placement.tie is not None}
+    return tied | {name for placement in plan for name in placement.observe if name != placement.tensor}
+
+
+def _readers(placement: Placement, layers: dict[tuple[str, str], Edit]) -> list[Edit]:
+    """The layers that read a tensor quantized; none if anything else does, or its range is not its own."""
     name = placement.tensor
     if placement.role != "activation" or placement.edges is None or placement.tie is not None:
         return []
-    if placement.observe != (name,) or any(
-        other.tie == name or (other.tensor != name and name in other.observe) for other in plan
-    ):
+    if placement.observe != (name,):
         return []
     found = [layers.get((edge.node, name)) for edge in placement.edges if edge.port == 0]
     if len(found) != len(placement.edges) or None in found:
