@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import onnx_graphsurgeon as gs
+from onnx import TensorProto
 
 Size = int | str | None
 """A number, the name of a dynamic axis, or not known."""
@@ -136,6 +137,11 @@ def _same(node: gs.Node, inputs: list[Sizes | None]) -> Sizes | None:
     return inputs[0]
 
 
+def _cast(node: gs.Node, inputs: list[Sizes | None]) -> Sizes | None:
+    """To integers only: the quotient of two float numbers is not that of two sizes."""
+    return inputs[0] if node.attrs["to"] in (TensorProto.INT64, TensorProto.INT32, np.int64, np.int32) else None
+
+
 def _concat(node: gs.Node, inputs: list[Sizes | None]) -> Sizes | None:
     found: Sizes = []
     for tensor, sizes in zip(node.inputs, inputs, strict=True):
@@ -194,7 +200,7 @@ FOLLOWED: dict[str, Follow] = {
     "Gather": _gather,
     "Unsqueeze": _same,
     "Squeeze": _same,
-    "Cast": _same,
+    "Cast": _cast,
     "Identity": _same,
     "Concat": _concat,
     "Slice": _slice,

@@ -206,3 +206,42 @@ def test_reshape_with_copied_and_remaining_sizes() -> None:
     graph.infer_shapes()
     assert graph.shape("r") == (1, 3, 4)
     assert graph.shape("y") == (1, 12)
+
+
+def test_sizes_that_become_float_are_not_followed() -> None:
+    nodes = [
+        node("Shape", "x", "s"),
+        node("Cast", "s", "f", to=TensorProto.FLOAT),
+        node("Div", "f half", "d"),
+        node("Cast", "d", "i", to=TensorProto.INT64),
+        node("Div", "f f", "ones"),
+        node("Div", "ones f", "inverse"),
+        node("Mul", "inverse f", "again"),
+        node("Cast", "again", "to", to=TensorProto.INT64),
+        node("Reshape", "x to", "r"),
+        node("Expand", "r i", "y"),
+    ]
+    graph = Graph.from_model(
+        model(nodes, [value("x", (1, 1, 1))], [value("y", None)], {"half": np.float32(0.5)}, opset=11)
+    )
+    graph.infer_shapes()
+    assert graph.shape("r") in (None, (None, None, None)) or not any(isinstance(size, int) for size in graph.shape("r"))
+
+
+def test_sizes_through_casts_between_integers_and_arithmetic() -> None:
+    nodes = [
+        node("Shape", "x", "s"),
+        node("Cast", "s", "small", to=TensorProto.INT32),
+        node("Gather", "small second", "channels"),
+        node("Div", "channels two", "half"),
+        node("Unsqueeze", "half", "h1", axes=[0]),
+        node("Cast", "h1", "wide", to=TensorProto.INT64),
+        node("Concat", "minus pair wide", "to", axis=0),
+        node("Reshape", "x to", "y"),
+    ]
+    constants = {"second": np.int64(1), "two": np.int32(2), "minus": np.int64([-1]), "pair": np.int64([2])}
+    graph = Graph.from_model(model(nodes, [value("x", ("n", 6, 4))], [value("y", None)], constants, opset=11))
+    graph.infer_shapes()
+    shape = graph.shape("y")
+    assert shape is not None
+    assert shape[1:] == (2, 3)
