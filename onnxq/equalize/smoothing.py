@@ -97,12 +97,19 @@ class Smoothing:
         return float(np.mean([self._error_of(reader, scales, made) for reader in self._readers]))
 
     def _made(self, scales: np.ndarray) -> np.ndarray:
-        """By which factor the values of each class are wrong because gamma, or another constant, is quantized."""
+        """By which factor the values of each class are wrong because gamma, or another constant, is quantized.
+
+        A class that several values of a constant belong to (a bias [M, N]) has the factor that fits them best.
+        """
         factors = np.ones(len(scales))
         for item, values in self._makers:
             own = (values / scales[item.edit.down]).astype(np.float32)
             stored = fake_quantize(own, observe_constant(own, make_observer("minmax"), item.spec))
-            factors[item.edit.down] = np.where(own == 0, 1.0, stored / np.where(own == 0, 1.0, own))
+            classes = np.broadcast_to(item.edit.down, own.shape).ravel()
+            products, squares = (
+                np.bincount(classes, (values * own.astype(np.float64)).ravel(), len(scales)) for values in (stored, own)
+            )
+            np.divide(products, squares, out=factors, where=squares > 0)
         return factors
 
     def _error_of(self, reader: Reader, scales: np.ndarray, made: np.ndarray) -> float:

@@ -127,3 +127,16 @@ def test_an_alpha_outside_of_its_range_is_an_error(alpha: str) -> None:
     net, feeds = pre_norm(1.0, "LayerNormalization")
     with pytest.raises(ConfigError, match="between 0"):
         ready(net.model(), feeds).improve(f"smoothquant:alpha={alpha}")
+
+
+def test_a_bias_with_a_row_for_each_sample_may_be_quantized() -> None:
+    """Several values of such a constant belong to one channel."""
+    net = Net("bias with rows")
+    x = net.input("x", [4, WIDTH])
+    bias = net.floats(net.rng.normal(0.5, 1.0, (4, WIDTH)) * np.linspace(0.2, 8, WIDTH))
+    hidden = net.node("Relu", net.node("Gemm", x, net.weight(WIDTH, WIDTH), bias, beta=0.7))
+    net.output(net.gemm(hidden, WIDTH, 8))
+    case = ready(net.model(), [{"x": net.normal(4, WIDTH)} for _ in range(8)], "espdl")
+    found = case.improve("smoothquant:0.5")
+    assert case.change(found.state.graph) < EQUAL
+    assert case.sqnr(case.recalibrated(found.state)) > 20
