@@ -11,8 +11,9 @@ from pathlib import Path
 from tools.bench import accuracy, calibration, graph_work, large_model, quantized_speed
 from tools.bench.models import MODELS
 from tools.bench.peers.formats import FORMATS
+from tools.bench.read_page import read_page
 from tools.bench.report import write_page
-from tools.bench.results import Result, Tables, machine_facts, read_result
+from tools.bench.results import ReportError, Result, Tables, machine_facts, read_result
 
 Arguments = argparse.Namespace
 
@@ -190,7 +191,10 @@ def make_parser() -> argparse.ArgumentParser:
         command.add_argument("--markdown", type=Path, help="also write the tables to this file")
 
     report = commands.add_parser("report", help="make a page from JSON files")
-    report.add_argument("files", type=Path, nargs="+")
+    report.add_argument("files", type=Path, nargs="*", help="results; later ones take the place of earlier ones")
+    report.add_argument(
+        "--onto", type=Path, metavar="PAGE", help="a page of this tool whose results come before the files'"
+    )
     report.add_argument("-o", "--out", type=Path, required=True)
     return parser
 
@@ -212,9 +216,16 @@ def shown_command(arguments: Sequence[str]) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    given = make_parser().parse_args(arguments)
+    parser = make_parser()
+    given = parser.parse_args(arguments)
     if given.what == "report":
-        write_page([read_result(path) for path in given.files], given.out)
+        if not given.files and given.onto is None:
+            parser.error("report needs JSON files of results, or a page with --onto, or both")
+        try:
+            earlier = [] if given.onto is None else read_page(given.onto)
+            write_page([*earlier, *(read_result(path) for path in given.files)], given.out)
+        except (OSError, ReportError) as error:
+            parser.error(str(error))
         return
     given.command = shown_command(arguments)
     result = _save(given, MEASURE[given.what](given))

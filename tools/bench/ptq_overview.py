@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from tools.bench.peers.formats import FORMATS
-from tools.bench.results import Row, Tables
+from tools.bench.results import ReportError, Row, Tables
 
-TOOLS = "tools"
+OVERVIEW, TOOLS = "overview", "tools"
 OWN = "onnxq"
 FLOAT = "float"
 EFFORTS = tuple(f"effort {effort}" for effort in range(4))
@@ -89,23 +89,25 @@ def arranged(tables: Mapping[str, Sequence[Row]]) -> Tables:
     models = {name: _ordered(name, rows) for name, rows in tables.items() if name != TOOLS}
     overview = [row for name, rows in models.items() for row in _overview(name, rows)]
     tools = _latest(tables.get(TOOLS, ()), ("tool", "version"))
-    return {"overview": overview, TOOLS: tools, **models}
+    return {OVERVIEW: overview, TOOLS: tools, **models}
 
 
 def _ordered(name: str, rows: Sequence[Row]) -> list[Row]:
     samples = {row.get("note", "") for row in rows if row["format"] == FLOAT}
     if len(samples) > 1:
-        raise ValueError(f"{name}: runs on different samples on one page: {'; '.join(sorted(samples))}")
+        raise ReportError(f"{name}: runs on different samples on one page: {'; '.join(sorted(samples))}")
     order = {form: number for number, form in enumerate((FLOAT, *FORMATS))}
     latest = _latest(rows, ("format", "tool", "setting"))
     # Sorting is stable: within a format, tools and settings stay as they came, onnxq first.
-    return sorted(latest, key=lambda row: (order.get(row["format"], -1), row.get("tool") not in ("", OWN)))
+    return sorted(latest, key=lambda row: (order.get(row["format"], -1), row.get("tool", "") not in ("", OWN)))
 
 
 def _latest(rows: Iterable[Row], keys: Sequence[str]) -> list[Row]:
     found: dict[tuple[object, ...], Row] = {}
     for row in rows:
-        found[tuple(row.get(key) for key in keys)] = row
+        found[tuple(str(row.get(key, "")) for key in keys)] = (
+            row  # the version 0.13 of a page that was read is a number
+        )
     return list(found.values())
 
 
@@ -115,7 +117,7 @@ def _overview(model: str, rows: Sequence[Row]) -> list[Row]:
         return []
     found = []
     for form in FORMATS:
-        measured = [row for row in rows if row["format"] == form and row.get(SQNR, EQUAL) != EQUAL]
+        measured = [row for row in rows if row["format"] == form and row.get(SQNR, "") not in ("", EQUAL)]
         own = {row["setting"]: row for row in measured if row["tool"] == OWN}
         peers = [row for row in measured if row["tool"] != OWN]
         if measured:
@@ -149,4 +151,4 @@ def _cell(row: Row) -> str:
 
 
 def _score(row: Row) -> object:
-    return next((row[name] for name in SCORES if name in row), "")
+    return next((row[name] for name in SCORES if row.get(name, "") != ""), "")

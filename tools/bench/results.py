@@ -19,11 +19,17 @@ Tables = dict[str, list[Row]]
 INSTRUCTIONS = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "amx_int8", "asimddp", "i8mm")
 """What decides how fast integer kernels are."""
 PACKAGES = ("onnxq", "onnx", "onnxruntime", "numpy")
+NOTHING = "(nothing measured)"
+"""What stands in the place of a table without rows."""
+
+
+class ReportError(ValueError):
+    """A page cannot be made of these files."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """`tables` maps a title to its rows; `machine` maps a fact to its text."""
+    """`tables` maps a title to its rows; `machine` maps a fact to its text; `command` may be several, one in a line."""
 
     benchmark: str
     command: str
@@ -49,7 +55,7 @@ def markdown_table(rows: Sequence[Row]) -> str:
     keys = [key for key in keys if any(row.get(key, "") != "" for row in rows)]
     keys.sort(key=lambda key: key == "note")  # sorting is stable: only the notes move, to the end
     if not keys:
-        return "(nothing measured)\n"
+        return f"{NOTHING}\n"
     lines = ["| " + " | ".join(keys) + " |", "|" + "---|" * len(keys)]
     lines += ["| " + " | ".join(_cell(row.get(key, "")) for key in keys) + " |" for row in rows]
     return "\n".join(lines) + "\n"
