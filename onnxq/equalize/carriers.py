@@ -184,7 +184,10 @@ def _reduce(flow: Flow, node: Node) -> Layout:
     layout = flow.layout(node.inputs[0])
     if layout.ndim == 0:
         return layout
-    axes = list(node.attrs["axes"]) if "axes" in node.attrs else _integers(flow, node, 1, list(range(layout.ndim)))
+    axes = list(node.attrs["axes"]) if "axes" in node.attrs else _integers(flow, node, 1, [])
+    if not axes and node.attrs.get("noop_with_empty_axes", 0):
+        return layout
+    axes = axes or list(range(layout.ndim))
     over = {axis % layout.ndim for axis in axes}
     if any(layout.shape[axis] > 1 for axis in over):
         raise Stop("reduces over channels")

@@ -105,6 +105,8 @@ class Flow:
                 raise Stop("needs its values as they are")
             result = follow(self, node)
             found = [result] if isinstance(result, np.ndarray) else list(result)
+            if any(layout.size == 0 for layout in found):
+                raise Stop("makes a tensor without values")
         except Stop as stop:
             self._hold(node.inputs, f"{shown} {stop}")
             found = [self.variables.fixed(f"{shown} {stop}")]

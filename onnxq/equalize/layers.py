@@ -107,6 +107,8 @@ def _product_of_two(flow: Flow, node: Node) -> Layout:
     if layout.ndim < 2 or layout.shape[-2] != 1:
         raise Stop("sums over channels of two activations")
     rank = len(flow.shape(node.inputs[0]))
+    if rank < 2:
+        raise Stop("multiplies a vector, so that its result has an axis less")
     return layout.reshape((1,) * max(0, rank - layout.ndim) + layout.shape)
 
 
@@ -196,6 +198,8 @@ def _add(flow: Flow, node: Node) -> Layout:
         if one.ndim and other.ndim and len({one.ndim, other.ndim}) > 1:
             raise Stop("adds tensors of different rank")
         flow.variables.unite(one, other)
+        if one.ndim != other.ndim:  # one number for all, which holds for the sum too, whatever its rank
+            return one if one.ndim == 0 else other
         return one if one.size >= other.size else other
     port = constants[0]
     layout = flow.layout(node.inputs[1 - port])

@@ -210,3 +210,42 @@ def test_a_constant_added_to_all_channels_alike_holds_them() -> None:
     net.output(net.conv(net.relu(net.node("Add", net.conv(x, 3, 6), net.floats(0.5))), 6, 2))
     freedom = check(net, 1, 3, 8, 8, groups=[])
     assert any("no value of its own for each channel" in line for line in declined_lines(freedom))
+
+
+def test_a_product_with_a_vector_on_the_left_holds_what_it_reads() -> None:
+    net = Net("vector")
+    x = net.input("x", [2, 6, 8])
+    summed = net.node("MatMul", net.weight(6, fan_in=6), net.linear(x, 8, 8))
+    net.output(net.node("MatMul", net.weight(3, 8), net.node("Transpose", summed, perm=[1, 0])))
+    freedom = check(net, 2, 6, 8, groups=[])
+    assert any("multiplies a vector" in line for line in declined_lines(freedom))
+
+
+def test_a_sum_with_more_axes_than_one_of_its_terms_can_be_turned() -> None:
+    net = Net("broadcast")
+    x = net.input("x", [2, 3, 5, 8])
+    less = net.relu(net.linear(net.node("ReduceMean", x, axes=[0], keepdims=0), 8, 8))
+    net.output(net.linear(net.node("Transpose", net.node("Add", x, less), perm=[0, 2, 1, 3]), 8, 4))
+    check(net, 2, 3, 5, 8, groups=[])
+
+
+def test_tensors_without_values_are_held() -> None:
+    net = Net("none")
+    x = net.input("x", [1, 3, 8, 8])
+    hidden = net.conv_relu(x, 3, 6)
+    none = net.node("Slice", hidden, net.ints(0), net.ints(0), net.ints(1))
+    rows = net.node("Reshape", none, net.ints(0, 64), allowzero=1)
+    net.output(net.node("Concat", net.node("Reshape", net.conv(hidden, 6, 2), net.ints(2, 64)), rows, axis=0))
+    net.output(net.conv(net.conv_relu(x, 3, 5), 5, 2))
+    freedom = check(net, 1, 3, 8, 8, groups=[5])
+    assert any("without values" in line for line in declined_lines(freedom))
+
+
+@pytest.mark.parametrize(("nothing", "groups"), [(0, []), (1, [6])])
+def test_axes_that_are_empty_stand_for_all_or_for_none(nothing: int, groups: list[int]) -> None:
+    net = Net("reduced", opset=18)
+    x = net.input("x", [1, 3, 8, 8])
+    axes = net.constant(np.zeros(0, np.int64))
+    mean = net.node("ReduceMean", net.conv_relu(x, 3, 6), axes, noop_with_empty_axes=nothing)
+    net.output(net.conv(net.node("Add", net.conv(x, 3, 6), mean), 6, 2))
+    check(net, 1, 3, 8, 8, groups=groups)
