@@ -23,6 +23,7 @@ from onnxq.equalize.freedom import LARGEST_SCALE, Freedom, carry_out, changed_li
 from onnxq.equalize.observed import channel_axis
 from onnxq.equalize.precision import WeightShares, is_coarse, weight_shares
 from onnxq.equalize.rows import sample_rows
+from onnxq.equalize.smoothing import products
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.improvement import Improved, State, Task, improvement
@@ -76,16 +77,12 @@ def awq(state: State, task: Task, *, steps: int) -> Improved:
 
 @dataclass(frozen=True)
 class Reader:
-    """A layer with a quantized weight; `spec` is the format of its input, None for float.
-
-    axis     of the channels in the input
-    inputs   of the weight: the axis that these channels are multiplied with
-    """
+    """A layer with a quantized weight; its input has channels along `axis` and the format `spec`, None for float."""
 
     edit: Edit
     tensor: str
     axis: int
-    inputs: int
+    groups: int
     weight: QuantSpec
     spec: QuantSpec | None
 
@@ -117,16 +114,15 @@ def _readers(graph: Graph, plan: QuantPlan, freedom: Freedom) -> list[Reader]:
     free = freedom.free()
     found = []
     for edit in freedom.edits:
-        long = [axis for axis, length in enumerate(edit.up.shape) if length > 1]
-        if edit.op not in LAYERS or edit.constant not in plan or len(long) != 1 or not free[edit.up].any():
+        if edit.op not in LAYERS or edit.constant not in plan or not free[edit.up].any():
             continue
-        placement = plan[edit.constant]
-        tensor = graph.node(edit.node).inputs[0].name
+        placement, node = plan[edit.constant], graph.node(edit.node)
+        tensor = node.inputs[0].name
         axis = channel_axis(freedom.layouts[tensor])
         if placement.role != "weight" or placement.observe_only or not is_coarse(placement.spec) or axis is None:
             continue
-        inputs = long[0] - edit.up.ndim  # from the end, because the layout may have fewer axes than the weight
-        found.append(Reader(edit, tensor, axis, inputs, placement.spec, _read_as(plan, tensor, edit.node)))
+        groups = int(node.attrs.get("group", 1))
+        found.append(Reader(edit, tensor, axis, groups, placement.spec, _read_as(plan, tensor, edit.node)))
     return found
 
 
@@ -189,12 +185,7 @@ class Scaling:
             own = fake_quantize(own, qparams_from_range(float(own.min()), float(own.max()), reader.spec))
         changed = (weight * scales[reader.edit.up]).astype(np.float32)
         changed = fake_quantize(changed, observe_constant(changed, make_observer("minmax"), reader.weight))
-        expected = rows @ _columns(weight, reader)
+        expected = products(rows, weight, reader.edit, reader.groups)
         energy = float(np.square(expected, dtype=np.float64).sum())
-        off = own @ _columns(changed, reader) - expected
+        off = products(own, changed, reader.edit, reader.groups) - expected
         return float(np.square(off, dtype=np.float64).sum()) / energy if energy else 0.0
-
-
-def _columns(weight: np.ndarray, reader: Reader) -> np.ndarray:
-    """[inputs, everything else]."""
-    return np.moveaxis(weight, reader.inputs, 0).reshape(weight.shape[reader.inputs], -1)

@@ -16,7 +16,7 @@ MOST_ROWS = 128
 def sample_rows(graph: Graph, axes: Mapping[str, int], task: Task, what: str) -> dict[str, np.ndarray]:
     """Tensor -> float32 rows [positions, channels], drawn from all samples alike; `axes` has the axis of the channels.
 
-    Tensors that no run can return are left out.
+    Tensors that no run can return, or that have no values in any, are left out.
     """
     first = next(iter(task.samples), None)
     if first is None or not axes:
@@ -34,4 +34,4 @@ def sample_rows(graph: Graph, axes: Mapping[str, int], task: Task, what: str) ->
                     rows = np.moveaxis(values, axes[name], -1).reshape(-1, values.shape[axes[name]])
                     chosen = random.permutation(len(rows))[:each]
                     kept[name].append(rows[chosen].astype(np.float32))
-    return {name: np.concatenate(parts) for name, parts in kept.items() if parts}
+    return {name: np.concatenate(parts) for name, parts in kept.items() if any(map(len, parts))}

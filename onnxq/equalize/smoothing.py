@@ -65,7 +65,7 @@ class Smoothing:
             largest_of_class(self._weight, reader.edit.up, np.abs(weight))
             self._weights[reader.edit.constant] = _some_outputs(weight, reader)
             part = self._weights[reader.edit.constant]
-            self._expected[reader.edit.constant] = _layer(rows[reader.tensor], part, reader)
+            self._expected[reader.edit.constant] = products(rows[reader.tensor], part, reader.edit, reader.groups)
 
     def scales(self, alpha: float, ranges: dict[str, ChannelRanges]) -> np.ndarray:
         """Scales around 1 for every class; those outside of the group are 1."""
@@ -121,7 +121,7 @@ class Smoothing:
         if reader.weight is not None:
             changed = fake_quantize(changed, observe_constant(changed, make_observer("minmax"), reader.weight))
         expected = self._expected[reader.edit.constant]
-        found = _layer(quantized, changed, reader)
+        found = products(quantized, changed, reader.edit, reader.groups)
         noise = sum(float(_qparams(other, scales, spec).scale) ** 2 / 12 for spec, other in self._beside)
         error = _energy(found - expected) + noise * len(rows) * _energy(changed)
         energy = _energy(expected)
@@ -148,15 +148,15 @@ def _some_outputs(weight: np.ndarray, reader: Reader) -> np.ndarray:
     return weight[::every] if axis == 0 else weight[:, ::every]
 
 
-def _layer(rows: np.ndarray, weight: np.ndarray, reader: Reader) -> np.ndarray:
+def products(rows: np.ndarray, weight: np.ndarray, edit: Edit, groups: int) -> np.ndarray:
     """What a layer makes of rows; a convolution with the products of each position of its kernel side by side."""
-    if reader.edit.op == "Gemm" and reader.edit.up.shape[0] == 1:
+    if edit.op == "Gemm" and edit.up.shape[0] == 1:
         weight = weight.T
-    elif reader.edit.op == "Conv":  # [out, in / group, k...] -> [group, in / group, out / group * k...]
-        split = weight.reshape(reader.groups, weight.shape[0] // reader.groups, weight.shape[1], -1)
+    elif edit.op == "Conv":  # [out, in / group, k...] -> [group, in / group, out / group * k...]
+        split = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], -1)
         weight = split.transpose(0, 2, 1, 3)
-    inputs = rows.shape[1] // reader.groups
-    if reader.groups == 1:
+    inputs = rows.shape[1] // groups
+    if groups == 1:
         return np.asarray(rows @ weight.reshape(inputs, -1))
-    apart = rows.reshape(len(rows), reader.groups, inputs).transpose(1, 0, 2)
-    return np.asarray(np.matmul(apart, weight.reshape(reader.groups, inputs, -1)))
+    apart = rows.reshape(len(rows), groups, inputs).transpose(1, 0, 2)
+    return np.asarray(np.matmul(apart, weight.reshape(groups, inputs, -1)))

@@ -86,3 +86,16 @@ def test_even_activations_are_left_alone_or_gain() -> None:
 def test_steps_below_one_are_refused() -> None:
     with pytest.raises(ConfigError, match="steps"):
         ready(*salient(1.0), "weight_only").improve("awq:0")
+
+
+@pytest.mark.parametrize("groups", [4, 8])
+def test_each_group_of_a_convolution_meets_its_own_channels(groups: int) -> None:
+    net = Net(f"groups {groups}")
+    hidden = net.conv(net.input("x", [1, 3, 8, 8]), 3, 8)
+    scaled = net.node("Mul", hidden, net.floats(np.where(np.arange(8) % 4 == 1, 30.0, 1.0).reshape(8, 1, 1)))
+    net.output(net.conv(scaled, 8, 16, group=groups))
+    case = ready(net, [{"x": net.normal(1, 3, 8, 8)} for _ in range(6)], "academic:w_bits=4")
+    found = case.improve("awq")
+    (layer,) = found.details["alpha"]
+    assert case.state.graph.node(layer).attrs["group"] == groups
+    assert case.change(found.state.graph) < EQUAL
