@@ -94,7 +94,7 @@ def _site(graph: Graph, plan: QuantPlan, layer: Node, relu: Node) -> Site:
     port = _bias_port(graph, layer)
     bias = own_values(graph, layer, port)
     lengths = [axis for axis, length in enumerate(bias.shape) if length > 1]
-    if len(lengths) != 1:
+    if len(lengths) != 1 or (layer.op != "Add" and lengths != [bias.ndim - 1]):
         raise Stop(f"has a bias of shape {list(bias.shape)}, which is not one value for each channel")
     axis = 1 if layer.op != "Add" else len(shape) - bias.ndim + lengths[0]
     site = Site(layer.name, layer.inputs[port].name, before.name, axis, len(shape), bias.size, high, readers=())
@@ -110,6 +110,8 @@ def _bias_port(graph: Graph, layer: Node) -> int:
         return 0 if graph.is_constant(layer.inputs[0]) else 1
     if not has_input(layer, BIAS):
         raise Stop("has no bias")
+    if float(layer.attrs.get("beta", 1.0)) != 1.0:
+        raise Stop(f"multiplies its bias with {layer.attrs['beta']:g}")
     return BIAS
 
 
@@ -168,7 +170,7 @@ def _reader(graph: Graph, node: Node, layout: np.ndarray) -> Reader:
     held = own_values(graph, *bias)
     outputs = weight.shape[0] if node.op == "Conv" or by_rows else weight.shape[1]
     channels = vector_along(layout, axis, inputs, layout.ndim)
-    if channels is None or held.size != outputs:
+    if channels is None or held.size != outputs or held.shape[-1:] != (outputs,):
         raise Stop(f"is read by {shown}, whose channels or bias do not fit")
     names = node.inputs[WEIGHT].name, bias[0].inputs[bias[1]].name
     return Reader(node.name, node.op, *names, channels, group, by_rows, factor)

@@ -6,7 +6,9 @@ import numpy as np
 import onnx
 import pytest
 
+from onnxq.equalize.shifts import find_sites
 from onnxq.errors import ConfigError
+from onnxq.graph import Graph
 from tests.equalize.prepared import PER_CHANNEL, PER_TENSOR, Feeds, ready
 from tests.golden_graphs import GOLDEN
 from tests.zoo_graphs.net import Net
@@ -121,3 +123,34 @@ def test_a_negative_sigma_is_an_error() -> None:
     net.output(net.conv(net.input("x", [1, 3, 8, 8]), 3, 2))
     with pytest.raises(ConfigError, match="0 or more"):
         ready(net.model(), feeds_of(net)).improve("absorb_bias:sigma=-1")
+
+
+@pytest.mark.parametrize("by_rows", ["layer", "reader"])
+def test_biases_with_a_value_for_each_row_are_left_alone(by_rows: str) -> None:
+    """They have as many values as a bias of the channels: the matrices are square."""
+    net = Net("rows")
+    shapes = {"layer": (6, 1) if by_rows == "layer" else (6,), "reader": (6, 1) if by_rows == "reader" else (6,)}
+
+    def layer(x: str, shape: tuple[int, ...]) -> str:
+        return net.node("Add", net.node("MatMul", x, net.weight(6, 6)), net.floats(net.rng.uniform(20, 30, shape)))
+
+    net.output(layer(net.relu(layer(net.input("x", [6, 6]), shapes["layer"])), shapes["reader"]))
+    case = ready(net.model(), [{"x": net.normal(6, 6)} for _ in range(6)], PER_TENSOR)
+    found = case.improve("absorb_bias")
+    assert not found.changed
+    assert any("do not fit" in line for line in found.declined)
+
+
+@pytest.mark.parametrize(("shape", "beta"), [((6, 1), 1.0), ((6,), 2.0)])
+def test_a_gemm_whose_bias_is_no_plain_vector_is_declined(shape: tuple[int, ...], beta: float) -> None:
+    """As it is in a file, before the passes have given it the usual form."""
+    net = Net("gemm")
+    bias = net.floats(net.rng.uniform(20, 30, shape))
+    hidden = net.relu(net.node("Gemm", net.input("x", [6, 6]), net.weight(6, 6), bias, beta=beta))
+    net.output(net.gemm(hidden, 6, 4))
+    case = ready(net.model(), [{"x": net.normal(6, 6)} for _ in range(6)], PER_TENSOR)
+    graph = Graph.from_model(net.model())
+    graph.infer_shapes()
+    sites, declined = find_sites(graph, case.state.plan)
+    assert not sites
+    assert any("bias" in line for line in declined)
