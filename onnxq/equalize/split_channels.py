@@ -90,7 +90,9 @@ def _pair(graph: Graph, plan: QuantPlan, node: Node) -> Pair:
     spec = plan[node.inputs[WEIGHT].name].spec
     if not is_coarse(spec) or not isinstance(spec.granularity, PerTensor):
         raise Stop("has no weight with a single scale of few bits")
-    own_values(graph, node, WEIGHT)
+    columns = own_values(graph, node, WEIGHT)
+    if node.op != "Conv" and columns.ndim != 2:
+        raise Stop("has a weight that is no matrix")
     if int(node.attrs.get("group", 1)) != 1 or node.attrs.get("transA", 0):
         raise Stop("has groups, or reads its input transposed")
     axis = 1 if node.op == "Conv" or node.attrs.get("transB", 0) else 0
@@ -109,9 +111,11 @@ def _pair(graph: Graph, plan: QuantPlan, node: Node) -> Pair:
         tensor = maker.inputs[_through(graph, maker, biases)]
     made = ((maker.inputs[WEIGHT].name, _made_along(graph, maker, node)), *biases, *_bias_of(graph, maker))
     weight = (node.inputs[WEIGHT].name, axis)
-    for name, _ in (*made, weight):
+    for name, along in (*made, weight):
         if not isinstance(graph.tensor(name), Constant):
             raise Stop(f"depends on '{name}', a constant that is no initializer")
+        if graph.values(name).shape[along] != columns.shape[axis]:
+            raise Stop(f"depends on '{name}', which has no value for each of {columns.shape[axis]} channels")
     return Pair(node.name, made, weight, tuple((item.name, -1 if maker.op == "MatMul" else 1) for item in tensors))
 
 

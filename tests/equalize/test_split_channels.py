@@ -109,3 +109,28 @@ def test_a_ratio_without_meaning_is_an_error() -> None:
     shape = convolutions(net)
     with pytest.raises(ConfigError, match="above 0"):
         ready(net.model(), feeds_of(net, *shape)).improve("split_channels:ratio=0")
+
+
+def stacked_behind(net: Net) -> str:
+    return net.node("MatMul", net.relu(net.linear(net.input("x", [2, 4, 8]), 8, 12)), net.weight(2, 12, 5))
+
+
+def spread_in_front(net: Net) -> str:
+    """The bias has the channels, and the matrix in front of it none."""
+    hidden = net.node("Add", net.node("MatMul", net.input("x", [2, 4, 8]), net.weight(8, 1)), net.bias(12))
+    return net.node("MatMul", net.relu(hidden), with_outlier(net, 12, 5, column=3, axis=0))
+
+
+def rows_in_front(net: Net) -> str:
+    bias = net.floats(net.rng.normal(size=(8, 1)))
+    hidden = net.node("Gemm", net.node("Flatten", net.input("x", [2, 4, 8]), axis=2), net.weight(8, 12), bias)
+    return net.node("MatMul", net.relu(hidden), with_outlier(net, 12, 5, column=3, axis=0))
+
+
+@pytest.mark.parametrize("build", [stacked_behind, spread_in_front, rows_in_front])
+def test_weights_without_one_row_or_column_for_each_channel_are_declined(build: Callable[[Net], str]) -> None:
+    net = Net(build.__name__)
+    net.output(build(net))
+    found = ready(net.model(), feeds_of(net, 2, 4, 8), PER_TENSOR).improve("split_channels:ratio=0.25")
+    assert not found.changed
+    assert found.declined
