@@ -22,7 +22,7 @@ from onnxq.equalize.flow import Edit
 from onnxq.equalize.freedom import LARGEST_SCALE, Freedom, carry_out, changed_lines, find_freedom, touches
 from onnxq.equalize.observed import channel_axis
 from onnxq.equalize.precision import WeightShares, is_coarse, weight_shares
-from onnxq.equalize.rows import sample_rows
+from onnxq.equalize.rows import sample_rows, unknown_lines
 from onnxq.equalize.smoothing import products
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
@@ -49,12 +49,13 @@ def awq(state: State, task: Task, *, steps: int) -> Improved:
     freedom = _movable(own.graph, own.plan)
     readers = _readers(own.graph, own.plan, freedom)
     rows = sample_rows(own.graph, {reader.tensor: reader.axis for reader in readers}, task, "inputs of layers")
-    readers = [reader for reader in readers if reader.tensor in rows]
+    known = [reader for reader in readers if reader.tensor in rows]
     scales = np.ones(freedom.classes)
     declined = _declined(own.graph, own.plan, freedom)
+    declined += unknown_lines({reader.edit.node: reader.tensor for reader in readers}, [item.tensor for item in known])
     details: dict[str, Any] = {"alpha": {}, "error": {}}
     for group in freedom.groups:
-        mine = [reader for reader in readers if touches(freedom.layouts[reader.tensor], group)]
+        mine = [reader for reader in known if touches(freedom.layouts[reader.tensor], group)]
         if not mine:
             continue
         search = Scaling(own.graph, freedom, group, mine, rows)

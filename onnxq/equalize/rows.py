@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -16,7 +16,7 @@ MOST_ROWS = 128
 def sample_rows(graph: Graph, axes: Mapping[str, int], task: Task, what: str) -> dict[str, np.ndarray]:
     """Tensor -> float32 rows [positions, channels], drawn from all samples alike; `axes` has the axis of the channels.
 
-    Tensors that no run can return, or that have no values in any, are left out.
+    Rows that are not finite are left out, and so are tensors without any rows, or that no run can return.
     """
     first = next(iter(task.samples), None)
     if first is None or not axes:
@@ -32,6 +32,11 @@ def sample_rows(graph: Graph, axes: Mapping[str, int], task: Task, what: str) ->
             for name, values in tap.run(feed).items():
                 if name not in tap.flat:
                     rows = np.moveaxis(values, axes[name], -1).reshape(-1, values.shape[axes[name]])
-                    chosen = random.permutation(len(rows))[:each]
-                    kept[name].append(rows[chosen].astype(np.float32))
+                    chosen = rows[random.permutation(len(rows))[:each]].astype(np.float32)
+                    kept[name].append(chosen[np.isfinite(chosen).all(axis=1)])
     return {name: np.concatenate(parts) for name, parts in kept.items() if any(map(len, parts))}
+
+
+def unknown_lines(reads: Mapping[str, str], known: Collection[str]) -> list[str]:
+    """A line for each node that reads a tensor of which no values are known; `reads` has the tensor of each node."""
+    return [f"'{node}' reads '{name}', which has no finite values" for node, name in reads.items() if name not in known]

@@ -30,7 +30,7 @@ from onnxq.equalize.freedom import (
 )
 from onnxq.equalize.observed import channel_axis, channel_ranges
 from onnxq.equalize.precision import WeightShares, is_coarse, quantized_activations, weight_shares
-from onnxq.equalize.rows import sample_rows
+from onnxq.equalize.rows import sample_rows, unknown_lines
 from onnxq.equalize.smoothing import Reader, Smoothing
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
@@ -75,12 +75,13 @@ def smooth(
         channel_ranges(own.graph, freedom.layouts, wanted, one, "ranges of half of the samples") if unseen else ranges
     )
     rows = sample_rows(own.graph, axes, other, "inputs of layers")
-    readers = [reader for reader in readers if reader.tensor in half and reader.tensor in rows]
+    known = [reader for reader in readers if reader.tensor in half and reader.tensor in rows]
     scales = np.ones(freedom.classes)
     details: dict[str, Any] = {"alpha": {}, "error": {}}
     declined = _declined(own.graph, own.plan, freedom)
+    declined += unknown_lines({reader.edit.node: reader.tensor for reader in readers}, [item.tensor for item in known])
     for group in freedom.groups:
-        mine = [reader for reader in readers if touches(freedom.layouts[reader.tensor], group)]
+        mine = [reader for reader in known if touches(freedom.layouts[reader.tensor], group)]
         if not mine:
             continue
         beside = [(own.plan[name].spec, half[name]) for name in _beside(own.plan, tied, mine) if name in half]

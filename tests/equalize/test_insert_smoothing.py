@@ -135,3 +135,18 @@ def test_alpha_is_checked() -> None:
     net, feeds = post_norm(1.0)
     with pytest.raises(ConfigError, match="alpha of improvement 'insert_smoothing' lies between"):
         ready(net.model(), feeds, "onnxruntime").improve("insert_smoothing:2")
+
+
+@pytest.mark.parametrize(("width", "known"), [(1, True), (8, False)])
+def test_rows_that_are_not_finite_say_nothing_about_an_error(width: int, known: bool) -> None:
+    """One divisor for a row leaves others finite; one for each value leaves no row without an infinity."""
+    net = Net("infinite")
+    x = net.input("x", [4, 8])
+    ratio = net.node("Div", net.linear(x, 8, 8), net.relu(net.linear(x, 8, width)))  # now and then by zero
+    net.output(net.node("Sigmoid", ratio))
+    net.output(net.linear(ratio, 8, 4))
+    case = ready(net.model(), [{"x": net.normal(4, 8)} for _ in range(12)], "academic:w_bits=4,a_bits=4")
+    found = case.improve("insert_smoothing:alpha=0.8")
+    assert bool(found.changed) == known
+    assert all(np.isfinite(errors).all() for errors in found.details.get("error", {}).values())
+    assert any("no finite values" in line for line in found.declined) == (not known)
