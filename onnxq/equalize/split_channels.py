@@ -108,6 +108,8 @@ def _pair(graph: Graph, plan: QuantPlan, node: Node) -> Pair:
         tensors.append(tensor)
         if maker.op in LAYERS:
             break
+        if node.op == "MatMul" and "Pool" in maker.op:
+            raise Stop(f"reads '{maker.name}' ({maker.op}), which pools its channels")
         tensor = maker.inputs[_through(graph, maker, biases)]
     made = ((maker.inputs[WEIGHT].name, _made_along(graph, maker, node)), *biases, *_bias_of(graph, maker))
     weight = (node.inputs[WEIGHT].name, axis)

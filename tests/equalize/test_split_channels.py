@@ -134,3 +134,13 @@ def test_weights_without_one_row_or_column_for_each_channel_are_declined(build: 
     found = ready(net.model(), feeds_of(net, 2, 4, 8), PER_TENSOR).improve("split_channels:ratio=0.25")
     assert not found.changed
     assert found.declined
+
+
+def test_channels_that_a_pool_mixes_are_not_split() -> None:
+    net = Net("pooled")
+    hidden = net.relu(net.linear(net.input("x", [1, 2, 6, 8]), 8, 12))
+    pooled = net.node("MaxPool", hidden, kernel_shape=[3, 3], pads=[1] * 4)
+    net.output(net.node("MatMul", pooled, with_outlier(net, 12, 5, column=3, axis=0)))
+    found = ready(net.model(), feeds_of(net, 1, 2, 6, 8), PER_TENSOR).improve("split_channels:ratio=0.25")
+    assert not found.changed
+    assert any("pools its channels" in line for line in found.declined)
