@@ -30,6 +30,8 @@ def expected_shift(state: State, site: BiasSite) -> np.ndarray | str:
     means = expected_inputs(graph, node)
     if means is None:
         return "no BatchNormalization with constant statistics is right in front of it"
+    if node.op == "MatMul" and (len(graph.shape(node.inputs[0]) or ()) != 2 or graph.values(weight).ndim != 2):
+        return "it does not multiply the channels of the BatchNormalization with one matrix"
     layers, declined = layers_of(state, [plan[weight]])
     if declined:
         return declined[0].partition(": ")[2]

@@ -203,3 +203,15 @@ def test_folded_batch_norms_are_said_to_be_missing() -> None:
 def test_rounds_below_one_are_refused() -> None:
     with pytest.raises(ConfigError, match="rounds"):
         digits("tensorrt").improve("bias_correction:0")
+
+
+def test_channels_of_a_batch_norm_that_no_matrix_multiplies_are_not_taken_for_its_inputs() -> None:
+    net = Net("stacked")
+    normed = net.relu(net.batch_norm(net.input("x", [4, 3, 6]), 3))
+    net.output(net.node("Add", net.node("MatMul", normed, net.weight(4, 6, 5)), net.bias(5)))
+    net.output(net.linear(normed, 6, 5))
+    model = ready(net.model(), [{"x": net.normal(4, 3, 6)} for _ in range(4)], "academic:w_bits=4")
+    found = model.improve("bias_correction:analytic=yes")
+    assert found.changed == ()
+    assert all("does not multiply the channels" in line for line in found.declined)
+    assert len(found.declined) == 2
