@@ -62,7 +62,9 @@ class ConvRows:
     output_shape: tuple[int, ...] = ()
 
     def rows(self, x: np.ndarray, limit: int, random: np.random.Generator) -> np.ndarray:
-        """At most `limit` patches of one input [batch, channels, ...]."""
+        """At most `limit` patches of one input [batch, channels, ...]; none of one without values."""
+        if x.size == 0:
+            return np.zeros((self.groups, 0, x.shape[1] // self.groups * prod(self.kernel)), x.dtype)
         if self.transposed:
             padded, strides = self._with_zeros_between(x), (1,) * len(self.kernel)
         else:

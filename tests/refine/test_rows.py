@@ -107,3 +107,11 @@ def test_some_rows_are_taken_where_there_are_many(rows: ConvRows | MatrixRows, s
     known = {row.tobytes() for row in np.ascontiguousarray(every.swapaxes(0, 1))}
     assert {row.tobytes() for row in np.ascontiguousarray(some.swapaxes(0, 1))} <= known
     np.testing.assert_array_equal(some, rows.rows(x, 10, np.random.default_rng(2)))
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_an_input_without_values_has_no_patches(transposed: bool) -> None:
+    """As the regions of a detector that has found nothing."""
+    rows = ConvRows((3, 2), (1, 1), (1, 1), (1, 1, 1, 1), groups=2, transposed=transposed)
+    found = rows.rows(np.zeros((0, 6, 5, 5), np.float32), ALL, np.random.default_rng(0))
+    assert found.shape == (2, 0, 3 * 6)
