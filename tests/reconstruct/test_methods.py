@@ -240,3 +240,27 @@ def test_methods_are_listed_without_torch() -> None:
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert set(METHODS) <= set(result.stdout.split())
+
+
+def not_a_number(net: Net) -> list[dict[str, np.ndarray]]:
+    hidden = net.linear(net.input("x", [2, 8]), 8, 8)
+    net.output(net.linear(net.node("Sqrt", hidden), 8, 4))
+    return [{"x": net.normal(2, 8)} for _ in range(8)]
+
+
+def single_number(net: Net) -> list[dict[str, np.ndarray]]:
+    net.input("temperature", [])
+    hidden = net.relu(net.node("Mul", net.linear(net.input("x", [1, 8]), 8, 8), "temperature"))
+    net.output(net.linear(hidden, 8, 4))
+    return [{"x": net.normal(1, 8), "temperature": np.array(0.5, np.float32)} for _ in range(8)]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("build", [not_a_number, single_number])
+def test_values_that_are_no_number_or_have_no_axes_are_no_error(build: Any, method: str) -> None:
+    net = Net(build.__name__)
+    samples = build(net)
+    made = case(net.model(), samples)
+    done = made.run(f"{method}:{FEW}")
+    assert len(done.details["blocks"]) >= 1
+    assert all(np.isfinite(values).all() for values in weights_of(done.state).values())
