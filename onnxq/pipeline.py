@@ -193,7 +193,7 @@ def improve_model(
                 prepared,
                 calibrated,
                 dataset,
-                lambda changed, plan: _calibrated_again(changed, plan, dataset),
+                lambda changed, plan: calibrate_again(changed, plan, dataset),
                 folder=folder / IMPROVING,
                 progress=progress,
             )
@@ -215,7 +215,7 @@ IMPROVING = "improving"
 """Folder of unfinished work on improvements, below that of the files."""
 
 
-def _calibrated_again(prepared: Prepared, plan: QuantPlan, dataset: Dataset) -> State:
+def calibrate_again(prepared: Prepared, plan: QuantPlan, dataset: Dataset) -> State:
     """All parameters anew, for a graph whose constants have changed."""
     gathered = gather_statistics(prepared, plan, dataset)
     qparams, plan, _ = calibrate(prepared.graph, plan, statistics=gathered)

@@ -8,6 +8,7 @@ from typing import Any
 from onnxq.bits.found import Found
 from onnxq.bits.hold import Held
 from onnxq.bits.picture import draw_front
+from onnxq.bits.study import document
 from onnxq.config import Config
 from onnxq.files import replace_file, write_json
 
@@ -29,5 +30,5 @@ def write_found(folder: Path, result: Found | Held, backend: str | None) -> list
 
 def settings(config: Config, backend: str | None) -> dict[str, Any]:
     """The configuration as a document that names its target."""
-    values = config.model_dump(mode="json", exclude_defaults=True)
+    values = document(config)
     return values if backend is None else {"backend": backend, **{k: v for k, v in values.items() if k != "backend"}}

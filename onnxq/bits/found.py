@@ -18,17 +18,22 @@ from onnxq.report import json_number
 
 @dataclass(frozen=True)
 class Point:
-    """A configuration that was judged; `origin` says how it was found."""
+    """A configuration that was judged; `origin` says how it was found.
+
+    `calibrated` is the score before improvements, where `score` is the one after them.
+    """
 
     bits: Bits
     costs: Costs
     score: Score
     origin: str
+    calibrated: Score | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
             "value": json_number(self.score.value),
             "sqnr_db": json_number(overall_db(self.score)),
+            **({} if self.calibrated is None else {"calibrated_value": json_number(self.calibrated.value)}),
             "bytes": self.costs.bytes,
             "mean_bits": self.costs.mean_bits,
             "bit_operations": self.costs.bit_operations,
@@ -42,8 +47,10 @@ class Found:
     """What a search has found.
 
     chosen     the point that the goal asks for, `config` its configuration
-    points     everything that was judged, `front` those that no other one beats in cost and metric, by cost
+    points     everything that was judged, `front` those that no other one beats in cost and metric, by cost; with
+               improvements, only points that were improved are on the front
     losses     what each variable costs alone at each number of bits
+    improvements  what was tried for the points of the front
     """
 
     measure: Measure
@@ -58,6 +65,7 @@ class Found:
     losses: Losses
     evaluations: Mapping[str, int]
     notes: tuple[str, ...]
+    improvements: tuple[str, ...] = ()
 
     def cost(self, point: Point) -> int:
         return cost_in(self.measure, point.costs)
@@ -84,6 +92,7 @@ class Found:
                 }
                 for variable in self.variables
             ],
+            "improvements": list(self.improvements),
             "evaluations": dict(self.evaluations),
             "notes": list(self.notes),
         }

@@ -5,7 +5,8 @@
    apart from what samples and interactions add.
 3. Of these layers, the less harmful ones first, each is quantized again if the metric holds without it.
 
-Every step is a configuration that was placed, calibrated and judged, and the last one that held is the result.
+Every step is a configuration that was placed, calibrated and judged, and the last one that held is the result. With
+improvements (`onnxq.bits.improved`) each step is improved before it is judged; the order is that of calibrated layers.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from onnxq.bits.goals import Demand, read_demand
+from onnxq.bits.improved import check_improvements
 from onnxq.bits.parts import Part, layers
 from onnxq.bits.sensitivity import Effect, measure, ranked
 from onnxq.bits.study import Study, Subject, merged, overall_db
@@ -52,6 +54,7 @@ class Held:
     layers   how many there are
     order    all layers as they were measured alone, the most harmful first
     steps    everything that was judged, in order; the first is the model with nothing put back
+    improvements  what was tried in every step before it was judged
     """
 
     metric: str
@@ -65,6 +68,7 @@ class Held:
     steps: tuple[Step, ...]
     evaluations: Mapping[str, int]
     notes: tuple[str, ...]
+    improvements: tuple[str, ...] = ()
 
     @property
     def put_back(self) -> tuple[str, ...]:
@@ -83,6 +87,7 @@ class Held:
             "layers": self.layers,
             "order": [effect.to_json() for effect in self.order],
             "steps": [step.to_json() for step in self.steps],
+            "improvements": list(self.improvements),
             "evaluations": dict(self.evaluations),
             "notes": list(self.notes),
         }
@@ -104,6 +109,7 @@ def hold(
     if fallback not in ("16", "float"):
         raise ConfigError(f"layers are put back to 16 or float, got '{fallback}'")
     study = Study(subject)
+    check_improvements(study.improvements)
     demand = read_demand(study.float_score, study.judge.lower_is_better, hold=hold, max_drop=max_drop, reach=reach)
     if not demand.holds(study.float_score):
         raise ConfigError(f"the float model itself has {study.float_score.value:.6g}: it cannot have {demand.text}")
@@ -146,6 +152,7 @@ class _Loop:
             tuple(self._steps.values()),
             study.evaluations,
             (*study.notes, *self._notes),
+            study.improvements,
         )
 
     def _bisected(self, names: Sequence[str]) -> Step:
@@ -182,7 +189,8 @@ class _Loop:
         if key not in self._steps:
             say = self._subject.progress or (lambda stage, done, total: None)
             say("hold", len(self._steps), self._evaluations)
-            score = self._study.score(self._study.calibrated(self._study.plan(self._config(names))))
+            config = self._config(names)
+            score = self._study.score_improved(self._study.calibrated(self._study.plan(config)), config)
             self._steps[key] = Step(tuple(names), score, self._demand.holds(score))
         return self._steps[key]
 

@@ -48,5 +48,6 @@ def draw_front(found: Found) -> str:
     frame = f'x="{LEFT}" y="{TOP}" width="{WIDTH - LEFT - RIGHT}" height="{HEIGHT - TOP - BOTTOM}"'
     parts.append(f'<rect {frame} fill="none" stroke="#777777"/>')
     parts.append(svg_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, UNITS[found.measure], "middle"))
-    parts.append(svg_text(LEFT, 24, f"{found.metric}; chosen: {found.chosen.score.value:.4g}", "start"))
+    improved = ", with improvements on the front" if found.improvements else ""
+    parts.append(svg_text(LEFT, 24, f"{found.metric}{improved}; chosen: {found.chosen.score.value:.4g}", "start"))
     return "\n".join([*parts, "</svg>", ""])

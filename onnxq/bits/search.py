@@ -6,6 +6,9 @@
 3. Configurations along the frontier are placed, calibrated and judged as `onnxq quantize` would have them, the one
    that the goal asks for first.
 4. While evaluations remain, neighbours of the best one are tried: bits moved from one quantizer to another.
+5. With improvements (`onnxq.bits.improved`) the points of the front are improved and judged again, and the front is
+   made of these. A metric that has to hold, has to hold after improvements: members of the frontier are bisected with
+   them first, and what the cheapest one that holds had before is what steps 3 and 4 ask of calibrated models.
 
 Everything that was judged is a point; the points that no other one beats are the front. Counts of costs are exact and
 are those of the placed plan. With the same arguments the result is the same, also after a run that was cut off: what
@@ -14,7 +17,7 @@ the cache knows counts as an evaluation too, but takes no time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from onnxq.bits.budget import Budget, Measure, cost_in, cost_text, read_budget
@@ -22,6 +25,7 @@ from onnxq.bits.choices import Bits, Choices, For, Variable, configured, find_ch
 from onnxq.bits.costs import Costs, count, products, weights_of
 from onnxq.bits.found import Found, Point, front_of, quality
 from onnxq.bits.goals import Demand, read_demand
+from onnxq.bits.improved import check_improvements
 from onnxq.bits.parts import Part, alone
 from onnxq.bits.propose import CostModel, predicted_loss, proposals
 from onnxq.bits.study import Study, Subject, noise
@@ -66,6 +70,7 @@ def search(
     if what != "weights" and measure != "bit_operations":
         raise ConfigError("bytes are those of weights, whatever activations have: give a budget such as BOPS:60%")
     study = Study(subject)
+    check_improvements(study.improvements)
     demand = None
     if demanded:
         demand = read_demand(study.float_score, study.judge.lower_is_better, hold=hold, max_drop=max_drop, reach=reach)
@@ -88,11 +93,13 @@ class _Search:
         self._say = subject.progress or (lambda stage, done, total: None)
         self._measure = measure
         self._demand = demand
+        self._sought = demand  # of calibrated models
         self._evaluations = evaluations
         self._products = products(study.graph, study.feed)
         self._choices: Choices = find_choices(study, bits, what, self._products)
         self._weights = weights_of(study.graph, study.plan(), self._products)
         self._points: dict[tuple[int, ...], Point] = {}
+        self._improved: dict[tuple[int, ...], Point] = {}
         most = self._count(self._study.plan(self._config(self._choices.most())))
         self._model = CostModel(study.graph, self._choices, self._products, measure, most)
         self._limit = None if budget is None else budget.limit(most)
@@ -112,14 +119,17 @@ class _Search:
     def run(self) -> Found:
         self._losses = self._measured()
         self._frontier = proposals(self._choices, self._losses, self._model)
+        if self._demand is not None and self._study.improvements:
+            self._sought = self._before_improvements(self._demand)
         for bits, origin in self._planned():
             if len(self._points) >= self._evaluations:
                 break
             self._judged(bits, origin)
-        self._improve()
-        chosen = self._best()
+        self._move_bits()
+        final = self._final()
+        chosen = self._best(final, self._demand)
         if chosen is None:
-            nearest = max(self._points.values(), key=lambda point: point.score.goodness)
+            nearest = max(final, key=lambda point: point.score.goodness)
             raise UnsupportedError(
                 f"no configuration with these bits reaches {self._demand.text if self._demand else ''}: the best one "
                 f"has {nearest.score.value:.6g}. Allow more bits with --bits, or put layers back with --fallback"
@@ -133,12 +143,13 @@ class _Search:
             study.float_score,
             chosen,
             self._config(chosen.bits),
-            tuple(self._points.values()),
-            tuple(front_of(list(self._points.values()), self._measure)),
+            tuple(self._improved.get(key, point) for key, point in self._points.items()),
+            tuple(front_of(final, self._measure)),
             self._choices.variables,
             self._losses,
             study.evaluations,
             (*study.notes, *self._choices.notes),
+            study.improvements,
         )
 
     # ---- measuring -----------------------------------------------------------------------------------------------
@@ -166,6 +177,34 @@ class _Search:
             state = self._study.calibrated(self._study.plan(self._config(bits)))
             self._points[key] = Point(dict(bits), self._count(state.plan), self._study.score(state), origin)
         return self._points[key]
+
+    def _final(self) -> list[Point]:
+        """What the front is made of: all points, or those of the calibrated front and others that were improved."""
+        if not self._study.improvements:
+            return list(self._points.values())
+        for point in front_of(list(self._points.values()), self._measure):
+            self._with_improvements(point)
+        return list(self._improved.values())
+
+    def _with_improvements(self, point: Point) -> Point:
+        key, config = self._key(point.bits), self._config(point.bits)
+        if key not in self._improved:
+            state = self._study.calibrated(self._study.plan(config))
+            score = self._study.score_improved(state, config)
+            self._improved[key] = replace(point, score=score, calibrated=point.score)
+        return self._improved[key]
+
+    def _before_improvements(self, demand: Demand) -> Demand:
+        """What to ask of calibrated models: what the cheapest one that holds when it is improved has before."""
+        sought, low, high = demand, 0, len(self._frontier) - 1
+        while low <= high and len(self._points) < self._evaluations:
+            middle = (low + high) // 2
+            point = self._with_improvements(self._judged(self._frontier.bits(middle), "bisected"))
+            if demand.holds(point.score) and point.calibrated is not None:
+                sought, high = replace(demand, least=point.calibrated.goodness), middle - 1
+            else:
+                low = middle + 1
+        return sought
 
     def _config(self, bits: Bits) -> Config:
         return configured(self._study.config, bits, self._choices.variables)
@@ -202,23 +241,23 @@ class _Search:
             bits = self._frontier.bits(middle)
             yield bits, "bisected"
             point = self._points.get(self._key(bits))
-            if point is not None and self._allowed(point):
+            if point is not None and self._allowed(point, self._sought):
                 high = middle - 1
             else:
                 low = middle + 1
 
-    def _improve(self) -> None:
+    def _move_bits(self) -> None:
         """Try neighbours of the best point, the most promising first; a better one starts again from there."""
-        best = self._best()
+        best = self._best(self._points.values(), self._sought)
         while best is not None and len(self._points) < self._evaluations:
             for bits in self._neighbours(best):
                 self._judged(bits, "neighbour")
-                found = self._best()
+                found = self._best(self._points.values(), self._sought)
                 if found is not best or len(self._points) >= self._evaluations:
                     break
             else:
                 return  # every neighbour is known
-            best = self._best()
+            best = self._best(self._points.values(), self._sought)
 
     def _neighbours(self, point: Point) -> list[dict[str, int]]:
         """Configurations that a step or two away, not judged yet and within the goal, by their predicted loss.
@@ -242,19 +281,19 @@ class _Search:
 
     # ---- the goal ------------------------------------------------------------------------------------------------
 
-    def _allowed(self, point: Point) -> bool:
+    def _allowed(self, point: Point, demand: Demand | None) -> bool:
         if self._limit is not None and cost_in(self._measure, point.costs) > self._limit:
             return False
-        return self._demand is None or self._demand.holds(point.score)
+        return demand is None or demand.holds(point.score)
 
-    def _best(self) -> Point | None:
+    def _best(self, points: Iterable[Point], demand: Demand | None) -> Point | None:
         """The best allowed point; where the metric does not tell points apart, the noise does, then the other cost."""
 
         def worth(point: Point) -> tuple[float, ...]:
             cost = float(cost_in(self._measure, point.costs))
             return (-cost, *quality(point)) if self._limit is None else (*quality(point), -cost)
 
-        allowed = [point for point in self._points.values() if self._allowed(point)]
+        allowed = [point for point in points if self._allowed(point, demand)]
         return max(allowed, key=worth, default=None)
 
 

@@ -2,7 +2,8 @@
 
 Statistics of activations are gathered once, as histograms wherever these can replace ranges, so that a configuration
 with other bits needs no run of the model to be calibrated. Scores are kept by what they depend on: the float graph,
-the quantizers with their parameters, the samples, the labels, the metric and the version of onnxruntime.
+the quantizers with their parameters, the samples, the labels, the metric and the version of onnxruntime; those of
+improved models also by the improvements, the calibration samples and the version of onnxq.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +21,7 @@ import numpy as np
 import onnx
 
 from onnxq.bits.evaluation import open_evaluation
+from onnxq.bits.improved import identity_of_improvements, improved, improvements_of
 from onnxq.bits.scores import Scores
 from onnxq.borders import check_borders, fix_borders
 from onnxq.calibrate import Gathered, activation_leaders, calibrate, gather, gather_into
@@ -74,12 +77,16 @@ class Subject:
 
 
 class Study:
-    """The subject made ready. `float_score` is what the float model reaches, `notes` are remarks for the report."""
+    """The subject made ready. `float_score` is what the float model reaches, `notes` are remarks for the report.
+
+    `improvements` are tried for models that `score_improved` judges; there are none unless the configuration says so.
+    """
 
     def __init__(self, subject: Subject) -> None:
         self._say = subject.progress or (lambda stage, done, total: None)
         data = subject.data
         self.config = read_config(subject.config, data=str(data) if isinstance(data, str | Path) else None)
+        self.improvements = improvements_of(self.config)
         data = self.config.data if data is None else data
         graph = load_model(subject.model)
         fix_borders(graph, self.config)
@@ -110,12 +117,13 @@ class Study:
         self.feed = evaluation.first()
         self.float_score = self.judge.of_float()
         self.notes: list[str] = [*evaluation.notes]
-        folder = None if subject.cache is None else Path(subject.cache)
+        folder = self._folder = None if subject.cache is None else Path(subject.cache)
         self._scores = Scores(folder)
         self._gathered = Gathered()
         self._leaders: list[Placement] = []
         self._model = model_identity(self.prepared.graph)
-        self._file = None if folder is None else folder / f"statistics-{self._samples_identity()}.npz"
+        self._samples = _joined(self._model, _identity_of_data(self._dataset, None))[:16]
+        self._file = None if folder is None else folder / f"statistics-{self._samples}.npz"
         self._judged_by = _joined(
             self._model,
             _identity_of_data(evaluation.feeds, evaluation.labels),
@@ -160,6 +168,34 @@ class Study:
             self._scores.put(key, held)
         return held
 
+    def score_improved(self, state: State, config: Config) -> Score:
+        """How good the model is that `onnxq quantize` makes of a configuration; `state` is the calibrated one.
+
+        Where no improvements are asked for or possible, that is the calibrated model.
+        """
+        plan = applied(state.plan)
+        if not self.improvements or not plan.placements:
+            return self.score(state)
+        key = _joined(
+            self._judged_by,
+            _identity_of_plan(plan, state.qparams, self.prepared.backend.simulations),
+            *identity_of_improvements(self.improvements, self._samples),
+        )
+        held = self._scores.get(key)
+        if held is not None:
+            return held
+        folder = None if self._folder is None else self._folder / f"improving-{key[:16]}"
+        prepared = replace(self.prepared, config=config)
+        best, notes = improved(prepared, state, self._dataset, folder=folder, progress=self._say)
+        self.notes += [note for note in notes if note not in self.notes]
+        if best is None:
+            return self.score(state)
+        held = self.judge(best)
+        self._scores.put(key, held)
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+        return held
+
     def _gather(self, leaders: Sequence[Placement]) -> None:
         """Have the statistics that these leaders need, running the model for those that are not there yet."""
         missing = [placement for placement, observer in with_observers(leaders) if not self._known(placement, observer)]
@@ -189,9 +225,6 @@ class Study:
         except UnsupportedError:
             return False
         return True
-
-    def _samples_identity(self) -> str:
-        return _joined(self._model, _identity_of_data(self._dataset, None))[:16]
 
 
 def noise(score: Score) -> float:
@@ -257,7 +290,7 @@ def _joined(*texts: str) -> str:
 
 def merged(config: Config, changes: Mapping[tuple[str, ...], Any], said_by: str) -> Config:
     """A configuration with changes at paths such as ("node", "conv1", "weight", "bits"), said by an option."""
-    values = json.loads(json.dumps(config.model_dump(mode="json", exclude_defaults=True)))
+    values = json.loads(json.dumps(document(config)))
     for path, value in changes.items():
         table = values
         for key in path[:-1]:
@@ -267,3 +300,9 @@ def merged(config: Config, changes: Mapping[tuple[str, ...], Any], said_by: str)
         table[path[-1]] = value
     said = dict.fromkeys(changes, said_by)
     return read_config(values).with_sources({**config.sources, **said}, config.translation)
+
+
+def document(config: Config) -> dict[str, Any]:
+    """A configuration as JSON values: what differs from the defaults, and the effort wherever somebody has said it."""
+    values = config.model_dump(mode="json", exclude_defaults=True)
+    return {**values, "effort": config.effort} if "effort" in config.model_fields_set else values

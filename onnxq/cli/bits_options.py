@@ -58,6 +58,14 @@ FallbackOption = Annotated[
     str | None,
     typer.Option("--fallback", help="Put layers back to 16 (bits) or float, instead of choosing from --bits."),
 ]
+EffortOption = Annotated[
+    int | None,
+    typer.Option(
+        "--effort",
+        help="Judge what the search ends with after improvements, as quantize has it: 0 (by default) none; 1, 2, 3.",
+        metavar="0..3",
+    ),
+]
 EvaluationsOption = Annotated[
     int | None,
     typer.Option(
@@ -84,7 +92,8 @@ def subject_of(given: Mapping[str, Any], cache: Path | None, progress: Any) -> S
         **{
             key: given[key]
             for key in ("skip", "data", "observer", "weight_observer", "samples", "preprocess", "workers",
-                        "memory_limit", "provider")
+                        "memory_limit", "provider", "effort")
+            if key in given
         },
     )  # fmt: skip
     fix_borders(graph, settings)

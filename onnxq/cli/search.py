@@ -32,6 +32,7 @@ def search(
     eval_samples: bits_options.EvalSamplesOption = None,
     best_by: bits_options.BestByOption = None,
     evaluations: bits_options.EvaluationsOption = None,
+    effort: bits_options.EffortOption = None,
     cache: bits_options.CacheOption = None,
     preprocess: options.PreprocessOption = None,
     config: options.ConfigOption = None,
@@ -121,7 +122,8 @@ def _show_found(result: Found) -> None:
             )
         )
     columns = ("", f">{name}", ">bytes of weights", ">mean bits", ">bit operations", "found as")
-    print_table(f"front of {len(result.points)} configurations", columns, rows)
+    title = f"front of {len(result.points)} configurations{_improved(result)}"
+    print_table(title, columns, rows)
     layers = [
         (variable.name, variable.kind, ", ".join(variable.layers), str(result.chosen.bits[variable.name]))
         for variable in result.variables
@@ -140,9 +142,17 @@ def _show_held(result: Held) -> None:
         )
         for step in result.steps
     ]
-    print_table(f"{result.layers} layers; {result.demand}", ("", ">put back", f">{name}", "layers"), rows)
+    title = f"{result.layers} layers; {result.demand}{_improved(result)}"
+    print_table(title, ("", ">put back", f">{name}", "layers"), rows)
     listed = ", ".join(result.put_back) or "none"
     say(f"put back to {result.fallback}: {listed}")
+
+
+def _improved(result: Found | Held) -> str:
+    if not result.improvements:
+        return ""
+    named = result.config.improvements is not None
+    return ", judged after improvements" if named else f", judged after effort {result.config.effort}"
 
 
 def _tell(result: Found | Held, files: list[Path], model: Path, data: str | None, out: Path) -> None:

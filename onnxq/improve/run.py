@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -187,7 +187,7 @@ class _Run:
         self.progress = progress
         self.chosen = chosen
         self.steps: list[Step] = []
-        _refuse_without_torch(chosen.values())
+        refuse_without_torch(chosen.values())
 
     def is_enough(self, score: Score) -> bool:
         return score.metric == "sqnr_db" and all(value >= ENOUGH_DB for value in score.sqnr_db.values())
@@ -320,7 +320,8 @@ def _verdict(better: bool, new: _Candidate, old: _Candidate) -> str:
     return f"{USELESS}: {figures}"
 
 
-def _refuse_without_torch(chosen: Sequence[Chosen] | Any) -> None:
+def refuse_without_torch(chosen: Iterable[Chosen]) -> None:
+    """ConfigError where an improvement needs PyTorch, which is not installed."""
     needing = [item.method.name for item in chosen if item.method.needs_torch]
     if not needing:
         return

@@ -100,6 +100,35 @@ def test_layers_are_put_back_until_the_metric_holds(run: Run, model: Path, data:
     assert json.loads(again.stdout)["steps"] == held["steps"]
 
 
+def test_an_effort_is_judged_shown_and_written(
+    run: Run, model: Path, data: Path, tmp_path: Path, labelled: Path
+) -> None:
+    wanted = ("search", model, "-b", "academic", "-d", data, "--eval", labelled, "--bits", "8,4", "--budget", "60%",
+              "--evaluations", 1, "--effort", 1, "-o", tmp_path / "found")  # fmt: skip
+    result = run(*wanted)
+    assert result.exit_code == 0, result.stderr
+    assert "front of 1 configurations, judged after effort 1" in result.stdout
+    document = json.loads((tmp_path / "found" / "front.json").read_text())
+    assert "bias_correction" in document["improvements"]
+    assert document["chosen"]["value"] > document["chosen"]["calibrated_value"]
+    assert json.loads((tmp_path / "found" / "config.json").read_text())["effort"] == 1
+    again = run(*wanted, "--json")
+    assert json.loads(again.stdout)["evaluations"]["run"] == 0
+    assert json.loads(again.stdout)["front"] == document["front"]
+
+
+def test_layers_are_put_back_until_the_metric_holds_with_the_effort_of_the_configuration(
+    run: Run, model: Path, data: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "careful.json"
+    config.write_text(json.dumps({"backend": "tensorrt", "improvements": ["weight_search"]}))
+    result = run("search", model, "-c", config, "-d", data, "--fallback", "float", "--reach", 30, "-o", tmp_path)
+    assert result.exit_code == 0, result.stderr
+    assert "sqnr_db at least 30, judged after improvements" in result.stdout
+    assert json.loads((tmp_path / "config.json").read_text())["improvements"] == ["weight_search"]
+    assert json.loads((tmp_path / "hold.json").read_text())["improvements"] == ["weight_search"]
+
+
 def test_random_data_is_warned_of(run: Run, model: Path) -> None:
     result = run("sensitivity", model, "-b", "tensorrt", "--random", 2, "--quiet")
     assert result.exit_code == 0, result.stderr
@@ -128,6 +157,8 @@ BITS = ("--bits", "8,4")
         (("search", "--bits", "8,2", "--budget", "60%"), "tensorrt cannot take 2 bits"),
         (("search", "--fallback", "16", "--reach", "40"), "tensorrt cannot put layers back to 16 bits"),
         (("search", "--fallback", "8", "--reach", "40"), "--fallback is 16 or float, got '8'"),
+        (("search", *BITS, "--budget", "60%", "--effort", "4"), "'effort': must be 3 or less (got 4)"),
+        (("search", "--fallback", "float", "--reach", "40", "--effort", "-1"), "'effort': must be 0 or more (got -1)"),
         (("search", "--fallback", "float"), "say how good the model must be"),
         (("search", "--fallback", "float", "--budget", "60%"), "--budget is for --bits"),
     ],
