@@ -167,7 +167,7 @@ class Judge:
             (_divergence if self._metric == "kl" else _agreement)(expected[name], outputs[name])
             for expected, outputs in zip(self._expected, found, strict=True)
             for name in expected
-            if _is_float(expected[name]) and expected[name].ndim >= 2
+            if _is_float(expected[name]) and expected[name].ndim >= 2 and expected[name].size
         ]
         if not parts:
             raise ConfigError(f"{self._metric} needs an output with classes, of two axes or more: choose sqnr_db")
@@ -192,7 +192,11 @@ class Judge:
 
     def _accuracy(self, found: list[Outputs]) -> float:
         assert self._labels is not None
-        name = next(iter(found[0]))
+        name, first = next(iter(found[0].items()))
+        if not isinstance(first, np.ndarray) or first.ndim < 2 or not first.shape[1]:
+            raise ConfigError(
+                f"accuracy needs classes along axis 1 of the first output, '{name}': choose another metric"
+            )
         classes = np.concatenate([outputs[name].argmax(axis=1).ravel() for outputs in found])
         labels = np.asarray(self._labels).ravel()
         if len(labels) != len(classes):
@@ -200,13 +204,23 @@ class Judge:
         return float((classes == labels).mean())
 
     def _of_user(self, found: list[Outputs]) -> float:
-        joined = {name: np.concatenate([outputs[name] for outputs in found]) for name in found[0]}
+        joined = {name: self._joined(name, [outputs[name] for outputs in found]) for name in found[0]}
         with users_errors(f"metric '{self.name}'"):
             value = self._metric(joined, self._labels)  # type: ignore[operator]
         try:
             return float(value)
         except (TypeError, ValueError):
             raise ConfigError(f"metric '{self.name}' returned a {type(value).__name__}: return a number") from None
+
+    def _joined(self, name: str, values: list[np.ndarray]) -> np.ndarray:
+        """An output over all samples; single numbers become a vector."""
+        shapes = {np.shape(each)[1:] for each in values}
+        if len(shapes) > 1 or not all(isinstance(each, np.ndarray) for each in values):
+            raise ConfigError(
+                f"metric '{self.name}' gets each output of all samples as one array, which those of '{name}' do not "
+                "make: give samples for which it has one shape, or choose another metric"
+            )
+        return np.concatenate([np.atleast_1d(each) for each in values])
 
 
 def _is_float(values: object) -> bool:

@@ -17,6 +17,7 @@ from onnxq.numerics import sqnr_db
 from onnxq.pipeline import calibrate_model
 from onnxq.runtime.session import make_session
 from onnxq.types import QuantPlan
+from tests.zoo_graphs.net import Net
 
 FEEDS = [{"image": image[None]} for image in load_data().test_images[:24]]
 LABELS = load_data().test_labels[:24]
@@ -94,3 +95,30 @@ def test_a_state_is_judged_as_the_target_computes_it() -> None:
     assert 25 < judging(state).value < 60
     unquantized = State(state.graph, QuantPlan("tensorrt"), state.qparams)
     assert judging(unquantized).value == 100.0 or judging(unquantized).value > 90
+
+
+def of_outputs(metric: object, *samples: np.ndarray) -> Judge:
+    """A judge of a model that returns its input, of any length, and the sum of it."""
+    net = Net("outputs")
+    x = net.input("x", [None] * samples[0].ndim)
+    net.output(net.node("Identity", x), [None] * samples[0].ndim)
+    net.output(net.node("ReduceSum", x, keepdims=0), [])
+    backend = onnxq.get_backend("tensorrt")
+    graph = Graph.from_model(net.model())
+    return Judge(graph, backend, [{"x": each} for each in samples], metric=metric, labels=np.zeros(len(samples)))
+
+
+def test_metrics_say_which_output_does_not_fit_them() -> None:
+    vector, short, long = (np.ones(shape, np.float32) for shape in ((3,), (1, 2), (1, 4)))
+    with pytest.raises(ConfigError, match="classes along axis 1"):
+        of_outputs("accuracy", vector).of_float()
+    with pytest.raises(ConfigError, match="as one array"):
+        of_outputs(lambda outputs, labels: 0.0, short, long).of_float()
+
+
+def test_single_numbers_and_samples_without_values_can_be_judged() -> None:
+    one, none = np.ones((1, 2), np.float32), np.ones((1, 0), np.float32)
+    totals = of_outputs(lambda outputs, labels: list(outputs.values())[1].sum(), one, one).of_float()
+    assert totals.value == 4.0
+    assert of_outputs("agreement", one, none).of_float().value == 1.0
+    assert of_outputs("kl", one, none).of_float().value == 0.0
