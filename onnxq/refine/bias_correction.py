@@ -28,9 +28,9 @@ from onnxq.emit.simulate import simulate
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.improvement import Improved, State, Task, improvement
-from onnxq.numerics import qparams_from_range, sqnr_db
+from onnxq.numerics import sqnr_db
 from onnxq.refine.analytic_bias import expected_shift
-from onnxq.refine.bias_sites import BiasSite, bias_sites
+from onnxq.refine.bias_sites import BiasSite, add_to_bias, bias_sites
 from onnxq.runtime.tap import Tap
 from onnxq.types.applied import applied
 
@@ -143,28 +143,12 @@ class _Correction:
         return Improved(state, tuple(changed), tuple(dict.fromkeys(self._declined)), details=details)
 
     def _correct(self, site: BiasSite, shift: np.ndarray) -> None:
-        """Add what is missing in the mean of each channel; a bias with a range of its own may need a wider one."""
-        graph, table = self._state.graph, self._state.qparams
+        """Add what is missing in the mean of each channel."""
         if not np.isfinite(shift).all():
             self._declined.append(f"{site.node}: the mean of its output is not finite")
             return
-        held = graph.values(site.bias)
-        bias = (held + (shift / site.weight_of_bias).reshape(held.shape)).astype(held.dtype)
-        graph.set_values(site.bias, bias)
+        add_to_bias(self._state, site, shift)
         self._shifts[site.node] = self._shifts.get(site.node, 0.0) + shift
-        placement = self._state.plan.placements.get(site.bias)
-        if (
-            placement is None
-            or placement.derive is not None
-            or placement.tie is not None
-            or table[site.bias].scale.ndim
-        ):
-            return
-        spec = placement.spec
-        if spec.grid == "affine" and spec.symmetric:
-            needed = qparams_from_range(float(bias.min()), float(bias.max()), spec)
-            if needed.scale > table[site.bias].scale:
-                table.put(site.bias, needed, "bias_correction")
 
     # ---- models and means ----------------------------------------------------------------------------------------
 

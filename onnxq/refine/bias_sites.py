@@ -15,6 +15,8 @@ import numpy as np
 
 from onnxq.graph import Graph, Node
 from onnxq.improvement import State
+from onnxq.numerics import qparams_from_range
+from onnxq.refine.depths import depths_of
 
 LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
@@ -45,9 +47,8 @@ def bias_sites(state: State) -> tuple[list[BiasSite], list[str]]:
     """The sites of all quantized layers with a constant weight, in topological order, and why others have none."""
     graph = state.graph
     graph.sort()
-    found: list[BiasSite] = []
     declined: list[str] = []
-    ends = {}
+    ends: dict[str, BiasSite] = {}
     for node in graph.nodes():
         if node.op not in LAYERS or node.domain or node.name not in state.plan.quantized:
             continue
@@ -59,15 +60,27 @@ def bias_sites(state: State) -> tuple[list[BiasSite], list[str]]:
             declined.append(f"{node.name}: {site}")
         else:
             ends[site.last] = site
-    depths: dict[str, int] = {}
-    for node in graph.gs.nodes:
-        depth = max((depths.get(tensor.name, 0) for tensor in node.inputs), default=0)
-        if node.name in ends:
-            found.append(replace(ends[node.name], level=depth))
-            depth += 1
-        for tensor in node.outputs:
-            depths[tensor.name] = depth
+    found = [replace(ends[name], level=depth) for name, depth in depths_of(graph, ends).items()]
     return found, declined
+
+
+def add_to_bias(state: State, site: BiasSite, shift: np.ndarray) -> None:
+    """Move the mean of each channel behind a site; a bias with a range of its own gets a wider one where it needs it.
+
+    The graph and the table of the state are changed.
+    """
+    graph, table = state.graph, state.qparams
+    held = graph.values(site.bias)
+    bias = (held + (shift / site.weight_of_bias).reshape(held.shape)).astype(held.dtype)
+    graph.set_values(site.bias, bias)
+    placement = state.plan.placements.get(site.bias)
+    if placement is None or placement.derive is not None or placement.tie is not None or table[site.bias].scale.ndim:
+        return
+    spec = placement.spec
+    if spec.grid == "affine" and spec.symmetric:
+        needed = qparams_from_range(float(bias.min()), float(bias.max()), spec)
+        if needed.scale > table[site.bias].scale:
+            table.put(site.bias, needed, "bias_correction")
 
 
 def _site(graph: Graph, node: Node) -> BiasSite | str:

@@ -167,7 +167,7 @@ def with_moments(
     graph = state.graph
     if inputs == "quantized":
         graph, _ = simulate(graph, applied(state.plan), state.qparams, task.backend)
-    needs = [[_source(graph, reader) for reader in each.readers] for each in layers]
+    needs = [[source_of(graph, reader) for reader in each.readers] for each in layers]
     done = 0
     for batch in in_batches([[s for s in need if isinstance(s, Source)] for need in needs], task.memory_limit):
         wanted = dict.fromkeys(source for i in batch for source in needs[i] if isinstance(source, Source))
@@ -188,7 +188,8 @@ def with_moments(
     task.progress(what, done, len(layers))
 
 
-def _source(graph: Graph, reader: Reader) -> Source | str:
+def source_of(graph: Graph, reader: Reader) -> Source | str:
+    """What a layer reads in a graph, which may be the simulated one; or why that is not known."""
     if not graph.has_node(reader.node):
         return f"the target computes '{reader.node}' in its own way"
     tensor = graph.node(reader.node).inputs[reader.port]
