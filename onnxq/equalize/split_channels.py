@@ -108,6 +108,8 @@ def _pair(graph: Graph, plan: QuantPlan, node: Node) -> Pair:
         tensors.append(tensor)
         if maker.op in LAYERS:
             break
+        if any(graph.is_output(other) or graph.consumers(other) for other in maker.outputs[1:] if other.name):
+            raise Stop(f"reads '{maker.name}' ({maker.op}), which tells more than values about its channels")
         if node.op == "MatMul" and "Pool" in maker.op:
             raise Stop(f"reads '{maker.name}' ({maker.op}), which pools its channels")
         tensor = maker.inputs[_through(graph, maker, biases)]

@@ -144,3 +144,14 @@ def test_channels_that_a_pool_mixes_are_not_split() -> None:
     found = ready(net.model(), feeds_of(net, 1, 2, 6, 8), PER_TENSOR).improve("split_channels:ratio=0.25")
     assert not found.changed
     assert any("pools its channels" in line for line in found.declined)
+
+
+def test_channels_whose_places_a_pool_returns_are_not_split() -> None:
+    net = Net("places")
+    hidden = net.conv_relu(net.input("x", [1, 3, 8, 8]), 3, 12)
+    pooled, places = net.many("MaxPool", [hidden], ["pooled", "places"], kernel_shape=[2, 2])
+    net.output(places)
+    net.output(net.node("Conv", pooled, with_outlier(net, 6, 12, 3, 3, column=5, axis=1), net.bias(6)))
+    found = ready(net.model(), feeds_of(net, 1, 3, 8, 8), PER_TENSOR).improve("split_channels:ratio=0.25")
+    assert not found.changed
+    assert any("tells more than values" in line for line in found.declined)
