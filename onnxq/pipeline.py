@@ -20,7 +20,7 @@ from onnxq.graph import Graph
 from onnxq.improve.run import Outcome
 from onnxq.improve.stage import improve_calibrated
 from onnxq.improve.unjudged import improve_without_data
-from onnxq.improvement import State
+from onnxq.improvement import Samples, State
 from onnxq.passes import Pass
 from onnxq.prepare import Prepared, chosen_backend, load_model, make_plan, prepare
 from onnxq.ranks import Ranks, in_step
@@ -193,7 +193,7 @@ def improve_model(
                 prepared,
                 calibrated,
                 dataset,
-                lambda changed, plan: calibrate_again(changed, plan, dataset),
+                calibrate_again,
                 folder=folder / IMPROVING,
                 progress=progress,
             )
@@ -215,7 +215,7 @@ IMPROVING = "improving"
 """Folder of unfinished work on improvements, below that of the files."""
 
 
-def calibrate_again(prepared: Prepared, plan: QuantPlan, dataset: Dataset) -> State:
+def calibrate_again(prepared: Prepared, plan: QuantPlan, dataset: Dataset | Samples) -> State:
     """All parameters anew, for a graph whose constants have changed."""
     gathered = gather_statistics(prepared, plan, dataset)
     qparams, plan, _ = calibrate(prepared.graph, plan, statistics=gathered)
@@ -260,7 +260,7 @@ def contribute(
 def gather_statistics(
     prepared: Prepared,
     plan: QuantPlan,
-    dataset: Dataset | None,
+    dataset: Dataset | Samples | None,
     *,
     file: Path | None = None,
     shard: Shard | None = None,

@@ -46,7 +46,7 @@ def improved(
         prepared,
         state,
         dataset,
-        lambda changed, plan: calibrate_again(changed, plan, dataset),
+        calibrate_again,
         folder=folder,
         progress=progress,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import onnx
 import onnx_graphsurgeon as gs
@@ -41,3 +41,15 @@ def part_of(graph: Graph, nodes: Sequence[gs.Node], inputs: Sequence[str], outpu
         for constant in twin.initializers.values():
             constant.scope = None
         return Graph(header, twin, Names(), None)
+
+
+def front_of(graph: Graph, tensors: Collection[str]) -> Graph:
+    """What a sorted graph computes up to some tensors of its main graph, with these as outputs; all inputs stay."""
+    needed, nodes = set(tensors), []
+    for node in reversed(graph.gs.nodes):
+        if any(tensor.name in needed for tensor in node.outputs):
+            nodes.append(node)
+            inside = captured(node) if bodies(node) else ()
+            needed.update(tensor.name for tensor in (*node.inputs, *inside))
+    made = [name for name in dict.fromkeys(tensors) if name not in graph.input_names]
+    return part_of(graph, nodes[::-1], graph.input_names, made)

@@ -27,7 +27,10 @@ PREPARE: tuple[tuple[str, ...], ...] = (
     ("weight_search",),
 )
 FINISH: tuple[str, ...] = ("bias_correction",)
-ROUNDING: dict[int, tuple[str, ...]] = {2: ("gptq", "gptq:act_order=no", "adaround"), 3: ("adaquant", "brecq", "qdrop")}
+ROUNDING: dict[int, tuple[str, ...]] = {
+    2: ("gptq", "refit", "refit:alpha=0", "adaround"),
+    3: ("adaquant", "brecq", "qdrop"),
+}
 
 
 @dataclass(frozen=True)

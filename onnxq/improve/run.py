@@ -13,7 +13,7 @@ from onnxq.errors import ConfigError, OnnxqError
 from onnxq.graph import Graph, collector_paused
 from onnxq.improve.efforts import Effort
 from onnxq.improve.judge import Judge, Score, doubt_db, typical_gain_db
-from onnxq.improvement import Chosen, Improved, Progress, State, Task, read_improvement
+from onnxq.improvement import Chosen, Improved, Progress, Samples, State, Task, read_improvement
 from onnxq.refine import refine
 from onnxq.runtime.memory import peak_memory
 from onnxq.types import Backend
@@ -29,8 +29,8 @@ ENOUGH_DB = 55.0
 
 USELESS = "did not help"
 
-Recalibrate = Callable[[State], State]
-"""Finds all parameters anew for a changed graph."""
+Recalibrate = Callable[[State, Samples | None], State]
+"""Finds all parameters anew for a changed graph, on some samples or, with None, on all."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,8 @@ class _Candidate:
     """A state with its score, the float graph that its layers are to compute, the numbers of the steps that led to it.
 
     `reference` is the graph after the last step that left the outputs equal: tensors inside it are scaled as they are
-    in the state, which they are not in the graph before. `price_db` is what its steps have to gain together.
+    in the state, which they are not in the graph before. `price_db` is what its steps have to gain together. The
+    parameters of a `fresh` one are those of calibration and nothing else.
     """
 
     state: State
@@ -100,6 +101,7 @@ class _Candidate:
     reference: Graph
     path: tuple[int, ...] = ()
     price_db: float = 0.0
+    fresh: bool = True
 
 
 def improve(
@@ -115,7 +117,9 @@ def improve(
     """Try everything of an effort, and give back the state that is best where `judge` looks.
 
     `witness` judges on samples that steps may have been fitted to: a step that loses there what it gains on the held
-    ones has only been lucky with those few. Wrong names and arguments are errors before anything is run; what a step
+    ones has only been lucky with those few. A step after which all ranges are found anew is first judged with ranges
+    that the held samples had no part in, as any later sample has none: one that brings channels to the largest values
+    that were ever seen cuts off all others. Wrong names and arguments are errors before anything is run; what a step
     cannot do for this model is a line of it.
     """
     chosen = {name: read_improvement(name) for name in effort.names()}
@@ -183,6 +187,7 @@ class _Run:
         self.judge = judge
         self.witness = witness
         self._supported: dict[tuple[int, ...], Score] = {}
+        self._rehearsed: dict[tuple[int, ...], Score] = {}
         self.recalibrate = recalibrate
         self.progress = progress
         self.chosen = chosen
@@ -208,6 +213,12 @@ class _Run:
         if candidate.path not in self._supported:
             self._supported[candidate.path] = witness(candidate.state)
         return self._supported[candidate.path]
+
+    def _rehearsal(self, state: State, path: tuple[int, ...]) -> Score:
+        """The score with ranges from the fitted samples alone, each found once."""
+        if path not in self._rehearsed:
+            self._rehearsed[path] = self.judge(self.recalibrate(state, self.task.samples))
+        return self._rehearsed[path]
 
     def best_of(self, base: _Candidate, names: Sequence[str]) -> _Candidate:
         """The best of several alternatives, or the base if none is better than it."""
@@ -235,20 +246,25 @@ class _Run:
         declined: tuple[str, ...] = ()
         found: Improved | None = None
         score: Score | None = None
+        to_tell = to_beat.score
         result: _Candidate | None = None
+        backend = self.task.backend
         try:
             shown = self._shown(chosen.method.name)
             found = chosen.run(base.state, replace(self.task, reference=base.reference, progress=shown))
             declined = found.declined
-            if found.changed:
-                new = self.recalibrate(found.state) if found.recalibrate else settled(found.state, self.task.backend)
+            if not found.changed:
+                why = "there was nothing to change"
+            elif (unseen := self._fails_unseen(base, found, to_beat)) is not None:
+                to_tell, score = unseen
+                why = f"{USELESS}: {_figures(score, to_tell)}, with ranges that these had no part in"
+            else:
+                new = self.recalibrate(found.state, None) if found.recalibrate else settled(found.state, backend)
                 score = self.judge(new)
                 reference = new.graph if found.recalibrate else base.reference
-                price = base.price_db + found.price_db
-                result = _Candidate(new, score, reference, (*base.path, len(self.steps)), price)
+                price, fresh = base.price_db + found.price_db, base.fresh and found.recalibrate
+                result = _Candidate(new, score, reference, (*base.path, len(self.steps)), price, fresh)
                 why = _verdict(self.is_better(result, to_beat), result, to_beat)
-            else:
-                why = "there was nothing to change"
         except OnnxqError as error:  # what one method cannot do must not cost the others
             if isinstance(error, ConfigError):
                 raise
@@ -259,7 +275,7 @@ class _Run:
                 paper=chosen.method.paper,
                 applied=result is not None and self.is_better(result, to_beat),  # as far as known now
                 why=why,
-                before=to_beat.score,
+                before=to_tell,
                 after=score,
                 changed=found.changed if found is not None else (),
                 declined=declined,
@@ -269,6 +285,18 @@ class _Run:
             )
         )
         return result
+
+    def _fails_unseen(self, base: _Candidate, found: Improved, to_beat: _Candidate) -> tuple[Score, Score] | None:
+        """The scores before and after a new calibration, where values that it has not seen speak against it.
+
+        A candidate with other parameters than those of calibration cannot be compared in this way.
+        """
+        if not found.recalibrate or not (base.fresh and to_beat.fresh):
+            return None
+        before = self._rehearsal(to_beat.state, to_beat.path)
+        after = self._rehearsal(found.state, (*base.path, len(self.steps)))
+        margin = max(MARGIN_DB, base.price_db + found.price_db - to_beat.price_db) if _in_db(after) else 0.0
+        return None if after.goodness - before.goodness > margin else (before, after)
 
     def told(self, best: _Candidate) -> tuple[Step, ...]:
         """All steps, with `applied` for those that led to the best state."""
@@ -304,12 +332,20 @@ def settled(state: State, backend: Backend) -> State:
 
 def _margin(new: _Candidate, old: _Candidate) -> float:
     """What a candidate has to be better by."""
-    return max(MARGIN_DB, new.price_db - old.price_db) if new.score.metric == "sqnr_db" else 0.0
+    return max(MARGIN_DB, new.price_db - old.price_db) if _in_db(new.score) else 0.0
+
+
+def _in_db(score: Score) -> bool:
+    return score.metric == "sqnr_db"
+
+
+def _figures(new: Score, old: Score) -> str:
+    unit = " dB" if _in_db(new) else ""
+    return f"{new.metric} {old.value:.4g}{unit} -> {new.value:.4g}{unit} on the held samples"
 
 
 def _verdict(better: bool, new: _Candidate, old: _Candidate) -> str:
-    metric, unit = new.score.metric, " dB" if new.score.metric == "sqnr_db" else ""
-    figures = f"{metric} {old.score.value:.4g}{unit} -> {new.score.value:.4g}{unit} on the held samples"
+    figures = _figures(new.score, old.score)
     if better:
         return figures
     gain, margin = new.score.goodness - old.score.goodness, _margin(new, old)

@@ -79,14 +79,14 @@ def improve_calibrated(
     prepared: Prepared,
     state: State,
     dataset: Dataset,
-    gather: Callable[[Prepared, QuantPlan], State],
+    gather: Callable[[Prepared, QuantPlan, Dataset | Samples], State],
     *,
     folder: Path | None = None,
     progress: Progress | None = None,
 ) -> tuple[Outcome | None, list[str]]:
     """The outcome of the configuration's effort, and remarks; None where nothing was to be tried.
 
-    `gather` calibrates a graph anew, `folder` keeps what long steps have done.
+    `gather` calibrates a graph anew on all samples or on some, `folder` keeps what long steps have done.
     """
     effort = wanted_effort(prepared.config)
     if not effort.names():
@@ -113,7 +113,7 @@ def improve_calibrated(
     judge = Judge(prepared.graph, prepared.backend, divided.held)
     witness = Judge(prepared.graph, prepared.backend, islice(divided.fitted, WITNESSES * len(divided.held)))
 
-    def recalibrate(changed: State) -> State:
-        return gather(replace(prepared, graph=changed.graph), changed.plan)
+    def recalibrate(changed: State, samples: Samples | None) -> State:
+        return gather(replace(prepared, graph=changed.graph), changed.plan, dataset if samples is None else samples)
 
     return improve(state, task, judge, effort, recalibrate, witness=witness, progress=progress), []

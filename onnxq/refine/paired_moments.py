@@ -9,12 +9,13 @@ known without another run: the error of its output is Q H QT - 2 W C QT + a cons
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from onnxq.graph import Graph
+from onnxq.graph.extract import front_of
 from onnxq.improvement import Samples
 from onnxq.refine.moments import FEWEST_ROWS, Source
 from onnxq.runtime.tap import Tap
@@ -74,28 +75,72 @@ class PairedMoments:
         return own - mean_own[:, :, None] * right, mixed - mean_float[:, :, None] * right
 
 
-Pair = tuple[Source, Source]
-"""What a layer reads in the float model, and in the quantized one."""
+class FloatRows:
+    """The rows that layers read in the float model, found for several layers in one run and kept until they are used.
+
+    `limit` is in bytes; the rows of what is asked for first are kept whatever they take.
+    """
+
+    def __init__(self, graph: Graph, samples: Samples, seed: int, limit: int) -> None:
+        self._graph = graph
+        self._samples = samples
+        self._seed = seed
+        self._limit = limit
+        self._kept: dict[str, list[np.ndarray]] = {}
+
+    def take(self, wanted: Mapping[str, Source], later: Mapping[str, Source]) -> dict[str, list[np.ndarray]]:
+        """For each name the rows of each sample; `later` are those that will be asked for next, in order."""
+        missing = {name: source for name, source in wanted.items() if name not in self._kept}
+        if missing:
+            room = self._limit - sum(map(self._bytes, missing.values()))
+            for name, source in later.items():
+                room -= self._bytes(source)
+                if room < 0:
+                    break
+                if name not in self._kept:
+                    missing[name] = source
+            self._collect(missing)
+        return {name: self._kept.pop(name) for name in wanted}
+
+    def _bytes(self, source: Source) -> int:
+        return 4 * source.groups * source.columns * _rows_of(source)
+
+    def _collect(self, missing: Mapping[str, Source]) -> None:
+        for name, rows in _each_sample(self._graph, missing, self._samples, self._seed):
+            self._kept.setdefault(name, []).append(rows.astype(np.float32))
 
 
 def collect_paired(
-    graph: Graph, quantized: Graph, pairs: Mapping[str, Pair], samples: Samples, *, seed: int = 0
+    quantized: Graph,
+    sources: Mapping[str, Source],
+    of_float: Mapping[str, list[np.ndarray]],
+    samples: Samples,
+    seed: int,
 ) -> dict[str, PairedMoments]:
-    """The moments of named pairs in one pass over the samples; rows that differ in number are left out."""
-    found = {name: PairedMoments() for name in pairs}
-    taps = (
-        Tap(graph, [source.tensor for source, _ in pairs.values()]),
-        Tap(quantized, [source.tensor for _, source in pairs.values()]),
-    )
-    for number, feed in enumerate(samples):
-        values = [tap.run(feed, f"sample {samples.numbers[number]}") for tap in taps]
-        for name, pair in pairs.items():
-            limit = -(-max(FEWEST_ROWS, ROWS_PER_COLUMN * pair[0].columns) // len(samples))
-            key = (seed, number, zlib.crc32(name.encode()))
-            x, y = (
-                source.rows.rows(seen[source.tensor], limit, np.random.default_rng(key))
-                for source, seen in zip(pair, values, strict=True)
-            )
-            if x.shape == y.shape:
-                found[name].add(x, y)
+    """The moments of named layers in one pass over the samples; rows that differ in number are left out."""
+    found = {name: PairedMoments() for name in sources}
+    numbers = dict.fromkeys(sources, 0)
+    for name, rows in _each_sample(quantized, sources, samples, seed):
+        other = of_float[name][numbers[name]]
+        numbers[name] += 1
+        if rows.shape == other.shape:
+            found[name].add(other, rows)
     return found
+
+
+def _each_sample(
+    graph: Graph, sources: Mapping[str, Source], samples: Samples, seed: int
+) -> Iterator[tuple[str, np.ndarray]]:
+    """For each sample, name by name, some rows: those at the same places whatever the graph."""
+    tensors = [source.tensor for source in sources.values()]
+    tap = Tap(front_of(graph, tensors), tensors)
+    for number, feed in enumerate(samples):
+        values = tap.run(feed, f"sample {samples.numbers[number]}")
+        for name, source in sources.items():
+            random = np.random.default_rng((seed, number, zlib.crc32(name.encode())))
+            yield name, source.rows.rows(values[source.tensor], -(-_rows_of(source) // len(samples)), random)
+
+
+def _rows_of(source: Source) -> int:
+    """How many rows are looked at, over all samples."""
+    return max(FEWEST_ROWS, ROWS_PER_COLUMN * source.columns)

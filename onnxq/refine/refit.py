@@ -33,8 +33,8 @@ from onnxq.refine.bias_sites import BiasSite, add_to_bias, bias_sites
 from onnxq.refine.coordinate_descent import descend
 from onnxq.refine.depths import depths_of, in_stages
 from onnxq.refine.gptq_matrix import Grid, gptq_stack, inverse_factor, output_errors
-from onnxq.refine.moments import in_batches
-from onnxq.refine.paired_moments import Pair, PairedMoments, collect_paired
+from onnxq.refine.moments import Source, in_batches
+from onnxq.refine.paired_moments import FloatRows, PairedMoments, collect_paired
 from onnxq.refine.weights import Layers, layers_of, quantized_weights, source_of, write_chosen
 from onnxq.types.applied import applied
 
@@ -83,6 +83,7 @@ class _Refit:
         self._damp = damp
         sites, _ = bias_sites(self._state)
         self._sites = {site.node: site for site in sites}
+        self._rows = FloatRows(state.graph, task.samples, task.seed, task.memory_limit // 2)
         self._changed: list[str] = []
         self._declined: list[str] = []
         self._details: dict[str, Any] = {}
@@ -92,8 +93,10 @@ class _Refit:
         layers, others = layers_of(self._old, placements)
         self._declined += declined + others
         done = 0
-        for stage in _stages(self._state.graph, layers, rounds):
-            for layer, moments in self._moments(stage):
+        stages = _stages(self._state.graph, layers, rounds)
+        for number, stage in enumerate(stages):
+            later = [layer for other in stages[number + 1 :] for layer in other.layers]
+            for layer, moments in self._moments(stage, later):
                 self._task.progress("refit", done, len(layers))
                 done += 1
                 if isinstance(moments, str):
@@ -103,17 +106,25 @@ class _Refit:
         result = self._state if self._changed else self._old
         return Improved(result, tuple(self._changed), tuple(self._declined), details=self._details)
 
-    def _moments(self, stage: _Stage) -> Iterator[tuple[Layers, PairedMoments | str]]:
+    def _moments(self, stage: _Stage, later: Sequence[Layers]) -> Iterator[tuple[Layers, PairedMoments | str]]:
         """Each weight with the moments of all layers that read it, or why they are not known."""
         state, task = self._state, self._task
         quantized, _ = simulate(state.graph, applied(state.plan), state.qparams, task.backend)
-        pairs = [_pairs(self._old.graph, quantized, layer) for layer in stage.layers]
-        needs = [[] if isinstance(each, str) else [pair[1] for pair in each.values()] for each in pairs]
-        for batch in in_batches(needs, task.memory_limit // 2):
-            wanted = {name: pair for i in batch for name, pair in _known(pairs[i]).items()}
-            found = collect_paired(self._old.graph, quantized, wanted, task.samples, seed=task.seed) if wanted else {}
+        quantized.sort()
+        sources = [_sources(quantized, layer) for layer in stage.layers]
+        of_float = [_sources(self._old.graph, layer) for layer in stage.layers]
+        for i, reason in enumerate(of_float):
+            if isinstance(reason, str):
+                sources[i] = reason
+        needs = [list(_known(each).values()) for each in sources]
+        for batch in in_batches(needs, task.memory_limit // 4):
+            wanted = {name: source for i in batch for name, source in _known(sources[i]).items()}
+            in_float = {name: _known(of_float[i])[name] for i in batch for name in _known(sources[i])}
+            ahead = {name: s for other in later for name, s in _known(_sources(self._old.graph, other)).items()}
+            rows = self._rows.take(in_float, ahead)
+            found = collect_paired(quantized, wanted, rows, task.samples, task.seed) if wanted else {}
             for i in batch:
-                layer, names = stage.layers[i], pairs[i]
+                layer, names = stage.layers[i], sources[i]
                 if isinstance(names, str):
                     yield layer, names
                     continue
@@ -172,18 +183,22 @@ def _stages(graph: Graph, layers: Sequence[Layers], rounds: int) -> list[_Stage]
     return stages
 
 
-def _known(pairs: dict[str, Pair] | str) -> dict[str, Pair]:
-    return {} if isinstance(pairs, str) else pairs
+Sources = dict[str, Source]
+"""Layer and input -> what it reads."""
 
 
-def _pairs(graph: Graph, quantized: Graph, layer: Layers) -> dict[str, Pair] | str:
-    """Node -> what it reads in the float and in the quantized model; or why that is not known."""
-    found: dict[str, Pair] = {}
+def _known(sources: Sources | str) -> Sources:
+    return {} if isinstance(sources, str) else sources
+
+
+def _sources(graph: Graph, layer: Layers) -> Sources | str:
+    """What the layers of a weight read in a graph; or why that is not known."""
+    found: Sources = {}
     for reader in layer.readers:
-        of_float, own = source_of(graph, reader), source_of(quantized, reader)
-        if isinstance(of_float, str) or isinstance(own, str):
-            return of_float if isinstance(of_float, str) else str(own)
-        found[f"{reader.node}:{reader.port}"] = (of_float, own)
+        source = source_of(graph, reader)
+        if isinstance(source, str):
+            return source
+        found[f"{reader.node}:{reader.port}"] = source
     return found
 
 

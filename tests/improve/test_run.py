@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,14 +13,16 @@ from onnxq.demo import load_data, model_path
 from onnxq.errors import ConfigError, UnsupportedError
 from onnxq.improve.efforts import LEVELS, Effort, effort_of
 from onnxq.improve.judge import Judge
-from onnxq.improve.run import Outcome, improve, settled
+from onnxq.improve.run import Outcome, Recalibrate, improve, settled
 from onnxq.improve.stage import divide
-from onnxq.improvement import IMPROVEMENTS, Improved, State, Task, improvement
-from onnxq.pipeline import Calibrated, calibrate_model
+from onnxq.improvement import IMPROVEMENTS, Improved, Samples, State, Task, improvement
+from onnxq.numerics import SqnrAccumulator
+from onnxq.pipeline import Calibrated, calibrate_model, quantize
 from onnxq.runtime import input_infos, open_dataset
+from onnxq.runtime.session import make_session
 from onnxq.types import QParams
 
-TRIED = ("halve", "repair", "damage", "nothing", "impossible", "repair_a_little")
+TRIED = ("equalize", "halve", "repair", "damage", "nothing", "impossible", "repair_a_little")
 
 
 def _scaled(state: State, factor: float) -> State:
@@ -47,6 +50,7 @@ def steps() -> Iterator[None]:
         "repair": _step(0.25),
         "repair_a_little": _step(0.5),
         "damage": _step(8.0),
+        "equalize": lambda state, task: Improved(state.copy(), changed=("a layer",), recalibrate=True),
         "nothing": lambda state, task: Improved(state, declined=("no layer",)),
         "impossible": _impossible,
     }.items():
@@ -61,14 +65,18 @@ def ready() -> Calibrated:
     return calibrate_model(model_path(), backend="tensorrt", data={"image": load_data().calibration[:16]})
 
 
-def _improve(ready: Calibrated, effort: Effort) -> tuple[Outcome, Judge]:
+def _as_it_is(state: State, samples: Samples | None) -> State:
+    return state
+
+
+def _improve(ready: Calibrated, effort: Effort, recalibrate: Recalibrate = _as_it_is) -> tuple[Outcome, Judge]:
     divided = divide(ready.dataset)
     assert divided is not None
     prepared = ready.prepared
     task = Task(prepared.graph, prepared.backend, divided.fitted)
     judge = Judge(ready.original, prepared.backend, divided.held)
     coarse = settled(_scaled(State(prepared.graph, ready.plan, ready.qparams), 4.0), prepared.backend)
-    return improve(coarse, task, judge, effort, lambda state: state), judge
+    return improve(coarse, task, judge, effort, recalibrate), judge
 
 
 @pytest.mark.usefixtures("steps")
@@ -134,6 +142,48 @@ def test_a_model_that_is_near_enough_is_left_alone(ready: Calibrated) -> None:
     )
     assert outcome.steps == ()
     assert outcome.state is state
+
+
+@pytest.mark.usefixtures("steps")
+@pytest.mark.parametrize("seen_only", [True, False])
+def test_a_new_calibration_must_help_samples_that_it_has_not_seen(ready: Calibrated, seen_only: bool) -> None:
+    """Ranges of all samples make the step look good in both cases; those without the held ones tell them apart."""
+    given: list[State] = []
+
+    def recalibrate(state: State, samples: Samples | None) -> State:
+        given.append(state)
+        changed = state is not given[0]  # what the run begins with is asked for first
+        if not changed:
+            return state
+        return _scaled(state, 8.0 if samples is not None and seen_only else 0.25)
+
+    outcome, _ = _improve(ready, Effort(prepare=(("equalize",),)), recalibrate)
+    (step,) = outcome.steps
+    assert step.applied is not seen_only
+    assert ("had no part in" in step.why) is seen_only
+    assert step.before is not None
+    assert step.after is not None
+    assert (step.after.value < step.before.value) is seen_only
+
+
+def test_few_samples_do_not_make_unseen_ones_worse(tmp_path: Path) -> None:
+    """Channels brought to the largest values of 16 images would cut off those of all others."""
+    data = load_data()
+    found = []
+    for effort in (0, 1):
+        result = quantize(
+            model_path(),
+            backend="academic",
+            data={"image": data.calibration[:16]},
+            out=tmp_path / str(effort),
+            config={"effort": effort},
+        )
+        sessions = [make_session(path, threads=1, optimize="none") for path in (model_path(), result.model)]
+        total = SqnrAccumulator()
+        for image in data.test_images[:100]:
+            total.add(*(session.run(None, {"image": image[None]})[0] for session in sessions))
+        found.append(total.value)
+    assert found[1] > found[0]
 
 
 @pytest.mark.parametrize("count", [4, 5, 7, 8, 9, 64, 700])

@@ -20,6 +20,8 @@ from onnxq.torchnet.values import Value
 HELD = 8
 FEWEST_HELD = 4
 """Samples that decide, where there are twice as many."""
+VALUES = 2**20
+"""Numbers that the samples of a step read and make, at most: a large image has as many positions as many small ones."""
 ALONE = 8
 """Samples of a step where they have to run one after the other, at most."""
 RELATIVE, ABSOLUTE = 1e-3, 1e-4
@@ -98,7 +100,8 @@ class Samples:
         """How many samples one step takes, each of which may have several rows."""
         values = [value for value in self._float.row(self._reads, 0) if isinstance(value, Tensor) and value.ndim > 0]
         rows = max((value.shape[0] for value in values), default=1) if self.stacked else 1
-        wanted = max(1, batch // max(1, rows))
+        size = sum(value.numel() for value in self._float.row((*self._reads, *self._makes), 0) if _is_real(value))
+        wanted = max(1, min(batch // max(1, rows), VALUES // max(1, size)))
         return min(wanted if self.stacked else min(wanted, ALONE), len(self.fitted))
 
     def groups(self, numbers: Sequence[int], size: int = 32) -> list[Sequence[int]]:
