@@ -289,14 +289,15 @@ class _Run:
     def _fails_unseen(self, base: _Candidate, found: Improved, to_beat: _Candidate) -> tuple[Score, Score] | None:
         """The scores before and after a new calibration, where values that it has not seen speak against it.
 
-        A candidate with other parameters than those of calibration cannot be compared in this way.
+        A candidate with other parameters than those of calibration cannot be compared in this way. What nodes must be
+        worth is not asked for here, but with the ranges that will be written.
         """
         if not found.recalibrate or not (base.fresh and to_beat.fresh):
             return None
         before = self._rehearsal(to_beat.state, to_beat.path)
         after = self._rehearsal(found.state, (*base.path, len(self.steps)))
-        margin = max(MARGIN_DB, base.price_db + found.price_db - to_beat.price_db) if _in_db(after) else 0.0
-        return None if after.goodness - before.goodness > margin else (before, after)
+        gain = after.goodness - before.goodness
+        return None if gain > (MARGIN_DB if _in_db(after) else 0.0) else (before, after)
 
     def told(self, best: _Candidate) -> tuple[Step, ...]:
         """All steps, with `applied` for those that led to the best state."""
