@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from onnxq.graph import Graph
-from onnxq.graph.extract import part_of
+from onnxq.graph.extract import front_of, part_of
 from onnxq.graph.nodes import bodies
 from onnxq.graph.sort import captured
 from onnxq.runtime.session import float_session, run_session
@@ -52,3 +52,29 @@ def test_new_values_in_a_part_leave_the_graph_as_it_is() -> None:
     assert graph.producer(node.outputs[0].name) is node
     assert [n.name for n in part.nodes()] == [node.name]
     assert set(part.tensor_names()) == {t.name for t in (*node.inputs, *node.outputs)}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_the_front_of_a_graph_computes_the_tensors_asked_for_and_no_more(name: str) -> None:
+    made = GOLDEN[name]()
+    graph = Graph.from_model(made.model)
+    graph.sort()
+    graph.infer_shapes()
+    feed = made.samples[0]
+    nodes = [node for node in graph.gs.nodes if node.op != "Constant"]
+    middle = nodes[len(nodes) // 2].outputs[0].name
+    front = front_of(graph, [graph.input_names[0], middle])
+    assert front.input_names == graph.input_names
+    assert front.output_names == [middle]
+    assert len(front.gs.nodes) < len(graph.gs.nodes)
+    (wanted,) = run_session(float_session(graph, [middle]), [middle], feed, "the whole")
+    (found,) = run_session(float_session(front), None, feed, "the front")
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_the_front_up_to_an_input_has_no_nodes() -> None:
+    graph = Graph.from_model(GOLDEN["residual"]().model)
+    graph.sort()
+    front = front_of(graph, graph.input_names)
+    assert front.gs.nodes == []
+    assert front.output_names == []

@@ -15,6 +15,7 @@ from onnxq.errors import SpecError
 from onnxq.numerics import fake_quantize, quantize
 from onnxq.reconstruct.blocks import partition
 from onnxq.reconstruct.fitting.adam import Adam, Learnt
+from onnxq.reconstruct.fitting.batches import Samples
 from onnxq.reconstruct.fitting.outcome import Outcome, load_outcome, on_grid, save_outcome
 from onnxq.reconstruct.fitting.segment_net import float_net, quantized_net
 from onnxq.reconstruct.fitting.soft_rounding import SoftRounding
@@ -176,3 +177,15 @@ def test_rounded_weights_are_compared_with_the_reference_and_equalized_ones_with
     assert float_model(graph, made.task.reference, segments, made.held[0]) is made.task.reference
     graph.set_values(weight, graph.values(weight) * np.float32(4))
     assert float_model(graph, made.task.reference, segments, made.held[0]) is graph
+
+
+@pytest.mark.parametrize(("side", "most"), [(4, 16), (256, 8), (1024, 1)])
+def test_a_step_takes_fewer_samples_of_large_images(side: int, most: int, tmp_path: Path) -> None:
+    with shelf(tmp_path, 2**30) as room:
+        stream = Stream(room)
+        for _ in range(24):
+            for name in ("x", "y"):
+                stream.append(name, torch.zeros(1, 1, side, side))
+        samples = Samples(("x",), ("y",), stream, stream, 24)
+        samples.stacked = True
+        assert samples.per_step(16) == most
