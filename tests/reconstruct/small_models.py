@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,14 @@ class Case:
         return read_improvement(method).run(self.state, replace(self.task, **changes))
 
 
-def case(model: Any, samples: list[dict[str, np.ndarray]], backend: str = FEW_BITS, folder: Path | None = None) -> Case:
-    made = calibrate_model(model, backend=backend, data=samples)
+def case(
+    model: Any,
+    samples: list[dict[str, np.ndarray]],
+    backend: str = FEW_BITS,
+    folder: Path | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> Case:
+    made = calibrate_model(model, backend=backend, data=samples, config=config)
     state = State(made.prepared.graph, made.plan, made.qparams)
     count = max(1, len(samples) * 3 // 4)
     task = Task(state.graph.copy(), made.prepared.backend, Samples(made.dataset, tuple(range(count))), folder)

@@ -179,7 +179,7 @@ def test_rounded_weights_are_compared_with_the_reference_and_equalized_ones_with
     assert float_model(graph, made.task.reference, segments, made.held[0]) is graph
 
 
-@pytest.mark.parametrize(("side", "most"), [(4, 16), (256, 8), (1024, 1)])
+@pytest.mark.parametrize(("side", "most"), [(4, 16), (128, 8), (1024, 1)])
 def test_a_step_takes_fewer_samples_of_large_images(side: int, most: int, tmp_path: Path) -> None:
     with shelf(tmp_path, 2**30) as room:
         stream = Stream(room)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -20,7 +21,7 @@ from onnxq.torchnet.values import Value
 HELD = 8
 FEWEST_HELD = 4
 """Samples that decide, where there are twice as many."""
-VALUES = 2**20
+VALUES = 2**18
 """Numbers that the samples of a step read and make, at most: a large image has as many positions as many small ones."""
 ALONE = 8
 """Samples of a step where they have to run one after the other, at most."""
@@ -37,6 +38,19 @@ class Batch:
     targets: list[Tensor | None]
 
 
+class Evidence(Protocol):
+    """What a block is fitted to, in numbered pieces: those that are fitted to, and those that decide."""
+
+    held: tuple[int, ...]
+    fitted: tuple[int, ...]
+
+    def per_step(self, batch: int) -> int: ...
+
+    def groups(self, numbers: Sequence[int], size: int = ...) -> list[Sequence[int]]: ...
+
+    def batch(self, numbers: Sequence[int], *, float_inputs: bool = ...) -> Batch: ...
+
+
 class Samples:
     """The values of a block's samples in the two streams."""
 
@@ -51,14 +65,14 @@ class Samples:
         self.held = tuple(range(every - 1, count, every)) or (0,)
         self.fitted = tuple(sorted(set(range(count)) - set(self.held))) or self.held
         self.stacked = False
-        self._count = count
+        self.count = count
         self._stacks: dict[tuple[int, str], Tensor] = {}
 
     def same_shapes(self) -> bool:
         """Whether float and quantized model agree on the shapes of every sample."""
         return all(
             _shapes(self._quantized.row(self._reads, number)) == _shapes(self._float.row(self._reads, number))
-            for number in range(self._count)
+            for number in range(self.count)
         )
 
     def try_stacking(self, net: SegmentNet, memory: int) -> None:
@@ -66,11 +80,11 @@ class Samples:
 
         What fits into `memory` bytes is stacked once for all steps.
         """
-        first, last = 0, self._count - 1
+        first, last = 0, self.count - 1
         if first == last:
             return
         shapes = _shapes(self._float.row((*self._reads, *self._makes), first))
-        for number in range(1, self._count):
+        for number in range(1, self.count):
             if _shapes(self._float.row((*self._reads, *self._makes), number)) != shapes:
                 return
         self.stacked = True
@@ -81,7 +95,7 @@ class Samples:
         except (RuntimeError, ValueError, IndexError, TypeError):  # torch's words for shapes that do not fit
             self.stacked = False
             return
-        self.stacked = all(map(_agree, made, together.targets))
+        self.stacked = all(map(agree, made, together.targets))
         if self.stacked:
             self._stack_all(memory)
 
@@ -91,10 +105,10 @@ class Samples:
         for stream, name in wanted:
             first = stream.get(name, 0)
             if isinstance(first, Tensor) and first.is_floating_point() and first.ndim > 0:
-                memory -= first.numel() * first.element_size() * self._count
+                memory -= first.numel() * first.element_size() * self.count
                 if memory < 0:
                     return
-                self._stacks[id(stream), name] = torch.stack([stream.get(name, n) for n in range(self._count)])
+                self._stacks[id(stream), name] = torch.stack([stream.get(name, n) for n in range(self.count)])
 
     def per_step(self, batch: int) -> int:
         """How many samples one step takes, each of which may have several rows."""
@@ -147,7 +161,8 @@ def _shapes(values: Sequence[Value]) -> list[tuple[int, ...] | None]:
     return [tuple(value.shape) if isinstance(value, Tensor) else None for value in values]
 
 
-def _agree(made: Value, wanted: Tensor | None) -> bool:
+def agree(made: Value, wanted: Tensor | None) -> bool:
+    """Whether a net makes what is wanted, but for the order in which torch adds up."""
     if wanted is None:
         return not _is_real(made)
     if not isinstance(made, Tensor) or made.shape != wanted.shape:

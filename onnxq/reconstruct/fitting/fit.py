@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from onnxq.reconstruct.fitting.adam import Adam, Learnt
-from onnxq.reconstruct.fitting.batches import Batch, Samples
+from onnxq.reconstruct.fitting.batches import Batch, Evidence
 from onnxq.reconstruct.fitting.segment_net import FitNet
 from onnxq.reconstruct.recipe import Recipe
 from onnxq.torchnet.fake_quantize import FakeQuantize
@@ -35,7 +35,7 @@ REPORTS = 20
 """How often a block reports its progress."""
 
 
-def loss_of(net: FitNet, samples: Samples) -> float:
+def loss_of(net: FitNet, samples: Evidence) -> float:
     """Noise over signal on the samples that decide, in eval mode; infinite where an output is not a number."""
     net.train(False)
     noise: dict[int, float] = {}
@@ -52,7 +52,7 @@ def loss_of(net: FitNet, samples: Samples) -> float:
     return found if math.isfinite(found) else math.inf
 
 
-def fit(net: FitNet, samples: Samples, recipe: Recipe, start: float, seed: int, report: Callable[[int], None]) -> None:
+def fit(net: FitNet, samples: Evidence, recipe: Recipe, start: float, seed: int, report: Callable[[int], None]) -> None:
     """Change what `net` learns; the caller sets torch's generator, `seed` chooses the samples of each step."""
     optimizer = Adam(_learnt(net, recipe))
     chosen = np.random.default_rng(seed)
@@ -76,7 +76,7 @@ def fit(net: FitNet, samples: Samples, recipe: Recipe, start: float, seed: int, 
             left = (1 - done) / (1 - WARM_UP)
             beta = BETA_LAST + (BETA_FIRST - BETA_LAST) * left
             for module in roundings:
-                _gradients(module.regularization(beta) * (WEIGHT / size))
+                module.regularize(beta, WEIGHT / size)
         optimizer.step(done)
         if (step + 1) % max(1, recipe.iterations // REPORTS) == 0:
             report(step + 1)
@@ -117,7 +117,7 @@ def _mixes(mine: Value, exact: Value) -> bool:
     return isinstance(mine, Tensor) and mine.is_floating_point() and mine.shape == exact.shape and mine is not exact
 
 
-def _powers(samples: Samples) -> list[float]:
+def _powers(samples: Evidence) -> list[float]:
     """The mean square of each target over all samples that are fitted to."""
     sums: list[float] = []
     for numbers in samples.groups(samples.fitted):

@@ -22,6 +22,7 @@ from onnxq.reconstruct.fitting.batches import Samples
 from onnxq.reconstruct.fitting.fingerprint import Chain
 from onnxq.reconstruct.fitting.fit import fit, loss_of
 from onnxq.reconstruct.fitting.outcome import Outcome, apply, found_by, load_outcome, save_outcome
+from onnxq.reconstruct.fitting.positions import point_layer, positions
 from onnxq.reconstruct.fitting.segment_net import FitNet, SegmentNet, float_net, quantized_net
 from onnxq.reconstruct.fitting.streams import Shelf, Stream, shelf
 from onnxq.reconstruct.fitting.target import float_model
@@ -165,8 +166,7 @@ class _Reconstruction:
         outcome = None if path is None else load_outcome(path)
         resumed = outcome is not None
         if outcome is None:
-            samples.try_stacking(net, self._room.left())
-            outcome = self._fitted(segment, learnable, samples, place)
+            outcome = self._fitted(segment, net, learnable, samples, place)
         try:
             if outcome.kept:
                 apply(outcome, self._state.graph, self._plan, self._state.qparams, recipe.method)
@@ -178,10 +178,18 @@ class _Reconstruction:
         chain.outcome(outcome)
         self._report.add(segment, learnable, outcome, resumed)
 
-    def _fitted(self, segment: Segment, learnable: Learnable, samples: Samples, place: tuple[int, int]) -> Outcome:
+    def _fitted(
+        self, segment: Segment, float_: SegmentNet, learnable: Learnable, samples: Samples, place: tuple[int, int]
+    ) -> Outcome:
         """Learn what may be learnt; the generator is set, so that a block does not depend on those before it."""
         started = time.perf_counter()
         state, recipe = self._state, self._recipe
+        seed = self._task.seed * 10_007 + place[0]
+        layer = point_layer(state.graph, segment, self._plan)
+        points = layer and positions(layer, samples, float_net(self._float, segment, points=True), seed)
+        if points is None:
+            samples.try_stacking(float_, self._room.left())
+        evidence = points or samples
         net = FitNet(
             state.graph,
             self._float,
@@ -192,12 +200,12 @@ class _Reconstruction:
             learnable.weights,
             learnable.biases,
             learnable.scales,
+            points=points is not None,
         )
-        seed = self._task.seed * 10_007 + place[0]
         torch.manual_seed(seed)
-        before = loss_of(net, samples)
-        fit(net, samples, recipe, before, seed, lambda step: self._progress(*place, step))
-        after = loss_of(net, samples)
+        before = loss_of(net, evidence)
+        fit(net, evidence, recipe, before, seed, lambda step: self._progress(*place, step))
+        after = loss_of(net, evidence)
         return found_by(net, before, after, time.perf_counter() - started)
 
     def _progress(self, done: int, blocks: int, step: int) -> None:

@@ -39,8 +39,9 @@ class SegmentNet:
         return [kept[name] for name in self._makes]
 
 
-def float_net(graph: Graph, segment: Segment) -> SegmentNet:
-    return SegmentNet(_part(graph, segment), segment, {})
+def float_net(graph: Graph, segment: Segment, *, points: bool = False) -> SegmentNet:
+    """The segment without quantizers; with `points` a convolution makes one position of one patch."""
+    return SegmentNet(_part(graph, segment, points), segment, {})
 
 
 def quantized_net(graph: Graph, segment: Segment, plan: QuantPlan, qparams: QParamsTable) -> SegmentNet:
@@ -72,8 +73,10 @@ class FitNet(SegmentNet):
         weights: Sequence[str],
         biases: Sequence[str],
         scales: Iterable[str],
+        *,
+        points: bool = False,
     ) -> None:
-        part = _part(graph, segment)
+        part = _part(graph, segment, points)
         names = _quantized(part, plan)
         learnt = set(scales)
 
@@ -139,9 +142,12 @@ class FitNet(SegmentNet):
         return {name: self.values[name].detach().numpy().copy() for name in biases}
 
 
-def _part(graph: Graph, segment: Segment) -> Graph:
+def _part(graph: Graph, segment: Segment, points: bool = False) -> Graph:
     part = part_of(graph, [graph.node(name) for name in segment.nodes], segment.reads, segment.makes)
     _free_batch(part)
+    for node in part.nodes("Conv") if points else ():
+        for name in ("pads", "strides", "dilations", "auto_pad"):
+            node.attrs.pop(name, None)
     return part
 
 
