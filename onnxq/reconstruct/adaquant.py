@@ -18,7 +18,7 @@ from onnxq.reconstruct.recipe import Recipe
     "adaquant",
     "fits weights, biases and scales of each layer to what the layer computed in float",
     "Improving Post Training Neural Quantization: Layer-wise Calibration and Integer Programming, Hubara et al. 2020",
-    {"iterations": 1000, "batch": 32, "lr": 0.01, "scale_lr": 5e-3, "block": "layer", "samples": 1024},
+    {"iterations": 600, "batch": 32, "lr": 0.01, "scale_lr": 5e-3, "block": "layer", "samples": 1024},
     needs_torch=True,
 )
 def adaquant(state: State, task: Task, **settings: Any) -> Improved:

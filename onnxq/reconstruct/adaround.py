@@ -18,7 +18,7 @@ from onnxq.reconstruct.recipe import Recipe
     "adaround",
     "rounds each weight up or down so that its layer computes what it did in float",
     "Up or Down? Adaptive Rounding for Post-Training Quantization, Nagel et al. 2020",
-    {"iterations": 1000, "batch": 32, "lr": 0.02, "block": "layer", "samples": 1024},
+    {"iterations": 500, "batch": 32, "lr": 0.05, "block": "layer", "samples": 1024},
     needs_torch=True,
 )
 def adaround(state: State, task: Task, **settings: Any) -> Improved:

@@ -18,7 +18,7 @@ from onnxq.reconstruct.recipe import Recipe
     "brecq",
     "rounds weights and fits scales so that each block computes what it did in float",
     "BRECQ: Pushing the Limit of Post-Training Quantization by Block Reconstruction, Li et al. 2021",
-    {"iterations": 1000, "batch": 32, "lr": 0.02, "scale_lr": 5e-3, "block": "auto", "samples": 1024},
+    {"iterations": 500, "batch": 32, "lr": 0.04, "scale_lr": 0.01, "block": "auto", "samples": 1024},
     needs_torch=True,
 )
 def brecq(state: State, task: Task, **settings: Any) -> Improved:

@@ -22,7 +22,8 @@ HELD = 8
 FEWEST_HELD = 4
 """Samples that decide, where there are twice as many."""
 VALUES = 2**18
-"""Numbers that the samples of a step read and make, at most: a large image has as many positions as many small ones."""
+"""Numbers that the samples of a step read and make, where one has no more: a large image has as many positions as many
+small ones."""
 ALONE = 8
 """Samples of a step where they have to run one after the other, at most."""
 RELATIVE, ABSOLUTE = 1e-3, 1e-4
@@ -45,6 +46,9 @@ class Evidence(Protocol):
     fitted: tuple[int, ...]
 
     def per_step(self, batch: int) -> int: ...
+
+    def size(self, count: int) -> int:
+        """Numbers that so many pieces read and make."""
 
     def groups(self, numbers: Sequence[int], size: int = ...) -> list[Sequence[int]]: ...
 
@@ -114,9 +118,13 @@ class Samples:
         """How many samples one step takes, each of which may have several rows."""
         values = [value for value in self._float.row(self._reads, 0) if isinstance(value, Tensor) and value.ndim > 0]
         rows = max((value.shape[0] for value in values), default=1) if self.stacked else 1
-        size = sum(value.numel() for value in self._float.row((*self._reads, *self._makes), 0) if _is_real(value))
-        wanted = max(1, min(batch // max(1, rows), VALUES // max(1, size)))
+        wanted = max(1, min(batch // max(1, rows), VALUES // max(1, self.size(1))))
         return min(wanted if self.stacked else min(wanted, ALONE), len(self.fitted))
+
+    def size(self, count: int) -> int:
+        """Numbers that so many samples read and make."""
+        row = self._float.row((*self._reads, *self._makes), 0)
+        return count * sum(value.numel() for value in row if _is_real(value))
 
     def groups(self, numbers: Sequence[int], size: int = 32) -> list[Sequence[int]]:
         """Samples that run together."""

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from onnxq.reconstruct.fitting.adam import Adam, Learnt
-from onnxq.reconstruct.fitting.batches import Batch, Evidence
+from onnxq.reconstruct.fitting.batches import VALUES, Batch, Evidence
 from onnxq.reconstruct.fitting.segment_net import FitNet
 from onnxq.reconstruct.recipe import Recipe
 from onnxq.torchnet.fake_quantize import FakeQuantize
@@ -31,6 +31,8 @@ from onnxq.torchnet.values import Value
 WARM_UP = 0.2
 BETA_FIRST, BETA_LAST = 20.0, 2.0
 WEIGHT = 1.0
+MOST_LEFT_OUT = 4
+"""Of this many steps at least one is done: roundings need some to get from one side to the other."""
 REPORTS = 20
 """How often a block reports its progress."""
 
@@ -60,9 +62,10 @@ def fit(net: FitNet, samples: Evidence, recipe: Recipe, start: float, seed: int,
     powers = _powers(samples)
     roundings = list(net.roundings.values())
     size = sum(module.alpha.numel() for module in roundings)
+    iterations = _steps(recipe.iterations, samples.size(count))
     net.train(True)
-    for step in range(recipe.iterations):
-        done = step / recipe.iterations
+    for step in range(iterations):
+        done = step / iterations
         drop = recipe.drop * (1 - done)
         net.drop(drop)
         optimizer.clear()
@@ -78,10 +81,15 @@ def fit(net: FitNet, samples: Evidence, recipe: Recipe, start: float, seed: int,
             for module in roundings:
                 module.regularize(beta, WEIGHT / size)
         optimizer.step(done)
-        if (step + 1) % max(1, recipe.iterations // REPORTS) == 0:
-            report(step + 1)
+        if (step + 1) % max(1, iterations // REPORTS) == 0:
+            report((step + 1) * recipe.iterations // iterations)
     net.train(False)
     net.settle()
+
+
+def _steps(wanted: int, size: int) -> int:
+    """Fewer steps where one has more numbers than it should, because a single sample has: they say more, too."""
+    return max(-(-wanted // MOST_LEFT_OUT), min(wanted, wanted * VALUES // max(1, size)))
 
 
 def _learnt(net: FitNet, recipe: Recipe) -> list[Learnt]:

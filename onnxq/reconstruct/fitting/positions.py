@@ -144,6 +144,10 @@ class Positions:
     def per_step(self, batch: int) -> int:
         return min(PER_SAMPLE * batch, len(self.fitted))
 
+    def size(self, count: int) -> int:
+        one = self.batch(self.fitted[:1], float_inputs=False)
+        return count * sum(value.numel() for value in (*one.quantized, *one.targets) if isinstance(value, Tensor))
+
     def groups(self, numbers: Sequence[int], size: int = AT_ONCE) -> list[Sequence[int]]:
         return [numbers[i : i + size] for i in range(0, len(numbers), size)]
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -30,6 +32,10 @@ from onnxq.reconstruct.learnable import Learnable, Rules
 from onnxq.reconstruct.recipe import Recipe
 from onnxq.torchnet.values import from_numpy
 from onnxq.types.applied import applied
+
+FEW_PRODUCTS = 2**26
+"""A step at single positions with fewer is done by one thread: others would cost more than they help, and on a machine
+that does something else at the same time, several times as much."""
 
 
 @dataclass
@@ -60,6 +66,17 @@ class _Report:
                 "resumed": resumed,
             }
         )
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """Let torch use so many threads, or as many as it does."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(before if count is None else count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _figure(loss: float) -> float | None:
@@ -204,7 +221,9 @@ class _Reconstruction:
         )
         torch.manual_seed(seed)
         before = loss_of(net, evidence)
-        fit(net, evidence, recipe, before, seed, lambda step: self._progress(*place, step))
+        products = evidence.per_step(recipe.batch) * sum(state.graph.values(name).size for name in learnable.weights)
+        with _threads(1 if points is not None and products <= FEW_PRODUCTS else None):
+            fit(net, evidence, recipe, before, seed, lambda step: self._progress(*place, step))
         after = loss_of(net, evidence)
         return found_by(net, before, after, time.perf_counter() - started)
 
