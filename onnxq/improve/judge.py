@@ -35,6 +35,10 @@ LOWEST_DB, HIGHEST_DB = -20.0, 100.0
 METRICS = ("sqnr_db", "kl", "agreement", "accuracy")
 LOWER_IS_BETTER = ("kl",)
 
+NEGLIGIBLE = 0.1
+"""Part of the mean noise of a sample below which there is no telling samples apart: a classifier that is sure of a sample
+has next to none on it, whether that becomes ten times as much or a tenth."""
+
 Outputs = dict[str, np.ndarray]
 UserMetric = Callable[[Mapping[str, np.ndarray], np.ndarray | None], float]
 
@@ -61,7 +65,7 @@ def typical_gain_db(new: Score, old: Score) -> float:
     found = []
     for name, after in new.noise.items():
         before = old.noise[name]
-        floor = 1e-9 * max(float(before.mean()), float(after.mean()))
+        floor = NEGLIGIBLE * max(float(before.mean()), float(after.mean()))
         if 0 < floor < math.inf:
             found.append(float(10 * np.log10((before + floor) / (after + floor)).mean()))
     return float(np.mean(found)) if found else 0.0

@@ -11,7 +11,7 @@ import onnxq
 from onnxq.demo import load_data, model_path
 from onnxq.errors import ConfigError, DataError
 from onnxq.graph import Graph
-from onnxq.improve.judge import Judge
+from onnxq.improve.judge import Judge, Score, typical_gain_db
 from onnxq.improvement import State
 from onnxq.numerics import sqnr_db
 from onnxq.pipeline import calibrate_model
@@ -122,3 +122,14 @@ def test_single_numbers_and_samples_without_values_can_be_judged() -> None:
     assert totals.value == 4.0
     assert of_outputs("agreement", one, none).of_float().value == 1.0
     assert of_outputs("kl", one, none).of_float().value == 0.0
+
+
+def test_the_typical_sample_is_one_that_has_noise() -> None:
+    """A classifier is sure of most samples: ten times their noise is still none, and says nothing about the others."""
+
+    def score(doubtful: float, sure: float) -> Score:
+        return Score("sqnr_db", 20.0, 20.0, {"y": 20.0}, {"y": np.array([doubtful] * 4 + [sure] * 28)})
+
+    assert typical_gain_db(score(0.5, 1e-7), score(1.0, 1e-8)) > 0.2
+    assert typical_gain_db(score(2.0, 1e-8), score(1.0, 1e-7)) < -0.2
+    assert typical_gain_db(score(1.0, 0.4), score(1.0, 0.8)) > 1  # samples that all have noise count alike
