@@ -36,8 +36,8 @@ METRICS = ("sqnr_db", "kl", "agreement", "accuracy")
 LOWER_IS_BETTER = ("kl",)
 
 NEGLIGIBLE = 0.1
-"""Part of the mean noise of a sample below which there is no telling samples apart: a classifier that is sure of a sample
-has next to none on it, whether that becomes ten times as much or a tenth."""
+"""Part of the mean noise below which samples are not told apart: where a classifier is sure there is next to none,
+whether that becomes ten times as much or a tenth."""
 
 Outputs = dict[str, np.ndarray]
 UserMetric = Callable[[Mapping[str, np.ndarray], np.ndarray | None], float]
