@@ -66,9 +66,20 @@ class Requests(Constants):
                 self.ties.join(node.inputs[0].name, result.name)
 
     def _at_end(self, node: Node) -> bool:
-        """Whether a node reads an input of the graph or makes (with what is fused behind it) an output."""
-        first = any(t.name in self._graph_inputs for t in node.inputs)
-        return first or self.graph.is_output(self.result(node))
+        """Whether a node reads an input of the graph or makes (with what is fused behind it) an output.
+
+        Casts count for nothing: a model in float16 has them at both ends.
+        """
+        first = any(self._is_given(t) for t in node.inputs)
+        result = self.result(node)
+        casts = [use.node for use in self.graph.consumers(result) if use.node.op == "Cast"]
+        return first or self.graph.is_output(result) or any(self.graph.is_output(cast.outputs[0]) for cast in casts)
+
+    def _is_given(self, tensor: Any) -> bool:
+        """Whether a tensor is an input of the graph, or a Cast of one."""
+        producer = self.graph.producer(tensor)
+        name = producer.inputs[0].name if producer is not None and producer.op == "Cast" else tensor.name
+        return name in self._graph_inputs
 
     def _taken_as_it_is(self, node: Node, port: int) -> bool:
         producer = self.graph.producer(node.inputs[port])

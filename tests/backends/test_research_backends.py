@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from onnx import numpy_helper, parser
 
 import onnxq
 from onnxq.backends import get_backend
@@ -45,6 +46,17 @@ def test_academic_gives_eight_bits_to_what_enters_and_to_the_weights_of_both_end
         third.name: ("int4", "int3"),
         last.name: ("int8", "int8"),
     }
+
+
+def test_both_ends_of_a_model_in_float16_have_eight_bits_too():
+    """It computes in float32 inside, with a Cast at each end."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float16[1,8] x) => (float16[1,8] y) { a = MatMul(x, w1) b = MatMul(a, w2) y = MatMul(b, w3) }"""
+    model = parser.parse_model(text)
+    for name in ("w1", "w2", "w3"):
+        model.graph.initializer.append(numpy_helper.from_array(np.eye(8, dtype=np.float16), name))
+    _, plan = plan_of(model, "academic:w_bits=3,a_bits=4")
+    assert [plan[name].spec.dtype for name in ("w1", "w2", "w3")] == ["int8", "int3", "int8"]
 
 
 def test_academic_leaves_batch_norms_apart_and_everything_else_float():

@@ -14,6 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from onnxq.errors import DataError
 from onnxq.reconstruct.fitting.segment_net import SegmentNet
 from onnxq.reconstruct.fitting.streams import Stream
 from onnxq.torchnet.values import Value
@@ -26,6 +27,8 @@ VALUES = 2**18
 small ones."""
 ALONE = 8
 """Samples of a step where they have to run one after the other, at most."""
+UNFIT = (RuntimeError, ValueError, IndexError, TypeError, AttributeError, DataError)
+"""The words of torch, and of nets, for shapes that do not fit."""
 RELATIVE, ABSOLUTE = 1e-3, 1e-4
 """How much the results of a sample may change with its neighbours: torch adds up in another order."""
 
@@ -65,12 +68,19 @@ class Samples:
         self._makes = tuple(makes)
         self._quantized = quantized
         self._float = float_
-        every = min(HELD, max(2, count // FEWEST_HELD))
-        self.held = tuple(range(every - 1, count, every)) or (0,)
-        self.fitted = tuple(sorted(set(range(count)) - set(self.held))) or self.held
-        self.stacked = False
         self.count = count
+        self.stacked = False
         self._stacks: dict[tuple[int, str], Tensor] = {}
+        self._common = {(id(stream), name) for stream, name in self._read() if self._has_in_common(stream, name)}
+        usable = [number for number in range(count) if self._is_finite(number)] or list(range(count))
+        every = min(HELD, max(2, len(usable) // FEWEST_HELD))
+        self.held = tuple(usable[every - 1 :: every]) or (usable[0],)
+        self.fitted = tuple(sorted(set(usable) - set(self.held))) or self.held
+
+    def _is_finite(self, number: int) -> bool:
+        """Whether a sample can be fitted to: one value that is no number would be the loss of all of them."""
+        made = self._float.row(self._makes, number)
+        return all(bool(torch.isfinite(value).all()) for value in made if _is_real(value))
 
     def same_shapes(self) -> bool:
         """Whether float and quantized model agree on the shapes of every sample."""
@@ -91,22 +101,32 @@ class Samples:
         for number in range(1, self.count):
             if _shapes(self._float.row((*self._reads, *self._makes), number)) != shapes:
                 return
+        for stream, name in self._read():
+            if not _has_axes(stream.get(name, 0)) and (id(stream), name) not in self._common:
+                return
         self.stacked = True
-        together = self.batch((first, last))
         try:
+            together = self.batch((first, last))
             with torch.no_grad():
                 made = net(together.float)
-        except (RuntimeError, ValueError, IndexError, TypeError):  # torch's words for shapes that do not fit
+        except UNFIT:
             self.stacked = False
             return
         self.stacked = all(map(agree, made, together.targets))
         if self.stacked:
             self._stack_all(memory)
 
+    def _read(self) -> list[tuple[Stream, str]]:
+        return [(stream, name) for stream in (self._quantized, self._float) for name in self._reads]
+
+    def _has_in_common(self, stream: Stream, name: str) -> bool:
+        """Whether all samples have one single number, or list of integers such as a shape, which is not stacked."""
+        first = stream.get(name, 0)
+        small = not _has_axes(first) or (first.ndim == 1 and not first.is_floating_point())
+        return small and same([stream.get(name, number) for number in range(self.count)])
+
     def _stack_all(self, memory: int) -> None:
-        wanted = [(stream, name) for stream in (self._quantized, self._float) for name in self._reads]
-        wanted += [(self._float, name) for name in self._makes]
-        for stream, name in wanted:
+        for stream, name in [*self._read(), *((self._float, name) for name in self._makes)]:
             first = stream.get(name, 0)
             if isinstance(first, Tensor) and first.is_floating_point() and first.ndim > 0:
                 memory -= first.numel() * first.element_size() * self.count
@@ -145,20 +165,24 @@ class Samples:
         for name in names:
             stack = self._stacks.get((id(stream), name))
             if stack is None:
-                found.append(_together([stream.get(name, number) for number in numbers]))
+                values = [stream.get(name, number) for number in numbers]
+                alone = len(numbers) == 1 or (id(stream), name) in self._common or not _has_axes(values[0])
+                found.append(values[0] if alone else torch.cat(values))
             else:
                 found.append(stack[torch.as_tensor(numbers)].flatten(0, 1))
         return found
 
 
-def _together(values: Sequence[Value]) -> Value:
-    """The values of several samples, one below the other; small integers that all have in common stay as they are."""
+def _has_axes(value: Value) -> bool:
+    return isinstance(value, Tensor) and value.ndim > 0
+
+
+def same(values: Sequence[Value]) -> bool:
+    """Whether values are all equal; of what is no tensor only None is known to be."""
     first = values[0]
-    if len(values) == 1 or not isinstance(first, Tensor) or first.ndim == 0:
-        return first
-    if not first.is_floating_point() and first.ndim == 1 and all(torch.equal(first, other) for other in values[1:]):
-        return first
-    return torch.cat(list(values))
+    if not isinstance(first, Tensor):
+        return all(value is first for value in values)
+    return all(isinstance(value, Tensor) and torch.equal(first, value) for value in values[1:])
 
 
 def _is_real(value: Value) -> bool:

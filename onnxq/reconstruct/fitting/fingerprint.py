@@ -14,18 +14,22 @@ from typing import Any
 
 import numpy as np
 
-from onnxq.graph import Graph
+from onnxq.graph import Constant, Graph, Node
+from onnxq.graph.nodes import Scope
 from onnxq.reconstruct.blocks import Segment
 from onnxq.reconstruct.fitting.outcome import Outcome
 from onnxq.runtime.feeds import Feed
 from onnxq.types import QParamsTable, QuantPlan
+
+FORMAT = 2
+"""Goes up when blocks are fitted in another way, so that what an older onnxq has found is not taken for it."""
 
 
 class Chain:
     """A hash that grows; `name` identifies everything up to now."""
 
     def __init__(self, settings: Any) -> None:
-        self._digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+        self._digest = hashlib.sha256(json.dumps([FORMAT, settings], sort_keys=True).encode())
 
     @property
     def name(self) -> str:
@@ -40,12 +44,30 @@ class Chain:
         graphs = list(graphs)
         self._text([segment.nodes, segment.reads, segment.makes])
         for node in (graphs[0].node(name) for name in segment.nodes):
+            self._node(node)
             for tensor in (*node.inputs, *node.outputs):
                 if tensor.name and graphs[0].is_constant(tensor):
                     for graph in graphs:
                         self._array(tensor.name, graph.values(tensor.name))
                 if tensor.name in plan:
                     self._text([plan[tensor.name].to_json(), qparams[tensor.name].to_json()])
+
+    def _node(self, node: Node) -> None:
+        """What a node computes, those of its bodies included; its inputs tell the rest."""
+        self._text([node.op, node.domain or "", [tensor.name for tensor in (*node.inputs, *node.outputs)]])
+        for name in sorted(node.attrs):
+            self._attribute(name, node.attrs[name])
+
+    def _attribute(self, name: str, value: Any) -> None:
+        if isinstance(value, Scope):
+            for constant in value.initializers.values():
+                self._array(constant.name, constant.values)
+            for node in value.nodes:
+                self._node(node)
+        elif isinstance(value, Constant):
+            self._array(name, np.asarray(value.values))
+        else:
+            self._text([name, repr(value)])
 
     def outcome(self, outcome: Outcome) -> None:
         self._text([outcome.kept])

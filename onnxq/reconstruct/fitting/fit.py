@@ -49,7 +49,7 @@ def loss_of(net: FitNet, samples: Evidence) -> float:
                 if target is not None:
                     noise[port] = noise.get(port, 0.0) + float((made.double() - target.double()).square().sum())
                     signal[port] = signal.get(port, 0.0) + float(target.double().square().sum())
-    ratios = [noise[port] / signal[port] for port in noise if signal[port] > 0]
+    ratios = [noise[port] / signal[port] for port in noise if not signal[port] <= 0]
     found = sum(ratios) / len(ratios) if ratios else 0.0
     return found if math.isfinite(found) else math.inf
 
@@ -88,7 +88,7 @@ def fit(net: FitNet, samples: Evidence, recipe: Recipe, start: float, seed: int,
 
 
 def _steps(wanted: int, size: int) -> int:
-    """Fewer steps where one has more numbers than it should, because a single sample has: they say more, too."""
+    """Fewer steps where one has more numbers than it should: large images, which say more, layers of many inputs."""
     return max(-(-wanted // MOST_LEFT_OUT), min(wanted, wanted * VALUES // max(1, size)))
 
 
@@ -139,7 +139,7 @@ def _powers(samples: Evidence) -> list[float]:
 
 def _noise(made: list[Value], batch: Batch, powers: list[float]) -> Tensor:
     parts = [
-        (result - target).square().mean() / power
+        (result.float() - target.float()).square().mean() / power
         for result, target, power in zip(made, batch.targets, powers, strict=True)
         if target is not None and power > 0
     ]

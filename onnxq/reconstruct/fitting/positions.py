@@ -19,7 +19,7 @@ from torch import Tensor
 
 from onnxq.graph import Graph, Node
 from onnxq.reconstruct.blocks import Segment
-from onnxq.reconstruct.fitting.batches import Batch, Samples, agree
+from onnxq.reconstruct.fitting.batches import UNFIT, Batch, Samples, agree, same
 from onnxq.reconstruct.fitting.segment_net import SegmentNet
 from onnxq.torchnet.ops.windows import Windows, pad
 from onnxq.torchnet.values import Value
@@ -180,23 +180,28 @@ def positions(layer: PointLayer, samples: Samples, net: SegmentNet, seed: int) -
             return None
         found.append(part)
         counts.append(next(len(target) for target in part.targets if target is not None))
-    together = Batch(
-        _joined([part.quantized for part in found]),
-        _joined([part.float for part in found]),
-        _joined([part.targets for part in found]),
-    )
+    quantized = _joined([part.quantized for part in found])
+    exact, targets = _joined([part.float for part in found]), _joined([part.targets for part in found])
+    if quantized is None or exact is None or targets is None:
+        return None
+    together = Batch(quantized, exact, targets)
     ends = np.cumsum([0, *counts])
     rows = {
         kind: [i for n in getattr(samples, kind) for i in range(ends[n], ends[n + 1])] for kind in ("held", "fitted")
     }
     made = Positions(rows["held"], rows["fitted"], together)
-    tried = made.batch(random.permutation(ends[-1])[:TRIED].tolist())
+    # Twice, because a constant may have as many rows as there are the first time.
+    tried = random.permutation(ends[-1])[:TRIED].tolist()
+    return made if all(_makes(net, made.batch(rows)) for rows in (tried, tried[1:])) else None
+
+
+def _makes(net: SegmentNet, tried: Batch) -> bool:
+    """Whether a net makes the targets of the float inputs."""
     try:
         with torch.no_grad():
-            results = net(tried.float)
-    except (RuntimeError, ValueError, IndexError, TypeError):  # torch's words for shapes that do not fit
-        return None
-    return made if all(map(agree, results, tried.targets)) else None
+            return all(map(agree, net(tried.float), tried.targets))
+    except UNFIT:
+        return False
 
 
 def _of_sample(layer: PointLayer, samples: Samples, number: int, random: np.random.Generator) -> Batch | None:
@@ -225,6 +230,14 @@ def _of_sample(layer: PointLayer, samples: Samples, number: int, random: np.rand
     return None if lost or not len(places) else Batch(quantized, exact, targets)
 
 
-def _joined(parts: Sequence[Sequence[Value]]) -> list[Value]:
-    """The values of all samples, one below the other."""
-    return [torch.cat(list(values)) if _has_rows(values[0]) else values[0] for values in zip(*parts, strict=True)]
+def _joined(parts: Sequence[Sequence[Value]]) -> list[Any] | None:
+    """The values of all samples, one below the other; None where one without rows is not the same in all of them."""
+    joined: list[Any] = []
+    for values in zip(*parts, strict=True):
+        if all(_has_rows(value) for value in values):
+            joined.append(torch.cat(values))
+        elif same(values):
+            joined.append(values[0])
+        else:
+            return None
+    return joined
