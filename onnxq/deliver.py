@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,7 +31,7 @@ from onnxq.passes import run_passes
 from onnxq.place.legal import check_plan
 from onnxq.prepare import Prepared
 from onnxq.report import LOW_SQNR_DB, Report, build_report
-from onnxq.runtime import Dataset
+from onnxq.runtime.feeds import Feed
 from onnxq.types import Backend, QParamsTable, QuantPlan
 from onnxq.verify import (
     FULL_OPTIMIZATION_NODES,
@@ -101,7 +101,7 @@ def emit_plan(
     qparams: QParamsTable,
     folder: Path,
     *,
-    dataset: Dataset | None = None,
+    dataset: Iterable[Feed] | None = None,
     samples: int = 0,
     warnings: Sequence[str] = (),
     notes: Sequence[str] = (),
@@ -183,7 +183,12 @@ def emit_plan(
 
 
 def _simulated(
-    original: Graph, prepared: Prepared, plan: QuantPlan, qparams: QParamsTable, dataset: Dataset | None, stage: Path
+    original: Graph,
+    prepared: Prepared,
+    plan: QuantPlan,
+    qparams: QParamsTable,
+    dataset: Iterable[Feed] | None,
+    stage: Path,
 ) -> dict[str, float]:
     """Output -> SQNR of what the chip computes, where the written model cannot say it; empty where it does."""
     backend = prepared.backend
@@ -200,7 +205,7 @@ def _simulated(
 
 
 def check_simulated(
-    graph: Graph, original: Graph, path: Path, dataset: Dataset | None, *, samples: int
+    graph: Graph, original: Graph, path: Path, dataset: Iterable[Feed] | None, *, samples: int
 ) -> tuple[OutputCheck, ...]:
     """Save a simulated model; it must load in onnxruntime, and with data its outputs are compared with the float model.
 
@@ -262,7 +267,7 @@ def _verified(
     emitted: Emitted,
     plan: QuantPlan,
     prepared: Prepared,
-    dataset: Dataset | None,
+    dataset: Iterable[Feed] | None,
     minimum: float | None,
 ) -> VerifyReport:
     return verify(
@@ -309,7 +314,7 @@ def _may_saturate(checks: VerifyReport, prepared: Prepared) -> bool:
     return checks.kernel_margin_db < KERNEL_MARGIN_DB
 
 
-def _wants_unsigned(prepared: Prepared, plan: QuantPlan, dataset: Dataset | None) -> bool:
+def _wants_unsigned(prepared: Prepared, plan: QuantPlan, dataset: Iterable[Feed] | None) -> bool:
     """Whether weights are unsigned from the start: asked for, or not safe here in a file too large to be tried out."""
     if not prepared.backend.runs_in_onnxruntime:
         return False

@@ -120,7 +120,8 @@ Improvement = Callable[..., Improved]
 class Method:
     """An improvement with what users are told about it; `arguments` are its arguments with their defaults.
 
-    One that needs no data looks at nothing but constants and parameters.
+    One that needs no data looks at nothing but constants and parameters. `check` raises a ConfigError for values of
+    arguments that it cannot take, before anything is run.
     """
 
     name: str
@@ -130,6 +131,7 @@ class Method:
     arguments: Arguments
     needs_torch: bool = False
     needs_data: bool = True
+    check: Callable[[Arguments], object] | None = None
 
 
 IMPROVEMENTS: Registry[Method] = Registry(
@@ -148,11 +150,13 @@ def improvement(
     *,
     needs_torch: bool = False,
     needs_data: bool = True,
+    check: Callable[[Arguments], object] | None = None,
 ) -> Callable[[F], F]:
     """Register a function as an improvement."""
 
     def register(function: F) -> F:
-        IMPROVEMENTS.add(name, Method(name, function, summary, paper, dict(arguments or {}), needs_torch, needs_data))
+        method = Method(name, function, summary, paper, dict(arguments or {}), needs_torch, needs_data, check)
+        IMPROVEMENTS.add(name, method)
         return function
 
     return register
@@ -186,6 +190,8 @@ def read_improvement(text: str) -> Chosen:
                 f"improvement '{name}' has no argument '{key}'.{did_you_mean(key, method.arguments)} It has: {known}"
             )
         values[key] = _read(value, method.arguments[key], f"{key} of improvement '{name}'")
+    if method.check is not None:
+        method.check({**method.arguments, **values})
     return Chosen(method, values)
 
 

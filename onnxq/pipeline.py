@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,9 +17,9 @@ from onnxq.deliver import Clock, Progress, Result, emit_plan, refuse_overwriting
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.improve.run import Outcome
-from onnxq.improve.stage import improve_calibrated
+from onnxq.improve.stage import improve_calibrated, remove_unfinished
 from onnxq.improve.unjudged import improve_without_data
-from onnxq.improvement import Samples, State
+from onnxq.improvement import Samples, State, read_improvement
 from onnxq.passes import Pass
 from onnxq.prepare import Prepared, chosen_backend, load_model, make_plan, prepare
 from onnxq.ranks import Ranks, in_step
@@ -80,16 +79,26 @@ def quantize(
         ready.plan,
         ready.qparams,
         folder,
-        dataset=ready.dataset,
+        dataset=ready.dataset if improved is None or improved.judged_on is None else improved.judged_on,
         samples=ready.samples,
-        warnings=[*warnings, *ready.warnings],
+        warnings=[*warnings, *ready.warnings, *_unmeasured(ready)],
         notes=ready.notes,
         seconds=ready.seconds,
         progress=progress,
         more=None if improved is None else lambda stage: _with_improvements(stage, ready, improved),
     )
-    shutil.rmtree(folder / IMPROVING, ignore_errors=True)
+    if improved is not None and any(read_improvement(step.name).method.needs_torch for step in improved.steps):
+        remove_unfinished(folder / IMPROVING)
     return result
+
+
+def _unmeasured(ready: Calibrated) -> list[str]:
+    """A warning where somebody asked for an accuracy that was not measured."""
+    config = ready.prepared.config
+    default = type(config).model_fields["minimum_sqnr_db"].default
+    if ready.dataset is not None or config.minimum_sqnr_db == default:
+        return []
+    return [f"no output was held to {config.minimum_sqnr_db:g} dB: there is no data to measure it with, give some"]
 
 
 @dataclass

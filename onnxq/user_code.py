@@ -55,7 +55,7 @@ def users_errors(what: str, kind: type[OnnxqError] = ConfigError) -> Iterator[No
         yield
     except OnnxqError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # code that ends the process would end it without a word
         last = traceback.extract_tb(error.__traceback__)[-1]
         # A call that did not even begin, such as for want of an argument, has no line in the user's code.
         inside = Path(last.filename).is_relative_to(Path(__file__).parent)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -116,6 +117,11 @@ class Study:
         )
         self.feed = evaluation.first()
         self.float_score = self.judge.of_float()
+        if math.isnan(self.float_score.value):
+            raise ConfigError(
+                f"metric '{self.judge.name}' gives no number for the float model on these samples, so nothing can be "
+                "compared with it: return a number"
+            )
         self.notes: list[str] = [*evaluation.notes]
         folder = self._folder = None if subject.cache is None else Path(subject.cache)
         self._scores = Scores(folder)

@@ -104,6 +104,9 @@ class Judge:
             if ":" not in metric:
                 raise ConfigError(f"unknown metric '{metric}'. Known: {', '.join(METRICS)}, or module:function")
             metric = find_function(metric, "metric")
+        if isinstance(metric, str) and metric in METRICS and lower_is_better is not None:
+            best = "smallest" if metric in LOWER_IS_BETTER else "largest"
+            raise ConfigError(f"{metric} is best where it is {best}: leave out what says otherwise")
         if metric == "accuracy" and labels is None:
             raise ConfigError("accuracy needs labels: give them with the data, or choose another metric")
         self._metric = metric

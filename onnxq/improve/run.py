@@ -67,7 +67,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The state that was best, the scores before and after (None without data), and every step that was tried."""
+    """The state that was best, the scores before and after (None without data), and every step that was tried.
+
+    `judged_on` are the samples that no step was fitted to.
+    """
 
     state: State
     before: Score | None
@@ -75,6 +78,7 @@ class Outcome:
     steps: tuple[Step, ...]
     samples: int
     held: int
+    judged_on: Samples | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {

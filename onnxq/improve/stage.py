@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -54,8 +56,28 @@ def divide(dataset: Dataset) -> Divided | None:
     return Divided(Samples(dataset, fitted), Samples(dataset, held))
 
 
+BLOCK_FILE = re.compile(r"[a-z0-9_]+-\d{3,}-[0-9a-f]{16}\.npz")
+"""What steps leave in their folder: the outcome of a block."""
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what steps have left in their folder, and the folder if nothing else is in it."""
+    if folder.is_dir():
+        for path in folder.iterdir():
+            if BLOCK_FILE.fullmatch(path.name):
+                path.unlink(missing_ok=True)
+        with suppress(OSError):  # somebody has files of his own there
+            folder.rmdir()
+
+
 def wanted_effort(config: Config) -> Effort:
     """What a configuration wants to be tried; a name that is left out and not tried anyway is an error."""
+    both = [name for name in config.improvements or () if name.partition(":")[0] in config.skip_improvements]
+    if both:
+        raise ConfigError(
+            f"{config.source('skip_improvements')}: '{both[0]}' is asked for by name, and to be left out: take it out "
+            "of one of the two"
+        )
     if config.improvements is not None:
         effort = Effort(prepare=tuple((name,) for name in config.improvements))
     else:
@@ -97,6 +119,11 @@ def improve_calibrated(
             f"{LARGE // 2**30} GB, and each step would write and run all of it. Ask for it with --effort or --improve"
         ]
     divided = divide(dataset)
+    if divided is None and prepared.config.improvements is not None:
+        raise ConfigError(
+            f"{prepared.config.source('improvements')}: improvements take {FEWEST} samples or more, some to fit to and "
+            "others to judge by: give more, or leave them out"
+        )
     if divided is None:
         return None, [
             f"nothing was tried to improve the model: that takes {FEWEST} samples or more, some to fit to and others "
@@ -116,4 +143,5 @@ def improve_calibrated(
     def recalibrate(changed: State, samples: Samples | None) -> State:
         return gather(replace(prepared, graph=changed.graph), changed.plan, dataset if samples is None else samples)
 
-    return improve(state, task, judge, effort, recalibrate, witness=witness, progress=progress), []
+    outcome = improve(state, task, judge, effort, recalibrate, witness=witness, progress=progress)
+    return replace(outcome, judged_on=divided.held), []

@@ -8,10 +8,15 @@ straight through the rounding. It learns more numbers than AdaRound from the sam
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from onnxq.improvement import Improved, State, Task, improvement
 from onnxq.reconstruct.recipe import Recipe
+
+
+def recipe(settings: Mapping[str, Any]) -> Recipe:
+    return Recipe("adaquant", learnt="weights", scales=True, **settings)
 
 
 @improvement(
@@ -20,9 +25,10 @@ from onnxq.reconstruct.recipe import Recipe
     "Improving Post Training Neural Quantization: Layer-wise Calibration and Integer Programming, Hubara et al. 2020",
     {"iterations": 600, "batch": 32, "lr": 0.01, "scale_lr": 5e-3, "block": "layer", "samples": 1024},
     needs_torch=True,
+    check=recipe,
 )
 def adaquant(state: State, task: Task, **settings: Any) -> Improved:
     """Learn weights, biases and scales, layer by layer."""
     from onnxq.reconstruct.fitting.run import reconstruct
 
-    return reconstruct(state, task, Recipe("adaquant", learnt="weights", scales=True, **settings))
+    return reconstruct(state, task, recipe(settings))

@@ -8,10 +8,15 @@ the activation function behind the layer. Scales stay as calibration found them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from onnxq.improvement import Improved, State, Task, improvement
 from onnxq.reconstruct.recipe import Recipe
+
+
+def recipe(settings: Mapping[str, Any]) -> Recipe:
+    return Recipe("adaround", learnt="roundings", scales=False, **settings)
 
 
 @improvement(
@@ -20,9 +25,10 @@ from onnxq.reconstruct.recipe import Recipe
     "Up or Down? Adaptive Rounding for Post-Training Quantization, Nagel et al. 2020",
     {"iterations": 500, "batch": 32, "lr": 0.05, "block": "layer", "samples": 1024},
     needs_torch=True,
+    check=recipe,
 )
 def adaround(state: State, task: Task, **settings: Any) -> Improved:
     """Learn the rounding of every weight, layer by layer."""
     from onnxq.reconstruct.fitting.run import reconstruct
 
-    return reconstruct(state, task, Recipe("adaround", learnt="roundings", scales=False, **settings))
+    return reconstruct(state, task, recipe(settings))

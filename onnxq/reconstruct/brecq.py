@@ -8,10 +8,15 @@ labels or gradients of the whole model.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from onnxq.improvement import Improved, State, Task, improvement
 from onnxq.reconstruct.recipe import Recipe
+
+
+def recipe(settings: Mapping[str, Any]) -> Recipe:
+    return Recipe("brecq", learnt="roundings", scales=True, **settings)
 
 
 @improvement(
@@ -20,9 +25,10 @@ from onnxq.reconstruct.recipe import Recipe
     "BRECQ: Pushing the Limit of Post-Training Quantization by Block Reconstruction, Li et al. 2021",
     {"iterations": 500, "batch": 32, "lr": 0.04, "scale_lr": 0.01, "block": "auto", "samples": 1024},
     needs_torch=True,
+    check=recipe,
 )
 def brecq(state: State, task: Task, **settings: Any) -> Improved:
     """Learn roundings and scales of activations, block by block."""
     from onnxq.reconstruct.fitting.run import reconstruct
 
-    return reconstruct(state, task, Recipe("brecq", learnt="roundings", scales=True, **settings))
+    return reconstruct(state, task, recipe(settings))

@@ -8,10 +8,15 @@ chosen at random takes more steps than BRECQ does.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from onnxq.improvement import Improved, State, Task, improvement
 from onnxq.reconstruct.recipe import Recipe
+
+
+def recipe(settings: Mapping[str, Any]) -> Recipe:
+    return Recipe("qdrop", learnt="roundings", scales=True, **settings)
 
 
 @improvement(
@@ -20,9 +25,10 @@ from onnxq.reconstruct.recipe import Recipe
     "QDrop: Randomly Dropping Quantization for Extremely Low-bit Post-Training Quantization, Wei et al. 2022",
     {"iterations": 1000, "batch": 32, "lr": 0.04, "scale_lr": 0.01, "drop": 0.5, "block": "auto", "samples": 1024},
     needs_torch=True,
+    check=recipe,
 )
 def qdrop(state: State, task: Task, **settings: Any) -> Improved:
     """Learn roundings and scales of activations, block by block, with quantizers dropped at random."""
     from onnxq.reconstruct.fitting.run import reconstruct
 
-    return reconstruct(state, task, Recipe("qdrop", learnt="roundings", scales=True, **settings))
+    return reconstruct(state, task, recipe(settings))

@@ -127,3 +127,8 @@ def test_with_every_layer_put_back_the_model_is_float(name: str, backend: str) -
     golden = GOLDEN[name]()
     result = hold(Subject(golden.model, backend=backend, data=golden.samples[:2]), reach=99.9)
     assert result.chosen.score.value == 100.0
+
+
+def test_a_metric_without_a_number_for_the_float_model_is_refused(digits: SubjectOf) -> None:
+    with pytest.raises(ConfigError, match="gives no number for the float model"):
+        Study(digits(metric=lambda outputs, labels: float("nan")))
