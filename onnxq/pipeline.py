@@ -79,7 +79,7 @@ def quantize(
         ready.plan,
         ready.qparams,
         folder,
-        dataset=ready.dataset if improved is None or improved.judged_on is None else improved.judged_on,
+        dataset=ready.dataset if improved is None or improved.check_on is None else improved.check_on,
         samples=ready.samples,
         warnings=[*warnings, *ready.warnings, *_unmeasured(ready)],
         notes=ready.notes,

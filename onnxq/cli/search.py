@@ -122,7 +122,7 @@ def _show_found(result: Found) -> None:
             )
         )
     columns = ("", f">{name}", ">bytes of weights", ">mean bits", ">bit operations", "found as")
-    title = f"front of {len(result.front)} of {len(result.points)} configurations{_improved(result)}"
+    title = f"front: {len(result.front)} of {len(result.points)} configurations{_improved(result)}"
     print_table(title, columns, rows)
     layers = [
         (variable.name, variable.kind, ", ".join(variable.layers), str(result.chosen.bits[variable.name]))

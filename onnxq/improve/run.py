@@ -15,6 +15,7 @@ from onnxq.improve.efforts import Effort
 from onnxq.improve.judge import Judge, Score, doubt_db, typical_gain_db
 from onnxq.improvement import Chosen, Improved, Progress, Samples, State, Task, read_improvement
 from onnxq.refine import refine
+from onnxq.runtime.feeds import Feed
 from onnxq.runtime.memory import peak_memory
 from onnxq.types import Backend
 
@@ -69,7 +70,7 @@ class Step:
 class Outcome:
     """The state that was best, the scores before and after (None without data), and every step that was tried.
 
-    `judged_on` are the samples that no step was fitted to.
+    `check_on` are all samples, those that no step was fitted to first.
     """
 
     state: State
@@ -78,7 +79,7 @@ class Outcome:
     steps: tuple[Step, ...]
     samples: int
     held: int
-    judged_on: Samples | None = None
+    check_on: Iterable[Feed] | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {

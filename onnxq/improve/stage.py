@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -18,6 +18,7 @@ from onnxq.improve.run import Outcome, improve
 from onnxq.improvement import IMPROVEMENTS, Progress, Samples, State, Task
 from onnxq.prepare import Prepared
 from onnxq.runtime import Dataset
+from onnxq.runtime.feeds import Feed
 from onnxq.types import QuantPlan
 
 FEWEST = 4
@@ -33,10 +34,17 @@ LARGE = 2**30
 
 @dataclass(frozen=True)
 class Divided:
-    """The samples of a calibration: those that steps are fitted to, and those that judge them."""
+    """The samples of a calibration: those that steps are fitted to, and those that judge them.
+
+    Iterating gives those that judge first: what is checked on a few samples is checked on these.
+    """
 
     fitted: Samples
     held: Samples
+
+    def __iter__(self) -> Iterator[Feed]:
+        yield from self.held
+        yield from self.fitted
 
 
 WITNESSES = 3
@@ -144,4 +152,4 @@ def improve_calibrated(
         return gather(replace(prepared, graph=changed.graph), changed.plan, dataset if samples is None else samples)
 
     outcome = improve(state, task, judge, effort, recalibrate, witness=witness, progress=progress)
-    return replace(outcome, judged_on=divided.held), []
+    return replace(outcome, check_on=divided), []

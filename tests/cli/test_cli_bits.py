@@ -72,12 +72,12 @@ def test_a_search_writes_a_configuration_for_quantize(run: Run, model: Path, dat
     result = run("search", model, "-b", "academic", "-d", data, "--bits", "8,4", "--budget", "70%", "--evaluations", 6,
                  "--eval", labelled, "--metric", "own_judgement:margin", "-o", "found")  # fmt: skip
     assert result.exit_code == 0, result.stderr
-    assert "front of 6 configurations" in result.stdout
     assert "chosen: best margin within 70% (41,736 bytes)" in result.stdout
     assert sorted(path.name for path in Path("found").iterdir()) == ["cache", "config.json", "front.json", "front.svg"]
     front = json.loads(Path("found/front.json").read_text())
     assert front["chosen"]["bytes"] <= 41736
     assert len(front["points"]) == 6
+    assert f"front: {len(front['front'])} of 6 configurations" in result.stdout
     written = run("quantize", model, "-c", "found/config.json", "-o", "quantized", "--effort", 0, "--quiet")
     assert written.exit_code == 0, written.stderr
     plan = json.loads(Path("quantized/plan.json").read_text())
@@ -107,7 +107,7 @@ def test_an_effort_is_judged_shown_and_written(
               "--evaluations", 1, "--effort", 1, "-o", tmp_path / "found")  # fmt: skip
     result = run(*wanted)
     assert result.exit_code == 0, result.stderr
-    assert "front of 1 configurations, judged after effort 1" in result.stdout
+    assert "front: 1 of 1 configurations, judged after effort 1" in result.stdout
     document = json.loads((tmp_path / "found" / "front.json").read_text())
     assert "bias_correction" in document["improvements"]
     assert document["chosen"]["value"] > document["chosen"]["calibrated_value"]

@@ -186,10 +186,8 @@ def positions(layer: PointLayer, samples: Samples, net: SegmentNet, seed: int) -
         return None
     together = Batch(quantized, exact, targets)
     ends = np.cumsum([0, *counts])
-    rows = {
-        kind: [i for n in getattr(samples, kind) for i in range(ends[n], ends[n + 1])] for kind in ("held", "fitted")
-    }
-    made = Positions(rows["held"], rows["fitted"], together)
+    held, fitted = ([i for n in part for i in range(ends[n], ends[n + 1])] for part in (samples.held, samples.fitted))
+    made = Positions(held, fitted, together)
     # Twice, because a constant may have as many rows as there are the first time.
     tried = random.permutation(ends[-1])[:TRIED].tolist()
     return made if all(_makes(net, made.batch(rows)) for rows in (tried, tried[1:])) else None
