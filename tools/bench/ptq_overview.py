@@ -73,7 +73,8 @@ Settings:
   layer.
 - **seconds** are those of the whole way from the float file to the written one, without the start of the
   interpreter; **peak MB** is the memory of the process with everything in it, such as torch where a
-  tool loads it. They were taken on a machine that was doing other work: compare orders of magnitude.
+  tool loads it. They were taken on a machine that was doing other work, with several processes on its two cores and
+  those of onnxq held to one of them: compare orders of magnitude.
 - The overview notes every row in which a peer is more than 0.1 dB above onnxq: default against effort 1, best
   against best."""
 COUNTS = 0.1
