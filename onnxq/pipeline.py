@@ -16,7 +16,7 @@ from onnxq.config import Config, ConfigSource, read_config
 from onnxq.deliver import Clock, Progress, Result, emit_plan, refuse_overwriting
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
-from onnxq.improve.run import Outcome
+from onnxq.improve.run import Outcome, Reached
 from onnxq.improve.stage import improve_calibrated, remove_unfinished
 from onnxq.improve.unjudged import improve_without_data
 from onnxq.improvement import Samples, State, read_improvement
@@ -115,6 +115,11 @@ class Calibrated:
     notes: list[str]
     seconds: dict[str, float]
 
+    def with_state(self, state: State) -> Calibrated:
+        """The same with the constants, plan and parameters that improvements have found."""
+        prepared = replace(self.prepared, graph=state.graph)
+        return replace(self, prepared=prepared, plan=state.plan, qparams=state.qparams)
+
 
 def calibrate_model(
     model: str | Path | onnx.ModelProto | Graph,
@@ -182,12 +187,12 @@ def _opened(data: Any, graph: Graph, settings: Config) -> Dataset:
 
 
 def improve_model(
-    ready: Calibrated, folder: Path, *, progress: Progress | None = None
+    ready: Calibrated, folder: Path, *, progress: Progress | None = None, reached: Reached | None = None
 ) -> tuple[Calibrated, Outcome | None]:
     """What the configuration's effort makes of a calibrated model, and what was tried; None if nothing was.
 
     What long steps have done so far stands in `folder`/improving until the files are written, and is used by the next
-    run of the same command.
+    run of the same command. `reached` gets what each level of the effort has come to.
     """
     dataset = ready.dataset
     clock = Clock(dict(ready.seconds))
@@ -205,18 +210,11 @@ def improve_model(
                 calibrate_again,
                 folder=folder / IMPROVING,
                 progress=progress,
+                reached=reached,
             )
     if outcome is None:
         return replace(ready, notes=[*ready.notes, *notes]), None
-    best = outcome.state
-    changed = replace(
-        ready,
-        prepared=replace(prepared, graph=best.graph),
-        plan=best.plan,
-        qparams=best.qparams,
-        notes=[*ready.notes, *notes],
-        seconds=clock.seconds,
-    )
+    changed = replace(ready.with_state(outcome.state), notes=[*ready.notes, *notes], seconds=clock.seconds)
     return changed, outcome
 
 

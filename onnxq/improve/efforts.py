@@ -27,19 +27,24 @@ PREPARE: tuple[tuple[str, ...], ...] = (
     ("weight_search",),
 )
 FINISH: tuple[str, ...] = ("bias_correction",)
-ROUNDING: dict[int, tuple[str, ...]] = {
-    2: ("gptq", "refit", "refit:alpha=0", "adaround"),
-    3: ("adaquant", "brecq", "qdrop"),
-}
+ROUNDING: tuple[tuple[str, ...], ...] = (
+    ("gptq", "refit", "refit:alpha=0", "adaround"),
+    ("adaquant", "brecq", "qdrop"),
+)
+"""What levels 2 and 3 add."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """What is tried, in order; see the module."""
+    """What is tried, in order; see the module.
+
+    `rounding` has the methods of each level from 2 on. A `preset` is one of the levels, whose parts are those below it.
+    """
 
     prepare: tuple[tuple[str, ...], ...] = ()
-    rounding: tuple[str, ...] = ()
+    rounding: tuple[tuple[str, ...], ...] = ()
     finish: tuple[str, ...] = ()
+    preset: bool = False
 
     def without(self, names: frozenset[str]) -> Effort:
         """The same without the improvements of these names."""
@@ -48,17 +53,16 @@ class Effort:
             return tuple(item for item in items if item.partition(":")[0] not in names)
 
         stages = tuple(stage for stage in map(left, self.prepare) if stage)
-        return Effort(stages, left(self.rounding), left(self.finish))
+        return Effort(stages, tuple(map(left, self.rounding)), left(self.finish), self.preset)
 
     def names(self) -> list[str]:
         """Every improvement that is tried."""
-        listed = [item for stage in self.prepare for item in stage]
-        return list(dict.fromkeys([*listed, *self.rounding, *self.finish]))
+        listed = [item for stage in (*self.prepare, *self.rounding) for item in stage]
+        return list(dict.fromkeys([*listed, *self.finish]))
 
 
 def effort_of(level: int) -> Effort:
     """The preset of a level."""
     if level == 0:
         return Effort()
-    rounding = tuple(name for needed, names in ROUNDING.items() if needed <= level for name in names)
-    return Effort(PREPARE, rounding, FINISH)
+    return Effort(PREPARE, ROUNDING[: level - 1], FINISH, preset=True)

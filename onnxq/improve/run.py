@@ -67,10 +67,33 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Level:
+    """What a run had come to when all of an effort was done; `seconds` and `peak_memory` are those until then."""
+
+    effort: int
+    score: Score
+    seconds: float
+    peak_memory: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "effort": self.effort,
+            "after": _number(self.score),
+            "seconds": round(self.seconds, 3),
+            "peak_memory": self.peak_memory,
+        }
+
+
+Reached = Callable[[Level, State], None]
+"""Called with what each effort up to the one that was asked for has come to."""
+
+
+@dataclass(frozen=True)
 class Outcome:
     """The state that was best, the scores before and after (None without data), and every step that was tried.
 
-    `check_on` are all samples, those that no step was fitted to first.
+    `check_on` are all samples, those that no step was fitted to first. `levels` has what each effort up to the one
+    that was asked for came to: a higher one begins with all that the lower ones do.
     """
 
     state: State
@@ -80,6 +103,7 @@ class Outcome:
     samples: int
     held: int
     check_on: Iterable[Feed] | None = None
+    levels: tuple[Level, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -88,6 +112,7 @@ class Outcome:
             "after": _number(self.after),
             "fitted_to": self.samples,
             "judged_on": self.held,
+            "levels": [level.to_json() for level in self.levels],
             "steps": [step.to_json() for step in self.steps],
         }
 
@@ -118,6 +143,7 @@ def improve(
     *,
     witness: Judge | None = None,
     progress: Progress | None = None,
+    reached: Reached | None = None,
 ) -> Outcome:
     """Try everything of an effort, and give back the state that is best where `judge` looks.
 
@@ -128,7 +154,7 @@ def improve(
     cannot do for this model is a line of it.
     """
     chosen = {name: read_improvement(name) for name in effort.names()}
-    run = _Run(task, judge, witness, recalibrate, progress, chosen)
+    run = _Run(task, judge, witness, recalibrate, progress, chosen, reached)
     first = _Candidate(state, judge(state), task.reference)
     if run.is_enough(first.score):
         return Outcome(state, first.score, first.score, (), len(task.samples), judge.samples)
@@ -136,13 +162,25 @@ def improve(
     for stage in effort.prepare:
         base = run.best_of(base, stage)
     best = run.chain(base, effort.finish)
-    for name in effort.rounding:
-        tried = run.attempt(base, name, best)
-        if tried is not None:
-            finished = run.chain(tried, effort.finish)
-            if run.is_better(finished, best):
-                best = finished
-    return Outcome(best.state, first.score, best.score, run.told(best), len(task.samples), judge.samples)
+    if effort.preset:
+        run.level(1, best)
+    for number, names in enumerate(effort.rounding, 2):
+        for name in names:
+            tried = run.attempt(base, name, best)
+            if tried is not None:
+                finished = run.chain(tried, effort.finish)
+                if run.is_better(finished, best):
+                    best = finished
+        run.level(number, best)
+    return Outcome(
+        best.state,
+        first.score,
+        best.score,
+        run.told(best),
+        len(task.samples),
+        judge.samples,
+        levels=tuple(run.levels),
+    )
 
 
 @dataclass(frozen=True)
@@ -187,6 +225,7 @@ class _Run:
         recalibrate: Recalibrate,
         progress: Progress | None,
         chosen: dict[str, Chosen],
+        reached: Reached | None,
     ) -> None:
         self.task = task
         self.judge = judge
@@ -197,6 +236,9 @@ class _Run:
         self.progress = progress
         self.chosen = chosen
         self.steps: list[Step] = []
+        self.levels: list[Level] = []
+        self._reached = reached
+        self._started = time.perf_counter()
         refuse_without_torch(chosen.values())
 
     def is_enough(self, score: Score) -> bool:
@@ -303,6 +345,13 @@ class _Run:
         after = self._rehearsal(found.state, (*base.path, len(self.steps)))
         gain = after.goodness - before.goodness
         return None if gain > (MARGIN_DB if _in_db(after) else 0.0) else (before, after)
+
+    def level(self, effort: int, best: _Candidate) -> None:
+        """Note what an effort has come to, now that all of it is done."""
+        level = Level(effort, best.score, time.perf_counter() - self._started, peak_memory())
+        self.levels.append(level)
+        if self._reached is not None:
+            self._reached(level, best.state)
 
     def told(self, best: _Candidate) -> tuple[Step, ...]:
         """All steps, with `applied` for those that led to the best state."""

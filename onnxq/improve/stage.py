@@ -14,7 +14,7 @@ from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph.write import weight_bytes
 from onnxq.improve.efforts import Effort, effort_of
 from onnxq.improve.judge import Judge
-from onnxq.improve.run import Outcome, improve
+from onnxq.improve.run import Outcome, Reached, improve
 from onnxq.improvement import IMPROVEMENTS, Progress, Samples, State, Task
 from onnxq.prepare import Prepared
 from onnxq.runtime import Dataset
@@ -113,10 +113,12 @@ def improve_calibrated(
     *,
     folder: Path | None = None,
     progress: Progress | None = None,
+    reached: Reached | None = None,
 ) -> tuple[Outcome | None, list[str]]:
     """The outcome of the configuration's effort, and remarks; None where nothing was to be tried.
 
-    `gather` calibrates a graph anew on all samples or on some, `folder` keeps what long steps have done.
+    `gather` calibrates a graph anew on all samples or on some, `folder` keeps what long steps have done. `reached` gets
+    what each level of the effort has come to.
     """
     effort = wanted_effort(prepared.config)
     if not effort.names():
@@ -151,5 +153,5 @@ def improve_calibrated(
     def recalibrate(changed: State, samples: Samples | None) -> State:
         return gather(replace(prepared, graph=changed.graph), changed.plan, dataset if samples is None else samples)
 
-    outcome = improve(state, task, judge, effort, recalibrate, witness=witness, progress=progress)
+    outcome = improve(state, task, judge, effort, recalibrate, witness=witness, progress=progress, reached=reached)
     return replace(outcome, check_on=divided), []

@@ -152,9 +152,13 @@ def test_a_run_that_is_cut_off_leaves_the_rows_that_it_has(tmp_path: Path) -> No
 def test_a_broken_file_is_a_failed_row(tmp_path: Path) -> None:
     chosen = ptq_sets.PTQ_SETS["digits"](tmp_path, 2, 10)
     judge = ptq_accuracy.Judge(chosen, ptq_accuracy.outputs(chosen.model, chosen.test))
-    own = ptq_accuracy.Tool(ptq_accuracy.ONNXQ)
-    row = ptq_accuracy._written(judge, own, W8A8, "effort 9", tmp_path / "no feeds.npz")
+    peer = ptq_accuracy.Tool(ptq_accuracy.PEERS["onnxruntime"][1])
+    row = ptq_accuracy._written(judge, peer, W8A8, "default", tmp_path / "no feeds.npz")
     assert row["note"].startswith("failed: ")
+    own = ptq_accuracy.Tool(ptq_accuracy.ONNXQ)
+    rows = list(ptq_accuracy._climbed(judge, own, W8A8, ["effort 0", "effort 1"], tmp_path / "no feeds.npz"))
+    assert [row["setting"] for row in rows] == ["effort 0", "effort 1"]
+    assert all(row["note"].startswith("failed: ") for row in rows)
 
 
 # The page

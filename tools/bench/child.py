@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,14 @@ class ChildFailed(RuntimeError):
 class Outcome:
     seconds: float
     peak_mb: float
+
+
+@dataclass(frozen=True)
+class Climbed:
+    """The files that were written, in order, and why there are not more of them."""
+
+    outcomes: list[Outcome]
+    failure: ChildFailed | None
 
 
 @dataclass(frozen=True)
@@ -57,16 +66,34 @@ class Tool:
             raise ChildFailed("the tool ended without an error and without a file")
         return Outcome(float(found["seconds"]), float(found["peak_mb"]))
 
+    def climb(self, form: str, settings: Sequence[str], model: Path, feeds: Path, folder: Path) -> Climbed:
+        """A file for each setting, 0.onnx, 1.onnx ... in `folder`, each going on from the one before.
+
+        What was done before a failure is told with it.
+        """
+        printed, failure = self._finish(["--climb", form, ";".join(settings), str(model), str(feeds), str(folder)])
+        found = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+        return Climbed([Outcome(float(one["seconds"]), float(one["peak_mb"])) for one in found], failure)
+
     def _run(self, arguments: list[str]) -> dict[str, Any]:
+        printed, failure = self._finish(arguments)
+        if failure is not None:
+            raise failure
+        # Some tools are chatty or report usage: what they print is read for the last line alone.
+        return dict(json.loads(printed.splitlines()[-1]))
+
+    def _finish(self, arguments: list[str]) -> tuple[str, ChildFailed | None]:
+        """What the process has printed, and why it ended if that was not well."""
         command = [self.python, "-m", self.module, *arguments]
         try:
-            # Some tools are chatty or report usage: what they print is read for the last line alone.
             done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=self.timeout)
-        except subprocess.TimeoutExpired:
-            raise ChildFailed(f"stopped after {self.timeout:g} s") from None
+        except subprocess.TimeoutExpired as error:
+            printed = error.stdout or b""  # bytes, although text was asked for
+            text = printed.decode() if isinstance(printed, bytes) else printed
+            return text, ChildFailed(f"stopped after {self.timeout:g} s")
         except OSError as error:
-            raise ChildFailed(f"the interpreter cannot be started: {error.strerror}") from None
+            return "", ChildFailed(f"the interpreter cannot be started: {error.strerror}")
         if done.returncode != 0:
             lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-            raise ChildFailed(lines[-1] if lines else f"ended with code {done.returncode}")
-        return dict(json.loads(done.stdout.splitlines()[-1]))
+            return done.stdout, ChildFailed(lines[-1] if lines else f"ended with code {done.returncode}")
+        return done.stdout, None

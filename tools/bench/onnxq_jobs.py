@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,15 @@ import onnxruntime as ort
 import onnxq
 from onnxq.calibrate.activations import activation_ranges
 from onnxq.calibrate.gather import activation_leaders, gather
+from onnxq.deliver import emit_plan
+from onnxq.improve.stage import divide
+from onnxq.improvement import State
+from onnxq.pipeline import calibrate_model, improve_model
 from onnxq.prepare import Prepared, make_plan
 from onnxq.runtime import Dataset, input_infos, open_dataset
 from onnxq.types import QParamsTable, QuantPlan
 from tools.bench.peers.formats import BLOCK, W4, W4_ZERO_POINTS, W4A4, W4A8, W8A8, W8A8_PER_TENSOR
-from tools.bench.peers.protocol import Action, Job, Writer, main
+from tools.bench.peers.protocol import Action, Climber, Job, main
 from tools.bench.samples import Feed
 
 BACKEND = "onnxruntime"
@@ -81,6 +87,7 @@ JOBS: dict[str, Job] = {
 }
 
 EFFORTS = (0, 1, 2, 3)
+SECOND = "openvino"
 EFFORTS_AT_INPUTS = (0, 1)
 """Of the second target of W8A8, which shows where quantizers cost most; the others would double the time of a run."""
 
@@ -103,31 +110,58 @@ TARGETS = {
 }
 
 
-AT_INPUTS = {W8A8: Target("openvino"), W8A8_PER_TENSOR: Target("openvino", {"weight": {"per_channel": False}})}
+AT_INPUTS = {W8A8: Target(SECOND), W8A8_PER_TENSOR: Target(SECOND, {"weight": {"per_channel": False}})}
 """Formats of a target that quantizes what layers read and not what they make, as NNCF does."""
 
 
-def _writer(target: Target, effort: int) -> Writer:
-    def write(model: Path, samples: Sequence[Feed], result: Path) -> None:
-        config = {**target.config, "effort": effort, "minimum_sqnr_db": -100.0}  # a bad result is a row, not an error
-        out = result.parent / "onnxq"
-        written = onnxq.quantize(model, backend=target.backend, data=samples, out=out, config=config)
-        shutil.copy(written.model, result)
-
-    return write
-
-
-WRITERS: dict[str, dict[str, Writer]] = {
-    form: {
-        **{f"effort {effort}": _writer(target, effort) for effort in EFFORTS},
-        **(
-            {f"openvino, effort {effort}": _writer(AT_INPUTS[form], effort) for effort in EFFORTS_AT_INPUTS}
-            if form in AT_INPUTS
-            else {}
-        ),
-    }
-    for form, target in TARGETS.items()
+SETTINGS = {
+    form: [
+        *(f"effort {effort}" for effort in EFFORTS),
+        *(f"{SECOND}, effort {effort}" for effort in EFFORTS_AT_INPUTS if form in AT_INPUTS),
+    ]
+    for form in TARGETS
 }
+"""Format -> what is measured of it: efforts, for one target or two."""
+
+
+def climb(
+    form: str,
+    settings: Sequence[str],
+    model: Path,
+    samples: Sequence[Feed],
+    folder: Path,
+    report: Callable[[float], None],
+) -> None:
+    """Files of one target with growing effort, out of one run: an effort begins with all that those below it do.
+
+    Each file is written and checked as `onnxq quantize` does it, as soon as its effort is done. Its seconds are those of
+    the run until then, less what the files before it took.
+    """
+    target = (AT_INPUTS if settings[0].startswith(SECOND) else TARGETS)[form]
+    wanted = {int(setting[-1]): folder / f"{number}.onnx" for number, setting in enumerate(settings)}
+    config = {**target.config, "effort": max(wanted), "minimum_sqnr_db": -100.0}  # a bad result is a row, not an error
+    started, of_files = time.perf_counter(), 0.0
+    ready = calibrate_model(model, backend=target.backend, data=samples, config=config, folder=folder)
+    divided = divide(ready.dataset) if ready.dataset is not None else None
+
+    def write(effort: int, state: State) -> None:
+        nonlocal of_files
+        if effort not in wanted:
+            return
+        begun, at = time.perf_counter(), ready.with_state(state)
+        check_on = divided if effort and divided is not None else ready.dataset
+        with tempfile.TemporaryDirectory(dir=folder) as out:
+            written = emit_plan(at.original, at.prepared, at.plan, at.qparams, Path(out), dataset=check_on)
+            shutil.copy(written.model, wanted.pop(effort))
+        report(time.perf_counter() - started - of_files)
+        of_files += time.perf_counter() - begun
+
+    write(0, State(ready.prepared.graph, ready.plan, ready.qparams))
+    if wanted:
+        ready, _ = improve_model(ready, folder, reached=lambda level, state: write(level.effort, state))
+        for effort in sorted(wanted):  # calibration alone was so good that nothing was tried
+            write(effort, State(ready.prepared.graph, ready.plan, ready.qparams))
+
 
 if __name__ == "__main__":
-    main(JOBS, "onnxq", WRITERS)
+    main(JOBS, "onnxq", climber=Climber(SETTINGS, climb))

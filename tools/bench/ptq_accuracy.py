@@ -17,7 +17,7 @@ import numpy as np
 
 from onnxq.numerics import SqnrAccumulator
 from onnxq.runtime.session import Optimize, make_session
-from tools.bench.child import ONNXQ, ROOT, ChildFailed, Tool
+from tools.bench.child import ONNXQ, ROOT, ChildFailed, Outcome, Tool
 from tools.bench.clock import failure_text
 from tools.bench.image_sets import MissingSet
 from tools.bench.peers.formats import FORMATS, W8A8, W8A8_PER_TENSOR
@@ -139,18 +139,36 @@ def _rows(
         save_feeds(feeds, chosen.calibration)
         for form in settings.formats:
             for name, tool in tools.items():
-                for setting in _wanted(name, writers[name].get(form, []), settings):
-                    yield {"format": form, "tool": name, "setting": setting} | _written(
-                        judge, tool, form, setting, feeds
-                    )
+                known = writers[name].get(form, [])
+                if name == OWN:
+                    for climbed in _climbs(known, settings):
+                        yield from _climbed(judge, tool, form, climbed, feeds)
+                    continue
+                for setting in known:
+                    if settings.settings is None or setting in settings.settings:
+                        row = _written(judge, tool, form, setting, feeds)
+                        yield {"format": form, "tool": name, "setting": setting, **row}
 
 
-def _wanted(tool: str, known: Sequence[str], settings: Settings) -> list[str]:
-    """Which of the tool's settings for a format were asked for; onnxq's are its efforts, for one target or two."""
-    if tool == OWN:
-        wanted = [f"{target}effort {effort}" for target in ("", f"{AT_INPUTS}, ") for effort in settings.efforts]
-        return [setting for setting in wanted if setting in known]
-    return [setting for setting in known if settings.settings is None or setting in settings.settings]
+def _climbs(known: Sequence[str], settings: Settings) -> Iterator[list[str]]:
+    """The efforts of onnxq that were asked for, in growing order, for each target apart."""
+    for target in ("", f"{AT_INPUTS}, "):
+        wanted = [f"{target}effort {effort}" for effort in sorted(settings.efforts)]
+        found = [setting for setting in wanted if setting in known]
+        if found:
+            yield found
+
+
+def _climbed(judge: Judge, tool: Tool, form: str, settings: Sequence[str], feeds: Path) -> Iterator[Row]:
+    """A row for each effort, out of one run."""
+    with tempfile.TemporaryDirectory() as folder:
+        climbed = tool.climb(form, settings, judge.chosen.model, feeds, Path(folder))
+        for number, setting in enumerate(settings):
+            row: Row = {"format": form, "tool": OWN, "setting": setting}
+            if number < len(climbed.outcomes):
+                yield row | _judged(judge, form, Path(folder) / f"{number}.onnx", climbed.outcomes[number])
+            else:
+                yield row | {"note": failure_text(climbed.failure or ChildFailed("there is no file"))}
 
 
 def _written(judge: Judge, tool: Tool, form: str, setting: str, feeds: Path) -> Row:
@@ -158,10 +176,14 @@ def _written(judge: Judge, tool: Tool, form: str, setting: str, feeds: Path) -> 
         result = Path(folder) / "quantized.onnx"
         try:
             outcome = tool.write(form, setting, judge.chosen.model, feeds, result)
-            row = judge.row(result, run=form in RUN_HERE)
-            size = result.stat().st_size / 1e6
+            return _judged(judge, form, result, outcome)
         except Exception as error:  # whatever a tool raises is the result of its row
             return {"note": failure_text(error)}
+
+
+def _judged(judge: Judge, form: str, result: Path, outcome: Outcome) -> Row:
+    row = judge.row(result, run=form in RUN_HERE)
+    size = result.stat().st_size / 1e6
     if row["SQNR dB"] == EQUAL:
         row["note"] = "nothing was quantized"
     return {**row, "seconds": round(outcome.seconds, 1), "peak MB": round(outcome.peak_mb), "file MB": round(size, 2)}

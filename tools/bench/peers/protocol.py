@@ -6,8 +6,11 @@ action that is timed. Standard library and numpy alone: the interpreter of a pee
     python -m tools.bench.peers.NAME --list
     python -m tools.bench.peers.NAME METHOD MODEL.onnx SAMPLES COUNT [--lazy] [--memory-limit BYTES]
     python -m tools.bench.peers.NAME --write FORMAT SETTING MODEL.onnx FEEDS.npz RESULT.onnx
+    python -m tools.bench.peers.NAME --climb FORMAT SETTINGS MODEL.onnx FEEDS.npz FOLDER
 
-The last one writes a quantized file to be judged elsewhere; `WRITERS` of a peer has its settings for each format.
+`--write` makes a quantized file to be judged elsewhere; `WRITERS` of a peer has its settings for each format. `--climb`
+makes several in one process, where each setting goes on from the one before: FOLDER gets 0.onnx, 1.onnx ... in the order
+of SETTINGS (separated by ;), and a line of JSON is printed as soon as each of them is there.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from tools.bench.samples import Feed, read_feeds, samples_for
 
@@ -32,6 +36,18 @@ Writer = Callable[[Path, Sequence[Feed], Path], object]
 """(model file, samples, the file to write); the whole call is timed. Its folder is its own."""
 Writers = Mapping[str, Mapping[str, Writer]]
 """Number format -> setting -> writer."""
+
+
+class Climber(NamedTuple):
+    """Writes files of several settings in one process.
+
+    `settings` are those of each format. `run` gets (format, some of its settings, model file, samples, folder, report) and
+    reports for each file the seconds that its setting alone would have taken.
+    """
+
+    settings: Mapping[str, Sequence[str]]
+    run: Callable[[str, Sequence[str], Path, Sequence[Feed], Path, Callable[[float], None]], None]
+
 
 
 def peak_megabytes() -> float:
@@ -48,7 +64,9 @@ def seconds_of(action: Action) -> float:
     return time.perf_counter() - start
 
 
-def main(jobs: Mapping[str, Job], package: str, writers: Writers | None = None) -> None:
+def main(
+    jobs: Mapping[str, Job], package: str, writers: Writers | None = None, climber: Climber | None = None
+) -> None:
     """The command line of a peer; the last line that it prints is the JSON."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--list", action="store_true", help="print the methods and the version of the tool")
@@ -59,16 +77,23 @@ def main(jobs: Mapping[str, Job], package: str, writers: Writers | None = None) 
     parser.add_argument("--lazy", action="store_true", help="make each sample when it is asked for")
     parser.add_argument("--memory-limit", type=int, help="bytes of private memory after which allocations fail")
     parser.add_argument("--write", nargs=5, metavar=("FORMAT", "SETTING", "MODEL", "FEEDS", "RESULT"))
+    parser.add_argument("--climb", nargs=5, metavar=("FORMAT", "SETTINGS", "MODEL", "FEEDS", "FOLDER"))
     given = parser.parse_args()
     writers = writers or {}
     if given.list:
-        settings = {name: list(known) for name, known in writers.items()}
+        settings = {name: list(known) for name, known in (writers if climber is None else climber.settings).items()}
         print(json.dumps({"methods": list(jobs), "version": importlib.metadata.version(package), "writers": settings}))
         return
     if given.write:
         form, setting, model, feeds, result = given.write
         samples = read_feeds(Path(feeds))
         _show(seconds_of(lambda: writers[form][setting](Path(model), samples, Path(result))))
+        return
+    if given.climb:
+        form, settings, model, feeds, result = given.climb
+        if climber is None:
+            parser.error(f"{package} writes each setting from the beginning: use --write")
+        climber.run(form, settings.split(";"), Path(model), read_feeds(Path(feeds)), Path(result), _show)
         return
     if given.count is None:
         parser.error("give METHOD MODEL SAMPLES COUNT, or --list")
@@ -83,4 +108,4 @@ def main(jobs: Mapping[str, Job], package: str, writers: Writers | None = None) 
 
 def _show(seconds: float) -> None:
     sys.stdout.flush()
-    print("\n" + json.dumps({"seconds": seconds, "peak_mb": peak_megabytes()}))
+    print("\n" + json.dumps({"seconds": seconds, "peak_mb": peak_megabytes()}), flush=True)
