@@ -107,6 +107,9 @@ def improvement_lines(improvements: Mapping[str, Any] | None) -> list[str]:
     if not improvements["steps"]:
         return [f"{before} on {improvements['judged_on']} held samples is near enough, so nothing was tried"]
     lines = [f"{before} -> {after} on {improvements['judged_on']} samples that nothing was fitted to"]
+    if len(levels := improvements["levels"]) > 1:
+        reached = (f"effort {one['effort']} {decibels(one['after'])} in {one['seconds']:.0f} s" for one in levels)
+        lines += [f"reached: {', '.join(reached)}"]
     lines += [f"applied: {', '.join(used)}"] if used else ["nothing that was tried helped"]
     lines += [f"tried without effect: {', '.join(left)}"] if used and left else []
     return lines

@@ -13,7 +13,7 @@ from onnxq.demo import load_data, model_path
 from onnxq.errors import ConfigError, UnsupportedError
 from onnxq.improve.efforts import LEVELS, Effort, effort_of
 from onnxq.improve.judge import Judge
-from onnxq.improve.run import Outcome, Recalibrate, improve, settled
+from onnxq.improve.run import Level, Outcome, Reached, Recalibrate, improve, settled
 from onnxq.improve.stage import divide
 from onnxq.improvement import IMPROVEMENTS, Improved, Samples, State, Task, improvement
 from onnxq.numerics import SqnrAccumulator
@@ -69,14 +69,16 @@ def _as_it_is(state: State, samples: Samples | None) -> State:
     return state
 
 
-def _improve(ready: Calibrated, effort: Effort, recalibrate: Recalibrate = _as_it_is) -> tuple[Outcome, Judge]:
+def _improve(
+    ready: Calibrated, effort: Effort, recalibrate: Recalibrate = _as_it_is, reached: Reached | None = None
+) -> tuple[Outcome, Judge]:
     divided = divide(ready.dataset)
     assert divided is not None
     prepared = ready.prepared
     task = Task(prepared.graph, prepared.backend, divided.fitted)
     judge = Judge(ready.original, prepared.backend, divided.held)
     coarse = settled(_scaled(State(prepared.graph, ready.plan, ready.qparams), 4.0), prepared.backend)
-    return improve(coarse, task, judge, effort, recalibrate), judge
+    return improve(coarse, task, judge, effort, recalibrate, reached=reached), judge
 
 
 @pytest.mark.usefixtures("steps")
@@ -110,11 +112,28 @@ def test_of_alternatives_only_the_best_counts_as_applied(ready: Calibrated) -> N
 
 @pytest.mark.usefixtures("steps")
 def test_roundings_start_from_the_prepared_state_and_each_is_finished(ready: Calibrated) -> None:
-    effort = Effort(prepare=(("nothing",),), rounding=("damage", "repair_a_little"), finish=("repair_a_little",))
+    effort = Effort(prepare=(("nothing",),), rounding=(("damage", "repair_a_little"),), finish=("repair_a_little",))
     outcome, _ = _improve(ready, effort)
     applied = [step.name for step in outcome.steps if step.applied]
     assert applied == ["repair_a_little", "repair_a_little"]  # the rounding, and what finished it
     assert [step.name for step in outcome.steps].count("repair_a_little") == 4
+
+
+@pytest.mark.usefixtures("steps")
+def test_a_run_tells_what_each_effort_below_it_came_to(ready: Calibrated) -> None:
+    rounding = (("repair_a_little",), ("damage",), ("repair",))
+    whole = Effort(prepare=(("nothing",),), rounding=rounding, preset=True)
+    seen: list[tuple[Level, State]] = []
+    outcome, judge = _improve(ready, whole, reached=lambda level, state: seen.append((level, state)))
+    assert [level for level, _ in seen] == list(outcome.levels)
+    assert [level.effort for level in outcome.levels] == [1, 2, 3, 4]
+    for number, (level, state) in enumerate(seen):
+        alone, _ = _improve(ready, replace(whole, rounding=rounding[:number]))
+        assert level.score == alone.after == judge(state)
+    assert [level.seconds for level in outcome.levels] == sorted(level.seconds for level in outcome.levels)
+    assert outcome.to_json()["levels"][-1]["after"] == outcome.to_json()["after"]
+    named, _ = _improve(ready, Effort(prepare=(("repair",),)))
+    assert named.levels == ()  # what is asked for by name is no effort
 
 
 @pytest.mark.usefixtures("steps")

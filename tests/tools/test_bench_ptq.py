@@ -9,7 +9,8 @@ import onnxruntime as ort
 import pytest
 import torch
 
-from tools.bench import ptq_accuracy, ptq_sets
+import onnxq
+from tools.bench import onnxq_jobs, ptq_accuracy, ptq_sets
 from tools.bench.__main__ import SETS, main
 from tools.bench.depthwise_network import real, small
 from tools.bench.image_sets import MissingSet
@@ -147,6 +148,20 @@ def test_a_run_that_is_cut_off_leaves_the_rows_that_it_has(tmp_path: Path) -> No
     settings = ptq_accuracy.Settings(tmp_path, ["digits"], [W8A8], efforts=[0], calibration=2, test=10)
     ptq_accuracy.measure(settings, progress=lambda tables: seen.append([row["format"] for row in tables["digits"]]))
     assert seen == [["float"], ["float", W8A8], ["float", W8A8, W8A8]]
+
+
+def test_efforts_out_of_one_run_are_those_of_runs_of_their_own(tmp_path: Path) -> None:
+    chosen = ptq_sets.PTQ_SETS["digits"](tmp_path, 16, 10)
+    seconds: list[float] = []
+    efforts = ["effort 0", "effort 1"]
+    onnxq_jobs.climb(W4A4, efforts, chosen.model, chosen.calibration, tmp_path, seconds.append)
+    assert len(seconds) == 2
+    target = onnxq_jobs.TARGETS[W4A4]
+    for effort in (0, 1):
+        config = {"effort": effort, "minimum_sqnr_db": -100.0}
+        alone = onnxq.quantize(chosen.model, backend=target.backend, data=chosen.calibration, config=config)
+        assert (tmp_path / f"{effort}.onnx").read_bytes() == alone.model.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.onnx", "1.onnx"]
 
 
 def test_a_broken_file_is_a_failed_row(tmp_path: Path) -> None:

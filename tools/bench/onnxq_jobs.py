@@ -134,8 +134,8 @@ def climb(
 ) -> None:
     """Files of one target with growing effort, out of one run: an effort begins with all that those below it do.
 
-    Each file is written and checked as `onnxq quantize` does it, as soon as its effort is done. Its seconds are those of
-    the run until then, less what the files before it took.
+    Each file is written and checked as `onnxq quantize` does it, as soon as its effort is done. Its seconds are those
+    of the run until then, less what the files before it took.
     """
     target = (AT_INPUTS if settings[0].startswith(SECOND) else TARGETS)[form]
     wanted = {int(setting[-1]): folder / f"{number}.onnx" for number, setting in enumerate(settings)}

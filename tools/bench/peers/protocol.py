@@ -8,9 +8,9 @@ action that is timed. Standard library and numpy alone: the interpreter of a pee
     python -m tools.bench.peers.NAME --write FORMAT SETTING MODEL.onnx FEEDS.npz RESULT.onnx
     python -m tools.bench.peers.NAME --climb FORMAT SETTINGS MODEL.onnx FEEDS.npz FOLDER
 
-`--write` makes a quantized file to be judged elsewhere; `WRITERS` of a peer has its settings for each format. `--climb`
-makes several in one process, where each setting goes on from the one before: FOLDER gets 0.onnx, 1.onnx ... in the order
-of SETTINGS (separated by ;), and a line of JSON is printed as soon as each of them is there.
+`--write` makes a quantized file to be judged elsewhere; `WRITERS` of a peer has its settings for each format.
+`--climb` makes several in one process, where each setting goes on from the one before: FOLDER gets 0.onnx, 1.onnx ...
+in the order of SETTINGS (separated by ;), and a line of JSON is printed as soon as each of them is there.
 """
 
 from __future__ import annotations
@@ -41,13 +41,12 @@ Writers = Mapping[str, Mapping[str, Writer]]
 class Climber(NamedTuple):
     """Writes files of several settings in one process.
 
-    `settings` are those of each format. `run` gets (format, some of its settings, model file, samples, folder, report) and
-    reports for each file the seconds that its setting alone would have taken.
+    `settings` are those of each format. `run` gets (format, some of its settings, model file, samples, folder, report)
+    and reports for each file the seconds that its setting alone would have taken.
     """
 
     settings: Mapping[str, Sequence[str]]
     run: Callable[[str, Sequence[str], Path, Sequence[Feed], Path, Callable[[float], None]], None]
-
 
 
 def peak_megabytes() -> float:
@@ -64,9 +63,7 @@ def seconds_of(action: Action) -> float:
     return time.perf_counter() - start
 
 
-def main(
-    jobs: Mapping[str, Job], package: str, writers: Writers | None = None, climber: Climber | None = None
-) -> None:
+def main(jobs: Mapping[str, Job], package: str, writers: Writers | None = None, climber: Climber | None = None) -> None:
     """The command line of a peer; the last line that it prints is the JSON."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--list", action="store_true", help="print the methods and the version of the tool")
