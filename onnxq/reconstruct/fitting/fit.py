@@ -25,6 +25,7 @@ from onnxq.reconstruct.fitting.adam import Adam, Learnt
 from onnxq.reconstruct.fitting.batches import VALUES, Batch, Evidence
 from onnxq.reconstruct.fitting.segment_net import FitNet
 from onnxq.reconstruct.recipe import Recipe
+from onnxq.torchnet.chance import by_chance
 from onnxq.torchnet.fake_quantize import FakeQuantize
 from onnxq.torchnet.values import Value
 
@@ -116,7 +117,7 @@ def _inputs(batch: Batch, drop: float) -> list[Value]:
     if not drop:
         return batch.quantized
     return [
-        torch.where(torch.rand_like(mine) < drop, exact, mine) if _mixes(mine, exact) else mine
+        torch.where(by_chance(mine, drop), exact, mine) if _mixes(mine, exact) else mine
         for mine, exact in zip(batch.quantized, batch.float, strict=True)
     ]
 

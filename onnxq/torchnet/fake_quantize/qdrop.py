@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from onnxq.torchnet.chance import by_chance
 from onnxq.torchnet.fake_quantize.base import FAKE_QUANTIZERS
 from onnxq.torchnet.fake_quantize.lsq import Lsq
 
@@ -22,4 +23,4 @@ class QDrop(Lsq):
         probability = self.settings.argument("p")
         if not self.training or probability == 1:
             return result
-        return torch.where(torch.rand_like(values) < probability, result, values)
+        return torch.where(by_chance(values, probability), result, values)
