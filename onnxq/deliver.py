@@ -109,12 +109,14 @@ def emit_plan(
     progress: Progress | None = None,
     own_check: FileCheck | None = None,
     more: Callable[[Path], Mapping[str, Any]] | None = None,
+    effort_tried: bool = True,
 ) -> Result:
     """Write the files of a plan with its parameters and check them; without a dataset accuracy is not measured.
 
     `original` is the float model before any pass. `samples`, `warnings`, `notes` and `seconds` of earlier stages go
     into the report. `own_check` is one more check of the model file, whose weights then keep their numbers; `more`
-    writes further files into the folder that it is given, and returns further entries of the report.
+    writes further files into the folder that it is given, and returns further entries of the report. `effort_tried` is
+    for config.json, see `resolved_settings`.
     """
     clock = Clock(dict(seconds or {}))
     say = progress or (lambda stage, done, total: None)
@@ -176,7 +178,9 @@ def emit_plan(
         report.update(further)
         write_json(stage / "plan.json", plan.to_json())
         write_json(stage / "qparams.json", qparams.to_json())
-        spelt_out = resolved_settings(prepared.backend, prepared.config, prepared.own_passes, prepared.target)
+        spelt_out = resolved_settings(
+            prepared.backend, prepared.config, prepared.own_passes, prepared.target, effort_tried=effort_tried
+        )
         write_json(stage / "config.json", spelt_out)
         write_json(stage / "report.json", report)
     return Result(folder / f"{name}.onnx", plan, qparams, report)

@@ -86,6 +86,7 @@ def quantize(
         seconds=ready.seconds,
         progress=progress,
         more=None if improved is None else lambda stage: _with_improvements(stage, ready, improved),
+        effort_tried=improved is not None,
     )
     if improved is not None and any(read_improvement(step.name).method.needs_torch for step in improved.steps):
         remove_unfinished(folder / IMPROVING)
@@ -93,12 +94,21 @@ def quantize(
 
 
 def _unmeasured(ready: Calibrated) -> list[str]:
-    """A warning where somebody asked for an accuracy that was not measured."""
+    """A warning for everything that somebody asked for and that takes data, where there is none."""
     config = ready.prepared.config
-    default = type(config).model_fields["minimum_sqnr_db"].default
-    if ready.dataset is not None or config.minimum_sqnr_db == default:
+    if ready.dataset is not None:
         return []
-    return [f"no output was held to {config.minimum_sqnr_db:g} dB: there is no data to measure it with, give some"]
+    found = []
+    if config.minimum_sqnr_db != type(config).model_fields["minimum_sqnr_db"].default:
+        found.append(
+            f"no output was held to {config.minimum_sqnr_db:g} dB: there is no data to measure it with, give some"
+        )
+    if "effort" in config.model_fields_set and config.effort > 0 and config.improvements is None:
+        found.append(
+            f"{config.source('effort')}: effort {config.effort} has changed nothing: there is no data to fit to and to "
+            "judge by. Give some with -d, or name improvements that need none with --improve"
+        )
+    return found
 
 
 @dataclass
