@@ -26,6 +26,7 @@ def resolved_settings(
 ) -> dict[str, Any]:
     """`config` with the backend's choices in the places that were left open; running it gives the same files.
 
+    But for the report, and for the places in the plan that say who decided: those are then lines of this configuration.
     `backend` is the resolved one, `target` what it was called by: one from a file is known by that file alone. A
     default is spelt out where saying it changes nothing; formats that differ from layer to layer by the target's own
     rules stay with the target. A default effort that was not tried (there was no data, or the model was too large) is
