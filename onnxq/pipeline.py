@@ -13,7 +13,7 @@ import onnx
 from onnxq.borders import check_borders, fix_borders
 from onnxq.calibrate import Gathered, activation_leaders, calibrate, gather, gather_into, gather_shared
 from onnxq.config import Config, ConfigSource, read_config
-from onnxq.deliver import Clock, Progress, Result, emit_plan, refuse_overwriting
+from onnxq.deliver import FLOAT_MODEL, Clock, Progress, Result, emit_plan, refuse_overwriting
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.improve.run import Outcome
@@ -246,10 +246,6 @@ def _with_improvements(stage: Path, ready: Calibrated, outcome: Outcome) -> dict
     if any(step.applied for step in outcome.steps):
         ready.prepared.graph.save(stage / f"{ready.prepared.config.name}{FLOAT_MODEL}", given_names=True)
     return {"improvements": outcome.to_json()}
-
-
-FLOAT_MODEL = "_float.onnx"
-"""What the float model is called behind the name of the files: the one that plan and parameters belong to."""
 
 
 def contribute(
