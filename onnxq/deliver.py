@@ -42,8 +42,12 @@ from onnxq.verify import (
     verify,
 )
 
-COMPANIONS = ("plan.json", "qparams.json", "config.json", "report.json")
+REPORT = "report.json"
+COMPANIONS = ("plan.json", "qparams.json", "config.json", REPORT)
 """What stands beside the files of every target."""
+
+FLOAT_MODEL = "_float.onnx"
+"""What the float model is called behind the name of the files: the one that plan and parameters belong to."""
 
 KERNEL_MARGIN_DB = 6.0
 """Kernel errors this far below the error of quantization add less than a quarter to it, and are left alone."""
@@ -109,12 +113,14 @@ def emit_plan(
     progress: Progress | None = None,
     own_check: FileCheck | None = None,
     more: Callable[[Path], Mapping[str, Any]] | None = None,
+    effort_tried: bool = True,
 ) -> Result:
     """Write the files of a plan with its parameters and check them; without a dataset accuracy is not measured.
 
     `original` is the float model before any pass. `samples`, `warnings`, `notes` and `seconds` of earlier stages go
     into the report. `own_check` is one more check of the model file, whose weights then keep their numbers; `more`
-    writes further files into the folder that it is given, and returns further entries of the report.
+    writes further files into the folder that it is given, and returns further entries of the report. `effort_tried` is
+    for config.json, see `resolved_settings`.
     """
     clock = Clock(dict(seconds or {}))
     say = progress or (lambda stage, done, total: None)
@@ -176,9 +182,11 @@ def emit_plan(
         report.update(further)
         write_json(stage / "plan.json", plan.to_json())
         write_json(stage / "qparams.json", qparams.to_json())
-        spelt_out = resolved_settings(prepared.backend, prepared.config, prepared.own_passes, prepared.target)
+        spelt_out = resolved_settings(
+            prepared.backend, prepared.config, prepared.own_passes, prepared.target, effort_tried=effort_tried
+        )
         write_json(stage / "config.json", spelt_out)
-        write_json(stage / "report.json", report)
+        write_json(stage / REPORT, report)
     return Result(folder / f"{name}.onnx", plan, qparams, report)
 
 
@@ -217,15 +225,24 @@ def check_simulated(
 
 def _left_over(folder: Path, names: Sequence[str]) -> list[str]:
     """Files of an earlier run into the same folder that this one does not replace: they belong to another model."""
-    try:
-        earlier = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-        listed = {Path(path).name for path in earlier["files"]}
-    except (OSError, ValueError, KeyError, TypeError):  # there was none, or it is none of ours
+    earlier = _earlier_report(folder)
+    if earlier is None:
         return []
+    listed = {Path(path).name for path in earlier["files"]}
     old = sorted(name for name in listed - set(names) if (folder / name).exists())
     if not old:
         return []
-    return [f"of an earlier run for {earlier.get('backend')}, not of this one: {', '.join(old)} in {folder}"]
+    return [f"of an earlier run for {earlier['backend']}, not of this one: {', '.join(old)} in {folder}"]
+
+
+def _earlier_report(folder: Path) -> dict[str, Any] | None:
+    """The report of an earlier run into the same folder; None where there was none, or it is none of ours."""
+    try:
+        found = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    ours = isinstance(found, dict) and {"backend", "coverage", "files"} <= found.keys()
+    return found if ours and isinstance(found["files"], list) else None
 
 
 def fail_on(report: VerifyReport, warnings: Sequence[str]) -> None:
@@ -355,8 +372,18 @@ def _model_file(emitted: Emitted) -> Path:
 
 
 def refuse_overwriting(model: Graph, backend: Backend, folder: Path, name: str) -> None:
-    """Raise ConfigError if a file that the backend writes into `folder` is one that the model is read from."""
-    _refuse(model.files(), [folder / name for name in file_names(backend, name)])
+    """Raise ConfigError if a file that would be written into `folder` is one that the model is read from.
+
+    Or if it is a model that was there before any run of onnxq: a folder with the report of one may be written to again.
+    """
+    names = [*file_names(backend, name), f"{name}{FLOAT_MODEL}"]
+    _refuse(model.files(), [folder / name for name in names])
+    foreign = next((folder / name for name in names if name.endswith(".onnx") and (folder / name).exists()), None)
+    if foreign is not None and _earlier_report(folder) is None:
+        raise ConfigError(
+            f"{foreign} is there already, and no {REPORT} of onnxq beside it says that a run has written it, so it is "
+            "not overwritten. Choose another folder with -o, or move the file away"
+        )
 
 
 def _refuse(inputs: Sequence[Path], outputs: Sequence[Path]) -> None:

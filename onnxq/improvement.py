@@ -9,6 +9,7 @@ writes that number. Improvements are files in `equalize/` (the float graph compu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -193,6 +194,41 @@ def read_improvement(text: str) -> Chosen:
     if method.check is not None:
         method.check({**method.arguments, **values})
     return Chosen(method, values)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What an argument may be: `text` says it after the argument's name, as in "must be at least 1"."""
+
+    text: str
+    holds: Callable[[Any], bool]
+    choices: tuple[str, ...] = ()
+
+
+def at_least(least: float) -> Limit:
+    return Limit(f"must be at least {least:g}", lambda value: least <= value < math.inf)
+
+
+def above(least: float) -> Limit:
+    return Limit(f"must be above {least:g}", lambda value: least < value < math.inf)
+
+
+def one_of(*choices: str) -> Limit:
+    return Limit(f"is {' or '.join(choices)}", lambda value: value in choices, choices)
+
+
+def limits(name: str, **allowed: Limit) -> Callable[[Arguments], None]:
+    """The `check` of an improvement from what each of its arguments may be; whole numbers are whole already."""
+
+    def check(arguments: Arguments) -> None:
+        for key, limit in allowed.items():
+            value = arguments[key]
+            if not limit.holds(value):
+                given = f"{value:g}" if isinstance(value, float) else f"'{value}'" if limit.choices else str(value)
+                near = did_you_mean(str(value), limit.choices)
+                raise ConfigError(f"{key} of improvement '{name}' {limit.text}, got {given}.{near}".removesuffix("."))
+
+    return check
 
 
 def _read(text: str, default: Argument, what: str) -> Argument:

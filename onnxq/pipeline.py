@@ -13,7 +13,7 @@ import onnx
 from onnxq.borders import check_borders, fix_borders
 from onnxq.calibrate import Gathered, activation_leaders, calibrate, gather, gather_into, gather_shared
 from onnxq.config import Config, ConfigSource, read_config
-from onnxq.deliver import Clock, Progress, Result, emit_plan, refuse_overwriting
+from onnxq.deliver import FLOAT_MODEL, Clock, Progress, Result, emit_plan, refuse_overwriting
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.improve.run import Outcome, Reached
@@ -86,6 +86,7 @@ def quantize(
         seconds=ready.seconds,
         progress=progress,
         more=None if improved is None else lambda stage: _with_improvements(stage, ready, improved),
+        effort_tried=improved is not None,
     )
     if improved is not None and any(read_improvement(step.name).method.needs_torch for step in improved.steps):
         remove_unfinished(folder / IMPROVING)
@@ -93,12 +94,21 @@ def quantize(
 
 
 def _unmeasured(ready: Calibrated) -> list[str]:
-    """A warning where somebody asked for an accuracy that was not measured."""
+    """A warning for everything that somebody asked for and that takes data, where there is none."""
     config = ready.prepared.config
-    default = type(config).model_fields["minimum_sqnr_db"].default
-    if ready.dataset is not None or config.minimum_sqnr_db == default:
+    if ready.dataset is not None:
         return []
-    return [f"no output was held to {config.minimum_sqnr_db:g} dB: there is no data to measure it with, give some"]
+    found = []
+    if config.minimum_sqnr_db != type(config).model_fields["minimum_sqnr_db"].default:
+        found.append(
+            f"no output was held to {config.minimum_sqnr_db:g} dB: there is no data to measure it with, give some"
+        )
+    if "effort" in config.model_fields_set and config.effort > 0 and config.improvements is None:
+        found.append(
+            f"{config.source('effort')}: effort {config.effort} has changed nothing: there is no data to fit to and to "
+            "judge by. Give some with -d, or name improvements that need none with --improve"
+        )
+    return found
 
 
 @dataclass
@@ -234,10 +244,6 @@ def _with_improvements(stage: Path, ready: Calibrated, outcome: Outcome) -> dict
     if any(step.applied for step in outcome.steps):
         ready.prepared.graph.save(stage / f"{ready.prepared.config.name}{FLOAT_MODEL}", given_names=True)
     return {"improvements": outcome.to_json()}
-
-
-FLOAT_MODEL = "_float.onnx"
-"""What the float model is called behind the name of the files: the one that plan and parameters belong to."""
 
 
 def contribute(

@@ -16,7 +16,7 @@ from onnxq.types import Backend, Limits, NodeFacts, OpRule, Option, PerBlock, Pe
 from onnxq.types.presets import declines_computed_weight, declines_other_gathers, gemm_weight_axis, matmul_weight_axis
 
 OPTIONS = (
-    Option("bits", ("4", "8", "2"), "4", "bits of weights"),
+    Option("bits", ("auto", "4", "8", "2"), "auto", "bits of weights; auto: 4, or 8 for float8"),
     Option("block", ("32", "16", "64", "128", "channel"), "32", "how many weights share a scale"),
     Option("symmetric", ("auto", "yes", "no"), "auto", "no zero points; auto: none for 8 bits, one a block for fewer"),
     Option("format", ("int", "fp8_e4m3", "fp8_e5m2"), "int", "integers, or float8, which has 8 bits"),
@@ -70,15 +70,16 @@ def _weight(values: Mapping[str, str]) -> QuantSpec:
     """The format that the options say; place finds the axis of each weight."""
     block, kind = values["block"], values["format"]
     granularity = PerChannel(0) if block == "channel" else PerBlock(0, int(block))
-    symmetric = values["symmetric"] == "yes" or (values["symmetric"] == "auto" and values["bits"] == "8")
+    bits = "4" if values["bits"] == "auto" else values["bits"]
+    symmetric = values["symmetric"] == "yes" or (values["symmetric"] == "auto" and bits == "8")
     if kind == "int" and symmetric:
-        return QuantSpec(f"int{values['bits']}", granularity=granularity)
+        return QuantSpec(f"int{bits}", granularity=granularity)
     if kind == "int":
-        return QuantSpec(f"uint{values['bits']}", symmetric=False, granularity=granularity)
+        return QuantSpec(f"uint{bits}", symmetric=False, granularity=granularity)
     if values["symmetric"] == "no":
         raise ConfigError(f"weight_only: format={kind} has no zero point. Leave out symmetric=no")
-    if values["bits"] == "2":
-        raise ConfigError(f"weight_only: format={kind} has 8 bits. Leave out bits=2")
+    if values["bits"] not in ("auto", "8"):
+        raise ConfigError(f"weight_only: format={kind} has 8 bits. Leave out bits={values['bits']} or the format")
     return QuantSpec(kind, granularity=granularity)
 
 

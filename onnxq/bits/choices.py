@@ -14,7 +14,6 @@ from onnxq.bits.costs import Product
 from onnxq.bits.study import Study, merged
 from onnxq.config import Config
 from onnxq.errors import ConfigError, UnsupportedError
-from onnxq.improvement import State
 from onnxq.place.legal import violations
 from onnxq.types import Placement, QuantPlan
 
@@ -53,10 +52,10 @@ class Variable:
 
 @dataclass(frozen=True)
 class Choices:
-    """Variables with their legal bits, and for each number of bits the model in which all that can have them do."""
+    """Variables with their legal bits, and for each number of bits the plan in which all that can have them do."""
 
     variables: tuple[Variable, ...]
-    states: Mapping[int, State]
+    plans: Mapping[int, QuantPlan]
     notes: tuple[str, ...]
 
     def most(self) -> dict[str, int]:
@@ -68,7 +67,10 @@ class Choices:
 
 
 def find_choices(study: Study, bits: Sequence[int], what: For, products: Sequence[Product]) -> Choices:
-    """The free quantizers of a model; bits that the target can give to none of them are refused with its rule."""
+    """The free quantizers of a model; bits that the target can give to none of them are refused with its rule.
+
+    Nothing is calibrated for it, so that what is refused has cost no time and left no files.
+    """
     if what not in KINDS:
         raise ConfigError(f"a search is for weights, activations or both, got '{what}'")
     wanted = sorted(set(bits), reverse=True)
@@ -83,7 +85,7 @@ def find_choices(study: Study, bits: Sequence[int], what: For, products: Sequenc
         )
     legal: dict[str, list[int]] = {variable.name: [] for variable in free}
     notes: list[str] = []
-    states: dict[int, State] = {}
+    plans: dict[int, QuantPlan] = {}
     for number in wanted:
         refused = _refused(study, free, number)
         if len(refused) == len(free):
@@ -96,9 +98,9 @@ def find_choices(study: Study, bits: Sequence[int], what: For, products: Sequenc
             legal[variable.name].append(number)
         notes += [f"'{name}' cannot have {number} bits: {why}" for name, why in refused.items()]
         config = configured(study.config, {v.name: number for v in taken}, taken)
-        states[number] = study.calibrated(study.plan(config))
+        plans[number] = study.plan(config)
     variables = [replace(variable, bits=tuple(legal[variable.name])) for variable in free]
-    return Choices(tuple(variable for variable in variables if variable.bits), states, tuple(notes))
+    return Choices(tuple(variable for variable in variables if variable.bits), plans, tuple(notes))
 
 
 def configured(config: Config, bits: Bits, variables: Iterable[Variable], said_by: str = "--bits") -> Config:

@@ -26,6 +26,7 @@ from onnxq.improve.judge import Score
 from onnxq.improvement import State
 from onnxq.place.legal import violations
 from onnxq.report import json_number
+from onnxq.types import QuantPlan
 
 Fallback = Literal["16", "float"]
 
@@ -126,10 +127,13 @@ class _Loop:
         self._fallback = fallback
         self._evaluations = evaluations
         self._steps: dict[frozenset[str], Step] = {}
-        self._whole: State = study.calibrated(study.plan())
-        self._parts = {part.name: part for part in layers(study.graph, self._whole.plan)}
         self._notes: list[str] = []
-        self._tables = self._legal_tables()
+        self._plan: QuantPlan = study.plan()
+        self._parts = {part.name: part for part in layers(study.graph, self._plan)}
+        self._tables = self._legal_tables()  # before anything is calibrated: what is refused leaves no files
+        self._whole: State = study.calibrated(self._plan)
+        self._plan = self._whole.plan
+        self._parts = {part.name: part for part in layers(study.graph, self._plan)}
 
     def run(self) -> Held:
         order: list[Effect] = []
@@ -219,7 +223,7 @@ class _Loop:
 
     def _inputs_of(self, names: set[str]) -> list[str]:
         """Inputs of the model that only layers that are put back have read quantized: nobody needs their quantizers."""
-        graph, plan = self._study.graph, self._whole.plan
+        graph, plan = self._study.graph, self._plan
         found = []
         for name in graph.input_names:
             readers = {use.node.name for use in graph.consumers(name)} & {*self._parts}
@@ -229,7 +233,7 @@ class _Loop:
 
     def _has(self, part: Part) -> set[str]:
         """Which tables of the configuration are about a quantizer of a layer."""
-        plan, found = self._whole.plan, set()
+        plan, found = self._plan, set()
         for tensor, uses in part.share.items():
             role = plan[tensor].role
             if role == "weight":

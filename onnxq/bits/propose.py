@@ -78,7 +78,7 @@ def proposals(choices: Choices, losses: Losses, model: CostModel) -> Frontier:
 
 
 def _weight_cost(graph: Graph, choices: Choices, variable: Variable, number: int, measure: Measure) -> int:
-    plan = choices.states[number].plan
+    plan = choices.plans[number]
     if measure == "bytes":
         return sum(weight_bytes(graph, name, plan[name].spec) for name in variable.members)
     return sum(math.prod(graph.tensor(name).shape) * number for name in variable.members)
@@ -92,7 +92,7 @@ def _multiplied_together(choices: Choices, products: Sequence[Product]) -> list[
     """Units: variables that are multiplied with each other, directly or by way of others, and their products."""
     owner = {member: variable.name for variable in choices.variables for member in variable.members}
     unit_of = {variable.name: {variable.name} for variable in choices.variables}
-    plan: QuantPlan = choices.states[max(choices.states)].plan
+    plan: QuantPlan = choices.plans[max(choices.plans)]
     used: Used = []
     for item in products:
         bits = [operand_bits(plan, item, port) for port in (0, 1)]

@@ -24,7 +24,6 @@ class Scores:
         self._old: set[str] = set()
         self._used: set[str] = set()
         if self._path is not None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
             self._read(self._path)
 
     def _read(self, path: Path) -> None:
@@ -59,5 +58,6 @@ class Scores:
             return
         entry = {"key": key, "metric": score.metric, "value": score.value, "goodness": score.goodness,
                  "sqnr_db": dict(score.sqnr_db)}  # fmt: skip
+        self._path.parent.mkdir(parents=True, exist_ok=True)  # not before: wrong use leaves no folder behind
         with self._path.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(entry) + "\n")

@@ -157,13 +157,14 @@ class _Search:
     def _measured(self) -> dict[str, dict[int, float]]:
         """The loss of every variable alone at each number of bits."""
         variables, study = self._choices.variables, self._study
+        states = {bits: study.calibrated(plan) for bits, plan in self._choices.plans.items()}
         total = sum(len(variable.bits) for variable in variables)
         losses: dict[str, dict[int, float]] = {}
         for variable in variables:
             part = Part(variable.name, variable.kind, dict.fromkeys(variable.members), ())
             for bits in variable.bits:
                 self._say("sensitivity", sum(map(len, losses.values())), total)
-                state = self._choices.states[bits]
+                state = states[bits]
                 score = study.score(replace(state, plan=alone(study.graph, state.plan, part)))
                 of_kl = study.judge.name == "kl"
                 losses.setdefault(variable.name, {})[bits] = max(score.value, 0.0) if of_kl else noise(score)
@@ -223,7 +224,7 @@ class _Search:
         if self._limit is not None:
             inside = [number for number in range(len(ahead)) if int(ahead.costs[number]) <= self._limit]
             yield ahead.bits(inside[-1]), "predicted best"
-        for number in sorted(self._choices.states):
+        for number in sorted(self._choices.plans):
             yield self._choices.uniform(number), f"{number} bits everywhere"
         if self._demand is not None:
             yield from self._bisected()

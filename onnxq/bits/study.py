@@ -9,7 +9,6 @@ improved models also by the improvements, the calibration samples and the versio
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import math
 import shutil
@@ -23,6 +22,7 @@ import onnx
 
 from onnxq.bits.evaluation import open_evaluation
 from onnxq.bits.improved import identity_of_improvements, improved, improvements_of
+from onnxq.bits.metric_identity import sources_of
 from onnxq.bits.scores import Scores
 from onnxq.borders import check_borders, fix_borders
 from onnxq.calibrate import Gathered, activation_leaders, calibrate, gather, gather_into
@@ -256,12 +256,8 @@ def _metric(metric: str | UserMetric) -> str | UserMetric:
 def _identity_of_metric(metric: str | UserMetric, best_by: str | None) -> str:
     if isinstance(metric, str):
         return _joined(metric, str(best_by))
-    try:
-        source = inspect.getsource(metric)
-    except (OSError, TypeError):  # made while the program runs
-        source = repr(metric)
     name = getattr(metric, "__qualname__", type(metric).__name__)
-    return _joined(getattr(metric, "__module__", ""), name, source, str(best_by))
+    return _joined(getattr(metric, "__module__", ""), name, *sources_of(metric), str(best_by))
 
 
 def _identity_of_data(feeds: Any, labels: np.ndarray | None) -> str:

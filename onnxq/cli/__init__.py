@@ -7,6 +7,8 @@ def main() -> None:
     """Run the command line and end the process with its exit code."""
     from onnxq.cli.app import app
     from onnxq.cli.console import accept_every_character
+    from onnxq.cli.termination import end_cleanly_when_terminated
 
     accept_every_character()
+    end_cleanly_when_terminated()
     app(prog_name="onnxq")

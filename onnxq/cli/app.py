@@ -1,6 +1,7 @@
 """The commands put together, and what every one of them does about errors.
 
-Exit codes: 0 good; 1 a check failed, or --strict and a warning; 2 wrong use or bad input; 130 interrupted.
+Exit codes: 0 good; 1 a check failed, or --strict and a warning; 2 wrong use or bad input; 130 interrupted; 143
+terminated (SIGTERM).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from onnxq.cli.schema import schema
 from onnxq.cli.search import search
 from onnxq.cli.sensitivity import sensitivity
 from onnxq.cli.simulate import simulate
+from onnxq.cli.termination import Terminated
 from onnxq.cli.translate import translate
 from onnxq.errors import OnnxqError
 from onnxq.ranks import AlreadyTold
@@ -48,6 +50,9 @@ class _Commands(TyperGroup):
                 raise
             print_error(_system_message(error))
             raise typer.Exit(2) from None
+        except Terminated:
+            print_error("terminated")
+            raise typer.Exit(143) from None
         except KeyboardInterrupt:
             print_error("interrupted")
             raise typer.Exit(130) from None

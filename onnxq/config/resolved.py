@@ -17,13 +17,20 @@ from onnxq.types import Backend, PerChannel, QuantSpec
 
 
 def resolved_settings(
-    backend: Backend, config: Config, passes: Sequence[str] = (), target: str | None = None
+    backend: Backend,
+    config: Config,
+    passes: Sequence[str] = (),
+    target: str | None = None,
+    *,
+    effort_tried: bool = True,
 ) -> dict[str, Any]:
     """`config` with the backend's choices in the places that were left open; running it gives the same files.
 
+    But for the report, and for the places in the plan that say who decided: those are then lines of this configuration.
     `backend` is the resolved one, `target` what it was called by: one from a file is known by that file alone. A
     default is spelt out where saying it changes nothing; formats that differ from layer to layer by the target's own
-    rules stay with the target.
+    rules stay with the target. A default effort that was not tried (there was no data, or the model was too large) is
+    left out: spelt out it would be somebody's wish.
     """
     given = config.model_dump(mode="json", exclude_defaults=True)
     from_file = target is not None and ".py" in target
@@ -43,6 +50,8 @@ def resolved_settings(
         "portable": config.portable,
         "effort": config.effort,
     }
+    if not effort_tried and "effort" not in config.model_fields_set:
+        del defaults["effort"]
     scheme = backend.scheme
     for role, spec in (("activation", scheme.activation), ("weight", scheme.weight), ("bias", scheme.bias)):
         if spec is not None:

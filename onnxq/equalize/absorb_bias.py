@@ -20,9 +20,8 @@ import numpy as np
 from onnxq.equalize.observed import ChannelRanges, channel_ranges
 from onnxq.equalize.rows import sample_rows
 from onnxq.equalize.shifts import Site, find_sites
-from onnxq.errors import ConfigError
 from onnxq.graph import Graph
-from onnxq.improvement import Improved, State, Task, improvement
+from onnxq.improvement import Improved, State, Task, at_least, improvement, limits
 
 MARGIN = 0.25
 """Part of the range of a channel by which values of other samples may lie below the smallest one that was seen."""
@@ -36,11 +35,10 @@ WORTH_WHILE = 0.99
     "moves what a channel always has at least into the bias of the next layer",
     "Nagel et al., Data-Free Quantization Through Weight Equalization and Bias Correction, 2019",
     {"sigma": 0.0},
+    check=limits("absorb_bias", sigma=at_least(0)),
 )
 def absorb_bias(state: State, task: Task, *, sigma: float) -> Improved:
     """Absorb high biases where that makes the range of a quantized activation smaller."""
-    if sigma < 0:
-        raise ConfigError(f"sigma of improvement 'absorb_bias' is 0 or more, got {sigma:g}")
     own = state.copy()
     sites, declined = find_sites(own.graph, own.plan)
     layouts = {site.before: site.layout() for site in sites}

@@ -24,9 +24,8 @@ from onnxq.equalize.observed import channel_axis
 from onnxq.equalize.precision import WeightShares, is_coarse, weight_shares
 from onnxq.equalize.rows import sample_rows, unknown_lines
 from onnxq.equalize.smoothing import products
-from onnxq.errors import ConfigError
 from onnxq.graph import Graph
-from onnxq.improvement import Improved, State, Task, improvement
+from onnxq.improvement import Improved, State, Task, at_least, improvement, limits
 from onnxq.numerics import fake_quantize, qparams_from_range
 from onnxq.observers import make_observer, observe_constant
 from onnxq.types import PerBlock, PerTensor, QuantPlan, QuantSpec
@@ -40,11 +39,10 @@ LAYERS = ("MatMul", "Gemm", "Conv")
     "moves scales into the columns of weights that large activations are multiplied with",
     "Lin et al., AWQ, 2023",
     {"steps": 20},
+    check=limits("awq", steps=at_least(1)),
 )
 def awq(state: State, task: Task, *, steps: int) -> Improved:
     """Scale the inputs of layers with quantized weights; `steps` values of alpha between 0 and 1 are tried."""
-    if steps < 1:
-        raise ConfigError(f"steps of improvement 'awq' must be at least 1, got {steps}")
     own = state.copy()
     freedom = _movable(own.graph, own.plan)
     readers = _readers(own.graph, own.plan, freedom)

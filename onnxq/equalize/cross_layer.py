@@ -38,8 +38,7 @@ from onnxq.equalize.precision import (
     quantized_activations,
     weight_shares,
 )
-from onnxq.errors import ConfigError
-from onnxq.improvement import Improved, State, Task, improvement
+from onnxq.improvement import Improved, State, Task, improvement, limits, one_of
 
 HEADROOM = 1.5
 """Values of samples that are not seen may be this much larger before a bound is reached."""
@@ -55,11 +54,10 @@ WORTH_WHILE = 0.03
     "scales channels between layers so that weights and activations use all of their range",
     "Nagel et al., Data-Free Quantization Through Weight Equalization and Bias Correction, 2019",
     {"relu6": "data", "activations": True},
+    check=limits("cross_layer", relu6=one_of("data", "exact")),
 )
 def cross_layer(state: State, task: Task, *, relu6: str, activations: bool) -> Improved:
     """Equalize every group of channels that can be scaled; `activations` counts their ranges, not only weights'."""
-    if relu6 not in ("data", "exact"):
-        raise ConfigError(f"relu6 of improvement 'cross_layer' is data or exact, got '{relu6}'")
     own = state.copy()
     freedom = find_freedom(own.graph)
     tied = quantized_activations(own.plan, freedom) if activations else {}

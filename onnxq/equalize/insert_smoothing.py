@@ -17,9 +17,9 @@ import numpy as np
 
 from onnxq.equalize.flow import Edit
 from onnxq.equalize.freedom import Freedom, touches
-from onnxq.equalize.smoothquant import LAYERS, check_alpha, movable, smooth
+from onnxq.equalize.smoothquant import ALPHA, LAYERS, movable, smooth
 from onnxq.graph import Graph
-from onnxq.improvement import Improved, State, Task, improvement
+from onnxq.improvement import Improved, State, Task, improvement, limits
 from onnxq.types import Placement, QuantPlan
 
 PRICE_DB = 1.0
@@ -33,10 +33,10 @@ WHY = "divides channels before they are quantized, for layers that share their i
     "divides outliers of activations in front of layers, by a Mul, where smoothquant cannot",
     "Xiao et al., SmoothQuant, 2022",
     {"alpha": 0.0, "unseen": True},
+    check=limits("insert_smoothing", alpha=ALPHA),
 )
 def insert_smoothing(state: State, task: Task, *, alpha: float, unseen: bool) -> Improved:
     """Smooth the inputs of layers behind a Mul of their own; arguments as for `smoothquant`."""
-    check_alpha(alpha, "insert_smoothing")
     own, rooms = make_room(state, movable(state.copy())[0], LAYERS)
     if not rooms:
         return Improved(state)

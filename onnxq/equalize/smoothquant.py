@@ -32,13 +32,13 @@ from onnxq.equalize.observed import channel_axis, channel_ranges
 from onnxq.equalize.precision import WeightShares, is_coarse, quantized_activations, weight_shares
 from onnxq.equalize.rows import sample_rows, unknown_lines
 from onnxq.equalize.smoothing import Reader, Smoothing
-from onnxq.errors import ConfigError
 from onnxq.graph import Graph
-from onnxq.improvement import Improved, Samples, State, Task, improvement
+from onnxq.improvement import Improved, Limit, Samples, State, Task, improvement, limits
 from onnxq.types import PerTensor, QuantPlan, QuantSpec
 
 ALPHAS = (0.3, 0.5, 0.7, 0.9)
 LAYERS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
+ALPHA = Limit("lies between 0 (search) and 1", lambda value: 0 <= value <= 1)
 
 
 @improvement(
@@ -46,19 +46,14 @@ LAYERS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
     "moves outliers of activations into the weights that read them",
     "Xiao et al., SmoothQuant, 2022",
     {"alpha": 0.0, "unseen": True},
+    check=limits("smoothquant", alpha=ALPHA),
 )
 def smoothquant(state: State, task: Task, *, alpha: float, unseen: bool) -> Improved:
     """Smooth the inputs of layers; alpha between 0 and 1, 0 searches it for each tensor, on samples not seen or all."""
-    check_alpha(alpha, "smoothquant")
     own = state.copy()
     freedom, shares = movable(own)
     found = smooth(own, task, alpha, freedom, shares, unseen=unseen)
     return found if found.changed else Improved(state, declined=found.declined)
-
-
-def check_alpha(alpha: float, name: str) -> None:
-    if not 0 <= alpha <= 1:
-        raise ConfigError(f"alpha of improvement '{name}' lies between 0 (search) and 1, got {alpha:g}")
 
 
 def smooth(

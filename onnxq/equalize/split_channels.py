@@ -23,9 +23,8 @@ import numpy as np
 from onnxq.equalize.flow import Stop, has_input, own_values
 from onnxq.equalize.layers import BIAS, DATA, WEIGHT
 from onnxq.equalize.precision import is_coarse
-from onnxq.errors import ConfigError
 from onnxq.graph import Constant, Graph, Node
-from onnxq.improvement import Improved, State, Task, improvement
+from onnxq.improvement import Improved, Limit, State, Task, improvement, limits
 from onnxq.observers import make_observer, observe_constant
 from onnxq.types import PerChannel, PerTensor, QParams, QParamsTable, QuantPlan
 from onnxq.types.granularity import resolve_axis
@@ -59,11 +58,10 @@ class Pair:
     "splits the columns of weights that are larger than all others, at the price of more channels",
     "Zhao et al., Improving Neural Network Quantization without Retraining using Outlier Channel Splitting, 2019",
     {"ratio": 0.02},
+    check=limits("split_channels", ratio=Limit("lies above 0 and up to 1", lambda value: 0 < value <= 1)),
 )
 def split_channels(state: State, task: Task, *, ratio: float) -> Improved:
     """Split columns until a model has `ratio` more channels in front of each weight that gains."""
-    if not 0 < ratio <= 1:
-        raise ConfigError(f"ratio of improvement 'split_channels' lies above 0 and up to 1, got {ratio:g}")
     own = state.copy()
     own.graph.sort()
     changed, declined = [], []

@@ -25,9 +25,8 @@ from typing import Any
 import numpy as np
 
 from onnxq.emit.simulate import simulate
-from onnxq.errors import ConfigError
 from onnxq.graph import Graph
-from onnxq.improvement import Improved, State, Task, improvement
+from onnxq.improvement import Improved, State, Task, at_least, improvement, limits
 from onnxq.numerics import sqnr_db
 from onnxq.refine.analytic_bias import expected_shift
 from onnxq.refine.bias_sites import BiasSite, add_to_bias, bias_sites
@@ -43,6 +42,7 @@ SAME_DB = 60.0
     "biases take back the shift of the mean that quantization gives each output channel",
     "Nagel et al. 2019; Banner et al. 2019",
     {"rounds": 4, "analytic": False},
+    check=limits("bias_correction", rounds=at_least(1)),
 )
 def bias_correction(state: State, task: Task, *, rounds: int, analytic: bool) -> Improved:
     """Correct the biases of all quantized layers that have one.
@@ -51,8 +51,6 @@ def bias_correction(state: State, task: Task, *, rounds: int, analytic: bool) ->
               is deep, or more, correct layer after layer
     analytic  no samples: E[x] follows from the BatchNormalization in front of a layer, where there is one
     """
-    if rounds < 1:
-        raise ConfigError(f"rounds of improvement 'bias_correction' must be at least 1, got {rounds}")
     correction = _Correction(state, task)
     if analytic:
         correction.by_expectation()

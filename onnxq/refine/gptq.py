@@ -11,16 +11,14 @@ quantizers (`inputs=quantized`), so that a layer also makes up for the rounding 
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
-from onnxq.errors import ConfigError
-from onnxq.improvement import Improved, State, Task, improvement
+from onnxq.improvement import Improved, State, Task, above, improvement, limits, one_of
 from onnxq.refine.gptq_matrix import Grid, gptq_matrix, gptq_stack, output_errors
 from onnxq.refine.own_scales import sharing
-from onnxq.refine.weights import Layers, layers_of, quantized_weights, with_moments, write_chosen
+from onnxq.refine.weights import INPUTS, Layers, layers_of, quantized_weights, with_moments, write_chosen
 from onnxq.types import PerBlock, QParams
 
 
@@ -29,6 +27,7 @@ from onnxq.types import PerBlock, QParams
     "weights rounded so that the columns that are left make up for the error of those that are done",
     "Frantar et al. 2022",
     {"damp": 0.01, "act_order": True, "inputs": "quantized", "recompute": False},
+    check=limits("gptq", damp=above(0), inputs=one_of(*INPUTS)),
 )
 def gptq(state: State, task: Task, *, damp: float, act_order: bool, inputs: str, recompute: bool) -> Improved:
     """Round the weights of Conv, ConvTranspose, Gemm and MatMul; the graph then holds the values of the numbers.
@@ -38,8 +37,6 @@ def gptq(state: State, task: Task, *, damp: float, act_order: bool, inputs: str,
     inputs     quantized or float
     recompute  weights in blocks along their inputs get new ranges on the way, instead of act_order
     """
-    if not (0 < damp < math.inf):
-        raise ConfigError(f"damp of improvement 'gptq' must be above 0, got {damp:g}")
     result = state.copy()
     placements, declined = quantized_weights(state)
     layers, others = layers_of(state, placements)

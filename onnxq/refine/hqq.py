@@ -21,8 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxq.errors import ConfigError
-from onnxq.improvement import Improved, State, Task, improvement
+from onnxq.improvement import Improved, Limit, State, Task, at_least, improvement, limits
 from onnxq.numerics import MIN_SCALE, fake_quantize, with_float16_scale
 from onnxq.numerics.ranges import MAX_SCALE, with_minimum_scale
 from onnxq.refine.cells import reduce_cells, spread
@@ -39,13 +38,10 @@ BETA, GROWTH = 10.0, 1.01
     "Badri & Shaji 2023",
     {"p": 0.7, "iterations": 20},
     needs_data=False,
+    check=limits("hqq", p=Limit("must be above 0 and at most 1", lambda value: 0 < value <= 1), iterations=at_least(1)),
 )
 def hqq(state: State, task: Task, *, p: float, iterations: int) -> Improved:
     """Choose the parameters of all quantized weights; p is the exponent of the error."""
-    if not 0 < p <= 1:
-        raise ConfigError(f"p of improvement 'hqq' must be above 0 and at most 1, got {p:g}")
-    if iterations < 1:
-        raise ConfigError(f"iterations of improvement 'hqq' must be at least 1, got {iterations}")
     result = state.copy()
     placements, declined = quantized_weights(state)
     own, others = with_own_scale(state.plan, placements)

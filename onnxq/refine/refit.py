@@ -18,7 +18,6 @@ behind the first of these make up for their own rounding only, since what comes 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,9 +25,8 @@ from typing import Any
 import numpy as np
 
 from onnxq.emit.simulate import simulate
-from onnxq.errors import ConfigError
 from onnxq.graph import Graph
-from onnxq.improvement import Improved, State, Task, improvement
+from onnxq.improvement import Improved, Limit, State, Task, above, at_least, improvement, limits
 from onnxq.refine.bias_sites import BiasSite, add_to_bias, bias_sites
 from onnxq.refine.coordinate_descent import descend
 from onnxq.refine.depths import depths_of, in_stages
@@ -47,6 +45,12 @@ SWEEPS = 4
     "rounds layer after layer so that each makes up for what the layers before it do wrong",
     "Li et al., GPTAQ, 2025; Behdin et al., QuantEase, 2023",
     {"alpha": 0.5, "damp": 0.01, "rounds": 64},
+    check=limits(
+        "refit",
+        alpha=Limit("lies between 0 and 1", lambda value: 0 <= value <= 1),
+        damp=above(0),
+        rounds=at_least(1),
+    ),
 )
 def refit(state: State, task: Task, *, alpha: float, damp: float, rounds: int) -> Improved:
     """Round the weights of Conv, ConvTranspose, Gemm and MatMul, and correct their biases.
@@ -55,12 +59,6 @@ def refit(state: State, task: Task, *, alpha: float, damp: float, rounds: int) -
     damp    part of the mean of H's diagonal that is added to it
     rounds  runs of the model, at most
     """
-    if not 0 <= alpha <= 1:
-        raise ConfigError(f"alpha of improvement 'refit' lies between 0 and 1, got {alpha:g}")
-    if not 0 < damp < math.inf:
-        raise ConfigError(f"damp of improvement 'refit' must be above 0, got {damp:g}")
-    if rounds < 1:
-        raise ConfigError(f"rounds of improvement 'refit' must be at least 1, got {rounds}")
     return _Refit(state, task, alpha, damp).run(rounds)
 
 

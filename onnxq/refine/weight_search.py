@@ -15,16 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from onnxq.errors import ConfigError, did_you_mean
-from onnxq.improvement import Improved, State, Task, improvement
+from onnxq.improvement import Improved, State, Task, improvement, limits, one_of
 from onnxq.numerics import fake_quantize
 from onnxq.refine.gptq_matrix import output_errors
 from onnxq.refine.own_scales import put_shared, shared_values, sharing, with_own_scale
 from onnxq.refine.scale_search import candidates, search_by_outputs, search_by_weights
-from onnxq.refine.weights import Layers, layers_of, quantized_weights, with_moments
+from onnxq.refine.weights import INPUTS, Layers, layers_of, quantized_weights, with_moments
 from onnxq.types import Placement, QParams
-
-OBJECTIVES = ("outputs", "weights")
 
 
 @improvement(
@@ -32,6 +29,7 @@ OBJECTIVES = ("outputs", "weights")
     "scales of weights with the least error of the outputs, or of the weights",
     "Banner et al. 2019; Lin et al. 2023 (clipping)",
     {"objective": "outputs", "inputs": "quantized"},
+    check=limits("weight_search", objective=one_of("outputs", "weights"), inputs=one_of(*INPUTS)),
 )
 def weight_search(state: State, task: Task, *, objective: str, inputs: str) -> Improved:
     """Choose the scales (and zero points) of all quantized weights.
@@ -40,9 +38,6 @@ def weight_search(state: State, task: Task, *, objective: str, inputs: str) -> I
                embeddings, weights that share a scale) are searched by their own error. weights: all of them
     inputs     quantized or float: whose activations the outputs are computed with
     """
-    if objective not in OBJECTIVES:
-        near = did_you_mean(objective, OBJECTIVES)
-        raise ConfigError(f"objective of improvement 'weight_search' is outputs or weights, got '{objective}'.{near}")
     result = state.copy()
     placements, declined = quantized_weights(state)
     own, others = with_own_scale(state.plan, placements)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnxq.emit.simulate import simulate
-from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph import Graph, Node
 from onnxq.improvement import State, Task
 from onnxq.numerics import fake_quantize
@@ -162,8 +161,6 @@ def with_moments(
     The samples are run once, or once for each part of the weights whose matrices fit into the task's memory limit.
     `inputs` is one of INPUTS, `what` names the step in the progress.
     """
-    if inputs not in INPUTS:
-        raise ConfigError(f"inputs is one of {', '.join(INPUTS)}, got '{inputs}'.{did_you_mean(inputs, INPUTS)}")
     graph = state.graph
     if inputs == "quantized":
         graph, _ = simulate(graph, applied(state.plan), state.qparams, task.backend)

@@ -36,6 +36,8 @@ def plan_of(
         (":bits=2,symmetric=no,block=16", "uint2", False, PerBlock(0, 16)),
         (":symmetric=no,form=nbits", "uint4", False, PerBlock(0, 32)),
         (":format=fp8_e4m3,block=channel", "fp8_e4m3", True, PerChannel(0)),
+        (":format=fp8_e5m2,bits=8", "fp8_e5m2", True, PerBlock(0, 32)),
+        (":bits=4", "uint4", False, PerBlock(0, 32)),
     ],
 )
 def test_options_say_the_format(options: str, dtype: str, symmetric: bool, granularity: object) -> None:
@@ -48,12 +50,13 @@ def test_options_say_the_format(options: str, dtype: str, symmetric: bool, granu
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("bits=3", "option 'bits' of backend 'weight_only' cannot be '3'. Known: 4, 8, 2"),
+        ("bits=3", "option 'bits' of backend 'weight_only' cannot be '3'. Known: auto, 4, 8, 2"),
         ("block=20", "option 'block' of backend 'weight_only' cannot be '20'. Known: 32, 16, 64, 128, channel"),
         ("form=nbits,format=fp8_e5m2", "MatMulNBits holds integers, not fp8_e5m2"),
         ("form=nbits,block=channel", "MatMulNBits has blocks of 16 .. 128"),
         ("format=fp8_e4m3,symmetric=no", "has no zero point"),
-        ("format=fp8_e4m3,bits=2", "has 8 bits"),
+        ("format=fp8_e4m3,bits=2", "format=fp8_e4m3 has 8 bits. Leave out bits=2 or the format"),
+        ("format=fp8_e5m2,bits=4", "format=fp8_e5m2 has 8 bits. Leave out bits=4 or the format"),
     ],
 )
 def test_formats_that_do_not_exist_are_refused(options: str, message: str) -> None:

@@ -92,7 +92,7 @@ def test_predicted_costs_are_those_of_placed_plans(
 
 def test_the_proposed_front_beats_every_random_choice(digits: SubjectOf) -> None:
     study, choices, found = found_choices(digits("academic"), "both", (8, 4, 2))
-    most = count(study.graph, choices.states[8].plan, found, weights_of(study.graph, study.plan(), found))
+    most = count(study.graph, choices.plans[8], found, weights_of(study.graph, study.plan(), found))
     model = CostModel(study.graph, choices, found, "bit_operations", most)
     rng = np.random.default_rng(1)
     losses = {v.name: {number: float(rng.random()) * 4.0**-number for number in v.bits} for v in choices.variables}

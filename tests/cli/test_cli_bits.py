@@ -152,6 +152,11 @@ BITS = ("--bits", "8,4")
         (("search", *BITS), "say what to search for: --budget"),
         (("search", *BITS, "--budget", "half"), "budget 'half' cannot be read. Write 60%"),
         (("search", *BITS, "--budget", "1%"), "the least that these bits need is"),
+        (("search", *BITS, "--budget", "60%", "--metric", "acc"), "unknown metric 'acc'"),
+        (("search", *BITS, "--budget", "60%", "--metric", "accuracy"), "accuracy needs labels"),
+        (("search", *BITS, "--hold", "2", "--metric", "agreement"), "--hold is a fraction of the float model's metric"),
+        (("search", "--fallback", "float", "--max-drop", "-1"), "--max-drop is 0 or more, got -1"),
+        (("search", "--fallback", "float", "--reach", "200"), "the float model itself has"),
         (("search", *BITS, "--budget", "60%", "--for", "biases"), "--for is weights, activations or both"),
         (("search", "--bits", "8,four", "--budget", "60%"), "--bits is a list of whole numbers"),
         (("search", "--bits", "8,2", "--budget", "60%"), "tensorrt cannot take 2 bits"),
@@ -171,4 +176,25 @@ def test_wrong_use_ends_with_two_and_says_why(
     result = run(command, model, "-b", "tensorrt", "-d", data, *out, *rest)
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.split())
-    assert not (tmp_path / "out" / "config.json").exists()
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"improvements": ["no_such"]}, "unknown improvement 'no_such'"),
+        ({"improvements": ["gptq"], "skip_improvements": ["gptq"]}, "asked for by name, and to be left out"),
+        ({"skip_improvements": ["no_such"], "effort": 1}, "there is no improvement 'no_such'"),
+    ],
+)
+def test_wrong_improvements_leave_nothing_behind(
+    run: Run, model: Path, data: Path, tmp_path: Path, settings: dict[str, Any], message: str
+) -> None:
+    config = tmp_path / "wrong.json"
+    config.write_text(json.dumps({"backend": "tensorrt", **settings}))
+    result = run(
+        "search", model, "-c", config, "-d", data, "--fallback", "float", "--reach", 30, "-o", tmp_path / "out"
+    )
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.split())
+    assert not (tmp_path / "out").exists()

@@ -121,7 +121,7 @@ def test_networks_without_high_biases_stay_as_they_are(name: str) -> None:
 def test_a_negative_sigma_is_an_error() -> None:
     net = Net("negative")
     net.output(net.conv(net.input("x", [1, 3, 8, 8]), 3, 2))
-    with pytest.raises(ConfigError, match="0 or more"):
+    with pytest.raises(ConfigError, match="at least 0"):
         ready(net.model(), feeds_of(net)).improve("absorb_bias:sigma=-1")
 
 

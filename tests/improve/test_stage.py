@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,22 @@ def test_an_accuracy_that_was_asked_for_and_not_measured_is_a_warning(tmp_path: 
         model_path(), backend="weight_only:ops=all", out=tmp_path / "out", config={"minimum_sqnr_db": 20.0}
     )
     assert any("20 dB" in line for line in result.report["warnings"])
+
+
+@pytest.mark.parametrize("effort", [1, 2])
+def test_an_effort_that_was_asked_for_and_had_no_data_is_a_warning(effort: int, tmp_path: Path) -> None:
+    result = onnxq.quantize(model_path(), backend="weight_only", out=tmp_path / "out", config={"effort": effort})
+    (warning,) = result.report["warnings"]
+    assert warning.startswith(f"effort: effort {effort} has changed nothing: there is no data")
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["effort"] == effort
+
+
+@pytest.mark.parametrize("config", [{}, {"effort": 0}, {"effort": 2, "improvements": ["hqq"]}])
+def test_an_effort_that_nobody_asked_for_or_that_is_replaced_needs_none(config: dict[str, Any], tmp_path: Path) -> None:
+    result = onnxq.quantize(model_path(), backend="weight_only", out=tmp_path / "out", config=config)
+    assert result.report["warnings"] == []
+    again = onnxq.quantize(model_path(), config=tmp_path / "out" / "config.json", out=tmp_path / "again")
+    assert again.report["warnings"] == []
 
 
 def test_known_metrics_know_what_is_best() -> None:
