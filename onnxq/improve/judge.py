@@ -27,7 +27,7 @@ from onnxq.runtime.feeds import Feed
 from onnxq.runtime.session import float_session, run_session
 from onnxq.types import Backend
 from onnxq.types.applied import applied
-from onnxq.user_code import find_function, users_errors
+from onnxq.user_code import current_folder_importable, find_function, users_errors
 
 LOWEST_DB, HIGHEST_DB = -20.0, 100.0
 """One output that is equal, or lost, must not decide alone."""
@@ -212,7 +212,7 @@ class Judge:
 
     def _of_user(self, found: list[Outputs]) -> float:
         joined = {name: self._joined(name, [outputs[name] for outputs in found]) for name in found[0]}
-        with users_errors(f"metric '{self.name}'"):
+        with users_errors(f"metric '{self.name}'"), current_folder_importable():
             value = self._metric(joined, self._labels)  # type: ignore[operator]
         try:
             return float(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -74,6 +75,16 @@ def test_a_metric_of_the_user_sees_all_samples_and_labels() -> None:
     judging = judge(metric=errors, labels=LABELS, lower_is_better=True)
     assert judging.name == "errors"
     assert judging.of_float().goodness > judging.of_graph(noisy(5.0)).goodness
+
+
+def test_a_metric_may_import_from_the_current_folder_when_it_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "late_part.py").write_text("VALUE = 0.25\n")
+    text = "def metric(outputs, labels):\n    from late_part import VALUE\n    return VALUE\n"
+    (tmp_path / "late_metric.py").write_text(text)
+    assert judge(metric="late_metric:metric").of_float().value == 0.25
 
 
 def test_a_metric_that_is_not_a_number_is_the_worst() -> None:
