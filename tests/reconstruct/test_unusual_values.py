@@ -122,3 +122,23 @@ def test_an_unfinished_run_of_another_model_is_not_gone_on_with(tmp_path: Path) 
     assert run("0.01") == [False, False]
     assert run("0.01") == [True, True]
     assert run("0.9") == [False, False]
+
+
+@pytest.mark.parametrize("method", ["brecq:iterations=2", "qdrop:iterations=2"])
+def test_recurrent_layers_whose_states_do_not_stack_with_their_rows_run_one_by_one(method: str) -> None:
+    """Two samples laid together have two rows, and the state of the first alone: Gather takes it from the front."""
+    text = """(float[n,8] x, float[2,m,64] s) => (float[n,6] y)
+    { p = MatMul(x, w) r = Relu(p) t = Unsqueeze(r, zero) h = Gather(s, zero) c = Gather(s, one)
+      all = LSTM <hidden_size=64> (t, gates, back, bias, , h, c) z = Squeeze(all, axes) y = MatMul(z, last) }"""
+    made = model(
+        text,
+        gates=RANDOM.normal(size=(1, 256, 12)).astype(np.float32),
+        back=RANDOM.normal(size=(1, 256, 64)).astype(np.float32),
+        bias=RANDOM.normal(size=(1, 512)).astype(np.float32),
+        last=RANDOM.normal(size=(64, 6)).astype(np.float32),
+        axes=np.array([0, 1]),
+        zero=np.array([0]),
+        one=np.array([1]),
+    )
+    feeds = [{"x": x, "s": s} for x, s in zip(rows(12, 1, 8), rows(12, 2, 1, 64, seed=6), strict=True)]
+    assert fitted(made, feeds).run(method).details["blocks"]

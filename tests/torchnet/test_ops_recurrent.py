@@ -132,3 +132,14 @@ def test_the_weights_of_a_fused_layer_are_trained() -> None:
     net = net_of(one_node("LSTM", given, opset=14, hidden_size=HIDDEN, constants=[1, 2, 3, 5, 6]))
     net(torch.from_numpy(given[0])).sum().backward()
     assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in net.parameters())
+
+
+@pytest.mark.parametrize(("port", "name"), [(1, "W"), (3, "B"), (5, "initial_h"), (6, "initial_c")])
+def test_shapes_that_do_not_fit_together_are_refused_before_a_kernel_sees_them(port: int, name: str) -> None:
+    given = inputs_of("LSTM", "forward")
+    model = one_node("LSTM", given, opset=14, hidden_size=HIDDEN, outputs=3)
+    wrong = given[port]
+    assert wrong is not None
+    given[port] = np.concatenate([wrong, wrong], axis=-1) if port in (1, 3) else np.concatenate([wrong, wrong])
+    with pytest.raises(RuntimeError, match=f"{name} has shape"):
+        in_torch(model, given)

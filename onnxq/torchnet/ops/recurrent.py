@@ -136,6 +136,7 @@ def _direction(w: Tensor, r: Tensor, b: Tensor | None, p: Tensor | None, d: int)
 def _run_fused(
     fused: _Fused, x: Tensor, w: Tensor, r: Tensor, b: Tensor | None, begin: State, direction: str
 ) -> tuple[Tensor, State]:
+    _check_shapes(x, w, r, b, begin)
     flat: list[Tensor] = []
     for d in range(w.shape[0]):
         flat += [_reordered(w[d], fused.gates), _reordered(r[d], fused.gates)]
@@ -150,6 +151,17 @@ def _run_fused(
         y = y.flip(0)
     steps, batch, _ = y.shape
     return y.reshape(steps, batch, w.shape[0], -1).transpose(1, 2), tuple(states)
+
+
+def _check_shapes(x: Tensor, w: Tensor, r: Tensor, b: Tensor | None, begin: State) -> None:
+    """Raise for shapes that do not fit together: torch's kernels look at none of them and write beyond their memory."""
+    directions, rows, hidden = r.shape
+    wanted = {"W": (w, (directions, rows, x.shape[2])), **({} if b is None else {"B": (b, (directions, 2 * rows))})}
+    for name, state in zip(("initial_h", "initial_c"), begin, strict=False):
+        wanted[name] = (state, (directions, x.shape[1], hidden))
+    for name, (value, shape) in wanted.items():
+        if value.shape != shape:
+            raise RuntimeError(f"{name} has shape {tuple(value.shape)} where {shape} is needed for X {tuple(x.shape)}")
 
 
 def _reordered(weight: Tensor, gates: tuple[int, ...]) -> Tensor:
