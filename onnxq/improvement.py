@@ -121,8 +121,9 @@ Improvement = Callable[..., Improved]
 class Method:
     """An improvement with what users are told about it; `arguments` are its arguments with their defaults.
 
-    One that needs no data looks at nothing but constants and parameters. `check` raises a ConfigError for values of
-    arguments that it cannot take, before anything is run.
+    One that needs no data looks at nothing but constants and parameters. One that `rounds` chooses every single weight
+    by the samples that it is fitted to, so that what these say of it means little. `check` raises a ConfigError for
+    values of arguments that it cannot take, before anything is run.
     """
 
     name: str
@@ -132,6 +133,7 @@ class Method:
     arguments: Arguments
     needs_torch: bool = False
     needs_data: bool = True
+    rounds: bool = False
     check: Callable[[Arguments], object] | None = None
 
 
@@ -151,12 +153,13 @@ def improvement(
     *,
     needs_torch: bool = False,
     needs_data: bool = True,
+    rounds: bool = False,
     check: Callable[[Arguments], object] | None = None,
 ) -> Callable[[F], F]:
     """Register a function as an improvement."""
 
     def register(function: F) -> F:
-        method = Method(name, function, summary, paper, dict(arguments or {}), needs_torch, needs_data, check)
+        method = Method(name, function, summary, paper, dict(arguments or {}), needs_torch, needs_data, rounds, check)
         IMPROVEMENTS.add(name, method)
         return function
 

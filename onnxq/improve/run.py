@@ -123,7 +123,8 @@ class _Candidate:
 
     `reference` is the graph after the last step that left the outputs equal: tensors inside it are scaled as they are
     in the state, which they are not in the graph before. `price_db` is what its steps have to gain together. The
-    parameters of a `fresh` one are those of calibration and nothing else.
+    parameters of a `fresh` one are those of calibration and nothing else. `rounded_by` are those of its steps that
+    chose single weights.
     """
 
     state: State
@@ -132,6 +133,7 @@ class _Candidate:
     path: tuple[int, ...] = ()
     price_db: float = 0.0
     fresh: bool = True
+    rounded_by: tuple[int, ...] = ()
 
 
 def improve(
@@ -156,6 +158,7 @@ def improve(
     chosen = {name: read_improvement(name) for name in effort.names()}
     run = _Run(task, judge, witness, recalibrate, progress, chosen, reached)
     first = _Candidate(state, judge(state), task.reference)
+    run.floor = first.score.goodness
     if run.is_enough(first.score):
         return Outcome(state, first.score, first.score, (), len(task.samples), judge.samples)
     base = first
@@ -237,6 +240,7 @@ class _Run:
         self.chosen = chosen
         self.steps: list[Step] = []
         self.levels: list[Level] = []
+        self.floor = -math.inf
         self._reached = reached
         self._started = time.perf_counter()
         refuse_without_torch(chosen.values())
@@ -245,15 +249,21 @@ class _Run:
         return score.metric == "sqnr_db" and all(value >= ENOUGH_DB for value in score.sqnr_db.values())
 
     def is_better(self, new: _Candidate, old: _Candidate) -> bool:
-        """On the held samples, and by more than chance on those and the samples of the witness together."""
+        """By more than chance, on the held samples and those of the witness together.
+
+        Where single weights were chosen by the witness's samples, the held ones alone must say so too. Elsewhere they
+        may differ by what chance explains, but no model becomes worse on them than calibration alone has made it.
+        """
         held = _Evidence.of(new.score, old.score, self.judge.samples)
-        if held.gain <= _margin(new, old):
+        margin = _margin(new, old)
+        alone = self.witness is None or new.rounded_by != old.rounded_by
+        if held.gain <= (margin if alone else -held.doubt) or new.score.goodness < self.floor:
             return False
         if self.witness is None:
             return True
         after, before = self._support(self.witness, new), self._support(self.witness, old)
         both = held.with_more(_Evidence.of(after, before, self.witness.samples))
-        return both.is_enough
+        return both.gain > margin and both.is_enough
 
     def _support(self, witness: Judge, candidate: _Candidate) -> Score:
         """What the witness says of a candidate, each asked for once."""
@@ -310,7 +320,9 @@ class _Run:
                 score = self.judge(new)
                 reference = new.graph if found.recalibrate else base.reference
                 price, fresh = base.price_db + found.price_db, base.fresh and found.recalibrate
-                result = _Candidate(new, score, reference, (*base.path, len(self.steps)), price, fresh)
+                number = len(self.steps)
+                rounded_by = (*base.rounded_by, number) if chosen.method.rounds else base.rounded_by
+                result = _Candidate(new, score, reference, (*base.path, number), price, fresh, rounded_by)
                 why = _verdict(self.is_better(result, to_beat), result, to_beat)
         except OnnxqError as error:  # what one method cannot do must not cost the others
             if isinstance(error, ConfigError):
@@ -401,9 +413,9 @@ def _figures(new: Score, old: Score) -> str:
 
 def _verdict(better: bool, new: _Candidate, old: _Candidate) -> str:
     figures = _figures(new.score, old.score)
-    if better:
-        return figures
     gain, margin = new.score.goodness - old.score.goodness, _margin(new, old)
+    if better:
+        return figures if gain > margin else f"{figures}, which is chance: with the other samples it helps"
     if gain > margin:
         return f"{USELESS}: {figures}, which chance can explain or the samples that it was fitted to do not confirm"
     if gain > MARGIN_DB:

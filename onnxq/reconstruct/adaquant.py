@@ -25,6 +25,7 @@ def recipe(settings: Mapping[str, Any]) -> Recipe:
     "Improving Post Training Neural Quantization: Layer-wise Calibration and Integer Programming, Hubara et al. 2020",
     {"iterations": 600, "batch": 32, "lr": 0.01, "scale_lr": 5e-3, "block": "layer", "samples": 1024},
     needs_torch=True,
+    rounds=True,
     check=recipe,
 )
 def adaquant(state: State, task: Task, **settings: Any) -> Improved:

@@ -25,6 +25,7 @@ def recipe(settings: Mapping[str, Any]) -> Recipe:
     "Up or Down? Adaptive Rounding for Post-Training Quantization, Nagel et al. 2020",
     {"iterations": 500, "batch": 32, "lr": 0.05, "block": "layer", "samples": 1024},
     needs_torch=True,
+    rounds=True,
     check=recipe,
 )
 def adaround(state: State, task: Task, **settings: Any) -> Improved:

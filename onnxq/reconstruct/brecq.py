@@ -25,6 +25,7 @@ def recipe(settings: Mapping[str, Any]) -> Recipe:
     "BRECQ: Pushing the Limit of Post-Training Quantization by Block Reconstruction, Li et al. 2021",
     {"iterations": 500, "batch": 32, "lr": 0.04, "scale_lr": 0.01, "block": "auto", "samples": 1024},
     needs_torch=True,
+    rounds=True,
     check=recipe,
 )
 def brecq(state: State, task: Task, **settings: Any) -> Improved:

@@ -25,6 +25,7 @@ def recipe(settings: Mapping[str, Any]) -> Recipe:
     "QDrop: Randomly Dropping Quantization for Extremely Low-bit Post-Training Quantization, Wei et al. 2022",
     {"iterations": 1000, "batch": 32, "lr": 0.04, "scale_lr": 0.01, "drop": 0.5, "block": "auto", "samples": 1024},
     needs_torch=True,
+    rounds=True,
     check=recipe,
 )
 def qdrop(state: State, task: Task, **settings: Any) -> Improved:

@@ -27,6 +27,7 @@ from onnxq.types import PerBlock, QParams
     "weights rounded so that the columns that are left make up for the error of those that are done",
     "Frantar et al. 2022",
     {"damp": 0.01, "act_order": True, "inputs": "quantized", "recompute": False},
+    rounds=True,
     check=limits("gptq", damp=above(0), inputs=one_of(*INPUTS)),
 )
 def gptq(state: State, task: Task, *, damp: float, act_order: bool, inputs: str, recompute: bool) -> Improved:

@@ -45,6 +45,7 @@ SWEEPS = 4
     "rounds layer after layer so that each makes up for what the layers before it do wrong",
     "Li et al., GPTAQ, 2025; Behdin et al., QuantEase, 2023",
     {"alpha": 0.5, "damp": 0.01, "rounds": 64},
+    rounds=True,
     check=limits(
         "refit",
         alpha=Limit("lies between 0 and 1", lambda value: 0 <= value <= 1),

@@ -12,8 +12,8 @@ import pytest
 from onnxq.demo import load_data, model_path
 from onnxq.errors import ConfigError, UnsupportedError
 from onnxq.improve.efforts import LEVELS, Effort, effort_of
-from onnxq.improve.judge import Judge
-from onnxq.improve.run import Level, Outcome, Reached, Recalibrate, improve, settled
+from onnxq.improve.judge import Judge, Score
+from onnxq.improve.run import Level, Outcome, Reached, Recalibrate, _Candidate, _Run, improve, settled
 from onnxq.improve.stage import divide
 from onnxq.improvement import IMPROVEMENTS, Improved, Samples, State, Task, improvement
 from onnxq.numerics import SqnrAccumulator
@@ -183,6 +183,54 @@ def test_a_new_calibration_must_help_samples_that_it_has_not_seen(ready: Calibra
     assert step.before is not None
     assert step.after is not None
     assert (step.after.value < step.before.value) is seen_only
+
+
+class _Told(Judge):
+    """A judge of so many samples that says of each state what it was told."""
+
+    def __init__(self, scores: dict[int, Score], count: int) -> None:
+        self._scores, self._count = scores, count
+
+    @property
+    def samples(self) -> int:
+        return self._count
+
+    def __call__(self, state: State) -> Score:
+        return self._scores[id(state)]
+
+
+def _said(*noise: float) -> Score:
+    """The score of samples with a signal of 100 each."""
+    value = 10 * np.log10(100 * len(noise) / sum(noise))
+    return Score("sqnr_db", value, value, {"y": value}, {"y": np.array(noise)})
+
+
+@pytest.mark.parametrize(
+    ("held", "others", "rounds", "kept"),
+    [
+        ((0.8, 1.0, 0.8, 0.9), (0.5,) * 12, False, True),
+        ((0.8, 1.0, 0.8, 0.9), (0.5,) * 12, True, True),
+        ((0.8, 0.9, 2.0, 0.8), (0.5,) * 12, False, True),  # one held sample of four speaks against twelve others
+        ((0.8, 0.9, 2.0, 0.8), (0.5,) * 12, True, False),  # which the rounding was fitted to
+        ((2.0, 2.1, 2.0, 2.1), (0.5,) * 12, False, False),  # all held ones do: that is no chance
+        ((0.8, 1.0, 0.8, 0.9), (1.1,) * 12, False, False),  # the others do not confirm it
+        ((0.8, 1.0, 0.8, 0.9), (1.1,) * 12, True, False),
+    ],
+)
+def test_held_samples_decide_alone_where_others_were_fitted_to_weight_by_weight(
+    ready: Calibrated, held: tuple[float, ...], others: tuple[float, ...], rounds: bool, kept: bool
+) -> None:
+    graph = ready.prepared.graph
+    old, new = (State(graph, ready.plan, ready.qparams) for _ in range(2))
+    judge = _Told({id(old): _said(1, 1, 1, 1), id(new): _said(*held)}, 4)
+    witness = _Told({id(old): _said(*[1] * 12), id(new): _said(*others)}, 12)
+    task = Task(graph, ready.prepared.backend, Samples(ready.dataset, ()))
+    run = _Run(task, judge, witness, _as_it_is, None, {}, None)
+    before = _Candidate(old, judge(old), graph)
+    after = _Candidate(new, judge(new), graph, (0,), rounded_by=(0,) if rounds else ())
+    assert run.is_better(after, before) == kept
+    run.floor = before.score.goodness
+    assert run.is_better(after, before) == (kept and judge(new).goodness >= judge(old).goodness)
 
 
 def test_few_samples_do_not_make_unseen_ones_worse(tmp_path: Path) -> None:
