@@ -44,7 +44,7 @@ def gptq(state: State, task: Task, *, damp: float, act_order: bool, inputs: str,
     declined += others
     changed: list[str] = []
     details: dict[str, Any] = {}
-    for layer, moments in with_moments(state, task, layers, inputs, "gptq"):
+    for layer, moments in with_moments(state, task, layers, inputs, "gptq", shrink=True):
         if isinstance(moments, str):
             declined.append(f"{layer.tensor}: {moments}")
             continue

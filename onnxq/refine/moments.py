@@ -41,16 +41,18 @@ class Source:
 
 
 class Moments:
-    """The sum of x xT over rows, [groups, columns, columns] in float64, and the number of rows."""
+    """Sums of x xT, [groups, columns, columns], and of x, [groups, columns], over rows, in float64; how many rows."""
 
     def __init__(self, groups: int, columns: int) -> None:
         self.total = np.zeros((groups, columns, columns))
+        self.sums = np.zeros((groups, columns))
         self.count = 0
 
     def add(self, rows: np.ndarray) -> None:
         """Rows [groups, rows, columns]."""
         x = rows.astype(np.float32, copy=False)
         self.total += x.swapaxes(1, 2) @ x
+        self.sums += x.sum(1, dtype=np.float64)
         self.count += x.shape[1]
 
     def mean(self) -> np.ndarray:

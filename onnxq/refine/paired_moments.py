@@ -18,6 +18,7 @@ from onnxq.graph import Graph
 from onnxq.graph.extract import front_of
 from onnxq.improvement import Samples
 from onnxq.refine.moments import FEWEST_ROWS, Source
+from onnxq.refine.shrinkage import shrunk
 from onnxq.runtime.tap import Tap
 
 ROWS_PER_COLUMN = 4
@@ -66,11 +67,12 @@ class PairedMoments:
         return np.asarray(self.sum_float / self.count), np.asarray(self.sum_own / self.count)
 
     def matrices(self, *, centred: bool) -> tuple[np.ndarray, np.ndarray]:
-        """H and C; centred where a bias takes up whatever the means differ by."""
-        own, mixed = np.asarray(self.own / self.count), np.asarray(self.mixed / self.count)
+        """H and C, shrunk (`onnxq.refine.shrinkage`); centred where a bias takes up whatever the means differ by."""
+        mean_float, mean_own = self.means()
+        own = shrunk(np.asarray(self.own / self.count), mean_own, mean_own, self.count)
+        mixed = shrunk(np.asarray(self.mixed / self.count), mean_float, mean_own, self.count)
         if not centred:
             return own, mixed
-        mean_float, mean_own = self.means()
         right = mean_own[:, None, :]
         return own - mean_own[:, :, None] * right, mixed - mean_float[:, :, None] * right
 

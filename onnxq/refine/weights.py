@@ -18,6 +18,7 @@ from onnxq.numerics import fake_quantize
 from onnxq.refine.matrices import MatrixView, view_of_columns, view_of_conv, view_of_conv_transpose, view_of_rows
 from onnxq.refine.moments import Source, collect_moments, in_batches
 from onnxq.refine.rows import ConvRows, MatrixRows, Rows
+from onnxq.refine.shrinkage import shrunk
 from onnxq.types import Placement, QParams
 from onnxq.types.applied import applied
 
@@ -154,12 +155,13 @@ def _convolution(node: Node, shape: tuple[int, ...]) -> tuple[MatrixView, ConvRo
 
 
 def with_moments(
-    state: State, task: Task, layers: Sequence[Layers], inputs: str, what: str
+    state: State, task: Task, layers: Sequence[Layers], inputs: str, what: str, *, shrink: bool = False
 ) -> Iterator[tuple[Layers, np.ndarray | str]]:
     """Each weight with E[x xT] of what it is multiplied with, or with the reason why that is not known.
 
     The samples are run once, or once for each part of the weights whose matrices fit into the task's memory limit.
-    `inputs` is one of INPUTS, `what` names the step in the progress.
+    `inputs` is one of INPUTS, `what` names the step in the progress. `shrink` is for steps that choose single weights
+    by them (`onnxq.refine.shrinkage`).
     """
     graph = state.graph
     if inputs == "quantized":
@@ -181,7 +183,8 @@ def with_moments(
             if not count or not np.isfinite(total).all():
                 yield layers[i], "its inputs are not finite, or there are none"
             else:
-                yield layers[i], np.asarray(total / count)
+                found, mean = np.asarray(total / count), np.asarray(sum(each.sums for each in seen) / count)
+                yield layers[i], shrunk(found, mean, mean, count) if shrink else found
     task.progress(what, done, len(layers))
 
 
