@@ -371,12 +371,13 @@ def _model_file(emitted: Emitted) -> Path:
     raise UnsupportedError("the backend's emitters write no .onnx file, so there is nothing that could be checked")
 
 
-def refuse_overwriting(model: Graph, backend: Backend, folder: Path, name: str) -> None:
+def refuse_overwriting(model: Graph, backend: Backend, folder: Path, name: str, *, float_model: bool = False) -> None:
     """Raise ConfigError if a file that would be written into `folder` is one that the model is read from.
 
     Or if it is a model that was there before any run of onnxq: a folder with the report of one may be written to again.
+    `float_model` says that the improved float model may be among the files.
     """
-    names = [*file_names(backend, name), f"{name}{FLOAT_MODEL}"]
+    names = [*file_names(backend, name), *([f"{name}{FLOAT_MODEL}"] if float_model else [])]
     _refuse(model.files(), [folder / name for name in names])
     foreign = next((folder / name for name in names if name.endswith(".onnx") and (folder / name).exists()), None)
     if foreign is not None and _earlier_report(folder) is None:
@@ -408,7 +409,8 @@ def staging(folder: Path, inputs: Sequence[Path] = ()) -> Iterator[Path]:
     try:
         yield stage
         _refuse(inputs, [folder / path.name for path in stage.iterdir()])
-        for path in sorted(stage.iterdir()):
+        # The report first: a folder that has one may be written to again, also by a run that follows one cut off here.
+        for path in sorted(stage.iterdir(), key=lambda path: (path.name != REPORT, path.name)):
             os.replace(path, folder / path.name)
     except BaseException:
         shutil.rmtree(stage, ignore_errors=True)

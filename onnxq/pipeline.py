@@ -161,7 +161,8 @@ def calibrate_model(
             fix_borders(graph, settings)
             original = graph.copy()
             if folder is not None:
-                refuse_overwriting(original, chosen_backend(backend, settings), folder, settings.name)
+                target = chosen_backend(backend, settings)
+                refuse_overwriting(original, target, folder, settings.name, float_model=True)
             check_borders(graph)
             target = chosen_backend(backend, settings)
             dataset = None if data is None and not target.needs_data else _opened(data, graph, settings)

@@ -158,6 +158,8 @@ class _Search:
         """The loss of every variable alone at each number of bits."""
         variables, study = self._choices.variables, self._study
         states = {bits: study.calibrated(plan) for bits, plan in self._choices.plans.items()}
+        # What calibration has left out, such as a branch that no sample took, costs nothing.
+        self._choices = replace(self._choices, plans={bits: state.plan for bits, state in states.items()})
         total = sum(len(variable.bits) for variable in variables)
         losses: dict[str, dict[int, float]] = {}
         for variable in variables:

@@ -51,6 +51,6 @@ def emit(
     started = time.perf_counter()
     prepared = prepare_again(original.copy(), wanted, backend, settings, passes, strict=strict)
     seconds = {"passes": time.perf_counter() - started}
-    result = emit_plan(original, prepared, wanted, table, out, dataset=dataset, seconds=seconds)
+    result = emit_plan(original, prepared, wanted, table, out, dataset=dataset, seconds=seconds, effort_tried=False)
     show_report(result.report, model, result.model, as_json=as_json, quiet=quiet)
     fail_on_warnings(result.report, out, strict=strict)

@@ -171,9 +171,9 @@ def improve(
         for name in names:
             tried = run.attempt(base, name, best)
             if tried is not None:
+                # What finishes a rounding may cost it on the held samples what all together gain.
                 finished = run.chain(tried, effort.finish)
-                if run.is_better(finished, best):
-                    best = finished
+                best = next((one for one in (finished, tried) if run.is_better(one, best)), best)
         run.level(number, best)
     return Outcome(
         best.state,
@@ -415,7 +415,7 @@ def _verdict(better: bool, new: _Candidate, old: _Candidate) -> str:
     figures = _figures(new.score, old.score)
     gain, margin = new.score.goodness - old.score.goodness, _margin(new, old)
     if better:
-        return figures if gain > margin else f"{figures}, which is chance: with the other samples it helps"
+        return figures if gain > 0 else f"{figures}, which is chance: with the other samples it helps"
     if gain > margin:
         return f"{USELESS}: {figures}, which chance can explain or the samples that it was fitted to do not confirm"
     if gain > MARGIN_DB:

@@ -98,3 +98,16 @@ def test_emit_does_not_overwrite_a_foreign_model_either(tmp_path: Path) -> None:
     assert answer.exit_code == 2
     assert "is there already" in " ".join(answer.stderr.split())
     assert [path.name for path in elsewhere.iterdir()] == ["model.onnx"]
+
+
+def test_files_are_written_again_beside_the_float_model_that_they_belong_to(tmp_path: Path) -> None:
+    data = {"image": load_data().calibration[:16]}
+    onnxq.quantize(model_path(), backend="academic:w_bits=4,a_bits=4", data=data, out=tmp_path)
+    improved = tmp_path / "model_float.onnx"
+    before = improved.read_bytes()
+    (tmp_path / "model.onnx").unlink()
+    command = ["emit", str(improved), "--plan", str(tmp_path), "--qparams", str(tmp_path), "-o", str(tmp_path)]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "model.onnx").exists()
+    assert improved.read_bytes() == before

@@ -15,7 +15,7 @@ from onnxq.improve.efforts import LEVELS, Effort, effort_of
 from onnxq.improve.judge import Judge, Score
 from onnxq.improve.run import Level, Outcome, Reached, Recalibrate, _Candidate, _Run, improve, settled
 from onnxq.improve.stage import divide
-from onnxq.improvement import IMPROVEMENTS, Improved, Samples, State, Task, improvement
+from onnxq.improvement import IMPROVEMENTS, Chosen, Improved, Samples, State, Task, improvement
 from onnxq.numerics import SqnrAccumulator
 from onnxq.pipeline import Calibrated, calibrate_model, quantize
 from onnxq.runtime import input_infos, open_dataset
@@ -231,6 +231,33 @@ def test_held_samples_decide_alone_where_others_were_fitted_to_weight_by_weight(
     assert run.is_better(after, before) == kept
     run.floor = before.score.goodness
     assert run.is_better(after, before) == (kept and judge(new).goodness >= judge(old).goodness)
+
+
+def test_a_rounding_that_helps_is_not_lost_by_what_finishes_it(
+    ready: Calibrated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finished, all samples together gain and the held ones lose by chance: less than it must gain alone."""
+    graph = ready.prepared.graph
+    first, rounded, finished = (State(graph, ready.plan, ready.qparams) for _ in range(3))
+    held = {id(first): _said(1, 1, 1, 1), id(rounded): _said(0.9, 0.85, 0.9, 0.9)}
+    held[id(finished)] = _said(0.7, 0.75, 1.85, 0.72)
+    others = {id(first): _said(*[1] * 12), id(rounded): _said(*[0.6] * 12), id(finished): _said(*[0.5] * 12)}
+    after = {id(first): rounded, id(rounded): finished}
+
+    def attempt(self: _Run, base: _Candidate, name: str, to_beat: _Candidate) -> _Candidate | None:
+        state = after.get(id(base.state)) if name == "round" or base.rounded_by else None
+        if state is None:
+            return None
+        number = len(base.path)
+        rounded_by = (*base.rounded_by, number) if name == "round" else base.rounded_by
+        return _Candidate(state, self.judge(state), graph, (*base.path, number), rounded_by=rounded_by)
+
+    monkeypatch.setattr(_Run, "attempt", attempt)
+    monkeypatch.setattr("onnxq.improve.run.read_improvement", lambda name: Chosen(IMPROVEMENTS.get("gptq"), {}))
+    task = Task(graph, ready.prepared.backend, Samples(ready.dataset, ()))
+    effort = Effort((), (("round",),), ("finish",), preset=True)
+    outcome = improve(first, task, _Told(held, 4), effort, _as_it_is, witness=_Told(others, 12))
+    assert outcome.state is rounded
 
 
 def test_few_samples_do_not_make_unseen_ones_worse(tmp_path: Path) -> None:

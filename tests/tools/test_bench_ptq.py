@@ -12,6 +12,7 @@ import torch
 import onnxq
 from tools.bench import onnxq_jobs, ptq_accuracy, ptq_sets
 from tools.bench.__main__ import SETS, main
+from tools.bench.child import ChildFailed, Climbed, Outcome, Tool
 from tools.bench.depthwise_network import real, small
 from tools.bench.image_sets import MissingSet
 from tools.bench.patch_transformer import PatchTransformer
@@ -174,6 +175,29 @@ def test_a_broken_file_is_a_failed_row(tmp_path: Path) -> None:
     rows = list(ptq_accuracy._climbed(judge, own, W8A8, ["effort 0", "effort 1"], tmp_path / "no feeds.npz"))
     assert [row["setting"] for row in rows] == ["effort 0", "effort 1"]
     assert all(row["note"].startswith("failed: ") for row in rows)
+
+
+def test_a_file_that_cannot_be_judged_costs_its_own_row_alone(tmp_path: Path) -> None:
+    chosen = ptq_sets.PTQ_SETS["digits"](tmp_path, 2, 10)
+    judge = ptq_accuracy.Judge(chosen, ptq_accuracy.outputs(chosen.model, chosen.test))
+
+    class Half(ptq_accuracy.Tool):
+        def climb(self, form: str, settings: object, model: Path, feeds: Path, folder: Path) -> Climbed:
+            (folder / "0.onnx").write_bytes(b"no model")
+            (folder / "1.onnx").write_bytes(chosen.model.read_bytes())
+            return Climbed([Outcome(1.0, 2.0)] * 2, ChildFailed("the third one took too long"))
+
+    efforts = ["effort 0", "effort 1", "effort 2"]
+    rows = list(ptq_accuracy._climbed(judge, Half("none"), W4A4, efforts, tmp_path / "none"))
+    assert rows[0]["note"].startswith("failed: ")
+    assert rows[1]["note"] == "nothing was quantized"
+    assert rows[2]["note"] == "failed: the third one took too long"
+
+
+def test_lines_that_are_not_of_the_protocol_are_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    printed = 'hello\n{"seconds": 1.5, "peak_mb": 20}\n{chatty}\n{"seconds": 2.5, "peak'
+    monkeypatch.setattr(Tool, "_finish", lambda self, arguments: (printed, None))
+    assert Tool("none").climb(W4A4, ["effort 0"], tmp_path, tmp_path, tmp_path).outcomes == [Outcome(1.5, 20.0)]
 
 
 # The page

@@ -183,7 +183,9 @@ def make_parser() -> argparse.ArgumentParser:
     )
     efforts.add_argument("--samples", type=int, default=128, help="calibration samples")
     efforts.add_argument("--test-samples", type=int, default=2000, help="samples to judge with")
-    efforts.add_argument("--timeout", type=float, default=1800.0, help="seconds for one file")
+    efforts.add_argument(
+        "--timeout", type=float, default=1800.0, help="seconds for one file; of onnxq, for those of all efforts"
+    )
     efforts.add_argument("--cache", type=Path, default=CACHE, help="folder for data and trained networks")
 
     for command in (calibrating, judging, graphs, speed, memory, steps, training, efforts):

@@ -27,6 +27,15 @@ class Outcome:
     peak_mb: float
 
 
+def _outcome(line: str) -> Outcome | None:
+    """What a line says, if it is one of the protocol and whole."""
+    try:
+        found = json.loads(line)
+        return Outcome(float(found["seconds"]), float(found["peak_mb"]))
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
 @dataclass(frozen=True)
 class Climbed:
     """The files that were written, in order, and why there are not more of them."""
@@ -72,8 +81,8 @@ class Tool:
         What was done before a failure is told with it.
         """
         printed, failure = self._finish(["--climb", form, ";".join(settings), str(model), str(feeds), str(folder)])
-        found = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
-        return Climbed([Outcome(float(one["seconds"]), float(one["peak_mb"])) for one in found], failure)
+        found = [_outcome(line) for line in printed.splitlines()]
+        return Climbed([outcome for outcome in found if outcome is not None], failure)
 
     def _run(self, arguments: list[str]) -> dict[str, Any]:
         printed, failure = self._finish(arguments)

@@ -165,10 +165,12 @@ def _climbed(judge: Judge, tool: Tool, form: str, settings: Sequence[str], feeds
         climbed = tool.climb(form, settings, judge.chosen.model, feeds, Path(folder))
         for number, setting in enumerate(settings):
             row: Row = {"format": form, "tool": OWN, "setting": setting}
-            if number < len(climbed.outcomes):
+            try:
+                if number >= len(climbed.outcomes):
+                    raise climbed.failure or ChildFailed("there is no file")
                 yield row | _judged(judge, form, Path(folder) / f"{number}.onnx", climbed.outcomes[number])
-            else:
-                yield row | {"note": failure_text(climbed.failure or ChildFailed("there is no file"))}
+            except Exception as error:  # what is wrong with a file is the result of its row
+                yield row | {"note": failure_text(error)}
 
 
 def _written(judge: Judge, tool: Tool, form: str, setting: str, feeds: Path) -> Row:

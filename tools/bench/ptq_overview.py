@@ -63,7 +63,8 @@ Formats:
 Settings:
 
 - **effort 0** is calibration alone, **effort 1** the default of `onnxq quantize`, 2 and 3 take longer. Nothing else
-  is set.
+  is set. An effort begins with all that those below it do, so the files of all efforts come out of one run; seconds
+  and memory are those until a file was there.
 - **default** of a peer is what it does when it is told the format only. Its other rows are what its documentation
   offers for more accuracy; the overview takes the best of them by SQNR, judged on the test samples, which no user
   could do: that favours the peers. onnxq chooses by calibration samples that it has held back. Only settings that

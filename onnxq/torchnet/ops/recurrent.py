@@ -107,6 +107,7 @@ def _recurrent(call: Call, names: list[str], make: MakeStep, fused: _Fused | Non
             h, c = (None if state is None else state.transpose(0, 1) for state in (h, c))
         empty = x.new_zeros((len(backwards), x.shape[1], r.shape[-1]))
         begin = tuple(empty if state is None else state for state in ((h, c) if has_cell else (h,)))
+        _check_shapes(x, w, r, b, begin)
         if fused is not None:
             y, ends = _run_fused(fused, x, w, r, b, begin, direction)
         else:
@@ -136,7 +137,6 @@ def _direction(w: Tensor, r: Tensor, b: Tensor | None, p: Tensor | None, d: int)
 def _run_fused(
     fused: _Fused, x: Tensor, w: Tensor, r: Tensor, b: Tensor | None, begin: State, direction: str
 ) -> tuple[Tensor, State]:
-    _check_shapes(x, w, r, b, begin)
     flat: list[Tensor] = []
     for d in range(w.shape[0]):
         flat += [_reordered(w[d], fused.gates), _reordered(r[d], fused.gates)]
@@ -154,7 +154,11 @@ def _run_fused(
 
 
 def _check_shapes(x: Tensor, w: Tensor, r: Tensor, b: Tensor | None, begin: State) -> None:
-    """Raise for shapes that do not fit together: torch's kernels look at none of them and write beyond their memory."""
+    """Raise for shapes that do not fit together.
+
+    torch's kernels look at none of them and write beyond their memory; the loop over time would take a state of one
+    sample for all.
+    """
     directions, rows, hidden = r.shape
     wanted = {"W": (w, (directions, rows, x.shape[2])), **({} if b is None else {"B": (b, (directions, 2 * rows))})}
     for name, state in zip(("initial_h", "initial_c"), begin, strict=False):
