@@ -160,11 +160,10 @@ def calibrate_model(
             graph = load_model(model)
             fix_borders(graph, settings)
             original = graph.copy()
+            target = chosen_backend(backend, settings)
             if folder is not None:
-                target = chosen_backend(backend, settings)
                 refuse_overwriting(original, target, folder, settings.name, float_model=True)
             check_borders(graph)
-            target = chosen_backend(backend, settings)
             dataset = None if data is None and not target.needs_data else _opened(data, graph, settings)
         with clock.stage("passes"):
             say("passes", 0, None)

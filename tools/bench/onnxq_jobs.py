@@ -24,6 +24,7 @@ from onnxq.runtime import Dataset, input_infos, open_dataset
 from onnxq.types import QParamsTable, QuantPlan
 from tools.bench.peers.formats import BLOCK, W4, W4_ZERO_POINTS, W4A4, W4A8, W8A8, W8A8_PER_TENSOR
 from tools.bench.peers.protocol import Action, Climber, Job, main
+from tools.bench.ptq_overview import AT_INPUTS as SECOND
 from tools.bench.samples import Feed
 
 BACKEND = "onnxruntime"
@@ -87,7 +88,6 @@ JOBS: dict[str, Job] = {
 }
 
 EFFORTS = (0, 1, 2, 3)
-SECOND = "openvino"
 EFFORTS_AT_INPUTS = (0, 1)
 """Of the second target of W8A8, which shows where quantizers cost most; the others would double the time of a run."""
 
@@ -156,11 +156,12 @@ def climb(
         report(time.perf_counter() - started - of_files)
         of_files += time.perf_counter() - begun
 
-    write(0, State(ready.prepared.graph, ready.plan, ready.qparams))
+    calibrated = State(ready.prepared.graph, ready.plan, ready.qparams)
+    write(0, calibrated)
     if wanted:
-        ready, _ = improve_model(ready, folder, reached=lambda level, state: write(level.effort, state))
+        improve_model(ready, folder, reached=lambda level, state: write(level.effort, state))
         for effort in sorted(wanted):  # calibration alone was so good that nothing was tried
-            write(effort, State(ready.prepared.graph, ready.plan, ready.qparams))
+            write(effort, calibrated)
 
 
 if __name__ == "__main__":
