@@ -162,9 +162,9 @@ def improve(
     if run.is_enough(first.score):
         return Outcome(state, first.score, first.score, (), len(task.samples), judge.samples)
     base = first
-    for stage in effort.prepare:
+    for stage in effort.prepare[:-1]:
         base = run.best_of(base, stage)
-    best = run.chain(base, effort.finish)
+    base, best = run.best_finished(base, effort.prepare[-1] if effort.prepare else (), effort.finish)
     if effort.preset:
         run.level(1, best)
     for number, names in enumerate(effort.rounding, 2):
@@ -279,12 +279,34 @@ class _Run:
 
     def best_of(self, base: _Candidate, names: Sequence[str]) -> _Candidate:
         """The best of several alternatives, or the base if none is better than it."""
-        best = base
+        return self._tournament(base, names)[0]
+
+    def best_finished(
+        self, base: _Candidate, names: Sequence[str], finish: Sequence[str]
+    ) -> tuple[_Candidate, _Candidate]:
+        """The best of the alternatives in front of `finish`, without it and with it.
+
+        One that is worse by itself may be the best one when it is finished: scales that cut weights off shift means,
+        which a correction of biases puts right.
+        """
+        kept, others = self._tournament(base, names)
+        best = self.chain(kept, finish)
+        for other in others if finish else ():
+            finished = self.chain(other, finish)
+            if self.is_better(finished, best):
+                kept, best = other, finished
+        return kept, best
+
+    def _tournament(self, base: _Candidate, names: Sequence[str]) -> tuple[_Candidate, list[_Candidate]]:
+        """The best of several alternatives, or the base if none is better than it; and those that were not."""
+        best, others = base, []
         for name in names:
             tried = self.attempt(base, name, best)
             if tried is not None and self.is_better(tried, best):
                 best = tried
-        return best
+            elif tried is not None:
+                others.append(tried)
+        return best, others
 
     def chain(self, base: _Candidate, names: Sequence[str]) -> _Candidate:
         """Steps one after the other, each kept if it helps."""

@@ -22,7 +22,7 @@ from onnxq.runtime import input_infos, open_dataset
 from onnxq.runtime.session import make_session
 from onnxq.types import QParams
 
-TRIED = ("equalize", "halve", "repair", "damage", "nothing", "impossible", "repair_a_little")
+TRIED = ("equalize", "repair", "damage", "nothing", "impossible", "repair_a_little", "cut_off", "widen")
 
 
 def _scaled(state: State, factor: float) -> State:
@@ -50,6 +50,8 @@ def steps() -> Iterator[None]:
         "repair": _step(0.25),
         "repair_a_little": _step(0.5),
         "damage": _step(8.0),
+        "cut_off": _step(1 / 64),
+        "widen": _step(16.0),
         "equalize": lambda state, task: Improved(state.copy(), changed=("a layer",), recalibrate=True),
         "nothing": lambda state, task: Improved(state, declined=("no layer",)),
         "impossible": _impossible,
@@ -108,6 +110,25 @@ def test_of_alternatives_only_the_best_counts_as_applied(ready: Calibrated) -> N
     assert whole.applied
     twice, _ = _improve(ready, Effort(prepare=(("repair_a_little",), ("repair_a_little",))))
     assert [step.applied for step in twice.steps] == [True, True]  # one after the other, not instead of each other
+
+
+@pytest.mark.usefixtures("steps")
+def test_what_only_helps_when_it_is_finished_is_kept(ready: Calibrated) -> None:
+    outcome, _ = _improve(ready, Effort(prepare=(("nothing",), ("cut_off",)), finish=("widen",)))
+    assert [(step.name, step.applied) for step in outcome.steps] == [
+        ("nothing", False),
+        ("cut_off", True),
+        ("widen", False),  # of the state that was not cut off
+        ("widen", True),
+    ]
+    assert outcome.after.value > outcome.before.value + 6
+    assert outcome.steps[1].why.startswith("helps with what follows: sqnr_db")
+    useless, _ = _improve(ready, Effort(prepare=(("damage",),), finish=("repair",)))
+    assert [(step.name, step.applied) for step in useless.steps] == [
+        ("damage", False),
+        ("repair", True),
+        ("repair", False),
+    ]
 
 
 @pytest.mark.usefixtures("steps")
