@@ -28,6 +28,9 @@ DOUBTS = 0.5
 ENOUGH_DB = 55.0
 """Where every output is this near to the float model, there is nothing to gain."""
 
+NEAR_DB = 1.0
+"""What a short trial may be behind the best by, for the whole of it to be tried: more steps rarely gain more."""
+
 USELESS = "did not help"
 
 Recalibrate = Callable[[State, Samples | None], State]
@@ -168,12 +171,12 @@ def improve(
     if effort.preset:
         run.level(1, best)
     for number, names in enumerate(effort.rounding, 2):
+        came_to: dict[str, float] = {}
         for name in names:
-            tried = run.attempt(base, name, best)
-            if tried is not None:
-                # What finishes a rounding may cost it on the held samples what all together gain.
-                finished = run.chain(tried, effort.finish)
-                best = next((one for one in (finished, tried) if run.is_better(one, best)), best)
+            best, came_to[name] = run.rounded(base, name, best, effort.finish)
+        short = max((name for name in names if name in effort.longer), key=came_to.__getitem__, default=None)
+        if short is not None and came_to[short] > best.score.goodness - (NEAR_DB if _in_db(best.score) else 0.0):
+            best, _ = run.rounded(base, effort.longer[short], best, effort.finish)
         run.level(number, best)
     return Outcome(
         best.state,
@@ -313,6 +316,18 @@ class _Run:
         for name in names:
             base = self.best_of(base, [name])
         return base
+
+    def rounded(
+        self, base: _Candidate, name: str, best: _Candidate, finish: Sequence[str]
+    ) -> tuple[_Candidate, float]:
+        """The best so far or a rounding that is better; and how good that rounding is on the held samples."""
+        tried = self.attempt(base, name, best)
+        if tried is None:
+            return best, -math.inf
+        # What finishes a rounding may cost it on the held samples what all together gain.
+        finished = self.chain(tried, finish)
+        came_to = max(tried.score.goodness, finished.score.goodness)
+        return next((one for one in (finished, tried) if self.is_better(one, best)), best), came_to
 
     def attempt(self, base: _Candidate, name: str, to_beat: _Candidate) -> _Candidate | None:
         """The result of one improvement with its score; None where it changed nothing or could not be done."""

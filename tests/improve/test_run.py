@@ -140,6 +140,25 @@ def test_roundings_start_from_the_prepared_state_and_each_is_finished(ready: Cal
     assert [step.name for step in outcome.steps].count("repair_a_little") == 4
 
 
+@pytest.mark.parametrize(
+    ("short", "follows"),
+    [
+        ({"damage": "equalize", "repair_a_little": "repair"}, ["repair"]),  # the better of the two, and only that
+        ({"damage": "repair"}, []),  # far behind what is known already
+        ({}, []),
+    ],
+)
+@pytest.mark.usefixtures("steps")
+def test_the_best_short_trial_is_followed_by_the_whole(
+    ready: Calibrated, short: dict[str, str], follows: list[str]
+) -> None:
+    tried = ("damage", "repair_a_little")
+    outcome, _ = _improve(ready, Effort(prepare=(("nothing",),), rounding=(tried,), longer=short, preset=True))
+    assert [step.name for step in outcome.steps] == ["nothing", *tried, *follows]
+    assert [step.applied for step in outcome.steps][-1]
+    assert Effort(rounding=(tried,), longer=short).names() == [*tried, *short.values()]
+
+
 @pytest.mark.usefixtures("steps")
 def test_a_run_tells_what_each_effort_below_it_came_to(ready: Calibrated) -> None:
     rounding = (("repair_a_little",), ("damage",), ("repair",))
