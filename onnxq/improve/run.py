@@ -317,9 +317,7 @@ class _Run:
             base = self.best_of(base, [name])
         return base
 
-    def rounded(
-        self, base: _Candidate, name: str, best: _Candidate, finish: Sequence[str]
-    ) -> tuple[_Candidate, float]:
+    def rounded(self, base: _Candidate, name: str, best: _Candidate, finish: Sequence[str]) -> tuple[_Candidate, float]:
         """The best so far or a rounding that is better; and how good that rounding is on the held samples."""
         tried = self.attempt(base, name, best)
         if tried is None:
