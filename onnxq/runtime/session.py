@@ -71,6 +71,22 @@ def make_session(
         raise _load_error(error, what) from error
 
 
+def look_session(
+    model: bytes | Path, *, threads: int | None, optimize: Optimize, provider: str | None = None
+) -> ort.InferenceSession:
+    """A session for looking into a model: without optimizations where those of onnxruntime make it unreadable.
+
+    onnxruntime 1.31 fuses a layer normalization of float16 that computes in float32 into a node with mixed types. For
+    files that are delivered, that they load as users load them is a check of its own.
+    """
+    try:
+        return make_session(model, threads=threads, optimize=optimize, provider=provider)
+    except (ModelError, UnsupportedError):
+        if optimize == "none":
+            raise
+        return make_session(model, threads=threads, optimize="none", provider=provider)
+
+
 def find_provider(name: str | None) -> str:
     """The execution provider that a user means: None is the CPU, "cuda" stands for "CUDAExecutionProvider"."""
     if name is None:
@@ -127,7 +143,7 @@ def float_session(
 ) -> ort.InferenceSession:
     """A session for a graph, which also returns the main-graph tensors `extra_outputs`."""
     with float_model(graph, extra_outputs) as model:
-        return make_session(model, threads=threads, optimize=optimize)
+        return look_session(model, threads=threads, optimize=optimize)
 
 
 def _insert(graph: onnx.GraphProto, readers: Sequence[onnx.NodeProto]) -> None:

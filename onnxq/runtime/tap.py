@@ -16,7 +16,7 @@ from onnxq.runtime.expose import Exposer
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.memory import available_memory
 from onnxq.runtime.reduce import Reduction, make_pin, make_reduction
-from onnxq.runtime.session import Optimize, float_model, make_session, run_session
+from onnxq.runtime.session import Optimize, float_model, look_session, run_session
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -95,7 +95,7 @@ class Tap:
                 if arranged:
                     self._arrange(model, [node.name for node in readers], any_order, optimize, threads, provider)
                 if self.session is None:
-                    self.session = make_session(model, threads=threads, optimize=optimize, provider=provider)
+                    self.session = look_session(model, threads=threads, optimize=optimize, provider=provider)
 
     def _arrange(
         self,

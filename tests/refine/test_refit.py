@@ -14,6 +14,7 @@ from onnxq.types.applied import applied
 from tests.golden_graphs import depthwise, if_body, transformer
 from tests.refine.calibrated import FOUR_BITS, digits, improved, numbers, ready, weights
 from tests.refine.test_gptq import shared_weight
+from tests.zoo import ZOO
 from tests.zoo_graphs.net import Net
 
 
@@ -95,6 +96,13 @@ def test_depthwise_layers_and_linear_layers() -> None:
         assert len(found.changed) >= 7
         assert found.declined == ()
         assert model.sqnr(found.state) > model.sqnr()
+
+
+def test_a_model_that_onnxruntime_spoils_by_optimizing_a_part_of_it() -> None:
+    """Its layer normalization of float16, cut off behind the scale, is fused into a node with two types."""
+    case = ZOO["transformer_fp16"]()
+    made = ready(case.model, case.feeds, "academic", FOUR_BITS)
+    assert len(made.improve("refit").changed) > 5
 
 
 def test_a_weight_of_two_layers_is_fitted_to_the_inputs_of_both() -> None:
