@@ -39,6 +39,7 @@ for command in json.load(open("commands.json")):
     distributed.barrier()
 with open(f"results-{os.environ['RANK']}.json", "w") as stream:
     json.dump(results, stream)
+distributed.destroy_process_group()  # left to the end of the process, its threads abort it now and then
 """
 """Commands in processes that were started once: importing torch takes longer than all of them."""
 
