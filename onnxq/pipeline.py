@@ -16,7 +16,7 @@ from onnxq.config import Config, ConfigSource, read_config
 from onnxq.deliver import FLOAT_MODEL, Clock, Progress, Result, emit_plan, refuse_overwriting
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
-from onnxq.improve.run import Outcome, Reached
+from onnxq.improve.outcome import Outcome, Reached
 from onnxq.improve.stage import improve_calibrated, remove_unfinished
 from onnxq.improve.unjudged import improve_without_data
 from onnxq.improvement import Samples, State, read_improvement

@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from onnxq.calibrate import complete
 from onnxq.errors import ConfigError, OnnxqError
 from onnxq.graph import Graph, collector_paused
 from onnxq.improve.efforts import Effort
 from onnxq.improve.judge import Judge, Score, doubt_db, typical_gain_db
+from onnxq.improve.outcome import Level, Outcome, Reached, Step
 from onnxq.improvement import Chosen, Improved, Progress, Samples, State, Task, read_improvement
 from onnxq.refine import refine
-from onnxq.runtime.feeds import Feed
 from onnxq.runtime.memory import peak_memory
 from onnxq.types import Backend
 
@@ -35,89 +34,6 @@ USELESS = "did not help"
 
 Recalibrate = Callable[[State, Samples | None], State]
 """Finds all parameters anew for a changed graph, on some samples or, with None, on all."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """One improvement that was tried, and what came of it; `before` and `after` are scores, None if not judged."""
-
-    name: str
-    paper: str
-    applied: bool
-    why: str
-    before: Score | None
-    after: Score | None
-    changed: tuple[str, ...]
-    declined: tuple[str, ...]
-    seconds: float
-    peak_memory: int
-    details: dict[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "paper": self.paper,
-            "applied": self.applied,
-            "why": self.why,
-            "before": _number(self.before),
-            "after": _number(self.after),
-            "changed": list(self.changed),
-            "declined": list(self.declined),
-            "seconds": round(self.seconds, 3),
-            "peak_memory": self.peak_memory,
-            **({"details": self.details} if self.details else {}),
-        }
-
-
-@dataclass(frozen=True)
-class Level:
-    """What a run had come to when all of an effort was done; `seconds` and `peak_memory` are those until then."""
-
-    effort: int
-    score: Score
-    seconds: float
-    peak_memory: int
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "effort": self.effort,
-            "after": _number(self.score),
-            "seconds": round(self.seconds, 3),
-            "peak_memory": self.peak_memory,
-        }
-
-
-Reached = Callable[[Level, State], None]
-"""Called with what each effort up to the one that was asked for has come to."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The state that was best, the scores before and after (None without data), and every step that was tried.
-
-    `check_on` are all samples, those that no step was fitted to first. `levels` has what each effort up to the one
-    that was asked for came to: a higher one begins with all that the lower ones do.
-    """
-
-    state: State
-    before: Score | None
-    after: Score | None
-    steps: tuple[Step, ...]
-    samples: int
-    held: int
-    check_on: Iterable[Feed] | None = None
-    levels: tuple[Level, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "metric": None if self.before is None else self.before.metric,
-            "before": _number(self.before),
-            "after": _number(self.after),
-            "fitted_to": self.samples,
-            "judged_on": self.held,
-            "levels": [level.to_json() for level in self.levels],
-            "steps": [step.to_json() for step in self.steps],
-        }
 
 
 @dataclass(frozen=True)
@@ -470,9 +386,3 @@ def refuse_without_torch(chosen: Iterable[Chosen]) -> None:
             f"{', '.join(needing)} need PyTorch, which is not installed: pip install 'onnxq[torch]', or choose a "
             "lower --effort"
         )
-
-
-def _number(score: Score | None) -> float | str | None:
-    if score is None:
-        return None
-    return round(score.value, 4) if math.isfinite(score.value) else str(score.value)

@@ -14,7 +14,8 @@ from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph.write import weight_bytes
 from onnxq.improve.efforts import Effort, effort_of
 from onnxq.improve.judge import Judge
-from onnxq.improve.run import Outcome, Reached, improve
+from onnxq.improve.outcome import Outcome, Reached
+from onnxq.improve.run import improve
 from onnxq.improvement import IMPROVEMENTS, Progress, Samples, State, Task
 from onnxq.prepare import Prepared
 from onnxq.runtime import Dataset

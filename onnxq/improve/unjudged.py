@@ -6,7 +6,8 @@ import time
 from typing import cast
 
 from onnxq.errors import ConfigError
-from onnxq.improve.run import Outcome, Step, settled
+from onnxq.improve.outcome import Outcome, Step
+from onnxq.improve.run import settled
 from onnxq.improve.stage import wanted_effort
 from onnxq.improvement import Progress, Samples, State, Task, read_improvement
 from onnxq.prepare import Prepared
