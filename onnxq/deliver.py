@@ -55,7 +55,7 @@ KERNEL_MARGIN_DB = 6.0
 _SATURATES = "this processor's int8 kernels saturate on this model (it lacks VNNI), so weights"
 SEVEN_BITS = f"{_SATURATES} have 7 bits, which no kernel saturates on"
 UNSIGNED = f"{_SATURATES} are stored as uint8 with zero point 128: the same numbers, exact on every processor"
-WayOut = tuple[str, Callable[[QuantPlan, QParamsTable], tuple[QuantPlan, QParamsTable]]]
+WayOut = tuple[str, Callable[[Graph, QuantPlan, QParamsTable], tuple[QuantPlan, QParamsTable]]]
 WAYS_OUT: tuple[WayOut, ...] = ((SEVEN_BITS, with_seven_bit_weights), (UNSIGNED, with_unsigned_weights))
 """What is tried where kernels saturate, the fastest first; the first that costs no accuracy is taken."""
 
@@ -127,7 +127,7 @@ def emit_plan(
     remarks = list(notes)
     name = prepared.config.name
     if _wants_unsigned(prepared, plan, dataset):
-        plan, qparams = with_unsigned_weights(plan, qparams)
+        plan, qparams = with_unsigned_weights(prepared.graph, plan, qparams)
         if not prepared.config.portable:
             remarks.append(f"{UNSIGNED} (the model is too large to try other ways)")
 
@@ -156,7 +156,7 @@ def emit_plan(
         if _may_saturate(checks, prepared):
             first = _Attempt(plan, qparams, emitted, checks)
             ways = WAYS_OUT if own_check is None else WAYS_OUT[1:]  # trained weights keep their numbers
-            (plan, qparams, emitted, checks), remark = _without_saturation(first, ways, write, judge)
+            (plan, qparams, emitted, checks), remark = _without_saturation(prepared.graph, first, ways, write, judge)
             remarks.extend(remark)
         with clock.stage("simulate"):
             simulated = _simulated(original, prepared, plan, qparams, dataset, stage)
@@ -260,6 +260,7 @@ def fail_on(report: VerifyReport, warnings: Sequence[str]) -> None:
 
 
 def _without_saturation(
+    graph: Graph,
     first: _Attempt,
     ways: Sequence[WayOut],
     write: Callable[[QuantPlan, QParamsTable], Emitted],
@@ -268,7 +269,7 @@ def _without_saturation(
     """The first way to write the weights that kernels do not saturate on, with its remark; else what there was."""
     for remark, change in ways:
         try:
-            plan, qparams = change(first.plan, first.qparams)
+            plan, qparams = change(graph, first.plan, first.qparams)
             emitted = write(plan, qparams)
         except (SpecError, UnsupportedError):
             continue  # the user's format, or how weights are stored, leaves no room for this way

@@ -1,7 +1,8 @@
 """QuantizeLinear / DequantizeLinear models: the float graph with the plan's quantizers written into it.
 
 Weights become integer initializers with a DequantizeLinear behind (computed while the file is written, one at a time),
-or stay float behind a Q/DQ pair where the target folds them itself. Biases become int32 initializers. The file computes
+or stay float behind a Q/DQ pair where the target folds them itself. Tables of embeddings are dequantized when rows were
+looked up (`lookups`). Biases become int32 initializers. The file computes
 exactly what `onnxq.numerics` computes: `narrow` and `float_formats` have the formats that QuantizeLinear lacks.
 """
 
@@ -17,6 +18,7 @@ import numpy as np
 from onnxq.emit import EMITTERS, Emitted
 from onnxq.emit.absorb import absorb_activation
 from onnxq.emit.float_formats import CASTS, write_blocks, write_casts
+from onnxq.emit.lookups import dequantize_found, looks_up
 from onnxq.emit.narrow import clip_to_range, is_narrower
 from onnxq.emit.quantized_values import replace_by_values
 from onnxq.emit.uses import uses_of
@@ -161,7 +163,16 @@ class QdqWriter:
         scopes = {id(scope): scope for scope in (self.graph.scope_of(use.node) for use in readers)}
         home = next(iter(scopes.values())) if len(scopes) == 1 else self.graph.home_of(original)
         integers = self.graph.add_constant(f"{tensor}_quantized", DeferredValues(shape, stored, compute), scope=home)
-        self._dequantize(integers, original, tensor, parameters, readers, home)
+        others = []
+        for use in readers:
+            if not looks_up(use, spec, shape, stored):
+                others.append(use)
+                continue
+            scope = self.graph.scope_of(use.node)
+            scale, zero = self._parameters(tensor, parameters, self.graph.dtype(original), scope)
+            dequantize_found(self.graph, use.node, integers, [scale] if zero is None else [scale, zero], spec)
+        if others or not readers:
+            self._dequantize(integers, original, tensor, parameters, others, home)
         self.graph.origins.tensor_became(tensor, integers.name)
 
     def write_pair(self, placement: Placement, parameters: QParams, leader: str) -> None:

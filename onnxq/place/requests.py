@@ -146,9 +146,12 @@ class Requests(Constants):
             reason = rule.decline(facts) if rule.decline is not None else None
             data = self.data_tensors(node, rule.inputs)
             outputs = self.moved_outputs(node)
+            if not data and node.name in self.reasons:
+                continue  # a rule of its own has refused its constants
             if reason or not data or not all(self._quantized_for(t) for t in data):
                 self.reasons[node.name] = reason or "its input is not quantized, and moving values needs no arithmetic"
                 continue
+            self.reasons.pop(node.name, None)
             ports = range(len(node.inputs)) if rule.inputs is None else rule.inputs
             moved = self.requests[data[0]].spec
             for port in ports:

@@ -74,11 +74,11 @@ class Selection:
                 reason = reason or refusal
         if self._force(facts, reason):
             return
-        if reason is None:
-            same = self.backend.same_scale_rule_for(facts.op)
-            if same is not None and self._is_carrier(facts, same.inputs, same.decline):
-                self.integer_tensors.update(t.name for t in self.moved_outputs(node))
-        if reason is not None:
+        same = self.backend.same_scale_rule_for(facts.op)
+        apart = name in self.exempt or name in self.skipped
+        if same is not None and not apart and self._is_carrier(facts, same.inputs, same.decline):
+            self.integer_tensors.update(t.name for t in self.moved_outputs(node))
+        elif reason is not None:
             self.reasons[name] = reason
 
     def _force(self, facts: Facts, reason: str | None) -> bool:

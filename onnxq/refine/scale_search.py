@@ -23,7 +23,8 @@ import numpy as np
 from onnxq.numerics import fake_quantize
 from onnxq.refine.cells import cell_ranges, qparams_of_cells, reduce_cells, round_to_grid, spread
 from onnxq.refine.matrices import MatrixView
-from onnxq.types import PerBlock, QParams
+from onnxq.types import PerBlock, PerChannel, QParams
+from onnxq.types.granularity import Granularity, resolve_axis
 
 COARSE = tuple(float(factor) for factor in np.arange(40, 10, -1) * 0.03)
 """Factors 1.2 .. 0.33 of the range of a cell's values, tried first."""
@@ -35,6 +36,9 @@ best factors lie between these."""
 
 FINE = (-0.015, 0.015, -0.0075, 0.0075)
 """What is then added to the best factor of each cell."""
+
+PART = 2**22
+"""Values of a table of embeddings that are tried at a time: it may have more of them than all layers together."""
 
 WIDE, RANK = 512, 256
 """Rows with more columns than WIDE are tried with a matrix of rank RANK: 30 products with the whole one take time."""
@@ -82,12 +86,16 @@ def search_by_weights(
     """The parameters whose numbers are nearest to the weight, cell by cell; `factors` are tried, or the usual ones."""
 
     def errors(qparams: QParams) -> np.ndarray:
-        change = values - fake_quantize(values, qparams)
+        return np.asarray(sum(squares(part, qparams) for part in parts))
+
+    def squares(part: np.ndarray, qparams: QParams) -> np.ndarray:
+        change = part - fake_quantize(part, qparams)
         # The few values of a block add up exactly enough in float32, and such weights are large.
-        squares = np.square(change, out=change) if blocks else np.square(change, dtype=np.float64)
-        return reduce_cells(squares, held.spec.granularity, np.add)
+        each = np.square(change, out=change) if blocks else np.square(change, dtype=np.float64)
+        return reduce_cells(each, held.spec.granularity, np.add)
 
     blocks = isinstance(held.spec.granularity, PerBlock)
+    parts = _parts(values, held.spec.granularity)
     best = _Best(held)
     least = errors(held)
     if factors is not None:
@@ -103,6 +111,14 @@ def search_by_weights(
             best.take(found, given, here < least)
             least = np.minimum(least, here)
     return best.qparams
+
+
+def _parts(values: np.ndarray, granularity: Granularity) -> list[np.ndarray]:
+    """Rows that are tried at a time, where every part has values of all cells: what is computed is in float64."""
+    columns = isinstance(granularity, PerChannel) and resolve_axis(granularity.axis, values.ndim) > 0
+    if not columns or values.size <= PART:
+        return [values]
+    return np.array_split(values, min(-(-values.size // PART), len(values)))
 
 
 def search_by_outputs(

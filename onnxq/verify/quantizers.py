@@ -20,7 +20,8 @@ class Quantizer:
     """One node. `scale` and `zero_point` are None when they are computed at run time (or there is no zero point).
 
     dtype      name of the quantized element type, None when the file does not tell
-    constant   the quantized values are known: a weight or a bias, stored as integers or as floats behind Q and DQ
+    constant   the quantized values are known: a weight or a bias, stored as integers or as floats behind Q and DQ, or
+               rows of a stored table
     """
 
     node: str
@@ -113,4 +114,6 @@ def _is_constant(graph: Graph, tensor: Any) -> bool:
     if graph.is_constant(tensor):
         return True
     producer = graph.producer(tensor)
-    return producer is not None and producer.op == "QuantizeLinear" and graph.is_constant(producer.inputs[0])
+    return (
+        producer is not None and producer.op in ("QuantizeLinear", "Gather") and graph.is_constant(producer.inputs[0])
+    )

@@ -182,7 +182,7 @@ def test_refinements_leave_observed_parameters_alone(name: str) -> None:
 def test_other_forms_of_weights_leave_observed_ones_alone() -> None:
     run = Run("onnxruntime")
     for change in (with_unsigned_weights, with_seven_bit_weights):
-        plan, table = change(run.plan, run.qparams)
+        plan, table = change(run.graph, run.plan, run.qparams)
         assert table[run.weight] == run.qparams[run.weight]
         assert plan[run.weight] == run.plan[run.weight]
         assert table["w3"] != run.qparams["w3"]

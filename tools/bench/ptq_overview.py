@@ -53,8 +53,9 @@ Formats:
   run in onnxruntime with float arithmetic in places, and have less noise.
 - **W4A8**, **W4A4**: 4-bit weights per channel, activations with 8 or 4 bits, and 8 bits for the first and the last
   layer, as in papers. onnxq writes for its target `academic`, which quantizes what layers with weights read and
-  nothing else. Peers quantize where they do by default, which is also after activations and additions. Tools without
-  such a format are not in the table.
+  nothing else. Peers quantize where they do by default, which is also after activations and additions, and in
+  tables of embeddings (MiniLM), which `academic` leaves float: compare the **file**. Tools without such a format are
+  not in the table.
 - **W4 weight-only**: symmetric blocks of 32 weights of matrix products, everything else float; **zero points** has
   one for each block too. onnxq writes for its target `weight_only` with `ops=linear`. Tools differ in which products
   they find (onnxruntime.quantization and NNCF leave some float): one that leaves more is better in this table and
