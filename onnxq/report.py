@@ -44,7 +44,7 @@ def build_report(
     """
     low = [
         f"output '{name}' has only {value:.1f} dB: see 'onnxq compare' for the layers that cost most"
-        for name, value in checks.sqnr_db.items()
+        for name, value in {**checks.sqnr_db, **checks.parts_db}.items()
         if warn_below_db is not None and value < warn_below_db
     ]
     low += [

@@ -55,6 +55,11 @@ def print_summary(report: Mapping[str, Any], model: Path, written: Path) -> None
     to_what = ", to the trained weights in float" if trained else ""
     pairs += [("SQNR", f"{decibels(value)} on output '{name}'{to_what}") for name, value in report["sqnr_db"].items()]
     pairs += [
+        ("", f"{decibels(value)} on its part '{name}'")
+        for output in report["checks"]["outputs"]
+        for name, value in output.get("parts_db", {}).items()
+    ]
+    pairs += [
         ("file", f"{found['within']:.2%} of output '{found['output']}' within a step of the trained network")
         for found in report.get("file_against_net", ())
     ]

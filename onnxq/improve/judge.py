@@ -2,7 +2,8 @@
 
 The model that is judged is the one that `simulate` writes, so that a chip's own roundings and operators count.
 
-    sqnr_db    mean over the floating-point outputs of the signal to noise ratio, each limited to [-20, 100] dB
+    sqnr_db    mean over the floating-point outputs of the signal to noise ratio, each limited to [-20, 100] dB; boxes
+               and scores that are one output count apart (`onnxq.graph.joined`)
     kl         mean divergence of the outputs' classes from those of the float model, in nats, lower is better; the
                last axis holds the classes of outputs that are no images, axis 1 those of the others
     agreement  fraction of samples and positions with the class of the float model
@@ -13,7 +14,7 @@ The model that is judged is the one that `simulate` writes, so that a chip's own
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,6 +22,7 @@ import numpy as np
 from onnxq.emit.simulate import simulate
 from onnxq.errors import ConfigError, DataError
 from onnxq.graph import Graph
+from onnxq.graph.joined import Join, are_unlike, joins
 from onnxq.improvement import State
 from onnxq.numerics import SqnrAccumulator
 from onnxq.runtime.feeds import Feed
@@ -118,6 +120,7 @@ class Judge:
         if not self._feeds:
             raise DataError("there are no samples to judge the model on: give at least one")
         self._expected = self._run(reference)
+        self._parts = {name: join for name, found in joins(reference).items() if (join := self._unlike(name, found))}
         self.runs = 0
 
     @property
@@ -181,21 +184,44 @@ class Judge:
         return float(np.mean(parts))
 
     def _sqnr(self, found: list[Outputs]) -> tuple[dict[str, float], dict[str, np.ndarray]]:
-        """Of each output over all samples, and its noise in each of them."""
+        """Of each output, or part of one, over all samples, and its noise in each of them."""
         sums: dict[str, SqnrAccumulator] = {}
         noise: dict[str, list[float]] = {}
         for expected, outputs in zip(self._expected, found, strict=True):
-            for name, reference in expected.items():
-                if not _is_float(reference):
+            for name, whole in expected.items():
+                if not _is_float(whole):
                     continue
-                own = SqnrAccumulator()
-                if outputs[name].shape == reference.shape:
-                    own.add(reference, outputs[name])
-                else:  # a condition or a selection inside the model came out differently
-                    own.add(reference, np.zeros_like(reference))
-                sums.setdefault(name, SqnrAccumulator()).merge(own)
-                noise.setdefault(name, []).append(own.mse * own.compared)
+                # A condition or a selection inside the model may have come out differently.
+                measured = outputs[name] if outputs[name].shape == whole.shape else np.zeros_like(whole)
+                for label, reference, test in self._compared(name, whole, measured):
+                    own = SqnrAccumulator()
+                    own.add(reference, test)
+                    sums.setdefault(label, SqnrAccumulator()).merge(own)
+                    noise.setdefault(label, []).append(own.mse * own.compared)
         return {name: total.value for name, total in sums.items()}, {k: np.array(v) for k, v in noise.items()}
+
+    def _compared(
+        self, name: str, expected: np.ndarray, found: np.ndarray
+    ) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+        """What is compared by itself: an output, or its parts, with what it is called."""
+        join = self._parts.get(name)
+        if join is None:
+            yield name, expected, found
+        else:
+            yield from zip(join.labels(name), join.cut(expected) or (), join.cut(found) or (), strict=True)
+
+    def _unlike(self, name: str, found: Iterable[Join]) -> Join | None:
+        """The parts of an output of which some are far larger than others, in all samples together."""
+        outputs = [each[name] for each in self._expected]
+        if not all(_is_float(output) for output in outputs):
+            return None
+        for join in found:
+            parts = [join.cut(output) for output in outputs]
+            if any(part is None for part in parts):
+                continue
+            if are_unlike(_mean_square(part) for part in zip(*(part or () for part in parts), strict=True)):
+                return join
+        return None
 
     def _accuracy(self, found: list[Outputs]) -> float:
         assert self._labels is not None
@@ -228,6 +254,11 @@ class Judge:
                 "make: give samples for which it has one shape, or choose another metric"
             )
         return np.concatenate([np.atleast_1d(each) for each in values])
+
+
+def _mean_square(parts: Sequence[np.ndarray]) -> float:
+    values = [float(np.square(part, dtype=np.float64).mean()) for part in parts if part.size]
+    return float(np.mean(values)) if values else 0.0
 
 
 def _is_float(values: object) -> bool:

@@ -72,6 +72,11 @@ class SqnrAccumulator:
         return self._noise / self.compared if self.compared else 0.0
 
     @property
+    def power(self) -> float:
+        """Mean square of the reference over the compared positions; 0 if there were none."""
+        return self._signal / self.compared if self.compared else 0.0
+
+    @property
     def cosine(self) -> float:
         """Cosine of the angle between the two: 1 if both are zero, 0 if one is, NaN if a test value is not finite."""
         if self._noise == math.inf:

@@ -13,6 +13,7 @@ import onnx
 
 from onnxq.errors import CheckFailed, OnnxqError
 from onnxq.graph import Graph, collector_paused
+from onnxq.graph.joined import Join, are_unlike, joins
 from onnxq.numerics import SqnrAccumulator
 from onnxq.runtime.feeds import Feed, shape_text
 from onnxq.runtime.session import float_session, run_session
@@ -173,6 +174,8 @@ class _Comparison:
         self._original = original
         self._names = original.output_names
         self._sums: dict[str, SqnrAccumulator] = {}
+        self._joins = joins(original)
+        self._parts: dict[tuple[str, Join], list[SqnrAccumulator]] = {}
         self._equal: dict[str, list[int]] = {}
         self._reshaped: dict[str, int] = {}
         self._broken: dict[str, str] = {}
@@ -223,6 +226,7 @@ class _Comparison:
             self._reshaped[name] = self._reshaped.get(name, 0) + 1
         elif _is_float(expected):
             self._sums.setdefault(name, SqnrAccumulator()).add(expected, measured)
+            self._add_parts(name, expected, measured)
             bad = ~np.isfinite(measured.astype(np.float32)) & np.isfinite(expected.astype(np.float32))
             if bad.any():
                 self._broken.setdefault(
@@ -232,6 +236,21 @@ class _Comparison:
             counts = self._equal.setdefault(name, [0, 0])
             counts[0] += int(np.count_nonzero(expected == measured))
             counts[1] += expected.size
+
+    def _add_parts(self, name: str, expected: np.ndarray, measured: np.ndarray) -> None:
+        for join in self._joins[name]:
+            pairs = zip(join.cut(expected) or (), join.cut(measured) or (), strict=True)
+            totals = self._parts.setdefault((name, join), [SqnrAccumulator() for _ in join.ends])
+            for total, (one, other) in zip(totals, pairs, strict=False):
+                total.add(one, other)
+
+    def _of_parts(self, name: str) -> dict[str, float]:
+        """SQNR of the parts of an output of which some are far larger than others."""
+        for join in self._joins[name]:
+            totals = self._parts.get((name, join), [])
+            if are_unlike([total.power for total in totals]):
+                return {label: total.value for label, total in zip(join.labels(name), totals, strict=True)}
+        return {}
 
     def outputs(self) -> Iterator[OutputCheck]:
         for name in self._names:
@@ -246,6 +265,7 @@ class _Comparison:
                     compared=total.compared,
                     reshaped=reshaped,
                     kernel_db=self._kernels[name].value if name in self._kernels else None,
+                    parts_db=self._of_parts(name),
                 )
             elif name in self._equal:
                 equal, count = self._equal[name]

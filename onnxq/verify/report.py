@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from onnxq.verify.kernels import KernelCount
@@ -33,6 +34,7 @@ class OutputCheck:
     kernel_db, kernel_agreement   the same measures between onnxruntime's fused kernels on this machine and the
                  file's own meaning; None where they were not measured
     reshaped     samples whose output had another shape than the float model's (outputs that depend on the data)
+    parts_db     SQNR of each part of an output that was joined of unlike ones (boxes and scores); mostly empty
     """
 
     name: str
@@ -44,6 +46,7 @@ class OutputCheck:
     reshaped: int = 0
     kernel_db: float | None = None
     kernel_agreement: float | None = None
+    parts_db: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def kernel_margin_db(self) -> float:
@@ -60,8 +63,14 @@ class OutputCheck:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; JSON has no infinity, which becomes text."""
-        data = {key: value for key, value in vars(self).items() if value is not None}
-        return {key: str(v) if isinstance(v, float) and not math.isfinite(v) else v for key, v in data.items()}
+        data = {key: value for key, value in vars(self).items() if value is not None and value != {}}
+        if self.parts_db:
+            data["parts_db"] = {name: _plain(value) for name, value in self.parts_db.items()}
+        return {key: _plain(value) for key, value in data.items()}
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,11 @@ class VerifyReport:
     def sqnr_db(self) -> dict[str, float]:
         """Output -> SQNR, float outputs only."""
         return {check.name: check.sqnr_db for check in self.outputs if check.sqnr_db is not None}
+
+    @property
+    def parts_db(self) -> dict[str, float]:
+        """SQNR of the parts of outputs that were joined of unlike ones."""
+        return {label: value for check in self.outputs for label, value in check.parts_db.items()}
 
     @property
     def kernel_margin_db(self) -> float:

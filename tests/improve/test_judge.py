@@ -144,3 +144,37 @@ def test_the_typical_sample_is_one_that_has_noise() -> None:
     assert typical_gain_db(score(0.5, 1e-7), score(1.0, 1e-8)) > 0.2
     assert typical_gain_db(score(2.0, 1e-8), score(1.0, 1e-7)) < -0.2
     assert typical_gain_db(score(1.0, 0.4), score(1.0, 0.8)) > 1  # samples that all have noise count alike
+
+
+def detector() -> Net:
+    """Boxes of hundreds and scores below 1, as one output."""
+    net = Net("detector")
+    x = net.input("x", [1, 8, 5, 5])
+    boxes = net.node("Mul", net.conv(x, 8, 4, kernel=1), net.floats(300.0), name="boxes")
+    scores = net.node("Sigmoid", net.conv(x, 8, 2, kernel=1), name="scores")
+    net.output(net.node("Concat", boxes, scores, axis=1, output="found"))
+    return net
+
+
+def test_boxes_and_scores_that_are_one_output_count_apart() -> None:
+    graph = Graph.from_model(detector().model())
+    random = np.random.default_rng(0)
+    feeds = [{"x": random.normal(size=(1, 8, 5, 5)).astype(np.float32)} for _ in range(4)]
+    judging = Judge(graph, onnxq.get_backend("tensorrt"), feeds)
+    wrong = graph.copy()
+    weight = wrong.producer(wrong.node("scores").inputs[0]).inputs[1]
+    wrong.set_values(weight, np.zeros_like(wrong.values(weight)))
+    score = judging.of_graph(wrong)
+    assert score.sqnr_db["found[:, 0:4]"] == math.inf
+    assert score.sqnr_db["found[:, 4:6]"] < 20
+    assert set(score.sqnr_db) == set(score.noise) == {"found[:, 0:4]", "found[:, 4:6]"}
+    assert judging.of_float().goodness > score.goodness + 30
+
+
+def test_parts_of_one_size_are_one_output() -> None:
+    net = Net("halves")
+    x = net.input("x", [1, 8, 5, 5])
+    net.output(net.node("Concat", net.conv(x, 8, 4), net.conv(x, 8, 4), axis=1, output="found"))
+    graph = Graph.from_model(net.model())
+    feeds = [{"x": np.random.default_rng(0).normal(size=(1, 8, 5, 5)).astype(np.float32)}]
+    assert set(Judge(graph, onnxq.get_backend("tensorrt"), feeds).of_float().sqnr_db) == {"found"}

@@ -292,3 +292,38 @@ def test_models_without_common_tensors_and_empty_data_are_refused(tmp_path: Path
         compare_layers(float_model(tmp_path), other, data())
     with pytest.raises(DataError, match="no samples"):
         compare_layers(float_model(tmp_path), quantized_model(tmp_path), [])
+
+
+def joined_model(path: Path, fault: float) -> Path:
+    """Boxes of hundreds and scores below 1 as one output; `fault` is added to the scores."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w1"], ["a"], name="first"),
+        helper.make_node("Mul", ["a", "large"], ["boxes"], name="boxes"),
+        helper.make_node("Sigmoid", ["a"], ["s"], name="sigmoid"),
+        helper.make_node("Add", ["s", "fault"], ["scores"], name="add"),
+        helper.make_node("Concat", ["boxes", "scores"], ["y"], name="join", axis=1),
+    ]
+    constants = {"w1": weights()["w1"], "large": np.float32(300.0), "fault": np.float32(fault)}
+    width = 2 * weights()["w1"].shape[1]
+    return save(path, nodes, [info("y", ["N", width])], constants)
+
+
+def test_scores_beside_boxes_are_measured_by_themselves(tmp_path: Path) -> None:
+    given, wrong = joined_model(tmp_path / "float.onnx", 0.0), joined_model(tmp_path / "wrong.onnx", 0.3)
+    report = verify(given, wrong, QuantPlan("chip"), BACKEND, data())
+    (check,) = report.outputs
+    width = weights()["w1"].shape[1]
+    assert check.sqnr_db is not None
+    assert check.sqnr_db > 40
+    assert check.parts_db[f"y[:, 0:{width}]"] == math.inf
+    assert check.parts_db[f"y[:, {width}:{2 * width}]"] < 10
+    assert report.parts_db == check.parts_db
+    assert report.to_json()["outputs"][0]["parts_db"][f"y[:, 0:{width}]"] == "inf"
+    json.dumps(report.to_json(), allow_nan=False)
+
+
+def test_other_outputs_have_no_parts(tmp_path: Path) -> None:
+    path = float_model(tmp_path)
+    report = verify(Graph.load(path), path, QuantPlan("chip"), BACKEND, data())
+    assert report.parts_db == {}
+    assert "parts_db" not in report.to_json()["outputs"][0]

@@ -1,0 +1,94 @@
+"""Outputs that are joined of several results: where their parts lie."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import parser
+
+from onnxq.graph import Graph
+from onnxq.graph.joined import Join, are_unlike, joins
+
+
+def of(body: str, signature: str = "(float[1,4,6] a, float[1,2,6] b) => (float[n,m,k] y)") -> list[Join]:
+    text = f'<ir_version: 8, opset_import: ["" : 17]> g {signature} {{ {body} }}'
+    return joins(Graph.from_model(parser.parse_model(text)))["y"]
+
+
+@pytest.mark.parametrize(
+    ("body", "axis"),
+    [
+        ("y = Concat<axis=1>(a, b)", 1),
+        ("y = Concat<axis=-2>(a, b)", 1),
+        ("c = Concat<axis=1>(a, b) y = Identity(c)", 1),
+        ("c = Concat<axis=1>(a, b) y = Transpose<perm=[0, 2, 1]>(c)", 2),
+        ("c = Concat<axis=1>(a, b) y = Transpose(c)", 1),
+        ("c = Concat<axis=1>(a, b) s = Constant<value_ints=[1, 6, -1]>() r = Reshape(c, s) y = Identity(r)", 1),
+    ],
+)
+def test_parts_are_found_through_what_only_moves_them(body: str, axis: int) -> None:
+    assert of(body) == [Join(axis, (4, 6))]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = Add(a, a)",
+        "c = Concat<axis=1>(a, b) y = Relu(c)",
+        "c = Concat<axis=1>(a, b) s = Constant<value_ints=[1, 2, 3, 6]>() y = Reshape(c, s)",
+        "y = Concat<axis=1>(a)",
+    ],
+)
+def test_other_outputs_are_whole(body: str) -> None:
+    assert of(body) == []
+
+
+def test_levels_of_a_detector_have_the_parts_of_each_level() -> None:
+    body = """
+    first = Concat<axis=1>(boxes, scores)
+    second = Concat<axis=1>(boxes, scores)
+    s = Constant<value_ints=[1, 6, 9]>()
+    flat = Reshape(first, s)
+    other = Reshape(second, s)
+    levels = Concat<axis=2>(flat, other)
+    y = Transpose<perm=[0, 2, 1]>(levels)"""
+    found = of(body, "(float[1,4,3,3] boxes, float[1,2,3,3] scores) => (float[n,m,k] y)")
+    assert found == [Join(1, (9, 18)), Join(2, (4, 6))]
+
+
+def test_lengths_that_are_open_give_no_parts() -> None:
+    assert of("y = Concat<axis=1>(a, b)", "(float[1,n,6] a, float[1,2,6] b) => (float[k,m,6] y)") == []
+
+
+def test_the_given_graph_is_not_changed() -> None:
+    body = "{ c = Concat<axis=1>(a, a) y = Identity(c) }"
+    text = f'<ir_version: 8, opset_import: ["" : 17]> g (float[1,4,6] a) => (float[n,m,k] y) {body}'
+    graph = Graph.from_model(parser.parse_model(text))
+    assert joins(graph)["y"] == [Join(1, (4, 8))]
+    assert graph.shape("c") is None
+
+
+def test_a_tensor_is_cut_and_its_parts_are_named() -> None:
+    join = Join(1, (4, 6))
+    values = np.arange(12).reshape(2, 6)
+    first, second = join.cut(values) or ()
+    np.testing.assert_array_equal(first, values[:, 0:4])
+    np.testing.assert_array_equal(second, values[:, 4:6])
+    assert join.labels("y") == ["y[:, 0:4]", "y[:, 4:6]"]
+    assert join.cut(values[:, :5]) is None
+    assert join.cut(values[0]) is None
+
+
+@pytest.mark.parametrize(
+    ("powers", "unlike"),
+    [
+        ([1.0, 101.0], True),
+        ([1.0, 99.0], False),
+        ([0.0, 1.0], False),
+        ([0.0, 1.0, 200.0], True),
+        ([np.inf, 1.0], False),
+        ([], False),
+    ],
+)
+def test_parts_are_unlike_where_the_smaller_one_would_not_count(powers: list[float], unlike: bool) -> None:
+    assert are_unlike(powers) is unlike
