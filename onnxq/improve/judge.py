@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -88,6 +89,27 @@ def doubt_db(new: Score, old: Score) -> float:
     return float(np.mean(found)) if found else 0.0
 
 
+class LastSession:
+    """The session of the state that was judged last: two judges of one state need it once."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._state: State | None = None
+        self._session: Any = None
+
+    def of(self, state: State) -> Any:
+        """A session for what the target would compute."""
+        if self._session is None or state is not self._state:
+            self.forget()
+            graph, _ = simulate(state.graph, applied(state.plan), state.qparams, self._backend)
+            self._state, self._session = state, _session_of(graph)
+        return self._session
+
+    def forget(self) -> None:
+        """Give back its memory."""
+        self._state = self._session = None
+
+
 class Judge:
     """Scores of models on the same samples, with the outputs of the float model computed once and kept."""
 
@@ -100,8 +122,12 @@ class Judge:
         metric: str | UserMetric = "sqnr_db",
         labels: np.ndarray | None = None,
         lower_is_better: bool | None = None,
+        last: LastSession | None = None,
     ) -> None:
-        """`reference` is the float model; a metric that is text is one of METRICS or a module:function."""
+        """`reference` is the float model; a metric that is text is one of METRICS or a module:function.
+
+        `last` is for judges of the same states; somebody has to call its `forget`.
+        """
         if isinstance(metric, str) and metric not in METRICS:
             if ":" not in metric:
                 raise ConfigError(f"unknown metric '{metric}'. Known: {', '.join(METRICS)}, or module:function")
@@ -114,12 +140,13 @@ class Judge:
         self._metric = metric
         self._labels = labels
         self._backend = backend
+        self._last = last
         lower = metric in LOWER_IS_BETTER if lower_is_better is None else lower_is_better
         self._sign = -1.0 if lower else 1.0
         self._feeds = list(samples)
         if not self._feeds:
             raise DataError("there are no samples to judge the model on: give at least one")
-        self._expected = self._run(reference)
+        self._expected = self._run(_session_of(reference))
         self._parts = {name: join for name, found in joins(reference).items() if (join := self._unlike(name, found))}
         self.runs = 0
 
@@ -135,24 +162,27 @@ class Judge:
     def samples(self) -> int:
         return len(self._feeds)
 
+    def forget(self) -> None:
+        """Give back what is kept for other judges of the same state."""
+        if self._last is not None:
+            self._last.forget()
+
     def of_float(self) -> Score:
         """The score of the float model itself."""
         return self._score(self._expected)
 
     def __call__(self, state: State) -> Score:
         """The score of a model with its quantizers, as the target computes it."""
-        graph, _ = simulate(state.graph, applied(state.plan), state.qparams, self._backend)
-        return self.of_graph(graph)
+        self.runs += 1
+        return self._score(self._run((self._last or LastSession(self._backend)).of(state)))
 
     def of_graph(self, graph: Graph) -> Score:
         """The score of a model as it is."""
         self.runs += 1
-        return self._score(self._run(graph))
+        return self._score(self._run(_session_of(graph)))
 
-    def _run(self, graph: Graph) -> list[Outputs]:
-        # Around a layer onnxruntime would take a pair of float8 for a wish to compute it in integers.
-        session = float_session(graph, optimize="basic" if graph.nodes("QuantizeLinear") else "all")
-        names = graph.output_names
+    def _run(self, session: Any) -> list[Outputs]:
+        names = [output.name for output in session.get_outputs()]
         return [
             dict(zip(names, run_session(session, names, feed, f"sample {number}"), strict=True))
             for number, feed in enumerate(self._feeds)
@@ -254,6 +284,11 @@ class Judge:
                 "make: give samples for which it has one shape, or choose another metric"
             )
         return np.concatenate([np.atleast_1d(each) for each in values])
+
+
+def _session_of(graph: Graph) -> Any:
+    # Around a layer onnxruntime would take a pair of float8 for a wish to compute it in integers.
+    return float_session(graph, optimize="basic" if graph.nodes("QuantizeLinear") else "all")
 
 
 def _mean_square(parts: Sequence[np.ndarray]) -> float:

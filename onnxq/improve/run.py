@@ -279,11 +279,13 @@ class _Run:
             if isinstance(error, ConfigError):
                 raise
             why = f"not possible here: {error}"
+        helps = result is not None and self.is_better(result, to_beat)  # as far as known now
+        self.judge.forget()
         self.steps.append(
             Step(
                 name=str(chosen),
                 paper=chosen.method.paper,
-                applied=result is not None and self.is_better(result, to_beat),  # as far as known now
+                applied=helps,
                 why=why,
                 before=to_tell,
                 after=score,

@@ -13,7 +13,7 @@ from onnxq.config import Config
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph.write import weight_bytes
 from onnxq.improve.efforts import Effort, effort_of
-from onnxq.improve.judge import Judge
+from onnxq.improve.judge import Judge, LastSession
 from onnxq.improve.outcome import Outcome, Reached
 from onnxq.improve.run import improve
 from onnxq.improvement import IMPROVEMENTS, Progress, Samples, State, Task
@@ -148,8 +148,10 @@ def improve_calibrated(
         engine=prepared.config.engine(),
         progress=progress or (lambda what, done, total: None),
     )
-    judge = Judge(prepared.graph, prepared.backend, divided.held)
-    witness = Judge(prepared.graph, prepared.backend, islice(divided.fitted, WITNESSES * len(divided.held)))
+    last = LastSession(prepared.backend)
+    others = islice(divided.fitted, WITNESSES * len(divided.held))
+    judge = Judge(prepared.graph, prepared.backend, divided.held, last=last)
+    witness = Judge(prepared.graph, prepared.backend, others, last=last)
 
     def recalibrate(changed: State, samples: Samples | None) -> State:
         return gather(replace(prepared, graph=changed.graph), changed.plan, dataset if samples is None else samples)

@@ -10,9 +10,10 @@ import pytest
 
 import onnxq
 from onnxq.demo import load_data, model_path
+from onnxq.emit.simulate import simulate
 from onnxq.errors import ConfigError, DataError
 from onnxq.graph import Graph
-from onnxq.improve.judge import Judge, Score, typical_gain_db
+from onnxq.improve.judge import Judge, LastSession, Score, typical_gain_db
 from onnxq.improvement import State
 from onnxq.numerics import sqnr_db
 from onnxq.pipeline import calibrate_model
@@ -178,3 +179,26 @@ def test_parts_of_one_size_are_one_output() -> None:
     graph = Graph.from_model(net.model())
     feeds = [{"x": np.random.default_rng(0).normal(size=(1, 8, 5, 5)).astype(np.float32)}]
     assert set(Judge(graph, onnxq.get_backend("tensorrt"), feeds).of_float().sqnr_db) == {"found"}
+
+
+def test_two_judges_of_a_state_make_its_session_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ready = calibrate_model(model_path(), backend="onnxruntime", data=FEEDS, config={"effort": 0})
+    state = State(ready.prepared.graph, ready.plan, ready.qparams)
+    made: list[State] = []
+
+    def counted(graph: Graph, *others: object) -> tuple[Graph, object]:
+        made.append(state)
+        return simulate(graph, *others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("onnxq.improve.judge.simulate", counted)
+    last = LastSession(ready.prepared.backend)
+    judges = [Judge(state.graph, ready.prepared.backend, feeds, last=last) for feeds in (FEEDS[:8], FEEDS[8:])]
+    alone = [Judge(state.graph, ready.prepared.backend, feeds)(state) for feeds in (FEEDS[:8], FEEDS[8:])]
+    made.clear()
+    assert [each(state) for each in judges] == alone
+    assert len(made) == 1
+    judges[0](state.copy())
+    assert len(made) == 2
+    judges[0].forget()
+    judges[1](state)
+    assert len(made) == 3
