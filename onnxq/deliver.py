@@ -322,6 +322,8 @@ def _helps(tried: VerifyReport, before: VerifyReport, *, at_all: bool) -> bool:
             return False
         if new.agreement is not None and old.agreement is not None and new.agreement < old.agreement - 0.005:
             return False
+        if any(value < old.parts_db.get(part, value) - 1.0 for part, value in new.parts_db.items()):
+            return False
     return True
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from onnxq.emit import EMITTERS, Emitted
 from onnxq.emit.absorb import absorb_activation
 from onnxq.emit.float_formats import CASTS, write_blocks, write_casts
-from onnxq.emit.lookups import dequantize_found, looks_up
+from onnxq.emit.lookups import look_up_integers, looks_up, scale_columns
 from onnxq.emit.narrow import clip_to_range, is_narrower
 from onnxq.emit.quantized_values import replace_by_values
 from onnxq.emit.uses import uses_of
@@ -165,12 +165,18 @@ class QdqWriter:
         integers = self.graph.add_constant(f"{tensor}_quantized", DeferredValues(shape, stored, compute), scope=home)
         others = []
         for use in readers:
-            if not looks_up(use, spec, shape, stored):
+            if not looks_up(use, spec, shape, stored, self.graph.dtype(original)):
                 others.append(use)
                 continue
             scope = self.graph.scope_of(use.node)
-            scale, zero = self._parameters(tensor, parameters, self.graph.dtype(original), scope)
-            dequantize_found(self.graph, use.node, integers, [scale] if zero is None else [scale, zero], spec)
+            looked_up, found = look_up_integers(self.graph, use.node, integers)
+            if isinstance(spec.granularity, PerChannel):
+                scale_columns(self.graph, looked_up, found, parameters, scope)
+            else:
+                scale, zero = self._parameters(tensor, parameters, self.graph.dtype(original), scope)
+                inputs = [looked_up, scale] + ([zero] if zero is not None else [])
+                label = f"{found.name}_DequantizeLinear"
+                self.graph.add_node("DequantizeLinear", inputs, [found], name=label, scope=scope)
         if others or not readers:
             self._dequantize(integers, original, tensor, parameters, others, home)
         self.graph.origins.tensor_became(tensor, integers.name)

@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from onnxq.graph import Graph
-from onnxq.types import QParams, QParamsTable, QuantPlan, QuantSpec
+from onnxq.types import Placement, QParams, QParamsTable, QuantPlan, QuantSpec
 
 
 def with_unsigned_weights(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> tuple[QuantPlan, QParamsTable]:
@@ -48,7 +48,7 @@ def _with_weights(
     new_plan = replace(plan, placements=dict(plan.placements))
     table = QParamsTable(dict(qparams.entries), dict(qparams.integer_weights), dict(qparams.provenance))
     for name, placement in plan.placements.items():
-        if placement.observe_only or _only_looked_up(graph, name):
+        if placement.observe_only or _only_looked_up(graph, placement):
             continue  # nobody computes with it
         # Integers that an algorithm has fixed are right for their own scale only.
         if placement.role == "weight" and placement.spec.dtype == "int8" and name not in table.integer_weights:
@@ -57,9 +57,12 @@ def _with_weights(
     return new_plan, table
 
 
-def _only_looked_up(graph: Graph, tensor: str) -> bool:
-    readers = graph.consumers(tensor)
-    return bool(readers) and all(use.node.op == "Gather" for use in readers)
+def _only_looked_up(graph: Graph, placement: Placement) -> bool:
+    if placement.edges is None:
+        readers = [use.node for use in graph.consumers(placement.tensor)]
+    else:
+        readers = [graph.node(edge.node) for edge in placement.edges]
+    return bool(readers) and all(node.op == "Gather" for node in readers)
 
 
 def _unsigned(spec: QuantSpec) -> QuantSpec:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -46,46 +45,64 @@ def joins(graph: Graph) -> dict[str, list[Join]]:
     if any(maker is not None and maker.op in _LOOKED_THROUGH for maker in makers) and not graph.shapes_known():
         graph = graph.copy()
         graph.infer_shapes()
-    return {name: _joins(graph, graph.tensor(name), 0) for name in graph.output_names}
+    search = _Search(graph)
+    return {name: search.of(graph.tensor(name)) for name in graph.output_names}
 
 
 _LOOKED_THROUGH = ("Concat", "Identity", "Cast", "Transpose", "Reshape")
+_DEEPEST = 8
+"""Nodes to look back through: what joins results stands at the very end."""
+
+MOST_PARTS = 8
+"""More parts than a detector has kinds of results are steps or levels, of one kind."""
 
 
 def are_unlike(powers: Iterable[float]) -> bool:
-    """Whether parts with these mean squares have to be looked at one by one."""
+    """Whether parts with these mean squares have to be looked at one by one; those without any signal tell nothing."""
     told = [power for power in powers if 0 < power < math.inf]
     return len(told) > 1 and max(told) > UNLIKE**2 * min(told)
 
 
-_DEEPEST = 8
-"""Nodes to look back through: what joins results stands at the very end."""
+class _Search:
+    """Joins of one graph, each tensor looked at once."""
 
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._found: dict[str, list[Join]] = {}
 
-def _joins(graph: Graph, tensor: Any, depth: int) -> list[Join]:
-    node, shape = graph.producer(tensor), graph.shape(tensor)
-    if node is None or node.domain or shape is None or depth > _DEEPEST:
-        return []
-    if node.op == "Concat":
-        return _of_concat(graph, node, len(shape), depth)
-    if node.op not in _LOOKED_THROUGH:
-        return []
-    found = _joins(graph, node.inputs[0], depth + 1)
-    if node.op == "Transpose":
-        order = node.attrs.get("perm") or list(range(len(shape)))[::-1]
-        return [Join(order.index(join.axis), join.ends) for join in found]
-    if node.op == "Reshape":
-        before = graph.shape(node.inputs[0]) or ()
-        return [join for join in found if before[: join.axis + 1] == shape[: join.axis + 1]]
-    return found
+    def of(self, tensor: Any, depth: int = 0) -> list[Join]:
+        if tensor.name not in self._found:
+            self._found[tensor.name] = [join for join in self._of(tensor, depth) if len(join.ends) <= MOST_PARTS]
+        return self._found[tensor.name]
 
+    def _of(self, tensor: Any, depth: int) -> list[Join]:
+        node, shape = self._graph.producer(tensor), self._graph.shape(tensor)
+        if node is None or node.domain or node.op not in _LOOKED_THROUGH or shape is None or depth > _DEEPEST:
+            return []
+        if node.op == "Concat":
+            return self._of_concat(node, len(shape), depth)
+        found = self.of(node.inputs[0], depth + 1)
+        if node.op == "Transpose":
+            order = node.attrs.get("perm") or list(range(len(shape)))[::-1]
+            return [Join(order.index(join.axis), join.ends) for join in found]
+        if node.op == "Reshape":
+            before = self._graph.shape(node.inputs[0]) or ()
+            return [join for join in found if before[: join.axis + 1] == shape[: join.axis + 1]]
+        return found
 
-def _of_concat(graph: Graph, node: Any, rank: int, depth: int) -> list[Join]:
-    axis = int(node.attrs["axis"]) % rank
-    lengths = [(graph.shape(read) or (None,) * rank)[axis] for read in node.inputs]
-    known = [length for length in lengths if isinstance(length, int) and length > 0]
-    found = [Join(axis, tuple(accumulate(known)))] if len(known) == len(lengths) > 1 else []
-    # Levels of a detector, one behind the other, are joined of the same parts.
-    inner = [_joins(graph, read, depth + 1) for read in node.inputs]
-    found += [join for join in inner[0] if join.axis != axis and all(join in others for others in inner[1:])]
-    return found
+    def _of_concat(self, node: Any, rank: int, depth: int) -> list[Join]:
+        axis = int(node.attrs.get("axis", 1)) % rank
+        inner = [self.of(read, depth + 1) for read in node.inputs]
+        ends: list[int] = []
+        for read, joined in zip(node.inputs, inner, strict=True):
+            length = (self._graph.shape(read) or (None,) * rank)[axis]
+            if not isinstance(length, int) or length <= 0:
+                ends = []
+                break
+            # What was joined along the same axis before are parts of the whole.
+            own = next((join.ends for join in joined if join.axis == axis), (length,))
+            start = ends[-1] if ends else 0
+            ends.extend(start + end for end in own)
+        found = [Join(axis, tuple(ends))] if len(ends) > 1 else []
+        # Levels of a detector, one behind the other, are joined of the same parts.
+        return found + [join for join in inner[0] if join.axis != axis and all(join in one for one in inner[1:])]

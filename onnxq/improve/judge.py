@@ -147,6 +147,7 @@ class Judge:
         if not self._feeds:
             raise DataError("there are no samples to judge the model on: give at least one")
         self._expected = self._run(_session_of(reference))
+        self._silent: set[str] = set()
         self._parts = {name: join for name, found in joins(reference).items() if (join := self._unlike(name, found))}
         self.runs = 0
 
@@ -238,7 +239,8 @@ class Judge:
         if join is None:
             yield name, expected, found
         else:
-            yield from zip(join.labels(name), join.cut(expected) or (), join.cut(found) or (), strict=True)
+            parts = zip(join.labels(name), join.cut(expected) or (), join.cut(found) or (), strict=True)
+            yield from (part for part in parts if part[0] not in self._silent)
 
     def _unlike(self, name: str, found: Iterable[Join]) -> Join | None:
         """The parts of an output of which some are far larger than others, in all samples together."""
@@ -249,7 +251,10 @@ class Judge:
             parts = [join.cut(output) for output in outputs]
             if any(part is None for part in parts):
                 continue
-            if are_unlike(_mean_square(part) for part in zip(*(part or () for part in parts), strict=True)):
+            powers = [_mean_square(part) for part in zip(*(part or () for part in parts), strict=True)]
+            if are_unlike(powers):
+                labels = zip(join.labels(name), powers, strict=True)
+                self._silent.update(label for label, power in labels if power == 0)
                 return join
         return None
 

@@ -246,6 +246,7 @@ class _Run:
     def attempt(self, base: _Candidate, name: str, to_beat: _Candidate) -> _Candidate | None:
         """The result of one improvement with its score; None where it changed nothing or could not be done."""
         chosen = self.chosen[name]
+        self.judge.forget()
         if chosen.method.needs_torch and self.task.folder is not None:
             self.task.folder.mkdir(parents=True, exist_ok=True)
         if self.progress is not None:

@@ -116,6 +116,18 @@ def _holds_mask(graph: Graph, tensor: Any) -> bool:
     return bool(np.asarray(values, dtype=np.float64).min() <= MASK_VALUE)
 
 
+def why_no_table(graph: Graph, node: Node, table: Any) -> str | None:
+    """A reason to leave a constant float that a node looks rows up in."""
+    others = [use.node.name for use in graph.consumers(table) if use.node.op != node.op or use.port != 0]
+    if others or graph.is_output(table):
+        who = f"'{others[0]}' reads" if others else "the caller gets"
+        return f"{who} its table too, which would have to be stored twice"
+    values = graph.values(table)
+    if values.dtype.name not in FLOAT_TYPES or not np.isfinite(values).all() or values.min() <= MASK_VALUE:
+        return f"'{table.name}' holds mask values (minus infinity or nearly), or others that are no numbers"
+    return None
+
+
 def _quantized_already(graph: Graph, node: Node) -> str | None:
     if node.op in _QDQ:
         return "quantizes already: it is in the model that was given"

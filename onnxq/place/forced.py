@@ -18,9 +18,9 @@ def forced_rule(facts: Facts, backend: Backend) -> OpRule | str:
     if made is not None and made not in FLOAT_TYPES:
         return f"it computes {made} values"
     with_output = any(rule.output for rule in backend.rules)
-    own = backend.rules_for(facts.op)
-    if own:
-        return own[0]
+    for own in backend.rules_for(facts.op):
+        if own.inputs != () or own.weight is None or facts.is_constant(own.weight):
+            return own
     for rule in (*INTEGER_LAYERS, *TRANSFORMER_LAYERS):
         if facts.op in rule.ops and rule.weight is not None and facts.is_constant(rule.weight):
             return OpRule(rule.ops, rule.inputs, rule.weight, rule.weight_axis, rule.bias, output=with_output)

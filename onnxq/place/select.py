@@ -8,7 +8,7 @@ from typing import Any
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph, Node
 from onnxq.place.choices import Choices
-from onnxq.place.exempt import exempt_nodes, masked_tensors
+from onnxq.place.exempt import exempt_nodes, masked_tensors, why_no_table
 from onnxq.place.facts import FLOAT_TYPES, Facts
 from onnxq.place.forced import forced_rule
 from onnxq.place.fusions import Fusions
@@ -126,7 +126,8 @@ class Selection:
         only_a_weight = rule.inputs == () and rule.weight is not None and facts.is_constant(rule.weight)
         if not variable and not only_a_weight:
             return "all its inputs are constants"
-        if any(0 in (facts.shape(port) or ()) for port in ports if facts.is_constant(port)):
+        read = [*ports, rule.weight] if only_a_weight and rule.weight is not None else ports
+        if any(0 in (facts.shape(port) or ()) for port in read if facts.is_constant(port)):
             return "one of its inputs is empty"
         for port in variable:
             name = node.inputs[port].name
@@ -139,6 +140,10 @@ class Selection:
                 )
         if rule.decline is not None:
             reason = rule.decline(facts)
+            if reason:
+                return reason
+        if only_a_weight and rule.weight is not None and self.backend.scheme.activation is not None:
+            reason = why_no_table(self.graph, node, node.inputs[rule.weight])
             if reason:
                 return reason
         if rule.weight is not None and facts.has(rule.weight) and not facts.is_constant(rule.weight):

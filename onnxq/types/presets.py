@@ -93,6 +93,6 @@ def declines_padding_value(node: NodeFacts) -> str | None:
 
 def declines_other_gathers(node: NodeFacts) -> str | None:
     """A reason to leave a Gather float that does not look up rows of a table of embeddings."""
-    if not node.is_constant(0) or len(node.shape(0) or ()) != 2 or node.attrs.get("axis", 0) != 0:
+    if not node.is_constant(0) or len(node.shape(0) or ()) != 2 or node.attrs.get("axis", 0) not in (0, -2):
         return "it does not look up rows of a constant table"
     return None if node.dtype(0) in ("float32", "float16") else f"its table holds {node.dtype(0)} values"

@@ -249,7 +249,8 @@ class _Comparison:
         for join in self._joins[name]:
             totals = self._parts.get((name, join), [])
             if are_unlike([total.power for total in totals]):
-                return {label: total.value for label, total in zip(join.labels(name), totals, strict=True)}
+                labelled = zip(join.labels(name), totals, strict=True)
+                return {label: total.value for label, total in labelled if total.power > 0}
         return {}
 
     def outputs(self) -> Iterator[OutputCheck]:

@@ -79,7 +79,7 @@ def _read(graph: Graph, node: Any, parameters: dict[str, np.ndarray | None]) -> 
         zero_point=None if zero_point is None else _values(graph, zero_point, parameters),
         axis=int(node.attrs.get("axis", 1)),
         dtype=_dtype(graph, node, zero_point),
-        constant=_is_constant(graph, data),
+        constant=_is_constant(graph, data, node.op),
     )
 
 
@@ -110,10 +110,9 @@ def _dtype(graph: Graph, node: Any, zero_point: Any) -> str | None:
     return element_name(onnx.TensorProto.DataType.Name(told)) if told else "uint8"
 
 
-def _is_constant(graph: Graph, tensor: Any) -> bool:
+def _is_constant(graph: Graph, tensor: Any, reader: str) -> bool:
     if graph.is_constant(tensor):
         return True
     producer = graph.producer(tensor)
-    return (
-        producer is not None and producer.op in ("QuantizeLinear", "Gather") and graph.is_constant(producer.inputs[0])
-    )
+    makers = ("QuantizeLinear", "Gather") if reader == "DequantizeLinear" else ("QuantizeLinear",)
+    return producer is not None and producer.op in makers and graph.is_constant(producer.inputs[0])

@@ -62,7 +62,8 @@ def test_rows_are_dequantized_when_they_are_found(dtype: str, granularity: Granu
     gather = written.node("look_up")
     assert written.is_constant(gather.inputs[0])
     assert written.dtype(gather.inputs[0]).kind in "iu"
-    assert written.producer("found").op == "DequantizeLinear"
+    assert written.producer("found").op == ("DequantizeLinear" if granularity == PerTensor() else "Mul")
+    assert {node.op for node in written.nodes()} >= {"DequantizeLinear"}
     expected = np.maximum(fake_quantize(TABLE, table["table"])[IDS], 0)
     for level in (ort.GraphOptimizationLevel.ORT_DISABLE_ALL, ort.GraphOptimizationLevel.ORT_ENABLE_ALL):
         np.testing.assert_array_equal(run(written, level)[0], expected)
@@ -123,3 +124,33 @@ def test_a_look_up_in_a_body_is_dequantized_there() -> None:
     model.graph.initializer.append(onnx.numpy_helper.from_array(TABLE, "table"))
     written, parameters = quantized(model, spec_of("uint8", PerChannel(1)))
     np.testing.assert_array_equal(run(written)[0], fake_quantize(TABLE, parameters["table"])[IDS])
+
+
+@pytest.mark.parametrize("config", [{}, {"session.qdqisint8allowed": "1"}], ids=["here", "as on ARM"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_onnxruntime_makes_no_kernel_with_one_scale_of_many(dtype: str, config: dict[str, str]) -> None:
+    """Sums of two tables, and products with one, whose neighbours have quantizers too."""
+    net = Net("neighbours", opset=13)
+    ids = net.input("ids", ["batch", "words"], np.int64)
+    table = net.floats(TABLE, "table")
+    words, positions = (net.node("Gather", table, ids) for _ in range(2))
+    added = net.node("Add", words, positions, output="added")
+    net.output(net.node("MatMul", added, net.floats(np.eye(WIDTH), "eye"), output="y"), None)
+    graph = Graph.from_model(net.model())
+    graph.infer_shapes()
+    weight, plain = spec_of(dtype, PerChannel(1)), spec_of(dtype, PerTensor())
+    specs = {"table": weight, "added": plain, "eye": plain}
+    table_of = QParamsTable()
+    table_of.put("table", qparams_from_range(TABLE.min(0), TABLE.max(0), weight), "test")
+    table_of.put("added", qparams_from_range(2 * TABLE.min(), 2 * TABLE.max(), plain), "test")
+    table_of.put("eye", qparams_from_range(np.float32(0), np.float32(1), plain), "test")
+    roles = {"table": "weight", "added": "activation", "eye": "weight"}
+    plan = QuantPlan("test", {name: Placement(name, spec, roles[name], "test") for name, spec in specs.items()})  # type: ignore[arg-type]
+    written, _ = to_qdq(graph, plan, table_of, get_backend("onnxruntime"))
+    options = ort.SessionOptions()
+    for key, value in config.items():
+        options.add_session_config_entry(key, value)
+    made = ort.InferenceSession(written.to_model().SerializeToString(), options).run(None, {"ids": IDS})[0]
+    rows = fake_quantize(TABLE, table_of["table"])[IDS]
+    step = float(table_of["added"].scale.max())
+    np.testing.assert_allclose(made, 2 * rows, atol=1.01 * step)

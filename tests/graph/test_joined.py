@@ -92,3 +92,18 @@ def test_a_tensor_is_cut_and_its_parts_are_named() -> None:
 )
 def test_parts_are_unlike_where_the_smaller_one_would_not_count(powers: list[float], unlike: bool) -> None:
     assert are_unlike(powers) is unlike
+
+
+def test_what_was_joined_in_two_steps_has_all_parts() -> None:
+    body = "first = Concat<axis=1>(a, b) same = Identity(first) y = Concat<axis=1>(same, b)"
+    assert of(body) == [Join(1, (4, 6, 8))]
+
+
+def test_many_parts_are_of_one_kind() -> None:
+    assert of(f"y = Concat<axis=1>({', '.join(['b'] * 9)})") == []
+    assert of(f"y = Concat<axis=1>({', '.join(['b'] * 8)})") != []
+
+
+def test_tensors_that_are_joined_again_and_again_are_looked_at_once() -> None:
+    lines = [f"c{i + 1} = Concat<axis=0>({', '.join([f'c{i}'] * 6)})" for i in range(7)]
+    assert [len(join.ends) for join in of(f"c0 = Identity(a) {' '.join(lines)} y = Identity(c7)")] == [6]

@@ -202,3 +202,18 @@ def test_two_judges_of_a_state_make_its_session_once(monkeypatch: pytest.MonkeyP
     judges[0].forget()
     judges[1](state)
     assert len(made) == 3
+
+
+def test_a_part_without_any_signal_does_not_count() -> None:
+    net = Net("silent")
+    x = net.input("x", [1, 8, 5, 5])
+    large = net.node("Mul", net.conv(x, 8, 4, kernel=1), net.floats(300.0))
+    silent = net.node("Mul", net.conv(x, 8, 2, kernel=1), net.floats(0.0), name="silent")
+    small = net.node("Sigmoid", net.conv(x, 8, 2, kernel=1))
+    net.output(net.node("Concat", large, silent, small, axis=1, output="found"))
+    graph = Graph.from_model(net.model())
+    feeds = [{"x": np.random.default_rng(0).normal(size=(1, 8, 5, 5)).astype(np.float32)}]
+    assert set(Judge(graph, onnxq.get_backend("tensorrt"), feeds).of_float().sqnr_db) == {
+        "found[:, 0:4]",
+        "found[:, 6:8]",
+    }
