@@ -2,8 +2,8 @@
 
 Weights become integer initializers with a DequantizeLinear behind (computed while the file is written, one at a time),
 or stay float behind a Q/DQ pair where the target folds them itself. Tables of embeddings are dequantized when rows were
-looked up (`lookups`). Biases become int32 initializers. The file computes
-exactly what `onnxq.numerics` computes: `narrow` and `float_formats` have the formats that QuantizeLinear lacks.
+looked up (`lookups`). Biases become int32 initializers. The file computes exactly what `onnxq.numerics` computes:
+`narrow` and `float_formats` have the formats that QuantizeLinear lacks.
 """
 
 from __future__ import annotations
