@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import tempfile
 from collections.abc import Callable
@@ -34,8 +35,13 @@ def _umask() -> int:
     return mask
 
 
+def json_number(value: float) -> float | str:
+    """JSON has no infinity and no NaN: they become strings that float() reads."""
+    return value if math.isfinite(value) else str(value)
+
+
 def write_json(path: Path, data: Any) -> None:
-    """Write `data` as indented JSON; NaN and infinity are refused, because JSON has none."""
+    """Write `data` as indented JSON; NaN and infinity are refused: `json_number` makes text of them."""
     encoder = json.JSONEncoder(indent=2, allow_nan=False, ensure_ascii=False)
 
     def write(stream: BinaryIO) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxq.config import Config
+from onnxq.files import json_number
 from onnxq.passes import PassReport
 from onnxq.types import Backend, QuantPlan
 from onnxq.verify import VerifyReport
@@ -112,8 +113,3 @@ def resolved_config(backend: Backend, config: Config) -> dict[str, Any]:
         "verify_samples": config.verify_samples,
         "minimum_sqnr_db": config.minimum_sqnr_db,
     }
-
-
-def json_number(value: float) -> float | str:
-    """JSON has no infinity and no NaN: they become strings that float() reads."""
-    return value if math.isfinite(value) else str(value)

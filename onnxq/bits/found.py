@@ -12,8 +12,8 @@ from onnxq.bits.costs import Costs
 from onnxq.bits.propose import Losses
 from onnxq.bits.study import noise, overall_db
 from onnxq.config import Config
+from onnxq.files import json_number
 from onnxq.improve.judge import Score
-from onnxq.report import json_number
 
 
 @dataclass(frozen=True)

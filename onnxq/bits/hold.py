@@ -22,10 +22,10 @@ from onnxq.bits.sensitivity import Effect, measure, ranked
 from onnxq.bits.study import Study, Subject, merged, overall_db
 from onnxq.config import Config
 from onnxq.errors import ConfigError, UnsupportedError
+from onnxq.files import json_number
 from onnxq.improve.judge import Score
 from onnxq.improvement import State
 from onnxq.place.legal import violations
-from onnxq.report import json_number
 from onnxq.types import QuantPlan
 
 Fallback = Literal["16", "float"]

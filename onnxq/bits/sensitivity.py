@@ -18,9 +18,9 @@ from typing import Any, Literal
 from onnxq.bits.parts import By, Only, Part, all_but, alone, parts_of
 from onnxq.bits.study import Study, Subject, overall_db
 from onnxq.errors import ConfigError
+from onnxq.files import json_number
 from onnxq.improve.judge import Score
 from onnxq.improvement import State
-from onnxq.report import json_number
 from onnxq.types import QuantPlan
 
 Mode = Literal["alone", "all_but"]

@@ -33,8 +33,8 @@ def compare(
     """Compare the tensors that two models have in common, the worst layer first."""
     from onnxq.cli.artifacts import model_in
     from onnxq.cli.data import open_data
+    from onnxq.files import json_number
     from onnxq.graph import Graph
-    from onnxq.report import json_number
     from onnxq.verify.compare import compare_layers
 
     dataset = open_data(Graph.load(float_model), data, random, samples, preprocess)

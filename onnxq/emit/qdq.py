@@ -165,21 +165,23 @@ class QdqWriter:
         integers = self.graph.add_constant(f"{tensor}_quantized", DeferredValues(shape, stored, compute), scope=home)
         others = []
         for use in readers:
-            if not looks_up(use, spec, shape, stored, self.graph.dtype(original)):
-                others.append(use)
-                continue
-            scope = self.graph.scope_of(use.node)
-            looked_up, found = look_up_integers(self.graph, use.node, integers)
-            if isinstance(spec.granularity, PerChannel):
-                scale_columns(self.graph, looked_up, found, parameters, scope)
+            if looks_up(use, spec, shape, stored, self.graph.dtype(original)):
+                self._look_up(use.node, integers, placement, parameters)
             else:
-                scale, zero = self._parameters(tensor, parameters, self.graph.dtype(original), scope)
-                inputs = [looked_up, scale] + ([zero] if zero is not None else [])
-                label = f"{found.name}_DequantizeLinear"
-                self.graph.add_node("DequantizeLinear", inputs, [found], name=label, scope=scope)
+                others.append(use)
         if others or not readers:
             self._dequantize(integers, original, tensor, parameters, others, home)
         self.graph.origins.tensor_became(tensor, integers.name)
+
+    def _look_up(self, node: Node, integers: Any, placement: Placement, parameters: QParams) -> None:
+        scope, real = self.graph.scope_of(node), self.graph.dtype(placement.tensor)
+        looked_up, found = look_up_integers(self.graph, node, integers)
+        if isinstance(placement.spec.granularity, PerChannel):
+            scale_columns(self.graph, looked_up, found, parameters, scope)
+            return
+        scale, zero = self._parameters(placement.tensor, parameters, real, scope)
+        inputs = [looked_up, scale] + ([zero] if zero is not None else [])
+        self.graph.add_node("DequantizeLinear", inputs, [found], name=f"{found.name}_DequantizeLinear", scope=scope)
 
     def write_pair(self, placement: Placement, parameters: QParams, leader: str) -> None:
         tensor, spec = placement.tensor, placement.spec

@@ -7,7 +7,7 @@ common but the tensor: an error of the whole is that of the boxes, whatever beca
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,10 +57,15 @@ MOST_PARTS = 8
 """More parts than a detector has kinds of results are steps or levels, of one kind."""
 
 
-def are_unlike(powers: Iterable[float]) -> bool:
-    """Whether parts with these mean squares have to be looked at one by one; those without any signal tell nothing."""
+def unlike(powers: Sequence[float]) -> list[int]:
+    """Which parts, by their mean squares, have to be looked at one by one: none where they are of one size.
+
+    Parts without any signal tell nothing, whether about the sizes or about the errors.
+    """
     told = [power for power in powers if 0 < power < math.inf]
-    return len(told) > 1 and max(told) > UNLIKE**2 * min(told)
+    if len(told) < 2 or max(told) <= UNLIKE**2 * min(told):
+        return []
+    return [index for index, power in enumerate(powers) if power != 0]
 
 
 class _Search:

@@ -23,7 +23,7 @@ import numpy as np
 from onnxq.emit.simulate import simulate
 from onnxq.errors import ConfigError, DataError
 from onnxq.graph import Graph
-from onnxq.graph.joined import Join, are_unlike, joins
+from onnxq.graph.joined import Join, joins, unlike
 from onnxq.improvement import State
 from onnxq.numerics import SqnrAccumulator
 from onnxq.runtime.feeds import Feed
@@ -147,8 +147,7 @@ class Judge:
         if not self._feeds:
             raise DataError("there are no samples to judge the model on: give at least one")
         self._expected = self._run(_session_of(reference))
-        self._silent: set[str] = set()
-        self._parts = {name: join for name, found in joins(reference).items() if (join := self._unlike(name, found))}
+        self._parts = {name: parts for name, found in joins(reference).items() if (parts := self._apart(name, found))}
         self.runs = 0
 
     @property
@@ -235,14 +234,14 @@ class Judge:
         self, name: str, expected: np.ndarray, found: np.ndarray
     ) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
         """What is compared by itself: an output, or its parts, with what it is called."""
-        join = self._parts.get(name)
-        if join is None:
+        if name not in self._parts:
             yield name, expected, found
-        else:
-            parts = zip(join.labels(name), join.cut(expected) or (), join.cut(found) or (), strict=True)
-            yield from (part for part in parts if part[0] not in self._silent)
+            return
+        join, shown = self._parts[name]
+        parts = list(zip(join.labels(name), join.cut(expected) or (), join.cut(found) or (), strict=True))
+        yield from (parts[index] for index in shown)
 
-    def _unlike(self, name: str, found: Iterable[Join]) -> Join | None:
+    def _apart(self, name: str, found: Iterable[Join]) -> tuple[Join, list[int]] | None:
         """The parts of an output of which some are far larger than others, in all samples together."""
         outputs = [each[name] for each in self._expected]
         if not all(_is_float(output) for output in outputs):
@@ -252,10 +251,8 @@ class Judge:
             if any(part is None for part in parts):
                 continue
             powers = [_mean_square(part) for part in zip(*(part or () for part in parts), strict=True)]
-            if are_unlike(powers):
-                labels = zip(join.labels(name), powers, strict=True)
-                self._silent.update(label for label, power in labels if power == 0)
-                return join
+            if shown := unlike(powers):
+                return join, shown
         return None
 
     def _accuracy(self, found: list[Outputs]) -> float:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from onnxq.files import json_number
 from onnxq.improve.judge import Score
 from onnxq.improvement import State
 from onnxq.runtime.feeds import Feed
@@ -98,4 +98,4 @@ class Outcome:
 def _number(score: Score | None) -> float | str | None:
     if score is None:
         return None
-    return round(score.value, 4) if math.isfinite(score.value) else str(score.value)
+    return json_number(round(score.value, 4))

@@ -19,6 +19,7 @@ from onnxq.config import ConfigSource, read_config
 from onnxq.deliver import Progress, Result, refuse_overwriting
 from onnxq.emit import emit
 from onnxq.errors import CheckFailed, ConfigError, did_you_mean
+from onnxq.files import json_number
 from onnxq.graph import Graph
 from onnxq.passes import Pass
 from onnxq.prepare import load_model
@@ -39,7 +40,6 @@ from onnxq.qat.prepare import prepare
 from onnxq.qat.settings import TrainSettings, train_settings
 from onnxq.qat.training_data import open_training_data
 from onnxq.ranks import Ranks, in_step
-from onnxq.report import json_number
 from onnxq.runtime import input_infos
 from onnxq.runtime.session import make_session, run_session
 from onnxq.torchnet import to_torch

@@ -13,7 +13,7 @@ import onnx
 
 from onnxq.errors import CheckFailed, OnnxqError
 from onnxq.graph import Graph, collector_paused
-from onnxq.graph.joined import Join, are_unlike, joins
+from onnxq.graph.joined import Join, joins, unlike
 from onnxq.numerics import SqnrAccumulator
 from onnxq.runtime.feeds import Feed, shape_text
 from onnxq.runtime.session import float_session, run_session
@@ -248,9 +248,9 @@ class _Comparison:
         """SQNR of the parts of an output of which some are far larger than others."""
         for join in self._joins[name]:
             totals = self._parts.get((name, join), [])
-            if are_unlike([total.power for total in totals]):
-                labelled = zip(join.labels(name), totals, strict=True)
-                return {label: total.value for label, total in labelled if total.power > 0}
+            if shown := unlike([total.power for total in totals]):
+                labels = join.labels(name)
+                return {labels[index]: totals[index].value for index in shown}
         return {}
 
     def outputs(self) -> Iterator[OutputCheck]:

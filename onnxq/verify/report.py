@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from onnxq.files import json_number
 from onnxq.verify.kernels import KernelCount
 
 
@@ -65,12 +66,8 @@ class OutputCheck:
         """Plain values; JSON has no infinity, which becomes text."""
         data = {key: value for key, value in vars(self).items() if value is not None and value != {}}
         if self.parts_db:
-            data["parts_db"] = {name: _plain(value) for name, value in self.parts_db.items()}
-        return {key: _plain(value) for key, value in data.items()}
-
-
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+            data["parts_db"] = {name: json_number(value) for name, value in self.parts_db.items()}
+        return {key: json_number(value) if isinstance(value, float) else value for key, value in data.items()}
 
 
 @dataclass(frozen=True)

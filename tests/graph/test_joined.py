@@ -7,7 +7,7 @@ import pytest
 from onnx import parser
 
 from onnxq.graph import Graph
-from onnxq.graph.joined import Join, are_unlike, joins
+from onnxq.graph.joined import Join, joins, unlike
 
 
 def of(body: str, signature: str = "(float[1,4,6] a, float[1,2,6] b) => (float[n,m,k] y)") -> list[Join]:
@@ -80,18 +80,19 @@ def test_a_tensor_is_cut_and_its_parts_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("powers", "unlike"),
+    ("powers", "shown"),
     [
-        ([1.0, 101.0], True),
-        ([1.0, 99.0], False),
-        ([0.0, 1.0], False),
-        ([0.0, 1.0, 200.0], True),
-        ([np.inf, 1.0], False),
-        ([], False),
+        ([1.0, 101.0], [0, 1]),
+        ([1.0, 99.0], []),
+        ([0.0, 1.0], []),
+        ([0.0, 1.0, 200.0], [1, 2]),
+        ([np.inf, 1.0], []),
+        ([1.0, np.inf, 200.0], [0, 1, 2]),
+        ([], []),
     ],
 )
-def test_parts_are_unlike_where_the_smaller_one_would_not_count(powers: list[float], unlike: bool) -> None:
-    assert are_unlike(powers) is unlike
+def test_parts_are_unlike_where_the_smaller_one_would_not_count(powers: list[float], shown: list[int]) -> None:
+    assert unlike(powers) == shown
 
 
 def test_what_was_joined_in_two_steps_has_all_parts() -> None:

@@ -138,3 +138,28 @@ def test_spread_and_reduce_are_what_numerics_means_by_a_granularity(seed: int, s
     assert held == qparams_from_range(low, high, spec)
     scale, zero_point = (spread(each, spec.granularity, values.shape) for each in (held.scale, held.zero_point))
     np.testing.assert_array_equal(round_to_grid(values, scale, zero_point, spec), fake_quantize(values, held))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [QuantSpec("int8", granularity=PerChannel(1)), QuantSpec("int4"), QuantSpec("int4", granularity=PerChannel(0))],
+)
+def test_a_large_table_is_tried_in_parts_and_gets_the_scales_of_the_whole(
+    spec: QuantSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = import_module("onnxq.refine.scale_search")
+    values = weight_of(5, (1000, 12))
+    held = parameters(values, spec)
+    whole = search_by_weights(values, held, candidates(values, held, 0.0, False))
+    sizes = set()
+
+    def watched(part: np.ndarray, qparams: QParams) -> np.ndarray:
+        sizes.add(part.shape)
+        return fake_quantize(part, qparams)
+
+    monkeypatch.setattr(module, "PART", 3000)
+    monkeypatch.setattr(module, "fake_quantize", watched)
+    found = search_by_weights(values, held, candidates(values, held, 0.0, False))
+    np.testing.assert_array_equal(found.scale, whole.scale)
+    # Only columns have values in every part.
+    assert sizes == ({(250, 12)} if spec.granularity == PerChannel(1) else {(1000, 12)})
