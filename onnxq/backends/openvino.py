@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from onnxq.backends import BACKENDS
-from onnxq.types import Backend, Limits, OpRule, Option, PerChannel, QuantSpec, Scheme
+from onnxq.types import Backend, Limits, NodeFacts, OpRule, Option, PerChannel, QuantSpec, Scheme
 from onnxq.types.layer_rules import CONVOLUTIONS
 from onnxq.types.presets import (
     STANDARD_PASSES,
@@ -25,14 +25,21 @@ MOVING = ("MaxPool", "Flatten", "Resize")
 """Operators that OpenVINO runs on integers as they come: what stands on both sides of one has the same scale."""
 
 
+def _declines_add(node: NodeFacts) -> str | None:
+    """In a transformer the sum of a residual branch has outliers that one scale would sacrifice all else to."""
+    if node.is_normalized():
+        return "a normalization reads its result, which computes in float: integers would cost accuracy for nothing"
+    return declines_constant_operand(node)
+
+
 def configure(values: Mapping[str, str]) -> Backend:
-    academic = values["academic"] == "yes"
+    academic, asymmetric = values["academic"] == "yes", values["activations"] == "asymmetric"
     weight = QuantSpec(values["weights"], narrow_range=academic, granularity=PerChannel(0))
     rules = [
         *CONVOLUTIONS,
         OpRule(("Gemm",), weight=1, weight_axis=gemm_weight_axis),
         OpRule(("MatMul",), inputs=(0,), weight=1, weight_axis=matmul_weight_axis),
-        OpRule(("Add",), inputs=(0, 1), decline=declines_constant_operand),
+        OpRule(("Add",), inputs=(0, 1), decline=_declines_add),
         OpRule(("MaxPool", "AveragePool", "GlobalAveragePool", "Flatten", "ReduceMean", "ReduceSum")),
         OpRule(("Resize",), decline=declines_interpolation),
     ]
@@ -42,16 +49,17 @@ def configure(values: Mapping[str, str]) -> Backend:
         name="openvino",
         summary="OpenVINO: QDQ and FakeQuantize models, activations int8 or uint8 by sign, weights per channel",
         scheme=Scheme(
-            activation=QuantSpec("int8"),
+            activation=QuantSpec("uint8", symmetric=False) if asymmetric else QuantSpec("int8"),
             weight=weight,
-            unsigned=QuantSpec("uint8"),
+            unsigned=None if asymmetric else QuantSpec("uint8"),
         ),
         rules=tuple(rules),
         tied=(*MOVING, "Concat"),
         quantize_inputs=True,
         limits=Limits(
             dtypes=("int8", "uint8"),
-            zero_point_zero=True,
+            zero_point_zero=not asymmetric,
+            weights_symmetric=True,
             min_opset=10,
             float_types=("float32",),
             bias_quantized=False,
@@ -60,6 +68,7 @@ def configure(values: Mapping[str, str]) -> Backend:
         emitters=("qdq", "fake_quantize"),
         options=(
             Option("weights", ("int7", "int8"), "int7", "bits of a weight; 8 are safe on processors with VNNI"),
+            Option("activations", ("symmetric", "asymmetric"), "symmetric", "zero points cost time and gain accuracy"),
             Option("academic", ("no", "yes"), "no", "weights without their lowest value, inputs of Concat quantized"),
         ),
         configure=configure,
@@ -67,4 +76,4 @@ def configure(values: Mapping[str, str]) -> Backend:
     )
 
 
-BACKENDS.add("openvino", configure({"weights": "int7", "academic": "no"}))
+BACKENDS.add("openvino", configure({"weights": "int7", "activations": "symmetric", "academic": "no"}))

@@ -8,6 +8,8 @@ from typing import Any
 from onnxq.graph import Graph, Node
 
 FLOAT_TYPES = ("float32", "float16", "bfloat16", "float64")
+_NORMALIZATIONS = ("LayerNormalization", "LayerNorm", "RMSNormalization", "RMSNorm", "SimplifiedLayerNormalization")
+"""Operators, and units of small ones."""
 
 
 class Facts:
@@ -75,6 +77,15 @@ class Facts:
         made = self.node.outputs[0]
         readers = [f"{use.node.op}:{use.port}" for use in self._graph.consumers(made)]
         return (*readers, *(["output"] if self._graph.is_output(made) else []))
+
+    def is_normalized(self) -> bool:
+        """Whether a LayerNorm or an RMSNorm, as one operator or in small ones, reads the first output."""
+        readers = [use.node for use in self._graph.consumers(self.node.outputs[0])]
+        units = [self._graph.units.of(reader.name) for reader in readers]
+        return any(
+            (reader.op if unit is None else unit.kind) in _NORMALIZATIONS
+            for reader, unit in zip(readers, units, strict=True)
+        )
 
     @staticmethod
     def _known(shape: Any) -> tuple[int | None, ...] | None:
