@@ -91,6 +91,8 @@ def _site(graph: Graph, node: Node) -> BiasSite | str:
     axis = 1 if node.op != "Gemm" else -1
     if len(node.inputs) > 2 and node.inputs[2].name:
         beta = float(node.attrs.get("beta", 1.0)) if node.op == "Gemm" else 1.0
+        if beta == 0:
+            return "its beta is 0, so that its bias counts for nothing"
         channels = _channels(graph, node)
         reason = _why_no_bias(graph, node.inputs[2], channels)
         return reason or BiasSite(node.name, 1, node.name, axis, 1.0, node.inputs[2].name, beta, 0)
