@@ -32,6 +32,8 @@ PREPARE: tuple[tuple[str, ...], ...] = (
     ("weight_search",),
 )
 FINISH: tuple[str, ...] = ("bias_correction",)
+UNFINISHED: tuple[str, ...] = ("cross_layer",)
+"""Channels that were made small have means that rounding shifts."""
 ROUNDING: tuple[tuple[str, ...], ...] = (
     ("gptq", "refit", "refit:alpha=0", "adaround"),
     ("adaquant:iterations=120", "brecq:iterations=100", "qdrop:iterations=200"),
@@ -45,7 +47,8 @@ class Effort:
     """What is tried, in order; see the module.
 
     `rounding` has the methods of each level from 2 on, `longer` those of them that are short, with what each is short
-    for. A `preset` is one of the levels, whose parts are those below it.
+    for. A `preset` is one of the levels, whose parts are those below it. What is `unfinished` by itself is judged with
+    `finish` behind it, where it does not help alone.
     """
 
     prepare: tuple[tuple[str, ...], ...] = ()
@@ -53,6 +56,7 @@ class Effort:
     finish: tuple[str, ...] = ()
     preset: bool = False
     longer: Mapping[str, str] = field(default_factory=dict)
+    unfinished: tuple[str, ...] = ()
 
     def without(self, names: frozenset[str]) -> Effort:
         """The same without the improvements of these names."""
@@ -74,4 +78,4 @@ def effort_of(level: int) -> Effort:
     """The preset of a level."""
     if level == 0:
         return Effort()
-    return Effort(PREPARE, ROUNDING[: level - 1], FINISH, preset=True, longer=LONGER)
+    return Effort(PREPARE, ROUNDING[: level - 1], FINISH, preset=True, longer=LONGER, unfinished=UNFINISHED)

@@ -23,7 +23,18 @@ from onnxq.runtime import input_infos, open_dataset
 from onnxq.runtime.session import make_session
 from onnxq.types import QParams
 
-TRIED = ("equalize", "repair", "damage", "nothing", "impossible", "repair_a_little", "cut_off", "widen")
+TRIED = (
+    "equalize",
+    "repair",
+    "damage",
+    "nothing",
+    "impossible",
+    "repair_a_little",
+    "cut_off",
+    "widen",
+    "loosen",
+    "tighten",
+)
 
 
 def _scaled(state: State, factor: float) -> State:
@@ -53,6 +64,8 @@ def steps() -> Iterator[None]:
         "damage": _step(8.0),
         "cut_off": _step(1 / 64),
         "widen": _step(16.0),
+        "loosen": lambda state, task: Improved(_scaled(state, 1.225), changed=("all scales",), recalibrate=True),
+        "tighten": _step(0.22),
         "equalize": lambda state, task: Improved(state.copy(), changed=("a layer",), recalibrate=True),
         "nothing": lambda state, task: Improved(state, declined=("no layer",)),
         "impossible": _impossible,
@@ -130,6 +143,41 @@ def test_what_only_helps_when_it_is_finished_is_kept(ready: Calibrated) -> None:
         ("repair", True),
         ("repair", False),
     ]
+
+
+LOOSENED_AND_TIGHTENED = Effort(prepare=(("loosen",), ("nothing",)), finish=("tighten",), unfinished=("loosen",))
+"""The first step alone loses 1.8 dB, and the second one 6; both together bring scales to where they belong."""
+
+
+@pytest.mark.usefixtures("steps")
+def test_what_is_unfinished_is_judged_with_what_finishes_it(ready: Calibrated) -> None:
+    outcome, judge = _improve(ready, LOOSENED_AND_TIGHTENED)
+    assert [(step.name, step.applied) for step in outcome.steps] == [
+        ("loosen", True),
+        ("nothing", False),
+        ("tighten", True),
+    ]
+    loosened = outcome.steps[0]
+    assert loosened.why.endswith("on the held samples, with tighten behind it")
+    assert loosened.after is not None
+    assert loosened.after.value == outcome.after.value > outcome.before.value + 4
+    assert judge(outcome.state) == outcome.after
+
+    alone, _ = _improve(ready, replace(LOOSENED_AND_TIGHTENED, unfinished=()))
+    assert not any(step.applied for step in alone.steps)
+    unneeded, _ = _improve(ready, replace(LOOSENED_AND_TIGHTENED, finish=("repair",)))
+    assert [step.name for step in unneeded.steps if step.applied] == ["repair"]  # as good without the first step
+
+
+@pytest.mark.usefixtures("steps")
+def test_what_was_promised_and_did_not_come_is_taken_back(ready: Calibrated) -> None:
+    def recalibrate(state: State, samples: Samples | None) -> State:
+        return state if samples is not None else _scaled(state, 8.0)
+
+    outcome, judge = _improve(ready, LOOSENED_AND_TIGHTENED, recalibrate)
+    assert not any(step.applied for step in outcome.steps)
+    assert outcome.steps[0].why.endswith("something else was better still")
+    assert outcome.after == outcome.before == judge(outcome.state)
 
 
 @pytest.mark.usefixtures("steps")
