@@ -131,7 +131,9 @@ def with_steps_of_a_tenth(graph: Graph, target: Backend) -> tuple[QuantPlan, QPa
     return plan, table
 
 
-@pytest.mark.parametrize("backend", ["openvino", "openvino:weights=int8,academic=yes"])
+@pytest.mark.parametrize(
+    "backend", ["openvino", "openvino:weights=int8,academic=yes", "openvino:activations=asymmetric"]
+)
 @pytest.mark.parametrize("name", ["residual", "concat", "transformer", "detector", "if_body"])
 def test_the_model_computes_what_the_qdq_model_computes(name: str, backend: str, tmp_path: Path) -> None:
     target = get_backend(backend)

@@ -27,8 +27,10 @@ FORMS = {"model.onnx": "Q/DQ", "model_deploy_model.onnx": "FakeQuantize"}
 NODE_BY_NODE = "node by node: SQNR in dB"
 INTEGERS = ("i8", "u8")
 SAME_DB = 50.0
-"""Sums of float32 in another order put a value on the other side of a half now and then, which is seen as one step of
-one value; a scale, zero point or rounding that is understood differently is below this."""
+"""A scale, zero point or rounding that is understood differently is below this, in every sample."""
+ONE_STEP_DB = 40.0
+"""Sums of float32 in another order put a value on the other side of a half now and then: one step of one value, which
+attention spreads over all words of that sample."""
 IN_INTEGERS_DB = 30.0
 
 
@@ -83,8 +85,9 @@ def in_integers(layers: dict[str, dict[str, int]], *kinds: str) -> tuple[int, in
     return sum(count for kind, count in found if kind in INTEGERS), sum(count for _, count in found)
 
 
-def test_openvino_models_run_in_integers_and_agree_with_onnxruntime(name: str, tmp_path: Path) -> None:
-    folder, samples = quantized(name, "openvino", tmp_path)
+@pytest.mark.parametrize("backend", ["openvino", "openvino:activations=asymmetric"])
+def test_openvino_models_run_in_integers_and_agree_with_onnxruntime(name: str, backend: str, tmp_path: Path) -> None:
+    folder, samples = quantized(name, backend, tmp_path)
     answer = in_openvino(folder, tuple(FORMS), samples)
     for file, form in FORMS.items():
         found = answer["models"][file]
@@ -97,10 +100,11 @@ def test_openvino_models_run_in_integers_and_agree_with_onnxruntime(name: str, t
             ("layers with integer kernels", f"{integers} of {layers}"),
         ]
         for what, figure in figures:
-            record("openvino", answer["version"], "openvino", f"{name}, {form}", what, figure)
+            record("openvino", answer["version"], backend, f"{name}, {form}", what, figure)
         assert layers > 0
         assert integers == layers, (form, found["layers"])
-        assert worst(found["node by node"], "sqnr_db") > SAME_DB, form
+        assert worst(found["node by node"], "typical_db") > SAME_DB, form
+        assert worst(found["node by node"], "sqnr_db") > ONE_STEP_DB, form
         assert worst(found["outputs"], "sqnr_db") > IN_INTEGERS_DB, form
 
 

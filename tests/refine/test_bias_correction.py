@@ -148,6 +148,18 @@ def test_layers_without_a_bias_are_declined() -> None:
     assert found.declined[0].endswith(": it has no bias")
 
 
+def test_a_bias_that_counts_for_nothing_is_declined() -> None:
+    net = Net("beta")
+    x = net.input("x", [3, 8])
+    bias = net.constant(net.normal(4), "bias")
+    net.output(net.node("Gemm", x, net.constant(net.normal(8, 4), "weight"), bias, beta=0.0), [3, 4])
+    feeds = [{"x": np.full((3, 8), number, np.float32)} for number in range(8)]
+    # Most targets take such a bias away.
+    found = ready(net.model(), feeds, "weight_only", {"passes": []}).improve("bias_correction")
+    assert not found.changed
+    assert found.declined[0].endswith(": its beta is 0, so that its bias counts for nothing")
+
+
 def test_layers_inside_a_body_are_declined() -> None:
     golden = if_body()
     found = ready(golden.model, golden.samples, "tensorrt", FOUR_BITS).improve("bias_correction")

@@ -2,8 +2,8 @@
 
 SAMPLES.npz holds `input/<number>/<name>` and, for each file, `<file name>/<number>/<output name>`: what the outputs
 should be. Computing happens in float32 where it is not in integers: the default of some processors is bfloat16. The
-answer names, for each file, the largest difference relative to the largest value, the SQNR, and how many layers of each
-kind run on which element type.
+answer names, for each file, the largest difference relative to the largest value, the SQNR of all samples together and
+of the one in the middle, and how many layers of each kind run on which element type.
 """
 
 from __future__ import annotations
@@ -54,12 +54,18 @@ def check(core: Any, path: Path, held: Any) -> dict[str, Any]:
 
 
 def compare(made: np.ndarray, wanted: np.ndarray) -> dict[str, float]:
+    """Two arrays with samples along the first axis."""
     error = np.abs(made.astype(np.float64) - wanted.astype(np.float64))
-    noise, signal = float((error**2).sum()), float((wanted.astype(np.float64) ** 2).sum())
+    noises, signals = (np.square(values, dtype=np.float64).reshape(len(values), -1) for values in (error, wanted))
     return {
         "difference": float(error.max() / max(np.abs(wanted).max(), 1e-30)),
-        "sqnr_db": 10 * math.log10(signal / noise) if noise and signal else 300.0,
+        "sqnr_db": decibels(signals.sum(), noises.sum()),
+        "typical_db": float(np.median([decibels(*sums) for sums in zip(signals.sum(1), noises.sum(1))])),
     }
+
+
+def decibels(signal: float, noise: float) -> float:
+    return 10 * math.log10(signal / noise) if noise and signal else 300.0
 
 
 def layers(compiled: Any) -> dict[str, dict[str, int]]:
