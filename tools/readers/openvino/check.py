@@ -60,7 +60,7 @@ def compare(made: np.ndarray, wanted: np.ndarray) -> dict[str, float]:
     return {
         "difference": float(error.max() / max(np.abs(wanted).max(), 1e-30)),
         "sqnr_db": decibels(signals.sum(), noises.sum()),
-        "typical_db": float(np.median([decibels(*sums) for sums in zip(signals.sum(1), noises.sum(1))])),
+        "typical_db": float(np.median([decibels(*sums) for sums in zip(signals.sum(1), noises.sum(1), strict=True)])),
     }
 
 
