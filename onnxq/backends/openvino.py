@@ -2,8 +2,9 @@
 
 OpenVINO reads Q/DQ models and FakeQuantize nodes of its own; both are written. Its plugins move the scales of a layer's
 input behind the layer and compute in integers, so that results need no quantizers of their own: the last layer gives
-floats. Activations are symmetric, and unsigned behind a Relu, with all 256 steps for what is not negative. Weights use
-7 of their 8 bits: processors without VNNI add two products in 16 bits, and 255 * 127 * 2 does not fit into them.
+floats. Sums that are normalized stay float. Activations are symmetric unless asked for otherwise, and unsigned behind a
+Relu, with all 256 steps for what is not negative. Weights use 7 of their 8 bits: processors without VNNI add two
+products in 16 bits, and 255 * 127 * 2 does not fit into them.
 """
 
 from __future__ import annotations
