@@ -6,11 +6,11 @@
 
 The stages of `prepare` follow one another. Alternatives of a stage all start from the same state; the best of them is
 kept if it is better than none. Those of the last stage that were not better get a second chance with `finish` behind
-them: scales that cut weights off are only good with biases that make up for it. So have those that are `unfinished`,
-channels that were equalized, but they must gain much. `rounding` methods all start from the state after `prepare`,
-since a weight that was rounded once cannot be rounded otherwise. Each of their results, and the state without any, is
-finished by `finish`, if that helps, and the best of all is the result. So an effort tries everything that the one below
-tries, on the same samples, and can only come out better where it is judged.
+them: scales that cut weights off are only good with biases that make up for it. So are equalized channels: what is
+`unfinished` and promises much with `finish` behind it is gone on with beside the rest. `rounding` methods all start
+from the state after `prepare`, since a weight that was rounded once cannot be rounded otherwise. Each of their results,
+and the state without any, is finished by `finish`, if that helps, and the best of all is the result. So an effort tries
+everything that the one below tries, on the same samples, and can only come out better where it is judged.
 
 Reconstructing blocks takes minutes, and what it comes to shows early. So its methods are tried with a fifth of their
 steps, and the best of them follows with all (`longer`), if that is near enough to the best of all.

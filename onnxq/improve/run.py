@@ -31,8 +31,8 @@ NEAR_DB = 1.0
 """What a short trial may be behind the best by, for the whole of it to be tried: more steps rarely gain more."""
 
 WORTH_DB = 2.0
-"""What a step that is worse alone has to gain with what finishes it, and may lose without: in four cases of four (three
-networks, W4A4 and W8A8) smaller gains were none on other samples."""
+"""What a step that is worse alone has to gain with what finishes it, and may lose without, to be worth a second way to
+the end: in four cases of four (three networks, W4A4 and W8A8) smaller gains were none on other samples."""
 
 USELESS = "did not help"
 
@@ -47,7 +47,7 @@ class _Candidate:
     `reference` is the graph after the last step that left the outputs equal: tensors inside it are scaled as they are
     in the state, which they are not in the graph before. `price_db` is what its steps have to gain together. The
     parameters of a `fresh` one are those of calibration and nothing else. `rounded_by` are those of its steps that
-    chose single weights. One that `prevails` has shown with what finishes it that it is better than the one before.
+    chose single weights. One that `promises` is not better, but was much better with what finishes it.
     """
 
     state: State
@@ -57,7 +57,7 @@ class _Candidate:
     price_db: float = 0.0
     fresh: bool = True
     rounded_by: tuple[int, ...] = ()
-    prevails: bool = False
+    promises: bool = False
 
 
 def improve(
@@ -86,13 +86,7 @@ def improve(
     run.floor = first.score.goodness
     if run.is_enough(first.score):
         return Outcome(state, first.score, first.score, (), len(task.samples), judge.samples)
-    base = safe = first
-    for stage in effort.prepare[:-1]:
-        base = run.best_of(base, stage)
-        safe = safe if base.prevails else base
-    base, best = run.best_finished(base, effort.prepare[-1] if effort.prepare else (), effort.finish)
-    if best.score.goodness < safe.score.goodness:  # what a step has promised did not come
-        base = best = safe
+    base, best = run.prepared(first, effort.prepare, effort.finish)
     if effort.preset:
         run.level(1, best)
     for number, names in enumerate(effort.rounding, 2):
@@ -206,6 +200,25 @@ class _Run:
             self._rehearsed[path] = self.judge(self.recalibrate(state, self.task.samples))
         return self._rehearsed[path]
 
+    def prepared(
+        self, base: _Candidate, stages: Sequence[Sequence[str]], finish: Sequence[str]
+    ) -> tuple[_Candidate, _Candidate]:
+        """The best that stages one after the other come to, without `finish` and with it.
+
+        Where a step promises what it does not keep alone, all that follows is done with it and without it.
+        """
+        for number, stage in enumerate(stages[:-1], 1):
+            kept, others = self._tournament(base, stage)
+            promising = next((other for other in others if other.promises), None)
+            if promising is not None:
+                without = self.prepared(kept, stages[number:], finish)
+                floor, self.floor = self.floor, min(self.floor, promising.score.goodness)
+                with_it = self.prepared(promising, stages[number:], finish)
+                self.floor = floor
+                return with_it if self.is_better(with_it[1], without[1]) else without
+            base = kept
+        return self.best_finished(base, stages[-1] if stages else (), finish)
+
     def best_of(self, base: _Candidate, names: Sequence[str]) -> _Candidate:
         """The best of several alternatives, or the base if none is better than it."""
         return self._tournament(base, names)[0]
@@ -231,7 +244,7 @@ class _Run:
         best, others = base, []
         for name in names:
             tried = self.attempt(base, name, best)
-            if tried is not None and (tried.prevails or self.is_better(tried, best)):
+            if tried is not None and not tried.promises and self.is_better(tried, best):
                 best = tried
             elif tried is not None:
                 others.append(tried)
@@ -267,6 +280,7 @@ class _Run:
         score: Score | None = None
         to_tell = to_beat.score
         result: _Candidate | None = None
+        helps = False  # as far as known when it was tried
         try:
             shown = self._shown(chosen.method.name)
             found = chosen.run(base.state, replace(self.task, reference=base.reference, progress=shown))
@@ -279,20 +293,14 @@ class _Run:
             else:
                 result = self._candidate(base, found, chosen)
                 score = result.score
-                why = _verdict(self.is_better(result, to_beat), result, to_beat)
-            finish = self.finish.get(name, ())
-            if finish and score is not None and why.startswith(USELESS):
-                finished = self._prevails(base, found, finish, score.goodness - to_tell.goodness)
-                if finished is not None:
-                    to_tell, score = finished
-                    result = replace(result or self._candidate(base, found, chosen), prevails=True)
-                    why = f"{_figures(score, to_tell)}, with {' and '.join(finish)} behind it"
+                helps = self.is_better(result, to_beat)
+                why = _verdict(helps, result, to_beat)
+            if score is not None and not helps and self._promises(name, base, found, score.goodness - to_tell.goodness):
+                result = replace(result or self._candidate(base, found, chosen), promises=True)
         except OnnxqError as error:  # what one method cannot do must not cost the others
             if isinstance(error, ConfigError):
                 raise
             why = f"not possible here: {error}"
-        # As far as known now.
-        helps = result is not None and (result.prevails or self.is_better(result, to_beat))
         self.judge.forget()
         self.steps.append(
             Step(
@@ -324,26 +332,32 @@ class _Run:
             rounded_by=(*base.rounded_by, number) if chosen.method.rounds else base.rounded_by,
         )
 
-    def _prevails(
-        self, base: _Candidate, found: Improved, finish: Sequence[str], alone: float
-    ) -> tuple[Score, Score] | None:
-        """The scores without and with a step in front of what finishes it, if it is much better there.
+    def _promises(self, name: str, base: _Candidate, found: Improved, alone: float) -> bool:
+        """Whether a step that gains nothing `alone` is much better in front of what finishes it.
 
-        Both with ranges that the held samples had no part in. `alone` is what the step gains by itself.
+        Judged with ranges that the held samples had no part in.
         """
-        if not (found.recalibrate and base.fresh and _in_db(base.score)) or alone < -WORTH_DB:
-            return None
-        before = self._finished(base.state, base.reference, finish)
-        after = self._finished(found.state, found.state.graph, finish)
+        finish = self.finish.get(name, ())
+        if not (finish and found.recalibrate and base.fresh and _in_db(base.score)) or alone < -WORTH_DB:
+            return False
+        try:
+            before = self._finished(base.state, base.reference, finish, name)
+            after = self._finished(found.state, found.state.graph, finish, name)
+        except OnnxqError as error:  # of what finishes it, which will say so in its own step
+            if isinstance(error, ConfigError):
+                raise
+            return False
         evidence = _Evidence.of(after, before, self.judge.samples)
-        return (before, after) if evidence.gain > WORTH_DB and evidence.is_enough else None
+        return evidence.gain > WORTH_DB and evidence.is_enough
 
-    def _finished(self, state: State, reference: Graph, finish: Sequence[str]) -> Score:
+    def _finished(self, state: State, reference: Graph, finish: Sequence[str], shown: str) -> Score:
         """The best score of a state with ranges from the fitted samples alone, as it is or with steps behind it."""
         state = self.recalibrate(state, self.task.samples)
         best = self.judge(state)
         for name in finish:
-            found = self.chosen[name].run(state, replace(self.task, reference=reference))
+            self.judge.forget()
+            progress = self._shown(self.chosen[shown].method.name)
+            found = self.chosen[name].run(state, replace(self.task, reference=reference, progress=progress))
             if found.changed:
                 state = settled(found.state, self.task.backend)
                 best = max(best, self.judge(state), key=lambda score: score.goodness)

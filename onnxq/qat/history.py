@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from onnxq.files import json_number
 from onnxq.qat.curve import COLUMNS, MOST_ROWS, Row, write_csv, write_svg
 from onnxq.qat.settings import TrainSettings
 
@@ -157,16 +158,12 @@ class Training:
             "batch_size": self.batch_size,
             "seconds": round(self.seconds, 3),
             "ended_early": self.ended_early,
-            "loss": {"first": _json(losses[0]), "last": _json(losses[-1])} if losses else None,
+            "loss": {"first": json_number(losses[0]), "last": json_number(losses[-1])} if losses else None,
             "metric": self.metric,
-            "before": _json(self.metrics[0]) if self.metrics else None,
-            "after": None if after is None else _json(after),
+            "before": json_number(self.metrics[0]) if self.metrics else None,
+            "after": None if after is None else json_number(after),
             "after_epoch": epoch,
             "best_step": self.best.step,
             "best_epoch": self.best.epoch,
             "settings": self.settings.to_json(),
         }
-
-
-def _json(value: float) -> float | str:
-    return value if math.isfinite(value) else str(value)

@@ -27,7 +27,7 @@ FORMS = {"model.onnx": "Q/DQ", "model_deploy_model.onnx": "FakeQuantize"}
 NODE_BY_NODE = "node by node: SQNR in dB"
 INTEGERS = ("i8", "u8")
 SAME_DB = 50.0
-"""A scale, zero point or rounding that is understood differently is below this, in every sample."""
+"""A scale, zero point or rounding that is understood differently is below this in every sample; half may not be."""
 ONE_STEP_DB = 40.0
 """Sums of float32 in another order put a value on the other side of a half now and then: one step of one value, which
 attention spreads over all words of that sample."""
