@@ -104,7 +104,8 @@ def improvement_lines(improvements: Mapping[str, Any] | None) -> list[str]:
     if improvements is None:
         return []
     used = [step["name"] for step in improvements["steps"] if step["applied"]]
-    left = [step["name"] for step in improvements["steps"] if not step["applied"]]
+    # The same step may have been tried in several places.
+    left = list(dict.fromkeys(step["name"] for step in improvements["steps"] if step["name"] not in used))
     if improvements["before"] is None:
         lines = [f"applied without data to judge by: {', '.join(used)}"] if used else []
         return lines + ([f"nothing to change for: {', '.join(left)}"] if left else [])
