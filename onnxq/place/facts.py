@@ -81,11 +81,12 @@ class Facts:
     def is_normalized(self) -> bool:
         """Whether a LayerNorm or an RMSNorm, as one operator or in small ones, reads the first output."""
         readers = [use.node for use in self._graph.consumers(self.node.outputs[0])]
-        units = [self._graph.units.of(reader.name) for reader in readers]
-        return any(
-            (reader.op if unit is None else unit.kind) in _NORMALIZATIONS
-            for reader, unit in zip(readers, units, strict=True)
-        )
+        return any(Facts(self._graph, reader).normalizes() for reader in readers)
+
+    def normalizes(self) -> bool:
+        """Whether it is a LayerNorm or an RMSNorm, or one of the small operators of such."""
+        unit = self._graph.units.of(self.node.name)
+        return (self.node.op if unit is None else unit.kind) in _NORMALIZATIONS
 
     @staticmethod
     def _known(shape: Any) -> tuple[int | None, ...] | None:

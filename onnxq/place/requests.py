@@ -116,16 +116,24 @@ class Requests(Constants):
         """A quantizer on every float input of the graph that is read at all, where the target wants that."""
         if not self.backend.quantize_inputs or self.backend.scheme.activation is None:
             return
+        results_stay_float = not any(rule.output for rule in self.backend.rules)
         for name in self.graph.input_names:
             tensor = self.graph.tensor(name)
             kind = self.graph.dtype(tensor)
             readers = self.graph.consumers(tensor)
             if all(use.node.name in self.exempt for use in readers):
                 continue  # nobody, or only such as must stay float: a mask with minus infinity
+            if results_stay_float and all(self._feeds_normalization(use.node) for use in readers):
+                continue
             wanted = kind is not None and kind.name in self.backend.limits.float_types
             if wanted and not self._stays_float(tensor, None, "activation"):
                 spec = self.formats.activation(tensor, None, at_end=False)
                 self._ask(tensor, spec, "activation", "input of the graph", None)
+
+    def _feeds_normalization(self, node: Node) -> bool:
+        """Whether a node that stays float normalizes what it reads, or adds to what is normalized."""
+        facts = Facts(self.graph, node)
+        return node.name not in self.selected and (facts.normalizes() or (node.op == "Add" and facts.is_normalized()))
 
     def _carry(self) -> None:
         """Nodes that only move values continue the quantization of their input, with its scale."""

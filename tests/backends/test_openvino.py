@@ -48,6 +48,11 @@ def test_a_sum_that_is_normalized_stays_float(normalize: str) -> None:
     assert {"first", "second"} <= set(plan.placements)
 
 
+def test_an_input_that_only_such_sums_and_normalizations_read_stays_float() -> None:
+    assert "tokens" not in plan_of(GOLDEN["transformer"]().model)
+    assert "x" in plan_of(residual_sum("LayerNormalization"))  # the first layer reads it too
+
+
 def test_a_sum_that_a_layer_reads_is_quantized() -> None:
     assert "sum" in plan_of(residual_sum("")).quantized
     adds = [name for name in plan_of(GOLDEN["residual"]().model).quantized if "add" in name.lower()]
