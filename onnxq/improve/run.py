@@ -11,7 +11,8 @@ from onnxq.calibrate import complete
 from onnxq.errors import ConfigError, OnnxqError
 from onnxq.graph import Graph, collector_paused
 from onnxq.improve.efforts import Effort
-from onnxq.improve.judge import Judge, Score, doubt_db, typical_gain_db
+from onnxq.improve.evidence import Evidence
+from onnxq.improve.judge import Judge, Score
 from onnxq.improve.outcome import Level, Outcome, Reached, Step
 from onnxq.improvement import Chosen, Improved, Progress, Samples, State, Task, read_improvement
 from onnxq.refine import refine
@@ -20,9 +21,6 @@ from onnxq.types import Backend
 
 MARGIN_DB = 0.05
 """An improvement smaller than this is noise of the few samples that judge it."""
-
-DOUBTS = 0.5
-"""Standard errors that a gain must be worth: scores of few samples with few outputs differ by decibels by chance."""
 
 ENOUGH_DB = 55.0
 """Where every output is this near to the float model, there is nothing to gain."""
@@ -108,37 +106,6 @@ def improve(
     )
 
 
-@dataclass(frozen=True)
-class _Evidence:
-    """By how much one candidate is better than another on some samples, and the standard error of that.
-
-    `typical` is the gain with samples that count alike, which one of them cannot make alone.
-    """
-
-    gain: float
-    doubt: float
-    typical: float
-    samples: int
-
-    @property
-    def is_enough(self) -> bool:
-        return self.gain > DOUBTS * self.doubt and self.typical >= 0
-
-    @classmethod
-    def of(cls, new: Score, old: Score, samples: int) -> _Evidence:
-        if new.metric != "sqnr_db":
-            return cls(new.goodness - old.goodness, 0.0, 0.0, samples)
-        return cls(new.goodness - old.goodness, doubt_db(new, old), typical_gain_db(new, old), samples)
-
-    def with_more(self, other: _Evidence) -> _Evidence:
-        """The mean over the samples of both."""
-        total = self.samples + other.samples
-        gain = (self.gain * self.samples + other.gain * other.samples) / total
-        doubt = math.hypot(self.doubt * self.samples, other.doubt * other.samples) / total
-        typical = (self.typical * self.samples + other.typical * other.samples) / total
-        return _Evidence(gain, doubt, typical, total)
-
-
 class _Run:
     """What is common to the steps of one run."""
 
@@ -177,7 +144,7 @@ class _Run:
         Where single weights were chosen by the witness's samples, the held ones alone must say so too. Elsewhere they
         may differ by what chance explains, but no model becomes worse on them than calibration alone has made it.
         """
-        held = _Evidence.of(new.score, old.score, self.judge.samples)
+        held = Evidence.of(new.score, old.score, self.judge.samples)
         margin = _margin(new, old)
         alone = self.witness is None or new.rounded_by != old.rounded_by
         if held.gain <= (margin if alone else -held.doubt) or new.score.goodness < self.floor:
@@ -185,7 +152,7 @@ class _Run:
         if self.witness is None:
             return True
         after, before = self._support(self.witness, new), self._support(self.witness, old)
-        both = held.with_more(_Evidence.of(after, before, self.witness.samples))
+        both = held.with_more(Evidence.of(after, before, self.witness.samples))
         return both.gain > margin and both.is_enough
 
     def _support(self, witness: Judge, candidate: _Candidate) -> Score:
@@ -347,7 +314,7 @@ class _Run:
             if isinstance(error, ConfigError):
                 raise
             return False
-        evidence = _Evidence.of(after, before, self.judge.samples)
+        evidence = Evidence.of(after, before, self.judge.samples)
         return evidence.gain > WORTH_DB and evidence.is_enough
 
     def _finished(self, state: State, reference: Graph, finish: Sequence[str], shown: str) -> Score:

@@ -1,0 +1,42 @@
+"""How sure a gain is: few samples with few outputs differ by decibels by chance."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from onnxq.improve.judge import Score, doubt_db, typical_gain_db
+
+DOUBTS = 0.5
+"""Standard errors that a gain must be worth."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """By how much one candidate is better than another on some samples, and the standard error of that.
+
+    `typical` is the gain with samples that count alike, which one of them cannot make alone.
+    """
+
+    gain: float
+    doubt: float
+    typical: float
+    samples: int
+
+    @property
+    def is_enough(self) -> bool:
+        return self.gain > DOUBTS * self.doubt and self.typical >= 0
+
+    @classmethod
+    def of(cls, new: Score, old: Score, samples: int) -> Evidence:
+        if new.metric != "sqnr_db":
+            return cls(new.goodness - old.goodness, 0.0, 0.0, samples)
+        return cls(new.goodness - old.goodness, doubt_db(new, old), typical_gain_db(new, old), samples)
+
+    def with_more(self, other: Evidence) -> Evidence:
+        """The mean over the samples of both."""
+        total = self.samples + other.samples
+        gain = (self.gain * self.samples + other.gain * other.samples) / total
+        doubt = math.hypot(self.doubt * self.samples, other.doubt * other.samples) / total
+        typical = (self.typical * self.samples + other.typical * other.samples) / total
+        return Evidence(gain, doubt, typical, total)
