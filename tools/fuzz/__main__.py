@@ -1,0 +1,113 @@
+"""`python -m tools.fuzz`: fuzz onnxq, or run one case again. Exits with 1 when something was found."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tools.fuzz.kinds import Kind
+
+# One thread for each library that has a pool: the driver must have a single one, and small models need no more.
+os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tools.fuzz", description=__doc__)
+    parser.add_argument("--inputs", type=int, default=1000, help="how many")
+    parser.add_argument("--seed", type=int, default=7, help="the same seed gives the same inputs")
+    parser.add_argument("--first", type=int, default=0, help="number of the first input")
+    parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
+    parser.add_argument("--only", type=_kinds, default=tuple(Kind), help=", ".join(kind.label for kind in Kind))
+    parser.add_argument("--keep", type=Path, help="folder for the files of what was found")
+    parser.add_argument("--json", type=Path, help="write the counts and findings into this file")
+    parser.add_argument("--markdown", type=Path, help="write the table into this file, now and then")
+    parser.add_argument("--cpu-seconds", type=int, help="processor time of one input")
+    parser.add_argument("--case", type=int, help="run this number alone and show what it says")
+    parser.add_argument("--shrink", action="store_true", help="leave out mutations that a finding does not need")
+    return parser
+
+
+def _kinds(text: str) -> tuple[Kind, ...]:
+    by_label = {kind.label: kind for kind in Kind}
+    unknown = [label for label in text.split(",") if label not in by_label]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no kind '{unknown[0]}': {', '.join(by_label)}")
+    return tuple(by_label[label] for label in text.split(","))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = make_parser().parse_args(arguments)
+
+    from tools.fuzz import driver
+    from tools.fuzz.campaign import Settings, Tally, run_campaign
+    from tools.fuzz.cases import Case, kind_of
+    from tools.fuzz.corpus import build_corpus
+    from tools.fuzz.outcomes import Outcome
+    from tools.fuzz.summary import document, table
+
+    driver.warm_up()
+    limits = None if given.cpu_seconds is None else driver.Limits(cpu_seconds=given.cpu_seconds)
+    kinds = given.only if given.case is None else (kind_of(given.seed, given.case),)
+    folder = Path(tempfile.mkdtemp(prefix="onnxq-fuzz-"))
+    try:
+        corpus = build_corpus(folder / "corpus", driver.make_runner(folder / "making"), kinds)
+        settings = Settings(given.seed, given.inputs, given.first, kinds, given.jobs, given.keep, limits, given.shrink)
+        if given.case is not None:
+            return _show(settings, corpus, folder, given.case)
+        last = time.monotonic()
+
+        def told(tally: Tally, case: Case, outcome: Outcome) -> None:
+            nonlocal last
+            if not outcome.good:
+                print(
+                    f"{case.number}: {outcome.value}: {case.shown()}"[:300].encode("ascii", "backslashreplace").decode()
+                )
+            if time.monotonic() - last > 30:
+                last = time.monotonic()
+                print(f"{tally.inputs} inputs, {len(tally.findings())} findings, {tally.inputs / tally.seconds:.1f}/s")
+                if given.markdown:
+                    given.markdown.write_text(table(tally))
+            sys.stdout.flush()
+
+        tally = run_campaign(settings, corpus, folder / "work", told)
+        print(table(tally))
+        if given.markdown:
+            given.markdown.write_text(table(tally))
+        if given.json:
+            given.json.write_text(json.dumps(document(tally), indent=2))
+        return 1 if tally.bad else 0
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _show(settings, corpus, folder: Path, number: int) -> int:  # type: ignore[no-untyped-def]
+    """Run one case and show everything about it."""
+    from dataclasses import replace
+
+    from tools.fuzz.campaign import run_one, shrunk
+    from tools.fuzz.cases import make_case
+    from tools.fuzz.findings import cause_of
+
+    case = make_case(settings.seed, number, corpus)
+    case, ended, outcome = run_one(case, corpus, folder / "work", settings.limits)
+    if settings.shrink and not outcome.good:
+        case = shrunk(case, cause_of(case, ended, outcome)[0], corpus, folder / "work", settings.limits)
+        case, ended, outcome = run_one(case, corpus, folder / "work", settings.limits)
+    print(case.shown())
+    print(ended.stdout, ended.stderr, ended.fuzzer_error, sep="\n")
+    print(replace(ended, stdout="", stderr=""))
+    print(outcome.value)
+    if not outcome.good:
+        print(cause_of(case, ended, outcome)[0])
+    return 0 if outcome.good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
