@@ -10,12 +10,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from tools.fuzz.kinds import Kind
-
-# One thread for each library that has a pool: the driver must have a single one, and small models need no more.
+# Before numpy is imported: the driver must have a single thread, and small models need no more.
 os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+
+from tools.fuzz import driver
+from tools.fuzz.campaign import Settings, Tally, run_campaign, run_number
+from tools.fuzz.cases import Case, kind_of
+from tools.fuzz.corpus import Corpus, build_corpus
+from tools.fuzz.findings import cause_of
+from tools.fuzz.kinds import Kind
+from tools.fuzz.outcomes import Outcome
+from tools.fuzz.summary import document, table
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -45,13 +53,6 @@ def _kinds(text: str) -> tuple[Kind, ...]:
 def main(arguments: Sequence[str] | None = None) -> int:
     given = make_parser().parse_args(arguments)
 
-    from tools.fuzz import driver
-    from tools.fuzz.campaign import Settings, Tally, run_campaign
-    from tools.fuzz.cases import Case, kind_of
-    from tools.fuzz.corpus import build_corpus
-    from tools.fuzz.outcomes import Outcome
-    from tools.fuzz.summary import document, table
-
     driver.warm_up()
     limits = None if given.cpu_seconds is None else driver.Limits(cpu_seconds=given.cpu_seconds)
     kinds = given.only if given.case is None else (kind_of(given.seed, given.case),)
@@ -66,9 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         def told(tally: Tally, case: Case, outcome: Outcome) -> None:
             nonlocal last
             if not outcome.good:
-                print(
-                    f"{case.number}: {outcome.value}: {case.shown()}"[:300].encode("ascii", "backslashreplace").decode()
-                )
+                print(f"{case.number}: {outcome.value}: {case.shown()}"[:300])
             if time.monotonic() - last > 30:
                 last = time.monotonic()
                 print(f"{tally.inputs} inputs, {len(tally.findings())} findings, {tally.inputs / tally.seconds:.1f}/s")
@@ -87,22 +86,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _show(settings, corpus, folder: Path, number: int) -> int:  # type: ignore[no-untyped-def]
-    """Run one case and show everything about it."""
-    from dataclasses import replace
-
-    from tools.fuzz.campaign import run_one, shrunk
-    from tools.fuzz.cases import make_case
-    from tools.fuzz.findings import cause_of
-
-    case = make_case(settings.seed, number, corpus)
-    case, ended, outcome = run_one(case, corpus, folder / "work", settings.limits)
-    if settings.shrink and not outcome.good:
-        case = shrunk(case, cause_of(case, ended, outcome)[0], corpus, folder / "work", settings.limits)
-        case, ended, outcome = run_one(case, corpus, folder / "work", settings.limits)
+def _show(settings: Settings, corpus: Corpus, folder: Path, number: int) -> int:
+    """Run one case, with fewer mutations where that was asked for, and show everything about it."""
+    case, ended, outcome = run_number(settings, corpus, folder / "work", number)
     print(case.shown())
     print(ended.stdout, ended.stderr, ended.fuzzer_error, sep="\n")
-    print(replace(ended, stdout="", stderr=""))
+    print(replace(ended, stdout="", stderr="", fuzzer_error=""))
     print(outcome.value)
     if not outcome.good:
         print(cause_of(case, ended, outcome)[0])

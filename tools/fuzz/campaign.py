@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import multiprocessing
 import shlex
 import shutil
@@ -62,7 +63,6 @@ Told = Callable[[Tally, Case, Outcome], None]
 def run_campaign(settings: Settings, corpus: Corpus, folder: Path, told: Told) -> Tally:
     """Run the cases; `told` hears of each of them."""
     tally = Tally(settings.seed)
-    kept: Counter[Cause] = Counter()
     start = time.monotonic()
     for case, ended, outcome in _ended(settings, corpus, folder):
         tally.outcomes[case.kind, outcome] += 1
@@ -72,10 +72,6 @@ def run_campaign(settings: Settings, corpus: Corpus, folder: Path, told: Told) -
         tally.seconds = time.monotonic() - start
         if not outcome.good:
             tally.bad.append((case, ended, outcome))
-            cause, _ = cause_of(case, ended, outcome)
-            kept[cause] += 1
-            if settings.keep is not None and kept[cause] <= KEPT:
-                _keep(settings, corpus, folder / "kept", case, cause)
         told(tally, case, outcome)
     return tally
 
@@ -86,9 +82,10 @@ def _ended(settings: Settings, corpus: Corpus, folder: Path) -> Iterator[Said]:
         for number in wanted:
             yield run_number(settings, corpus, folder / "job", number)
         return
-    pieces = [(settings, corpus, folder, wanted[index :: settings.jobs * 8]) for index in range(settings.jobs * 8)]
+    pieces = settings.jobs * 8
+    work = [(settings, corpus, folder, wanted[index::pieces]) for index in range(pieces)]
     with multiprocessing.get_context("fork").Pool(settings.jobs) as pool:
-        for said in pool.imap_unordered(_run_piece, pieces):
+        for said in pool.imap_unordered(_run_piece, work):
             yield from said
 
 
@@ -99,41 +96,59 @@ def _run_piece(piece: tuple[Settings, Corpus, Path, Sequence[int]]) -> list[Said
 
 
 def run_number(settings: Settings, corpus: Corpus, folder: Path, number: int) -> Said:
-    return run_one(make_case(settings.seed, number, corpus), corpus, folder, settings.limits)
-
-
-def run_one(case: Case, corpus: Corpus, folder: Path, limits: Limits | None = None) -> Said:
-    ended = run_case(case, corpus, folder, limits=limits)
+    """Run a case; where it ends badly, shrink it and keep its files, as the settings say."""
+    case = make_case(settings.seed, number, corpus)
+    ended = run_case(case, corpus, folder, limits=settings.limits)
+    outcome = classify(ended)
+    if not outcome.good and not ended.fuzzer_error:
+        cause, _ = cause_of(case, ended, outcome)
+        if settings.keep is not None and _is_new(settings.keep, cause):
+            if settings.shrink:
+                case = shrunk(case, cause, corpus, folder, settings.limits)
+                ended = run_case(case, corpus, folder, limits=settings.limits)
+                outcome = classify(ended)
+            _keep(settings.keep, folder, case, ended, cause)
     shutil.rmtree(folder, ignore_errors=True)
-    return case, ended, classify(ended)
+    return case, ended, outcome
 
 
 def shrunk(case: Case, cause: Cause, corpus: Corpus, folder: Path, limits: Limits | None = None) -> Case:
     """The case with as few mutations as show the same finding."""
 
     def still_found(fewer: Case) -> bool:
-        _, ended, outcome = run_one(fewer, corpus, folder, limits)
+        ended = run_case(fewer, corpus, folder, limits=limits)
+        outcome = classify(ended)
         return not outcome.good and cause_of(fewer, ended, outcome)[0] == cause
 
     return shrink(case, still_found)
 
 
-def _keep(settings: Settings, corpus: Corpus, folder: Path, case: Case, cause: Cause) -> None:
-    """The files of a case with its command and what it said, with fewer mutations where that was asked for."""
-    assert settings.keep is not None
-    if settings.shrink:
-        case = shrunk(case, cause, corpus, folder, settings.limits)
-    ended = run_case(case, corpus, folder, limits=settings.limits)
-    target = settings.keep / f"{case.seed}-{case.number}"
+def _digest(cause: Cause) -> str:
+    return hashlib.sha256(repr(cause).encode("utf-8", "replace")).hexdigest()[:8]
+
+
+def _is_new(keep: Path, cause: Cause) -> bool:
+    return len(list(keep.glob(f"{_digest(cause)}-*"))) < KEPT
+
+
+def _keep(keep: Path, folder: Path, case: Case, ended: Ended, cause: Cause) -> None:
+    """The files of a case with its command and what it said, in a folder named after the finding and the number."""
+    target = keep / f"{_digest(cause)}-{case.number}"
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(folder / "case" / "in", target / "in")
     command = (folder / "said" / "command").read_text().split("\0")
     moved = [argument.replace(str(folder / "case"), str(target)) for argument in command]
-    (target / "command.sh").write_text(f"onnxq {shlex.join(moved)}\n")
-    about = f"{case.shown()}\n{cause.outcome.value}: {cause.what} in {cause.where}\n"
-    (target / "about.txt").write_text(
-        f"{about}{ended.does_not_load}\n{chr(10).join(ended.leftovers)}\n", errors="replace"
+    about = (
+        case.shown(),
+        f"{cause.outcome.value}: {cause.what} in {cause.where}",
+        ended.does_not_load,
+        *ended.leftovers,
     )
-    (target / "stderr.txt").write_text(ended.stderr[-100_000:], errors="replace")
-    (target / "stdout.txt").write_text(ended.stdout[-20_000:], errors="replace")
-    shutil.rmtree(folder, ignore_errors=True)
+    _write(target / "command.sh", f"onnxq {shlex.join(moved)}\n")
+    _write(target / "about.txt", "\n".join(about))
+    _write(target / "stderr.txt", ended.stderr[-100_000:])
+    _write(target / "stdout.txt", ended.stdout[-20_000:])
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", errors="surrogateescape")

@@ -90,9 +90,9 @@ def compare(scene: Scene) -> Invocation:
 
 
 def _pattern(scene: Scene) -> str:
-    return scene.rng.choice(
-        ("*", "op:Conv", "re:.*", "no such name", hostile.name(scene.rng).replace("\x00", "") or "x")
-    )
+    """What a user types: odd, but without control characters, which nobody but the user has put there."""
+    typed = ("*", "op:Conv", "re:.*", "no such name", *(name for name in hostile.NAMES if name and name.isprintable()))
+    return scene.rng.choice(typed)
 
 
 def explain_model(scene: Scene) -> Invocation:

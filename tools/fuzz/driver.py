@@ -46,7 +46,7 @@ GIBIBYTE = 2**30
 
 @dataclass(frozen=True)
 class Limits:
-    cpu_seconds: int = 30
+    cpu_seconds: int = 20
     memory_bytes: int = 5 * GIBIBYTE
     file_bytes: int = GIBIBYTE
     standstill_seconds: float = STANDSTILL_SECONDS
@@ -162,14 +162,14 @@ def _wait(child: int, limits: Limits) -> tuple[int, float, bool]:
     out_of_time = False
     moved, used = time.monotonic(), 0.0
     try:
-        while not select.select([handle], [], [], 0.5)[0]:
+        while not select.select([handle], [], [], 0.1)[0]:
             now = _cpu_seconds(child)
             if now > used + 0.02:
                 moved, used = time.monotonic(), now
-            if used > limits.cpu_seconds + 1 or time.monotonic() - moved > limits.standstill_seconds:
+            if used > limits.cpu_seconds + 0.1 or time.monotonic() - moved > limits.standstill_seconds:
                 out_of_time = True
                 os.kill(child, signal.SIGXCPU)  # faulthandler writes where it is
-                select.select([handle], [], [], 1.0)
+                select.select([handle], [], [], 0.5)
                 _end_session(child)
         # Not yet reaped, so that the number of the session still belongs to it.
         os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)

@@ -66,7 +66,8 @@ def _own_frames(text: str) -> list[str]:
         parts = PurePath(path).parts
         if PACKAGE in parts and "site-packages" not in parts:
             last = len(parts) - 1 - parts[::-1].index(PACKAGE)
-            frames.append(f"{'/'.join(parts[last:])}:{line} {function}")
+            if parts[last + 1] not in ("tools", "tests"):  # a clone may be called like the package
+                frames.append(f"{'/'.join(parts[last:])}:{line} {function}")
     return [frame for frame in frames if not frame.startswith(f"{PACKAGE}/cli/__init__.py")]
 
 

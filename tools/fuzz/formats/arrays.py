@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import struct
+import warnings
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -87,7 +88,8 @@ def read_members(data: bytes) -> list[Member]:
 
 def write_members(members: list[Member]) -> bytes:
     stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
+    with zipfile.ZipFile(stream, "w") as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # names that stand twice are wanted
         for member in members:
             item = zipfile.ZipInfo(member.name[:60_000], (1980, 1, 1, 0, 0, 0))
             item.compress_type = member.method
@@ -135,7 +137,7 @@ def _described(data: bytes, *, dtype: str | None = None, shape: str | None = Non
 def _array(data: bytes) -> np.ndarray | None:
     try:
         return np.load(io.BytesIO(data), allow_pickle=False)
-    except (ValueError, EOFError, OSError):  # already mutated
+    except Exception:  # already mutated; numpy raises what tokenize, ast, zipfile and malloc raise
         return None
 
 
