@@ -11,7 +11,8 @@ from tools.fuzz.cases import Case
 from tools.fuzz.outcomes import TRACEBACK, Ended, Outcome
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+),? in (.+)')
-_EXCEPTION = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning|Fail|[A-Z]\w*))(?::|$)(.*)")
+_EXCEPTION = re.compile(r"([A-Za-z_][\w.]*)(?:: .*|:)?$")
+"""The last line of a traceback: the one that is not indented, a name with or without words."""
 PACKAGE = "onnxq"
 
 
