@@ -222,6 +222,11 @@ def leave_temporary() -> None:
     tempfile.mkstemp()
 
 
+def run_code() -> None:
+    exec(Path("in/evil.py").read_text())
+    refuse()
+
+
 def leave_output() -> None:
     os.mkdir("out")
     Path("out/model.onnx").write_text("half")
@@ -246,6 +251,7 @@ def write_good() -> None:
     [
         (refuse, Outcome.REFUSED),
         (leave_temporary, Outcome.LEFTOVERS),
+        (run_code, Outcome.RAN_CODE),
         (leave_output, Outcome.LEFTOVERS),
         (write_bad, Outcome.WROTE_BAD),
         (write_good, Outcome.OK),
@@ -280,6 +286,7 @@ def test_a_mistake_of_the_fuzzer_is_not_taken_for_a_fault_of_onnxq(corpus: Corpu
         (Ended(None, signal=9, out_of_time=True), Outcome.HANG),
         (Ended(2, stderr="error: x", leftovers=("tmp/x",)), Outcome.LEFTOVERS),
         (Ended(0, does_not_load="no"), Outcome.WROTE_BAD),
+        (Ended(2, stderr="error: x", ran_code=True), Outcome.RAN_CODE),
         (Ended(2, stderr="error: node '\x1b[31m'\n"), Outcome.ESCAPES),
         (Ended(2, stderr=f"error: node 'line\n{hostile.FORGED_LINE}'\n"), Outcome.ESCAPES),
     ],

@@ -9,6 +9,7 @@ from itertools import count, islice
 from pathlib import Path
 from random import Random
 
+from tools.fuzz import hostile
 from tools.fuzz.commands import COMMANDS, Invocation, Scene, named
 from tools.fuzz.corpus import Corpus
 from tools.fuzz.formats.format import Mutation
@@ -62,6 +63,7 @@ def write_case(case: Case, corpus: Corpus, folder: Path) -> Invocation:
     inputs = folder / INPUTS
     inputs.mkdir(parents=True)
     (folder / TEMPORARY).mkdir()
+    (inputs / hostile.CODE_FILE).write_text(hostile.CODE)
     source = corpus.named(case.kind, case.source)
     if source.beside is not None:
         shutil.copytree(source.beside, inputs / "beside")

@@ -136,7 +136,18 @@ def search(scene: Scene) -> Invocation:
 def qat(scene: Scene) -> Invocation:
     train = ("--train", scene.run.data, "--steps", 1, "--batch-size", 2)
     kept = (scene.out / "checkpoints",)
-    return _command("qat", scene.file, "-b", scene.target, *train, "-o", scene.out, kept=kept, torch=True)
+    return _command(
+        "qat",
+        scene.file,
+        "-b",
+        scene.target,
+        *train,
+        "-o",
+        scene.out,
+        model=scene.out / "model.onnx",
+        kept=kept,
+        torch=True,
+    )
 
 
 def data_of_quantize(scene: Scene) -> Invocation:
@@ -162,7 +173,18 @@ def data_of_evaluation(scene: Scene) -> Invocation:
 def data_of_training(scene: Scene) -> Invocation:
     train = ("--train", scene.file, "--steps", 1, "--batch-size", 2)
     kept = (scene.out / "checkpoints",)
-    return _command("qat", scene.run.model, "-b", scene.run.backend, *train, "-o", scene.out, kept=kept, torch=True)
+    return _command(
+        "qat",
+        scene.run.model,
+        "-b",
+        scene.run.backend,
+        *train,
+        "-o",
+        scene.out,
+        model=scene.out / "model.onnx",
+        kept=kept,
+        torch=True,
+    )
 
 
 def image(scene: Scene) -> Invocation:

@@ -24,12 +24,13 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tools.fuzz.cases import OUTPUTS, TEMPORARY, Case, write_case
 from tools.fuzz.commands import Invocation
 from tools.fuzz.corpus import Corpus
+from tools.fuzz.hostile import CODE_MARK
 from tools.fuzz.outcomes import Ended
 
 WITHOUT = ("onnxq.torchnet", "onnxq.qat", "onnxq.reconstruct", "onnxq.__main__")
@@ -237,7 +238,11 @@ def run_case(case: Case, corpus: Corpus, folder: Path, *, limits: Limits | None 
     before = _listing(place)
     own = limits or (TORCH_LIMITS if invocation.torch else Limits())
     ended = run_isolated(lambda: _command_and_load(invocation, said, case.number), place, said, own)
-    return _with_files(ended, invocation, place, said, before)
+    mark = place / CODE_MARK
+    ran_code = mark.exists()
+    mark.unlink(missing_ok=True)
+    ended = _with_files(ended, invocation, place, said, before)
+    return replace(ended, ran_code=ran_code and not case.kind.may_name_code)
 
 
 def _command_and_load(invocation: Invocation, said: Path, number: int) -> int:
@@ -276,16 +281,7 @@ def _with_files(ended: Ended, invocation: Invocation, place: Path, said: Path, b
     if ended.code is None:  # a process that was killed cannot clean up behind itself
         left = []
     unloadable = _text(said / "loads")
-    return Ended(
-        ended.code,
-        ended.signal,
-        ended.stdout,
-        ended.stderr,
-        ended.out_of_time,
-        ended.cpu_seconds,
-        tuple(left),
-        unloadable,
-    )
+    return replace(ended, leftovers=tuple(left), does_not_load=unloadable)
 
 
 def _listing(folder: Path) -> set[str]:

@@ -7,7 +7,14 @@ from random import Random
 FORGED_LINE = "error: forged by a name"
 """A line that no program writes; where it begins a line of the output, a name has broken out of its own."""
 
+CODE_FILE = "evil.py"
+CODE_MARK = "executed"
+CODE = f"open({CODE_MARK!r}, 'w').close()\n\n\ndef run(*_):\n    open({CODE_MARK!r}, 'w').close()\n"
+"""A Python file beside every input, which leaves a mark in the current folder when it is run."""
+
 NAMES = (
+    f"in/{CODE_FILE}",
+    f"in/{CODE_FILE}:run",
     "",
     " ",
     ".",

@@ -23,3 +23,8 @@ class Kind(Enum):
     def __init__(self, label: str, share: float) -> None:
         self.label = label
         self.share = share
+
+    @property
+    def may_name_code(self) -> bool:
+        """Configurations are a user's own words, which may name a backend file or a function; data never does."""
+        return self in (Kind.SETTINGS, Kind.DIALECTS)

@@ -21,6 +21,7 @@ class Outcome(Enum):
     LEFTOVERS = "LEFTOVERS"
     WROTE_BAD = "WROTE BAD"
     ESCAPES = "ESCAPES"
+    RAN_CODE = "RAN CODE"
     WRONG_USE = "WRONG USE"
 
     @property
@@ -39,6 +40,7 @@ ABOUT = {
     Outcome.LEFTOVERS: "files left behind by a run that failed, or temporary ones by any run",
     Outcome.WROTE_BAD: "exit 0, but onnxruntime does not load what was written",
     Outcome.ESCAPES: "control characters of a name, or a line forged by one, in the output",
+    Outcome.RAN_CODE: "a file of data made onnxq run a Python file that it named",
     Outcome.WRONG_USE: "the fuzzer itself failed, or gave arguments that the command does not have",
 }
 
@@ -55,6 +57,7 @@ class Ended:
     cpu_seconds: float = 0.0
     leftovers: tuple[str, ...] = ()
     does_not_load: str = ""
+    ran_code: bool = False
     fuzzer_error: str = ""
 
 
@@ -69,6 +72,8 @@ def classify(ended: Ended) -> Outcome:
     """The worst that can be said about the end of a process."""
     if ended.fuzzer_error:
         return Outcome.WRONG_USE
+    if ended.ran_code:
+        return Outcome.RAN_CODE
     if ended.out_of_time or ended.signal in TIME_SIGNALS:
         return Outcome.HANG
     if ended.signal is not None:

@@ -85,6 +85,15 @@ def replace_text(tree: Any, rng: Random) -> None:
         place[0][place[1]] = hostile.name(rng)
 
 
+def name_code(tree: Any, rng: Random) -> None:
+    """A Python file where a name stands: a target, an observer, a function."""
+    named = ("backend", "observer", "data", "metric", "plugins", "passes", "config")
+    place = _some_place(tree, rng, lambda place: place[1] in named) or _some_place(tree, rng)
+    if place:
+        text = f"in/{hostile.CODE_FILE}" + rng.choice(("", "", ":run"))
+        place[0][place[1]] = rng.choice((text, text, [text]))
+
+
 def value_from_elsewhere(tree: Any, rng: Random) -> None:
     here, there = _some_place(tree, rng), _some_place(tree, rng)
     if here and there:
@@ -270,7 +279,7 @@ def _to_lines(tree: Any) -> bytes:
 CHANGES: Mapping[str, Change] = {
     f"tree.{change.__name__}": change
     for change in (
-        *(replace_value, replace_value, replace_number, replace_text, value_from_elsewhere, remove_entry),
+        *(replace_value, replace_value, replace_number, replace_text, name_code, value_from_elsewhere, remove_entry),
         *(remove_key_everywhere, rename_key, add_entry, repeat_list, shorten_list, wrap, nest_deeply, repeat_key),
         other_root,
     )
