@@ -24,15 +24,17 @@ from tools.fuzz import driver, hostile
 from tools.fuzz.cases import Case, kind_of, make_case, numbers, write_case
 from tools.fuzz.commands import COMMANDS
 from tools.fuzz.corpus import Corpus, Run, Source
-from tools.fuzz.driver import GIBIBYTE, Limits, run_case, run_isolated
+from tools.fuzz.driver import run_case
 from tools.fuzz.findings import Cause, cause_of, collect
-from tools.fuzz.formats.arrays import NPY, NPZ, ZIP, Member, write_members
+from tools.fuzz.formats.archives import NPZ, ZIP, Member, write_members
 from tools.fuzz.formats.documents import JSON, JSON_LINES, TOML, YAML
 from tools.fuzz.formats.format import Format, Mutation
+from tools.fuzz.formats.npy import NPY
 from tools.fuzz.formats.onnx_models import MODEL
 from tools.fuzz.formats.pictures import PNG, Chunk, write_chunks
 from tools.fuzz.formats.raw_bytes import BYTE_MUTATIONS
 from tools.fuzz.formats.statistics import STATISTICS
+from tools.fuzz.isolation import GIBIBYTE, Limits, run_isolated
 from tools.fuzz.kinds import Kind
 from tools.fuzz.outcomes import Ended, Outcome, classify
 from tools.fuzz.shrink import shrink

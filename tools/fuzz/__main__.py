@@ -21,6 +21,7 @@ from tools.fuzz.campaign import Settings, Tally, run_campaign, run_number
 from tools.fuzz.cases import Case, kind_of
 from tools.fuzz.corpus import Corpus, build_corpus
 from tools.fuzz.findings import cause_of
+from tools.fuzz.isolation import Limits
 from tools.fuzz.kinds import Kind
 from tools.fuzz.outcomes import Outcome
 from tools.fuzz.summary import document, table
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = make_parser().parse_args(arguments)
 
     driver.warm_up()
-    limits = None if given.cpu_seconds is None else driver.Limits(cpu_seconds=given.cpu_seconds)
+    limits = None if given.cpu_seconds is None else Limits(cpu_seconds=given.cpu_seconds)
     kinds = given.only if given.case is None else (kind_of(given.seed, given.case),)
     folder = Path(tempfile.mkdtemp(prefix="onnxq-fuzz-"))
     try:

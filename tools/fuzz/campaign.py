@@ -14,8 +14,9 @@ from pathlib import Path
 
 from tools.fuzz.cases import Case, make_case, numbers
 from tools.fuzz.corpus import Corpus
-from tools.fuzz.driver import Limits, run_case
+from tools.fuzz.driver import run_case
 from tools.fuzz.findings import Cause, Finding, cause_of, collect
+from tools.fuzz.isolation import Limits
 from tools.fuzz.kinds import Kind
 from tools.fuzz.outcomes import Ended, Outcome, classify
 from tools.fuzz.shrink import shrink
@@ -103,7 +104,7 @@ def run_number(settings: Settings, corpus: Corpus, folder: Path, number: int) ->
     if not outcome.good and not ended.fuzzer_error:
         cause, _ = cause_of(case, ended, outcome)
         if settings.keep is not None and _is_new(settings.keep, cause):
-            if settings.shrink:
+            if settings.shrink and outcome is not Outcome.HANG:  # each attempt would take all the time there is
                 case = shrunk(case, cause, corpus, folder, settings.limits)
                 ended = run_case(case, corpus, folder, limits=settings.limits)
                 outcome = classify(ended)

@@ -18,9 +18,10 @@ import onnxq.demo
 from onnxq.backends import BACKENDS
 from tests.golden_graphs import GOLDEN
 from tests.zoo import ZOO
-from tools.fuzz.formats.arrays import NPY, NPZ, ZIP
+from tools.fuzz.formats.archives import NPZ, ZIP
 from tools.fuzz.formats.documents import JSON, JSON_LINES, TOML, YAML
 from tools.fuzz.formats.format import Format, plain
+from tools.fuzz.formats.npy import NPY
 from tools.fuzz.formats.onnx_models import MODEL
 from tools.fuzz.formats.pictures import PNG
 from tools.fuzz.formats.statistics import STATISTICS
@@ -143,7 +144,7 @@ def _quantized(folder: Path, name: str, backend: str, run_onnxq: Runner) -> Run:
         graph = GOLDEN[name]()
         model.write_bytes(graph.model.SerializeToString())
         samples = {key: np.concatenate([s[key] for s in graph.samples[:SAMPLES]]) for key in graph.samples[0]}
-    np.savez(data, **samples)
+    np.savez(data, allow_pickle=False, **samples)
     out = folder / "out"
     arguments = ["quantize", model, "-b", backend, "--effort", "0", "-d", data, "--stats", statistics, "-o", out, "-q"]
     _must_work(run_onnxq, [str(argument) for argument in arguments])

@@ -6,7 +6,7 @@ from typing import Any
 
 from tools.fuzz.campaign import Tally
 from tools.fuzz.kinds import Kind
-from tools.fuzz.outcomes import Outcome
+from tools.fuzz.outcomes import ABOUT, Outcome
 
 
 def table(tally: Tally) -> str:
@@ -47,6 +47,8 @@ def table(tally: Tally) -> str:
             " ".join(numbers),
         )
         lines.append("| " + " | ".join(_cell(str(cell)) for cell in (*cells, finding.message[-200:])) + " |")
+    found = sorted({finding.cause.outcome for finding in findings}, key=lambda outcome: outcome.value)
+    lines += ["", *(f"{outcome.value}: {ABOUT[outcome]}" for outcome in found)]
     return "\n".join(lines) + "\n"
 
 

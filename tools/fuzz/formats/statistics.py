@@ -1,7 +1,11 @@
-"""Statistics files: sealed npz files whose first member is a header in JSON, which is mutated as a tree."""
+"""Statistics files: sealed npz files whose first member is a header in JSON, which is mutated as a tree.
+
+The seal is made anew after a change: a file whose seal is broken is refused before anything in it is read.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 from collections.abc import Mapping
@@ -9,11 +13,18 @@ from random import Random
 
 import numpy as np
 
-from tools.fuzz.formats.arrays import NPZ_CHANGES, Member, read_members, write_sealed
+from tools.fuzz.formats.archives import NPZ_CHANGES, Member, read_members, write_members
 from tools.fuzz.formats.documents import CHANGES, write_json
 from tools.fuzz.formats.format import Change, Format
 
 HEADER = "header.npy"
+
+
+def write_sealed(members: list[Member]) -> bytes:
+    """The last 64 bytes are the SHA-256 of the file as it is without them (onnxq.calibrate.sealed_npz)."""
+    data = write_members(members)
+    digest = hashlib.sha256(data).hexdigest()
+    return data[:-2] + len(digest).to_bytes(2, "little") + digest.encode()
 
 
 def _in_header(change: Change) -> Change:

@@ -78,7 +78,7 @@ def odd_graph_name(model: onnx.ModelProto, rng: Random) -> None:
 
 
 def serialize(model: onnx.ModelProto) -> bytes:
-    data = model.SerializeToString()
+    data: bytes = model.SerializeToString()
     assert len(NO_TEXT) == len(NO_TEXT_BYTES)
     return data.replace(NO_TEXT.encode(), NO_TEXT_BYTES)
 
