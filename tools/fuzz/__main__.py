@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -55,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = make_parser().parse_args(arguments)
 
     driver.warm_up()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the folder below is removed
     limits = None if given.cpu_seconds is None else Limits(cpu_seconds=given.cpu_seconds)
     kinds = given.only if given.case is None else (kind_of(given.seed, given.case),)
     folder = Path(tempfile.mkdtemp(prefix="onnxq-fuzz-"))

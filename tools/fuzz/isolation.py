@@ -66,6 +66,7 @@ def _become(action: Callable[[], int], folder: Path, said: Path, limits: Limits)
     code = 70
     try:
         os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         _redirect(said)
         os.chdir(folder)
         resource.setrlimit(resource.RLIMIT_CPU, (limits.cpu_seconds, limits.cpu_seconds + 3))
