@@ -38,7 +38,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--keep", type=Path, help="folder for the files of what was found")
     parser.add_argument("--json", type=Path, help="write the counts and findings into this file")
     parser.add_argument("--markdown", type=Path, help="write the table into this file, now and then")
-    parser.add_argument("--cpu-seconds", type=int, help="processor time of one input")
+    parser.add_argument("--cpu-seconds", type=int, help="processor time of one input without torch")
     parser.add_argument("--case", type=int, help="run this number alone and show what it says")
     parser.add_argument("--shrink", action="store_true", help="leave out mutations that a finding does not need")
     return parser

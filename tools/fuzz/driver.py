@@ -90,7 +90,7 @@ def run_case(case: Case, corpus: Corpus, folder: Path, *, limits: Limits | None 
         return Ended(code=None, fuzzer_error=traceback.format_exc())
     (said / "command").write_text("\0".join(invocation.arguments))
     before = _listing(place)
-    own = limits or (TORCH_LIMITS if invocation.torch else Limits())
+    own = TORCH_LIMITS if invocation.torch else limits or Limits()
     ended = run_isolated(lambda: _command_and_load(invocation, said, case.number), place, said, own)
     mark = place / CODE_MARK
     ran_code = mark.exists()
