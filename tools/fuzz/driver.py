@@ -28,6 +28,9 @@ from tools.fuzz.outcomes import Ended
 WITHOUT = ("onnxq.torchnet", "onnxq.qat", "onnxq.reconstruct", "onnxq.__main__")
 """Modules that load torch, or run something: left to the process that needs them."""
 
+WITHOUT_OPTIMIZATIONS = "disable its graph optimizations"
+"""What the report says of a model that onnxruntime's optimizer does not take, though onnxruntime does."""
+
 OF_LIBRARIES = frozenset({f"{TEMPORARY}/.ses"})
 """What onnxruntime itself leaves in TMPDIR when it is imported, whoever imports it."""
 
@@ -111,10 +114,19 @@ def _command_and_load(invocation: Invocation, said: Path, number: int) -> int:
 
 
 def _loading_error(model: Path) -> str:
+    """Why onnxruntime does not load a model, or nothing. Without optimizations, if the report says that it needs that."""
+    report = model.parent / "report.json"
+    said = report.exists() and WITHOUT_OPTIMIZATIONS in report.read_text(encoding="utf-8")
+    return _session_error(model, optimize=True) and _session_error(model, optimize=not said)
+
+
+def _session_error(model: Path, *, optimize: bool) -> str:
     import onnxruntime as ort
 
     options = ort.SessionOptions()
     options.log_severity_level = 4
+    if not optimize:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
         ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has no base class of its own

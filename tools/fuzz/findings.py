@@ -43,7 +43,10 @@ def cause_of(case: Case, ended: Ended, outcome: Outcome) -> tuple[Cause, str]:
         return Cause(outcome, _last_frame(text.rpartition(TRACEBACK)[2]) or case.command, what), message
     if outcome in (Outcome.CRASH, Outcome.HANG):
         what = f"signal {ended.signal}" if outcome is Outcome.CRASH else ""
-        return Cause(outcome, _first_frame(text) or case.command, what), f"{ended.cpu_seconds:.1f} s of processor time"
+        where = _first_frame(text) or case.command
+        if outcome is Outcome.HANG:  # a loop is one finding, whichever of its lines was running
+            where = re.sub(r":\d+ ", " ", where)
+        return Cause(outcome, where, what), f"{ended.cpu_seconds:.1f} s of processor time"
     if outcome is Outcome.WROTE_BAD:
         return Cause(outcome, case.target.partition(":")[0], _shape(ended.does_not_load)), ended.does_not_load
     if outcome is Outcome.LEFTOVERS:
