@@ -114,7 +114,7 @@ def _command_and_load(invocation: Invocation, said: Path, number: int) -> int:
 
 
 def _loading_error(model: Path) -> str:
-    """Why onnxruntime does not load a model, or nothing. Without optimizations, if the report says that it needs that."""
+    """Why onnxruntime does not load a model, or nothing; without optimizations if the report says so."""
     report = model.parent / "report.json"
     said = report.exists() and WITHOUT_OPTIMIZATIONS in report.read_text(encoding="utf-8")
     return _session_error(model, optimize=True) and _session_error(model, optimize=not said)

@@ -17,7 +17,7 @@ from tools.fuzz.formats.format import Change, Format
 Place = tuple[Any, Any]
 """A container, and the key or index of something in it."""
 
-DEPTHS = (50, 990, 20_000)
+DEPTHS = (3, 50, 400, 20_000)
 
 
 class Literal(str):
