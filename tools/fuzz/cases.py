@@ -51,7 +51,8 @@ def numbers(seed: int, kinds: Sequence[Kind], inputs: int, first: int = 0) -> It
 def make_case(seed: int, number: int, corpus: Corpus) -> Case:
     rng = Random(f"case/{seed}/{number}")
     kind = kind_of(seed, number)
-    source = rng.choice(corpus.sources[kind])
+    sources = corpus.sources[kind]
+    source = rng.choices(sources, [source.weight for source in sources])[0]
     commands = COMMANDS[kind]
     command = rng.choices(list(commands), list(commands.values()))[0]
     target = corpus.target(number)

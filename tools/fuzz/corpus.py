@@ -64,7 +64,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Source:
-    """One file to mutate. `beside` is the folder that it lies in, where that folder is what a command takes."""
+    """One file to mutate, taken as often as its weight says.
+
+    `beside` is the folder that it lies in, where that folder is what a command takes.
+    """
 
     name: str
     kind: Kind
@@ -73,6 +76,7 @@ class Source:
     content: bytes
     run: Run
     beside: Path | None = None
+    weight: int = 1
 
 
 @dataclass(frozen=True)
@@ -166,18 +170,15 @@ def _source(run: Run, kind: Kind, file_format: Format, path: Path, *, beside: Pa
     return Source(f"{run.name}/{path.name}", kind, file_format, path.name, path.read_bytes(), run, beside)
 
 
-def _models(run: Run, runs: Sequence[Run]) -> list[Source]:
-    contents = {f"zoo/{name}": build().model.SerializeToString() for name, build in sorted(ZOO.items())}
-    for _ in range(3):  # larger ones, with the structures of real networks, count more often
-        tag = f"{_}/" if _ else ""
-        contents |= {f"golden/{tag}{name}": build().model.SerializeToString() for name, build in GOLDEN.items()}
-        contents |= {f"float/{tag}{one.name}": one.model.read_bytes() for one in runs}
-        contents |= {f"quantized/{tag}{one.name}": (one.folder / "model.onnx").read_bytes() for one in runs}
-    of_run = {one.name: one for one in runs}
-    return [
-        Source(name, Kind.MODELS, MODEL, "model.onnx", content, of_run.get(name.rpartition("/")[2], run))
-        for name, content in contents.items()
-    ]
+def _models(first: Run, runs: Sequence[Run]) -> list[Source]:
+    """Those of the zoo, and more often larger ones with the structures of real networks, float and quantized."""
+    zoo = {f"zoo/{name}": build().model.SerializeToString() for name, build in sorted(ZOO.items())}
+    sources = [Source(name, Kind.MODELS, MODEL, "model.onnx", content, first) for name, content in zoo.items()]
+    for run in runs:
+        for what, path in (("float", run.model), ("quantized", run.folder / "model.onnx")):
+            name = f"{what}/{run.name}"
+            sources.append(Source(name, Kind.MODELS, MODEL, "model.onnx", path.read_bytes(), run, weight=5))
+    return sources
 
 
 def _array(run: Run, folder: Path) -> Source:
