@@ -238,13 +238,36 @@ VITIS_STRATEGY = {
 }
 
 
+MODULES_OF_DIGITS = {
+    "layer1.conv1": "stem.conv",
+    "layer2.conv2": "residual2.conv",
+    "layer2.1.conv1": "residual1.conv",
+    "layer3.conv3": "depthwise.conv",
+    "features.0.0.weight_fake_quant": "stem.conv.weight_fake_quant",
+    "encoder.0.attention.query": "residual1.conv",
+    "encoder.1.linear2": "residual2.conv",
+    "encoder.0.linear1.weight_fake_quant": "head.conv.weight_fake_quant",
+    "pooler": "classifier",
+}
+"""Modules that the configurations of the tests name -> modules of the digits."""
+
+
 def _dialects(run: Run, folder: Path) -> list[Source]:
     vitis = folder / "vitis_strategy.json"
     vitis.write_text(json.dumps(VITIS_STRATEGY))
-    files = [DIALECTS / "mqbench" / "extra_config.json", DIALECTS / "sophgo" / "integers.json", vitis]
-    sources = [_source(run, Kind.DIALECTS, JSON, path) for path in files]
-    for path in (DIALECTS / "mqbench" / "extra_config.yaml", DIALECTS / "sophgo" / "transformer.yaml"):
-        sources.append(_source(run, Kind.DIALECTS, YAML, path))
+    sources = [_source(run, Kind.DIALECTS, JSON, vitis)]
+    for name in (
+        "mqbench/extra_config.json",
+        "sophgo/integers.json",
+        "mqbench/extra_config.yaml",
+        "sophgo/transformer.yaml",
+    ):
+        path = folder / Path(name).name
+        text = (DIALECTS / name).read_text(encoding="utf-8")
+        for there, here in MODULES_OF_DIGITS.items():
+            text = text.replace(there, here)
+        path.write_text(text, encoding="utf-8")
+        sources.append(_source(run, Kind.DIALECTS, YAML if path.suffix == ".yaml" else JSON, path))
     return sources
 
 
