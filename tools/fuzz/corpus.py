@@ -197,7 +197,6 @@ def _images(run: Run, folder: Path) -> list[Source]:
         ("png", PNG),
         ("jpg", plain("jpg")),
         ("bmp", plain("bmp")),
-        ("gif", plain("gif")),
         ("webp", plain("webp")),
     ):
         path = folder / f"picture.{suffix}"
@@ -238,7 +237,7 @@ VITIS_STRATEGY = {
 }
 
 
-MODULES_OF_DIGITS = {
+SAID_OF_DIGITS = {
     "layer1.conv1": "stem.conv",
     "layer2.conv2": "residual2.conv",
     "layer2.1.conv1": "residual1.conv",
@@ -248,8 +247,9 @@ MODULES_OF_DIGITS = {
     "encoder.1.linear2": "residual2.conv",
     "encoder.0.linear1.weight_fake_quant": "head.conv.weight_fake_quant",
     "pooler": "classifier",
+    "[1, 3, 32, 32]": "[1, 1, 8, 8]",
 }
-"""Modules that the configurations of the tests name -> modules of the digits."""
+"""What the configurations of the tests say about their models -> the same for the digits."""
 
 
 def _dialects(run: Run, folder: Path) -> list[Source]:
@@ -264,7 +264,7 @@ def _dialects(run: Run, folder: Path) -> list[Source]:
     ):
         path = folder / Path(name).name
         text = (DIALECTS / name).read_text(encoding="utf-8")
-        for there, here in MODULES_OF_DIGITS.items():
+        for there, here in SAID_OF_DIGITS.items():
             text = text.replace(there, here)
         path.write_text(text, encoding="utf-8")
         sources.append(_source(run, Kind.DIALECTS, YAML if path.suffix == ".yaml" else JSON, path))
