@@ -88,7 +88,9 @@ def replace_text(tree: Any, rng: Random) -> None:
 def name_code(tree: Any, rng: Random) -> None:
     """A Python file where a name stands: a target, an observer, a function."""
     named = ("backend", "observer", "data", "metric", "plugins", "passes", "config")
-    place = _some_place(tree, rng, lambda place: place[1] in named) or _some_place(tree, rng)
+    found = {place[1] for place in places(tree)}
+    key = rng.choice([name for name in named if name in found] or [None])
+    place = _some_place(tree, rng, lambda place: key is None or place[1] == key)
     if place:
         text = f"in/{hostile.CODE_FILE}" + rng.choice(("", "", ":run"))
         place[0][place[1]] = rng.choice((text, text, [text]))
