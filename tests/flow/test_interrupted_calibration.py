@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -17,25 +16,44 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxq.calibrate import read_statistics
 from onnxq.calibrate.resume import partial_path
-from onnxq.errors import DataError
 
 SAMPLES = 40
 
 PROGRAM = """
-import sys, time
+import signal, sys, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
 from onnxq.calibrate import resume
 from onnxq.cli import main
 from onnxq.runtime.buffers import BufferedTap
-resume.gather_into.__kwdefaults__["save_seconds"] = 0.05
+from onnxq.runtime.workers import Line
+most, log = int(sys.argv.pop(1)), open(sys.argv.pop(1), "a", buffering=1)
+resume.gather_into.__kwdefaults__["save_seconds"] = 0.02
 resume.SAVING_SHARE = float("inf")
-run, pause = BufferedTap.run, float(sys.argv.pop(1))
-def slow_run(*arguments):
-    time.sleep(pause)
+run, write, close, closed = BufferedTap.run, resume.write_statistics, Line.close, threading.Event()
+def logged_run(*arguments):
+    if run_number() > most:
+        closed.wait()
+    time.sleep(0.02)  # so that every run is late, and saved
     return run(*arguments)
-BufferedTap.run = slow_run
+def run_number(lock=threading.Lock(), numbers=iter(range(1, 1000))):
+    with lock:
+        print("run", file=log)
+        return next(numbers)
+def logged_write(path, file):
+    print("saved", file.sample_count, file=log)
+    write(path, file)
+def logged_close(line):
+    close(line)
+    closed.set()
+BufferedTap.run, resume.write_statistics, Line.close = logged_run, logged_write, logged_close
 main()
 """
-"""The command line, with runs that take longer and are saved more often; the first argument is the pause."""
+"""The command line, which saves after every run; runs behind the number in the first argument wait to be stopped.
+
+What it does is written into the file in the second argument, a line for each run and each file that is saved.
+"""
+
+ALL = 1000
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +77,14 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), folder / "m.onnx")
     np.savez(folder / "data.npz", x=random.normal(size=(SAMPLES, 3, 32, 32)).astype(np.float32))
     ended = start(folder, "whole.npz")
-    assert ended.wait(60) == 0
+    assert ended.wait() == 0, ended.communicate()
     return folder
 
 
-def start(folder: Path, out: str, *, pause: float = 0.0, workers: int = 1) -> subprocess.Popen[str]:
+def start(folder: Path, out: str, *, most: int = ALL, workers: int = 1) -> subprocess.Popen[str]:
     arguments = f"calibrate m.onnx -b onnxruntime -d data.npz -o {out} --workers {workers}".split()
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(pause), *arguments],
+        [sys.executable, "-c", PROGRAM, str(most), f"{out}.log", *arguments],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         stdout=subprocess.PIPE,
@@ -75,14 +93,18 @@ def start(folder: Path, out: str, *, pause: float = 0.0, workers: int = 1) -> su
     )
 
 
+def logged(path: Path, what: str) -> list[str]:
+    """The lines about `what` that the processes have written into the log of this result."""
+    lines = path.with_name(f"{path.name}.log").read_text().splitlines()
+    return [line.removeprefix(what).strip() for line in lines if line.startswith(what)]
+
+
 def wait_for_samples(process: subprocess.Popen[str], partial: Path, count: int) -> None:
     """Return when the process has saved at least `count` samples."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and process.poll() is None:
+    while process.poll() is None:
         if partial.exists() and read_statistics(partial).sample_count >= count:
             return
         time.sleep(0.02)
-    process.kill()
     raise AssertionError(f"no {count} samples were saved: {process.communicate()}")
 
 
@@ -93,10 +115,10 @@ def test_a_stopped_run_goes_on_to_the_bytes_of_an_undisturbed_one(
 ) -> None:
     path = here / f"stats-{sent.name}-{workers}.npz"
     partial = partial_path(path)
-    process = start(here, path.name, pause=0.08 * workers, workers=workers)
+    process = start(here, path.name, most=SAMPLES // 4 + workers, workers=workers)
     wait_for_samples(process, partial, SAMPLES // 4)
     process.send_signal(sent)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate()
     if sent == signal.SIGINT:
         assert process.returncode == 130
         assert said.strip().splitlines()[-1] == "error: interrupted"
@@ -110,26 +132,20 @@ def test_a_stopped_run_goes_on_to_the_bytes_of_an_undisturbed_one(
     samples = {statistic.samples for kinds in held.statistics.values() for statistic in kinds.values()}
     assert samples == {held.sample_count}
 
-    again = start(here, path.name, pause=0.01)
-    watch_until_end(again, partial, held.sample_count)
+    path.with_name(f"{path.name}.log").unlink()
+    again = start(here, path.name)
+    assert again.wait() == 0, again.communicate()
+    saved = [int(count) for count in logged(path, "saved")]
+    assert len(logged(path, "run")) == SAMPLES - held.sample_count
+    assert min(saved) > held.sample_count
+    assert len(saved) > 1
     assert path.read_bytes() == (here / "whole.npz").read_bytes()
+    path.with_name(f"{path.name}.log").unlink()
     left = [name.name for name in here.iterdir() if name.name.startswith((path.name, f".{path.name}"))]
     # A process that is killed while it writes leaves the temporary file, under a name that nothing reads.
     assert [name for name in left if not name.startswith(".")] == [path.name]
     if sent == signal.SIGINT:
         assert left == [path.name]
-
-
-def watch_until_end(process: subprocess.Popen[str], partial: Path, before: int) -> None:
-    """Wait for the end; what is saved on the way must go on from `before`, not from nothing."""
-    saved = set()
-    while process.poll() is None:
-        with suppress(DataError, FileNotFoundError):  # gone between two looks: the result is complete
-            saved.add(read_statistics(partial).sample_count)
-        time.sleep(0.02)
-    assert process.returncode == 0, process.communicate()
-    assert min(saved) == before
-    assert max(saved) > before
 
 
 def test_a_write_that_fails_at_the_last_step_leaves_the_result_before_it(

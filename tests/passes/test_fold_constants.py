@@ -261,7 +261,7 @@ def test_ten_thousand_nodes_take_seconds() -> None:
     nodes = [helper.make_node("Add", ["a" if i == 0 else f"t{i - 1}", "a"], [f"t{i}"]) for i in range(10_000)]
     nodes.append(helper.make_node("Add", ["x", "t9999"], ["y"]))
     graph = Graph.from_model(build_model(nodes, {"x": (1,)}, ["y"], {"a": np.float32([1])}))
-    start = time.perf_counter()
+    start = time.process_time()
     run_passes(graph, ["fold_constants"])
-    assert time.perf_counter() - start < 30, "quadratic work would take minutes"
+    assert time.process_time() - start < 30, "quadratic work would take minutes"
     assert graph.values("t9999") == 10_001

@@ -155,7 +155,7 @@ def test_ten_thousand_nodes_take_seconds() -> None:
     nodes = [helper.make_node("Identity", ["x" if i == 0 else f"t{i - 1}"], [f"t{i}"]) for i in range(10_000)]
     nodes.append(helper.make_node("Relu", ["t9999"], ["y"]))
     graph = Graph.from_model(build_model(nodes, {"x": (1,)}, ["y"]))
-    start = time.perf_counter()
+    start = time.process_time()
     run_passes(graph, ["remove_identity"])
-    assert time.perf_counter() - start < 10, "quadratic work would take minutes"
+    assert time.process_time() - start < 10, "quadratic work would take minutes"
     assert operators(graph) == ["Relu"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import numpy as np
 import onnx
@@ -262,12 +261,15 @@ def test_ever_new_shapes_do_not_fill_the_memory() -> None:
 
 def test_samples_that_need_their_order_do_not_pile_up_behind_a_slow_one(monkeypatch) -> None:
     monkeypatch.setattr(look, "FARTHEST_AHEAD", 4)
-    waiting = []
+    waiting, too_far = [], threading.Event()
 
     class Slow(EmaStatistic):
         def look(self, array, sample=0, *, batch=1):
-            time.sleep(0.3 if sample == 1 else 0)
+            if sample == 1:
+                too_far.wait(0.3)  # the time in which the others would pile up
             waiting.append(sample)
+            if sample > 1 + 4 + 3:
+                too_far.set()
             return super().look(array, sample, batch=batch)
 
     found = {"t0": [Slow()]}

@@ -94,7 +94,7 @@ def _install(peer: str, packages: Path, monkeypatch: pytest.MonkeyPatch) -> Tool
         (packages / name).parent.mkdir(parents=True, exist_ok=True)
         (packages / name).write_text(text, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(packages))
-    return Tool(f"tools.bench.peers.{peer}", timeout=60)
+    return Tool(f"tools.bench.peers.{peer}", timeout=600)
 
 
 @pytest.mark.parametrize("peer", STAND_INS)
@@ -134,4 +134,4 @@ def test_a_peer_that_is_not_installed_is_named(peer: str) -> None:
     if importlib.util.find_spec(package) is not None:
         pytest.skip(f"{package} is installed here")
     with pytest.raises(ChildFailed, match=f"No module named '{package}'"):
-        Tool(f"tools.bench.peers.{peer}", timeout=60).describe()
+        Tool(f"tools.bench.peers.{peer}", timeout=600).describe()
