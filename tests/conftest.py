@@ -3,3 +3,5 @@
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+pytest_plugins = ["tests.cpu_time"]
