@@ -7,11 +7,12 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 # Name another interpreter with: make PYTHON=/path/to/python demo
 PYTHON ?=
 
-.PHONY: help demo test test-all test-readers lint format clean
+.PHONY: help demo test quick test-all test-readers lint format clean
 
 help:
 	@echo "make demo          install onnxq and quantize the bundled model"
 	@echo "make test          install the development tools and run the tests"
+	@echo "make quick         what belongs to the files touched since the last commit, in about a minute"
 	@echo "make test-all      the same with the slow tests"
 	@echo "make test-readers  install the readers of docs/readers.md and let them read what onnxq writes"
 	@echo "make lint          ruff, mypy and the import table"
@@ -23,6 +24,9 @@ demo: $(VENV)/installed
 
 test: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -q -n auto --dist worksteal
+
+quick: $(VENV)/installed-dev
+	$(BIN)/python tools/quick.py
 
 test-all: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not readers"

@@ -1,6 +1,6 @@
 """`--slowest-files N`: the CPU seconds of each test file, the most expensive first.
 
-CPU time of the process and of those that it waited for: unlike seconds on the clock, it means the same on a busy machine.
+CPU time of the process and of those that it waited for: it means the same on a busy machine.
 """
 
 from __future__ import annotations
