@@ -82,7 +82,7 @@ def test_academic_options_say_the_formats():
 def test_academic_models_of_unusual_widths_run(backend, tmp_path):
     golden = GOLDEN["residual"]()
     result = onnxq.quantize(
-        golden.model, backend=backend, data=golden.samples, out=tmp_path, config={"minimum_sqnr_db": -10}
+        golden.model, backend=backend, data=golden.samples, out=tmp_path, config={"minimum_sqnr_db": -10, "effort": 0}
     )
     assert (tmp_path / "model.onnx").exists()
     ends = {"image": "int8"}
@@ -93,7 +93,7 @@ def test_academic_models_of_unusual_widths_run(backend, tmp_path):
 @pytest.mark.parametrize("name", ["transformer"])
 def test_transformer_targets_keep_the_signal(backend, name, tmp_path):
     golden = GOLDEN[name]()
-    result = onnxq.quantize(golden.model, backend=backend, data=golden.samples, out=tmp_path)
+    result = onnxq.quantize(golden.model, backend=backend, data=golden.samples, out=tmp_path, config={"effort": 0})
     assert min(result.report["sqnr_db"].values()) > 25
 
 

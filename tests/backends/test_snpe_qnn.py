@@ -22,7 +22,7 @@ ENCODINGS = tuple(f"model_encodings_{version}.json" for version in ("0.6.1", "1.
 
 def quantized(model: str, backend: str, folder: Path) -> onnxq.Result:
     golden = GOLDEN[model]()
-    return onnxq.quantize(golden.model, backend=backend, data=golden.samples, out=folder)
+    return onnxq.quantize(golden.model, backend=backend, data=golden.samples, out=folder, config={"effort": 0})
 
 
 def small_net(opset: int = 20) -> tuple[onnx.ModelProto, list[dict[str, np.ndarray]]]:
@@ -62,7 +62,7 @@ def test_a_transformer_keeps_more_than_25_db(backend: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("backend", ["qnn", "qnn:activation=uint16"])
 def test_every_node_of_the_file_stands_between_quantizers(backend: str, tmp_path: Path) -> None:
     model, samples = small_net()
-    onnxq.quantize(model, backend=backend, data=samples, out=tmp_path)
+    onnxq.quantize(model, backend=backend, data=samples, out=tmp_path, config={"effort": 0})
     graph = onnx.load(tmp_path / "model.onnx").graph
     constants = {item.name for item in graph.initializer}
     makers = {name: node for node in graph.node for name in node.output}
@@ -80,7 +80,9 @@ def test_every_node_of_the_file_stands_between_quantizers(backend: str, tmp_path
 @pytest.mark.parametrize(("activation", "bits"), [("uint8", 8), ("uint16", 16)])
 def test_results_with_a_known_range_have_the_scales_of_the_htp(activation: str, bits: int, tmp_path: Path) -> None:
     model, samples = small_net()
-    result = onnxq.quantize(model, backend=f"qnn:activation={activation}", data=samples, out=tmp_path)
+    result = onnxq.quantize(
+        model, backend=f"qnn:activation={activation}", data=samples, out=tmp_path, config={"effort": 0}
+    )
     for op, scale, zero_point in (
         ("Sigmoid", 2.0**-bits, 0),
         ("Softmax", 2.0**-bits, 0),
@@ -92,7 +94,7 @@ def test_results_with_a_known_range_have_the_scales_of_the_htp(activation: str, 
 
 def test_snpe_knows_the_ranges_of_sigmoid_and_softmax(tmp_path: Path) -> None:
     model, samples = small_net()
-    result = onnxq.quantize(model, backend="snpe", data=samples, out=tmp_path)
+    result = onnxq.quantize(model, backend="snpe", data=samples, out=tmp_path, config={"effort": 0})
     for op in ("Sigmoid", "Softmax"):
         held = result.qparams[made_by(model, op)]
         assert (held.scale, held.zero_point) == (np.float32(1 / 255), 0)
@@ -100,7 +102,7 @@ def test_snpe_knows_the_ranges_of_sigmoid_and_softmax(tmp_path: Path) -> None:
 
 def test_an_average_pool_keeps_the_scale_of_its_input(tmp_path: Path) -> None:
     model, samples = small_net()
-    result = onnxq.quantize(model, backend="qnn", data=samples, out=tmp_path)
+    result = onnxq.quantize(model, backend="qnn", data=samples, out=tmp_path, config={"effort": 0})
     node = next(node for node in model.graph.node if node.op_type == "AveragePool")
     assert result.plan.leader(node.output[0]) == result.plan.leader(node.input[0])
 
@@ -108,7 +110,7 @@ def test_an_average_pool_keeps_the_scale_of_its_input(tmp_path: Path) -> None:
 @pytest.mark.parametrize("weight", ["int8", "uint8"])
 def test_factors_of_a_normalization_are_unsigned_whatever_the_weights_are(weight: str, tmp_path: Path) -> None:
     model, samples = small_net()
-    result = onnxq.quantize(model, backend=f"qnn:weight={weight}", data=samples, out=tmp_path)
+    result = onnxq.quantize(model, backend=f"qnn:weight={weight}", data=samples, out=tmp_path, config={"effort": 0})
     norm = next(node for node in model.graph.node if node.op_type == "LayerNormalization")
     matmul = next(node for node in model.graph.node if node.op_type == "MatMul")
     assert result.plan[norm.input[1]].spec.dtype == "uint8"
@@ -117,7 +119,7 @@ def test_factors_of_a_normalization_are_unsigned_whatever_the_weights_are(weight
 
 def test_scales_per_channel_are_for_convolutions(tmp_path: Path) -> None:
     model, samples = small_net()
-    result = onnxq.quantize(model, backend="qnn:per_channel=yes", data=samples, out=tmp_path)
+    result = onnxq.quantize(model, backend="qnn:per_channel=yes", data=samples, out=tmp_path, config={"effort": 0})
     weights = {node.op_type: node.input[1] for node in model.graph.node if node.op_type in ("Conv", "MatMul")}
     assert result.plan[weights["Conv"]].spec.granularity == PerChannel(0)
     assert result.qparams[weights["MatMul"]].scale.shape == ()

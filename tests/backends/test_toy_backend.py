@@ -32,7 +32,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def result(folder: Path) -> onnxq.Result:
     backend = str(folder / "toy.py")
-    return onnxq.quantize(folder / "model.onnx", backend=backend, data=folder / "calib.npz", out=folder / "out")
+    return onnxq.quantize(
+        folder / "model.onnx", backend=backend, data=folder / "calib.npz", out=folder / "out", config={"effort": 0}
+    )
 
 
 def test_the_plan_follows_the_rules_of_the_file(result: onnxq.Result) -> None:

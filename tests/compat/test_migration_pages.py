@@ -29,9 +29,9 @@ def words_in_tables(page: str) -> set[str]:
     return {word for row in rows for span in re.findall(r"`([^`]+)`", row) for word in re.findall(r"\w+", span)}
 
 
-@pytest.mark.parametrize(("page", "key"), CASES)
-def test_a_table_of_the_page_has_the_key(page: str, key: str) -> None:
-    assert key in words_in_tables(page)
+@pytest.mark.parametrize("page", sorted({page for page, _ in CASES}))
+def test_a_table_of_the_page_has_every_key(page: str) -> None:
+    assert {key for named, key in CASES if named == page} <= words_in_tables(page)
 
 
 @pytest.mark.parametrize("letter", ["w", "a"])

@@ -19,6 +19,7 @@ from onnxq.errors import ConfigError
 from onnxq.prepare import make_plan, prepare
 from onnxq.types import PerChannel, Placement, QuantPlan
 from tests.networks.exported import exported
+from tests.products import each_once
 
 RESNET = "resnet_torchscript"
 NODE = "/layer1/conv1/Conv"
@@ -79,13 +80,13 @@ def value_of(placement: Placement, field: str) -> Any:
     return getattr(placement.spec, field) if hasattr(placement.spec, field) else getattr(placement, field)
 
 
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize(
-    ("part", "values"),
-    [(part, values) for part, several in FIELDS.items() for values in several],
-    ids=lambda value: value if isinstance(value, str) else list(value)[-1],
-)
-def test_a_field_of_any_part_can_be_set_on_any_level(part: str, values: dict[str, Any], level: str) -> None:
+PARTS_AND_FIELDS = [(part, values) for part, several in FIELDS.items() for values in several]
+
+
+@pytest.mark.parametrize(("part_and_field", "level"), each_once(PARTS_AND_FIELDS, LEVELS), ids=str)
+def test_a_field_of_any_part_can_be_set_on_any_level(part_and_field: tuple[str, dict[str, Any]], level: str) -> None:
+    """tests/place/test_overrides.py has every pair of field, level and part on a small network."""
+    part, values = part_and_field
     field = list(values)[-1]
     before = planned({}, BACKENDS[part])[TENSORS[part]]
     after = planned(at(level, part, values), BACKENDS[part])[TENSORS[part]]

@@ -52,12 +52,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.parametrize("effort", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("backend", ["tensorrt", "onnxruntime", "vitis", "sophgo_bm1684x", "openvino", "nnie"])
 @pytest.mark.parametrize("given", [{}, VARIED], ids=["defaults", "changed"])
 def test_the_resolved_configuration_gives_the_same_files(
-    backend: str, given: dict[str, Any], data: Path, tmp_path: Path
+    backend: str, given: dict[str, Any], effort: int, data: Path, tmp_path: Path
 ) -> None:
-    given = {**given, "minimum_sqnr_db": -100.0, "verify_samples": 2}
+    given = {**given, "minimum_sqnr_db": -100.0, "verify_samples": 2, "effort": effort}
     first = run(tmp_path / "first", data, backend=backend, config=given)
     again = run(tmp_path / "again", data, config=tmp_path / "first" / "config.json")
     names = {path.name for path in (tmp_path / "first").iterdir()}
@@ -86,7 +87,7 @@ def test_every_target_spells_out_its_choices_and_makes_the_same_plan_of_them(bac
 
 
 def test_options_of_a_target_are_part_of_its_name(data: Path, tmp_path: Path) -> None:
-    run(tmp_path / "out", data, backend="vitis:strategy=fs", config={"minimum_sqnr_db": -100.0})
+    run(tmp_path / "out", data, backend="vitis:strategy=fs", config={"minimum_sqnr_db": -100.0, "effort": 0})
     spelt = json.loads((tmp_path / "out" / "config.json").read_text())
     assert spelt["backend"].startswith("vitis:strategy=fs")
     assert spelt["weight"]["per_channel"] is True

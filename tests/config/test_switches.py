@@ -92,7 +92,9 @@ def test_samples_name_and_verification_change_the_run(tmp_path: Path) -> None:
 
 def test_the_data_can_be_named_in_the_configuration(tmp_path: Path) -> None:
     np.savez(tmp_path / "calib.npz", image=load_data().calibration[:8])
-    given = onnxq.quantize(model_path(), backend="tensorrt", data=tmp_path / "calib.npz", out=tmp_path / "given")
+    given = onnxq.quantize(
+        model_path(), backend="tensorrt", data=tmp_path / "calib.npz", out=tmp_path / "given", config={"effort": 0}
+    )
     named = onnxq.quantize(model_path(), config=tmp_path / "given" / "config.json", out=tmp_path / "named")
     assert named.report["calibration_samples"] == 8
     assert given.model.read_bytes() == named.model.read_bytes()
@@ -100,7 +102,7 @@ def test_the_data_can_be_named_in_the_configuration(tmp_path: Path) -> None:
 
 def test_strict_can_be_named_in_the_configuration(tmp_path: Path) -> None:
     with pytest.raises(onnxq.OnnxqError, match="does not know their operators"):
-        onnxq.quantize(model_path(), backend="academic", config={"strict": True}, data=[], out=tmp_path)
+        onnxq.quantize(model_path(), backend="academic", config={"strict": True, "effort": 0}, data=[], out=tmp_path)
 
 
 @pytest.mark.parametrize(

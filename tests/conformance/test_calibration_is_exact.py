@@ -10,6 +10,7 @@ import functools
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -152,16 +153,19 @@ def assert_same(found: dict[str, str], network: str, backend: str) -> None:
     assert [name for name in found if found[name] != expected[name]] == []
 
 
-@pytest.fixture(params=NETWORKS)
-def network(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+OFTEN = [("digits", "onnxruntime"), ("transformer", "tensorrt"), ("depthwise", "onnxruntime")]
+"""Every network and every backend at least once; the slow tests take all pairs."""
 
 
-@pytest.fixture(params=BACKENDS)
-def backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+def pairs() -> list[Any]:
+    every = [(network, backend) for network in NETWORKS for backend in BACKENDS]
+    return [pytest.param(*pair, marks=() if pair in OFTEN else pytest.mark.slow) for pair in every]
 
 
+each_pair = pytest.mark.parametrize(("network", "backend"), pairs())
+
+
+@each_pair
 def test_the_observers_are_told_apart(network: str, backend: str) -> None:
     """So that equal texts mean something: the tables hold several activations, and observers differ in them."""
     tables = reference(network, backend)
@@ -172,6 +176,7 @@ def test_the_observers_are_told_apart(network: str, backend: str) -> None:
         assert tables["minmax"] != tables[name], name
 
 
+@each_pair
 @pytest.mark.parametrize("way", WAYS)
 def test_batch_size_workers_and_memory_change_nothing(way: str, network: str, backend: str) -> None:
     """With little memory each session returns one tensor, so what onnxruntime fuses must not show in the values."""
@@ -184,6 +189,7 @@ def test_batch_size_workers_and_memory_change_nothing(way: str, network: str, ba
     assert_same(one.qparams(gathered, OBSERVERS.names()), network, backend)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("network", ["transformer"])
 def test_many_nodes_and_few_feeds_change_nothing(network: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Graphs of thousands of nodes are optimized less; how far must not depend on how many feeds there are."""
@@ -194,6 +200,7 @@ def test_many_nodes_and_few_feeds_change_nothing(network: str, backend: str, mon
     assert many == few
 
 
+@each_pair
 def test_order_changes_nothing_for_observers_without_one(network: str, backend: str) -> None:
     one = subject(network, backend)
     shuffled = np.random.default_rng(3).permutation(SAMPLES)
@@ -201,6 +208,7 @@ def test_order_changes_nothing_for_observers_without_one(network: str, backend: 
     assert_same(one.qparams(gathered, FREE), network, backend)
 
 
+@each_pair
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_merged_shards_are_the_whole(count: int, network: str, backend: str) -> None:
     one = subject(network, backend)
@@ -213,6 +221,7 @@ def test_merged_shards_are_the_whole(count: int, network: str, backend: str) -> 
     assert_same(one.qparams(whole, FREE), network, backend)
 
 
+@each_pair
 def test_ranges_taken_inside_the_graph_are_those_of_the_values(network: str, backend: str) -> None:
     """Alone, minmax does not fetch the tensors; it must find what the histograms of all observers found."""
     one = subject(network, backend)

@@ -29,12 +29,16 @@ def convolution(output: str, *, node: str = "c1", bias: bool = True) -> Net:
 @pytest.mark.parametrize("output", ["c1_weights", "c1_bias"])
 def test_stpu_refuses_a_tensor_that_has_the_key_of_a_layer(output: str, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=f"'{output}' for 'c1'"):
-        onnxq.quantize(convolution(output).model(), backend="stpu", data=data(), out=tmp_path / "out")
+        onnxq.quantize(
+            convolution(output).model(), backend="stpu", data=data(), out=tmp_path / "out", config={"effort": 0}
+        )
 
 
 def test_rknn_refuses_a_tensor_that_has_the_key_of_an_input(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="'x_int8' for 'x'"):
-        onnxq.quantize(convolution("x_int8").model(), backend="rknn", data=data(), out=tmp_path / "out")
+        onnxq.quantize(
+            convolution("x_int8").model(), backend="rknn", data=data(), out=tmp_path / "out", config={"effort": 0}
+        )
 
 
 def test_nnie_refuses_a_node_that_has_the_key_of_an_upsample(tmp_path: Path) -> None:
@@ -43,7 +47,7 @@ def test_nnie_refuses_a_node_that_has_the_key_of_an_upsample(tmp_path: Path) -> 
     up = net.node("Resize", x, "", net.floats([1, 1, 2, 2]), mode="nearest", name="up")
     net.output(net.node("Conv", up, net.weight(2, 4, 1, 1), name="up_permute_0", output="y"))
     with pytest.raises(UnsupportedError, match="'up_permute_0' for 'up'"):
-        onnxq.quantize(net.model(), backend="nnie", data=data(), out=tmp_path / "out")
+        onnxq.quantize(net.model(), backend="nnie", data=data(), out=tmp_path / "out", config={"effort": 0})
 
 
 @pytest.mark.parametrize("backend", ["tensorrt", "pplcuda", "tengine_u8", "ncnn"])
@@ -51,7 +55,7 @@ def test_nnie_refuses_a_node_that_has_the_key_of_an_upsample(tmp_path: Path) -> 
 def test_a_name_with_an_odd_line_end_is_written_or_refused(backend: str, character: str, tmp_path: Path) -> None:
     net = convolution(f"c{character}1", node=f"n{character}1")
     try:
-        onnxq.quantize(net.model(), backend=backend, data=data(), out=tmp_path / "out")
+        onnxq.quantize(net.model(), backend=backend, data=data(), out=tmp_path / "out", config={"effort": 0})
     except UnsupportedError as error:
         assert "rename" in str(error)  # noqa: PT017
         assert not (tmp_path / "out").exists()

@@ -16,6 +16,7 @@ from onnxq.emit.qdq import to_qdq
 from onnxq.graph import Graph
 from onnxq.numerics import fake_quantize
 from onnxq.types import PerChannel, PerTensor, Placement, QParams, QParamsTable, QuantPlan, QuantSpec
+from tests.products import pairwise
 
 SHAPE = (2, 4, 5, 3)
 
@@ -28,12 +29,12 @@ def graph() -> Graph:
     return Graph.from_model(model)
 
 
+DTYPES = ["int2", "int3", "int5", "int7", "uint3", "uint6", "int12", "uint10", "int1", "uint1"]
+
+
 @pytest.mark.parametrize(
-    "dtype", ["int2", "int3", "int5", "int7", "uint3", "uint6", "int12", "uint10", "int1", "uint1"]
+    ("dtype", "symmetric", "axis", "tensor"), pairwise(DTYPES, [True, False], [None, 0, 1, 3], ["x", "w"])
 )
-@pytest.mark.parametrize("symmetric", [True, False])
-@pytest.mark.parametrize("axis", [None, 0, 1, 3])
-@pytest.mark.parametrize("tensor", ["x", "w"])
 def test_values_beyond_the_format_saturate_at_its_bounds(
     dtype: str, symmetric: bool, axis: int | None, tensor: str, tmp_path: Path
 ) -> None:

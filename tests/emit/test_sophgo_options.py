@@ -48,7 +48,7 @@ def attention() -> onnx.ModelProto:
 def quantized(backend: str, folder: Path) -> Result:
     rng = np.random.default_rng(4)
     samples = [{"x": rng.normal(0, 1, (1, 6, 16)).astype(np.float32)} for _ in range(4)]
-    return onnxq.quantize(attention(), backend=backend, data=samples, out=folder)
+    return onnxq.quantize(attention(), backend=backend, data=samples, out=folder, config={"effort": 0})
 
 
 def modes(folder: Path) -> dict[str, str]:
@@ -168,7 +168,7 @@ def test_abs_keeps_the_scale_of_its_input(tmp_path: Path) -> None:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     samples = [{"x": rng.normal(0, 1, (1, 3, 8, 8)).astype(np.float32)} for _ in range(3)]
-    result = onnxq.quantize(model, backend="sophgo_bm1688", data=samples, out=tmp_path)
+    result = onnxq.quantize(model, backend="sophgo_bm1688", data=samples, out=tmp_path, config={"effort": 0})
     assert result.qparams["y"] == result.qparams["c"]
     assert result.plan["y"].spec.dtype == "int8"
 

@@ -202,7 +202,9 @@ ALL = ("bm1688", "bm1684x", "bm1690", "sg2260", "cv18x", "mars3", "academic")
 def test_a_weight_that_two_layers_read_has_a_row_for_each_and_the_id_of_the_first(target: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     samples = [{"x": rng.normal(0, 1, (1, 4, 8, 8)).astype(np.float32)} for _ in range(3)]
-    result = onnxq.quantize(two_layers_with_one_weight(), backend=f"sophgo_{target}", data=samples, out=tmp_path)
+    result = onnxq.quantize(
+        two_layers_with_one_weight(), backend=f"sophgo_{target}", data=samples, out=tmp_path, config={"effort": 0}
+    )
     assert json.loads((tmp_path / "model_weight_name_to_unique_id.json").read_text()) == {"w": "r1_Relu_weight"}
     table = next(tmp_path.glob("model*_cali_table_*")).read_text()
     ending = "_fp8" if target == "academic" else ""
@@ -217,7 +219,9 @@ def test_a_weight_that_both_branches_of_an_if_read_has_a_row_for_each(target: st
     samples = [
         {"x": rng.normal(0, 1, (1, 4, 8, 8)).astype(np.float32), "flag": np.array(bool(i % 2))} for i in range(4)
     ]
-    onnxq.quantize(two_branches_with_one_weight(), backend=f"sophgo_{target}", data=samples, out=tmp_path)
+    onnxq.quantize(
+        two_branches_with_one_weight(), backend=f"sophgo_{target}", data=samples, out=tmp_path, config={"effort": 0}
+    )
     ids = json.loads((tmp_path / "model_weight_name_to_unique_id.json").read_text())
     assert list(ids) == ["w"]
     assert ids["w"] in ("then_out_Relu_weight", "else_c_Conv_weight")

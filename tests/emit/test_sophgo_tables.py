@@ -67,7 +67,7 @@ def samples(input_name: str = "x") -> list[dict[str, np.ndarray]]:
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bm1688")
-    onnxq.quantize(small_net(), backend="sophgo_bm1688", data=samples(), out=folder)
+    onnxq.quantize(small_net(), backend="sophgo_bm1688", data=samples(), out=folder, config={"effort": 0})
     return folder
 
 
@@ -102,7 +102,7 @@ def test_thresholds_give_tpu_mlir_the_scales_of_the_parameters(written: Path) ->
 
 
 def test_what_a_relu_makes_is_unsigned_on_bm_chips_and_signed_on_cv18x(written: Path, tmp_path: Path) -> None:
-    onnxq.quantize(small_net(), backend="sophgo_cv18x", data=samples(), out=tmp_path)
+    onnxq.quantize(small_net(), backend="sophgo_cv18x", data=samples(), out=tmp_path, config={"effort": 0})
     for folder, lowest in ((written, 0.0), (tmp_path, -1.0)):
         row = next(line for line in blocks(table(folder))[""] if line.startswith("r1_Relu "))
         assert np.sign(float(row.split()[2])) == lowest
@@ -138,7 +138,7 @@ def test_weight_rows_hold_one_scale_for_each_channel_under_the_name_of_the_relu(
 
 
 def test_operators_that_stay_float_are_f32_on_bm_chips_and_bf16_on_cv18x(written: Path, tmp_path: Path) -> None:
-    onnxq.quantize(small_net(), backend="sophgo_cv18x", data=samples(), out=tmp_path)
+    onnxq.quantize(small_net(), backend="sophgo_cv18x", data=samples(), out=tmp_path, config={"effort": 0})
     for folder, mode in ((written, "F32"), (tmp_path, "BF16")):
         text = (folder / "model_q_table_from_sophgo_mq_sophgo_tpu").read_text()
         rows = dict(line.split() for line in text.splitlines() if not line.startswith("#"))
@@ -149,7 +149,9 @@ def test_operators_that_stay_float_are_f32_on_bm_chips_and_bf16_on_cv18x(written
 
 def test_a_blank_in_a_name_is_refused_with_the_tensor_and_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"tensor 'my input' .*Rename it"):
-        onnxq.quantize(small_net("my input"), backend="sophgo_bm1688", data=samples("my input"), out=tmp_path)
+        onnxq.quantize(
+            small_net("my input"), backend="sophgo_bm1688", data=samples("my input"), out=tmp_path, config={"effort": 0}
+        )
 
 
 @pytest.mark.parametrize("value", [3.8994217, 1e-5, 123456.75, 0.0, -0.00366151234, 1.5e-12, 99.999999])
@@ -280,5 +282,7 @@ def test_a_format_that_tpu_mlir_does_not_have_is_refused(tmp_path: Path) -> None
 @pytest.mark.parametrize("name", ["loop_with_matmul_body", "scan_with_gemm_body", "lstm_between_layers"])
 def test_bodies_and_omitted_outputs_have_names(name: str, tmp_path: Path) -> None:
     case = ZOO[name]()
-    result = onnxq.quantize(case.model, backend="sophgo_bm1688", data=case.feeds, out=tmp_path / "out")
+    result = onnxq.quantize(
+        case.model, backend="sophgo_bm1688", data=case.feeds, out=tmp_path / "out", config={"effort": 0}
+    )
     assert min(float(value) for value in result.report["sqnr_db"].values()) > 20

@@ -8,16 +8,24 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pytest
 from typer.testing import CliRunner
 
 from onnxq.cli.app import app
 from onnxq.demo import load_data, model_path
 
 ROOT = Path(__file__).resolve().parents[2]
+WITH_EFFORT_0 = Path(__file__).with_name("with_effort_0.py")
 FILE_LANGUAGES = ("python", "toml", "yaml", "json")
+
+both_ways = pytest.mark.parametrize(
+    "as_printed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["quickly", "as_printed"]
+)
+"""Commands are run in this process and without improvements, and behind `slow` in a shell as they are printed."""
 
 
 def blocks(document: Path, language: str) -> list[str]:
@@ -73,6 +81,26 @@ def run_here(command: str) -> None:
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == 0, f"$ {command}\n{result.stdout}{result.stderr}"
+
+
+def quickly(command: str) -> str:
+    """The command without the default's improvements, which take most of its time and are not what it shows.
+
+    The slow tests run it as it is printed.
+    """
+    if command.startswith("python "):
+        return command.replace("python ", f"python {shlex.quote(str(WITH_EFFORT_0))} ", 1)
+    improves = command.startswith("onnxq quantize ") and not re.search(r" --(effort|improve)\b", command)
+    return f"{command} --effort 0" if improves else command
+
+
+def run_commands(wanted: Sequence[str], shell: Shell, *, as_printed: bool) -> None:
+    """Run commands in the current folder, those of onnxq alone in this process."""
+    for command in wanted:
+        if command.startswith("onnxq ") and not as_printed and not re.search(r"[|>&;$]", command):
+            run_here(quickly(command))
+        else:
+            shell.run(command if as_printed else quickly(command))
 
 
 class Shell:

@@ -6,21 +6,23 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import onnxq
-from onnxq import BACKENDS, PASSES
 from onnxq.config import Config, QuantizerSettings
-from onnxq.emit import EMITTERS
-from onnxq.observers import OBSERVERS
-from onnxq.torchnet import OPERATORS
-from onnxq.torchnet.fake_quantize import FAKE_QUANTIZERS
 from onnxq.types import Placement, QuantSpec
-from onnxq.types.fake_quantizers import KINDS, forget_kind
-from tests.examples.runnable import ROOT, Shell, blocks, commands, named_files, run_here, write_model_and_data
+from tests.examples.runnable import (
+    ROOT,
+    Shell,
+    blocks,
+    both_ways,
+    commands,
+    named_files,
+    run_commands,
+    write_model_and_data,
+)
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 RUNNABLE = [path for path in DOCUMENTS if blocks(path, "bash") or blocks(path, "python")]
@@ -36,22 +38,12 @@ def identify(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.fixture
-def plugins_forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What plugins register during a test is not there after it."""
-    for registry in (BACKENDS, EMITTERS, OBSERVERS, PASSES, FAKE_QUANTIZERS):
-        monkeypatch.setattr(registry, "_items", dict(registry.items()))
-    OPERATORS.definitions()  # loads all of them
-    monkeypatch.setattr(OPERATORS, "_definitions", {key: list(known) for key, known in OPERATORS._definitions.items()})
-    kinds = set(KINDS)
-    yield
-    for name in set(KINDS) - kinds:
-        forget_kind(name)
-
-
 @pytest.mark.usefixtures("plugins_forgotten")
+@both_ways
 @pytest.mark.parametrize("document", RUNNABLE, ids=identify)
-def test_the_code_of_a_document_runs(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_code_of_a_document_runs(
+    document: Path, as_printed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -63,12 +55,8 @@ def test_the_code_of_a_document_runs(document: Path, tmp_path: Path, monkeypatch
     script = "".join(block for block in blocks(document, "python") if block not in files.values())
     if script:
         (folder / "script.py").write_text(script)
-        shell.run("python script.py")
-    for command in commands(document):
-        if re.search(r"[|>&;$]", command):
-            shell.run(command)
-        else:
-            run_here(command)
+        run_commands(["python script.py"], shell, as_printed=as_printed)
+    run_commands(commands(document), shell, as_printed=as_printed)
 
 
 def test_the_quick_start_of_the_readme_is_among_the_code_that_runs() -> None:

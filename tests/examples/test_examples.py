@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.runnable import ROOT, Shell, commands
+from tests.examples.runnable import ROOT, Shell, commands, run_commands
 
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/README.md"))
 FILE = re.compile(r"`([\w./-]+\.(?:onnx|npz|json|py|toml|sh|csv|svg))`")
@@ -21,16 +21,22 @@ def test_there_are_examples_and_the_overview_names_each_of_them() -> None:
     assert [folder.name for folder in EXAMPLES if f"({folder.name})" not in overview] == []
 
 
+@pytest.mark.usefixtures("plugins_forgotten")
+@pytest.mark.parametrize(
+    "as_printed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["quickly", "as_printed"]
+)
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda folder: folder.name)
-def test_the_commands_of_an_example_run_and_leave_the_files_it_names(example: Path, tmp_path: Path) -> None:
+def test_the_commands_of_an_example_run_and_leave_the_files_it_names(
+    example: Path, as_printed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     copy = tmp_path / "examples"
     shutil.copytree(ROOT / "examples", copy, ignore=shutil.ignore_patterns("out", "*.onnx", "*.npz", "__pycache__"))
     folder = copy / example.name
     shell = Shell(folder, tmp_path / "bin")
     wanted = commands(folder / "README.md")
     assert wanted
-    for command in wanted:
-        shell.run(command)
+    monkeypatch.chdir(folder)
+    run_commands(wanted, shell, as_printed=as_printed)
     named = set(FILE.findall((folder / "README.md").read_text(encoding="utf-8")))
     assert named
     assert sorted(name for name in named if not (folder / name).is_file()) == []

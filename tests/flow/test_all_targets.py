@@ -53,7 +53,9 @@ def test_shared_weights_and_tied_tensors_are_written_and_the_same_bytes_again(
 ) -> None:
     files = []
     for run in ("one", "two"):
-        result = onnxq.quantize(build().model(), backend=target, data=samples(), out=tmp_path / run)
+        result = onnxq.quantize(
+            build().model(), backend=target, data=samples(), out=tmp_path / run, config={"effort": 0}
+        )
         assert min(float(value) for value in result.report["sqnr_db"].values()) > 15
         written = {path.name: path.read_bytes() for path in (tmp_path / run).iterdir()}
         written.pop("report.json")  # it has seconds in it
@@ -74,7 +76,7 @@ def test_the_zoo_is_quantized_or_refused_in_clear_words(target: str, tmp_path: P
                 backend=target,
                 data=case.feeds,
                 out=tmp_path / name,
-                config={"minimum_sqnr_db": -100.0, "verify_samples": 1},
+                config={"minimum_sqnr_db": -100.0, "verify_samples": 1, "effort": 0},
             )
         except CheckFailed as error:
             # A finding of the lint has a rule in brackets: the float model itself has what the target does not take.

@@ -13,15 +13,18 @@ SCRIPT = """
 import sys
 import onnxq
 from onnxq.demo import load_data, model_path
-onnxq.quantize(model_path(), backend=sys.argv[1], data=load_data().calibration[:32], out=sys.argv[2])
+backend, out, effort = sys.argv[1:]
+data = load_data().calibration[:16]
+onnxq.quantize(model_path(), backend=backend, data=data, out=out, config={"effort": int(effort)})
 """
 
 
 @pytest.mark.parametrize("backend", ["tensorrt", "onnxruntime"])
-def test_runs_with_other_hash_seeds_and_threads_write_the_same_bytes(backend: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("effort", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_runs_with_other_hash_seeds_and_threads_write_the_same_bytes(backend: str, effort: int, tmp_path: Path) -> None:
     for run, (seed, threads) in enumerate([("0", "1"), ("1", "2"), ("12345", "1")]):
         environment = {**os.environ, "PYTHONHASHSEED": seed, "OMP_NUM_THREADS": threads}
-        command = [sys.executable, "-c", SCRIPT, backend, str(tmp_path / str(run))]
+        command = [sys.executable, "-c", SCRIPT, backend, str(tmp_path / str(run)), str(effort)]
         if threads == "1" and hasattr(os, "sched_setaffinity"):
             command = [sys.executable, "-c", "import os, sys; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); "
                        "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])", *command[1:]]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -16,6 +17,9 @@ from onnxq.demo import load_data, model_path
 from onnxq.errors import ConfigError
 from onnxq.runtime.session import make_session
 
+BEFORE = hashlib.sha256(model_path().read_bytes()).hexdigest()
+"""The model before any test has run it."""
+
 BITS = {"activation": {"bits": 4}, "weight": {"bits": 4}, "minimum_sqnr_db": -10.0}
 
 
@@ -25,14 +29,23 @@ def quantized(out: Path, effort: int | None, samples: int = 32, **config: object
     return onnxq.quantize(model_path(), backend="academic", data=data, config=given, out=out)
 
 
+@pytest.fixture(scope="module")
+def improved(tmp_path_factory: pytest.TempPathFactory) -> onnxq.Result:
+    """A run with the default effort, which several tests look at."""
+    return quantized(tmp_path_factory.mktemp("improved"), None)
+
+
 def accuracy(model: Path) -> float:
     data = load_data()
     logits = make_session(model, optimize="none").run(None, {"image": data.test_images})[0]
     return float((logits.argmax(1) == data.test_labels).mean())
 
 
-def test_effort_1_is_the_default_and_is_not_below_effort_0_on_the_held_samples(tmp_path: Path) -> None:
-    plain, improved = quantized(tmp_path / "0", 0), quantized(tmp_path / "1", None)
+def test_effort_1_is_the_default_and_is_not_below_effort_0_on_the_held_samples(
+    improved: onnxq.Result, tmp_path: Path
+) -> None:
+    plain = quantized(tmp_path, 0)
+    assert json.loads((improved.model.parent / "config.json").read_text())["effort"] == 1
     assert "improvements" not in plain.report
     told = improved.report["improvements"]
     assert told["after"] > told["before"] + 1  # 4 bits leave much to gain
@@ -46,36 +59,35 @@ def test_effort_1_is_the_default_and_is_not_below_effort_0_on_the_held_samples(t
     assert accuracy(improved.model) >= accuracy(plain.model) - 0.005
 
 
-def test_the_float_model_beside_the_files_belongs_to_plan_and_parameters(tmp_path: Path) -> None:
-    result = quantized(tmp_path / "out", 1)
-    written = tmp_path / "out"
+def test_the_float_model_beside_the_files_belongs_to_plan_and_parameters(
+    improved: onnxq.Result, tmp_path: Path
+) -> None:
+    written = improved.model.parent
     command = ["emit", str(written / "model_float.onnx"), "--plan", str(written), "--qparams", str(written)]
     again = CliRunner().invoke(app, [*command, "-o", str(tmp_path / "again"), "--quiet"])
     assert again.exit_code == 0, again.output
     feed = {"image": load_data().test_images[:16]}
     one, other = (
-        make_session(p, optimize="none").run(None, feed)[0] for p in (result.model, tmp_path / "again/model.onnx")
+        make_session(p, optimize="none").run(None, feed)[0] for p in (improved.model, tmp_path / "again/model.onnx")
     )
     assert np.array_equal(one, other)
     float_one = make_session(written / "model_float.onnx").run(None, feed)[0]
     np.testing.assert_allclose(float_one, make_session(model_path()).run(None, feed)[0], rtol=0.2, atol=1.0)
 
 
-def test_a_run_is_repeated_by_its_resolved_configuration(tmp_path: Path) -> None:
-    quantized(tmp_path / "first", 1)
+def test_a_run_is_repeated_by_its_resolved_configuration(improved: onnxq.Result, tmp_path: Path) -> None:
     data = {"image": load_data().calibration[:32]}
-    onnxq.quantize(model_path(), data=data, config=tmp_path / "first/config.json", out=tmp_path / "second")
-    first, second = ((tmp_path / name / "model.onnx").read_bytes() for name in ("first", "second"))
-    assert first == second
-    assert json.loads((tmp_path / "first/config.json").read_text())["effort"] == 1
+    again = onnxq.quantize(model_path(), data=data, config=improved.model.parent / "config.json", out=tmp_path)
+    assert again.model.read_bytes() == improved.model.read_bytes()
 
 
 def test_an_observer_that_was_asked_for_is_kept(tmp_path: Path) -> None:
-    result = quantized(tmp_path, 1, observer="minmax")
+    others = ["smoothquant", "awq", "cross_layer", "weight_search"]  # take most of the time
+    result = quantized(tmp_path, 1, samples=16, observer="minmax", skip_improvements=others)
     (ranges,) = {s["why"] for s in result.report["improvements"]["steps"] if s["name"].startswith("ranges")}
     assert ranges == "there was nothing to change"
     assert all(p.observer == "minmax" for p in result.plan if p.role == "activation")
-    weights = quantized(tmp_path, 1, weight_observer="mse")
+    weights = quantized(tmp_path, 1, samples=16, weight_observer="mse", skip_improvements=others[:-1])
     assert all(weights.qparams.provenance[p.tensor] == "mse" for p in weights.plan if p.role == "weight")
 
 
@@ -91,17 +103,15 @@ def test_improvements_by_name_take_the_place_of_the_effort(tmp_path: Path) -> No
 
 
 def test_improvements_can_be_left_out(tmp_path: Path) -> None:
-    result = quantized(tmp_path, 1, skip_improvements=["ranges"])
+    result = quantized(tmp_path, 1, samples=16, skip_improvements=["ranges"])
     assert not any(step["name"].startswith("ranges") for step in result.report["improvements"]["steps"])
     with pytest.raises(ConfigError, match=r"no improvement 'rnages'\. Did you mean 'ranges'"):
         quantized(tmp_path, 1, skip_improvements=["rnages"])
 
 
-def test_the_input_file_and_folder_stay_clean(tmp_path: Path) -> None:
-    before = model_path().read_bytes()
-    quantized(tmp_path, 1)
-    assert model_path().read_bytes() == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
+def test_the_input_file_and_folder_stay_clean(improved: onnxq.Result) -> None:
+    assert hashlib.sha256(model_path().read_bytes()).hexdigest() == BEFORE
+    assert sorted(path.name for path in improved.model.parent.iterdir()) == [
         "config.json",
         "model.onnx",
         "model_float.onnx",
@@ -109,7 +119,7 @@ def test_the_input_file_and_folder_stay_clean(tmp_path: Path) -> None:
         "qparams.json",
         "report.json",
     ]
-    onnx.checker.check_model(str(tmp_path / "model_float.onnx"))
+    onnx.checker.check_model(str(improved.model.with_name("model_float.onnx")))
 
 
 @pytest.mark.parametrize(

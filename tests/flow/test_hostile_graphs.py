@@ -25,15 +25,26 @@ BACKENDS = ("tensorrt", "onnxruntime")
 REPORT_KEYS = ("coverage", "sqnr_db", "warnings", "files", "seconds")
 
 
+IMPROVED = sorted(ZOO)[::16]
+"""Models that go through the default effort in every run of the tests; the slow ones take all of them through it."""
+
+
+def efforts() -> list[Any]:
+    """(model, effort): every model with calibration alone, and with the default effort."""
+    slow = pytest.mark.slow
+    improved = [pytest.param(name, 1, marks=() if name in IMPROVED else slow) for name in sorted(ZOO)]
+    return [*((name, 0) for name in sorted(ZOO)), *improved]
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", sorted(ZOO))
-def test_quantized_well_or_refused_clearly(name: str, backend: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "effort"), efforts())
+def test_quantized_well_or_refused_clearly(name: str, effort: int, backend: str, tmp_path: Path) -> None:
     case = ZOO[name]()
     source = tmp_path / "float.onnx"
     source.write_bytes(case.model.SerializeToString())
     before = source.read_bytes()
     out = tmp_path / "out"
-    outcome = quantize_or_refusal(source, backend, case, out)
+    outcome = quantize_or_refusal(source, backend, case, effort, out)
     if isinstance(outcome, OnnxqError):
         assert case.expect != "quantized", f"refused: {outcome}"
         assert_refusal_is_clear(case, str(outcome), out)
@@ -52,7 +63,7 @@ def test_a_model_in_memory_is_not_modified(tmp_path: Path) -> None:
     case = ZOO["conv_bn_relu_residual"]()
     before = case.model.SerializeToString(deterministic=True)
     feeds = [{name: values.copy() for name, values in feed.items()} for feed in case.feeds]
-    onnxq.quantize(case.model, backend="onnxruntime", data=case.feeds, out=tmp_path)
+    onnxq.quantize(case.model, backend="onnxruntime", data=case.feeds, out=tmp_path, config={"effort": 0})
     assert case.model.SerializeToString(deterministic=True) == before
     for feed, kept in zip(case.feeds, feeds, strict=True):
         assert all(np.array_equal(feed[name], kept[name]) for name in kept)
@@ -62,16 +73,18 @@ def test_a_model_in_memory_is_not_modified(tmp_path: Path) -> None:
 def test_the_same_call_writes_the_same_bytes(backend: str, tmp_path: Path) -> None:
     case = ZOO["conv_bn_relu_residual"]()
     files = [
-        Path(onnxq.quantize(case.model, backend=backend, data=case.feeds, out=tmp_path / run).model)
+        Path(
+            onnxq.quantize(case.model, backend=backend, data=case.feeds, out=tmp_path / run, config={"effort": 0}).model
+        )
         for run in ("a", "b")
     ]
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
-def quantize_or_refusal(source: Path, backend: str, case: Case, out: Path) -> Any:
+def quantize_or_refusal(source: Path, backend: str, case: Case, effort: int, out: Path) -> Any:
     """The result, or the error that onnxq raised on purpose; any other exception is a bug and passes through."""
     try:
-        return onnxq.quantize(source, backend=backend, data=case.feeds, out=out)
+        return onnxq.quantize(source, backend=backend, data=case.feeds, out=out, config={"effort": effort})
     except OnnxqError as refusal:
         return refusal
 

@@ -29,7 +29,9 @@ def test_a_model_named_like_an_output_is_refused_before_any_work(backend: str, n
     shutil.copy(model_path(), model)
     before = model.read_bytes()
     with pytest.raises(ConfigError, match="would overwrite the input"):
-        onnxq.quantize(model, backend=backend, data={"image": load_data().calibration[:4]}, out=tmp_path)
+        onnxq.quantize(
+            model, backend=backend, data={"image": load_data().calibration[:4]}, out=tmp_path, config={"effort": 0}
+        )
     assert model.read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
@@ -48,7 +50,7 @@ def test_a_weights_file_named_like_an_output_survives(tmp_path: Path) -> None:
     before = weights.read_bytes()
     data = {"image": load_data().calibration[:4].astype(np.float32)}
     with pytest.raises(ConfigError, match=r"model\.onnx\.data"):
-        onnxq.quantize(folder / "net.onnx", backend="onnxruntime", data=data, out=folder)
+        onnxq.quantize(folder / "net.onnx", backend="onnxruntime", data=data, out=folder, config={"effort": 0})
     assert weights.read_bytes() == before
     assert sorted(path.name for path in folder.iterdir()) == ["model.onnx.data", "net.onnx"]
 
@@ -65,7 +67,13 @@ def test_a_model_that_onnxq_has_not_written_is_not_overwritten(
     if report is not None:
         (tmp_path / "report.json").write_text(report)
     with pytest.raises(ConfigError, match=rf"{name} is there already, and no report\.json of onnxq"):
-        onnxq.quantize(model_path(), backend=backend, data={"image": load_data().calibration[:4]}, out=tmp_path)
+        onnxq.quantize(
+            model_path(),
+            backend=backend,
+            data={"image": load_data().calibration[:4]},
+            out=tmp_path,
+            config={"effort": 0},
+        )
     assert (tmp_path / name).read_bytes() == b"somebody's"
     assert {path.name for path in tmp_path.iterdir()} == {name, *(() if report is None else ("report.json",))}
 
@@ -76,7 +84,13 @@ def test_a_model_given_as_a_proto_does_not_vanish_under_its_quantized_one(tmp_pa
     shutil.copy(model_path(), tmp_path / "model.onnx")
     proto = onnx.load(tmp_path / "model.onnx")
     with pytest.raises(ConfigError, match=r"model\.onnx is there already"):
-        onnxq.quantize(proto, backend="onnxruntime", data={"image": load_data().calibration[:4]}, out=tmp_path)
+        onnxq.quantize(
+            proto,
+            backend="onnxruntime",
+            data={"image": load_data().calibration[:4]},
+            out=tmp_path,
+            config={"effort": 0},
+        )
 
 
 def test_a_folder_of_an_earlier_run_is_written_to_again(tmp_path: Path) -> None:
@@ -102,7 +116,7 @@ def test_emit_does_not_overwrite_a_foreign_model_either(tmp_path: Path) -> None:
 
 def test_files_are_written_again_beside_the_float_model_that_they_belong_to(tmp_path: Path) -> None:
     data = {"image": load_data().calibration[:16]}
-    onnxq.quantize(model_path(), backend="academic:w_bits=4,a_bits=4", data=data, out=tmp_path)
+    onnxq.quantize(model_path(), backend="academic:w_bits=4,a_bits=4", data=data, out=tmp_path, config={"effort": 1})
     improved = tmp_path / "model_float.onnx"
     before = improved.read_bytes()
     (tmp_path / "model.onnx").unlink()

@@ -52,7 +52,9 @@ def test_an_integer_output_does_not_suffer_from_saturating_kernels(tmp_path: Pat
         helper.make_node("ArgMax", ["l"], ["y"], axis=1, keepdims=0),
     ]
     made = model(nodes, [helper.make_tensor_value_info("y", TensorProto.INT64, [32])], {"w": HEAVY})
-    result = onnxq.quantize(made, backend="onnxruntime", data=FEEDS, out=tmp_path, config={"portable": portable})
+    result = onnxq.quantize(
+        made, backend="onnxruntime", data=FEEDS, out=tmp_path, config={"portable": portable, "effort": 0}
+    )
     literal = run(result.model, ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
     fused = run(result.model, ort.GraphOptimizationLevel.ORT_ENABLE_ALL)
     assert agreement(literal, fused, 0) > 0.99
@@ -72,7 +74,7 @@ def test_an_accurate_output_is_protected_beside_an_inaccurate_one(tmp_path: Path
         backend="onnxruntime",
         data=FEEDS,
         out=tmp_path,
-        config={"minimum_sqnr_db": 0.0, "weight": {"per_channel": False}},
+        config={"minimum_sqnr_db": 0.0, "weight": {"per_channel": False}, "effort": 0},
     )
     exact = run(made.SerializeToString(), ort.GraphOptimizationLevel.ORT_DISABLE_ALL)
     fused = run(result.model, ort.GraphOptimizationLevel.ORT_ENABLE_ALL)
@@ -89,7 +91,11 @@ def test_portable_weights_are_unsigned_and_stand_for_the_same_numbers(tmp_path: 
     )
     signed, unsigned = (
         onnxq.quantize(
-            made, backend="onnxruntime", data=FEEDS, out=tmp_path / str(portable), config={"portable": portable}
+            made,
+            backend="onnxruntime",
+            data=FEEDS,
+            out=tmp_path / str(portable),
+            config={"portable": portable, "effort": 0},
         )
         for portable in (False, True)
     )

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxq.errors import ModelError
 from onnxq.graph import DeferredValues, Graph
 from tests.graph.models import model, node, round_trip, value
+from tests.products import each_once
 
 ELEMENT_TYPES = [
     name for name, number in TensorProto.DataType.items() if number not in (TensorProto.UNDEFINED, TensorProto.STRING)
@@ -41,8 +42,7 @@ def bits(array: np.ndarray) -> Any:
     return (str(array.dtype), array.shape, np.ascontiguousarray(array).tobytes())
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", ELEMENT_TYPES)
+@pytest.mark.parametrize(("name", "shape"), each_once(ELEMENT_TYPES, SHAPES), ids=str)
 def test_raw_data_is_read_right_and_written_byte_for_byte(name: str, shape: tuple[int, ...]) -> None:
     expected = some_values(TensorProto.DataType.Value(name), shape)
     tensor = numpy_helper.from_array(expected, "c")
@@ -55,8 +55,7 @@ def test_raw_data_is_read_right_and_written_byte_for_byte(name: str, shape: tupl
     assert round_trip(written) == written
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", ELEMENT_TYPES)
+@pytest.mark.parametrize(("name", "shape"), each_once(ELEMENT_TYPES, SHAPES), ids=str)
 def test_typed_fields_are_read_right_and_written_in_the_same_field(name: str, shape: tuple[int, ...]) -> None:
     element_type = TensorProto.DataType.Value(name)
     expected = some_values(element_type, shape)
@@ -68,9 +67,7 @@ def test_typed_fields_are_read_right_and_written_in_the_same_field(name: str, sh
     assert graph.to_model().graph.initializer[0] == tensor
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", ELEMENT_TYPES)
-@pytest.mark.parametrize("external", [False, True])
+@pytest.mark.parametrize(("name", "shape", "external"), each_once(ELEMENT_TYPES, SHAPES, [True, False]), ids=str)
 def test_new_constants_of_every_type_read_back_the_same(
     name: str, shape: tuple[int, ...], external: bool, tmp_path: Path
 ) -> None:

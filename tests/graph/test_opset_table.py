@@ -63,14 +63,15 @@ def lost_types(before, after):
     return lost
 
 
-@pytest.mark.parametrize(("op", "version"), steps_of(WIDENED))
-def test_widened_operators_have_the_same_signature(op, version):
-    before, after = STEPS[op, version]
-    assert parameters(before.inputs) == parameters(after.inputs)
-    assert parameters(before.outputs) == parameters(after.outputs)
-    assert after.min_input <= before.min_input
-    assert attributes(before) == attributes(after)
-    assert not lost_types(before, after)
+@pytest.mark.parametrize("version", WIDENED)
+def test_widened_operators_have_the_same_signature(version):
+    for step in steps_of({version: WIDENED[version]}):
+        before, after = STEPS[step]
+        assert parameters(before.inputs) == parameters(after.inputs), step
+        assert parameters(before.outputs) == parameters(after.outputs), step
+        assert after.min_input <= before.min_input, step
+        assert attributes(before) == attributes(after), step
+        assert not lost_types(before, after), step
     assert not after.deprecated
 
 

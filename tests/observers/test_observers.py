@@ -15,6 +15,7 @@ from onnxq.numerics.affine import fake_quantize
 from onnxq.numerics.ranges import qparams_from_range
 from onnxq.observers import OBSERVERS, HistogramStatistic, RangeStatistic, make_observer, observe_constant, qparams
 from onnxq.types import PerBlock, PerChannel, PerTensor, QuantSpec
+from tests.products import each_once, pairwise
 
 RESOLUTION = 2.0**-7
 """Relative width of a histogram bin: how exactly a value inside the range is known."""
@@ -182,8 +183,9 @@ def _seconds(action):
     return time.thread_time() - start
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=str)
-@pytest.mark.parametrize("name", sorted(set(OBSERVERS.names()) - set(SCALES_OF_THEIR_OWN)))
+@pytest.mark.parametrize(
+    ("name", "spec"), each_once(sorted(set(OBSERVERS.names()) - set(SCALES_OF_THEIR_OWN)), SPECS), ids=str
+)
 def test_a_constant_tensor_is_represented(name, spec):
     if name in INTEGERS_ONLY and spec.grid == "float":
         return
@@ -235,9 +237,11 @@ def test_counting_levels_is_refused_for_a_floating_point_grid(name):
         make_observer(name).range(histogram(laplace(100)), QuantSpec("fp8_e4m3"))
 
 
-@pytest.mark.parametrize("name", OBSERVERS.names())
-@pytest.mark.parametrize("spec", [QuantSpec("int8"), QuantSpec("uint4", symmetric=False)], ids=str)
-@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize(
+    ("name", "spec", "axis"),
+    pairwise(OBSERVERS.names(), [QuantSpec("int8"), QuantSpec("uint4", symmetric=False)], [0, 1, -1]),
+    ids=str,
+)
 def test_per_channel_equals_a_loop_of_per_tensor(name, spec, axis):
     values = np.random.default_rng(6).standard_t(3, (6, 5, 40)).astype(np.float32)
     observer = make_observer(name)

@@ -9,6 +9,7 @@ import pytest
 from onnxq.errors import UnsupportedError
 from onnxq.types import PerChannel, PerTensor, Placement
 from tests.place.wished import plan_of
+from tests.products import pairwise
 
 
 def value_of(placement: Placement, field: str) -> Any:
@@ -33,10 +34,13 @@ CHANGES: list[tuple[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("field", "value"), CHANGES, ids=[field for field, _ in CHANGES])
-@pytest.mark.parametrize("level", ["all", "op", "node", "glob", "regex", "tensor"])
-@pytest.mark.parametrize(("part", "tensor"), [("weight", "w2"), ("activation", "r"), ("output", "s")])
-def test_every_field_can_be_set_at_every_level(level: str, part: str, tensor: str, field: str, value: Any) -> None:
+LEVELS = ["all", "op", "node", "glob", "regex", "tensor"]
+TENSORS = {"weight": "w2", "activation": "r", "output": "s"}
+
+
+@pytest.mark.parametrize(("change", "level", "part"), pairwise(CHANGES, LEVELS, list(TENSORS)), ids=str)
+def test_every_field_can_be_set_at_every_level(change: tuple[str, Any], level: str, part: str) -> None:
+    (field, value), tensor = change, TENSORS[part]
     before = value_of(plan_of({}, "academic_any")[tensor], field)
     value = not before if isinstance(value, bool) else value
     node, op = ("add1", "Add") if part == "output" else ("conv2", "Conv")
