@@ -1,6 +1,6 @@
 """Products of test cases, of which every run takes a part and the slow tests take all.
 
-Most faults show with one value or with a pair of values, so that a small part of a product says nearly as much as all.
+Most faults show with one value or with a pair of values, so that a part of a product says nearly as much as all of it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+
+
+Places = tuple[int, ...]
+"""A combination: the place of its value on each axis."""
 
 
 def pairwise(*axes: Sequence[Any]) -> list[Any]:
@@ -32,13 +36,11 @@ def each_once(*axes: Sequence[Any]) -> list[Any]:
     return _marked(axes, product, often)
 
 
-def _pairs(combination: tuple[int, ...]) -> set[tuple[tuple[int, int], ...]]:
+def _pairs(combination: Places) -> set[tuple[tuple[int, int], ...]]:
     return set(itertools.combinations(enumerate(combination), 2))
 
 
-def _marked(
-    axes: Sequence[Sequence[Any]], product: Sequence[tuple[int, ...]], often: set[tuple[int, ...]]
-) -> list[Any]:
+def _marked(axes: Sequence[Sequence[Any]], product: Sequence[Places], often: set[Places]) -> list[Any]:
     return [
         pytest.param(
             *(axis[place] for axis, place in zip(axes, combination, strict=True)),
