@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-
 Places = tuple[int, ...]
 """A combination: the place of its value on each axis."""
 
