@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.runnable import ROOT, Shell, commands, run_commands
+from tests.examples.runnable import ROOT, Shell, both_ways, commands, run_commands
 
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/README.md"))
 FILE = re.compile(r"`([\w./-]+\.(?:onnx|npz|json|py|toml|sh|csv|svg))`")
@@ -25,9 +25,7 @@ def test_there_are_examples_and_the_overview_names_each_of_them() -> None:
 
 
 @pytest.mark.usefixtures("plugins_forgotten")
-@pytest.mark.parametrize(
-    "as_printed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["quickly", "as_printed"]
-)
+@both_ways
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda folder: folder.name)
 def test_the_commands_of_an_example_run_and_leave_the_files_it_names(
     example: Path, as_printed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
