@@ -33,6 +33,7 @@ _LARGEST_BLOCK = 16
 def arranged_session(
     model: bytes | Path,
     readers: Collection[str],
+    pins: Collection[str],
     any_order: Collection[str],
     *,
     threads: int | None,
@@ -42,6 +43,7 @@ def arranged_session(
     """A session for a model, and outputs that have another name in it.
 
     readers     nodes, by name, that run directly behind what they read; for them the order of values does not matter
+    pins        nodes, by name, that are there for onnxruntime's optimizer alone; they are not run
     any_order   outputs for which the order of values within a sample does not matter
     """
     with tempfile.TemporaryDirectory(prefix="onnxq-") as folder:
@@ -52,10 +54,21 @@ def arranged_session(
         }
         make_session(model, threads=threads, optimize=optimize, provider=provider, config=config, optimized_path=path)
         optimized = onnx.load(str(path), load_external_data=False)
+        drop_pins(optimized.graph, pins)
         renamed = read_blocked(optimized.graph, readers, any_order)
         put_early(optimized.graph, readers)
         path.write_bytes(optimized.SerializeToString())
         return make_session(path, threads=threads, optimize="none", provider=provider), renamed
+
+
+def drop_pins(graph: onnx.GraphProto, pins: Collection[str]) -> None:
+    """Take out nodes that have done their work once the graph is optimized, with the outputs that they make."""
+    dropped = {name for node in graph.node if node.name in pins for name in node.output}
+    nodes = [node for node in graph.node if node.name not in pins]
+    outputs = [output for output in graph.output if output.name not in dropped]
+    del graph.node[:], graph.output[:]
+    graph.node.extend(nodes)
+    graph.output.extend(outputs)
 
 
 def read_blocked(graph: onnx.GraphProto, readers: Collection[str], any_order: Collection[str]) -> dict[str, str]:

@@ -59,7 +59,7 @@ class Exposer:
         for node, body, outer in route:
             carried = self._flat(carried, body)
             if node.op == "If":
-                carried = self._through_if(node, body, carried)
+                carried = self._through_if(node, body, carried, np.zeros(0, np.float32))
             elif node.op == "Loop":
                 carried = self._through_loop(node, body, carried, size)
             else:
@@ -67,6 +67,27 @@ class Exposer:
             size = "varying"
             if outer is self.graph.gs:
                 break
+        return str(carried.name)
+
+    def pin(self, tensor: str) -> str | None:
+        """Keep onnxruntime from fusing a tensor of a body away: returns a main-graph tensor that must be an output.
+
+        What leaves the body is the number of values. None for a tensor that cannot be exposed either.
+        """
+        try:
+            route = self._route(tensor, self._home[tensor])
+        except UnsupportedError:
+            return None
+        carried = self.graph.tensor(tensor)
+        for node, body, _ in route:
+            size = self.graph.add_variable(f"{tensor}_pin", np.dtype(np.int64), [])
+            self.graph.add_node("Size", [carried], [size], scope=body)
+            if node.op == "If":
+                carried = self._through_if(node, body, size, np.zeros((), np.int64))
+            elif node.op == "Loop":
+                carried = self._scan_output_of_loop(node, body, size)
+            else:
+                carried = self._through_scan(node, body, size)
         return str(carried.name)
 
     def _route(self, tensor: str, scope: Any) -> list[tuple[Any, Any, Any]]:
@@ -102,26 +123,33 @@ class Exposer:
     def _variable(self, hint: str, rank: int | None = None) -> Variable:
         return self.graph.add_variable(hint, np.dtype(np.float32), None if rank is None else [None] * rank)
 
-    def _through_if(self, node: Any, body: Any, row: Any) -> Any:
+    def _through_if(self, node: Any, body: Any, carried: Any, otherwise: np.ndarray) -> Any:
+        """One more output; the branch that does not make it gives `otherwise`."""
         for branch in bodies(node):
             if branch is body:
-                branch.outputs.append(row)
+                branch.outputs.append(carried)
                 continue
-            empty = self._variable(f"{row.name}_empty", 1)
-            self.graph.add_node("Constant", [], [empty], attrs={"value": np.zeros(0, np.float32)}, scope=branch)
+            empty = self.graph.add_variable(f"{carried.name}_empty", otherwise.dtype, list(otherwise.shape))
+            self.graph.add_node("Constant", [], [empty], attrs={"value": otherwise}, scope=branch)
             branch.outputs.append(empty)
-        seen = self._variable(f"{row.name}_seen", 1)
+        seen = self.graph.add_variable(f"{carried.name}_seen", otherwise.dtype, [None] * otherwise.ndim)
+        node.outputs.append(seen)
+        return seen
+
+    def _scan_output_of_loop(self, node: Any, body: Any, carried: Any) -> Any:
+        """One more output that joins what all iterations give, for something of one shape."""
+        while len(node.outputs) < len(body.outputs) - 1:
+            node.outputs.append(self.graph.add_variable(f"{node.name}_unused"))
+        body.outputs.append(carried)
+        seen = self.graph.add_variable(f"{carried.name}_seen", carried.dtype, [None] * (len(carried.shape) + 1))
         node.outputs.append(seen)
         return seen
 
     def _through_loop(self, node: Any, body: Any, row: Any, size: Size) -> Any:
+        if size == "fixed":
+            return self._scan_output_of_loop(node, body, row)
         while len(node.outputs) < len(body.outputs) - 1:
             node.outputs.append(self.graph.add_variable(f"{node.name}_unused"))
-        if size == "fixed":
-            body.outputs.append(row)
-            seen = self._variable(f"{row.name}_seen", 2)
-            node.outputs.append(seen)
-            return seen
         while len(node.inputs) < 2:
             node.inputs.append(Variable(""))
         states = len(node.inputs) - 2
@@ -141,7 +169,7 @@ class Exposer:
         for attribute in ("scan_output_axes", "scan_output_directions"):
             if node.attrs.get(attribute):
                 node.attrs[attribute] = [*node.attrs[attribute], 0]
-        seen = self._variable(f"{row.name}_seen")
+        seen = self.graph.add_variable(f"{row.name}_seen", row.dtype)
         node.outputs.append(seen)
         return seen
 

@@ -15,6 +15,7 @@ from onnxq.runtime.arranged import arranged_session
 from onnxq.runtime.expose import Exposer
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.memory import available_memory
+from onnxq.runtime.pinned import pinned_tensors
 from onnxq.runtime.reduce import Reduction, make_pin, make_reduction
 from onnxq.runtime.session import Optimize, float_model, look_session, run_session
 
@@ -32,7 +33,9 @@ OPEN_BRANCHES_OPSET = 11
 class Tap:
     """A session for `graph` that returns `tensors` (inputs, outputs, anything between, in bodies too; no constants).
 
-    Tensors have the same bits in every session whose `tensors` and `pinned` are the same together.
+    A tensor has the same bits in every tap of the graph: all of them pin the same tensors (`onnxq.runtime.pinned`). Only
+    for tensors that are pinned when they are looked at, such as those inside of bodies, `tensors` and `pinned` together
+    must be the same too.
 
     unreachable   tensors that it cannot return -> the reason
     flat          tensors that lie inside a body: their values come in a row, from all iterations that ran
@@ -86,14 +89,17 @@ class Tap:
             optimize = "all" if len(graph.gs.nodes) <= FULL_OPTIMIZATION_NODES else "basic"
         reduced = self.reductions.values()
         returned = [*self.outputs.values(), *(name for reduction in reduced for name in reduction.outputs)]
-        others = [name for name in pinned if name not in inputs and name not in wanted and not exposer.is_inside(name)]
-        pins = [make_pin(graph, name) for name in others]
-        readers = [*(node for reduction in reduced for node in reduction.nodes()), *pins]
+        others = [] if optimize == "none" else _others(graph, pinned, {*inputs, *wanted})
+        inside = [carrier for name in others if exposer.is_inside(name) and (carrier := exposer.pin(name)) is not None]
+        pins = [make_pin(graph, name) for name in others if not exposer.is_inside(name)]
+        readers = [node for reduction in reduced for node in reduction.nodes()]
+        kept = [*inside, *(pin.output[0] for pin in pins)]
         self.session: ort.InferenceSession | None = None
         if returned:
-            with float_model(graph, [*returned, *(pin.output[0] for pin in pins)], readers) as model:
+            with float_model(graph, [*returned, *kept], [*readers, *pins]) as model:
                 if arranged:
-                    self._arrange(model, [node.name for node in readers], any_order, optimize, threads, provider)
+                    names = [node.name for node in readers], [node.name for node in pins]
+                    self._arrange(model, *names, any_order, optimize, threads, provider)
                 if self.session is None:
                     self.session = look_session(model, threads=threads, optimize=optimize, provider=provider)
 
@@ -101,6 +107,7 @@ class Tap:
         self,
         model: bytes | Path,
         readers: Collection[str],
+        pins: Collection[str],
         any_order: Collection[str],
         optimize: Optimize,
         threads: int | None,
@@ -109,7 +116,7 @@ class Tap:
         free = [self.outputs[name] for name in any_order if name in self.outputs and name not in self.flat]
         try:
             self.session, renamed = arranged_session(
-                model, readers, free, threads=threads, optimize=optimize, provider=provider
+                model, readers, pins, free, threads=threads, optimize=optimize, provider=provider
             )
         except (ModelError, UnsupportedError):
             # onnxruntime cannot read every graph that it writes (some with If); an ordinary session does the same work.
@@ -123,6 +130,12 @@ class Tap:
             names = list(self.outputs.values())
             found.update(zip(self.outputs, run_session(self.session, names, feed, where), strict=True))
         return found
+
+
+def _others(graph: Graph, pinned: Collection[str], without: Collection[str]) -> list[str]:
+    """The tensors that need a pin: those that every session pins and `pinned`, unless they are looked at anyway."""
+    names = dict.fromkeys([*pinned_tensors(graph), *pinned])
+    return [name for name in names if name not in without and not graph.is_constant(name)]
 
 
 def default_memory_limit() -> int:

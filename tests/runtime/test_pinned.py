@@ -1,0 +1,129 @@
+"""A tensor has the same bits whatever else is looked at: every session runs the same kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onnxq.demo import load_data, model_path
+from onnxq.graph import Graph, load
+from onnxq.observers import HistogramStatistic, RangeStatistic
+from onnxq.prepare import prepare
+from onnxq.runtime import tap as tap_module
+from onnxq.runtime.collect import Engine, _Run, collect
+from onnxq.runtime.session import Optimize, float_model
+from onnxq.runtime.tap import Tap
+from tests.networks.exported import exported
+from tests.networks.exported import samples as exported_samples
+from tests.runtime.kernel_expressions import kernel_expressions
+from tests.runtime.small_graphs import bits
+
+SETS = 8
+NETWORKS = ("digits", "resnet_torchscript", "transformer_torchscript")
+
+
+def network(name: str) -> Graph:
+    return prepare(load(model_path() if name == "digits" else exported(name)), "onnxruntime").graph
+
+
+def feeds_of(name: str, count: int) -> list[dict[str, np.ndarray]]:
+    if name == "digits":
+        return [{"image": load_data().calibration[i : i + 1]} for i in range(count)]
+    arrays = exported_samples(name, count)
+    return [{key: values[i : i + 1] for key, values in arrays.items()} for i in range(count)]
+
+
+def computed(graph: Graph) -> list[str]:
+    """The float tensors that nodes make."""
+    made = [tensor.name for node in graph.gs.nodes for tensor in node.outputs]
+    return [name for name in made if graph.dtype(name) == np.float32 and not graph.is_constant(name)]
+
+
+def neighbourhoods(graph: Graph, seed: int) -> Iterator[list[str]]:
+    """Nothing, everything, and random sets of tensors that are looked at together."""
+    names, random = computed(graph), np.random.default_rng(seed)
+    yield []
+    yield names
+    for share in np.linspace(0.1, 0.9, SETS):
+        yield [name for name in names if random.random() < share]
+
+
+@contextmanager
+def models_of_sessions(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
+    """The models that taps give to onnxruntime."""
+    seen: list[bytes] = []
+    make = tap_module.look_session
+
+    def noted(model: Any, **options: Any) -> Any:
+        seen.append(model)
+        return make(model, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tap_module, "look_session", noted)
+        yield seen
+
+
+@pytest.mark.parametrize("optimize", ["all", "none"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_values_of_a_tensor_do_not_depend_on_its_neighbours(name: str, optimize: Optimize) -> None:
+    graph, (feed,) = network(name), feeds_of(name, 1)
+    (output,) = graph.output_names
+    first: dict[str, bytes] = {}
+    for others in neighbourhoods(graph, seed=1):
+        values = Tap(graph, [*others, output], threads=1, optimize=optimize).run(feed)
+        for tensor, array in values.items():
+            assert first.setdefault(tensor, array.tobytes()) == array.tobytes(), (tensor, others)
+    assert first.keys() == set(computed(graph))
+
+
+@pytest.mark.parametrize("optimize", ["all", "none"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_session_runs_the_same_kernels(
+    name: str, optimize: Optimize, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    graph = network(name)
+    (output,) = graph.output_names
+    first: dict[str, str] = {}
+    with models_of_sessions(monkeypatch) as models:
+        for others in neighbourhoods(graph, seed=2):
+            reduced = others[::3]
+            Tap(graph, [*others, output], reduce=reduced, threads=1, optimize=optimize)
+            looked_at = [output, *others]
+            made = kernel_expressions(models[-1], tmp_path, computed(graph), optimize=optimize)
+            assert made.keys() >= set(looked_at)
+            for tensor, expression in made.items():
+                assert first.setdefault(tensor, expression) == expression, (tensor, others)
+
+
+def test_without_pins_other_kernels_would_run(tmp_path: Path) -> None:
+    """The check above can fail: onnxruntime fuses what nobody looks at."""
+    graph = network("resnet_torchscript")
+    (output,) = graph.output_names
+    found = []
+    for others in ([], computed(graph)):
+        with float_model(graph, others) as model:
+            assert isinstance(model, bytes)
+            found.append(kernel_expressions(model, tmp_path, [output])[output])
+    assert found[0] != found[1]
+
+
+@pytest.mark.parametrize("optimize", ["all", "none"])
+@pytest.mark.parametrize("name", NETWORKS[:2])
+def test_statistics_do_not_depend_on_what_else_is_collected(
+    name: str, optimize: Optimize, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, data = network(name), feeds_of(name, 3)
+    engines = [Engine(workers=1), Engine(workers=2), Engine(workers=1, memory_limit=60_000)]
+    first: dict[str, Any] = {}
+    for number, others in enumerate(neighbourhoods(graph, seed=3)):
+        # As many samples as would make it pay, or not, to take more time over the session.
+        monkeypatch.setattr(_Run, "_arranging_pays", lambda self, looked_at, number=number: number % 2 == 0)
+        found = {tensor: [RangeStatistic(), HistogramStatistic()] for tensor in [*others, *graph.output_names]}
+        collect(graph, data, found, engine=engines[number % 3], optimize=optimize)
+        for tensor, held in bits(found).items():
+            assert first.setdefault(tensor, held) == held, (tensor, others)
