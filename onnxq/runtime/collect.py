@@ -22,6 +22,7 @@ from onnxq.runtime.dataset import Dataset
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.inputs import InputWatch
 from onnxq.runtime.look import Look, Statistics, TooLarge
+from onnxq.runtime.pinned import pinned_tensors
 from onnxq.runtime.reduce import reducible
 from onnxq.runtime.samples import Sample, Samples, Shard
 from onnxq.runtime.session import CPU, Optimize, find_provider
@@ -176,15 +177,18 @@ class _Run:
         self._runs = self._pending_passes = 0
         self._told = self._reached = 0
         self._arranged = False
+        # The same for every pass, and whatever else is collected: see `onnxq.runtime.pinned`.
+        self._pinned = list(dict.fromkeys([*pinned_tensors(graph), *statistics]))
 
     def all_passes(self) -> None:
         first = next(iter(self._data), None)
         if first is None:
             raise DataError(self._no_samples())
         limit = self._engine.bytes_of_a_run()
-        sizes = estimated_sizes(self._graph, list(self._statistics), first.feed)
-        # A run may keep every observed tensor until it ends, and a copy in another layout.
-        self._arranged = 2 * sum(sizes.values()) > limit or self._arranging_pays(sum(sizes.values()))
+        sizes = estimated_sizes(self._graph, self._pinned, first.feed)
+        # A run that is not arranged may keep every pinned tensor until it ends, and a copy in another layout.
+        looked_at = sum(sizes[name] for name in self._statistics)
+        self._arranged = 2 * sum(sizes.values()) > limit or self._arranging_pays(looked_at)
         pending = list(self._planned(sizes, first.feed, limit))
         while pending:
             planned = pending.pop(0)
@@ -230,7 +234,7 @@ class _Run:
             self._graph,
             planned.statistics,
             planned.reduced,
-            self._statistics.keys(),
+            self._pinned,
             limit=limit,
             arranged=self._arranged,
             optimize=self._optimize,

@@ -70,10 +70,12 @@ class Exposer:
         return str(carried.name)
 
     def pin(self, tensor: str) -> str | None:
-        """Keep onnxruntime from fusing a tensor of a body away: returns a main-graph tensor that must be an output.
+        """Keep onnxruntime from fusing a tensor away: returns the main-graph tensor that has to be an output for it.
 
-        What leaves the body is the number of values. None for a tensor that cannot be exposed either.
+        Of a tensor of a body only the number of values is handed out. None for one that cannot be exposed either.
         """
+        if tensor not in self._home:
+            return tensor
         try:
             route = self._route(tensor, self._home[tensor])
         except UnsupportedError:

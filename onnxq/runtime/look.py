@@ -44,7 +44,7 @@ class Look:
     """A session for the tensors of `statistics`, and threads that run it.
 
     reduced   tensors of which only minimum and maximum are wanted and can be taken inside the graph
-    pinned    the tensors of all passes
+    pinned    tensors that every session pins, those of all passes among them
     limit     bytes of observed tensors that one run may hold, unless it returns a single tensor
     arranged  take more time over each session, so that runs are faster and let go of tensors as soon as they can
     """

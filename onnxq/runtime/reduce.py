@@ -42,16 +42,6 @@ def make_reduction(graph: Graph, tensor: str) -> Reduction:
     return Reduction(tensor, (minimum, maximum, total, size))
 
 
-def make_pin(graph: Graph, tensor: str) -> onnx.NodeProto:
-    """A node that costs nothing and keeps onnxruntime from fusing a tensor away, as returning it would.
-
-    Fused kernels round differently, so what is fused must not depend on which tensors a session returns. (A Shape would
-    be folded before the fusions.)
-    """
-    name = _free_name(graph, tensor, "pin")
-    return helper.make_node("Size", [tensor], [name], name=name)
-
-
 def _free_name(graph: Graph, tensor: str, what: str) -> str:
     name = f"{tensor}/onnxq_{what}"
     while graph.has_tensor(name):

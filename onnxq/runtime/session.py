@@ -111,28 +111,23 @@ def describe_runtime(provider: str | None) -> dict[str, str]:
 
 
 @contextmanager
-def float_model(
-    graph: Graph, extra_outputs: Sequence[str] = (), extra_nodes: Sequence[onnx.NodeProto] = ()
-) -> Iterator[bytes | Path]:
+def float_model(graph: Graph, extra_outputs: Sequence[str] = ()) -> Iterator[bytes | Path]:
     """The model of a graph, which also returns the main-graph tensors `extra_outputs`; the graph is not changed.
 
-    `extra_nodes` read one tensor each and may make tensors of `extra_outputs`. A large model is a file in a temporary
-    folder, which is gone afterwards.
+    A large model is a file in a temporary folder, which is gone afterwards.
     """
     present = set(graph.output_names)
     extra = [onnx.ValueInfoProto(name=name) for name in dict.fromkeys(extra_outputs) if name not in present]
     if weight_bytes(graph.gs) <= INLINE_BYTES:
         model = graph.to_model(given_names=True)
-        _insert(model.graph, extra_nodes)
         model.graph.output.extend(extra)
         yield model.SerializeToString()
         return
     with tempfile.TemporaryDirectory(prefix="onnxq-") as folder:
         path = Path(folder) / "model.onnx"
         graph.save(path, external=True, given_names=True)
-        if extra or extra_nodes:
+        if extra:
             model = onnx.load(str(path), load_external_data=False)
-            _insert(model.graph, extra_nodes)
             model.graph.output.extend(extra)
             path.write_bytes(model.SerializeToString())
         yield path
@@ -144,23 +139,6 @@ def float_session(
     """A session for a graph, which also returns the main-graph tensors `extra_outputs`."""
     with float_model(graph, extra_outputs) as model:
         return look_session(model, threads=threads, optimize=optimize)
-
-
-def _insert(graph: onnx.GraphProto, readers: Sequence[onnx.NodeProto]) -> None:
-    """Put nodes directly behind the node that makes what they read, so that they run there: at the end, every tensor
-    that they read would have to be kept until then."""
-    behind: dict[str, list[onnx.NodeProto]] = {}
-    for node in readers:
-        behind.setdefault(node.input[0], []).append(node)
-    nodes = list(graph.node)
-    del graph.node[:]
-    for name in [*(value.name for value in graph.input), *(tensor.name for tensor in graph.initializer)]:
-        graph.node.extend(behind.pop(name, ()))
-    for node in nodes:
-        graph.node.append(node)
-        for name in node.output:
-            graph.node.extend(behind.pop(name, ()))
-    graph.node.extend(node for rest in behind.values() for node in rest)
 
 
 def input_infos(graph: Graph) -> list[InputInfo]:

@@ -15,8 +15,7 @@ from onnxq.runtime.arranged import arranged_session
 from onnxq.runtime.expose import Exposer
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.memory import available_memory
-from onnxq.runtime.pinned import pinned_tensors
-from onnxq.runtime.reduce import Reduction, make_pin, make_reduction
+from onnxq.runtime.reduce import Reduction, make_reduction
 from onnxq.runtime.session import Optimize, float_model, look_session, run_session
 
 if TYPE_CHECKING:
@@ -33,17 +32,17 @@ OPEN_BRANCHES_OPSET = 11
 class Tap:
     """A session for `graph` that returns `tensors` (inputs, outputs, anything between, in bodies too; no constants).
 
-    A tensor has the same bits in every tap of the graph: all of them pin the same tensors (`onnxq.runtime.pinned`). Only
-    for tensors that are pinned when they are looked at, such as those inside of bodies, `tensors` and `pinned` together
-    must be the same too.
+    Tensors have the same bits in every session whose `tensors` and `pinned` are the same together: onnxruntime is given
+    the same model each time, in which all of them are outputs, and is asked for those of `tensors` alone.
 
     unreachable   tensors that it cannot return -> the reason
     flat          tensors that lie inside a body: their values come in a row, from all iterations that ran
     outputs       tensor -> the session's output that carries it; graph inputs are not among them
-    reductions    for the tensors of `reduce` (float32, of the main graph) the numbers that come instead of values
+    reductions    for tensors of `reduce` (float32, of the main graph) the numbers that come instead of values
 
     An `arranged` session is slower to create, faster to run, and lets go of each tensor as soon as it can; the values
-    of the tensors `any_order` may come in another order within a sample.
+    of the tensors `any_order` may come in another order within a sample. Only such a session reduces: the others return
+    the tensors of `reduce` like all the rest.
     """
 
     def __init__(
@@ -87,36 +86,40 @@ class Tap:
                 self.flat.add(name)
         if optimize is None:
             optimize = "all" if len(graph.gs.nodes) <= FULL_OPTIMIZATION_NODES else "basic"
-        reduced = self.reductions.values()
-        returned = [*self.outputs.values(), *(name for reduction in reduced for name in reduction.outputs)]
-        others = [] if optimize == "none" else _others(graph, pinned, {*inputs, *wanted})
-        inside = [carrier for name in others if exposer.is_inside(name) and (carrier := exposer.pin(name)) is not None]
-        pins = [make_pin(graph, name) for name in others if not exposer.is_inside(name)]
-        readers = [node for reduction in reduced for node in reduction.nodes()]
-        kept = [*inside, *(pin.output[0] for pin in pins)]
+        # Without optimizations nothing is fused, and there is nothing to keep from it.
+        others = dict.fromkeys(pinned if optimize != "none" else ()).keys() - inputs - set(wanted)
+        pins = [pin for name in sorted(others) if (pin := exposer.pin(name)) is not None]
         self.session: ort.InferenceSession | None = None
-        if returned:
-            with float_model(graph, [*returned, *kept], [*readers, *pins]) as model:
+        if self.outputs or self.reductions:
+            # What is reduced is an output too, so that onnxruntime's optimizer sees the same graph either way.
+            with float_model(graph, [*self.outputs.values(), *self.reductions, *pins]) as model:
                 if arranged:
-                    names = [node.name for node in readers], [node.name for node in pins]
-                    self._arrange(model, *names, any_order, optimize, threads, provider)
+                    self._arrange(model, pins, any_order, optimize, threads, provider)
                 if self.session is None:
+                    self.outputs |= {name: name for name in self.reductions}
+                    self.reductions = {}
                     self.session = look_session(model, threads=threads, optimize=optimize, provider=provider)
 
     def _arrange(
         self,
         model: bytes | Path,
-        readers: Collection[str],
         pins: Collection[str],
         any_order: Collection[str],
         optimize: Optimize,
         threads: int | None,
         provider: str | None,
     ) -> None:
+        readers = [node for reduction in self.reductions.values() for node in reduction.nodes()]
         free = [self.outputs[name] for name in any_order if name in self.outputs and name not in self.flat]
         try:
             self.session, renamed = arranged_session(
-                model, readers, pins, free, threads=threads, optimize=optimize, provider=provider
+                model,
+                readers,
+                [*self.reductions, *pins],
+                free,
+                threads=threads,
+                optimize=optimize,
+                provider=provider,
             )
         except (ModelError, UnsupportedError):
             # onnxruntime cannot read every graph that it writes (some with If); an ordinary session does the same work.
@@ -130,12 +133,6 @@ class Tap:
             names = list(self.outputs.values())
             found.update(zip(self.outputs, run_session(self.session, names, feed, where), strict=True))
         return found
-
-
-def _others(graph: Graph, pinned: Collection[str], without: Collection[str]) -> list[str]:
-    """The tensors that need a pin: those that every session pins and `pinned`, unless they are looked at anyway."""
-    names = dict.fromkeys([*pinned_tensors(graph), *pinned])
-    return [name for name in names if name not in without and not graph.is_constant(name)]
 
 
 def default_memory_limit() -> int:

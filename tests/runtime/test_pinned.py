@@ -16,6 +16,7 @@ from onnxq.observers import HistogramStatistic, RangeStatistic
 from onnxq.prepare import prepare
 from onnxq.runtime import tap as tap_module
 from onnxq.runtime.collect import Engine, _Run, collect
+from onnxq.runtime.pinned import pinned_tensors
 from onnxq.runtime.session import Optimize, float_model
 from onnxq.runtime.tap import Tap
 from tests.networks.exported import exported
@@ -75,7 +76,7 @@ def test_the_values_of_a_tensor_do_not_depend_on_its_neighbours(name: str, optim
     (output,) = graph.output_names
     first: dict[str, bytes] = {}
     for others in neighbourhoods(graph, seed=1):
-        values = Tap(graph, [*others, output], threads=1, optimize=optimize).run(feed)
+        values = Tap(graph, [*others, output], pinned=pinned_tensors(graph), threads=1, optimize=optimize).run(feed)
         for tensor, array in values.items():
             assert first.setdefault(tensor, array.tobytes()) == array.tobytes(), (tensor, others)
     assert first.keys() == set(computed(graph))
@@ -92,7 +93,8 @@ def test_every_session_runs_the_same_kernels(
     with models_of_sessions(monkeypatch) as models:
         for others in neighbourhoods(graph, seed=2):
             reduced = others[::3]
-            Tap(graph, [*others, output], reduce=reduced, threads=1, optimize=optimize)
+            pinned = pinned_tensors(graph)
+            Tap(graph, [*others, output], reduce=reduced, pinned=pinned, threads=1, optimize=optimize)
             looked_at = [output, *others]
             made = kernel_expressions(models[-1], tmp_path, computed(graph), optimize=optimize)
             assert made.keys() >= set(looked_at)
