@@ -28,6 +28,7 @@ from onnxq.borders import check_borders, fix_borders
 from onnxq.calibrate import Gathered, activation_leaders, calibrate, gather, gather_into
 from onnxq.calibrate.gather import with_observers
 from onnxq.calibrate.identity import SampleHash, model_identity
+from onnxq.calibrate.statistics_file import VERSION
 from onnxq.config import Config, ConfigSource, controls, read_config
 from onnxq.errors import ConfigError, UnsupportedError
 from onnxq.graph import Graph
@@ -39,6 +40,7 @@ from onnxq.place.legal import check_opset, check_plan
 from onnxq.prepare import Prepared, load_model, prepare
 from onnxq.refine import refine
 from onnxq.runtime import input_infos, open_dataset
+from onnxq.runtime.pinned import pinned_beyond
 from onnxq.runtime.session import describe_runtime
 from onnxq.types import Placement, QParamsTable, QuantPlan
 from onnxq.types.applied import applied
@@ -129,7 +131,8 @@ class Study:
         self._leaders: list[Placement] = []
         self._model = model_identity(self.prepared.graph)
         self._samples = _joined(self._model, _identity_of_data(self._dataset, None))[:16]
-        self._file = None if folder is None else folder / f"statistics-{self._samples}.npz"
+        # With the version of the format, so that a cache that an older onnxq has left is no error.
+        self._file = None if folder is None else folder / f"statistics-{VERSION}-{self._samples}.npz"
         self._judged_by = _joined(
             self._model,
             _identity_of_data(evaluation.feeds, evaluation.labels),
@@ -218,7 +221,10 @@ class Study:
                 self._file, self.graph, self._leaders, self._dataset, engine=engine, progress=report
             )
             return
-        new = gather(self.graph, missing, self._dataset, engine=engine, reusable=True, progress=report)
+        # Where what is observed changes what is pinned, statistics of two runs do not go together.
+        observed = [tensor for placement in self._leaders for tensor in placement.observe]
+        wanted = self._leaders if pinned_beyond(self.graph, observed) else missing
+        new = gather(self.graph, wanted, self._dataset, engine=engine, reusable=True, progress=report)
         held = self._gathered
         both = {name: {**held.statistics.get(name, {}), **new.statistics.get(name, {})}
                 for name in (*held.statistics, *new.statistics)}  # fmt: skip

@@ -16,6 +16,7 @@ from onnxq.errors import DataError, SpecError
 from onnxq.graph import Graph, collector_paused
 from onnxq.runtime.collect import Engine, Progress
 from onnxq.runtime.feeds import Feed
+from onnxq.runtime.pinned import pinned_beyond
 from onnxq.types import Placement, QParamsTable, QuantPlan
 
 
@@ -50,6 +51,7 @@ def calibrate(
             )
         statistics = gather(graph, leaders, dataset, engine=engine, progress=progress)
     gathered = statistics or Gathered()
+    beyond = pinned_beyond(graph, [tensor for placement in leaders for tensor in placement.observe])
     seen = activation_ranges(graph, leaders, gathered, table)
     kept = drop_unseen(graph, plan, seen.unseen)
 
@@ -59,6 +61,11 @@ def calibrate(
     warnings = [*nonfinite_warnings(gathered, leaders), *seen.warnings]
     warnings += [f"tensor '{name}' stays float: {reason}" for name, reason in seen.unseen.items()]
     notes = [*gathered.notes, *data_remarks(gathered, leaders)]
+    if gathered.statistics and gathered.beyond != beyond:
+        notes.append(
+            "the statistics were collected with other tensors inside of If, Loop or Scan bodies than this plan "
+            "observes: a run for this plan may find other last bits"
+        )
     notes += [
         f"weight '{name}': scale enlarged up to {factor:g} times so that its bias fits into int32"
         for name, factor in widened.items()

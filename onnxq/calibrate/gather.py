@@ -10,6 +10,7 @@ from onnxq.graph import Graph
 from onnxq.observers import Observer, RangeStatistic, make_observer
 from onnxq.runtime.collect import Engine, Progress, collect
 from onnxq.runtime.feeds import Feed
+from onnxq.runtime.pinned import pinned_beyond
 from onnxq.runtime.samples import Shard
 from onnxq.types import PerBlock, PerChannel, Placement, QuantPlan, QuantSpec
 
@@ -23,6 +24,8 @@ class Gathered:
 
     passes        runs through the data: more than one when the observed tensors did not fit into memory together
     unreachable   tensors that no run can return -> the reason
+    beyond        what was pinned beyond the tensors that every run pins (`pinned_beyond`): beside other ones the same
+                  tensors may have other last bits, so such statistics are never put together
     """
 
     statistics: Mapping[str, Mapping[str, RangeStatistic]] = field(default_factory=dict)
@@ -31,6 +34,7 @@ class Gathered:
     seconds: float = 0.0
     unreachable: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    beyond: tuple[str, ...] = ()
 
     def find(self, tensor: str, observer: Observer, spec: QuantSpec) -> RangeStatistic:
         """The statistic of a tensor that an observer needs; a histogram serves where a range is enough."""
@@ -125,4 +129,12 @@ def gather(
         shard=shard,
         progress=progress,
     )
-    return Gathered(statistics, report.samples, report.passes, report.seconds, report.unreachable, report.notes)
+    return Gathered(
+        statistics,
+        report.samples,
+        report.passes,
+        report.seconds,
+        report.unreachable,
+        report.notes,
+        pinned_beyond(graph, statistics),
+    )

@@ -2,7 +2,8 @@
 
 While a run goes on, what it has seen so far is beside the result, in FILE.partial, and replaced every few seconds. A
 run that finds FILE or FILE.partial goes on from there, after it has made sure that they belong to the same model and to
-the samples that come first in its data. Nothing else is ever used.
+the samples that come first in its data. Nothing else is ever used. Statistics that were collected beside other tensors
+of If, Loop and Scan bodies (`onnxq.runtime.pinned`) are collected again, and a note says so.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from onnxq.calibrate.gather import Gathered, StatisticsOf, check_mergeable, wanted_statistics
 from onnxq.calibrate.identity import SampleHash, model_identity
@@ -18,6 +20,7 @@ from onnxq.errors import DataError
 from onnxq.graph import Graph
 from onnxq.runtime.collect import Engine, Journal, Progress, collect
 from onnxq.runtime.feeds import Feed
+from onnxq.runtime.pinned import pinned_beyond
 from onnxq.runtime.samples import Sample, Shard
 from onnxq.runtime.session import describe_runtime
 from onnxq.types import Placement
@@ -26,7 +29,7 @@ SAVE_SECONDS = 5.0
 SAVING_SHARE = 0.05
 """Of the time, at most this much is spent on saving."""
 
-_UNREACHABLE, _RUNTIME = "unreachable", "runtime"
+_UNREACHABLE, _RUNTIME, _BEYOND = "unreachable", "runtime", "pinned"
 
 
 def gather_into(
@@ -49,11 +52,13 @@ def gather_into(
     """
     if shard is not None and shard.count > 1:
         check_mergeable(leaders)
+    wanted = wanted_statistics(leaders, reusable=True)
     keeper = _Keeper(
         Path(path),
         model_identity(graph),
         shard or Shard(),
-        wanted_statistics(leaders, reusable=True),
+        wanted,
+        pinned_beyond(graph, wanted),
         describe_runtime(None if engine is None else engine.provider),
         fresh,
     )
@@ -67,7 +72,15 @@ def gather_into(
         journal=Journal(keeper.see, keeper.save, save_seconds, keeper.check_all_seen, keeper.unreachable),
     )
     keeper.finish()
-    return Gathered(keeper.statistics, report.samples, report.passes, report.seconds, keeper.unreachable, report.notes)
+    return Gathered(
+        keeper.statistics,
+        report.samples,
+        report.passes,
+        report.seconds,
+        keeper.unreachable,
+        (*keeper.notes, *report.notes),
+        keeper.beyond,
+    )
 
 
 def gathered_from(file: StatisticsFile) -> Gathered:
@@ -77,12 +90,22 @@ def gathered_from(file: StatisticsFile) -> Gathered:
         raise DataError(f"{file} is not complete: finish it with the command that began it")
     if count > 1:
         raise DataError(f"{file} is shard {number} of {count}: put all shards together with 'onnxq merge' first")
-    return Gathered(file.statistics, file.sample_count, unreachable=file.facts.get(_UNREACHABLE, {}))
+    return Gathered(
+        file.statistics, file.sample_count, unreachable=file.facts.get(_UNREACHABLE, {}), beyond=beyond_of(file)
+    )
 
 
-def facts_of(unreachable: Mapping[str, str], runtime: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """What a file says beside the statistics; `runtime` as from `describe_runtime`."""
-    return {_UNREACHABLE: dict(unreachable), _RUNTIME: dict(runtime)}
+def facts_of(
+    unreachable: Mapping[str, str], runtime: Mapping[str, str], beyond: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """What a file says beside the statistics; `runtime` as from `describe_runtime`, `beyond` from `pinned_beyond`."""
+    # Under one key, so that shards with others are not merged: a list would be taken for a set that may grow.
+    return {_UNREACHABLE: dict(unreachable), _RUNTIME: dict(runtime), _BEYOND: {"tensors": list(beyond)}}
+
+
+def beyond_of(file: StatisticsFile) -> tuple[str, ...]:
+    """The tensors that were pinned only because they were looked at, when the statistics of a file were collected."""
+    return tuple(file.facts.get(_BEYOND, {}).get("tensors", ()))
 
 
 def partial_path(path: Path) -> Path:
@@ -104,9 +127,18 @@ class _Keeper:
     """The statistics of a run, together with what tells where they come from."""
 
     def __init__(
-        self, path: Path, model: str, shard: Shard, wanted: StatisticsOf, runtime: Mapping[str, str], fresh: bool
+        self,
+        path: Path,
+        model: str,
+        shard: Shard,
+        wanted: StatisticsOf,
+        beyond: tuple[str, ...],
+        runtime: Mapping[str, str],
+        fresh: bool,
     ) -> None:
         self.shard = shard
+        self.beyond = beyond
+        self.notes: list[str] = []
         self._runtime = runtime
         self.unreachable: dict[str, str] = {}
         self._path = path
@@ -143,6 +175,13 @@ class _Keeper:
                 f"{_runtime_text(self._runtime)}, which may round differently: use another file, or start again with "
                 "--fresh"
             )
+        if beyond_of(file) != self.beyond:
+            others = ", ".join(f"'{name}'" for name in sorted({*beyond_of(file)} ^ {*self.beyond})[:3])
+            self.notes.append(
+                f"{file} was collected with other tensors inside of If, Loop or Scan bodies ({others}), beside which "
+                "values may be rounded differently: everything is collected again"
+            )
+            return None
         return file
 
     def _adopt(self, file: StatisticsFile) -> None:
@@ -195,7 +234,7 @@ class _Keeper:
             self.statistics,
             complete=complete,
             shard=(self.shard.number, self.shard.count),
-            facts=facts_of(self.unreachable, self._runtime),
+            facts=facts_of(self.unreachable, self._runtime, self.beyond),
         )
         path.parent.mkdir(parents=True, exist_ok=True)
         write_statistics(path, file)

@@ -115,5 +115,5 @@ def _unnamed(part: Gathered, shard: Shard, provider: str | None) -> StatisticsFi
         sample_count=part.samples,
         statistics=part.statistics,
         shard=(shard.number, shard.count),
-        facts=facts_of(part.unreachable, describe_runtime(provider)),
+        facts=facts_of(part.unreachable, describe_runtime(provider), part.beyond),
     )

@@ -14,7 +14,7 @@ from onnxq.calibrate.sealed_npz import REMEDY, read_sealed, write_sealed
 from onnxq.errors import DataError, OnnxqError, SpecError
 from onnxq.observers.statistics import RangeStatistic, statistic_from_arrays
 
-FORMAT, VERSION = "onnxq-statistics", 1
+FORMAT, VERSION = "onnxq-statistics", 2
 
 Statistics = Mapping[str, Mapping[str, RangeStatistic]]
 """Tensor -> key -> statistic; a key is a short text that tells the statistics of one tensor apart."""

@@ -25,7 +25,8 @@ def sample_rows(graph: Graph, axes: Mapping[str, int], task: Task, what: str) ->
     kept: dict[str, list[np.ndarray]] = {name: [] for name in axes}
     passes = memory_groups(graph, list(axes), first, task.memory_limit)
     for number, names in enumerate(passes):
-        tap = Tap(graph, names)
+        # All sessions pin the tensors of all passes, so that the limit of memory changes no bit.
+        tap = Tap(graph, names, pinned=axes, arranged=len(passes) > 1)
         random = np.random.default_rng(task.seed)
         for done, feed in enumerate(task.samples):
             task.progress(what, number * len(task.samples) + done, len(passes) * len(task.samples))

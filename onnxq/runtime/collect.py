@@ -32,8 +32,9 @@ from onnxq.runtime.workers import Line, available_cores
 ARRANGING_SECONDS, ARRANGING_PER_BYTE = 0.05, 2e-9
 """What it costs to arrange a session: a part for every model, and one for each byte of weights."""
 
-SAVED_PER_BYTE = 1.5e-10
-"""What an arranged session saves for each byte that is looked at."""
+SAVED_PER_BYTE, SAVED_PER_TENSOR = 7e-11, 5e-6
+"""What an arranged session saves in a run: for each byte that is pinned, which an ordinary session keeps and may copy,
+and for each pinned tensor, as shapes do not always tell the bytes."""
 
 Progress = Callable[[int, int | None], None]
 """Called with the number of runs done and, where it is known, the number of runs to do."""
@@ -187,8 +188,7 @@ class _Run:
         limit = self._engine.bytes_of_a_run()
         sizes = estimated_sizes(self._graph, self._pinned, first.feed)
         # A run that is not arranged may keep every pinned tensor until it ends, and a copy in another layout.
-        looked_at = sum(sizes[name] for name in self._statistics)
-        self._arranged = 2 * sum(sizes.values()) > limit or self._arranging_pays(looked_at)
+        self._arranged = 2 * sum(sizes.values()) > limit or self._arranging_pays(sum(sizes.values()))
         pending = list(self._planned(sizes, first.feed, limit))
         while pending:
             planned = pending.pop(0)
@@ -200,11 +200,11 @@ class _Run:
                     planned.only(part) for part in divide(list(planned.statistics), error.sizes, limit)
                 ] + pending
 
-    def _arranging_pays(self, looked_at: int) -> bool:
+    def _arranging_pays(self, pinned: int) -> bool:
         """Whether faster runs make up for a session that takes longer to create (measured on CNNs and transformers)."""
         if self._length is None:
             return True
-        saved = self._length * looked_at * SAVED_PER_BYTE
+        saved = self._length * (pinned * SAVED_PER_BYTE + len(self._pinned) * SAVED_PER_TENSOR)
         return saved > ARRANGING_SECONDS + ARRANGING_PER_BYTE * weight_bytes(self._graph.gs)
 
     def _planned(self, sizes: Mapping[str, int], feed: Feed, limit: int) -> Iterator[_Planned]:

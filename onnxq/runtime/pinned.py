@@ -2,12 +2,13 @@
 
 onnxruntime fuses what nobody else reads, a fused kernel rounds differently, and everything behind it differs in its
 last bits. So every session pins the same set: all float tensors that nodes of the main graph make, a function of the
-graph alone. The set is as large as that because it costs little (between 1 and 5 % of a run on CNNs and transformers),
-and because no choice of a smaller one holds for every target and every wish of a user.
+graph alone. The set is as large as that because it costs little (a few percent of a run on CNNs and transformers) and
+because no smaller one would hold for every target and every wish of a user.
 
 Two kinds of tensors are not in the set, and are pinned only where they are looked at: those inside of If, Loop and Scan
 bodies, where a pin would cost more than the small operators around it, and those whose type shape inference cannot
-tell. Which of them were pinned is part of what values belong to (`pinned_beyond`).
+tell. Which of them were pinned is part of what statistics belong to (`pinned_beyond`): those that were collected
+beside other ones are collected again.
 """
 
 from __future__ import annotations
@@ -21,9 +22,15 @@ PINNED_TYPES = frozenset({"float16", "float32", "float64"})
 
 
 def pinned_tensors(graph: Graph) -> list[str]:
-    """The tensors that every session for `graph` pins, in the order in which they are made."""
-    made = (tensor for node in graph.gs.nodes for tensor in node.outputs if tensor.name)
-    return [tensor.name for tensor in made if _is_float(graph, tensor.name) and not graph.is_constant(tensor)]
+    """The tensors that every session for `graph` pins, in the order in which they are made.
+
+    They do not depend on whether somebody has inferred shapes before: where types are missing, that is done on a copy.
+    """
+    made = [tensor.name for node in graph.gs.nodes for tensor in node.outputs if tensor.name]
+    if any(graph.dtype(name) is None for name in made):
+        graph = graph.copy()
+        graph.infer_shapes()
+    return [name for name in made if _is_float(graph, name) and not graph.is_constant(name)]
 
 
 def pinned_beyond(graph: Graph, tensors: Iterable[str]) -> tuple[str, ...]:

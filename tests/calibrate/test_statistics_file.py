@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onnxq.calibrate.statistics_file import StatisticsFile, check_same, read_statistics, write_statistics
+from onnxq.calibrate.statistics_file import VERSION, StatisticsFile, check_same, read_statistics, write_statistics
 from onnxq.errors import DataError, SpecError
 from onnxq.observers.statistics import STATISTICS, RangeStatistic, StatisticKind
 from tests.calibrate.statistics_files import MODEL, moving_average, run_file, samples, statistic_of
@@ -168,8 +168,8 @@ def test_another_version_is_named(path: Path) -> None:
     write_statistics(path, run_file())
     with np.load(path) as members:
         header = json.loads(members["header"].item())
-    rewrite(path, header=json.dumps(header | {"version": 2}).encode())
-    with pytest.raises(DataError, match=f"has version 2, and this onnxq reads version 1; {REMEDY}"):
+    rewrite(path, header=json.dumps(header | {"version": VERSION + 1}).encode())
+    with pytest.raises(DataError, match=f"has version {VERSION + 1}, and this onnxq reads version {VERSION}; {REMEDY}"):
         read_statistics(path)
     rewrite(path, header=json.dumps(header | {"format": "other"}).encode())
     with pytest.raises(DataError, match="holds 'other' instead of 'onnxq-statistics'"):

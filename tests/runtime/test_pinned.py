@@ -124,7 +124,7 @@ def test_statistics_do_not_depend_on_what_else_is_collected(
     first: dict[str, Any] = {}
     for number, others in enumerate(neighbourhoods(graph, seed=3)):
         # As many samples as would make it pay, or not, to take more time over the session.
-        monkeypatch.setattr(_Run, "_arranging_pays", lambda self, looked_at, number=number: number % 2 == 0)
+        monkeypatch.setattr(_Run, "_arranging_pays", lambda self, pinned, number=number: number % 2 == 0)
         found = {tensor: [RangeStatistic(), HistogramStatistic()] for tensor in [*others, *graph.output_names]}
         collect(graph, data, found, engine=engines[number % 3], optimize=optimize)
         for tensor, held in bits(found).items():
