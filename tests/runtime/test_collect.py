@@ -11,9 +11,9 @@ from onnx import TensorProto, helper
 
 from onnxq.errors import ConfigError, DataError
 from onnxq.observers import EmaStatistic, HistogramStatistic, RangeStatistic
-from onnxq.runtime import buffers, look, reduce
+from onnxq.runtime import buffers, look, reduce, tap
 from onnxq.runtime.buffers import BufferedTap
-from onnxq.runtime.collect import Engine, Journal, collect
+from onnxq.runtime.collect import Engine, Journal, _Run, collect
 from onnxq.runtime.samples import Shard
 from onnxq.runtime.tap import Tap
 from tests.runtime.small_graphs import (
@@ -31,6 +31,24 @@ from tests.runtime.small_graphs import (
 )
 
 ALONE = Engine(workers=1)
+
+
+@pytest.fixture
+def reduced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Sessions are arranged, as only these reduce inside the graph, though so few samples are not worth it.
+
+    The tensors that are reduced are noted.
+    """
+    seen: list[str] = []
+    make = tap.arranged_session
+
+    def noted(model, readers, *arguments, **options):  # type: ignore[no-untyped-def]
+        seen.extend(node.input[0] for node in readers if node.op_type == "ReduceMax")
+        return make(model, readers, *arguments, **options)
+
+    monkeypatch.setattr(tap, "arranged_session", noted)
+    monkeypatch.setattr(_Run, "_arranging_pays", lambda self, pinned: True)
+    return seen
 
 
 def both_kinds() -> dict[str, list[RangeStatistic]]:
@@ -55,8 +73,10 @@ def test_the_ranges_are_those_of_the_tensors_onnxruntime_computes() -> None:
     assert report.samples == 5
 
 
+@pytest.mark.parametrize("arranged", [False, True])
 @pytest.mark.parametrize("kinds", [lambda: ranges(ACTIVATIONS), both_kinds])
-def test_batch_size_workers_and_memory_change_no_bit(kinds) -> None:
+def test_batch_size_workers_and_memory_change_no_bit(kinds, arranged: bool, monkeypatch) -> None:
+    monkeypatch.setattr(_Run, "_arranging_pays", lambda self, pinned: arranged)
     graph, data = convolutions(), images(32)
     expected = kinds()
     collect(graph, in_batches(data, 1), expected, engine=ALONE)
@@ -89,30 +109,34 @@ def test_merged_shards_give_the_bits_of_the_whole(count: int) -> None:
     assert total == 8
 
 
-def test_reducing_inside_the_graph_and_looking_at_the_values_give_the_same_bits(monkeypatch) -> None:
+def test_reducing_inside_the_graph_and_looking_at_the_values_give_the_same_bits(monkeypatch, reduced) -> None:
     graph, data = convolutions(), in_batches(images(6), 1)
     inside, outside = ranges(ACTIVATIONS), ranges(ACTIVATIONS)
     sizes = dict.fromkeys(ACTIVATIONS, 1 << 20)
     assert reduce.reducible(graph, ACTIVATIONS, sizes, data[0]) == [name for name in ACTIVATIONS if name != "x"]
     collect(graph, data, inside)
+    assert reduced == ["c0", "r0", "c1", "r1", "c2", "r2"]
     monkeypatch.setattr(reduce, "SMALLEST", 1 << 40)
+    reduced.clear()
     collect(graph, data, outside)
+    assert not reduced
     assert bits(inside) == bits(outside)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_a_nan_or_infinity_inside_the_graph_is_found_though_only_ranges_leave_it(bad: float) -> None:
+def test_a_nan_or_infinity_inside_the_graph_is_found_though_only_ranges_leave_it(bad: float, reduced) -> None:
     graph, data = convolutions(), images(6)
     data[3, 1, 7, 9] = bad
     found = ranges(["c0", "r0"])
     collect(graph, in_batches(data, 1), found, engine=ALONE)
+    assert reduced[:2] == ["c0", "r0"]
     (statistic,) = found["c0"]
     assert statistic.nonfinite == 9 * 16
     assert statistic.first_nonfinite == 3
     assert np.isfinite([statistic.minimum, statistic.maximum]).all()
 
 
-def test_a_sum_that_overflows_is_no_nan() -> None:
+def test_a_sum_that_overflows_is_no_nan(reduced) -> None:
     nodes = [
         helper.make_node("Mul", ["x", "big"], ["t"], name="mul"),
         helper.make_node("Abs", ["t"], ["y"], name="abs"),
@@ -121,6 +145,7 @@ def test_a_sum_that_overflows_is_no_nan() -> None:
     found = ranges(["t", "y"])
     data = [{"x": np.linspace(1, 900, 1 << 15, dtype=np.float32)[None]}] * 3
     collect(graph, data, found)
+    assert reduced == ["y"]
     assert found["t"][0].nonfinite == 0
     assert float(found["y"][0].maximum[0]) == np.float32(900) * np.float32(1e35)
 

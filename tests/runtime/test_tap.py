@@ -24,6 +24,7 @@ def test_the_graph_itself_is_not_changed() -> None:
     graph = chain()
     before = graph.to_model().SerializeToString(deterministic=True)
     Tap(graph, ["t0", "t1"], reduce=["t1"]).run(feeds(1)[0])
+    Tap(graph, ["t0", "t1"], reduce=["t1"], pinned=["y"], arranged=True).run(feeds(1)[0])
     assert graph.to_model().SerializeToString(deterministic=True) == before
 
 
