@@ -61,14 +61,24 @@ class Moments:
 
 
 def collect_moments(
-    graph: Graph, sources: Collection[Source], samples: Samples, *, seed: int = 0, most_rows: int | None = None
+    graph: Graph,
+    sources: Collection[Source],
+    samples: Samples,
+    *,
+    seed: int = 0,
+    most_rows: int | None = None,
+    passes_for: Collection[Source] = (),
 ) -> dict[Source, Moments]:
     """The moments of all sources, in one pass over the samples.
+
+    `passes_for` are those of all passes, where this is one of several: each pins the tensors of all of them, so that
+    their bits do not depend on how many passes there are.
 
     `most_rows` limits the rows of a source over all samples; None takes FEWEST_ROWS, or two for each column.
     """
     found = {source: Moments(source.groups, source.columns) for source in sources}
-    tap = Tap(graph, [source.tensor for source in found])
+    tensors, pinned = ({source.tensor: None for source in each} for each in (found, passes_for))
+    tap = Tap(graph, tensors, pinned=pinned, arranged=not pinned.keys() <= tensors.keys())
     for number, feed in enumerate(samples):
         values = tap.run(feed, f"sample {samples.numbers[number]}")
         for source, moments in found.items():

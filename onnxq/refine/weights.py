@@ -167,10 +167,12 @@ def with_moments(
     if inputs == "quantized":
         graph, _ = simulate(graph, applied(state.plan), state.qparams, task.backend)
     needs = [[source_of(graph, reader) for reader in each.readers] for each in layers]
+    known = [[source for source in need if isinstance(source, Source)] for need in needs]
+    every = dict.fromkeys(source for sources in known for source in sources)
     done = 0
-    for batch in in_batches([[s for s in need if isinstance(s, Source)] for need in needs], task.memory_limit):
-        wanted = dict.fromkeys(source for i in batch for source in needs[i] if isinstance(source, Source))
-        moments = collect_moments(graph, wanted, task.samples, seed=task.seed) if wanted else {}
+    for batch in in_batches(known, task.memory_limit):
+        wanted = dict.fromkeys(source for i in batch for source in known[i])
+        moments = collect_moments(graph, wanted, task.samples, seed=task.seed, passes_for=every) if wanted else {}
         for i in batch:
             task.progress(what, done, len(layers))
             done += 1
