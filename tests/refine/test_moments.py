@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from onnxq.graph import Graph
+from onnxq.refine import moments as moments_module
 from onnxq.refine.moments import Moments, Source, collect_moments, in_batches
 from onnxq.refine.rows import MatrixRows
 from onnxq.refine.weights import layers_of, quantized_weights, with_moments
+from onnxq.runtime.tap import Tap
 from tests.golden_graphs import transformer
 from tests.refine.calibrated import Ready, digits, ready
 
@@ -68,3 +73,23 @@ def test_batches_hold_what_fits() -> None:
     assert in_batches([[small], [large], [small]], large.bytes) == [[0], [1], [2]]
     assert in_batches([[large], [large], [small]], large.bytes) == [[0, 1], [2]]
     assert in_batches([[large], [small]], 1) == [[0], [1]]
+
+
+def test_all_passes_for_moments_pin_the_same_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that they run the same kernels; equal bits could be luck of the processor."""
+    model, seen = digits("tensorrt"), []
+    make = moments_module.Tap
+
+    def noted(graph: Graph, tensors: Iterable[str], *, pinned: Iterable[str], **options: Any) -> Tap:
+        names = list(tensors)
+        seen.append((len(names), {*names, *pinned}))
+        return make(graph, names, pinned=list(pinned), **options)
+
+    monkeypatch.setattr(moments_module, "Tap", noted)
+    layers, _ = layers_of(model.state, quantized_weights(model.state)[0])
+    for task in (model.task, replace(model.task, memory_limit=100_000)):
+        assert all(not isinstance(moments, str) for _, moments in with_moments(model.state, task, layers, "float", "x"))
+    sizes, pinned = zip(*seen, strict=True)
+    assert len(seen) > 2
+    assert sizes[0] > max(sizes[1:])
+    assert all(each == pinned[0] for each in pinned)
