@@ -26,7 +26,7 @@ from onnxq.runtime.pinned import pinned_tensors
 from onnxq.runtime.reduce import reducible
 from onnxq.runtime.samples import Sample, Samples, Shard
 from onnxq.runtime.session import CPU, Optimize, find_provider
-from onnxq.runtime.tap import default_memory_limit, divide, estimated_sizes
+from onnxq.runtime.tap import default_memory_limit, divide, estimated_sizes, known_sizes
 from onnxq.runtime.workers import Line, available_cores
 
 ARRANGING_SECONDS, ARRANGING_PER_BYTE = 0.05, 2e-9
@@ -35,6 +35,9 @@ ARRANGING_SECONDS, ARRANGING_PER_BYTE = 0.05, 2e-9
 SAVED_PER_BYTE, SAVED_PER_TENSOR = 7e-11, 5e-6
 """What an arranged session saves in a run: for each byte that is pinned, which an ordinary session keeps and may copy,
 and for each pinned tensor, as shapes do not always tell the bytes."""
+
+MANY_OPEN_SIZES = 64
+"""Pinned tensors of which shapes do not tell the size. With more of them, nobody knows what a run would keep."""
 
 Progress = Callable[[int, int | None], None]
 """Called with the number of runs done and, where it is known, the number of runs to do."""
@@ -188,7 +191,9 @@ class _Run:
         limit = self._engine.bytes_of_a_run()
         sizes = estimated_sizes(self._graph, self._pinned, first.feed)
         # A run that is not arranged may keep every pinned tensor until it ends, and a copy in another layout.
-        self._arranged = 2 * sum(sizes.values()) > limit or self._arranging_pays(sum(sizes.values()))
+        open_sizes = len(sizes) - len(known_sizes(self._graph, self._pinned, first.feed))
+        large = 2 * sum(sizes.values()) > limit or open_sizes > MANY_OPEN_SIZES
+        self._arranged = large or self._arranging_pays(sum(sizes.values()))
         pending = list(self._planned(sizes, first.feed, limit))
         while pending:
             planned = pending.pop(0)

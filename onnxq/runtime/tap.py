@@ -164,16 +164,22 @@ def estimated_sizes(graph: Graph, tensors: Sequence[str], feed: Feed) -> dict[st
     Symbolic dimensions have the length they have in the feed; a tensor with other open dimensions counts as the
     largest input.
     """
-    symbols = _lengths(graph, feed)
     largest = max((array.nbytes for array in feed.values()), default=0)
+    known = known_sizes(graph, tensors, feed)
+    return {name: known.get(name, largest) for name in tensors}
+
+
+def known_sizes(graph: Graph, tensors: Sequence[str], feed: Feed) -> dict[str, int]:
+    """Bytes of those tensors whose size follows from declared shapes and from symbolic dimensions that `feed` has."""
+    symbols = _lengths(graph, feed)
     sizes = {}
     for name in tensors:
         shape = graph.shape(name)
         dims = [symbols.get(dim) if isinstance(dim, str) else dim for dim in ((None,) if shape is None else shape)]
         known = [dim for dim in dims if dim is not None]
         dtype = graph.dtype(name)
-        itemsize = 4 if dtype is None else dtype.itemsize
-        sizes[name] = math.prod(known) * itemsize if len(known) == len(dims) else largest
+        if len(known) == len(dims):
+            sizes[name] = math.prod(known) * (4 if dtype is None else dtype.itemsize)
     return sizes
 
 

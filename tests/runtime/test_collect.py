@@ -161,6 +161,21 @@ def test_a_small_memory_limit_divides_the_work_and_changes_nothing() -> None:
     assert bits(whole) == bits(divided)
 
 
+@pytest.mark.parametrize(("length", "arranged"), [(20, 0), (70, 1)])
+def test_sessions_are_arranged_where_nobody_knows_what_a_run_would_keep(
+    length: int, arranged: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An ordinary session keeps all that is pinned until a run ends, also what nobody looks at."""
+    made = []
+    make = tap.arranged_session
+    monkeypatch.setattr(tap, "arranged_session", lambda *args, **options: made.append(1) or make(*args, **options))
+    graph, data = chain(length), feeds(3)  # shapes were not inferred
+    found = ranges(["t0"])
+    collect(graph, data, found)
+    assert len(made) == arranged
+    assert float(found["t0"][0].maximum[0]) == 2 * max(feed["x"].max() for feed in data)
+
+
 def test_tensors_larger_than_declared_are_measured_and_divided() -> None:
     # The declared shape is unknown, so the estimate (the size of the input) is 64 times too small.
     nodes = [helper.make_node("Expand", ["x", "shape"], [f"t{i}"], name=f"e{i}") for i in range(4)]
