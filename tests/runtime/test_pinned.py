@@ -24,7 +24,7 @@ from tests.networks.exported import samples as exported_samples
 from tests.runtime.kernel_expressions import kernel_expressions
 from tests.runtime.small_graphs import bits
 
-SETS = 8
+SETS = 6
 NETWORKS = ("digits", "resnet_torchscript", "transformer_torchscript")
 
 
@@ -82,8 +82,7 @@ def test_the_values_of_a_tensor_do_not_depend_on_its_neighbours(name: str, optim
     assert first.keys() == set(computed(graph))
 
 
-@pytest.mark.parametrize("optimize", ["all", "none"])
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(("name", "optimize"), [*((name, "all") for name in NETWORKS), ("digits", "none")])
 def test_every_session_runs_the_same_kernels(
     name: str, optimize: Optimize, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -114,18 +113,22 @@ def test_without_pins_other_kernels_would_run(tmp_path: Path) -> None:
     assert found[0] != found[1]
 
 
-@pytest.mark.parametrize("optimize", ["all", "none"])
-@pytest.mark.parametrize("name", NETWORKS[:2])
+@pytest.mark.parametrize(
+    ("name", "optimize", "limit"),
+    [("digits", "all", 20_000), ("digits", "none", 20_000), ("resnet_dynamo", "all", 100_000)],
+)
 def test_statistics_do_not_depend_on_what_else_is_collected(
-    name: str, optimize: Optimize, monkeypatch: pytest.MonkeyPatch
+    name: str, optimize: Optimize, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graph, data = network(name), feeds_of(name, 3)
-    engines = [Engine(workers=1), Engine(workers=2), Engine(workers=1, memory_limit=60_000)]
+    graph, data = network(name), feeds_of(name, 2)
+    engines = [Engine(workers=1), Engine(workers=2), Engine(workers=1, memory_limit=limit)]
     first: dict[str, Any] = {}
+    passes: list[int] = []
     for number, others in enumerate(neighbourhoods(graph, seed=3)):
         # As many samples as would make it pay, or not, to take more time over the session.
         monkeypatch.setattr(_Run, "_arranging_pays", lambda self, pinned, number=number: number % 2 == 0)
         found = {tensor: [RangeStatistic(), HistogramStatistic()] for tensor in [*others, *graph.output_names]}
-        collect(graph, data, found, engine=engines[number % 3], optimize=optimize)
+        passes.append(collect(graph, data, found, engine=engines[number % 3], optimize=optimize).passes)
         for tensor, held in bits(found).items():
             assert first.setdefault(tensor, held) == held, (tensor, others)
+    assert max(passes) > 1
