@@ -29,7 +29,9 @@ NETWORKS = ["conv_bn_relu_residual", "mobilenet_like_clip_inputs", "transformer_
 def quantize(case: str, folder: Path, config: Mapping[str, Any]) -> onnxq.Result:
     given = ZOO[case]()
     out = folder / "out"
-    return onnxq.quantize(given.model, backend="vitis:strategy=fs", data=given.feeds, out=out, config=config)
+    return onnxq.quantize(
+        given.model, backend="vitis:strategy=fs", data=given.feeds, out=out, config={"effort": 0, **config}
+    )
 
 
 def everywhere(**fields: Any) -> dict[str, Any]:

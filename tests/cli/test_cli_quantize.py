@@ -18,7 +18,7 @@ def test_writes_a_model_that_onnxruntime_loads_and_nothing_else(finished: Path) 
 
 
 def test_summary_names_coverage_accuracy_size_and_files(run, model: Path, data: Path, tmp_path: Path) -> None:
-    result = run("quantize", model, "-b", "tensorrt", "-d", data, "-o", tmp_path / "out")
+    result = run("quantize", model, "-b", "tensorrt", "-d", data, "-o", tmp_path / "out", "--effort", 0)
     assert result.exit_code == 0
     for word in ("10 quantized", "dB on output 'logits'", "KiB", "calibrate", "no rule for GlobalAveragePool"):
         assert word in result.stdout
@@ -26,20 +26,34 @@ def test_summary_names_coverage_accuracy_size_and_files(run, model: Path, data: 
 
 
 def test_summary_counts_the_kernels_of_onnxruntime(run, model: Path, data: Path, tmp_path: Path) -> None:
-    result = run("quantize", model, "-b", "onnxruntime", "-d", data, "-o", tmp_path / "out")
+    result = run("quantize", model, "-b", "onnxruntime", "-d", data, "-o", tmp_path / "out", "--effort", 0)
     assert "integer: 6 QLinearConv" in result.stdout
     assert "outputs compared on 8 samples" in result.stdout
 
 
 def test_json_is_the_report_and_nothing_else(run, model: Path, data: Path, tmp_path: Path) -> None:
-    result = run("quantize", model, "-b", "onnxruntime", "-d", data, "-o", tmp_path / "out", "--samples", 4, "--json")
+    result = run(
+        "quantize",
+        model,
+        "-b",
+        "onnxruntime",
+        "-d",
+        data,
+        "-o",
+        tmp_path / "out",
+        "--samples",
+        4,
+        "--effort",
+        0,
+        "--json",
+    )
     report = json.loads(result.stdout)
     assert report == json.loads((tmp_path / "out" / "report.json").read_text())
     assert report["calibration_samples"] == 4
 
 
 def test_quiet_prints_nothing_when_all_is_well(run, model: Path, data: Path, tmp_path: Path) -> None:
-    result = run("quantize", model, "-b", "onnxruntime", "-d", data, "-o", tmp_path / "out", "--quiet")
+    result = run("quantize", model, "-b", "onnxruntime", "-d", data, "-o", tmp_path / "out", "--effort", 0, "--quiet")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
 
 
@@ -47,7 +61,7 @@ def test_options_win_over_the_configuration_and_skips_add_up(run, model: Path, d
     config = tmp_path / "config.toml"
     config.write_text('observer = "mse"\nskip = ["stem.conv"]\n')
     options = ["--config", config, "--observer", "percentile:99.9", "--skip", "head.conv", "--json"]
-    result = run("quantize", model, "-b", "onnxruntime", "-d", data, "-o", tmp_path / "out", *options)
+    result = run("quantize", model, "-b", "onnxruntime", "-d", data, "-o", tmp_path / "out", "--effort", 0, *options)
     report = json.loads(result.stdout)
     assert report["config"]["observer"] == "percentile:99.9"
     assert {"stem.conv", "head.conv"} <= set(report["coverage"]["float_nodes"])
@@ -66,14 +80,16 @@ def test_random_data_is_a_warning_and_strict_makes_it_a_failure(run, model: Path
 
 
 def test_failed_check_exits_with_1_and_leaves_no_files(run, model: Path, data: Path, tmp_path: Path) -> None:
-    result = run("quantize", model, "-b", "onnxruntime", "-d", data, "-o", tmp_path / "out", "--min-sqnr", 200)
+    result = run(
+        "quantize", model, "-b", "onnxruntime", "-d", data, "-o", tmp_path / "out", "--effort", 0, "--min-sqnr", 200
+    )
     assert result.exit_code == 1
     assert "logits" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 
 def test_failed_check_keeps_the_files_of_an_earlier_run(run, model: Path, data: Path, tmp_path: Path) -> None:
-    options = ["quantize", model, "-b", "onnxruntime", "-d", data, "-o", tmp_path, "--quiet"]
+    options = ["quantize", model, "-b", "onnxruntime", "-d", data, "-o", tmp_path, "--effort", 0, "--quiet"]
     assert run(*options).exit_code == 0
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert run(*options, "--min-sqnr", 200).exit_code == 1

@@ -33,7 +33,7 @@ def two_inputs() -> onnx.ModelProto:
 
 def test_a_fixed_shape_is_in_the_written_model_and_in_what_shares_its_name(tmp_path: Path) -> None:
     np.savez(tmp_path / "calib.npz", **samples("resnet_torchscript", 4))
-    config = {"inputs": {"image": {"shape": [1, 3, 32, 32]}}, "minimum_sqnr_db": 0.0}
+    config = {"inputs": {"image": {"shape": [1, 3, 32, 32]}}, "minimum_sqnr_db": 0.0, "effort": 0}
     result = onnxq.quantize(NETWORK, backend="tensorrt", data=tmp_path / "calib.npz", config=config, out=tmp_path / "o")
     written = onnx.load(result.model).graph
     assert [dim.dim_value for dim in written.input[0].type.tensor_type.shape.dim] == [1, 3, 32, 32]
@@ -53,7 +53,7 @@ def test_an_input_with_a_value_is_a_constant(tmp_path: Path) -> None:
 def test_an_extra_output_is_returned_and_compared(tmp_path: Path) -> None:
     np.savez(tmp_path / "calib.npz", **samples("resnet_torchscript", 4))
     inner = Graph.load(NETWORK).nodes("Sigmoid")[0].outputs[0].name
-    config = {"extra_outputs": [inner], "minimum_sqnr_db": 0.0}
+    config = {"extra_outputs": [inner], "minimum_sqnr_db": 0.0, "effort": 0}
     result = onnxq.quantize(NETWORK, backend="tensorrt", data=tmp_path / "calib.npz", config=config, out=tmp_path / "o")
     assert inner in result.report["sqnr_db"]
     assert inner in [item.name for item in ort.InferenceSession(result.model).get_outputs()]

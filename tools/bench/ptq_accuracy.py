@@ -188,4 +188,5 @@ def _judged(judge: Judge, form: str, result: Path, outcome: Outcome) -> Row:
     size = result.stat().st_size / 1e6
     if row["SQNR dB"] == EQUAL:
         row["note"] = "nothing was quantized"
-    return {**row, "seconds": round(outcome.seconds, 1), "peak MB": round(outcome.peak_mb), "file MB": round(size, 2)}
+    seconds = round(outcome.seconds, 1 if outcome.seconds >= 1 else 3)  # small models take less than a tenth
+    return {**row, "seconds": seconds, "peak MB": round(outcome.peak_mb), "file MB": round(size, 2)}
