@@ -1,7 +1,18 @@
-"""Tests run side by side, one process per core: torch gets one thread in each, as long as nobody says otherwise."""
+"""What makes tests mean the same on every machine.
+
+They run side by side, one process per core: torch gets one thread in each, as long as nobody says otherwise. hypothesis
+generates the same examples everywhere, and does not take a busy machine for a fault.
+"""
 
 import os
 
+from hypothesis import HealthCheck, settings
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+settings.register_profile(
+    "every machine", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("every machine")
 
 pytest_plugins = ["tests.cpu_time", "tests.time_limit"]
