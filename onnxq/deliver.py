@@ -7,12 +7,9 @@ write the weights are tried.
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +18,7 @@ import ml_dtypes
 import numpy as np
 
 from onnxq.config import resolved_settings
+from onnxq.delivery import OutputFolder, claim, refuse_folders, refuse_inputs, staging
 from onnxq.emit import Emitted, emit, file_names
 from onnxq.emit.saturation import with_seven_bit_weights, with_unsigned_weights
 from onnxq.emit.simulate import simulate
@@ -32,6 +30,7 @@ from onnxq.place.legal import check_plan
 from onnxq.prepare import Prepared
 from onnxq.report import LOW_SQNR_DB, Report, build_report
 from onnxq.runtime.feeds import Feed
+from onnxq.temporary import temporary_folder
 from onnxq.types import Backend, QParamsTable, QuantPlan
 from onnxq.verify import (
     FULL_OPTIMIZATION_NODES,
@@ -103,7 +102,7 @@ def emit_plan(
     prepared: Prepared,
     plan: QuantPlan,
     qparams: QParamsTable,
-    folder: Path,
+    folder: Path | OutputFolder,
     *,
     dataset: Iterable[Feed] | None = None,
     samples: int = 0,
@@ -117,10 +116,10 @@ def emit_plan(
 ) -> Result:
     """Write the files of a plan with its parameters and check them; without a dataset accuracy is not measured.
 
-    `original` is the float model before any pass. `samples`, `warnings`, `notes` and `seconds` of earlier stages go
-    into the report. `own_check` is one more check of the model file, whose weights then keep their numbers; `more`
-    writes further files into the folder that it is given, and returns further entries of the report. `effort_tried` is
-    for config.json, see `resolved_settings`.
+    `original` is the float model before any pass; a `folder` that nobody has claimed yet is claimed now. `samples`,
+    `warnings`, `notes` and `seconds` of earlier stages go into the report. `own_check` is one more check of the model
+    file, whose weights then keep their numbers; `more` writes further files into the folder that it is given, and
+    returns further entries of the report. `effort_tried` is for config.json, see `resolved_settings`.
     """
     clock = Clock(dict(seconds or {}))
     say = progress or (lambda stage, done, total: None)
@@ -148,8 +147,11 @@ def emit_plan(
     asked = own_check is None or "minimum_sqnr_db" in prepared.config.model_fields_set
     minimum = prepared.config.minimum_sqnr_db if asked else None
     check_plan(plan, prepared.backend)
-    refuse_overwriting(original, prepared.backend, folder, name)
-    with staging(folder, original.files()) as stage:
+    with claim(folder) as output, ExitStack() as stack:
+        folder = output.path
+        refuse_overwriting(original, prepared.backend, folder, name)
+        # The report first: a folder that has one may be written to again.
+        stage = stack.enter_context(staging(output, original.files(), first=REPORT))
         emitted = write(plan, qparams)
         checks = judge(emitted, plan)
         fail_on(checks, warnings)
@@ -206,8 +208,8 @@ def _simulated(
     graph, changes = simulate(prepared.graph, plan, qparams, backend)
     if not changes and not other_rounding:
         return {}  # no operator is one that the chip computes in its own way
-    with tempfile.TemporaryDirectory(prefix="simulated-", dir=stage) as folder:
-        path = Path(folder) / "simulated.onnx"
+    with temporary_folder(inside=stage) as folder:
+        path = folder / "simulated.onnx"
         outputs = check_simulated(graph, original, path, dataset, samples=prepared.config.verify_samples)
     return {check.name: check.sqnr_db for check in outputs if check.sqnr_db is not None}
 
@@ -375,49 +377,17 @@ def _model_file(emitted: Emitted) -> Path:
 
 
 def refuse_overwriting(model: Graph, backend: Backend, folder: Path, name: str, *, float_model: bool = False) -> None:
-    """Raise ConfigError if a file that would be written into `folder` is one that the model is read from.
+    """Raise ConfigError if a file that would be written into `folder` is one that the model is read from, or a folder.
 
     Or if it is a model that was there before any run of onnxq: a folder with the report of one may be written to again.
     `float_model` says that the improved float model may be among the files.
     """
     names = [*file_names(backend, name), *([f"{name}{FLOAT_MODEL}"] if float_model else [])]
-    _refuse(model.files(), [folder / name for name in names])
+    refuse_inputs(model.files(), [folder / name for name in names])
+    refuse_folders([folder / name for name in (*names, *COMPANIONS)])
     foreign = next((folder / name for name in names if name.endswith(".onnx") and (folder / name).exists()), None)
     if foreign is not None and _earlier_report(folder) is None:
         raise ConfigError(
             f"{foreign} is there already, and no {REPORT} of onnxq beside it says that a run has written it, so it is "
             "not overwritten. Choose another folder with -o, or move the file away"
         )
-
-
-def _refuse(inputs: Sequence[Path], outputs: Sequence[Path]) -> None:
-    for target in outputs:
-        for given in inputs:
-            if target.exists() and given.exists() and os.path.samefile(target, given):
-                raise ConfigError(
-                    f"the output would overwrite the input {given}: {target.name} is one of the files that are "
-                    "written. Choose another folder with -o"
-                )
-
-
-@contextmanager
-def staging(folder: Path, inputs: Sequence[Path] = ()) -> Iterator[Path]:
-    """A hidden folder inside `folder`; its files move up when the block ends well, and vanish when it does not.
-
-    None of them takes the place of one of `inputs`: that is a ConfigError.
-    """
-    created = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
-    stage = Path(tempfile.mkdtemp(prefix=".onnxq-", dir=folder))
-    try:
-        yield stage
-        _refuse(inputs, [folder / path.name for path in stage.iterdir()])
-        # The report first: a folder that has one may be written to again, also by a run that follows one cut off here.
-        for path in sorted(stage.iterdir(), key=lambda path: (path.name != REPORT, path.name)):
-            os.replace(path, folder / path.name)
-    except BaseException:
-        shutil.rmtree(stage, ignore_errors=True)
-        if created and not any(folder.iterdir()):
-            folder.rmdir()
-        raise
-    shutil.rmtree(stage, ignore_errors=True)

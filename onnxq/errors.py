@@ -32,6 +32,10 @@ class UnsupportedError(OnnxqError):
     """The request is well-formed but cannot be fulfilled for this model or target."""
 
 
+class MachineError(OnnxqError):
+    """The machine lacks space, memory, permissions or file handles; the model and the data are not at fault."""
+
+
 class CheckFailed(OnnxqError):
     """A check of onnxq's own output failed: the files must not be used."""
 

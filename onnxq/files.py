@@ -6,30 +6,36 @@ import io
 import json
 import math
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from onnxq.temporary import temporary_file
 
 
 def replace_file(path: Path, write: Callable[[BinaryIO], Any]) -> None:
     """Write a file under a temporary name beside `path`, then move it into place; on failure nothing is left."""
     path = path.resolve()  # a link stays a link, and what it points to is replaced
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name[:50]}.", dir=path.parent)
+    descriptor, temporary = temporary_file(path)
     try:
-        with os.fdopen(descriptor, "wb") as stream:
+        # Locked until it has its name, where the system moves open files: nobody takes it for one of a dead process.
+        with os.fdopen(os.dup(descriptor) if os.name == "posix" else descriptor, "wb") as stream:
             write(stream)
-        os.chmod(temporary, 0o666 & ~_umask())
+        os.chmod(temporary, 0o666 & ~umask())
         os.replace(temporary, path)
     except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        temporary.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
+    finally:
+        if os.name == "posix":
+            os.close(descriptor)
 
 
-def _umask() -> int:
+def umask() -> int:
+    """The permissions that new files of this process do not get."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

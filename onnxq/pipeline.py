@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,12 @@ from onnxq.borders import check_borders, fix_borders
 from onnxq.calibrate import Gathered, activation_leaders, calibrate, gather, gather_into, gather_shared
 from onnxq.config import Config, ConfigSource, read_config
 from onnxq.deliver import FLOAT_MODEL, Clock, Progress, Result, emit_plan, refuse_overwriting
-from onnxq.errors import ConfigError
+from onnxq.delivery import claim
 from onnxq.graph import Graph
 from onnxq.improve.outcome import Outcome, Reached
 from onnxq.improve.stage import improve_calibrated, remove_unfinished
 from onnxq.improve.unjudged import improve_without_data
-from onnxq.improvement import Samples, State, read_improvement
+from onnxq.improvement import Samples, State
 from onnxq.passes import Pass
 from onnxq.prepare import Prepared, chosen_backend, load_model, make_plan, prepare
 from onnxq.ranks import Ranks, in_step
@@ -60,35 +61,37 @@ def quantize(
     The files appear only when every check of them has passed; otherwise CheckFailed is raised and `out` is untouched.
     """
     folder = Path(tempfile.mkdtemp(prefix="onnxq-") if out is None else out)
-    ready = calibrate_model(
-        model,
-        backend=backend,
-        data=data,
-        config=config,
-        folder=folder,
-        passes=passes,
-        progress=progress,
-        statistics=statistics,
-        ranks=ranks,
-        strict=strict,
-    )
-    ready, improved = improve_model(ready, folder, progress=progress)
-    result = emit_plan(
-        ready.original,
-        ready.prepared,
-        ready.plan,
-        ready.qparams,
-        folder,
-        dataset=ready.dataset if improved is None or improved.check_on is None else improved.check_on,
-        samples=ready.samples,
-        warnings=[*warnings, *ready.warnings, *_unmeasured(ready)],
-        notes=ready.notes,
-        seconds=ready.seconds,
-        progress=progress,
-        more=None if improved is None else lambda stage: _with_improvements(stage, ready, improved),
-        effort_tried=improved is not None,
-    )
-    if improved is not None and any(read_improvement(step.name).method.needs_torch for step in improved.steps):
+    with ExitStack() as stack:
+        with in_step(ranks):
+            output = stack.enter_context(claim(folder))  # now, and not after minutes of work
+        ready = calibrate_model(
+            model,
+            backend=backend,
+            data=data,
+            config=config,
+            folder=folder,
+            passes=passes,
+            progress=progress,
+            statistics=statistics,
+            ranks=ranks,
+            strict=strict,
+        )
+        ready, improved = improve_model(ready, folder, progress=progress)
+        result = emit_plan(
+            ready.original,
+            ready.prepared,
+            ready.plan,
+            ready.qparams,
+            output,
+            dataset=ready.dataset if improved is None or improved.check_on is None else improved.check_on,
+            samples=ready.samples,
+            warnings=[*warnings, *ready.warnings, *_unmeasured(ready)],
+            notes=ready.notes,
+            seconds=ready.seconds,
+            progress=progress,
+            more=None if improved is None else lambda stage: _with_improvements(stage, ready, improved),
+            effort_tried=improved is not None,
+        )
         remove_unfinished(folder / IMPROVING)
     return result
 
@@ -152,8 +155,6 @@ def calibrate_model(
     say = progress or (lambda stage, done, total: None)
     with in_step(ranks):
         with clock.stage("load"):
-            if folder is not None:
-                _check_folder(folder)
             settings = read_config(config, data=str(data) if isinstance(data, str | Path) else None)
             data = settings.data if data is None else data
             strict = strict or settings.strict
@@ -258,6 +259,8 @@ def contribute(
 ) -> None:
     """What every process but the first does while that one runs `quantize`: calibrate on its share of the samples."""
     with in_step(ranks):
+        pass  # the first one claims the output folder
+    with in_step(ranks):
         settings = read_config(config)
         data = settings.data if data is None else data
         graph = load_model(model)
@@ -303,8 +306,3 @@ def gather_statistics(
             file, prepared.graph, leaders, dataset, engine=engine, shard=shard, fresh=fresh, progress=report
         )
     return gather(prepared.graph, leaders, dataset, engine=engine, shard=shard, progress=report)
-
-
-def _check_folder(folder: Path) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"the output must be a folder, {folder} is a file")

@@ -15,12 +15,15 @@ from pathlib import Path
 PACKAGE = "onnxq"
 ROOT = "__init__"  # the unit of onnxq/__init__.py
 
-FOR_EVERYONE = frozenset({"errors", "registry", "files", "plugins", "user_code"})
+FOR_EVERYONE = frozenset({"errors", "registry", "locks", "temporary", "files", "machine", "plugins", "user_code"})
 
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "registry": frozenset(),
+    "locks": frozenset(),
+    "temporary": frozenset(),
     "files": frozenset(),
+    "machine": frozenset(),
     "plugins": frozenset(),
     "ranks": frozenset(),
     "chart": frozenset(),
@@ -52,6 +55,7 @@ MAY_IMPORT_ALL = frozenset(
         "pipeline",
         "prepare",
         "deliver",
+        "delivery",
         "report",
         "config",
         "borders",

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from onnxq.errors import DataError
+from onnxq.errors import DataError, MachineError
 from onnxq.graph import Graph
+from onnxq.machine import is_fault_of_machine
 from onnxq.runtime import Dataset, input_infos, open_dataset
 from onnxq.runtime.feeds import Feed, InputInfo, fit_feed
 from onnxq.runtime.labels import key_of_labels
@@ -97,6 +98,8 @@ def _stored(path: Path) -> dict[str, np.ndarray]:
         with np.load(path, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        if is_fault_of_machine(error):
+            raise
         raise DataError(
             f"'{path}' is no readable .npz file ({type(error).__name__}): write it with numpy.savez, from arrays of "
             "numbers"
@@ -177,7 +180,7 @@ def _rows(graph: Graph, inputs: Sequence[InputInfo], arrays: Feed, samples: int)
     names = graph.output_names
     try:
         both = run_session(session, names, {key: array[:2] for key, array in arrays.items()}, "two samples")
-    except DataError:  # exported with one sample somewhere inside, whatever its input says
+    except (DataError, MachineError):  # exported with one sample somewhere inside, whatever its input says
         return 1
     each = [
         run_session(session, names, {key: array[row : row + 1] for key, array in arrays.items()}, f"sample {row}")

@@ -10,22 +10,25 @@ from onnxq.bits.hold import Held
 from onnxq.bits.picture import draw_front
 from onnxq.bits.study import document
 from onnxq.config import Config
+from onnxq.delivery import OutputFolder, claim, staging
 from onnxq.files import replace_file, write_json
 
 CONFIG, FRONT, PICTURE, HELD = "config.json", "front.json", "front.svg", "hold.json"
 
 
-def write_found(folder: Path, result: Found | Held, backend: str | None) -> list[Path]:
+def write_found(folder: Path | OutputFolder, result: Found | Held, backend: str | None) -> list[Path]:
     """Write config.json with front.json and front.svg, or with hold.json; `backend` is the target as it was named."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / CONFIG, settings(result.config, backend))
-    if isinstance(result, Held):
-        write_json(folder / HELD, result.to_json())
-        return [folder / CONFIG, folder / HELD]
-    write_json(folder / FRONT, result.to_json())
-    text = draw_front(result)
-    replace_file(folder / PICTURE, lambda stream: stream.write(text.encode()))
-    return [folder / CONFIG, folder / FRONT, folder / PICTURE]
+    with claim(folder) as output, staging(output) as stage:
+        write_json(stage / CONFIG, settings(result.config, backend))
+        if isinstance(result, Held):
+            write_json(stage / HELD, result.to_json())
+            names = [CONFIG, HELD]
+        else:
+            write_json(stage / FRONT, result.to_json())
+            text = draw_front(result)
+            replace_file(stage / PICTURE, lambda stream: stream.write(text.encode()))
+            names = [CONFIG, FRONT, PICTURE]
+    return [output.path / name for name in names]
 
 
 def settings(config: Config, backend: str | None) -> dict[str, Any]:

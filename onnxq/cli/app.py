@@ -32,6 +32,7 @@ from onnxq.cli.simulate import simulate
 from onnxq.cli.termination import Terminated
 from onnxq.cli.translate import translate
 from onnxq.errors import OnnxqError
+from onnxq.machine import system_message
 from onnxq.ranks import AlreadyTold
 
 
@@ -48,7 +49,11 @@ class _Commands(TyperGroup):
         except OSError as error:
             if error.errno == errno.EPIPE:  # the reader of our output has gone; typer ends the process quietly
                 raise
-            print_error(_system_message(error))
+            print_error(system_message(error))
+            raise typer.Exit(2) from None
+        except MemoryError as error:
+            detail = f" ({error})" if str(error) else ""
+            print_error(f"this machine has not enough memory for it{detail}: close other programs, or take another one")
             raise typer.Exit(2) from None
         except Terminated:
             print_error("terminated")
@@ -56,11 +61,6 @@ class _Commands(TyperGroup):
         except KeyboardInterrupt:
             print_error("interrupted")
             raise typer.Exit(130) from None
-
-
-def _system_message(error: OSError) -> str:
-    reason = error.strerror or str(error)
-    return reason if error.filename is None else f"{error.filename}: {reason}"
 
 
 def _print_version(wanted: bool) -> None:

@@ -18,6 +18,11 @@ T = TypeVar("T")
 PLAN_NAME, QPARAMS_NAME = "plan.json", "qparams.json"
 
 
+def folder_of(path: Path) -> Path:
+    """The folder of a run that a path names, by itself or by a file in it."""
+    return path if path.is_dir() else path.parent
+
+
 def model_in(folder: Path) -> Path:
     """The model of a run: model.onnx, or the name that its configuration gave it."""
     settings = folder / "config.json"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +15,7 @@ from onnxq.cli.progress import stage_bars
 
 if TYPE_CHECKING:
     from onnxq.calibrate import Gathered
+    from onnxq.delivery import OutputFolder
     from onnxq.prepare import Prepared
     from onnxq.types import QuantPlan
 
@@ -32,7 +33,8 @@ def calibrate(
     data: options.DataOption = None,
     preprocess: options.PreprocessOption = None,
     plan: Annotated[
-        Path | None, typer.Option("--plan", help="Plan from 'onnxq place'; made anew when left out.")
+        Path | None,
+        typer.Option("--plan", help="Plan from 'onnxq place'; made anew when left out.", callback=options.settled),
     ] = None,
     config: options.ConfigOption = None,
     mqbench: options.MqbenchOption = None,
@@ -71,6 +73,7 @@ def calibrate(
     from onnxq.cli.data import chosen_preprocess, data_warnings, open_data
     from onnxq.cli.planned import prepare_again, settings_of, with_observers
     from onnxq.cli.settings import load_plugins, read_foreign, read_settings
+    from onnxq.delivery import claim
     from onnxq.errors import ConfigError
     from onnxq.graph import Graph
     from onnxq.pipeline import gather_statistics
@@ -78,82 +81,94 @@ def calibrate(
     from onnxq.ranks import in_step, torchrun_ranks
     from onnxq.runtime.samples import read_shard
 
-    with torchrun_ranks(print_error) as ranks:
-        first = ranks is None or ranks.first
-        quiet = quiet or not first
-        with in_step(ranks):
-            load_plugins(plugin)
-            graph = Graph.load(model)
-            settings = read_settings(
-                read_foreign(graph, config=config, backend=backend, mqbench=mqbench, sophgo=sophgo, vitis=vitis),
-                skip=skip,
-                data=data,
-                observer=observer,
-                weight_observer=weight_observer,
-                samples=samples,
-                preprocess=preprocess,
-                workers=workers,
-                memory_limit=memory_limit,
-                provider=provider,
-            )
-            if random is None:
-                data = settings.data
-            strict = strict or settings.strict
-            collects_only = out.suffix == ".npz"
-            _check_files(collects_only, stats, shard, fresh, alone=ranks is None)
-            part = None if shard is None else read_shard(shard)
-            check_statistics_file(out if collects_only else stats, model, data)
-            name = out.name if collects_only else QPARAMS_NAME
-            target = output_file(out, name, model, *(path for path in (plan, stats) if path is not None))
-            if plan is None and target.name == PLAN_NAME:
-                raise ConfigError(f"the plan is written as {PLAN_NAME} beside the parameters: give these another name")
-            if plan is None and backend is None and settings.backend is None:
-                raise ConfigError("say for which target: -b BACKEND (see 'onnxq list backends'), or --plan plan.json")
-            if plan is not None and (skip or settings.translation is not None):
-                raise ConfigError(PLAN_OPTIONS)
-            given = None if plan is None else read_plan(plan)
-            # Without data, what the statistics hold is enough.
-            stored = stats is not None and data is None and random is None and not fresh
-            if stored:
-                _check_stored(
-                    stats, {"samples": samples, "workers": workers, "memory-limit": memory_limit, "provider": provider}
-                )
-            fix_borders(graph, settings if given is None else settings_of(given, settings))
-            steps = chosen_preprocess(settings, given, data)
-            target_name = None if settings.translation is not None else backend
-            if given is None:
-                observes = chosen_backend(target_name, settings).needs_data
-            else:
-                observes = bool(activation_leaders(given))
-            without = data is None and random is None and stats is None and not observes
-            dataset = None if stored or without else open_data(graph, data, random, settings.samples, steps)
-            if given is None:
-                prepared = prepare(graph, target_name, settings, passes=passes or ())
-                wanted = make_plan(prepared, strict=strict)
-            else:
-                prepared = prepare_again(graph, given, backend, settings, passes, strict=strict)
-                wanted = with_observers(given, observer, weight_observer)
-            if collects_only and not activation_leaders(wanted):
-                raise ConfigError("the plan observes no activations, so there are no statistics to write into a file")
-        if without:
-            gathered = Gathered()
-        elif dataset is None:
-            assert stats is not None
+    with ExitStack() as stack:
+        with torchrun_ranks(print_error) as ranks:
+            first = ranks is None or ranks.first
+            quiet = quiet or not first
             with in_step(ranks):
-                gathered = _stored(stats, prepared)
-        else:
-            file = target if collects_only else stats
-            with stage_bars(quiet=quiet) as progress, _telling_how_to_go_on(file, quiet=quiet):
-                gathered = gather_statistics(
-                    prepared, wanted, dataset, file=file, shard=part, fresh=fresh, ranks=ranks, progress=progress
+                load_plugins(plugin)
+                graph = Graph.load(model)
+                settings = read_settings(
+                    read_foreign(graph, config=config, backend=backend, mqbench=mqbench, sophgo=sophgo, vitis=vitis),
+                    skip=skip,
+                    data=data,
+                    observer=observer,
+                    weight_observer=weight_observer,
+                    samples=samples,
+                    preprocess=preprocess,
+                    workers=workers,
+                    memory_limit=memory_limit,
+                    provider=provider,
                 )
-    if not first:
-        return
-    notes = [] if dataset is None else list(dataset.notes)
-    if collects_only:
-        warnings = _report_statistics(target, gathered, wanted, notes, whole=part is None, quiet=quiet)
-    else:
-        warnings = _write_parameters(target, prepared, wanted, gathered, notes, new_plan=plan is None, quiet=quiet)
+                if random is None:
+                    data = settings.data
+                strict = strict or settings.strict
+                collects_only = out.suffix == ".npz"
+                _check_files(collects_only, stats, shard, fresh, alone=ranks is None)
+                part = None if shard is None else read_shard(shard)
+                check_statistics_file(out if collects_only else stats, model, data)
+                name = out.name if collects_only else QPARAMS_NAME
+                target = output_file(out, name, model, *(path for path in (plan, stats) if path is not None))
+                if plan is None and target.name == PLAN_NAME:
+                    raise ConfigError(
+                        f"the plan is written as {PLAN_NAME} beside the parameters: give these another name"
+                    )
+                if first and not collects_only:  # now, and not after minutes of work
+                    output = stack.enter_context(claim(target.parent, _lock_of(target, new_plan=plan is None)))
+                if plan is None and backend is None and settings.backend is None:
+                    raise ConfigError(
+                        "say for which target: -b BACKEND (see 'onnxq list backends'), or --plan plan.json"
+                    )
+                if plan is not None and (skip or settings.translation is not None):
+                    raise ConfigError(PLAN_OPTIONS)
+                given = None if plan is None else read_plan(plan)
+                # Without data, what the statistics hold is enough.
+                stored = stats is not None and data is None and random is None and not fresh
+                if stored:
+                    _check_stored(
+                        stats,
+                        {"samples": samples, "workers": workers, "memory-limit": memory_limit, "provider": provider},
+                    )
+                fix_borders(graph, settings if given is None else settings_of(given, settings))
+                steps = chosen_preprocess(settings, given, data)
+                target_name = None if settings.translation is not None else backend
+                if given is None:
+                    observes = chosen_backend(target_name, settings).needs_data
+                else:
+                    observes = bool(activation_leaders(given))
+                without = data is None and random is None and stats is None and not observes
+                dataset = None if stored or without else open_data(graph, data, random, settings.samples, steps)
+                if given is None:
+                    prepared = prepare(graph, target_name, settings, passes=passes or ())
+                    wanted = make_plan(prepared, strict=strict)
+                else:
+                    prepared = prepare_again(graph, given, backend, settings, passes, strict=strict)
+                    wanted = with_observers(given, observer, weight_observer)
+                if collects_only and not activation_leaders(wanted):
+                    raise ConfigError(
+                        "the plan observes no activations, so there are no statistics to write into a file"
+                    )
+            if without:
+                gathered = Gathered()
+            elif dataset is None:
+                assert stats is not None
+                with in_step(ranks):
+                    gathered = _stored(stats, prepared)
+            else:
+                file = target if collects_only else stats
+                with stage_bars(quiet=quiet) as progress, _telling_how_to_go_on(file, quiet=quiet):
+                    gathered = gather_statistics(
+                        prepared, wanted, dataset, file=file, shard=part, fresh=fresh, ranks=ranks, progress=progress
+                    )
+        if not first:
+            return
+        notes = [] if dataset is None else list(dataset.notes)
+        if collects_only:
+            warnings = _report_statistics(target, gathered, wanted, notes, whole=part is None, quiet=quiet)
+        else:
+            warnings = _write_parameters(
+                output, target.name, prepared, wanted, gathered, notes, new_plan=plan is None, quiet=quiet
+            )
     warnings = [*data_warnings(random), *warnings]
     for warning in warnings:
         print_warning(warning)
@@ -205,13 +220,21 @@ def _telling_how_to_go_on(path: Path | None, *, quiet: bool) -> Iterator[None]:
         raise
 
 
-def _keep_other_plan(path: Path, plan: QuantPlan, *, quiet: bool) -> None:
+def _lock_of(target: Path, *, new_plan: bool) -> str:
+    """The lock of the folder, where a plan will be written too; else one of this file, beside others."""
+    from onnxq.delivery import LOCK
+
+    return LOCK if new_plan else f".{target.name}.lock"
+
+
+def _keep_other_plan(path: Path, stage: Path, plan: QuantPlan, *, quiet: bool) -> None:
     """An older plan of that name may be one that the user has edited."""
     from onnxq.cli.artifacts import read_json
+    from onnxq.files import replace_file
 
     if path.exists() and read_json(path, "plan") != plan.to_json():
         older = path.with_name(f"{path.stem}.previous{path.suffix}")
-        path.replace(older)
+        replace_file(stage / older.name, lambda stream: stream.write(path.read_bytes()))
         say(f"another plan that was there is now {older}; to use one that you edited, give it with --plan", quiet=quiet)
 
 
@@ -244,7 +267,8 @@ def _report_statistics(
 
 
 def _write_parameters(
-    target: Path,
+    output: OutputFolder,
+    name: str,
     prepared: Prepared,
     plan: QuantPlan,
     gathered: Gathered,
@@ -254,17 +278,25 @@ def _write_parameters(
     quiet: bool,
 ) -> list[str]:
     from onnxq.calibrate import calibrate as find_parameters
-    from onnxq.cli.artifacts import PLAN_NAME, write_output
+    from onnxq.cli.artifacts import PLAN_NAME
+    from onnxq.delivery import staging
+    from onnxq.files import write_json
     from onnxq.refine import refine
 
     found, kept, report = find_parameters(prepared.graph, plan, statistics=gathered)
     qparams, refinements, concerns = refine(prepared.graph, kept, found, prepared.backend)
-    write_output(target, qparams.to_json())
+    target = output.path / name
+    new = new_plan or len(kept) != len(plan)
+    beside = target.with_name(PLAN_NAME if new_plan else f"{target.stem}.plan.json")
+    # A link stays a link, and what it points to is replaced: it may be on another disk, so that it cannot be moved.
+    linked = any(path.is_symlink() for path in (target, beside))
+    with nullcontext(output.path) if linked else staging(output) as stage:
+        write_json(stage / name, qparams.to_json())
+        if new:
+            _keep_other_plan(beside, stage, kept, quiet=quiet)
+            write_json(stage / beside.name, kept.to_json())
     say(f"parameters of {len(qparams)} tensors from {report.samples} samples written to {target}", quiet=quiet)
-    if new_plan or len(kept) != len(plan):
-        beside = target.with_name(PLAN_NAME if new_plan else f"{target.stem}.plan.json")
-        _keep_other_plan(beside, kept, quiet=quiet)
-        write_output(beside, kept.to_json())
+    if new:
         say(f"the plan that belongs to them written to {beside}", quiet=quiet)
     for note in (*notes, *report.notes, *refinements):
         say(f"note: {note}", quiet=quiet)

@@ -17,9 +17,17 @@ COMPARED_SAMPLES = 4
 
 
 def compare(
-    float_model: Annotated[Path, typer.Argument(metavar="FLOAT", help="The float model.", show_default=False)],
+    float_model: Annotated[
+        Path, typer.Argument(metavar="FLOAT", help="The float model.", show_default=False, callback=options.settled)
+    ],
     quantized: Annotated[
-        Path, typer.Argument(metavar="QUANTIZED", help="The quantized model, or its folder.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="QUANTIZED",
+            help="The quantized model, or its folder.",
+            show_default=False,
+            callback=options.settled,
+        ),
     ],
     data: options.DataOption = None,
     preprocess: options.PreprocessOption = None,

@@ -13,8 +13,12 @@ from onnxq.cli import options
 
 def emit(
     model: options.ModelArgument,
-    plan: Annotated[Path, typer.Option("--plan", help="Plan from 'onnxq place', perhaps edited.")],
-    qparams: Annotated[Path, typer.Option("--qparams", help="Parameters from 'onnxq calibrate'.")],
+    plan: Annotated[
+        Path, typer.Option("--plan", help="Plan from 'onnxq place', perhaps edited.", callback=options.settled)
+    ],
+    qparams: Annotated[
+        Path, typer.Option("--qparams", help="Parameters from 'onnxq calibrate'.", callback=options.settled)
+    ],
     out: options.FolderOption,
     backend: options.PlanBackendOption = None,
     data: options.DataOption = None,
@@ -32,17 +36,18 @@ def emit(
     With -d the outputs are compared with those of the float model too.
     """
     from onnxq.borders import fix_borders
-    from onnxq.cli.artifacts import check_writable, read_plan, read_qparams
+    from onnxq.cli.artifacts import check_writable, folder_of, read_plan, read_qparams
     from onnxq.cli.data import chosen_preprocess, open_data
     from onnxq.cli.planned import prepare_again, settings_of
     from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.cli.summary import fail_on_warnings, show_report
     from onnxq.deliver import emit_plan
+    from onnxq.delivery import read_together
     from onnxq.graph import Graph
 
     load_plugins(plugin)
     settings = read_settings(config, samples=samples, preprocess=preprocess)
-    wanted, table = read_plan(plan), read_qparams(qparams)
+    wanted, table = read_together(folder_of(plan), lambda: (read_plan(plan), read_qparams(qparams)))
     check_writable(out)
     original = Graph.load(model)
     fix_borders(original, settings_of(wanted, settings))

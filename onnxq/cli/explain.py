@@ -13,13 +13,19 @@ from onnxq.cli.console import print_json, print_pairs
 
 def explain(
     plan: Annotated[
-        Path, typer.Argument(metavar="PLAN", help="plan.json, or the folder that holds it.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="PLAN", help="plan.json, or the folder that holds it.", show_default=False, callback=options.settled
+        ),
     ],
     name: Annotated[
         str, typer.Argument(help="Node or tensor: name, glob, re:REGEX or op:OPERATOR.", show_default=False)
     ],
     model: Annotated[
-        Path | None, typer.Option("--model", help="The float model, to find names of it that passes merged.")
+        Path | None,
+        typer.Option(
+            "--model", help="The float model, to find names of it that passes merged.", callback=options.settled
+        ),
     ] = None,
     config: options.ConfigOption = None,
     passes: options.PassOption = None,
@@ -31,13 +37,15 @@ def explain(
     from onnxq.cli.explanation import Decisions
     from onnxq.cli.planned import prepare_again
     from onnxq.cli.settings import load_plugins, read_settings
+    from onnxq.delivery import read_together
     from onnxq.graph import Graph
 
     load_plugins(plugin)
     path = plan / PLAN_NAME if plan.is_dir() else plan
-    decided = read_plan(path)
     beside = path.with_name(QPARAMS_NAME)
-    qparams = read_qparams(beside) if beside.is_file() else None
+    decided, qparams = read_together(
+        path.parent, lambda: (read_plan(path), read_qparams(beside) if beside.is_file() else None)
+    )
     decisions = Decisions(decided, qparams)
     if model is not None:
         given = Graph.load(model)

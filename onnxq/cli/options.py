@@ -7,7 +7,19 @@ from typing import Annotated
 
 import typer
 
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="ONNX model file.", show_default=False)]
+
+def settled(path: Path | None) -> Path | None:
+    """A file or folder that is read, after what a killed run had begun to deliver there is finished or undone."""
+    from onnxq.delivery import settle
+
+    if path is not None:
+        settle(path if path.is_dir() else path.parent)
+    return path
+
+
+ModelArgument = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="ONNX model file.", show_default=False, callback=settled)
+]
 
 BackendOption = Annotated[
     str | None,
@@ -34,7 +46,9 @@ RandomOption = Annotated[
     int | None, typer.Option("--random", help="N random samples instead of data, to try things out.", metavar="N")
 ]
 SamplesOption = Annotated[int | None, typer.Option("--samples", help="Use at most N samples.", metavar="N")]
-ConfigOption = Annotated[Path | None, typer.Option("--config", "-c", help="Configuration: .toml, .yaml or .json.")]
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", "-c", help="Configuration: .toml, .yaml or .json.", callback=settled)
+]
 MqbenchOption = Annotated[
     Path | None,
     typer.Option(

@@ -60,28 +60,30 @@ def search(
     from onnxq.bits.search import EVALUATIONS
     from onnxq.cli.artifacts import check_writable
     from onnxq.cli.data import data_warnings
+    from onnxq.delivery import claim
 
     _check(bits, budget, fallback, what)
     choices = _numbers(bits)
     check_writable(out)
     demand = {"hold": hold, "max_drop": max_drop, "reach": reach}
     result: Found | Held
-    with stage_bars(quiet=quiet) as progress:
-        subject = bits_options.subject_of(given, cache or out / "cache", progress)
-        if fallback is not None:
-            result = put_back(subject, fallback=fallback, evaluations=evaluations, **demand)  # type: ignore[arg-type]
-        else:
-            result = run(
-                subject,
-                bits=choices,
-                what=what,  # type: ignore[arg-type]
-                budget=budget,
-                evaluations=evaluations or EVALUATIONS,
-                **demand,
-            )
-    for line in (*data_warnings(random), *result.notes):
-        print_warning(line)
-    files = write_found(out, result, backend or subject.config.backend)  # type: ignore[union-attr]
+    with claim(out) as output:
+        with stage_bars(quiet=quiet) as progress:
+            subject = bits_options.subject_of(given, cache or out / "cache", progress)
+            if fallback is not None:
+                result = put_back(subject, fallback=fallback, evaluations=evaluations, **demand)  # type: ignore[arg-type]
+            else:
+                result = run(
+                    subject,
+                    bits=choices,
+                    what=what,  # type: ignore[arg-type]
+                    budget=budget,
+                    evaluations=evaluations or EVALUATIONS,
+                    **demand,
+                )
+        for line in (*data_warnings(random), *result.notes):
+            print_warning(line)
+        files = write_found(output, result, backend or subject.config.backend)  # type: ignore[union-attr]
     if as_json:
         print_json(result.to_json())
     elif not quiet:

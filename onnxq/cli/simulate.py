@@ -18,10 +18,16 @@ SIMULATED_NAME = "simulated.onnx"
 
 def simulate(
     model: options.ModelArgument,
-    plan: Annotated[Path, typer.Option("--plan", help="Plan, or the folder of a run with plan.json and qparams.json.")],
+    plan: Annotated[
+        Path,
+        typer.Option(
+            "--plan", help="Plan, or the folder of a run with plan.json and qparams.json.", callback=options.settled
+        ),
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="File for the simulated model, or a folder.")],
     qparams: Annotated[
-        Path | None, typer.Option("--qparams", help="Parameters; those beside the plan when left out.")
+        Path | None,
+        typer.Option("--qparams", help="Parameters; those beside the plan when left out.", callback=options.settled),
     ] = None,
     backend: options.PlanBackendOption = None,
     data: options.DataOption = None,
@@ -40,19 +46,21 @@ def simulate(
     those of the float model.
     """
     from onnxq.borders import fix_borders
-    from onnxq.cli.artifacts import model_in, output_file, read_plan, read_qparams
+    from onnxq.cli.artifacts import folder_of, model_in, output_file, read_plan, read_qparams
     from onnxq.cli.data import chosen_preprocess, open_data
     from onnxq.cli.planned import prepare_again, settings_of
     from onnxq.cli.settings import load_plugins, read_settings
-    from onnxq.deliver import check_simulated, staging
+    from onnxq.deliver import check_simulated
+    from onnxq.delivery import claim, read_together, staging
     from onnxq.emit.simulate import simulate as build
     from onnxq.graph import Graph
 
     load_plugins(plugin)
     settings = read_settings(config, samples=samples, preprocess=preprocess)
-    wanted = read_plan(plan)
-    table = read_qparams(qparams if qparams is not None else plan if plan.is_dir() else plan.parent)
-    beside = model_in(plan if plan.is_dir() else plan.parent)
+    folder = folder_of(plan)
+    wanted, table, beside = read_together(
+        folder, lambda: (read_plan(plan), read_qparams(folder if qparams is None else qparams), model_in(folder))
+    )
     target = output_file(out, SIMULATED_NAME, model, beside)
     original = Graph.load(model)
     fix_borders(original, settings_of(wanted, settings))
@@ -61,7 +69,8 @@ def simulate(
         dataset = open_data(original, data, random, settings.samples, chosen_preprocess(settings, wanted, data))
     prepared = prepare_again(original.copy(), wanted, backend, settings, passes)
     graph, notes = build(prepared.graph, wanted, table, prepared.backend)
-    with staging(target.parent, original.files()) as stage:
+    # The name of the file in that of the lock: several may be made in one folder at a time.
+    with claim(target.parent, f".{target.name}.lock") as output, staging(output, original.files()) as stage:
         outputs = check_simulated(graph, original, stage / target.name, dataset, samples=settings.verify_samples)
         files = [target.parent / path.name for path in sorted(stage.iterdir())]
     if as_json:

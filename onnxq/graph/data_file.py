@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 from collections.abc import Iterator
@@ -79,12 +80,16 @@ class DataFile:
         try:
             return os.open(self.path, os.O_RDONLY)
         except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.EIO):  # of the machine, not of the model
+                raise
             raise ModelError(f"cannot read external data file {self.path}: {error.strerror}") from error
 
     def _stat(self) -> os.stat_result:
         try:
             return os.stat(self.path)
         except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.EIO):  # of the machine, not of the model
+                raise
             raise ModelError(f"cannot read external data file {self.path}: {error.strerror}") from error
 
     def __del__(self) -> None:

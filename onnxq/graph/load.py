@@ -39,6 +39,8 @@ def open_model(path: Path) -> onnx.ModelProto:
         raise ModelError(f"{path} is an empty file")
     try:
         return onnx.load(str(path), load_external_data=False)
+    except (OSError, MemoryError):  # of the machine, not of the model
+        raise
     except Exception as error:  # protobuf raises different classes in its different implementations
         raise ModelError(f"{path} is not a readable ONNX model: {error}") from error
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from onnxq.calibrate import complete
-from onnxq.errors import ConfigError, OnnxqError
+from onnxq.errors import ConfigError, MachineError, OnnxqError
 from onnxq.graph import Graph, collector_paused
 from onnxq.improve.efforts import Effort
 from onnxq.improve.evidence import Evidence
@@ -265,7 +265,7 @@ class _Run:
             if score is not None and not helps and self._promises(name, base, found, score.goodness - to_tell.goodness):
                 result = replace(result or self._candidate(base, found, chosen), promises=True)
         except OnnxqError as error:  # what one method cannot do must not cost the others
-            if isinstance(error, ConfigError):
+            if isinstance(error, ConfigError | MachineError):
                 raise
             why = f"not possible here: {error}"
         self.judge.forget()
@@ -311,7 +311,7 @@ class _Run:
             before = self._finished(base.state, base.reference, finish, name)
             after = self._finished(found.state, found.state.graph, finish, name)
         except OnnxqError as error:  # of what finishes it, which will say so in its own step
-            if isinstance(error, ConfigError):
+            if isinstance(error, ConfigError | MachineError):
                 raise
             return False
         evidence = Evidence.of(after, before, self.judge.samples)

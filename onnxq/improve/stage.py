@@ -20,6 +20,7 @@ from onnxq.improvement import IMPROVEMENTS, Progress, Samples, State, Task
 from onnxq.prepare import Prepared
 from onnxq.runtime import Dataset
 from onnxq.runtime.feeds import Feed
+from onnxq.temporary import remove_stale
 from onnxq.types import QuantPlan
 
 FEWEST = 4
@@ -71,7 +72,8 @@ BLOCK_FILE = re.compile(r"[a-z0-9_]+-\d{3,}-[0-9a-f]{16}\.npz")
 
 def remove_unfinished(folder: Path) -> None:
     """Remove what steps have left in their folder, and the folder if nothing else is in it."""
-    if folder.is_dir():
+    if folder.is_dir() and not folder.is_symlink():
+        remove_stale(folder, "activations-")  # of a run that was killed
         for path in folder.iterdir():
             if BLOCK_FILE.fullmatch(path.name):
                 path.unlink(missing_ok=True)

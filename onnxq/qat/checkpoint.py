@@ -7,13 +7,14 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor, nn
 
 from onnxq.errors import CheckFailed, ConfigError
 from onnxq.files import replace_file
+from onnxq.machine import is_fault_of_machine, machine_error
 from onnxq.qat.settings import WITHOUT_EFFECT_ON_THE_RESULT, TrainSettings
 
 FORMAT = 1
@@ -84,12 +85,19 @@ class Checkpoints:
 
     def _write(self, path: Path, state: State) -> None:
         content = {"format": FORMAT, "identity": json.dumps(self.identity), **state}
-        replace_file(path, lambda stream: torch.save(content, stream))
+        try:
+            replace_file(path, lambda stream: _save(content, stream))
+        except OSError as error:
+            there = [file.name for file in self._regular()]
+            last = f"the one before, {there[-1]}, is whole: go on from it with --resume" if there else "there is none"
+            raise machine_error(error, f"the checkpoint could not be written ({last})") from error
 
     def _read(self, path: Path) -> State:
         try:
             state: State = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:  # a damaged file makes torch raise anything, KeyError and IndexError among them
+            if is_fault_of_machine(error):
+                raise
             raise ConfigError(
                 f"{path} is no readable checkpoint ({type(error).__name__}): delete it to go on from the one before"
             ) from error
@@ -103,6 +111,38 @@ class Checkpoints:
                 "folder with --checkpoint"
             )
         return state
+
+
+class _Watched:
+    """A stream that remembers why it could not write: torch raises an error of its own that does not say it."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self.error: OSError | None = None
+
+    def write(self, data: bytes) -> int:
+        try:
+            return self._stream.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError as error:
+            self.error = error
+            raise
+
+
+def _save(content: State, stream: BinaryIO) -> None:
+    watched = _Watched(stream)
+    try:
+        torch.save(content, watched)  # type: ignore[arg-type]
+    except RuntimeError as error:
+        if watched.error is None:
+            raise
+        raise watched.error from error
 
 
 def identity_of(net: nn.Module, settings: TrainSettings, data: Mapping[str, Any], plan: Any = None) -> dict[str, Any]:

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import itertools
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from onnxq.deliver import Progress, Result, emit_plan
+from onnxq.delivery import OutputFolder
 from onnxq.emit.simulate import simulate
 from onnxq.graph import Graph
 from onnxq.qat.agreement import Agreement, agreement, disagreements
 from onnxq.qat.convert import Converted, convert
 from onnxq.qat.net import QatNet
 from onnxq.runtime import Dataset
+from onnxq.temporary import temporary_folder
 from onnxq.verify import sums_are_exact
 
 
 def deliver(
     net: QatNet,
-    folder: str | Path,
+    folder: str | Path | OutputFolder,
     *,
     dataset: Dataset | None = None,
     warnings: Sequence[str] = (),
@@ -44,8 +45,8 @@ def deliver(
         if samples is None:  # a target that needs no data, and none was given
             return ()
         feeds = itertools.islice(iter(samples), prepared.config.verify_samples)
-        with tempfile.TemporaryDirectory(prefix="onnxq-") as scratch:
-            agreed[:] = agreement(net, as_trained(net, found, model, Path(scratch)), feeds, found.qparams)
+        with temporary_folder() as scratch:
+            agreed[:] = agreement(net, as_trained(net, found, model, scratch), feeds, found.qparams)
         return disagreements(agreed)
 
     def further(stage: Path) -> Mapping[str, Any]:
@@ -56,7 +57,7 @@ def deliver(
         prepared,
         found.plan,
         found.qparams,
-        Path(folder),
+        Path(folder) if isinstance(folder, str) else folder,
         dataset=samples,
         samples=ready.samples,
         warnings=[*ready.warnings, *warnings],

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from torch import Tensor
 from onnxq.borders import fix_borders
 from onnxq.config import ConfigSource, read_config
 from onnxq.deliver import Progress, Result, refuse_overwriting
+from onnxq.delivery import OutputFolder, claim
 from onnxq.emit import emit
 from onnxq.errors import CheckFailed, ConfigError, did_you_mean
 from onnxq.files import json_number
@@ -42,6 +43,7 @@ from onnxq.qat.training_data import open_training_data
 from onnxq.ranks import Ranks, in_step
 from onnxq.runtime import input_infos
 from onnxq.runtime.session import make_session, run_session
+from onnxq.temporary import temporary_folder
 from onnxq.torchnet import to_torch
 from onnxq.types import Backend
 from onnxq.user_code import find_function
@@ -108,51 +110,55 @@ def qat(
     """
     folder = Path(out)
     wanted = train_settings(settings)
-    with in_step(ranks):
-        chosen = read_config(config)
-        graph = load_model(model)
-        fix_borders(graph, chosen)
-        samples, held = _open(graph, train_on, evaluate_on, labels, holdout, wanted.seed)
-        data = chosen.data if data is None else data
-        given = samples.calibration(CALIBRATION_SAMPLES) if data is None else data
-        net = prepare(
-            model,
-            backend,
-            given,
-            chosen,
-            batch_norms=batch_norms,
-            passes=passes,
-            strict=strict,
-            progress=progress,
+    first = ranks is None or ranks.first
+    with ExitStack() as stack:
+        with in_step(ranks):
+            # Now, and not after hours of training; the other processes write nothing.
+            output = stack.enter_context(claim(folder)) if first else OutputFolder(folder)
+            chosen = read_config(config)
+            graph = load_model(model)
+            fix_borders(graph, chosen)
+            samples, held = _open(graph, train_on, evaluate_on, labels, holdout, wanted.seed)
+            data = chosen.data if data is None else data
+            given = samples.calibration(CALIBRATION_SAMPLES) if data is None else data
+            net = prepare(
+                model,
+                backend,
+                given,
+                chosen,
+                batch_norms=batch_norms,
+                passes=passes,
+                strict=strict,
+                progress=progress,
+            )
+            refuse_overwriting(net.original, net.prepared.backend, folder, net.prepared.config.name)
+            _refuse_early(net)
+            evaluation = _evaluation(net, samples, held, wanted, metric, Team(ranks))
+            teacher = to_torch(net.original).eval()
+            evaluation.teacher = teacher.run
+        of_float = evaluation.of(teacher.run)
+        place = folder / "checkpoints" if checkpoints is None else Path(checkpoints)
+        training = train(
+            net,
+            samples,
+            wanted,
+            evaluate=evaluation,
+            teacher=teacher,
+            folder=place,
+            resume=resume,
+            progress=training_progress,
+            ranks=ranks,
         )
-        refuse_overwriting(net.original, net.prepared.backend, folder, net.prepared.config.name)
-        _refuse_early(net)
-        evaluation = _evaluation(net, samples, held, wanted, metric, Team(ranks))
-        teacher = to_torch(net.original).eval()
-        evaluation.teacher = teacher.run
-    of_float = evaluation.of(teacher.run)
-    place = folder / "checkpoints" if checkpoints is None else Path(checkpoints)
-    training = train(
-        net,
-        samples,
-        wanted,
-        evaluate=evaluation,
-        teacher=teacher,
-        folder=place,
-        resume=resume,
-        progress=training_progress,
-        ranks=ranks,
-    )
-    finished: QatResult | None = None
-    with in_step(ranks):
-        if ranks is None or ranks.first:
-            if last:
-                net.load_state_dict(dict(training.last))
-            warnings = [] if last else _remarks_on(training)
-            finished = _written(net, training, evaluation, of_float, folder, place, warnings, progress, last=last)
-    if finished is not None and checkpoints is None:
-        Checkpoints(place, {}).clear()
-    return finished
+        finished: QatResult | None = None
+        with in_step(ranks):
+            if first:
+                if last:
+                    net.load_state_dict(dict(training.last))
+                warnings = [] if last else _remarks_on(training)
+                finished = _written(net, training, evaluation, of_float, output, place, warnings, progress, last=last)
+        if finished is not None and checkpoints is None:
+            Checkpoints(place, {}).clear()
+        return finished
 
 
 def _refuse_early(net: QatNet) -> None:
@@ -162,8 +168,8 @@ def _refuse_early(net: QatNet) -> None:
     """
     ready, backend = net.calibrated, net.prepared.backend
     found = Converted(ready.prepared.graph, ready.plan, ready.qparams)
-    with tempfile.TemporaryDirectory(prefix="onnxq-") as scratch:
-        emitted = emit(*found, backend, Path(scratch), "model")
+    with temporary_folder() as scratch:
+        emitted = emit(*found, backend, scratch, "model")
         models = [path for path in emitted.files if path.suffix == ".onnx"]
         if not models:
             return
@@ -171,7 +177,7 @@ def _refuse_early(net: QatNet) -> None:
         if findings:
             raise CheckFailed(f"the target refuses this model before it is trained: {'; '.join(map(str, findings))}")
         samples = itertools.islice(iter(ready.dataset or ()), 1)
-        apart = disagreements(agreement(net, as_trained(net, found, models[0], Path(scratch)), samples, found.qparams))
+        apart = disagreements(agreement(net, as_trained(net, found, models[0], scratch), samples, found.qparams))
     if apart:
         raise CheckFailed(
             f"before training, {'; '.join(apart)}. One of its operators is computed in another way by onnxruntime than "
@@ -237,7 +243,7 @@ def _written(
     training: Training,
     evaluation: Evaluation,
     of_float: float,
-    folder: Path,
+    folder: OutputFolder,
     checkpoints: Path,
     warnings: Sequence[str],
     progress: Progress | None,

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate
 from torch.utils.data.distributed import DistributedSampler
 
 from onnxq.errors import DataError
+from onnxq.machine import is_fault_of_machine
 from onnxq.qat.batches import Batch, IndexedData, StreamData, TrainingData
 from onnxq.runtime.feeds import InputInfo, fit_feed
 from onnxq.runtime.labels import key_of_labels
@@ -88,6 +89,8 @@ class _Reader:
                 with np.load(path, allow_pickle=False) as stored:
                     arrays = {name: stored[name] for name in stored.files}
             except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+                if is_fault_of_machine(error):
+                    raise
                 raise DataError(
                     f"'{path}' is no readable .npz file ({type(error).__name__}): write it with numpy.savez, from "
                     "arrays of numbers"

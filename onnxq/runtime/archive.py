@@ -21,6 +21,7 @@ from typing import IO, Any
 import numpy as np
 
 from onnxq.errors import DataError
+from onnxq.machine import is_fault_of_machine
 
 LOCAL_HEADER_BYTES = 30
 """The fixed part of the header before each member of a zip file; the lengths of its two variable parts end it."""
@@ -142,4 +143,6 @@ def reading(path: Path) -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        if is_fault_of_machine(error):
+            raise
         raise DataError(f"cannot read '{path}': {error}. Write it with numpy.save or numpy.savez") from error

@@ -13,19 +13,18 @@ bits. Creating such a session takes two to three times as long.
 from __future__ import annotations
 
 import heapq
-import tempfile
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import onnx
 
-from onnxq.runtime.session import Optimize, make_session
+from onnxq.runtime.session import OPTIMIZED, Optimize, make_session, optimized_session
+from onnxq.temporary import temporary_folder
 
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-_DATA = "optimized.data"
 _COPY = "ReorderOutput"
 _LARGEST_BLOCK = 16
 """Blocked tensors have 8 or 16 channels in a block; other numbers of channels are filled up with zeros."""
@@ -48,19 +47,14 @@ def arranged_session(
     unwanted    outputs that are there for onnxruntime's optimizer, which must not fuse them away, and nobody asks for
     any_order   outputs for which the order of values within a sample does not matter
     """
-    with tempfile.TemporaryDirectory(prefix="onnxq-") as folder:
-        path = Path(folder) / "optimized.onnx"
-        config = {
-            "session.optimized_model_external_initializers_file_name": _DATA,
-            "session.optimized_model_external_initializers_min_size_in_bytes": "1024",
-        }
-        make_session(model, threads=threads, optimize=optimize, provider=provider, config=config, optimized_path=path)
-        optimized = onnx.load(str(path), load_external_data=False)
+    with temporary_folder() as folder:
+        _, optimized = optimized_session(model, folder, threads=threads, optimize=optimize, provider=provider)
         add_readers(optimized.graph, readers)
         drop_outputs(optimized.graph, unwanted)
         names = {node.name for node in readers}
         renamed = read_blocked(optimized.graph, names, any_order)
         put_early(optimized.graph, names)
+        path = folder / OPTIMIZED
         path.write_bytes(optimized.SerializeToString())
         return make_session(path, threads=threads, optimize="none", provider=provider), renamed
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import re
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from onnxq.errors import ConfigError, DataError, ModelError, UnsupportedError, did_you_mean
 from onnxq.graph import Graph
 from onnxq.graph.write import weight_bytes
+from onnxq.machine import machine_error, refusal, unreadable
 from onnxq.runtime.feeds import Feed, InputInfo
+from onnxq.temporary import temporary_folder
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -68,7 +71,74 @@ def make_session(
     try:
         return ort.InferenceSession(source, options, providers=providers, disabled_optimizers=_WRONG_OPTIMIZERS)
     except onnxruntime_errors() as error:
+        _refuse_machine(error, model, optimized_path, what)
         raise _load_error(error, what) from error
+
+
+def optimized_session(
+    model: bytes | Path,
+    folder: Path,
+    *,
+    threads: int | None = None,
+    optimize: Optimize = "all",
+    provider: str | None = None,
+    what: str = "the model",
+) -> tuple[ort.InferenceSession, onnx.ModelProto]:
+    """A session, and the graph that onnxruntime is going to run, as it writes it into `folder`.
+
+    Large weights are beside it in another file: one protobuf could not hold more than 2 GB.
+    """
+    path = folder / OPTIMIZED
+    config = {
+        "session.optimized_model_external_initializers_file_name": "optimized.data",
+        "session.optimized_model_external_initializers_min_size_in_bytes": "1024",
+    }
+    session = make_session(
+        model, threads=threads, optimize=optimize, provider=provider, config=config, optimized_path=path, what=what
+    )
+    try:
+        return session, onnx.load(str(path), load_external_data=False)
+    except DecodeError as error:
+        _refuse_machine(error, model, path, what)
+        raise ModelError(f"onnxruntime wrote an unreadable file of {what} with its optimizer: {error}") from error
+
+
+OPTIMIZED = "optimized.onnx"
+"""What `optimized_session` calls the file in its folder."""
+
+
+def _refuse_machine(error: Exception, model: bytes | Path, optimized_path: Path | None, what: str) -> None:
+    """Raise MachineError where the machine, not the model, is why onnxruntime cannot load it.
+
+    onnxruntime tells both in the same way. So the files that it reads are opened, and the folder that it writes into is
+    asked to take what is still missing.
+    """
+    doing = f"onnxruntime could not prepare {what}"
+    files = [] if isinstance(model, bytes) else [path for path in (model, data_file_of(model)) if path.exists()]
+    found = unreadable(files)
+    if found is not None:
+        raise machine_error(found, doing) from error
+    if optimized_path is not None:
+        size = len(model) if isinstance(model, bytes) else sum(path.stat().st_size for path in files)
+        written = sum(path.stat().st_size for path in optimized_path.parent.iterdir() if path.is_file())
+        found = refusal(optimized_path.parent, size - written)
+        if found is not None:
+            raise machine_error(found, f"{doing}: its files could not be written", size) from error
+    _refuse_memory(error, doing)
+
+
+def _refuse_memory(error: Exception, doing: str) -> None:
+    if any(words in str(error) for words in _NO_MEMORY):
+        raise machine_error(OSError(errno.ENOMEM, f"not enough memory: {_sentence(error)}"), doing) from error
+
+
+_NO_MEMORY = ("Failed to allocate memory", "bad_alloc", "bad allocation")
+"""How onnxruntime says that the machine has no more memory, which cannot be asked for afterwards."""
+
+
+def data_file_of(path: Path) -> Path:
+    """The file that onnxq puts large weights of a model into."""
+    return path.with_name(f"{path.name}.data")
 
 
 def look_session(
@@ -123,8 +193,8 @@ def float_model(graph: Graph, extra_outputs: Sequence[str] = ()) -> Iterator[byt
         model.graph.output.extend(extra)
         yield model.SerializeToString()
         return
-    with tempfile.TemporaryDirectory(prefix="onnxq-") as folder:
-        path = Path(folder) / "model.onnx"
+    with temporary_folder() as folder:
+        path = folder / "model.onnx"
         graph.save(path, external=True, given_names=True)
         if extra:
             model = onnx.load(str(path), load_external_data=False)
@@ -163,6 +233,7 @@ def run_session(session: ort.InferenceSession, outputs: Sequence[str] | None, fe
     try:
         results = session.run(None if outputs is None else list(outputs), feed)
     except onnxruntime_errors() as error:
+        _refuse_memory(error, f"onnxruntime could not run the model on {where}")
         raise DataError(f"onnxruntime could not run the model on {where}: {_sentence(error)}") from error
     return list(results)
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
-from onnxq.errors import CheckFailed, OnnxqError
+from onnxq.errors import CheckFailed, MachineError, OnnxqError
 from onnxq.graph import Graph, collector_paused
 from onnxq.graph.joined import Join, joins, unlike
+from onnxq.machine import machine_error, unreadable
 from onnxq.numerics import SqnrAccumulator
 from onnxq.runtime.feeds import Feed, shape_text
 from onnxq.runtime.session import float_session, run_session
@@ -45,6 +46,8 @@ def verify(
 ) -> VerifyReport:
     """Check an emitted file against the float model it came from; never raises for what it finds wrong with the file.
 
+    What the machine lacks for the checks is a MachineError.
+
     The outputs of both are compared on the first `samples` feeds (none without a dataset), the quantized file node by
     node as it is written: `kernel_margin_db` of the report says what this processor makes of it. `minimum_db` makes a
     lower SQNR of any float output a failure. `reference` stands in for a float model that onnxruntime cannot run.
@@ -69,12 +72,16 @@ def _verify(
     try:
         quantized = Graph.load(path)
         session = load_session(path, optimize="none")
+    except MachineError:
+        raise
     except OnnxqError as error:
         return VerifyReport(0, time.monotonic() - started, failures=(*failures, str(error)))
     fused, kernels, warnings = None, None, []
     if dataset is not None and len(quantized.nodes()) <= FULL_OPTIMIZATION_NODES:
         try:
             fused, kernels = fused_session(path)
+        except MachineError:
+            raise
         except OnnxqError as error:
             if backend.runs_in_onnxruntime:
                 failures.append(str(error))
@@ -133,6 +140,9 @@ def _checker(path: Path) -> Iterator[str]:
     try:
         onnx.checker.check_model(str(path))  # by path, so that external data is found
     except onnx.checker.ValidationError as error:
+        fault = unreadable([path])
+        if fault is not None:
+            raise machine_error(fault, f"{path} could not be checked") from error
         yield str(error)
 
 
@@ -201,6 +211,8 @@ class _Comparison:
                 measured = run_session(session, self._names, feed, where)
                 if fused is not None:
                     self._add_kernels(measured, run_session(fused, self._names, feed, where))
+            except MachineError:
+                raise
             except OnnxqError as error:
                 self._stopped = f"the quantized file does not run: {error}"
                 return

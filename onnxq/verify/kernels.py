@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cache
@@ -13,7 +12,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from onnxq.runtime.session import make_session, run_session
+from onnxq.runtime.session import make_session, optimized_session, run_session
+from onnxq.temporary import temporary_folder
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -41,17 +41,9 @@ class KernelCount:
 
 def fused_session(model_path: Path | str) -> tuple[ort.InferenceSession, KernelCount]:
     """A session as anybody would make it, and what onnxruntime's optimizer made of the model for this machine."""
-    with tempfile.TemporaryDirectory(prefix="onnxq-") as folder:
-        path = Path(folder) / "optimized.onnx"
-        # Large weights beside the model: one protobuf could not hold more than 2 GB.
-        config = {
-            "session.optimized_model_external_initializers_file_name": "optimized.data",
-            "session.optimized_model_external_initializers_min_size_in_bytes": "1024",
-        }
-        session = make_session(
-            Path(model_path), optimized_path=path, config=config, what=f"{model_path} with its optimizer"
-        )
-        counts = _count(onnx.load(str(path), load_external_data=False).graph)
+    with temporary_folder() as folder:
+        session, optimized = optimized_session(Path(model_path), folder, what=f"{model_path} with its optimizer")
+    counts = _count(optimized.graph)
     integer = {op: n for op, n in counts.items() if op.startswith("QLinear") or op in _INTEGER_OPS}
     kernels = KernelCount(
         integer=integer,

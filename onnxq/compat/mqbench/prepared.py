@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from onnxq.runtime import input_infos
 from onnxq.runtime.feeds import Feed, fit_feed
 from onnxq.runtime.pieces import as_array
 from onnxq.runtime.session import float_session, make_session, run_session
+from onnxq.temporary import OwnedFolder
 from onnxq.types.translation import Row, Translation
 
 _ANY_SQNR = -1000.0
@@ -48,7 +48,7 @@ class PreparedModel:
         fix_borders(self._fixed, read_config(translation))
         self._inputs = input_infos(self._fixed)
         self._spool = Spool()
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: OwnedFolder | None = None
         self._float: Any = None
         self._quantized: tuple[int, Any] | None = None
 
@@ -158,8 +158,8 @@ class PreparedModel:
         """The session of the model quantized on all samples so far; made anew when there are more."""
         if self._quantized is None or self._quantized[0] != self.samples:
             if self._folder is not None:
-                self._folder.cleanup()
-            self._folder = tempfile.TemporaryDirectory(prefix="onnxq-quantized-")
-            result = self.deploy(Path(self._folder.name) / "files", "model", minimum_sqnr_db=_ANY_SQNR)
+                self._folder.remove()
+            self._folder = OwnedFolder()
+            result = self.deploy(self._folder.path / "files", "model", minimum_sqnr_db=_ANY_SQNR)
             self._quantized = (self.samples, make_session(result.model, optimize="none"))
         return self._quantized[1]

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
+from onnxq.temporary import OwnedFolder
+
 
 class Spool:
     """A temporary folder with one file for each sample; it is removed together with this object."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="onnxq-samples-")
+        self._folder = OwnedFolder()
+        self.folder.mkdir()
         self.count = 0
 
     @property
     def folder(self) -> Path:
         """A folder that `onnxq.quantize` takes as calibration data; the samples are in the order of the calls."""
-        return Path(self._folder.name)
+        return self._folder.path / "samples"
 
     def add(self, feed: Mapping[str, np.ndarray]) -> None:
         # numpy.savez takes names as arguments of its own, and an input may be called like one of them.
@@ -36,7 +38,7 @@ class Spool:
         self._file(self.count).unlink()
 
     def close(self) -> None:
-        self._folder.cleanup()
+        self._folder.remove()
         self.count = 0
 
     def _file(self, number: int) -> Path:

@@ -7,7 +7,6 @@ that no later segment reads is dropped at once, with its file.
 from __future__ import annotations
 
 import itertools
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from onnxq.machine import machine_error, refusal
+from onnxq.temporary import remove_stale, temporary_folder
 from onnxq.torchnet.values import Value
+
+ACTIVATIONS = "activations-"
+"""In front of the names of folders with values, below one of onnxq's own."""
 
 
 class Shelf:
@@ -41,7 +45,11 @@ class Shelf:
             return Kept(self, value.detach() if isinstance(value, Tensor) else value, size)
         self.files += 1
         path = self._folder / f"{next(self._numbers)}.npy"
-        np.save(path, value.detach().contiguous().numpy())
+        try:
+            np.save(path, value.detach().contiguous().numpy())
+        except OSError as error:  # which numpy raises without the system's reason
+            fault = refusal(self._folder, size) or OSError(error.errno, error.strerror or str(error), str(path))
+            raise machine_error(fault, "values of layers could not be kept", size) from error
         return Kept(self, path, 0)
 
 
@@ -95,5 +103,10 @@ class Stream:
 @contextmanager
 def shelf(folder: Path | None, limit: int) -> Iterator[Shelf]:
     """A shelf whose files are in a folder of its own below `folder`, which is gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="activations-", dir=folder) as own:
-        yield Shelf(Path(own), limit)
+    if folder is None:
+        with temporary_folder() as own:
+            yield Shelf(own, limit)
+        return
+    remove_stale(folder, ACTIVATIONS)
+    with temporary_folder(ACTIVATIONS, folder) as own:
+        yield Shelf(own, limit)

@@ -1,0 +1,279 @@
+"""How files get into an output folder: all of them or none, whoever fails or dies on the way, and from one run only.
+
+claim    a run locks the folder (`.onnxq.lock`) from its start to its end: a second one is refused at once.
+staging  its files are written and checked in a stage, a hidden folder inside. When all is well, everything that could
+         stand in the way is looked at, and the switch is made:
+         1. a journal with the names of the files is written into the stage, and renamed to `commit.json`;
+         2. file by file, the old one is kept in the stage and the new one takes its place;
+         3. the journal is removed, then the stage.
+         If a move fails, `commit.json` is renamed to `undo.json`, and the old files are put back.
+settle   what a killed process has left: a stage with `commit.json` is carried out, one with `undo.json` is undone, one
+         without a journal is removed. Every command that reads or writes an output folder does that first.
+
+A stage is locked by its owner (`onnxq.temporary`), so those of live processes are left alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from onnxq.errors import ConfigError, OnnxqError
+from onnxq.files import umask
+from onnxq.locks import HeldByOther, LockFile, lock_file
+from onnxq.temporary import OwnedFolder, adopt, owned_folders, remove_adopted, remove_stale
+
+T = TypeVar("T")
+
+LOCK = ".onnxq.lock"
+STAGE = ".onnxq-"
+COMMIT, UNDO = "commit.json", "undo.json"
+_NEW, _OLD, _DRAFT = "new", "old", "draft.json"
+
+BELOW = ("improving", "checkpoints", "cache")
+"""Folders of unfinished work inside an output folder, in which a kill can leave temporary files too."""
+
+PATIENCE_SECONDS = 30.0
+"""How long to wait for a live process that is moving its files, which takes milliseconds."""
+
+
+@dataclass(frozen=True)
+class OutputFolder:
+    """A folder that no other onnxq writes into until the block of `claim` ends."""
+
+    path: Path
+
+
+@contextmanager
+def claim(folder: Path | OutputFolder, lock: str = LOCK) -> Iterator[OutputFolder]:
+    """Be the only one who writes into a folder, which is made if need be; one that is claimed already is passed on.
+
+    `lock` is another name for who writes one file among others. ConfigError where somebody else is at it. A folder
+    that was made for it is gone again if nothing was put into it.
+    """
+    if isinstance(folder, OutputFolder):
+        yield folder
+        return
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"the output must be a folder, {folder} is a file")
+    made, held = _locked(folder, lock)
+    try:
+        if isinstance(held, HeldByOther):
+            number = "" if held.process is None else f" (process {held.process})"
+            what = folder if lock == LOCK else folder / lock.removeprefix(".").removesuffix(".lock")
+            raise ConfigError(
+                f"another onnxq{number} is writing into {what}: wait until it has ended, or choose another place "
+                "with -o"
+            )
+        try:
+            settle(folder)
+            for place in (folder, *(folder / name for name in BELOW)):
+                if not place.is_symlink():
+                    remove_stale(place)
+            remove_stale()
+            yield OutputFolder(folder)
+        finally:
+            held.release()
+    finally:
+        with suppress(OSError):  # the first one that is not empty stays, and so do those around it
+            for path in made:
+                path.rmdir()
+
+
+def _locked(folder: Path, name: str) -> tuple[list[Path], LockFile | HeldByOther]:
+    """The lock of a folder, and the folders that had to be made for it, the innermost first."""
+    while True:
+        missing = [path for path in (folder, *folder.parents) if not path.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            return missing, lock_file(folder / name)
+        except FileNotFoundError:
+            if folder.is_dir():
+                raise
+            # A run that had made the folder, and failed, has just removed it.
+
+
+@contextmanager
+def staging(output: OutputFolder, inputs: Sequence[Path] = (), *, first: str = "") -> Iterator[Path]:
+    """A hidden folder; its files move into the output folder when the block ends well, and vanish when it does not.
+
+    All of them move or none. None takes the place of one of `inputs` or of a folder: that is a ConfigError. `first` is
+    the name of the file that moves before the others.
+    """
+    stage = OwnedFolder(STAGE, output.path)
+    try:
+        os.chmod(stage.path, 0o777 & ~umask())  # its files will have been written in an ordinary folder
+        new = stage.path / _NEW
+        new.mkdir()
+        yield new
+        names = sorted((path.name for path in new.iterdir()), key=lambda name: (name != first, name))
+        targets = [output.path / name for name in names]
+        refuse_inputs(inputs, targets)
+        refuse_folders(targets)
+        if names:
+            _commit(stage.path, names)
+            _carry_out(stage.path)
+    finally:
+        if is_pending(stage.path):  # neither to be finished nor to be undone: the next command tries again
+            stage.leave()
+        else:
+            stage.remove()
+
+
+def refuse_inputs(inputs: Sequence[Path], outputs: Sequence[Path]) -> None:
+    """ConfigError if a file that will be written is one that is read."""
+    for target in outputs:
+        for given in inputs:
+            if target.exists() and given.exists() and os.path.samefile(target, given):
+                raise ConfigError(
+                    f"the output would overwrite the input {given}: {target.name} is one of the files that are "
+                    "written. Choose another folder with -o"
+                )
+
+
+def refuse_folders(outputs: Sequence[Path]) -> None:
+    """ConfigError if there is a folder where a file will be written."""
+    for target in outputs:
+        if target.is_dir() and not target.is_symlink():
+            raise ConfigError(
+                f"{target} is a folder, and a file of that name is to be written: move it away, or choose another "
+                "output folder with -o"
+            )
+
+
+def settle(folder: Path) -> None:
+    """Finish or undo what killed processes have begun to deliver into a folder, and remove what they have left.
+
+    A live process that is just moving its files is waited for. ConfigError where it takes too long, or where the rest
+    of a dead one is not this user's to finish.
+    """
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    for stage in owned_folders(folder, STAGE):
+        while (lock := adopt(stage)) is None and is_pending(stage):
+            if time.monotonic() > deadline:
+                raise ConfigError(
+                    f"files are being moved into {folder}, and it takes long. If the process has died (it was another "
+                    "user's, or the file system has no locks), run the same command as that user, or make the files "
+                    "anew in another folder"
+                )
+            time.sleep(0.01)
+        if lock is not None:
+            try:
+                if is_pending(stage):
+                    _carry_out(stage)
+            except BaseException:
+                lock.release(remove=False)
+                raise
+            remove_adopted(stage, lock)
+
+
+def read_together(folder: Path, read: Callable[[], T]) -> T:
+    """What `read` reads from files of one run: again from the start, if another run has delivered meanwhile."""
+    while True:
+        settle(folder)
+        before = _stamp(folder)
+        try:
+            found = read()
+        except OnnxqError:
+            if _stamp(folder) == before:
+                raise
+            continue
+        if _stamp(folder) == before:
+            return found
+
+
+def is_pending(stage: Path) -> bool:
+    """Whether files of a stage may have been moved, so that it has to be finished or undone."""
+    return (stage / COMMIT).exists() or (stage / UNDO).exists()
+
+
+def _stamp(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """What changes when any file of a folder is replaced."""
+    found = {}
+    with suppress(OSError), os.scandir(folder) as entries:  # what is not there will be told by who reads it
+        for entry in entries:
+            if entry.is_file():
+                status = entry.stat()
+                found[entry.name] = (status.st_ino, status.st_mtime_ns, status.st_size)
+    return found
+
+
+# ---- the switch ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Move:
+    """One file of a journal; `replaces` says that there was one of that name before."""
+
+    name: str
+    replaces: bool
+
+
+def _commit(stage: Path, names: Sequence[str]) -> None:
+    """From here on the files of the stage count, even if this process is killed before it has moved them."""
+    (stage / _OLD).mkdir()
+    moves = [{"name": name, "replaces": os.path.lexists(stage.parent / name)} for name in names]
+    draft = stage / _DRAFT
+    with draft.open("w", encoding="utf-8") as stream:
+        json.dump({"format": "onnxq-delivery", "version": 1, "moves": moves}, stream)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(draft, stage / COMMIT)
+
+
+def _carry_out(stage: Path) -> None:
+    """Make the switch of a journal, or undo it: where a move fails, everything is put back and the error raised."""
+    if (stage / UNDO).exists():
+        _put_back(stage)
+        return
+    moves = _read(stage / COMMIT)
+    try:
+        for move in moves:
+            _move_in(stage, move)
+    except BaseException:
+        os.replace(stage / COMMIT, stage / UNDO)
+        _put_back(stage)
+        raise
+    (stage / COMMIT).unlink()
+
+
+def _move_in(stage: Path, move: _Move) -> None:
+    new, old, target = stage / _NEW / move.name, stage / _OLD / move.name, stage.parent / move.name
+    if not os.path.lexists(new):
+        return  # moved by a process that was killed afterwards
+    if move.replaces and not os.path.lexists(old):
+        try:
+            os.link(target, old, follow_symlinks=False)  # so that there is a file of that name at every moment
+        except (OSError, NotImplementedError):
+            os.rename(target, old)  # a file system without hard links
+    os.replace(new, target)
+
+
+def _put_back(stage: Path) -> None:
+    for move in reversed(_read(stage / UNDO)):
+        new, old, target = stage / _NEW / move.name, stage / _OLD / move.name, stage.parent / move.name
+        if move.replaces:
+            if os.path.lexists(old):
+                os.replace(old, target)
+        elif not os.path.lexists(new) and os.path.lexists(target):
+            os.replace(target, new)
+    (stage / UNDO).unlink()
+
+
+def _read(journal: Path) -> list[_Move]:
+    try:
+        moves = [_Move(entry["name"], entry["replaces"]) for entry in json.loads(journal.read_text("utf-8"))["moves"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{journal} is no readable journal of a delivery, so it cannot be said which files of {journal.parents[1]} "
+            "belong together: delete that folder and make the files anew"
+        ) from error
+    if any(not isinstance(move.name, str) or Path(move.name).name != move.name for move in moves):
+        raise ConfigError(f"{journal} names files outside of its folder, which onnxq does not write: delete it")
+    return moves
