@@ -32,7 +32,7 @@ from onnxq.temporary import OwnedFolder, adopt, owned_folders, remove_adopted, r
 T = TypeVar("T")
 
 LOCK = ".onnxq.lock"
-STAGE = ".onnxq-"
+STAGE = ".onnxq-stage-"
 COMMIT, UNDO = "commit.json", "undo.json"
 _NEW, _OLD, _DRAFT = "new", "old", "draft.json"
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from onnxq.errors import MachineError
+from onnxq.temporary import PREFIX
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
@@ -79,7 +80,7 @@ def remedy(error: OSError) -> str:
         return "Close other programs' files, or allow more of them (ulimit -n)"
     if error.errno in _MEMORY:
         return "Close other programs, or take a machine with more memory"
-    temporary = error.filename is not None and _is_inside(Path(os.fsdecode(error.filename)), tempfile.gettempdir())
+    temporary = error.filename is not None and _is_temporary(Path(os.fsdecode(error.filename)))
     other = "set TMPDIR to a folder with more room" if temporary else "choose another folder"
     if error.errno in _FULL:
         limit = " (or the limit of file sizes, ulimit -f)" if error.errno == errno.EFBIG else ""
@@ -113,5 +114,5 @@ def _existing(path: Path) -> Path | None:
     return next((folder for folder in (path, *path.absolute().parents) if folder.is_dir()), None)
 
 
-def _is_inside(path: Path, folder: str) -> bool:
-    return path.absolute().is_relative_to(Path(folder).absolute())
+def _is_temporary(path: Path) -> bool:
+    return any(part.startswith(PREFIX) for part in path.parts)

@@ -26,7 +26,7 @@ OWNER = ".owner"
 """The file that the owner of a folder has locked."""
 
 _RANDOM = "[a-z0-9_]{8}"
-_MARK = ".onnxq-"
+_MARK = ".onnxq-tmp-"
 _FILE = re.compile(rf"\..+{re.escape(_MARK)}{_RANDOM}")
 
 

@@ -256,7 +256,7 @@ def test_nothing_is_left_on_disk_when_the_model_is_gone() -> None:
     enable_quantization(model)
     model(IMAGES[:1])
     assert model._folder is not None
-    folders = [model._spool.folder, Path(model._folder.name)]
+    folders = [model._spool.folder, model._folder.path]
     assert all(folder.is_dir() for folder in folders)
     del model
     gc.collect()

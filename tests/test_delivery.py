@@ -1,0 +1,418 @@
+"""Files reach an output folder all together or not at all, whatever fails or is killed; two runs never mix."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from onnxq.delivery import COMMIT, LOCK, STAGE, OutputFolder, claim, read_together, settle, staging
+from onnxq.errors import ConfigError
+from onnxq.files import write_json
+
+posix = pytest.mark.skipif(os.name != "posix", reason="processes of POSIX")
+
+
+def fill(folder: Path, **texts: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+
+
+def state(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in sorted(folder.iterdir()) if path.is_file()}
+
+
+def deliver(folder: Path | OutputFolder, inputs: tuple[Path, ...] = (), **texts: str) -> None:
+    with claim(folder) as output, staging(output, inputs) as stage:
+        fill(stage, **texts)
+
+
+def hidden(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if path.name.startswith(".")]
+
+
+def test_files_replace_those_of_before_and_foreign_ones_stay(tmp_path: Path) -> None:
+    fill(tmp_path, a="old", notes="mine")
+    deliver(tmp_path, a="new", b="new")
+    assert state(tmp_path) == {"a": "new", "b": "new", "notes": "mine"}
+    assert not hidden(tmp_path)
+
+
+def test_a_failed_run_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
+    fill(tmp_path / "out", a="old")
+    with pytest.raises(ZeroDivisionError), claim(tmp_path / "out") as output, staging(output) as stage:
+        fill(stage, a="new")
+        raise ZeroDivisionError
+    assert state(tmp_path / "out") == {"a": "old"}
+    assert not hidden(tmp_path / "out")
+
+
+def test_folders_that_were_made_for_a_failed_run_are_gone(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), claim(tmp_path / "a" / "b" / "out"):
+        raise ZeroDivisionError
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_folder_in_the_way_is_refused_before_the_first_move(tmp_path: Path, early: bool) -> None:
+    fill(tmp_path, a="old", b="old")
+    if early:
+        (tmp_path / "plan.json").mkdir()
+    with (
+        pytest.raises(ConfigError, match=r"plan\.json is a folder"),
+        claim(tmp_path) as output,
+        staging(output) as stage,
+    ):
+        fill(stage, **{"a": "new", "b": "new", "plan.json": "new", "z": "new"})
+        (tmp_path / "plan.json").mkdir(exist_ok=True)
+    assert state(tmp_path) == {"a": "old", "b": "old"}
+
+
+def test_an_input_is_refused_before_the_first_move(tmp_path: Path) -> None:
+    fill(tmp_path, a="old", model="input")
+    with pytest.raises(ConfigError, match="would overwrite the input"):
+        deliver(tmp_path, (tmp_path / "model",), a="new", model="new")
+    assert state(tmp_path) == {"a": "old", "model": "input"}
+
+
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_move_that_fails_puts_everything_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, error: BaseException
+) -> None:
+    fill(tmp_path, a="old", c="old", notes="mine")
+    left, real = [number], os.replace
+
+    def replace(source: Path, target: Path) -> None:
+        if Path(target).parent == tmp_path and left[0] >= 0:
+            if left[0] == 0:
+                left[0] = -1
+                raise error
+            left[0] -= 1
+        real(source, target)
+
+    with pytest.raises(type(error)), claim(tmp_path) as output, staging(output) as stage:
+        fill(stage, a="new", b="new", c="new", d="new")
+        monkeypatch.setattr(os, "replace", replace)
+    assert left == [-1]
+    assert state(tmp_path) == {"a": "old", "c": "old", "notes": "mine"}
+    assert not hidden(tmp_path)
+
+
+def test_without_hard_links_the_old_files_are_kept_by_moving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    fill(tmp_path, a="old", b="old")
+    deliver(tmp_path, a="new", b="new")
+    assert state(tmp_path) == {"a": "new", "b": "new"}
+    assert not hidden(tmp_path)
+
+
+def test_a_second_writer_is_refused_at_once(tmp_path: Path) -> None:
+    with claim(tmp_path):
+        refused = rf"another onnxq \(process {os.getpid()}\) is writing into {tmp_path}: wait"
+        with pytest.raises(ConfigError, match=refused):
+            deliver(tmp_path, a="second")
+        with claim(tmp_path, ".other.onnx.lock"):  # files beside it are somebody else's
+            pass
+        with pytest.raises(ConfigError, match=r"writing into .*other\.onnx: wait"), claim(tmp_path, ".x.lock"):  # noqa: SIM117
+            with claim(tmp_path, ".other.onnx.lock"), claim(tmp_path, ".other.onnx.lock"):
+                pass
+    deliver(tmp_path, a="third")
+    assert state(tmp_path) == {"a": "third"}
+
+
+def test_a_claimed_folder_is_passed_on(tmp_path: Path) -> None:
+    with claim(tmp_path) as output:
+        deliver(output, a="new")
+        assert hidden(tmp_path) == [LOCK]
+    assert not hidden(tmp_path)
+
+
+def test_a_link_to_the_output_folder_is_the_folder(tmp_path: Path) -> None:
+    fill(tmp_path / "real", a="old")
+    link = tmp_path / "link"
+    link.symlink_to("real")
+    with claim(link), pytest.raises(ConfigError, match="another onnxq"):
+        deliver(tmp_path / "real", a="second")
+    deliver(link, a="new")
+    assert link.is_symlink()
+    assert state(tmp_path / "real") == {"a": "new"}
+
+
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    fill(tmp_path, out="a file")
+    with pytest.raises(ConfigError, match="is a file"):
+        deliver(tmp_path / "out", a="new")
+
+
+def test_stages_of_live_processes_are_left_alone(tmp_path: Path) -> None:
+    with claim(tmp_path, ".one.lock") as output, staging(output) as stage:
+        fill(stage, a="new")
+        deliver(tmp_path, b="new")
+        settle(tmp_path)
+        assert state(stage) == {"a": "new"}
+    assert state(tmp_path) == {"a": "new", "b": "new"}
+
+
+@pytest.mark.parametrize("name", [f"{STAGE}abcd1234", ".plan.json.onnxq-tmp-abcd1234"])
+def test_what_dead_processes_have_left_is_removed(tmp_path: Path, name: str) -> None:
+    fill(tmp_path, a="old", **{".onnxqrc": "mine", ".plan.json.swp": "mine"})
+    (tmp_path / ".onnxq-settings").mkdir()
+    if name.startswith(STAGE):
+        fill(tmp_path / name / "new", a="half")
+    else:
+        fill(tmp_path, **{name: "half"})
+    deliver(tmp_path, b="new")
+    assert sorted(hidden(tmp_path)) == [".onnxq-settings", ".onnxqrc", ".plan.json.swp"]
+    assert state(tmp_path)["a"] == "old"
+
+
+def test_nothing_is_removed_through_a_link(tmp_path: Path) -> None:
+    fill(tmp_path / "elsewhere" / "new", a="mine")
+    fill(tmp_path / "elsewhere", **{"commit.json": '{"moves": [{"name": "a", "replaces": false}]}'})
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / f"{STAGE}abcd1234").symlink_to("../elsewhere")
+    (out / ".a.onnxq-tmp-abcd1234").symlink_to("../elsewhere/new/a")
+    (out / f"{STAGE}abcd1234" / COMMIT).rename(tmp_path / "journal")
+    deliver(out, b="new")
+    assert state(tmp_path / "elsewhere" / "new") == {"a": "mine"}
+    assert (out / ".a.onnxq-tmp-abcd1234").is_symlink()
+
+
+def test_a_journal_that_names_files_elsewhere_is_refused(tmp_path: Path) -> None:
+    stage = tmp_path / "out" / f"{STAGE}abcd1234"
+    fill(stage, **{COMMIT: '{"moves": [{"name": "../../victim", "replaces": false}]}'})
+    with pytest.raises(ConfigError, match="names files outside"):
+        settle(tmp_path / "out")
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"moves": 3}', '{"moves": [{"name": "a"}]}'])
+def test_an_unreadable_journal_is_an_error(tmp_path: Path, text: str) -> None:
+    fill(tmp_path / f"{STAGE}abcd1234", **{COMMIT: text})
+    with pytest.raises(ConfigError, match="no readable journal"):
+        settle(tmp_path)
+
+
+def test_files_that_change_while_they_are_read_are_read_again(tmp_path: Path) -> None:
+    fill(tmp_path, plan="old", qparams="old")
+    times = []
+
+    def read() -> tuple[str, str]:
+        plan = (tmp_path / "plan").read_text()
+        if not times:
+            deliver(tmp_path, plan="new", qparams="new")
+        times.append(plan)
+        return plan, (tmp_path / "qparams").read_text()
+
+    assert read_together(tmp_path, read) == ("new", "new")
+    assert times == ["old", "new"]
+
+
+def test_an_error_of_reading_is_told_unless_the_files_have_changed(tmp_path: Path) -> None:
+    fill(tmp_path, plan="old")
+
+    def read() -> None:
+        if (tmp_path / "plan").read_text() == "old":
+            deliver(tmp_path, plan="new")
+        raise ConfigError((tmp_path / "plan").read_text())
+
+    with pytest.raises(ConfigError, match="new"):
+        read_together(tmp_path, read)
+
+
+def test_a_temporary_file_in_use_survives_the_claim_of_another(tmp_path: Path) -> None:
+    class Late(dict):  # type: ignore[type-arg]
+        def items(self):  # type: ignore[no-untyped-def]
+            deliver(tmp_path, a="new")
+            return super().items()
+
+    write_json(tmp_path / "slow.json", Late(x=1))
+    assert state(tmp_path) == {"a": "new", "slow.json": '{\n  "x": 1\n}\n'}
+
+
+# ---- processes -----------------------------------------------------------------------------------------------------
+
+PROGRAM = """
+import os, shutil, sys
+from pathlib import Path
+from tests.test_delivery import deliver, fill, hidden, state
+from onnxq.delivery import settle
+
+OLD = {"a": "old", "c": "old", "notes": "mine"}
+NEW = {"a": "new", "b": "new", "c": "new", "notes": "mine"}
+EVENTS = {"open", "os.rename", "os.link", "os.mkdir", "os.rmdir", "os.remove", "os.chmod", "os.scandir", "os.listdir"}
+
+
+def after(number, end):
+    left = [number]
+
+    def hook(event, arguments):
+        if event in EVENTS:
+            if left[0] == 0:
+                left[0] = -1
+                end()
+            left[0] -= 1
+
+    sys.addaudithook(hook)
+
+
+def in_child(work, number, end):
+    # True if `work` came to its end before the file system was used `number` times.
+    child = os.fork()
+    if not child:
+        after(number, end)
+        try:
+            work()
+        except OSError:
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def killed():
+    os._exit(9)
+
+
+def full():
+    raise OSError(28, "No space left on device")
+
+
+def fresh(folder):
+    shutil.rmtree(folder, ignore_errors=True)
+    fill(folder, **OLD)
+"""
+
+
+def run(program: str, folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM + program, str(folder)],
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@posix
+def test_a_kill_at_any_moment_leaves_the_old_or_the_new_files(tmp_path: Path) -> None:
+    run(
+        """
+folder, seen, number = Path(sys.argv[1]) / "out", [], 0
+while True:
+    fresh(folder)
+    code = in_child(lambda: deliver(folder, a="new", b="new", c="new"), number, killed)
+    settle(folder)
+    found = {name: text for name, text in state(folder).items() if name != ".onnxq.lock"}
+    assert found in (OLD, NEW), (number, found)
+    seen.append(found == NEW)
+    deliver(folder, z="next")
+    assert not hidden(folder), (number, hidden(folder))
+    assert state(folder) == {**found, "z": "next"}
+    if code == 0:
+        break
+    assert code == 9
+    number += 1
+assert number > 20, number
+assert seen == sorted(seen), seen  # at one moment the old files stop to count
+assert 5 < seen.index(True) < number - 5
+""",
+        tmp_path,
+    )
+
+
+@posix
+def test_a_fault_at_any_moment_leaves_the_old_or_the_new_files(tmp_path: Path) -> None:
+    run(
+        """
+folder, number = Path(sys.argv[1]) / "out", 0
+while True:
+    fresh(folder)
+    code = in_child(lambda: deliver(folder, a="new", b="new", c="new"), number, full)
+    found = {name: text for name, text in state(folder).items() if name != ".onnxq.lock"}
+    assert found in (OLD, NEW), (number, found)  # without any other command
+    deliver(folder, z="next")
+    assert not hidden(folder), (number, hidden(folder))
+    if code == 0 and number > 60:
+        break
+    number += 1
+""",
+        tmp_path,
+    )
+
+
+@posix
+@pytest.mark.slow
+def test_a_kill_while_what_was_killed_is_finished(tmp_path: Path) -> None:
+    run(
+        """
+folder, first = Path(sys.argv[1]) / "out", 0
+ended = False
+while not ended:
+    second = 0
+    while True:
+        fresh(folder)
+        ended = in_child(lambda: deliver(folder, a="new", b="new", c="new"), first, killed) == 0
+        code = in_child(lambda: settle(folder), second, killed)
+        settle(folder)
+        found = {name: text for name, text in state(folder).items() if name != ".onnxq.lock"}
+        assert found in (OLD, NEW), (first, second, found)
+        deliver(folder, z="next")
+        assert not hidden(folder)
+        if code == 0:
+            break
+        second += 1
+    first += 1
+""",
+        tmp_path,
+    )
+
+
+@posix
+def test_a_killed_writer_does_not_keep_the_folder_locked(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from onnxq.delivery import claim, staging\n"
+        "with claim(Path(sys.argv[1])) as output, staging(output) as stage:\n"
+        "    (stage / 'a').write_text('first')\n"
+        "    print('ready', flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+
+    def start() -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, str(tmp_path)],
+            cwd=Path(__file__).parents[1],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        return process
+
+    process = start()
+    with pytest.raises(ConfigError, match=rf"another onnxq \(process {process.pid}\) is writing"):
+        deliver(tmp_path, a="second")
+    process.communicate("")  # the first one goes on, and its files are whole
+    assert process.returncode == 0
+    assert state(tmp_path) == {"a": "first"}
+
+    process = start()
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert sorted(name[:7] for name in hidden(tmp_path)) == [".onnxq-", ".onnxq."]
+    deliver(tmp_path, b="third")
+    assert state(tmp_path) == {"a": "first", "b": "third"}
+    assert not hidden(tmp_path)
