@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,9 +28,15 @@ def state(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in sorted(folder.iterdir()) if path.is_file()}
 
 
-def deliver(folder: Path | OutputFolder, inputs: tuple[Path, ...] = (), **texts: str) -> None:
+def deliver(
+    folder: Path | OutputFolder,
+    inputs: tuple[Path, ...] = (),
+    then: Callable[[], object] = lambda: None,
+    **texts: str,
+) -> None:
     with claim(folder) as output, staging(output, inputs) as stage:
         fill(stage, **texts)
+        then()
 
 
 def hidden(folder: Path) -> list[str]:
@@ -45,9 +52,8 @@ def test_files_replace_those_of_before_and_foreign_ones_stay(tmp_path: Path) -> 
 
 def test_a_failed_run_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
     fill(tmp_path / "out", a="old")
-    with pytest.raises(ZeroDivisionError), claim(tmp_path / "out") as output, staging(output) as stage:
-        fill(stage, a="new")
-        raise ZeroDivisionError
+    with pytest.raises(ZeroDivisionError):
+        deliver(tmp_path / "out", then=lambda: 1 / 0, a="new")
     assert state(tmp_path / "out") == {"a": "old"}
     assert not hidden(tmp_path / "out")
 
@@ -63,13 +69,9 @@ def test_a_folder_in_the_way_is_refused_before_the_first_move(tmp_path: Path, ea
     fill(tmp_path, a="old", b="old")
     if early:
         (tmp_path / "plan.json").mkdir()
-    with (
-        pytest.raises(ConfigError, match=r"plan\.json is a folder"),
-        claim(tmp_path) as output,
-        staging(output) as stage,
-    ):
-        fill(stage, **{"a": "new", "b": "new", "plan.json": "new", "z": "new"})
-        (tmp_path / "plan.json").mkdir(exist_ok=True)
+    texts = {"a": "new", "b": "new", "plan.json": "new", "z": "new"}
+    with pytest.raises(ConfigError, match=r"plan\.json is a folder"):
+        deliver(tmp_path, then=lambda: (tmp_path / "plan.json").mkdir(exist_ok=True), **texts)
     assert state(tmp_path) == {"a": "old", "b": "old"}
 
 
@@ -96,9 +98,8 @@ def test_a_move_that_fails_puts_everything_back(
             left[0] -= 1
         real(source, target)
 
-    with pytest.raises(type(error)), claim(tmp_path) as output, staging(output) as stage:
-        fill(stage, a="new", b="new", c="new", d="new")
-        monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(type(error)):
+        deliver(tmp_path, then=lambda: monkeypatch.setattr(os, "replace", replace), a="new", b="new", c="new", d="new")
     assert left == [-1]
     assert state(tmp_path) == {"a": "old", "c": "old", "notes": "mine"}
     assert not hidden(tmp_path)

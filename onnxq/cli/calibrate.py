@@ -73,7 +73,7 @@ def calibrate(
     from onnxq.cli.data import chosen_preprocess, data_warnings, open_data
     from onnxq.cli.planned import prepare_again, settings_of, with_observers
     from onnxq.cli.settings import load_plugins, read_foreign, read_settings
-    from onnxq.delivery import claim
+    from onnxq.delivery import claim, refuse_folders
     from onnxq.errors import ConfigError
     from onnxq.graph import Graph
     from onnxq.pipeline import gather_statistics
@@ -114,6 +114,7 @@ def calibrate(
                         f"the plan is written as {PLAN_NAME} beside the parameters: give these another name"
                     )
                 if first and not collects_only:  # now, and not after minutes of work
+                    refuse_folders([target, *([target.with_name(PLAN_NAME)] if plan is None else [])])
                     output = stack.enter_context(claim(target.parent, _lock_of(target, new_plan=plan is None)))
                 if plan is None and backend is None and settings.backend is None:
                     raise ConfigError(
