@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -26,8 +27,8 @@ from typing import TypeVar
 
 from onnxq.errors import ConfigError, OnnxqError
 from onnxq.files import umask
-from onnxq.locks import HeldByOther, LockFile, lock_file
-from onnxq.temporary import OwnedFolder, adopt, owned_folders, remove_adopted, remove_stale
+from onnxq.locks import Grip, HeldByOther, LockFile, lock_file
+from onnxq.temporary import OwnedFolder, adopt, is_mine, owned_folders, remove_adopted, remove_stale
 
 T = TypeVar("T")
 
@@ -38,6 +39,9 @@ _NEW, _OLD, _DRAFT = "new", "old", "draft.json"
 
 BELOW = ("improving", "checkpoints", "cache")
 """Folders of unfinished work inside an output folder, in which a kill can leave temporary files too."""
+
+CLEARING_SECONDS = 0.1
+"""How long a lock may be in the hands of somebody who only removes it, after a process that has died."""
 
 PATIENCE_SECONDS = 30.0
 """How long to wait for a live process that is moving its files, which takes milliseconds."""
@@ -51,32 +55,27 @@ class OutputFolder:
 
 
 @contextmanager
-def claim(folder: Path | OutputFolder, lock: str = LOCK) -> Iterator[OutputFolder]:
+def claim(folder: Path | OutputFolder, only: str | None = None) -> Iterator[OutputFolder]:
     """Be the only one who writes into a folder, which is made if need be; one that is claimed already is passed on.
 
-    `lock` is another name for who writes one file among others. ConfigError where somebody else is at it. A folder
-    that was made for it is gone again if nothing was put into it.
+    `only` is for who writes that file and those that belong to it, beside others who write other files. ConfigError
+    where somebody else is at it. A folder that was made for it is gone again if nothing was put into it.
     """
     if isinstance(folder, OutputFolder):
         yield folder
         return
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"the output must be a folder, {folder} is a file")
-    made, held = _locked(folder, lock)
+    made, held = _locked(folder, LOCK if only is None else f".{only}{LOCK}")
     try:
         if isinstance(held, HeldByOther):
             number = "" if held.process is None else f" (process {held.process})"
-            what = folder if lock == LOCK else folder / lock.removeprefix(".").removesuffix(".lock")
             raise ConfigError(
-                f"another onnxq{number} is writing into {what}: wait until it has ended, or choose another place "
-                "with -o"
+                f"another onnxq{number} is writing into {folder if only is None else folder / only}: wait until it has "
+                "ended, or choose another place with -o"
             )
         try:
-            settle(folder)
-            for place in (folder, *(folder / name for name in BELOW)):
-                if not place.is_symlink():
-                    remove_stale(place)
-            remove_stale()
+            clear_away(folder)
             yield OutputFolder(folder)
         finally:
             held.release()
@@ -88,15 +87,38 @@ def claim(folder: Path | OutputFolder, lock: str = LOCK) -> Iterator[OutputFolde
 
 def _locked(folder: Path, name: str) -> tuple[list[Path], LockFile | HeldByOther]:
     """The lock of a folder, and the folders that had to be made for it, the innermost first."""
+    deadline = time.monotonic() + CLEARING_SECONDS
     while True:
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            return missing, lock_file(folder / name)
+            held = lock_file(folder / name)
         except FileNotFoundError:
             if folder.is_dir():
                 raise
-            # A run that had made the folder, and failed, has just removed it.
+            continue  # a run that had made the folder, and failed, has just removed it
+        if isinstance(held, LockFile) or time.monotonic() > deadline:
+            return missing, held
+        time.sleep(0.005)
+
+
+def clear_away(folder: Path | None = None) -> None:
+    """Remove what dead processes have left among the temporary files and in a folder, and `settle` it.
+
+    Every run does it at its start, and so may the parent of a process that has crashed.
+    """
+    remove_stale()
+    if folder is None:
+        return
+    settle(folder)
+    for place in (folder, *(folder / name for name in BELOW)):
+        if place == folder or not place.is_symlink():
+            remove_stale(place)
+    for path in folder.glob(f"*{LOCK}"):
+        if path.name.startswith(".") and is_mine(path, stat.S_ISREG):
+            held = lock_file(path)
+            if isinstance(held, LockFile):
+                held.release(remove=held.grip is Grip.HELD)
 
 
 @contextmanager

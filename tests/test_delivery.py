@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxq.delivery import COMMIT, LOCK, STAGE, OutputFolder, claim, read_together, settle, staging
+from onnxq.delivery import COMMIT, LOCK, STAGE, OutputFolder, claim, clear_away, read_together, settle, staging
 from onnxq.errors import ConfigError
 from onnxq.files import write_json
 
@@ -32,9 +32,10 @@ def deliver(
     folder: Path | OutputFolder,
     inputs: tuple[Path, ...] = (),
     then: Callable[[], object] = lambda: None,
+    only: str | None = None,
     **texts: str,
 ) -> None:
-    with claim(folder) as output, staging(output, inputs) as stage:
+    with claim(folder, only) as output, staging(output, inputs) as stage:
         fill(stage, **texts)
         then()
 
@@ -121,11 +122,10 @@ def test_a_second_writer_is_refused_at_once(tmp_path: Path) -> None:
         refused = rf"another onnxq \(process {os.getpid()}\) is writing into {tmp_path}: wait"
         with pytest.raises(ConfigError, match=refused):
             deliver(tmp_path, a="second")
-        with claim(tmp_path, ".other.onnx.lock"):  # files beside it are somebody else's
+        with claim(tmp_path, "other.onnx"):  # files beside it are somebody else's
             pass
-        with pytest.raises(ConfigError, match=r"writing into .*other\.onnx: wait"), claim(tmp_path, ".x.lock"):  # noqa: SIM117
-            with claim(tmp_path, ".other.onnx.lock"), claim(tmp_path, ".other.onnx.lock"):
-                pass
+    with claim(tmp_path, "other.onnx"), pytest.raises(ConfigError, match=r"writing into .*other\.onnx: wait"):
+        deliver(tmp_path, only="other.onnx")
     deliver(tmp_path, a="third")
     assert state(tmp_path) == {"a": "third"}
 
@@ -155,7 +155,7 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_stages_of_live_processes_are_left_alone(tmp_path: Path) -> None:
-    with claim(tmp_path, ".one.lock") as output, staging(output) as stage:
+    with claim(tmp_path, "one") as output, staging(output) as stage:
         fill(stage, a="new")
         deliver(tmp_path, b="new")
         settle(tmp_path)
@@ -163,7 +163,9 @@ def test_stages_of_live_processes_are_left_alone(tmp_path: Path) -> None:
     assert state(tmp_path) == {"a": "new", "b": "new"}
 
 
-@pytest.mark.parametrize("name", [f"{STAGE}abcd1234", ".plan.json.onnxq-tmp-abcd1234"])
+@pytest.mark.parametrize(
+    "name", [f"{STAGE}abcd1234", ".plan.json.onnxq-tmp-abcd1234", ".onnxq.lock", ".simulated.onnx.onnxq.lock"]
+)
 def test_what_dead_processes_have_left_is_removed(tmp_path: Path, name: str) -> None:
     fill(tmp_path, a="old", **{".onnxqrc": "mine", ".plan.json.swp": "mine"})
     (tmp_path / ".onnxq-settings").mkdir()
@@ -174,6 +176,14 @@ def test_what_dead_processes_have_left_is_removed(tmp_path: Path, name: str) -> 
     deliver(tmp_path, b="new")
     assert sorted(hidden(tmp_path)) == [".onnxq-settings", ".onnxqrc", ".plan.json.swp"]
     assert state(tmp_path)["a"] == "old"
+
+
+def test_a_parent_can_clear_away_what_its_child_has_left(tmp_path: Path) -> None:
+    fill(tmp_path, **{LOCK: "7", ".a.onnx.onnxq.lock": "7", "mine.onnxq.lock": "mine"})
+    fill(tmp_path / f"{STAGE}abcd1234" / "new", a="half")
+    with claim(tmp_path, "b"):
+        clear_away(tmp_path)
+        assert sorted(path.name for path in tmp_path.iterdir()) == [".b.onnxq.lock", "mine.onnxq.lock"]
 
 
 def test_nothing_is_removed_through_a_link(tmp_path: Path) -> None:

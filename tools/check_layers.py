@@ -15,13 +15,13 @@ from pathlib import Path
 PACKAGE = "onnxq"
 ROOT = "__init__"  # the unit of onnxq/__init__.py
 
-FOR_EVERYONE = frozenset({"errors", "registry", "locks", "temporary", "files", "machine", "plugins", "user_code"})
+FOR_EVERYONE = frozenset({"errors", "registry", "temporary", "files", "machine", "plugins", "user_code"})
 
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "registry": frozenset(),
     "locks": frozenset(),
-    "temporary": frozenset(),
+    "temporary": frozenset({"locks"}),
     "files": frozenset(),
     "machine": frozenset(),
     "plugins": frozenset(),

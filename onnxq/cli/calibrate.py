@@ -115,7 +115,7 @@ def calibrate(
                     )
                 if first and not collects_only:  # now, and not after minutes of work
                     refuse_folders([target, *([target.with_name(PLAN_NAME)] if plan is None else [])])
-                    output = stack.enter_context(claim(target.parent, _lock_of(target, new_plan=plan is None)))
+                    output = stack.enter_context(claim(target.parent, None if plan is None else target.name))
                 if plan is None and backend is None and settings.backend is None:
                     raise ConfigError(
                         "say for which target: -b BACKEND (see 'onnxq list backends'), or --plan plan.json"
@@ -219,13 +219,6 @@ def _telling_how_to_go_on(path: Path | None, *, quiet: bool) -> Iterator[None]:
         if path is not None and partial_path(path).exists():
             say(f"what was seen so far is in {partial_path(path)}: the same command goes on from there", quiet=quiet)
         raise
-
-
-def _lock_of(target: Path, *, new_plan: bool) -> str:
-    """The lock of the folder, where a plan will be written too; else one of this file, beside others."""
-    from onnxq.delivery import LOCK
-
-    return LOCK if new_plan else f".{target.name}.lock"
 
 
 def _keep_other_plan(path: Path, stage: Path, plan: QuantPlan, *, quiet: bool) -> None:

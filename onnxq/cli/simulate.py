@@ -69,8 +69,8 @@ def simulate(
         dataset = open_data(original, data, random, settings.samples, chosen_preprocess(settings, wanted, data))
     prepared = prepare_again(original.copy(), wanted, backend, settings, passes)
     graph, notes = build(prepared.graph, wanted, table, prepared.backend)
-    # The name of the file in that of the lock: several may be made in one folder at a time.
-    with claim(target.parent, f".{target.name}.lock") as output, staging(output, original.files()) as stage:
+    # Several may be made in one folder at a time.
+    with claim(target.parent, target.name) as output, staging(output, original.files()) as stage:
         outputs = check_simulated(graph, original, stage / target.name, dataset, samples=settings.verify_samples)
         files = [target.parent / path.name for path in sorted(stage.iterdir())]
     if as_json:
