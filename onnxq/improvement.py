@@ -71,6 +71,10 @@ Progress = Callable[[str, int, int | None], None]
 def _silent(what: str, done: int, total: int | None) -> None: ...
 
 
+ACTIVATIONS = "activations-"
+"""In front of the names of temporary folders with values of layers, below the folder of a task."""
+
+
 @dataclass(frozen=True)
 class Task:
     """What all steps work with.

@@ -18,9 +18,9 @@ from onnxq.deliver import FLOAT_MODEL, Clock, Progress, Result, emit_plan, refus
 from onnxq.delivery import claim
 from onnxq.graph import Graph
 from onnxq.improve.outcome import Outcome, Reached
-from onnxq.improve.stage import improve_calibrated, remove_unfinished
+from onnxq.improve.stage import improve_calibrated, remove_stale_values, remove_unfinished
 from onnxq.improve.unjudged import improve_without_data
-from onnxq.improvement import Samples, State
+from onnxq.improvement import Samples, State, read_improvement
 from onnxq.passes import Pass
 from onnxq.prepare import Prepared, chosen_backend, load_model, make_plan, prepare
 from onnxq.ranks import Ranks, in_step
@@ -92,7 +92,9 @@ def quantize(
             more=None if improved is None else lambda stage: _with_improvements(stage, ready, improved),
             effort_tried=improved is not None,
         )
-        remove_unfinished(folder / IMPROVING)
+        if improved is not None and any(read_improvement(step.name).method.needs_torch for step in improved.steps):
+            remove_unfinished(folder / IMPROVING)
+        remove_stale_values(folder / IMPROVING)
     return result
 
 

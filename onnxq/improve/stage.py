@@ -16,7 +16,7 @@ from onnxq.improve.efforts import Effort, effort_of
 from onnxq.improve.judge import Judge, LastSession
 from onnxq.improve.outcome import Outcome, Reached
 from onnxq.improve.run import improve
-from onnxq.improvement import IMPROVEMENTS, Progress, Samples, State, Task
+from onnxq.improvement import ACTIVATIONS, IMPROVEMENTS, Progress, Samples, State, Task
 from onnxq.prepare import Prepared
 from onnxq.runtime import Dataset
 from onnxq.runtime.feeds import Feed
@@ -72,12 +72,19 @@ BLOCK_FILE = re.compile(r"[a-z0-9_]+-\d{3,}-[0-9a-f]{16}\.npz")
 
 def remove_unfinished(folder: Path) -> None:
     """Remove what steps have left in their folder, and the folder if nothing else is in it."""
-    if folder.is_dir() and not folder.is_symlink():
-        remove_stale(folder, "activations-")  # of a run that was killed
+    if folder.is_dir():
         for path in folder.iterdir():
             if BLOCK_FILE.fullmatch(path.name):
                 path.unlink(missing_ok=True)
         with suppress(OSError):  # somebody has files of his own there
+            folder.rmdir()
+
+
+def remove_stale_values(folder: Path) -> None:
+    """Remove values of layers that a killed run has left; what blocks have come to stays for a run that goes on."""
+    if folder.is_dir() and not folder.is_symlink():
+        remove_stale(folder, ACTIVATIONS)
+        with suppress(OSError):  # the work of blocks is there, or files of the user
             folder.rmdir()
 
 

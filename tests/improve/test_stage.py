@@ -52,6 +52,12 @@ def test_files_of_the_user_stay_beside_the_files_of_unfinished_runs(tmp_path: Pa
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
 
 
+def test_values_of_a_killed_run_are_removed_by_the_next_one_whatever_its_effort(tmp_path: Path) -> None:
+    (tmp_path / "out" / "improving" / "activations-abcd1234").mkdir(parents=True)
+    run(tmp_path / "out", effort=0)
+    assert not (tmp_path / "out" / "improving").exists()
+
+
 def test_named_improvements_are_not_left_out_without_a_word(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="4 samples or more"):
         run(tmp_path / "out", samples=3, improvements=["gptq"])

@@ -15,12 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from onnxq.improvement import ACTIVATIONS
 from onnxq.machine import machine_error, refusal
 from onnxq.temporary import remove_stale, temporary_folder
 from onnxq.torchnet.values import Value
-
-ACTIVATIONS = "activations-"
-"""In front of the names of folders with values, below one of onnxq's own."""
 
 
 class Shelf:
