@@ -28,6 +28,7 @@ from typing import TypeVar
 from onnxq.errors import ConfigError, OnnxqError
 from onnxq.files import umask
 from onnxq.locks import Grip, HeldByOther, LockFile, lock_file
+from onnxq.machine import machine_error
 from onnxq.temporary import OwnedFolder, adopt, is_mine, owned_folders, remove_adopted, remove_stale
 
 T = TypeVar("T")
@@ -66,8 +67,9 @@ def claim(folder: Path | OutputFolder, only: str | None = None) -> Iterator[Outp
         return
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"the output must be a folder, {folder} is a file")
-    made, held = _locked(folder, LOCK if only is None else f".{only}{LOCK}")
+    made: list[Path] = []
     try:
+        held = _locked(folder, LOCK if only is None else f".{only}{LOCK}", made)
         if isinstance(held, HeldByOther):
             number = "" if held.process is None else f" (process {held.process})"
             raise ConfigError(
@@ -85,11 +87,11 @@ def claim(folder: Path | OutputFolder, only: str | None = None) -> Iterator[Outp
                 path.rmdir()
 
 
-def _locked(folder: Path, name: str) -> tuple[list[Path], LockFile | HeldByOther]:
-    """The lock of a folder, and the folders that had to be made for it, the innermost first."""
+def _locked(folder: Path, name: str, made: list[Path]) -> LockFile | HeldByOther:
+    """The lock of a folder; folders that have to be made for it are added to `made`, the innermost first."""
     deadline = time.monotonic() + CLEARING_SECONDS
     while True:
-        missing = [path for path in (folder, *folder.parents) if not path.exists()]
+        made += [path for path in (folder, *folder.parents) if not path.exists() and path not in made]
         folder.mkdir(parents=True, exist_ok=True)
         try:
             held = lock_file(folder / name)
@@ -98,7 +100,7 @@ def _locked(folder: Path, name: str) -> tuple[list[Path], LockFile | HeldByOther
                 raise
             continue  # a run that had made the folder, and failed, has just removed it
         if isinstance(held, LockFile) or time.monotonic() > deadline:
-            return missing, held
+            return held
         time.sleep(0.005)
 
 
@@ -189,6 +191,10 @@ def settle(folder: Path) -> None:
             try:
                 if is_pending(stage):
                     _carry_out(stage)
+            except OSError as error:
+                lock.release(remove=False)
+                what = f"a run into {folder} was killed while it moved its files, and that cannot be finished now"
+                raise machine_error(error, what) from error
             except BaseException:
                 lock.release(remove=False)
                 raise

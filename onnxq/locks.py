@@ -110,7 +110,10 @@ def _open(path: Path) -> int:
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise
-        return os.open(path, os.O_RDONLY | no_links)  # of another user, or on a disk that is mounted for reading
+        try:
+            return os.open(path, os.O_RDONLY | no_links)  # of another user, or on a disk that is mounted for reading
+        except FileNotFoundError:
+            raise error from None
 
 
 def _sign(descriptor: int) -> None:

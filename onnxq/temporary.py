@@ -7,6 +7,7 @@ removed, and nothing through links. On file systems without locks everything is 
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -86,7 +87,9 @@ def adopt(folder: Path) -> LockFile | None:
         return None
     try:
         lock = lock_file(folder / OWNER)
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
         return None
     if isinstance(lock, HeldByOther):
         return None

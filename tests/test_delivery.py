@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from onnxq.delivery import COMMIT, LOCK, STAGE, OutputFolder, claim, clear_away, read_together, settle, staging
-from onnxq.errors import ConfigError
+from onnxq.errors import ConfigError, MachineError
 from onnxq.files import write_json
 
 posix = pytest.mark.skipif(os.name != "posix", reason="processes of POSIX")
@@ -178,6 +178,20 @@ def test_what_dead_processes_have_left_is_removed(tmp_path: Path, name: str) -> 
     assert state(tmp_path)["a"] == "old"
 
 
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.open
+
+    def read_only(path: Path, flags: int, *rest: object, **named: object) -> int:
+        if Path(path).name == LOCK and flags & os.O_CREAT:
+            raise OSError(30, "Read-only file system", str(path))
+        return real(path, flags, *rest, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "open", read_only)
+    with pytest.raises(OSError, match=r"Read-only file system.*made"):
+        deliver(tmp_path / "made", a="new")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_parent_can_clear_away_what_its_child_has_left(tmp_path: Path) -> None:
     fill(tmp_path, **{LOCK: "7", ".a.onnx.onnxq.lock": "7", "mine.onnxq.lock": "mine"})
     fill(tmp_path / f"{STAGE}abcd1234" / "new", a="half")
@@ -204,6 +218,25 @@ def test_a_journal_that_names_files_elsewhere_is_refused(tmp_path: Path) -> None
     fill(stage, **{COMMIT: '{"moves": [{"name": "../../victim", "replaces": false}]}'})
     with pytest.raises(ConfigError, match="names files outside"):
         settle(tmp_path / "out")
+
+
+def test_a_journal_that_cannot_be_carried_out_is_an_error_that_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = tmp_path / f"{STAGE}abcd1234"
+    fill(tmp_path, a="old")
+    fill(stage / "new", a="new")
+    fill(stage / "old")
+    fill(stage, **{COMMIT: '{"moves": [{"name": "a", "replaces": true}]}'})
+
+    def read_only(*_: object) -> None:
+        raise OSError(30, "Read-only file system", "x")
+
+    with monkeypatch.context() as patched, pytest.raises(MachineError, match=r"killed while it moved .*Read-only"):
+        patched.setattr(os, "replace", read_only)
+        settle(tmp_path)
+    settle(tmp_path)
+    assert state(tmp_path) == {"a": "new"}
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"moves": 3}', '{"moves": [{"name": "a"}]}'])

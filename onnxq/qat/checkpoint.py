@@ -16,6 +16,7 @@ from onnxq.errors import CheckFailed, ConfigError
 from onnxq.files import replace_file
 from onnxq.machine import is_fault_of_machine, machine_error
 from onnxq.qat.settings import WITHOUT_EFFECT_ON_THE_RESULT, TrainSettings
+from onnxq.temporary import remove_stale
 
 FORMAT = 1
 KEPT = 2
@@ -37,6 +38,7 @@ class Checkpoints:
 
     def save(self, step: int, state: State) -> Path:
         self.folder.mkdir(parents=True, exist_ok=True)
+        remove_stale(self.folder)
         path = self.folder / f"step-{step:08}.pt"
         self._write(path, state)
         for old in self._regular()[:-KEPT]:
