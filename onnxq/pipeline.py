@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -62,6 +63,10 @@ def quantize(
     """
     folder = Path(tempfile.mkdtemp(prefix="onnxq-") if out is None else out)
     with ExitStack() as stack:
+        if out is None:
+            stack.push(
+                lambda kind, error, trace: shutil.rmtree(folder, ignore_errors=True) if kind is not None else None
+            )
         with in_step(ranks):
             output = stack.enter_context(claim(folder))  # now, and not after minutes of work
         ready = calibrate_model(

@@ -232,9 +232,10 @@ def test_a_journal_that_cannot_be_carried_out_is_an_error_that_says_why(
     def read_only(*_: object) -> None:
         raise OSError(30, "Read-only file system", "x")
 
-    with monkeypatch.context() as patched, pytest.raises(MachineError, match=r"killed while it moved .*Read-only"):
+    with monkeypatch.context() as patched:
         patched.setattr(os, "replace", read_only)
-        settle(tmp_path)
+        with pytest.raises(MachineError, match=r"killed while it moved .*Read-only"):
+            settle(tmp_path)
     settle(tmp_path)
     assert state(tmp_path) == {"a": "new"}
 
@@ -340,6 +341,7 @@ def run(program: str, folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM + program, str(folder)],
         cwd=Path(__file__).parents[1],
+        env={**os.environ, "TMPDIR": str(folder)},
         capture_output=True,
         text=True,
         timeout=300,
