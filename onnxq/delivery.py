@@ -2,20 +2,15 @@
 
 claim    a run locks the folder (`.onnxq.lock`) from its start to its end: a second one is refused at once.
 staging  its files are written and checked in a stage, a hidden folder inside. When all is well, everything that could
-         stand in the way is looked at, and the switch is made:
-         1. a journal with the names of the files is written into the stage, and renamed to `commit.json`;
-         2. file by file, the old one is kept in the stage and the new one takes its place;
-         3. the journal is removed, then the stage.
-         If a move fails, `commit.json` is renamed to `undo.json`, and the old files are put back.
-settle   what a killed process has left: a stage with `commit.json` is carried out, one with `undo.json` is undone, one
-         without a journal is removed. Every command that reads or writes an output folder does that first.
+         stand in the way is looked at, and the switch (`onnxq.switch`) is made: all files move, or none.
+settle   what a killed process has left: a stage with a journal is carried out or undone, one without is removed. Every
+         command that reads or writes an output folder does that first.
 
 A stage is locked by its owner (`onnxq.temporary`), so those of live processes are left alone.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import time
@@ -29,14 +24,13 @@ from onnxq.errors import ConfigError, OnnxqError
 from onnxq.files import umask
 from onnxq.locks import Grip, HeldByOther, LockFile, lock_file
 from onnxq.machine import machine_error
+from onnxq.switch import NEW, carry_out, commit, is_pending
 from onnxq.temporary import OwnedFolder, adopt, is_mine, owned_folders, remove_adopted, remove_stale
 
 T = TypeVar("T")
 
 LOCK = ".onnxq.lock"
 STAGE = ".onnxq-stage-"
-COMMIT, UNDO = "commit.json", "undo.json"
-_NEW, _OLD, _DRAFT = "new", "old", "draft.json"
 
 BELOW = ("improving", "checkpoints", "cache")
 """Folders of unfinished work inside an output folder, in which a kill can leave temporary files too."""
@@ -133,7 +127,7 @@ def staging(output: OutputFolder, inputs: Sequence[Path] = (), *, first: str = "
     stage = OwnedFolder(STAGE, output.path)
     try:
         os.chmod(stage.path, 0o777 & ~umask())  # its files will have been written in an ordinary folder
-        new = stage.path / _NEW
+        new = stage.path / NEW
         new.mkdir()
         yield new
         names = sorted((path.name for path in new.iterdir()), key=lambda name: (name != first, name))
@@ -141,8 +135,8 @@ def staging(output: OutputFolder, inputs: Sequence[Path] = (), *, first: str = "
         refuse_inputs(inputs, targets)
         refuse_folders(targets)
         if names:
-            _commit(stage.path, names)
-            _carry_out(stage.path)
+            commit(stage.path, names)
+            carry_out(stage.path)
     finally:
         if is_pending(stage.path):  # neither to be finished nor to be undone: the next command tries again
             stage.leave()
@@ -190,7 +184,7 @@ def settle(folder: Path) -> None:
         if lock is not None:
             try:
                 if is_pending(stage):
-                    _carry_out(stage)
+                    carry_out(stage)
             except OSError as error:
                 lock.release(remove=False)
                 what = f"a run into {folder} was killed while it moved its files, and that cannot be finished now"
@@ -216,11 +210,6 @@ def read_together(folder: Path, read: Callable[[], T]) -> T:
             return found
 
 
-def is_pending(stage: Path) -> bool:
-    """Whether files of a stage may have been moved, so that it has to be finished or undone."""
-    return (stage / COMMIT).exists() or (stage / UNDO).exists()
-
-
 def _stamp(folder: Path) -> dict[str, tuple[int, int, int]]:
     """What changes when any file of a folder is replaced."""
     found = {}
@@ -230,78 +219,3 @@ def _stamp(folder: Path) -> dict[str, tuple[int, int, int]]:
                 status = entry.stat()
                 found[entry.name] = (status.st_ino, status.st_mtime_ns, status.st_size)
     return found
-
-
-# ---- the switch ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Move:
-    """One file of a journal; `replaces` says that there was one of that name before."""
-
-    name: str
-    replaces: bool
-
-
-def _commit(stage: Path, names: Sequence[str]) -> None:
-    """From here on the files of the stage count, even if this process is killed before it has moved them."""
-    (stage / _OLD).mkdir()
-    moves = [{"name": name, "replaces": os.path.lexists(stage.parent / name)} for name in names]
-    draft = stage / _DRAFT
-    with draft.open("w", encoding="utf-8") as stream:
-        json.dump({"format": "onnxq-delivery", "version": 1, "moves": moves}, stream)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(draft, stage / COMMIT)
-
-
-def _carry_out(stage: Path) -> None:
-    """Make the switch of a journal, or undo it: where a move fails, everything is put back and the error raised."""
-    if (stage / UNDO).exists():
-        _put_back(stage)
-        return
-    moves = _read(stage / COMMIT)
-    try:
-        for move in moves:
-            _move_in(stage, move)
-    except BaseException:
-        os.replace(stage / COMMIT, stage / UNDO)
-        _put_back(stage)
-        raise
-    (stage / COMMIT).unlink()
-
-
-def _move_in(stage: Path, move: _Move) -> None:
-    new, old, target = stage / _NEW / move.name, stage / _OLD / move.name, stage.parent / move.name
-    if not os.path.lexists(new):
-        return  # moved by a process that was killed afterwards
-    if move.replaces and not os.path.lexists(old):
-        try:
-            os.link(target, old, follow_symlinks=False)  # so that there is a file of that name at every moment
-        except (OSError, NotImplementedError):
-            os.rename(target, old)  # a file system without hard links
-    os.replace(new, target)
-
-
-def _put_back(stage: Path) -> None:
-    for move in reversed(_read(stage / UNDO)):
-        new, old, target = stage / _NEW / move.name, stage / _OLD / move.name, stage.parent / move.name
-        if move.replaces:
-            if os.path.lexists(old):
-                os.replace(old, target)
-        elif not os.path.lexists(new) and os.path.lexists(target):
-            os.replace(target, new)
-    (stage / UNDO).unlink()
-
-
-def _read(journal: Path) -> list[_Move]:
-    try:
-        moves = [_Move(entry["name"], entry["replaces"]) for entry in json.loads(journal.read_text("utf-8"))["moves"]]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(
-            f"{journal} is no readable journal of a delivery, so it cannot be said which files of {journal.parents[1]} "
-            "belong together: delete that folder and make the files anew"
-        ) from error
-    if any(not isinstance(move.name, str) or Path(move.name).name != move.name for move in moves):
-        raise ConfigError(f"{journal} names files outside of its folder, which onnxq does not write: delete it")
-    return moves

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from onnxq.delivery import COMMIT, LOCK, STAGE, OutputFolder, claim, clear_away, read_together, settle, staging
+from onnxq.delivery import LOCK, STAGE, OutputFolder, claim, clear_away, read_together, settle, staging
 from onnxq.errors import ConfigError, MachineError
 from onnxq.files import write_json
+from onnxq.switch import COMMIT
 
 posix = pytest.mark.skipif(os.name != "posix", reason="processes of POSIX")
 

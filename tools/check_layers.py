@@ -56,6 +56,7 @@ MAY_IMPORT_ALL = frozenset(
         "prepare",
         "deliver",
         "delivery",
+        "switch",
         "report",
         "config",
         "borders",

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from onnxq.delivery import COMMIT, STAGE, claim
+from onnxq.delivery import STAGE, claim
 from onnxq.files import write_json
+from onnxq.switch import COMMIT
 
 
 def content(folder: Path) -> dict[str, bytes]:
