@@ -20,6 +20,7 @@ def emit(
     data: options.DataOption = None,
     preprocess: options.PreprocessOption = None,
     config: options.ConfigOption = None,
+    allow_code: options.AllowCodeOption = False,
     samples: options.SamplesOption = None,
     passes: options.PassOption = None,
     plugin: options.PluginOption = None,
@@ -41,8 +42,10 @@ def emit(
     from onnxq.graph import Graph
 
     load_plugins(plugin)
-    settings = read_settings(config, samples=samples, preprocess=preprocess)
     wanted, table = read_plan(plan), read_qparams(qparams)
+    settings = read_settings(
+        config, allow_code=allow_code, backend=wanted.backend, samples=samples, preprocess=preprocess
+    )
     check_writable(out)
     original = Graph.load(model)
     fix_borders(original, settings_of(wanted, settings))

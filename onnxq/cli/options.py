@@ -35,6 +35,12 @@ RandomOption = Annotated[
 ]
 SamplesOption = Annotated[int | None, typer.Option("--samples", help="Use at most N samples.", metavar="N")]
 ConfigOption = Annotated[Path | None, typer.Option("--config", "-c", help="Configuration: .toml, .yaml or .json.")]
+AllowCodeOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-code", help="Run Python code that a configuration file names: a backend file, a data function."
+    ),
+]
 MqbenchOption = Annotated[
     Path | None,
     typer.Option(

@@ -36,6 +36,7 @@ def search(
     cache: bits_options.CacheOption = None,
     preprocess: options.PreprocessOption = None,
     config: options.ConfigOption = None,
+    allow_code: options.AllowCodeOption = False,
     observer: options.ObserverOption = None,
     weight_observer: options.WeightObserverOption = None,
     skip: options.SkipOption = None,

@@ -27,6 +27,7 @@ def simulate(
     data: options.DataOption = None,
     preprocess: options.PreprocessOption = None,
     config: options.ConfigOption = None,
+    allow_code: options.AllowCodeOption = False,
     samples: options.SamplesOption = None,
     random: options.RandomOption = None,
     passes: options.PassOption = None,
@@ -49,8 +50,10 @@ def simulate(
     from onnxq.graph import Graph
 
     load_plugins(plugin)
-    settings = read_settings(config, samples=samples, preprocess=preprocess)
     wanted = read_plan(plan)
+    settings = read_settings(
+        config, allow_code=allow_code, backend=wanted.backend, samples=samples, preprocess=preprocess
+    )
     table = read_qparams(qparams if qparams is not None else plan if plan.is_dir() else plan.parent)
     beside = model_in(plan if plan.is_dir() else plan.parent)
     target = output_file(out, SIMULATED_NAME, model, beside)

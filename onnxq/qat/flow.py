@@ -109,7 +109,8 @@ def qat(
     folder = Path(out)
     wanted = train_settings(settings)
     with in_step(ranks):
-        chosen = read_config(config)
+        given_otherwise = {"backend": backend, "data": data}
+        chosen = read_config(config, unused=[key for key, value in given_otherwise.items() if value is not None])
         graph = load_model(model)
         fix_borders(graph, chosen)
         samples, held = _open(graph, train_on, evaluate_on, labels, holdout, wanted.seed)

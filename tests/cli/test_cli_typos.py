@@ -328,10 +328,10 @@ FILES: dict[str, tuple[str, str, str]] = {
         '{"quant_dict": {}, "extra_qconfig_dict": {}, "extra_qconfig_dict": {}}',
         "the key 'extra_qconfig_dict' stands twice",
     ),
-    "Python that raises": ("--mqbench given.py", "x = 1\nraise ValueError('no')\n", "given.py, line 2: ValueError: no"),
+    "Python that raises": ("--allow-code --mqbench given.py", "x = 1\nraise ValueError('no')\n", "given.py, line 2: ValueError: no"),
     "Python that is cut off": ("--mqbench given.py", "extra_config = {\n", "given.py: SyntaxError"),
     "Python with a name that is not imported": (
-        "--sophgo given.py",
+        "--allow-code --sophgo given.py",
         "prepare_custom_config_dict = {operator.add: 1}\n",
         "given.py, line 1: NameError: name 'operator' is not defined",
     ),
