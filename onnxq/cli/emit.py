@@ -34,6 +34,7 @@ def emit(
     """
     from onnxq.borders import fix_borders
     from onnxq.cli.artifacts import check_writable, read_plan, read_qparams
+    from onnxq.cli.consistency import check_parameters
     from onnxq.cli.data import chosen_preprocess, open_data
     from onnxq.cli.planned import prepare_again, settings_of
     from onnxq.cli.settings import load_plugins, read_settings
@@ -53,6 +54,7 @@ def emit(
     dataset = None if data is None else open_data(original, data, None, settings.samples, steps)
     started = time.perf_counter()
     prepared = prepare_again(original.copy(), wanted, backend, settings, passes, strict=strict)
+    check_parameters(prepared.graph, wanted, table)
     seconds = {"passes": time.perf_counter() - started}
     result = emit_plan(original, prepared, wanted, table, out, dataset=dataset, seconds=seconds, effort_tried=False)
     show_report(result.report, model, result.model, as_json=as_json, quiet=quiet)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from onnxq.backends import file_of_backend, get_backend, registered_backend
+from onnxq.cli.consistency import check_references
 from onnxq.config import Config, read_config
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
@@ -70,6 +71,7 @@ def prepare_again(
     for name in sorted(listed ^ present):
         problem = "lists node '{}', which the model does not have" if name in listed else "does not list node '{}'"
         raise ConfigError(f"the plan {problem.format(name)}: it was made for another model, or its nodes were edited")
+    check_references(prepared.graph, plan)
     check_plan(plan, prepared.backend)
     if strict:
         check_every_operator_has_a_rule(prepared.graph, plan, prepared.backend)

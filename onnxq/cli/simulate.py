@@ -42,6 +42,7 @@ def simulate(
     """
     from onnxq.borders import fix_borders
     from onnxq.cli.artifacts import model_in, output_file, read_plan, read_qparams
+    from onnxq.cli.consistency import check_parameters
     from onnxq.cli.data import chosen_preprocess, open_data
     from onnxq.cli.planned import prepare_again, settings_of
     from onnxq.cli.settings import load_plugins, read_settings
@@ -63,6 +64,7 @@ def simulate(
     if data is not None or random is not None:
         dataset = open_data(original, data, random, settings.samples, chosen_preprocess(settings, wanted, data))
     prepared = prepare_again(original.copy(), wanted, backend, settings, passes)
+    check_parameters(prepared.graph, wanted, table)
     graph, notes = build(prepared.graph, wanted, table, prepared.backend)
     with staging(target.parent, original.files()) as stage:
         outputs = check_simulated(graph, original, stage / target.name, dataset, samples=settings.verify_samples)

@@ -213,7 +213,7 @@ def check_document(data: Mapping[str, Any], form: str, what: str, keys: set[str]
     """Refuse a JSON document of another kind, of a newer version, or with keys that mean nothing."""
     if data.get("format") != form:
         raise SpecError(f'this is not a {what}: "format" is {data.get("format")!r}, not "{form}"')
-    if data.get("version") != 1:
+    if data.get("version") != 1 or data["version"] is True:
         raise SpecError(f'"version" is {data.get("version")!r}; this onnxq reads version 1')
     for key in data:
         if key not in keys | {"format", "version"}:

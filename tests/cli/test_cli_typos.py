@@ -328,7 +328,11 @@ FILES: dict[str, tuple[str, str, str]] = {
         '{"quant_dict": {}, "extra_qconfig_dict": {}, "extra_qconfig_dict": {}}',
         "the key 'extra_qconfig_dict' stands twice",
     ),
-    "Python that raises": ("--allow-code --mqbench given.py", "x = 1\nraise ValueError('no')\n", "given.py, line 2: ValueError: no"),
+    "Python that raises": (
+        "--allow-code --mqbench given.py",
+        "x = 1\nraise ValueError('no')\n",
+        "given.py, line 2: ValueError: no",
+    ),
     "Python that is cut off": ("--mqbench given.py", "extra_config = {\n", "given.py: SyntaxError"),
     "Python with a name that is not imported": (
         "--allow-code --sophgo given.py",
