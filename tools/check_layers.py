@@ -15,11 +15,12 @@ from pathlib import Path
 PACKAGE = "onnxq"
 ROOT = "__init__"  # the unit of onnxq/__init__.py
 
-FOR_EVERYONE = frozenset({"errors", "registry", "files", "json_file", "plugins", "user_code"})
+FOR_EVERYONE = frozenset({"errors", "registry", "escapes", "files", "json_file", "plugins", "user_code"})
 
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "registry": frozenset(),
+    "escapes": frozenset(),
     "files": frozenset(),
     "json_file": frozenset(),
     "plugins": frozenset(),

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxq.cli import bits_options, options
-from onnxq.cli.console import print_json, print_table, print_warning, say
+from onnxq.cli.console import print_blank_line, print_json, print_table, print_warning, say
 from onnxq.cli.progress import stage_bars
 from onnxq.errors import ConfigError
 
@@ -129,7 +129,8 @@ def _show_found(result: Found) -> None:
         (variable.name, variable.kind, ", ".join(variable.layers), str(result.chosen.bits[variable.name]))
         for variable in result.variables
     ]
-    print_table(f"\nchosen: {result.goal}", ("tensor", "role", "read by", ">bits"), layers)
+    print_blank_line()
+    print_table(f"chosen: {result.goal}", ("tensor", "role", "read by", ">bits"), layers)
 
 
 def _show_held(result: Held) -> None:
