@@ -171,7 +171,7 @@ def emit_plan(
             config=prepared.config,
             passes=prepared.passes,
             plan=plan,
-            warnings=[*warnings, *checks.warnings, *_kernel_warnings(checks, plan, prepared)],
+            warnings=[*warnings, *emitted.warnings, *checks.warnings, *_kernel_warnings(checks, plan, prepared)],
             notes=[*remarks, *emitted.notes],
             samples=samples,
             checks=checks,
