@@ -50,10 +50,13 @@ def read_object(path: Path, what: str, kind: type[OnnxqError] = SpecError) -> di
     return data
 
 
-def parse_json(text: str | bytes) -> Any:
-    """The value of a JSON text; everything that is wrong with it is a ValueError: also keys that stand twice, NaN."""
+def parse_json(text: str | bytes, *, constants: bool = False) -> Any:
+    """The value of a JSON text; everything that is wrong with it is a ValueError, also a key that stands twice.
+
+    NaN and Infinity, which JSON does not have, are taken with `constants` alone.
+    """
     try:
-        data = json.loads(text, object_pairs_hook=_table, parse_constant=_refuse_constant)
+        data = json.loads(text, object_pairs_hook=_table, parse_constant=None if constants else _refuse_constant)
     except RecursionError:
         raise ValueError(too_deep()) from None
     check_depth(data)

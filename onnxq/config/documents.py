@@ -131,4 +131,8 @@ def _inside(node: yaml.Node) -> list[yaml.Node]:
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
-_LOADERS: dict[str, Callable[[str], Any]] = {"toml": _load_toml, "yaml": _load_yaml, "json": parse_json}
+_LOADERS: dict[str, Callable[[str], Any]] = {
+    "toml": _load_toml,
+    "yaml": _load_yaml,
+    "json": lambda text: parse_json(text, constants=True),  # a value of an input may be NaN
+}
