@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
+from onnxq.escapes import one_line
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -45,4 +47,4 @@ class Axis:
 
 def svg_text(x: float, y: float, text: str, anchor: str, color: str = "#333333") -> str:
     """Text at a place; `anchor` is start, middle or end."""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{color}">{escape(text)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{color}">{escape(one_line(text))}</text>'

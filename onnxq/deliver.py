@@ -6,7 +6,6 @@ write the weights are tried.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,15 +15,17 @@ from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
+from pydantic import StrictStr
 
 from onnxq.config import resolved_settings
 from onnxq.delivery import OutputFolder, claim, refuse_folders, refuse_inputs, staging
 from onnxq.emit import Emitted, emit, file_names
 from onnxq.emit.saturation import with_seven_bit_weights, with_unsigned_weights
 from onnxq.emit.simulate import simulate
-from onnxq.errors import CheckFailed, ConfigError, SpecError, UnsupportedError
+from onnxq.errors import CheckFailed, ConfigError, OnnxqError, SpecError, UnsupportedError
 from onnxq.files import write_json
 from onnxq.graph import Graph
+from onnxq.json_file import Stored, read_object, validated
 from onnxq.passes import run_passes
 from onnxq.place.legal import check_plan
 from onnxq.prepare import Prepared
@@ -172,7 +173,7 @@ def emit_plan(
             config=prepared.config,
             passes=prepared.passes,
             plan=plan,
-            warnings=[*warnings, *checks.warnings, *_kernel_warnings(checks, plan, prepared)],
+            warnings=[*warnings, *emitted.warnings, *checks.warnings, *_kernel_warnings(checks, plan, prepared)],
             notes=[*remarks, *emitted.notes],
             samples=samples,
             checks=checks,
@@ -230,21 +231,25 @@ def _left_over(folder: Path, names: Sequence[str]) -> list[str]:
     earlier = _earlier_report(folder)
     if earlier is None:
         return []
-    listed = {Path(path).name for path in earlier["files"]}
+    listed = {Path(path).name for path in earlier.files}
     old = sorted(name for name in listed - set(names) if (folder / name).exists())
     if not old:
         return []
-    return [f"of an earlier run for {earlier['backend']}, not of this one: {', '.join(old)} in {folder}"]
+    return [f"of an earlier run for {earlier.backend}, not of this one: {', '.join(old)} in {folder}"]
 
 
-def _earlier_report(folder: Path) -> dict[str, Any] | None:
+class _EarlierReport(Stored):
+    backend: StrictStr
+    files: list[StrictStr]
+    coverage: dict[StrictStr, Any]
+
+
+def _earlier_report(folder: Path) -> _EarlierReport | None:
     """The report of an earlier run into the same folder; None where there was none, or it is none of ours."""
     try:
-        found = json.loads((folder / REPORT).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return validated(_EarlierReport, read_object(folder / REPORT, "report"), REPORT)
+    except (OSError, OnnxqError):
         return None
-    ours = isinstance(found, dict) and {"backend", "coverage", "files"} <= found.keys()
-    return found if ours and isinstance(found["files"], list) else None
 
 
 def fail_on(report: VerifyReport, warnings: Sequence[str]) -> None:

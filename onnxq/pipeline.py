@@ -51,7 +51,8 @@ def quantize(
     data        calibration samples (docs/data.md): file, folder, images, iterable of feeds, data loader ...; None takes
                 the file that `config` names. A target that quantizes weights alone needs none; accuracy is then not
                 measured
-    config      see `onnxq.config.Config`
+    config      see `onnxq.config.Config`; a file that names code has to be read with `onnxq.read_config(file,
+                allow_code=True)` first
     out         folder for the files; None makes a new temporary folder, which is the caller's to delete
     passes      the caller's own graph passes, run after the backend's
     warnings    what the caller knows about the run (random data), for the report
@@ -162,7 +163,11 @@ def calibrate_model(
     say = progress or (lambda stage, done, total: None)
     with in_step(ranks):
         with clock.stage("load"):
-            settings = read_config(config, data=str(data) if isinstance(data, str | Path) else None)
+            settings = read_config(
+                config,
+                unused=_given_otherwise(backend, data),
+                data=str(data) if isinstance(data, str | Path) else None,
+            )
             data = settings.data if data is None else data
             strict = strict or settings.strict
             graph = load_model(model)
@@ -195,6 +200,11 @@ def calibrate_model(
         notes=[*([NO_DATA] if dataset is None else dataset.notes), *calibration.notes, *refined.notes],
         seconds=clock.seconds,
     )
+
+
+def _given_otherwise(backend: object, data: object) -> list[str]:
+    """Keys of the configuration that arguments stand in the place of."""
+    return [key for key, value in (("backend", backend), ("data", data)) if value is not None]
 
 
 NO_DATA = "no data was given: weights have their parameters, and accuracy was not measured"
@@ -268,7 +278,7 @@ def contribute(
     with in_step(ranks):
         pass  # the first one claims the output folder
     with in_step(ranks):
-        settings = read_config(config)
+        settings = read_config(config, unused=_given_otherwise(backend, data))
         data = settings.data if data is None else data
         graph = load_model(model)
         fix_borders(graph, settings)

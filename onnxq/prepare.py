@@ -60,7 +60,7 @@ def prepare(
     graph = model if isinstance(model, Graph) else load_model(model)
     if isinstance(passes, str):
         raise ConfigError(f"passes is a list: write [{passes!r}]")
-    settings = read_config(config)
+    settings = read_config(config, unused=("data",) if backend is None else ("data", "backend"))
     target = resolve(settings, chosen_backend(backend, settings))
     for observer in (target.activation_observer, target.weight_observer):
         make_observer(observer)  # a wrong name is an error now, not after minutes of inference

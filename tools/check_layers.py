@@ -15,14 +15,18 @@ from pathlib import Path
 PACKAGE = "onnxq"
 ROOT = "__init__"  # the unit of onnxq/__init__.py
 
-FOR_EVERYONE = frozenset({"errors", "registry", "temporary", "files", "machine", "plugins", "user_code"})
+FOR_EVERYONE = frozenset(
+    {"errors", "registry", "temporary", "escapes", "files", "json_file", "machine", "plugins", "user_code"}
+)
 
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
     "registry": frozenset(),
     "locks": frozenset(),
     "temporary": frozenset({"locks"}),
+    "escapes": frozenset(),
     "files": frozenset(),
+    "json_file": frozenset(),
     "machine": frozenset(),
     "plugins": frozenset(),
     "ranks": frozenset(),

@@ -22,12 +22,29 @@ def get_backend(backend: str | Backend) -> Backend:
         return backend
     if not isinstance(backend, str):
         raise ConfigError(f"a backend is a name, the path of a file or a Backend, not a {type(backend).__name__}")
+    path = file_of_backend(backend)
+    if path is None:
+        return registered_backend(backend)
+    loaded = load_backend(path)
+    chosen = backend.rpartition(".py")[2].removeprefix(":")
+    return _configured(loaded, loaded.name, chosen) if chosen else loaded
+
+
+def registered_backend(name: str) -> Backend:
+    """A backend by its name, perhaps with options; no code is run for it, whatever the name says."""
+    family, mark, chosen = name.partition(":")
+    return _configured(BACKENDS.get(family), family, chosen) if mark else BACKENDS.get(name)
+
+
+def file_of_backend(backend: str) -> Path | None:
+    """The file of Python that a text names as a backend, perhaps with options; None for a name.
+
+    What follows the name of a backend are its options, whatever they look like: "sophgo:chip=x.py" is no file.
+    """
     path, is_file, chosen = backend.rpartition(".py")
-    if is_file and (not chosen or chosen.startswith(":")):
-        loaded = load_backend(Path(f"{path}.py"))
-        return _configured(loaded, loaded.name, chosen[1:]) if chosen else loaded
-    name, mark, chosen = backend.partition(":")
-    return _configured(BACKENDS.get(name), name, chosen) if mark else BACKENDS.get(backend)
+    if not is_file or (chosen and not chosen.startswith(":")) or backend.partition(":")[0] in BACKENDS:
+        return None
+    return Path(f"{path}.py")
 
 
 def _configured(backend: Backend, name: str, text: str) -> Backend:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import zipfile
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -15,8 +13,8 @@ import numpy as np
 
 from onnxq.errors import DataError, MachineError
 from onnxq.graph import Graph
-from onnxq.machine import is_fault_of_machine
 from onnxq.runtime import Dataset, input_infos, open_dataset
+from onnxq.runtime.archive import read_arrays
 from onnxq.runtime.feeds import Feed, InputInfo, fit_feed
 from onnxq.runtime.labels import key_of_labels
 from onnxq.runtime.pieces import as_array
@@ -94,16 +92,7 @@ def open_evaluation(
 def _stored(path: Path) -> dict[str, np.ndarray]:
     if not path.is_file():
         raise DataError(f"evaluation data '{path}' does not exist. Give {FORMS}")
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            return {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        if is_fault_of_machine(error):
-            raise
-        raise DataError(
-            f"'{path}' is no readable .npz file ({type(error).__name__}): write it with numpy.savez, from arrays of "
-            "numbers"
-        ) from error
+    return read_arrays(path)
 
 
 def _called(function: Callable[[], Any], what: str) -> Any:

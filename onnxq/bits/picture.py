@@ -7,6 +7,7 @@ from xml.sax.saxutils import escape
 
 from onnxq.bits.found import Found, Point
 from onnxq.chart import Axis, svg_text
+from onnxq.escapes import one_line
 
 WIDTH, HEIGHT = 760, 400
 LEFT, RIGHT, TOP, BOTTOM = 80, 30, 40, 50
@@ -28,7 +29,7 @@ def draw_front(found: Found) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
         'font-size="12">',
-        f"<title>{escape(found.goal)}</title>",
+        f"<title>{escape(one_line(found.goal))}</title>",
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
     ]
     for value in across.ticks():

@@ -9,10 +9,22 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from pydantic import BaseModel, StrictFloat, StrictStr
+
 from onnxq.errors import DataError
 from onnxq.improve.judge import Score
 
 FILE_NAME = "scores.jsonl"
+
+
+class _Line(BaseModel):
+    """A line of the file; a score may be infinite, or no number at all."""
+
+    key: StrictStr
+    metric: StrictStr
+    value: StrictFloat
+    goodness: StrictFloat
+    sqnr_db: dict[StrictStr, StrictFloat]
 
 
 class Scores:
@@ -33,10 +45,9 @@ class Scores:
         whole, _, rest = text.rpartition(b"\n")
         for number, line in enumerate(whole.splitlines(), 1):
             try:
-                entry = json.loads(line)
-                score = Score(entry["metric"], entry["value"], entry["goodness"], entry["sqnr_db"])
-                self._held[entry["key"]] = score
-            except (ValueError, KeyError, TypeError):
+                entry = _Line.model_validate_json(line)
+                self._held[entry.key] = Score(entry.metric, entry.value, entry.goodness, entry.sqnr_db)
+            except ValueError:
                 raise DataError(
                     f"{path}, line {number} is no score: delete the file, or give another --cache"
                 ) from None

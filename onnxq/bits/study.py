@@ -88,7 +88,11 @@ class Study:
     def __init__(self, subject: Subject) -> None:
         self._say = subject.progress or (lambda stage, done, total: None)
         data = subject.data
-        self.config = read_config(subject.config, data=str(data) if isinstance(data, str | Path) else None)
+        self.config = read_config(
+            subject.config,
+            unused=[key for key in ("backend", "data") if getattr(subject, key) is not None],
+            data=str(data) if isinstance(data, str | Path) else None,
+        )
         self.improvements = improvements_of(self.config)
         data = self.config.data if data is None else data
         graph = load_model(subject.model)

@@ -19,6 +19,7 @@ import numpy as np
 
 from onnxq.errors import DataError
 from onnxq.files import replace_file
+from onnxq.runtime.archive import read_arrays
 
 _EARLIEST_DATE = (1980, 1, 1, 0, 0, 0)
 _UNIX = 3
@@ -46,13 +47,11 @@ def read_sealed(path: Path) -> tuple[str, dict[str, np.ndarray]]:
         raise DataError(f"no statistics file at {path}")
     with path.open("rb") as stream:
         _check_seal(stream, path)
-        stream.seek(0)
-        try:
-            with np.load(stream, allow_pickle=False) as members:
-                arrays = {name: members[name] for name in members.files}
-            return arrays.pop(_HEADER).tobytes().decode("ascii"), arrays
-        except (ValueError, zipfile.BadZipFile) as error:
-            raise DataError(f"{path} cannot be read: {error}; {REMEDY}") from None
+    try:
+        arrays = read_arrays(path)
+        return arrays.pop(_HEADER).tobytes().decode("ascii"), arrays
+    except (DataError, LookupError, ValueError) as error:  # a seal says that nothing was damaged, not who made it
+        raise DataError(f"{path} cannot be used: {error}; {REMEDY}") from None
 
 
 class _HashedStream(io.RawIOBase):

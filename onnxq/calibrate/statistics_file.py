@@ -6,15 +6,19 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field, StrictBool, StrictInt, StrictStr
 
 from onnxq.calibrate.sealed_npz import REMEDY, read_sealed, write_sealed
 from onnxq.errors import DataError, OnnxqError, SpecError
+from onnxq.json_file import Stored, parse_json, shortened, validated
 from onnxq.observers.statistics import RangeStatistic, statistic_from_arrays
 
 FORMAT, VERSION = "onnxq-statistics", 2
+
+Shards = Annotated[StrictInt, Field(ge=1, lt=2**31)]
 
 Statistics = Mapping[str, Mapping[str, RangeStatistic]]
 """Tensor -> key -> statistic; a key is a short text that tells the statistics of one tensor apart."""
@@ -58,6 +62,21 @@ class StatisticsFile:
         return f"shard {number} of {of}" if self.path is None else str(self.path)
 
 
+class _Facts(Stored):
+    unreachable: dict[StrictStr, StrictStr] = Field({})
+    runtime: dict[StrictStr, StrictStr] = Field({})
+
+
+class _Header(Stored):
+    model: StrictStr
+    samples: StrictStr
+    sample_count: Annotated[StrictInt, Field(ge=0, lt=2**63)]
+    complete: StrictBool
+    shard: tuple[Shards, Shards]
+    tensors: dict[StrictStr, list[StrictStr]]
+    facts: _Facts
+
+
 def write_statistics(path: Path, file: StatisticsFile) -> None:
     """Write the file whole or not at all; equal contents give equal bytes."""
     header = {
@@ -85,24 +104,26 @@ def read_statistics(path: Path) -> StatisticsFile:
     """Read what `write_statistics` wrote; anything else is a DataError that names the file."""
     text, arrays = read_sealed(path)
     try:
-        header = json.loads(text)
-        if header["format"] != FORMAT:
-            raise DataError(f"it holds '{header['format']}' instead of '{FORMAT}'")
-        if header["version"] != VERSION:
-            raise DataError(f"it has version {header['version']}, and this onnxq reads version {VERSION}")
+        document = parse_json(text)
+        held = document if isinstance(document, dict) else {}
+        if held.get("format") != FORMAT:
+            raise DataError(f"it holds {shortened(held.get('format'))} instead of '{FORMAT}'")
+        if held.get("version") != VERSION:
+            raise DataError(f"it has version {shortened(held.get('version'))}, and this onnxq reads version {VERSION}")
+        header = validated(_Header, held, "its header")
         return StatisticsFile(
-            model=header["model"],
-            samples=header["samples"],
-            sample_count=header["sample_count"],
-            statistics=_restored(header["tensors"], arrays),
-            complete=header["complete"],
-            shard=(header["shard"][0], header["shard"][1]),
-            facts=header["facts"],
+            model=header.model,
+            samples=header.samples,
+            sample_count=header.sample_count,
+            statistics=_restored(header.tensors, arrays),
+            complete=header.complete,
+            shard=header.shard,
+            facts=held["facts"],
             path=path,
         )
     except OnnxqError as error:
         raise DataError(f"{path} cannot be used: {error}; {REMEDY}") from None
-    except (LookupError, TypeError, ValueError, AttributeError) as error:  # sealed, but by another writer
+    except (LookupError, TypeError, ValueError) as error:  # sealed, but by another writer
         raise DataError(f"{path} is no statistics file of onnxq ({error!r}); {REMEDY}") from None
 
 

@@ -7,6 +7,8 @@ terminated (SIGTERM).
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -32,16 +34,25 @@ from onnxq.cli.simulate import simulate
 from onnxq.cli.termination import Terminated
 from onnxq.cli.translate import translate
 from onnxq.errors import OnnxqError
+from onnxq.escapes import one_line
 from onnxq.machine import system_message
 from onnxq.ranks import AlreadyTold
+
+_USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
+"""What click raises for wrong arguments; typer names only this one kind of it."""
 
 
 class _Commands(TyperGroup):
     """Turns errors a user can act on into one message and an exit code; a bug keeps its traceback."""
 
+    def make_context(self, *args: Any, **named: Any) -> Any:
+        with _shown_usage_errors():
+            return super().make_context(*args, **named)
+
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with _shown_usage_errors():
+                return super().invoke(ctx)
         except OnnxqError as error:
             if not isinstance(error, AlreadyTold):
                 print_error(str(error))
@@ -61,6 +72,16 @@ class _Commands(TyperGroup):
         except KeyboardInterrupt:
             print_error("interrupted")
             raise typer.Exit(130) from None
+
+
+@contextmanager
+def _shown_usage_errors() -> Iterator[None]:
+    """Errors about arguments quote them: what a terminal would obey becomes escapes."""
+    try:
+        yield
+    except _USAGE_ERROR as error:
+        error.message = "\n".join(map(one_line, error.message.split("\n")))
+        raise
 
 
 def _print_version(wanted: bool) -> None:

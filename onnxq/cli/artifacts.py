@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pydantic import StrictStr
+
+from onnxq.cli.schemas import ParametersSchema, PlanSchema
+from onnxq.config.settings import is_plain_name
 from onnxq.errors import ConfigError, OnnxqError, SpecError
 from onnxq.files import write_json
+from onnxq.json_file import Stored, read_object, validated
 from onnxq.types import QParamsTable, QuantPlan
+from onnxq.types.plan import PLAN_FORM
+from onnxq.types.qparams import QPARAMS_FORM
 
 T = TypeVar("T")
 
@@ -26,43 +32,38 @@ def folder_of(path: Path) -> Path:
 def model_in(folder: Path) -> Path:
     """The model of a run: model.onnx, or the name that its configuration gave it."""
     settings = folder / "config.json"
-    name = read_json(settings, "configuration").get("name", "model") if settings.is_file() else "model"
+    if not settings.is_file():
+        return folder / "model.onnx"
+    # Not by read_config: it would look for observers and improvements of plugins, which play no part here.
+    name = validated(_Named, read_object(settings, "configuration"), str(settings)).name
+    if not is_plain_name(name):
+        raise ConfigError(f"{settings}: name: the model lies in the folder, so {name!r} must be a plain name")
     return folder / f"{name}.onnx"
+
+
+class _Named(Stored):
+    name: StrictStr = "model"
 
 
 def read_plan(path: Path) -> QuantPlan:
     """A plan from its file, or from the folder that holds plan.json."""
-    return _read(path / PLAN_NAME if path.is_dir() else path, QuantPlan.from_json, "plan")
+    return _read(path / PLAN_NAME if path.is_dir() else path, PLAN_FORM, PlanSchema, QuantPlan.from_json, "plan")
 
 
 def read_qparams(path: Path) -> QParamsTable:
     """Parameters from their file, or from the folder that holds qparams.json."""
-    return _read(path / QPARAMS_NAME if path.is_dir() else path, QParamsTable.from_json, "parameter table")
+    file = path / QPARAMS_NAME if path.is_dir() else path
+    return _read(file, QPARAMS_FORM, ParametersSchema, QParamsTable.from_json, "parameter table")
 
 
-def read_json(path: Path, what: str) -> Mapping[str, Any]:
-    """A JSON object from a file."""
-    if not path.is_file():
-        raise ConfigError(f"no {what} at {path}")
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # undecodable bytes and broken JSON alike
-        raise SpecError(f"{path} is not readable JSON: {error}") from None
-    if not isinstance(data, dict):
-        raise SpecError(f"{path} holds a JSON {type(data).__name__}, a {what} is an object")
-    return data
-
-
-def _read(path: Path, parse: Callable[[Mapping[str, Any]], T], what: str) -> T:
-    data = read_json(path, what)
+def _read(path: Path, form: str, schema: type[Stored], parse: Callable[[Mapping[str, Any]], T], what: str) -> T:
+    data = read_object(path, what)
+    if data.get("format") == form:  # of anything else, `parse` says what it is
+        validated(schema, data, str(path))
     try:
         return parse(data)
     except OnnxqError as error:
         raise SpecError(f"{path}: {error}") from None
-    except KeyError as error:
-        raise SpecError(f"{path}: the key {error} is missing") from None
-    except (TypeError, ValueError, AttributeError) as error:  # a value of the wrong kind in a file edited by hand
-        raise SpecError(f"{path} is not a valid {what}: {error}") from None
 
 
 def output_file(path: Path, name: str, *inputs: Path) -> Path:

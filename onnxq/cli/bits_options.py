@@ -89,6 +89,8 @@ def subject_of(given: Mapping[str, Any], cache: Path | None, progress: Any) -> S
     graph = Graph.load(given["model"])
     settings = read_settings(
         given["config"],
+        allow_code=given["allow_code"],
+        backend=given["backend"],
         **{
             key: given[key]
             for key in ("skip", "data", "observer", "weight_observer", "samples", "preprocess", "workers",

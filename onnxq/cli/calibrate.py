@@ -40,6 +40,7 @@ def calibrate(
     mqbench: options.MqbenchOption = None,
     sophgo: options.SophgoOption = None,
     vitis: options.VitisOption = None,
+    allow_code: options.AllowCodeOption = False,
     observer: options.ObserverOption = None,
     weight_observer: options.WeightObserverOption = None,
     skip: options.SkipOption = None,
@@ -89,7 +90,17 @@ def calibrate(
                 load_plugins(plugin)
                 graph = Graph.load(model)
                 settings = read_settings(
-                    read_foreign(graph, config=config, backend=backend, mqbench=mqbench, sophgo=sophgo, vitis=vitis),
+                    read_foreign(
+                        graph,
+                        config=config,
+                        backend=backend,
+                        mqbench=mqbench,
+                        sophgo=sophgo,
+                        vitis=vitis,
+                        allow_code=allow_code,
+                    ),
+                    allow_code=allow_code,
+                    backend=backend,
                     skip=skip,
                     data=data,
                     observer=observer,
@@ -223,10 +234,15 @@ def _telling_how_to_go_on(path: Path | None, *, quiet: bool) -> Iterator[None]:
 
 def _keep_other_plan(path: Path, stage: Path, plan: QuantPlan, *, quiet: bool) -> None:
     """An older plan of that name may be one that the user has edited."""
-    from onnxq.cli.artifacts import read_json
+    from onnxq.errors import OnnxqError
     from onnxq.files import replace_file
+    from onnxq.json_file import read_object
 
-    if path.exists() and read_json(path, "plan") != plan.to_json():
+    try:
+        same = not path.exists() or read_object(path, "plan") == plan.to_json()
+    except OnnxqError:  # whatever it is, it is somebody's
+        same = False
+    if not same:
         older = path.with_name(f"{path.stem}.previous{path.suffix}")
         replace_file(stage / older.name, lambda stream: stream.write(path.read_bytes()))
         say(f"another plan that was there is now {older}; to use one that you edited, give it with --plan", quiet=quiet)

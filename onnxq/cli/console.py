@@ -1,11 +1,14 @@
-"""Where text goes: results to stdout, everything said on the way to stderr; names are printed as they are."""
+"""Where text goes: results to stdout, everything said on the way to stderr.
+
+Names are printed as they are, but for characters that a terminal would obey (`onnxq.escapes`): nothing that comes from
+a model or a file can move the cursor, or begin a line of its own.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from io import TextIOWrapper
 from typing import Any
 
 from rich.console import Console
@@ -13,18 +16,16 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from onnxq.escapes import lines, one_line
+
 PIPE_WIDTH = 160
 """Columns of a table that goes into a file or another program, where there is no window to fit."""
 
+Cell = str | tuple[str, ...]
+"""What stands in a table: a text, or the lines that it is to have."""
+
 SPACE = 2
 """Between columns, and in front of what belongs to the line above."""
-
-
-def accept_every_character() -> None:
-    """Print escapes for names that the terminal's encoding lacks instead of failing on them."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -45,45 +46,55 @@ def print_warning(message: str) -> None:
 def say(message: str, *, quiet: bool = False) -> None:
     """A line for the person who waits, on stderr."""
     if not quiet:
-        console(stderr=True).print(message, soft_wrap=True)
+        console(stderr=True).print(lines(message), soft_wrap=True)
 
 
 def print_json(data: Any) -> None:
     """Exactly one JSON document on stdout; escapes keep it readable in every encoding."""
-    sys.stdout.write(json.dumps(data, indent=2, allow_nan=False) + "\n")
+    text = json.dumps(data, indent=2, allow_nan=False)
+    sys.stdout.write(text.replace("\x7f", "\\u007f") + "\n")  # the one control character that is no escape in JSON
 
 
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
     """A table on stdout; cells that do not fit are folded, never cut. Columns named with a leading > are numbers.
 
     In a window that is too narrow for the names in it, each row becomes a paragraph: a name in pieces is unreadable.
     """
-    rows = list(rows)
+    columns = [one_line(column) for column in columns]
+    cells = [[_shown(cell) for cell in row] for row in rows]
     out = console()
-    if out.is_terminal and _needed_width(columns, rows) > out.width:
-        _print_paragraphs(out, title, columns, rows)
+    if out.is_terminal and _needed_width(columns, cells) > out.width:
+        _print_paragraphs(out, title, columns, cells)
         return
     table = Table(box=None, pad_edge=False, padding=(0, SPACE, 0, 0))
-    names = max((len(line) for first, *_ in rows for line in first.splitlines()), default=0)
+    names = max((len(line) for first, *_ in cells for line in first.split("\n")), default=0)
     for number, column in enumerate(columns):
         right = column.startswith(">")
         whole = right or (number == 0 and names <= out.width // 2)
         table.add_column(column.lstrip(">"), justify="right" if right else "left", overflow="fold", no_wrap=whole)
-    for row in rows:
+    for row in cells:
         table.add_row(*row)
     _print_titled(title, table)
 
 
-def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
+def print_pairs(title: str, pairs: Iterable[tuple[str, Cell]]) -> None:
     """Labels with their values on stdout; a label that repeats is printed once."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, SPACE, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     last = None
     for label, value in pairs:
-        table.add_row("" if label == last else label, value)
+        table.add_row("" if label == last else one_line(label), _shown(value))
         last = label
     _print_titled(title, table)
+
+
+def print_blank_line() -> None:
+    console().print()
+
+
+def _shown(cell: Cell) -> str:
+    return one_line(cell) if isinstance(cell, str) else "\n".join(map(one_line, cell))
 
 
 def _needed_width(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
@@ -96,7 +107,7 @@ def _needed_width(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
 
 def _print_paragraphs(out: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Every row by itself: its first cell, and below it the others with their labels."""
-    out.print(title, style="bold", soft_wrap=True)
+    out.print(one_line(title), style="bold", soft_wrap=True)
     labels = [label.lstrip(">") for label in columns[1:]]
     for first, *others in rows:
         out.print(first, soft_wrap=True)
@@ -112,7 +123,7 @@ def _print_paragraphs(out: Console, title: str, columns: Sequence[str], rows: Se
 
 def _print_titled(title: str, table: Table) -> None:
     out = console()
-    out.print(title, style="bold", soft_wrap=True)
+    out.print(one_line(title), style="bold", soft_wrap=True)
     out.print(table)
     out.print()
 
@@ -128,4 +139,4 @@ def human_bytes(count: int) -> str:
 
 
 def _print_labelled(label: str, style: str, message: str) -> None:
-    console(stderr=True).print(Text.assemble((f"{label}: ", style), message), soft_wrap=True)
+    console(stderr=True).print(Text.assemble((f"{label}: ", style), lines(message)), soft_wrap=True)

@@ -24,6 +24,7 @@ def emit(
     data: options.DataOption = None,
     preprocess: options.PreprocessOption = None,
     config: options.ConfigOption = None,
+    allow_code: options.AllowCodeOption = False,
     samples: options.SamplesOption = None,
     passes: options.PassOption = None,
     plugin: options.PluginOption = None,
@@ -37,6 +38,7 @@ def emit(
     """
     from onnxq.borders import fix_borders
     from onnxq.cli.artifacts import check_writable, folder_of, read_plan, read_qparams
+    from onnxq.cli.consistency import check_parameters
     from onnxq.cli.data import chosen_preprocess, open_data
     from onnxq.cli.planned import prepare_again, settings_of
     from onnxq.cli.settings import load_plugins, read_settings
@@ -46,8 +48,10 @@ def emit(
     from onnxq.graph import Graph
 
     load_plugins(plugin)
-    settings = read_settings(config, samples=samples, preprocess=preprocess)
     wanted, table = read_together(folder_of(plan), lambda: (read_plan(plan), read_qparams(qparams)))
+    settings = read_settings(
+        config, allow_code=allow_code, backend=wanted.backend, samples=samples, preprocess=preprocess
+    )
     check_writable(out)
     original = Graph.load(model)
     fix_borders(original, settings_of(wanted, settings))
@@ -55,6 +59,7 @@ def emit(
     dataset = None if data is None else open_data(original, data, None, settings.samples, steps)
     started = time.perf_counter()
     prepared = prepare_again(original.copy(), wanted, backend, settings, passes, strict=strict)
+    check_parameters(prepared.graph, wanted, table)
     seconds = {"passes": time.perf_counter() - started}
     result = emit_plan(original, prepared, wanted, table, out, dataset=dataset, seconds=seconds, effort_tried=False)
     show_report(result.report, model, result.model, as_json=as_json, quiet=quiet)

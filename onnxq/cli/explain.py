@@ -27,7 +27,9 @@ def explain(
             "--model", help="The float model, to find names of it that passes merged.", callback=options.settled
         ),
     ] = None,
+    backend: options.PlanBackendOption = None,
     config: options.ConfigOption = None,
+    allow_code: options.AllowCodeOption = False,
     passes: options.PassOption = None,
     plugin: options.PluginOption = None,
     as_json: options.JsonOption = False,
@@ -51,7 +53,8 @@ def explain(
         given = Graph.load(model)
         operators = {node.name: node.op for node in given.nodes()}
         tensors = given.tensor_names()
-        prepared = prepare_again(given, decided, None, read_settings(config), passes)
+        settings = read_settings(config, allow_code=allow_code, backend=decided.backend)
+        prepared = prepare_again(given, decided, backend, settings, passes)
         decisions = Decisions(decided, qparams, prepared.graph, operators, tensors)
     answers = decisions.about(name)
     if as_json:

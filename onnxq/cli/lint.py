@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from onnxq.cli import options
-from onnxq.cli.console import print_json, print_table, say
+from onnxq.cli.console import print_json, print_table, print_warning, say
 
 if TYPE_CHECKING:
     from onnxq.verify.report import Finding
@@ -42,7 +42,8 @@ def lint(
     if not has_quantizers(graph):
         say(f"{model} has no QuantizeLinear or DequantizeLinear: only its operators were looked at", quiet=quiet)
     if findings:
-        say(f"{len(findings)} findings: {target.name} would not take the model as it is", quiet=quiet)
+        count = "1 finding" if len(findings) == 1 else f"{len(findings)} findings"
+        print_warning(f"{count}: {target.name} would not take the model as it is")
         raise typer.Exit(1)
     say(f"nothing that {target.name} would not take was found", quiet=quiet)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onnxq.cli import options
-from onnxq.cli.console import print_json, print_pairs, print_table
+from onnxq.cli.console import Cell, print_json, print_pairs, print_table
 
 if TYPE_CHECKING:
     from onnxq.cli.catalogue import Entry
@@ -72,8 +72,7 @@ def list_registered(
     if as_json:
         print_json(entries)
     elif name is not None:
-        row = {label: _lines(value) for label, value in entries[0].items()}
-        print_pairs(row.pop("name"), row.items())
+        print_pairs(name, [(label, _lines(value)) for label, value in entries[0].items() if label != "name"])
     else:
         _print(kind, entries)
 
@@ -82,15 +81,15 @@ def _print(kind: Kind, entries: list[Entry]) -> None:
     from onnxq.cli.catalogue import BACKEND_COLUMNS, backend_rows
 
     if kind is Kind.backends:  # too much for a row each; a single one is shown in full
-        rows = [(names.replace(", ", "\n"), *rest) for names, *rest in backend_rows()]
+        rows: list[list[Cell]] = [[tuple(names.split(", ")), *rest] for names, *rest in backend_rows()]
         print_table("backends (int8: symmetric, one scale for each tensor)", BACKEND_COLUMNS, rows)
         return
     lines = [{label: _text(value) for label, value in entry.items()} for entry in entries]
     print_table(str(kind), list(lines[0]), [list(line.values()) for line in lines])
 
 
-def _lines(value: str | int | list[str]) -> str:
-    return "\n".join(value) if isinstance(value, list) else str(value)
+def _lines(value: str | int | list[str]) -> Cell:
+    return tuple(value) if isinstance(value, list) else str(value)
 
 
 def _text(value: str | int | list[str]) -> str:

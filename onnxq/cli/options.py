@@ -49,6 +49,12 @@ SamplesOption = Annotated[int | None, typer.Option("--samples", help="Use at mos
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help="Configuration: .toml, .yaml or .json.", callback=settled)
 ]
+AllowCodeOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-code", help="Run Python code that a configuration file names: a backend file, a data function."
+    ),
+]
 MqbenchOption = Annotated[
     Path | None,
     typer.Option(

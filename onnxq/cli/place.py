@@ -24,6 +24,7 @@ def place(
     mqbench: options.MqbenchOption = None,
     sophgo: options.SophgoOption = None,
     vitis: options.VitisOption = None,
+    allow_code: options.AllowCodeOption = False,
     skip: options.SkipOption = None,
     passes: options.PassOption = None,
     plugin: options.PluginOption = None,
@@ -39,8 +40,16 @@ def place(
 
     load_plugins(plugin)
     graph = Graph.load(model)
-    foreign = read_foreign(graph, config=config, backend=backend, mqbench=mqbench, sophgo=sophgo, vitis=vitis)
-    settings = read_settings(foreign, skip=skip)
+    foreign = read_foreign(
+        graph,
+        config=config,
+        backend=backend,
+        mqbench=mqbench,
+        sophgo=sophgo,
+        vitis=vitis,
+        allow_code=allow_code,
+    )
+    settings = read_settings(foreign, allow_code=allow_code, backend=backend, skip=skip)
     target = None if out is None else output_file(out, PLAN_NAME, model)
     prepared = prepare(graph, None if settings.translation else backend, settings, passes=passes or ())
     plan = make_plan(prepared)

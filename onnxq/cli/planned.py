@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from onnxq.backends import get_backend
+from onnxq.backends import file_of_backend, get_backend, registered_backend
+from onnxq.cli.consistency import check_references
 from onnxq.config import Config, read_config
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
@@ -18,8 +19,14 @@ from onnxq.types import Backend, QuantPlan
 def backend_of(plan: QuantPlan, given: str | None) -> Backend:
     """The backend that a plan was made for; `given` is needed when that one is in a file of the user's."""
     if given is None:
+        file = file_of_backend(plan.backend)
+        if file is not None:
+            raise ConfigError(
+                f"the plan names the file {file} as its backend, and a plan never runs code: if you trust that file, "
+                f"give it yourself with -b {file}, and let the plan say the name that it registers"
+            )
         try:
-            return get_backend(plan.backend)
+            return registered_backend(plan.backend)
         except ConfigError as error:
             raise ConfigError(f"{error}. The plan was made for it: give its file with -b or --plugin") from None
     backend = get_backend(given)
@@ -64,6 +71,7 @@ def prepare_again(
     for name in sorted(listed ^ present):
         problem = "lists node '{}', which the model does not have" if name in listed else "does not list node '{}'"
         raise ConfigError(f"the plan {problem.format(name)}: it was made for another model, or its nodes were edited")
+    check_references(prepared.graph, plan)
     check_plan(plan, prepared.backend)
     if strict:
         check_every_operator_has_a_rule(prepared.graph, plan, prepared.backend)

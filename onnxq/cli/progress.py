@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from onnxq.cli.console import console
+from onnxq.escapes import one_line
 
 Report = Callable[[str, int, int | None], None]
 """Called with (stage, done, total); the same as `onnxq.deliver.Progress`, which is costly to import."""
@@ -17,7 +18,7 @@ Report = Callable[[str, int, int | None], None]
 def stage_bars(*, quiet: bool = False) -> Iterator[Report]:
     """A function to call with (stage, done, total); a new stage completes the one before."""
     screen = console(stderr=True)
-    text = TextColumn("{task.description}")
+    text = TextColumn("{task.description}", markup=False)
     columns = (SpinnerColumn(), text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=screen, transient=True, disable=quiet or not screen.is_terminal) as bars:
         tasks: dict[str, TaskID] = {}
@@ -26,7 +27,7 @@ def stage_bars(*, quiet: bool = False) -> Iterator[Report]:
             if stage not in tasks:
                 for task in tasks.values():
                     bars.update(task, total=1, completed=1)
-                tasks[stage] = bars.add_task(stage, total=total)
+                tasks[stage] = bars.add_task(one_line(stage), total=total)
             bars.update(tasks[stage], completed=done, total=total)
 
         yield report

@@ -34,6 +34,7 @@ def qat(
     mqbench: options.MqbenchOption = None,
     sophgo: options.SophgoOption = None,
     vitis: options.VitisOption = None,
+    allow_code: options.AllowCodeOption = False,
     observer: options.ObserverOption = None,
     weight_observer: options.WeightObserverOption = None,
     fake_quantizer: qat_options.FakeQuantizerOption = None,
@@ -107,7 +108,17 @@ def qat(
             settings = train_settings(_training_options(given))
             graph = Graph.load(model)
             chosen = read_settings(
-                read_foreign(graph, config=config, backend=backend, mqbench=mqbench, sophgo=sophgo, vitis=vitis),
+                read_foreign(
+                    graph,
+                    config=config,
+                    backend=backend,
+                    mqbench=mqbench,
+                    sophgo=sophgo,
+                    vitis=vitis,
+                    allow_code=allow_code,
+                ),
+                allow_code=allow_code,
+                backend=backend,
                 skip=skip,
                 data=data,
                 observer=observer,

@@ -19,6 +19,7 @@ def quantize(
     mqbench: options.MqbenchOption = None,
     sophgo: options.SophgoOption = None,
     vitis: options.VitisOption = None,
+    allow_code: options.AllowCodeOption = False,
     observer: options.ObserverOption = None,
     weight_observer: options.WeightObserverOption = None,
     skip: options.SkipOption = None,
@@ -60,7 +61,17 @@ def quantize(
             load_plugins(plugin)
             graph = Graph.load(model)
             settings = read_settings(
-                read_foreign(graph, config=config, backend=backend, mqbench=mqbench, sophgo=sophgo, vitis=vitis),
+                read_foreign(
+                    graph,
+                    config=config,
+                    backend=backend,
+                    mqbench=mqbench,
+                    sophgo=sophgo,
+                    vitis=vitis,
+                    allow_code=allow_code,
+                ),
+                allow_code=allow_code,
+                backend=backend,
                 skip=skip,
                 data=data,
                 observer=observer,

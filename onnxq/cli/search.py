@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxq.cli import bits_options, options
-from onnxq.cli.console import print_json, print_table, print_warning, say
+from onnxq.cli.console import print_blank_line, print_json, print_table, print_warning, say
 from onnxq.cli.progress import stage_bars
 from onnxq.errors import ConfigError
 
@@ -36,6 +36,7 @@ def search(
     cache: bits_options.CacheOption = None,
     preprocess: options.PreprocessOption = None,
     config: options.ConfigOption = None,
+    allow_code: options.AllowCodeOption = False,
     observer: options.ObserverOption = None,
     weight_observer: options.WeightObserverOption = None,
     skip: options.SkipOption = None,
@@ -130,7 +131,8 @@ def _show_found(result: Found) -> None:
         (variable.name, variable.kind, ", ".join(variable.layers), str(result.chosen.bits[variable.name]))
         for variable in result.variables
     ]
-    print_table(f"\nchosen: {result.goal}", ("tensor", "role", "read by", ">bits"), layers)
+    print_blank_line()
+    print_table(f"chosen: {result.goal}", ("tensor", "role", "read by", ">bits"), layers)
 
 
 def _show_held(result: Held) -> None:

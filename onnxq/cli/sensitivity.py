@@ -34,6 +34,7 @@ def sensitivity(
     worst: Annotated[int, typer.Option("--worst", help="Rows to show; 0 shows all.", metavar="N", min=0)] = 20,
     preprocess: options.PreprocessOption = None,
     config: options.ConfigOption = None,
+    allow_code: options.AllowCodeOption = False,
     observer: options.ObserverOption = None,
     weight_observer: options.WeightObserverOption = None,
     skip: options.SkipOption = None,

@@ -18,12 +18,18 @@ if TYPE_CHECKING:
 def read_settings(
     config: Path | Config | None,
     *,
+    allow_code: bool = False,
+    backend: str | None = None,
     skip: Sequence[str] | None = None,
     min_sqnr: float | None = None,
     **options: Any,
 ) -> Config:
-    """The configuration with the options on top; patterns of --skip add to those of the file."""
-    settings = read_config(config)
+    """The configuration with the options on top; patterns of --skip add to those of the file.
+
+    `backend` is a target that was given beside the configuration, whose own is then not used.
+    """
+    unused = [name for name, value in {**options, "backend": backend}.items() if value is not None]
+    settings = read_config(config, allow_code=allow_code, unused=unused)
     patterns = (*settings.skip, *skip) if skip else None
     known = settings.sources
     settings = read_config(settings, options=True, skip=patterns, minimum_sqnr_db=min_sqnr, **options)
@@ -41,18 +47,25 @@ def read_foreign(
     mqbench: Path | None,
     sophgo: Path | None,
     vitis: str | None,
+    allow_code: bool = False,
 ) -> Config | Path | None:
     """The configuration that was given in whichever language; only one of them can be."""
     given = {"-c": config, "--mqbench": mqbench, "--sophgo": sophgo, "--vitis": vitis}
     named = [name for name, value in given.items() if value is not None]
     if len(named) > 1:
         raise ConfigError(f"{' and '.join(named)} are two configurations: give one of them")
-    translation = translate(graph, backend=backend, mqbench=mqbench, sophgo=sophgo, vitis=vitis)
+    translation = translate(graph, backend=backend, mqbench=mqbench, sophgo=sophgo, vitis=vitis, allow_code=allow_code)
     return config if translation is None else read_config(translation)
 
 
 def translate(
-    graph: Graph, *, backend: str | None, mqbench: Path | None, sophgo: Path | None, vitis: str | None
+    graph: Graph,
+    *,
+    backend: str | None,
+    mqbench: Path | None,
+    sophgo: Path | None,
+    vitis: str | None,
+    allow_code: bool = False,
 ) -> Translation | None:
     """What the configuration of another tool means for a model; None where none was given."""
     if mqbench is not None:
@@ -60,7 +73,7 @@ def translate(
 
         if backend is None:
             raise ConfigError("--mqbench needs the target: -b with a name of MQBench (Tensorrt, SNPE ...) or of onnxq")
-        return read_mqbench(mqbench, graph, backend)
+        return read_mqbench(mqbench, graph, backend, allow_code=allow_code)
     if sophgo is None and vitis is None:
         return None
     if backend is not None:
@@ -68,11 +81,11 @@ def translate(
     if sophgo is not None:
         from onnxq.compat.read import read_sophgo
 
-        return read_sophgo(sophgo, graph)
+        return read_sophgo(sophgo, graph, allow_code=allow_code)
     from onnxq.compat.read import read_vitis
 
     assert vitis is not None
-    return read_vitis(vitis, graph)
+    return read_vitis(vitis, graph, allow_code=allow_code)
 
 
 def load_plugins(paths: Sequence[Path] | None) -> None:

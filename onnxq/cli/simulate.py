@@ -33,6 +33,7 @@ def simulate(
     data: options.DataOption = None,
     preprocess: options.PreprocessOption = None,
     config: options.ConfigOption = None,
+    allow_code: options.AllowCodeOption = False,
     samples: options.SamplesOption = None,
     random: options.RandomOption = None,
     passes: options.PassOption = None,
@@ -47,6 +48,7 @@ def simulate(
     """
     from onnxq.borders import fix_borders
     from onnxq.cli.artifacts import folder_of, model_in, output_file, read_plan, read_qparams
+    from onnxq.cli.consistency import check_parameters
     from onnxq.cli.data import chosen_preprocess, open_data
     from onnxq.cli.planned import prepare_again, settings_of
     from onnxq.cli.settings import load_plugins, read_settings
@@ -56,10 +58,12 @@ def simulate(
     from onnxq.graph import Graph
 
     load_plugins(plugin)
-    settings = read_settings(config, samples=samples, preprocess=preprocess)
     folder = folder_of(plan)
     wanted, table, beside = read_together(
         folder, lambda: (read_plan(plan), read_qparams(folder if qparams is None else qparams), model_in(folder))
+    )
+    settings = read_settings(
+        config, allow_code=allow_code, backend=wanted.backend, samples=samples, preprocess=preprocess
     )
     target = output_file(out, SIMULATED_NAME, model, beside)
     original = Graph.load(model)
@@ -68,6 +72,7 @@ def simulate(
     if data is not None or random is not None:
         dataset = open_data(original, data, random, settings.samples, chosen_preprocess(settings, wanted, data))
     prepared = prepare_again(original.copy(), wanted, backend, settings, passes)
+    check_parameters(prepared.graph, wanted, table)
     graph, notes = build(prepared.graph, wanted, table, prepared.backend)
     # Several may be made in one folder at a time.
     with claim(target.parent, target.name) as output, staging(output, original.files()) as stage:

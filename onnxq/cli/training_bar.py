@@ -10,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from onnxq.cli.console import console, say
 from onnxq.cli.progress import Report
+from onnxq.escapes import one_line
 
 if TYPE_CHECKING:
     from onnxq.qat.loop import Moment
@@ -22,7 +23,7 @@ SMOOTHING = 0.1
 def training_bars(*, quiet: bool) -> Iterator[tuple[Report, Callable[[Moment], None]]]:
     """Two functions: one to call with (stage, done, total) before and after training, one with each moment of it."""
     screen = console(stderr=True)
-    text, numbers = TextColumn("{task.description}"), TextColumn("{task.fields[numbers]}")
+    text, numbers = TextColumn("{task.description}", markup=False), TextColumn("{task.fields[numbers]}", markup=False)
     columns = (SpinnerColumn(), text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), numbers)
     watched = screen.is_terminal and not quiet
     with Progress(*columns, console=screen, transient=True, disable=not watched) as bars:
@@ -33,7 +34,7 @@ def training_bars(*, quiet: bool) -> Iterator[tuple[Report, Callable[[Moment], N
             if stage not in tasks:
                 for task in tasks.values():
                     bars.update(task, total=1, completed=1)
-                tasks[stage] = bars.add_task(stage, total=total, numbers=numbers)
+                tasks[stage] = bars.add_task(one_line(stage), total=total, numbers=numbers)
             bars.update(tasks[stage], completed=done, total=total, numbers=numbers)
 
         def show(moment: Moment) -> None:

@@ -21,6 +21,7 @@ def translate(
     mqbench: options.MqbenchOption = None,
     sophgo: options.SophgoOption = None,
     vitis: options.VitisOption = None,
+    allow_code: options.AllowCodeOption = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write onnxq's own settings into this file.")] = None,
     plugin: options.PluginOption = None,
     as_json: options.JsonOption = False,
@@ -41,7 +42,7 @@ def translate(
 
     load_plugins(plugin)
     graph = Graph.load(model)
-    translation = read(graph, backend=backend, mqbench=mqbench, sophgo=sophgo, vitis=vitis)
+    translation = read(graph, backend=backend, mqbench=mqbench, sophgo=sophgo, vitis=vitis, allow_code=allow_code)
     if translation is None:
         raise ConfigError("give the configuration: --mqbench FILE, --sophgo FILE or --vitis NAME_OR_FILE")
     given = [Path(path) for path in (mqbench, sophgo, vitis) if path is not None]

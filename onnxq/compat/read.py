@@ -19,46 +19,91 @@ VITIS_NAMES = ("quantize_strategy", "strategy")
 """The variable of a Python file that holds the dictionary, the usual name first."""
 
 
-def read_mqbench(path: Path, graph: Graph, backend: str) -> Translation:
+def read_mqbench(path: Path, graph: Graph, backend: str, *, allow_code: bool = False) -> Translation:
     """MQBench's `extra_config` in a file, for a model and a target."""
     from onnxq.compat import mqbench
 
-    return mqbench.translate(read_dictionary(path, MQBENCH_NAMES, "MQBench"), graph, backend)
+    return mqbench.translate(read_dictionary(path, MQBENCH_NAMES, "MQBench", allow_code=allow_code), graph, backend)
 
 
-def read_sophgo(path: Path, graph: Graph) -> Translation:
+def read_sophgo(path: Path, graph: Graph, *, allow_code: bool = False) -> Translation:
     """Sophgo-mq's `prepare_custom_config_dict` in a file, for a model."""
     from onnxq.compat import sophgo
 
-    return sophgo.translate(read_dictionary(path, SOPHGO_NAMES, "Sophgo"), graph)
+    return sophgo.translate(read_dictionary(path, SOPHGO_NAMES, "Sophgo", allow_code=allow_code), graph)
 
 
-def read_vitis(strategy: str, graph: Graph) -> Translation:
+def read_vitis(strategy: str, graph: Graph, *, allow_code: bool = False) -> Translation:
     """A quantize strategy of Vitis AI, by the name of a built-in one or in a file, for a model."""
     from onnxq.compat import vitis
 
     path = Path(strategy)
     if path.suffix == ".py":
-        return vitis.translate(read_dictionary(path, VITIS_NAMES, "Vitis"), graph)
+        return vitis.translate(read_dictionary(path, VITIS_NAMES, "Vitis", allow_code=allow_code), graph)
     return vitis.translate(strategy, graph)
 
 
-def read_dictionary(path: Path, names: Sequence[str], tool: str) -> Mapping[str, Any]:
-    """The dictionary in a file."""
+def read_dictionary(path: Path, names: Sequence[str], tool: str, *, allow_code: bool = False) -> Mapping[str, Any]:
+    """The dictionary in a file. A Python file of plain values is read and not run; others need `allow_code`."""
     if path.suffix != ".py":
         return read_document(path)[0]
-    module = run_file(path, f"{tool} configuration")
-    _check_keys_stand_once(path)
+    if not path.is_file():
+        raise ConfigError(f"no {tool} configuration file at {path}")
+    tree = _parsed(path, tool)
+    defined = _plain_values(tree)
+    if defined is None and not allow_code:
+        raise ConfigError(
+            f"{path} computes its values, and a configuration file does not run code by itself: write them as plain "
+            f"values ({names[0]} = {{...}}), or say --allow-code if you trust the file"
+        )
+    if defined is None:
+        defined = vars(run_file(path, f"{tool} configuration"))
+    _check_keys_stand_once(path, tree)
     for name in names:
-        found = getattr(module, name, None)
+        found = defined.get(name)
         if isinstance(found, Mapping):
             return found
     raise ConfigError(f"{path} defines none of {', '.join(names)} as a dictionary: give it one of these names")
 
 
-def _check_keys_stand_once(path: Path) -> None:
+def _parsed(path: Path, tool: str) -> ast.Module:
+    try:
+        return ast.parse(path.read_bytes(), str(path))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # what the parser has for NUL and depth
+        raise ConfigError(f"{tool} configuration {path}: {type(error).__name__}: {error}") from None
+
+
+def _plain_values(tree: ast.Module) -> dict[str, Any] | None:
+    """Name -> value of a file that says names = plain values and nothing else; None where it has to be run.
+
+    Imports may stand in it: what they bring plays no part in plain values.
+    """
+    values: dict[str, Any] = {}
+    for statement in tree.body:
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            continue
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+            continue  # a text that says what the file is
+        if isinstance(statement, ast.Assign):
+            targets, value = statement.targets, statement.value
+        elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+            targets, value = [statement.target], statement.value
+        else:
+            return None
+        try:
+            found = ast.literal_eval(value)
+        except (ValueError, TypeError, RecursionError):
+            return None
+        for target in targets:
+            if not isinstance(target, ast.Name):
+                return None
+            values[target.id] = found
+    return values
+
+
+def _check_keys_stand_once(path: Path, tree: ast.Module) -> None:
     """Python keeps the last of two equal keys in a dictionary; what the first one said would be lost in silence."""
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    for node in ast.walk(tree):
         seen: set[str] = set()
         for key in node.keys if isinstance(node, ast.Dict) else ():
             written = "" if key is None else ast.unparse(key)

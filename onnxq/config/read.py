@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from onnxq.config.code import refuse_code
 from onnxq.config.documents import read_document
 from onnxq.config.lines import line_numbers
 from onnxq.config.quantizers import REFUSED, InputSettings, NodeSettings, QuantizerSettings
 from onnxq.config.settings import Config
 from onnxq.errors import ConfigError, did_you_mean
+from onnxq.json_file import in_words, read_text, shortened
 from onnxq.types.translation import Translation
 
 ConfigSource = Config | Translation | Mapping[str, Any] | str | Path | None
@@ -21,12 +23,23 @@ ConfigSource = Config | Translation | Mapping[str, Any] | str | Path | None
 Sources = dict[tuple[str, ...], str]
 
 
-def read_config(source: ConfigSource, *, options: bool = False, **overrides: Any) -> Config:
+def read_config(
+    source: ConfigSource,
+    *,
+    options: bool = False,
+    allow_code: bool = False,
+    unused: Collection[str] = (),
+    **overrides: Any,
+) -> Config:
     """A Config from whatever the caller has; `overrides` that are not None win over the file.
 
-    With `options` the overrides are those of a command line, and are called so where they decide something.
+    With `options` the overrides are those of a command line, and are called so where they decide something. A file may
+    name code (`onnxq.config.code`) with `allow_code` alone, or in a key that the caller leaves `unused`.
     """
     values, sources, where, translation = _given(source)
+    if isinstance(source, str | Path) and not allow_code:
+        given = [key for key, value in overrides.items() if value is not None]
+        refuse_code(values, sources, where, (*unused, *given))
     for key, value in overrides.items():
         if value is not None:
             values[key] = value
@@ -65,25 +78,9 @@ def _paths(values: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 def _read_file(path: Path) -> tuple[dict[str, Any], Sources]:
     data, kind = read_document(path)
     data.pop("$schema", None)  # what editors look for
-    text = path.read_text(encoding="utf-8")
+    text = read_text(path, "configuration file", ConfigError)
     return data, {key: f"{path}:{line}" for key, line in line_numbers(text, kind).items()}
 
-
-_WORDS = {
-    "dict_type": "must be a table of keys and values",
-    "model_type": "must be a table of keys and values",
-    "tuple_type": "must be a list",
-    "bool_type": "must be true or false",
-    "string_type": "must be text",
-    "int_type": "must be a whole number",
-    "float_type": "must be a number",
-    "finite_number": "must be a finite number",
-    "string_too_short": "must not be empty",
-    "greater_than_equal": "must be {ge} or more",
-    "less_than_equal": "must be {le} or less",
-    "literal_error": "must be {expected}",
-}
-"""Kinds of errors in the words of a configuration file."""
 
 _SEVERAL = {
     "observer": "text or a table with a name",
@@ -112,13 +109,8 @@ def _explain(item: Any, sources: Sources, where: str) -> str:
         if path[0] in ("op", "node") and len(path) == 3 and path[2] in QuantizerSettings.model_fields:
             return f"{place}: unknown key '{key}': put it under activation, weight, bias or output"
         return f"{place}: unknown key '{key}'.{did_you_mean(path[-1], known)} Known: {', '.join(known)}"
-    if kinds is not None:
-        message = f"must be {kinds}"
-    elif item["type"] in _WORDS:
-        message = _WORDS[item["type"]].format(**item.get("ctx", {}))
-    else:
-        message = item["msg"].lower()
-    return f"{place}: '{key}': {message} (got {item['input']!r})"
+    message = in_words(item) if kinds is None else f"must be {kinds}"
+    return f"{place}: '{key}': {message} (got {shortened(item['input'])})"
 
 
 def _place(path: list[str], sources: Sources, where: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from onnxq.backends import get_backend
+from onnxq.backends import registered_backend
 from onnxq.config.quantizers import QuantizerSettings
 from onnxq.config.read import read_config
 from onnxq.config.resolve import resolve
@@ -96,7 +96,7 @@ def _spelt_out(spec: QuantSpec, role: str) -> dict[str, Any]:
 def _same_backend(values: dict[str, Any], backend: Backend) -> bool:
     """Whether these settings make the same backend again."""
     try:
-        made = resolve(read_config(values), get_backend(backend.name))
+        made = resolve(read_config(values), registered_backend(backend.name))
     except OnnxqError:  # a backend that is not registered under its name, or a format that cannot be said twice
         return False
     return made.replace(configure=None) == backend.replace(configure=None)

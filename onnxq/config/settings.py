@@ -22,6 +22,11 @@ LONGEST_NAME = 60
 """Letters in the name of the files: what targets append to it, and letters of several bytes, must fit as well."""
 
 
+def is_plain_name(value: str) -> bool:
+    """Whether a text can be the name of files in a folder, and nothing outside of it."""
+    return Path(value).name == value and value not in (".", "..") and value.isprintable() and len(value) <= LONGEST_NAME
+
+
 class Config(Strict):
     """Everything a run can be told, with the backend's choice where a value is left out."""
 
@@ -138,7 +143,7 @@ class Config(Strict):
     @classmethod
     @located
     def _check_name(cls, value: str) -> str:
-        if Path(value).name != value or value in (".", "..") or not value.isprintable() or len(value) > LONGEST_NAME:
+        if not is_plain_name(value):
             raise ConfigError(f"name: files are written into the folder of -o, so {value!r} must be a plain name")
         return value
 

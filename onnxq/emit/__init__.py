@@ -18,10 +18,14 @@ from onnxq.types import Backend, QParamsTable, QuantPlan
 
 @dataclass(frozen=True)
 class Emitted:
-    """Files written (the model first, if there is one) and what was worth saying on the way."""
+    """Files written (the model first, if there is one) and what was worth saying on the way.
+
+    `warnings` say what is missing though nobody asked for that, such as a file that cannot hold the model's names.
+    """
 
     files: tuple[Path, ...]
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class Emitter(Protocol):
@@ -53,15 +57,17 @@ def emit(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend,
     """
     files: list[Path] = []
     notes: list[str] = []
+    warnings: list[str] = []
     for emitter in backend.emitters:
         written = EMITTERS.get(emitter)(graph, plan_for(emitter, graph, plan), qparams, backend, folder, name)
         files.extend(written.files)
         notes.extend(written.notes)
+        warnings.extend(written.warnings)
     problems = read_back(graph, plan, qparams, backend, folder, name)
     if problems:
         shown = "\n  ".join(problems[:10]) + (f"\n  ... and {len(problems) - 10} more" if len(problems) > 10 else "")
         raise CheckFailed(f"tables read back from disk differ from the parameters:\n  {shown}")
-    return Emitted(tuple(files), tuple(notes))
+    return Emitted(tuple(files), tuple(notes), tuple(warnings))
 
 
 def file_names(backend: Backend, name: str) -> list[str]:

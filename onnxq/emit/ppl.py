@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ import numpy as np
 from onnxq.emit import EMITTERS, READ_BACKS, Emitted
 from onnxq.emit.passed_back import operand_rows
 from onnxq.emit.tables import Row, differs, lines_of, missing_and_extra, plain, rows
-from onnxq.errors import UnsupportedError
 from onnxq.files import replace_file, write_json
 from onnxq.graph import Graph
 from onnxq.types import Backend, QParamsTable, QuantPlan
@@ -38,15 +37,16 @@ def write_cuda_ranges(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Emitted:
     """Write `<name>_clip_ranges.json`: text (not JSON) with a line `tensor: range` for each activation."""
-    lines = []
-    for tensor, row in operand_rows(graph, plan, qparams).items():
-        if "\n" in tensor or "\r" in tensor:
-            raise UnsupportedError(
-                f"tensor {tensor!r} has a line break in its name, and the table has one line for each tensor; "
-                "rename the tensor in the model"
-            )
-        lines.append(f"{tensor}: {float(half_width(row))!r}\n")
     path = range_file(folder, name)
+    ranges = operand_rows(graph, plan, qparams)
+    unfit = _unfit_for_lines(ranges)
+    if unfit is not None:
+        said = (
+            f"{path.name} is not written: it has one line for each tensor, and the name of tensor '{unfit}' has a line "
+            f"break. Rename it in the model if you need this file; ppl.nn itself reads {name}_quant.json"
+        )
+        return Emitted((), warnings=(said,))
+    lines = [f"{tensor}: {float(half_width(row))!r}\n" for tensor, row in ranges.items()]
     replace_file(path, lambda stream: stream.write("".join(lines).encode("utf-8")))
     return Emitted((path,), (f"{path.name} is text, as MQBench writes it; {name}_quant.json is for ppl.nn itself",))
 
@@ -56,16 +56,23 @@ def check_cuda_ranges(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Iterator[str]:
     """Compare every line with the parameters."""
+    wanted = {tensor: half_width(row) for tensor, row in operand_rows(graph, plan, qparams).items()}
+    if _unfit_for_lines(wanted) is not None:
+        return
     path = range_file(folder, name)
     found: dict[str, str] = {}
     for line in lines_of(path):
         tensor, _, value = line.rpartition(": ")
         found[tensor] = value
-    wanted = {tensor: half_width(row) for tensor, row in operand_rows(graph, plan, qparams).items()}
     yield from missing_and_extra(path.name, found, wanted)
     for tensor in wanted.keys() & found.keys():
         if differs(found[tensor], wanted[tensor], PRECISION):
             yield f"{path.name}: tensor '{tensor}' has range {found[tensor]}, the parameters say {wanted[tensor]}"
+
+
+def _unfit_for_lines(tensors: Iterable[str]) -> str | None:
+    """The first tensor that would take more than its line."""
+    return next((name for name in tensors if "\n" in name or "\r" in name), None)
 
 
 @EMITTERS.register("ppl_ranges")

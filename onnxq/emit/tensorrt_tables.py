@@ -7,8 +7,9 @@ of a float32, so that it is exact. What moves into a quantized tensor through a 
 from __future__ import annotations
 
 import json
+import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,6 @@ import numpy as np
 from onnxq.emit import EMITTERS, READ_BACKS, Emitted
 from onnxq.emit.passed_back import pass_back
 from onnxq.emit.tables import differs, lines_of, missing_and_extra, rows
-from onnxq.errors import UnsupportedError
 from onnxq.files import replace_file, write_json
 from onnxq.graph import Graph
 from onnxq.types import Backend, QParamsTable, QuantPlan
@@ -76,14 +76,16 @@ def write_calibration_cache(
     scales, reason = _int8_scales(graph, plan, qparams)
     if reason:
         return Emitted((), (f"{path.name} is not written: {reason}",))
+    unfit = _unfit_for_cache(scales)
+    if unfit is not None:
+        said = (
+            f"{path.name} is not written: tensor '{unfit}' cannot stand in a calibration cache, whose lines are "
+            "'<tensor>: <scale>'. Rename it in the model if you need the cache; the Q/DQ model needs none"
+        )
+        return Emitted((), warnings=(said,))
     lines = [CACHE_HEADER]
     colons = []
     for tensor, scale in scales.items():
-        if ": " in tensor or "\n" in tensor or "\r" in tensor or tensor != tensor.strip():
-            raise UnsupportedError(
-                f"tensor '{tensor}' cannot stand in a calibration cache, whose lines are '<tensor>: <scale>'. "
-                "Rename it in the model, or write the Q/DQ model alone with -b tensorrt:tables=no"
-            )
         if ":" in tensor:
             colons.append(tensor)
         lines.append(f"{tensor}: {struct.pack('>f', float(scale)).hex()}")
@@ -103,7 +105,7 @@ def check_calibration_cache(
 ) -> Iterator[str]:
     path = _cache_path(folder, name)
     scales, reason = _int8_scales(graph, plan, qparams)
-    if reason:
+    if reason or _unfit_for_cache(scales) is not None:
         return
     header, *lines = lines_of(path)
     if not header.startswith("TRT-"):
@@ -116,6 +118,11 @@ def check_calibration_cache(
     for tensor in scales.keys() & read.keys():
         if read[tensor] != scales[tensor]:
             yield f"{path.name}: tensor '{tensor}' has scale {read[tensor]}, not {scales[tensor]}"
+
+
+def _unfit_for_cache(tensors: Iterable[str]) -> str | None:
+    """The first tensor whose line no reader could take apart into name and scale."""
+    return next((name for name in tensors if re.search(r": |[\n\r]", name) or name != name.strip()), None)
 
 
 def _json_path(folder: Path, name: str) -> Path:

@@ -14,7 +14,9 @@ from torch import Tensor, nn
 
 from onnxq.errors import CheckFailed, ConfigError
 from onnxq.files import replace_file
+from onnxq.json_file import parse_json, validated
 from onnxq.machine import is_fault_of_machine, machine_error
+from onnxq.qat.checkpoint_schema import BestSchema, CheckpointSchema, Written
 from onnxq.qat.settings import WITHOUT_EFFECT_ON_THE_RESULT, TrainSettings
 from onnxq.temporary import remove_stale
 
@@ -52,11 +54,11 @@ class Checkpoints:
     def newest(self) -> State | None:
         """The last checkpoint of this training, or None where there is none."""
         files = self._regular()
-        return self._read(files[-1]) if files else None
+        return self._read(files[-1], CheckpointSchema) if files else None
 
     def best(self) -> State | None:
         path = self.folder / BEST_NAME
-        return self._read(path) if path.exists() else None
+        return self._read(path, BestSchema) if path.exists() else None
 
     def any(self) -> bool:
         """Whether there is one to go on from."""
@@ -94,7 +96,15 @@ class Checkpoints:
             last = f"the one before, {there[-1]}, is whole: go on from it with --resume" if there else "there is none"
             raise machine_error(error, f"the checkpoint could not be written ({last})") from error
 
-    def _read(self, path: Path) -> State:
+    def damaged(self, error: Exception) -> ConfigError:
+        """The error for a newest checkpoint whose parameters do not fit the network or the optimizer."""
+        text = f"{type(error).__name__}: {error}".partition("\n")[0]
+        return ConfigError(
+            f"the newest checkpoint in {self.folder} does not fit this training ({text}): delete it to go on from the "
+            "one before"
+        )
+
+    def _read(self, path: Path, schema: type[Written]) -> State:
         try:
             state: State = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:  # a damaged file makes torch raise anything, KeyError and IndexError among them
@@ -105,7 +115,12 @@ class Checkpoints:
             ) from error
         if not isinstance(state, dict) or state.get("format") != FORMAT:
             raise ConfigError(f"{path} is no checkpoint of this version of onnxq: train anew in another folder")
-        differences = compare(json.loads(state["identity"]), self.identity)
+        validated(schema, state, str(path), ConfigError)
+        try:
+            identity = parse_json(state["identity"])
+        except ValueError as error:
+            raise ConfigError(f"{path}: identity: {error}") from None
+        differences = compare(identity if isinstance(identity, dict) else {}, self.identity)
         if differences:
             text = "; ".join(differences)
             raise ConfigError(

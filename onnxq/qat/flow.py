@@ -115,7 +115,8 @@ def qat(
         with in_step(ranks):
             # Now, and not after hours of training; the other processes write nothing.
             output = stack.enter_context(claim(folder)) if first else OutputFolder(folder)
-            chosen = read_config(config)
+            given_otherwise = {"backend": backend, "data": data}
+            chosen = read_config(config, unused=[key for key, value in given_otherwise.items() if value is not None])
             graph = load_model(model)
             fix_borders(graph, chosen)
             samples, held = _open(graph, train_on, evaluate_on, labels, holdout, wanted.seed)

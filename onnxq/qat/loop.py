@@ -320,8 +320,11 @@ class _Run:
             return False
         self.step = int(state["step"])
         self.began -= float(state["seconds"])
-        self.net.load_state_dict(state["net"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        try:
+            self.net.load_state_dict(state["net"])
+            self.optimizer.load_state_dict(state["optimizer"])
+        except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:  # parameters of a file
+            raise self.checkpoints.damaged(error) from error
         self.history = History.from_json(state["history"])
         self.best = Best.from_json(state["best"])
         if best is not None and best["step"] == self.best.step:

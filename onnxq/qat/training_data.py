@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +14,8 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate
 from torch.utils.data.distributed import DistributedSampler
 
 from onnxq.errors import DataError
-from onnxq.machine import is_fault_of_machine
 from onnxq.qat.batches import Batch, IndexedData, StreamData, TrainingData
+from onnxq.runtime.archive import read_arrays
 from onnxq.runtime.feeds import InputInfo, fit_feed
 from onnxq.runtime.labels import key_of_labels
 from onnxq.runtime.loaders import is_loader
@@ -85,17 +83,7 @@ class _Reader:
         if path.suffix == ".npz":
             if not path.is_file():
                 raise DataError(f"training data '{text}' does not exist. Give {FORMS}")
-            try:
-                with np.load(path, allow_pickle=False) as stored:
-                    arrays = {name: stored[name] for name in stored.files}
-            except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-                if is_fault_of_machine(error):
-                    raise
-                raise DataError(
-                    f"'{path}' is no readable .npz file ({type(error).__name__}): write it with numpy.savez, from "
-                    "arrays of numbers"
-                ) from error
-            return self._from_arrays(arrays, f"'{path}'")
+            return self._from_arrays(read_arrays(path), f"'{path}'")
         if ":" in text:
             return self._from_function(find_function(text, "training data"))
         raise DataError(f"training data '{text}' is no .npz file and no module:function. Give {FORMS}")

@@ -7,10 +7,14 @@ Fortran order has its rows scattered over the file; it is mapped, or unpacked as
 
 from __future__ import annotations
 
+import lzma
 import math
 import os
+import struct
+import tokenize
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +26,27 @@ import numpy as np
 
 from onnxq.errors import DataError
 from onnxq.machine import is_fault_of_machine
+from onnxq.runtime.memory import available_memory
+
+BROKEN = (
+    ValueError,
+    OSError,
+    EOFError,
+    RuntimeError,
+    SyntaxError,
+    LookupError,
+    OverflowError,
+    MemoryError,
+    struct.error,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+)
+"""What numpy, zipfile and the unpackers raise for a file that is damaged, or made to damage."""
+
+VERSIONS = ((1, 0), (2, 0), (3, 0))
+"""Of the format of .npy files."""
 
 LOCAL_HEADER_BYTES = 30
 """The fixed part of the header before each member of a zip file; the lengths of its two variable parts end it."""
@@ -61,6 +86,7 @@ class StoredArray:
         """Values number `start` and on, in memory of their own: aligned, and gone when the feed is."""
         count, offset = math.prod(shape), self.offset + start * self.dtype.itemsize
         with reading(self.path):
+            _check_memory(count * self.dtype.itemsize)
             if self.member is None:
                 values = np.fromfile(self.path, self.dtype, count, offset=offset)
             else:
@@ -78,6 +104,7 @@ class StoredArray:
     def _whole(self) -> np.ndarray:
         if self.member is None:
             return np.memmap(self.path, self.dtype, "r", self.offset, self.shape, "F")
+        _check_memory(math.prod(self.shape) * self.dtype.itemsize)
         self._stream.seek(self.offset)
         values = np.frombuffer(self._stream.read(), self.dtype)
         return values.reshape(self.shape, order="F")
@@ -93,10 +120,19 @@ def open_arrays(path: Path) -> dict[str, StoredArray]:
             _check_length(path, path.stem, found[path.stem], os.path.getsize(path))
             return found
         with zipfile.ZipFile(path) as archive, path.open("rb") as file:
+            names = Counter(item.filename.removesuffix(".npy") for item in archive.infolist())
+            for name, count in names.most_common(1):
+                if count > 1:
+                    raise ValueError(f"it holds {count} arrays called '{name}'")
             return {
                 item.filename.removesuffix(".npy"): _open_member(path, archive, item, file)
                 for item in archive.infolist()
             }
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Name -> array of a .npz file, all of it in memory."""
+    return {name: np.asarray(array) for name, array in open_arrays(path).items()}
 
 
 def _open_member(path: Path, archive: zipfile.ZipFile, item: zipfile.ZipInfo, file: IO[bytes]) -> StoredArray:
@@ -124,10 +160,14 @@ def _stored(
 
 def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
     version = np.lib.format.read_magic(stream)
+    if version not in VERSIONS:
+        raise ValueError(f"it is a .npy file of version {version[0]}.{version[1]}, which no numpy writes")
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, fortran, dtype = read(stream)
     if dtype.hasobject:
         raise ValueError("it holds Python objects. Save plain arrays, not Python objects")
+    if any(dim < 0 for dim in shape):
+        raise ValueError(f"its header has the shape {shape}")
     return shape, fortran, dtype
 
 
@@ -137,12 +177,20 @@ def _check_length(path: Path, name: str, array: StoredArray, length: int) -> Non
         raise ValueError(f"array '{name}' should end at byte {wanted}, but its data has {length} bytes")
 
 
+def _check_memory(wanted: int) -> None:
+    """Before the array is made: a packed file can be small and hold more than any memory."""
+    free = available_memory()
+    if wanted > free:
+        raise ValueError(f"{wanted / 2**30:,.1f} GiB have to be read at once, and {free / 2**30:,.1f} GiB are free")
+
+
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Turn everything that a broken file can raise into an error that names the file."""
     try:
         yield
-    except (ValueError, OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+    except BROKEN as error:
         if is_fault_of_machine(error):
             raise
-        raise DataError(f"cannot read '{path}': {error}. Write it with numpy.save or numpy.savez") from error
+        said = str(error) or type(error).__name__
+        raise DataError(f"cannot read '{path}': {said}. Write it with numpy.save or numpy.savez") from error

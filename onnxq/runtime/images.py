@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onnxq.errors import ConfigError, DataError
+from onnxq.runtime.archive import BROKEN
 from onnxq.runtime.feeds import InputInfo
 from onnxq.runtime.image_input import ImageInput, image_input
 from onnxq.runtime.pieces import Piece, Source
@@ -139,8 +140,9 @@ def _opened(path: Path) -> Iterator[PillowImage]:
     try:
         with Image.open(path) as image:
             yield image
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise DataError(f"cannot read image '{path}': {error}. Repair it, or take it out of the data") from error
+    except (*BROKEN, TypeError, Image.DecompressionBombError) as error:
+        said = str(error) or type(error).__name__
+        raise DataError(f"cannot read image '{path}': {said}. Repair it, or take it out of the data") from error
 
 
 def _pillow() -> None:

@@ -87,9 +87,14 @@ def _from_text(text: str, inputs: Sequence[InputInfo], preprocess: Preprocessing
             raise DataError(f"'{path}' is no .npz or .npy file and no image. Give {FORMS}")
         piece = _from_file(path, whole=False)
         return Source(f"file {text}", lambda: iter([piece]), countable=True)
-    if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", text):
+    if names_function(text):
         return _from_function(find_function(text, "calibration data", DataError), inputs, preprocess)
     raise DataError(f"calibration data '{text}' does not exist. Give {FORMS}")
+
+
+def names_function(text: str) -> bool:
+    """Whether a text is taken as module:function: it looks like one, and there is no file or folder of that name."""
+    return re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", text) is not None and not Path(text).exists()
 
 
 def _from_folder(folder: Path, inputs: Sequence[InputInfo], preprocess: Preprocessing | None) -> Source:

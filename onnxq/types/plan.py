@@ -12,6 +12,7 @@ from onnxq.types.spec import QuantSpec
 T = TypeVar("T")
 
 Role = Literal["activation", "weight", "bias", "output"]
+PLAN_FORM = "onnxq-plan"
 ROLES: tuple[Role, ...] = ("activation", "weight", "bias", "output")
 
 
@@ -163,7 +164,7 @@ class QuantPlan:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "format": "onnxq-plan",
+            "format": PLAN_FORM,
             "version": 1,
             "backend": self.backend,
             "config": self.config,
@@ -180,7 +181,7 @@ class QuantPlan:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> QuantPlan:
         check_document(
-            data, "onnxq-plan", "quantization plan", {"backend", "config", "notes", "left_out", "tensors", "nodes"}
+            data, PLAN_FORM, "quantization plan", {"backend", "config", "notes", "left_out", "tensors", "nodes"}
         )
         nodes = data.get("nodes", {})
         return cls(
@@ -212,7 +213,7 @@ def check_document(data: Mapping[str, Any], form: str, what: str, keys: set[str]
     """Refuse a JSON document of another kind, of a newer version, or with keys that mean nothing."""
     if data.get("format") != form:
         raise SpecError(f'this is not a {what}: "format" is {data.get("format")!r}, not "{form}"')
-    if data.get("version") != 1:
+    if data.get("version") != 1 or data["version"] is True:
         raise SpecError(f'"version" is {data.get("version")!r}; this onnxq reads version 1')
     for key in data:
         if key not in keys | {"format", "version"}:
@@ -230,7 +231,7 @@ def entry_of(name: str, entry: Any, parse: Callable[[str, Any], T]) -> T:
         raise SpecError(f"tensor '{name}': the key {error} is missing") from None
     except SpecError as error:
         raise SpecError(str(error) if f"'{name}'" in str(error) else f"tensor '{name}': {error}") from None
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise SpecError(f"tensor '{name}': its entry cannot be read ({error})") from None
 
 

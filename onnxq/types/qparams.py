@@ -14,6 +14,8 @@ from onnxq.types.granularity import PerBlock, PerChannel, PerTensor
 from onnxq.types.plan import check_document, entry_of
 from onnxq.types.spec import QuantSpec
 
+QPARAMS_FORM = "onnxq-qparams"
+
 
 @dataclass(frozen=True, eq=False)
 class QParams:
@@ -28,11 +30,9 @@ class QParams:
     zero_point: np.ndarray
 
     def __post_init__(self) -> None:
-        scale = np.array(self.scale, dtype=np.float32)
-        given = np.asarray(self.zero_point)
-        zero_point = np.array(given, dtype=np.int32)
-        if given.dtype.kind not in "iu" and not np.array_equal(given, zero_point):
-            raise SpecError(f"zero points are whole numbers, got {given}")
+        with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and refused below
+            scale = np.array(self.scale, dtype=np.float32)
+        zero_point = _whole_numbers(np.asarray(self.zero_point))
         if zero_point.shape != scale.shape:
             if zero_point.shape not in ((), (1,)):
                 raise SpecError(f"zero points of shape {zero_point.shape} do not fit scales of shape {scale.shape}")
@@ -50,6 +50,11 @@ class QParams:
             raise SpecError("a per-block scale has the rank of its tensor, got a single number")
         if not (scale.min() > 0 and scale.max() < np.inf):  # NaN fails both comparisons
             raise SpecError("scales must be finite and greater than zero")
+        if scale.min() < _SMALLEST_SCALE:
+            raise SpecError(
+                f"scales must be {_SMALLEST_SCALE:.4g} or more, got {scale.min():.4g}: processors may take a subnormal "
+                "number for zero"
+            )
         if self.spec.shared_exponent is not None and scale != 1:
             raise SpecError(f"{self.spec.dtype} has no scale: its parameters are a scale of 1, got {scale}")
         if self.spec.symmetric and zero_point.any():
@@ -98,9 +103,25 @@ class QParams:
         )
 
 
+_SMALLEST_SCALE = np.finfo(np.float32).tiny
+
+
+def _whole_numbers(given: np.ndarray) -> np.ndarray:
+    """Zero points as int32; one that is cut off on the way would be another number, without a word."""
+    if given.dtype.kind not in "iufb":
+        raise SpecError(f"zero points are whole numbers, got {given.dtype.name} values")
+    with np.errstate(invalid="ignore"):
+        whole = np.array(given, dtype=np.int32)
+    if given.dtype != np.int32 and not np.array_equal(given, whole):
+        wrong = given[given != whole].reshape(-1)[0]
+        raise SpecError(f"zero points are whole numbers of 32 bits, got {wrong}")
+    return whole
+
+
 MANY = 2**14
 """Scales of one tensor from which on they are stored as bytes."""
 
+_INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "int64")
 _STORED = ("float32", "int8", "uint8", "int32", "uint32")
 
 
@@ -113,12 +134,27 @@ def _encoded(array: np.ndarray) -> dict[str, Any]:
 def _array(data: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
     """The array of nested lists, or of bytes; `dtype` is that of lists."""
     if not isinstance(data, Mapping):
-        return np.asarray(data, dtype=dtype)
+        array = np.asarray(data)
+        if array.dtype.kind not in "iuf":
+            raise SpecError("scales and zero points are numbers, or lists of numbers of equal lengths")
+        with np.errstate(over="ignore"):
+            return array if dtype is None else array.astype(dtype)
     kind = np.dtype(data["dtype"])
     if kind.name not in _STORED:
         raise SpecError(f"parameters are stored as {', '.join(_STORED)}, not as {kind.name}")
     stored = np.frombuffer(b64decode(data["base64"], validate=True), kind.newbyteorder("<"))
     return stored.astype(kind, copy=False).reshape(data["shape"])
+
+
+def _integers(data: Mapping[str, Any]) -> np.ndarray:
+    """Integer weights, exactly as they are written."""
+    if data["dtype"] not in _INTEGERS:
+        raise SpecError(f"integer weights are stored as {', '.join(_INTEGERS)}, not as {data['dtype']!r}")
+    given = np.asarray(data["values"])
+    stored = given.astype(data["dtype"]) if given.dtype.kind in "iu" else None
+    if stored is None or not np.array_equal(stored, given):
+        raise SpecError(f"integer weights must be whole numbers that {data['dtype']} can hold")
+    return stored
 
 
 def _shortest(scale: np.ndarray) -> Any:
@@ -159,7 +195,7 @@ class QParamsTable:
 
     def to_json(self) -> dict[str, Any]:
         tensors = {name: {**q.to_json(), "from": self.provenance.get(name, "")} for name, q in self.entries.items()}
-        data: dict[str, Any] = {"format": "onnxq-qparams", "version": 1, "tensors": tensors}
+        data: dict[str, Any] = {"format": QPARAMS_FORM, "version": 1, "tensors": tensors}
         if self.integer_weights:
             data["integer_weights"] = {
                 name: {"dtype": str(values.dtype), "values": values.tolist()}
@@ -169,11 +205,11 @@ class QParamsTable:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> QParamsTable:
-        check_document(data, "onnxq-qparams", "table of quantization parameters", {"tensors", "integer_weights"})
+        check_document(data, QPARAMS_FORM, "table of quantization parameters", {"tensors", "integer_weights"})
         table = cls()
         for name, entry in data["tensors"].items():
             qparams = entry_of(name, entry, lambda _, item: QParams.from_json(item))
             table.put(name, qparams, str(entry.get("from", "")))
         for name, entry in data.get("integer_weights", {}).items():
-            table.integer_weights[name] = np.asarray(entry["values"], dtype=np.dtype(entry["dtype"]))
+            table.integer_weights[name] = entry_of(name, entry, lambda _, item: _integers(item))
         return table

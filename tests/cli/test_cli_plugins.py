@@ -61,7 +61,11 @@ def test_the_resolved_configuration_names_the_file_of_a_target(run, model: Path,
     target.write_text(BACKEND)
     assert run("quantize", model, "-b", target, "-d", data, "-o", tmp_path / "one").exit_code == 0
     assert json.loads((tmp_path / "one" / "config.json").read_text())["backend"] == str(target)
-    again = run("quantize", model, "-c", tmp_path / "one" / "config.json", "-o", tmp_path / "two")
+    repeated = ("quantize", model, "-c", tmp_path / "one" / "config.json", "-o", tmp_path / "two")
+    refused = run(*repeated)
+    assert refused.exit_code == 2
+    assert "--allow-code" in refused.stderr
+    again = run(*repeated, "--allow-code")
     assert again.exit_code == 0, again.stderr
     assert (tmp_path / "one" / "model.onnx").read_bytes() == (tmp_path / "two" / "model.onnx").read_bytes()
 

@@ -328,10 +328,14 @@ FILES: dict[str, tuple[str, str, str]] = {
         '{"quant_dict": {}, "extra_qconfig_dict": {}, "extra_qconfig_dict": {}}',
         "the key 'extra_qconfig_dict' stands twice",
     ),
-    "Python that raises": ("--mqbench given.py", "x = 1\nraise ValueError('no')\n", "given.py, line 2: ValueError: no"),
+    "Python that raises": (
+        "--allow-code --mqbench given.py",
+        "x = 1\nraise ValueError('no')\n",
+        "given.py, line 2: ValueError: no",
+    ),
     "Python that is cut off": ("--mqbench given.py", "extra_config = {\n", "given.py: SyntaxError"),
     "Python with a name that is not imported": (
-        "--sophgo given.py",
+        "--allow-code --sophgo given.py",
         "prepare_custom_config_dict = {operator.add: 1}\n",
         "given.py, line 1: NameError: name 'operator' is not defined",
     ),
@@ -345,10 +349,10 @@ FILES: dict[str, tuple[str, str, str]] = {
 def test_a_file_that_cannot_be_read_is_named_with_its_line(
     options: str, text: str, message: str, run: Any, folder: Path
 ) -> None:
-    option, name = options.split()
+    *allowed, option, name = options.split()
     Path(name).write_text(text)
     backend = ["-b", "tensorrt"] if option in ("-c", "--mqbench") else []
-    assert message in refused(run, folder, *backend, option, name)
+    assert message in refused(run, folder, *allowed, *backend, option, name)
 
 
 @pytest.mark.parametrize("option", OPTIONS)

@@ -76,6 +76,17 @@ def test_a_note_says_how_many_ranges_ppl_nn_reads_wider(tmp_path: Path) -> None:
     assert any("takes symmetric ranges only" in note for note in written.notes)
 
 
+def test_a_line_break_in_a_name_leaves_the_text_file_out(tmp_path: Path) -> None:
+    net = Net("names")
+    net.output(net.conv(net.input("a\nb", [1, 3, 8, 8]), 3, 4))
+    samples = [{"a\nb": net.image(1, 3, 8, 8)} for _ in range(4)]
+    written = write_model(net.model(), samples, "pplcuda", tmp_path / "out")
+    assert not (tmp_path / "out" / "model_clip_ranges.json").exists()
+    assert (tmp_path / "out" / "model_quant.json").exists()
+    assert written.problems() == []
+    assert any("model_clip_ranges.json is not written" in text for text in written.warnings)
+
+
 @pytest.mark.parametrize("name", GRAPHS)
 def test_the_json_of_16_bit_data_has_every_tensor(name: str, tmp_path: Path) -> None:
     written = write_golden(name, "pplw8a16", tmp_path / "out")

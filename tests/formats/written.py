@@ -25,6 +25,7 @@ class Written:
     qparams: QParamsTable
     backend: Backend
     notes: list[str]
+    warnings: list[str]
 
     def problems(self) -> list[str]:
         """What the read-back of the target finds in the folder as it is now."""
@@ -47,4 +48,5 @@ def write_golden(name: str, backend: str, folder: Path) -> Written:
 def write_model(model: onnx.ModelProto, samples: object, backend: str, folder: Path) -> Written:
     result = quantize(model, backend=backend, data=samples, out=folder, config={"effort": 0})
     prepared = prepare(model, backend)
-    return Written(folder, prepared.graph, result.plan, result.qparams, prepared.backend, list(result.report["notes"]))
+    notes, warnings = list(result.report["notes"]), list(result.report["warnings"])
+    return Written(folder, prepared.graph, result.plan, result.qparams, prepared.backend, notes, warnings)

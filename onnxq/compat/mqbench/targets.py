@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 
-from onnxq.backends import BACKENDS, get_backend
+from onnxq.backends import BACKENDS, file_of_backend, get_backend
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.types import Backend
 
@@ -98,7 +98,7 @@ def find_target(backend: object) -> Target:
     given = backend if isinstance(backend, str) else getattr(backend, "name", None)
     if not isinstance(given, str) or not given:
         raise ConfigError(f"a backend is a name or a BackendType, not {backend!r}. Known: {', '.join(_known())}")
-    if ".py" in given:
+    if file_of_backend(given) is not None:
         return Target(given, get_backend(given), Defaults())
     wanted, mark, options = given.removeprefix("BackendType.").partition(":")
     wanted = wanted.strip()

@@ -9,7 +9,7 @@ import numpy as np
 
 from onnxq.errors import UnsupportedError
 from onnxq.observers.statistics.per_sample import PerSampleStatistic, SampleObserver
-from onnxq.observers.statistics.range import StatisticKind
+from onnxq.observers.statistics.range import StatisticKind, stored
 from onnxq.types.spec import QuantSpec
 
 
@@ -68,7 +68,7 @@ class EmaStatistic(PerSampleStatistic):
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
         statistic = super().from_arrays(arrays)
-        statistic.decay = float(arrays["decay"])
-        statistic.average_minimum = np.array(arrays["average_minimum"], np.float64)
-        statistic.average_maximum = np.array(arrays["average_maximum"], np.float64)
+        statistic.decay = float(stored(arrays, "decay", np.float64, ()))
+        statistic.average_minimum = stored(arrays, "average_minimum", np.float64, (statistic.rows,))
+        statistic.average_maximum = stored(arrays, "average_maximum", np.float64, (statistic.rows,))
         return statistic

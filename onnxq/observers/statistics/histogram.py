@@ -14,17 +14,19 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from onnxq.errors import SpecError
 from onnxq.observers.statistics.counting import (
     NEGATIVE_PAGE,
     PAGE,
     PAGES,
+    PATTERNS,
     Counts,
     add_counts,
     count_by_row,
     count_patterns,
     counts_from_keys,
 )
-from onnxq.observers.statistics.range import Extent, RangeStatistic, StatisticKind
+from onnxq.observers.statistics.range import Extent, RangeStatistic, StatisticKind, stored
 from onnxq.observers.statistics.scan import as_float32, pieces
 from onnxq.types.granularity import resolve_axis
 
@@ -169,7 +171,10 @@ class HistogramStatistic(RangeStatistic):
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
         statistic = super().from_arrays(arrays)
-        keys, counts = np.array(arrays["keys"], np.int64), np.array(arrays["counts"], np.int64)
+        keys = stored(arrays, "keys", np.int64, (None,))
+        counts = stored(arrays, "counts", np.int64, keys.shape)
+        if len(keys) and (keys[0] < 0 or keys[-1] >= statistic.rows * PATTERNS or (np.diff(keys) <= 0).any()):
+            raise SpecError("'keys' are not the numbers of bins, ascending and each once")
         statistic._pages, statistic._table = counts_from_keys(keys, counts)
         return statistic
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 
 from onnxq.errors import UnsupportedError
+from onnxq.json_file import parse_json
 from onnxq.observers.statistics.range import RangeStatistic
 from onnxq.types.granularity import PerTensor, resolve_axis
 from onnxq.types.spec import QuantSpec
@@ -118,7 +119,7 @@ class PerSampleStatistic(RangeStatistic, ABC):
         statistic = super().from_arrays(arrays)
         statistic.inner = _observer(str(arrays["inner"]))
         text = str(arrays["spec"])
-        statistic.spec = QuantSpec.from_json(json.loads(text)) if text else None
+        statistic.spec = QuantSpec.from_json(parse_json(text)) if text else None
         return statistic
 
 

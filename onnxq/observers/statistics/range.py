@@ -177,16 +177,36 @@ class RangeStatistic:
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
         if str(arrays["kind"]) != cls.kind:
             raise SpecError(f"these arrays hold a {arrays['kind']} statistic, not a {cls.kind} statistic")
-        statistic = cls(int(arrays["axis"][0]) if len(arrays["axis"]) else None)
-        statistic.samples = int(arrays["samples"])
-        statistic.minimum = np.array(arrays["minimum"], np.float32)
-        statistic.maximum = np.array(arrays["maximum"], np.float32)
-        statistic.count = np.array(arrays["count"], np.int64)
-        statistic.nonfinite = int(arrays["nonfinite"])
-        first = int(arrays["first_nonfinite"])
+        axis = stored(arrays, "axis", np.int64, (None,))
+        statistic = cls(int(axis[0]) if len(axis) else None)
+        statistic.samples = int(stored(arrays, "samples", np.int64, ()))
+        statistic.minimum = stored(arrays, "minimum", np.float32, (None,))
+        rows = len(statistic.minimum)
+        statistic.maximum = stored(arrays, "maximum", np.float32, (rows,))
+        statistic.count = stored(arrays, "count", np.int64, (rows,))
+        statistic.nonfinite = int(stored(arrays, "nonfinite", np.int64, ()))
+        first = int(stored(arrays, "first_nonfinite", np.int64, ()))
         statistic.first_nonfinite = None if first < 0 else first
-        statistic.peaks = tuple(zip(arrays["peak"].tolist(), arrays["peak_sample"].tolist(), strict=True))
+        peaks = stored(arrays, "peak", np.float64, (None,))
+        samples = stored(arrays, "peak_sample", np.int64, peaks.shape)
+        statistic.peaks = tuple(zip(peaks.tolist(), samples.tolist(), strict=True))
         return statistic
+
+
+def stored(
+    arrays: Mapping[str, np.ndarray], name: str, dtype: type[np.generic], shape: tuple[int | None, ...]
+) -> np.ndarray:
+    """A copy of an array of a file, which must have the type and shape (None: any length) it is written with."""
+    found = arrays[name]
+    fits = len(found.shape) == len(shape) and all(
+        want in (None, have) for want, have in zip(shape, found.shape, strict=True)
+    )
+    if not fits or found.dtype.newbyteorder("=") != np.dtype(dtype):
+        lengths = ", ".join("?" if want is None else str(want) for want in shape)
+        raise SpecError(
+            f"'{name}' is {found.dtype.name} of shape {list(found.shape)}, not {np.dtype(dtype).name} of [{lengths}]"
+        )
+    return np.array(found, dtype)
 
 
 def extent_of_tensor(low: float, high: float, count: int, sample: int) -> Extent:

@@ -9,7 +9,7 @@ import numpy as np
 
 from onnxq.numerics.ranges import next_power_of_two, qparams_from_range
 from onnxq.observers.statistics.per_sample import PerSampleStatistic, SampleObserver
-from onnxq.observers.statistics.range import StatisticKind
+from onnxq.observers.statistics.range import StatisticKind, stored
 from onnxq.types.granularity import PerChannel, PerTensor
 from onnxq.types.spec import QuantSpec
 
@@ -55,5 +55,5 @@ class VotesStatistic(PerSampleStatistic):
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
         statistic = super().from_arrays(arrays)
-        statistic.votes = np.array(arrays["votes"], np.int64)
+        statistic.votes = stored(arrays, "votes", np.int64, (statistic.rows, POSITIONS))
         return statistic

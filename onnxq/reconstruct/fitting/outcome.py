@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from onnxq.files import replace_file
 from onnxq.graph import Graph
 from onnxq.numerics import dequantize, derived_bias_scale, quantize
 from onnxq.reconstruct.fitting.segment_net import FitNet
+from onnxq.runtime.archive import BROKEN
 from onnxq.types import QParams, QParamsTable, QuantPlan
 
 
@@ -120,5 +120,5 @@ def load_outcome(path: Path) -> Outcome | None:
                 kind, _, name = key.partition("/")
                 parts[kind][name] = members[member]
             return Outcome(**{**header["figures"], **parts})
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
+    except (*BROKEN, TypeError):
         return None

@@ -1,0 +1,100 @@
+"""Schemas of plan.json and qparams.json: of which kind each value is, before anything is made of it.
+
+What values mean (is this a format, does the scale fit it) is for the types to say; so are keys that nobody knows.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, field_validator
+from pydantic_core import PydanticCustomError
+
+from onnxq.config.code import CODE_KEYS
+from onnxq.json_file import Stored
+
+Text = StrictStr
+Whole = Annotated[StrictInt, Field(ge=-(2**63), le=2**63 - 1)]
+
+
+class GranularityEntry(Stored):
+    per: Text
+    axis: Whole | None = None
+    size: Whole | None = None
+
+
+class SpecEntry(Stored):
+    dtype: Text
+    symmetric: StrictBool = True
+    narrow_range: StrictBool = False
+    power_of_two: StrictBool = False
+    rounding: Text = ""
+    granularity: GranularityEntry | None = None
+    quant_min: Whole | None = None
+    quant_max: Whole | None = None
+
+
+class BiasEntry(Stored):
+    input: Text
+    weight: Text
+
+
+class PlacementEntry(Stored):
+    spec: SpecEntry
+    role: Text
+    why: Text = ""
+    edges: list[tuple[Text, Annotated[Whole, Field(ge=0)]]] | None = None
+    tie: Text | None = None
+    observe: list[Text] = Field([])
+    derive: BiasEntry | None = None
+    observer: Text = ""
+    fake_quantizer: Text = ""
+    observe_only: StrictBool = False
+    minimum_scale: Annotated[StrictFloat, Field(ge=0)] = 0
+    set_by: dict[Text, Text] = Field({})
+
+
+class NodesEntry(Stored):
+    quantized: dict[Text, Text] = Field({})
+    fused: dict[Text, Text] = Field({})
+    float: dict[Text, Text] = Field({})
+
+
+class PlanSchema(Stored):
+    """plan.json."""
+
+    backend: Text
+    tensors: dict[Text, PlacementEntry]
+    nodes: NodesEntry = NodesEntry()
+    config: dict[Text, Any] = Field({})
+    notes: list[Text] = Field([])
+    left_out: dict[Text, Text] = Field({})
+
+    @field_validator("config")
+    @classmethod
+    def _check_config(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for key in CODE_KEYS:
+            if key in value:
+                raise PydanticCustomError("code", "config.{key} does not belong into a plan, take it out", {"key": key})
+        return value
+
+
+class ParametersEntry(Stored):
+    """Of one tensor; QParams checks the arrays, of which some have millions of numbers."""
+
+    spec: SpecEntry
+    scale: Any
+    zero_point: Any
+    provenance: Text = Field("", alias="from")
+
+
+class IntegersEntry(Stored):
+    dtype: Text
+    values: list[Any] | StrictInt
+
+
+class ParametersSchema(Stored):
+    """qparams.json."""
+
+    tensors: dict[Text, ParametersEntry]
+    integer_weights: dict[Text, IntegersEntry] = Field({})
