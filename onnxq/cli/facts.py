@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import dataclass
 from math import prod
@@ -10,7 +11,7 @@ from pathlib import Path
 import onnx
 
 from onnxq.backends import BACKENDS
-from onnxq.cli.protos import external_files, nodes_of, tensors_of
+from onnxq.cli.protos import data_bytes, external_files, nodes_of, tensors_of
 from onnxq.errors import OnnxqError
 from onnxq.graph import Graph
 from onnxq.graph.element_types import stored_size
@@ -92,7 +93,7 @@ def model_facts(path: Path) -> ModelFacts:
     inputs = tuple(_port(info) for info in model.graph.input if info.name not in stored)
     return ModelFacts(
         path=str(path),
-        file_bytes=path.stat().st_size + sum(file.stat().st_size for file in files if file.is_file()),
+        file_bytes=path.stat().st_size + data_bytes(files),
         ir_version=model.ir_version,
         producer=f"{model.producer_name} {model.producer_version}".strip(),
         opsets={entry.domain: entry.version for entry in model.opset_import},
@@ -142,7 +143,7 @@ def _blocking(
     model: onnx.ModelProto, path: Path, inputs: tuple[Port, ...], files: list[Path], operators: Counter[str]
 ) -> list[str]:
     """Why `onnxq quantize` would refuse this file, as far as that shows without data."""
-    found = [f"the external data file {file} does not exist" for file in files if not file.is_file()]
+    found = [f"the external data file {file} does not exist" for file in files if not os.path.isfile(file)]
     found += [
         f"input '{port.name}' is not a tensor of known type and rank, so it cannot be fed"
         for port in inputs

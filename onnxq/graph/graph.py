@@ -9,7 +9,8 @@ import onnx
 from onnxq.graph import opset as opsets
 from onnxq.graph.collector import collector_paused
 from onnxq.graph.duplicate import duplicate
-from onnxq.graph.load import open_model, read_model
+from onnxq.graph.functions import newer_functions_opset, without_functions
+from onnxq.graph.load import check_model, open_model, read_model
 from onnxq.graph.names import Names, Origins
 from onnxq.graph.nodes import Scope
 from onnxq.graph.rewrite import Rewriting
@@ -55,12 +56,30 @@ class Graph(Rewriting):
 
         `path` is the file it came from; its folder holds the external data.
         """
+        external = False
+        newer = newer_functions_opset(model)
+        if newer is not None:
+            model, external = cls._raised(model, path, newer)
         with collector_paused():
             parts = read_model(model, path)
             graph = cls(parts.header, parts.main, parts.names, path)
         graph._given_names = parts.given_names
-        graph._external = parts.external
+        graph._external = external or parts.external
         return graph
+
+    @classmethod
+    def _raised(cls, model: onnx.ModelProto, path: Path | None, opset: int) -> tuple[onnx.ModelProto, bool]:
+        """The model raised to the opset of its newest function, and whether its weights were in files.
+
+        The functions stay as they are: converting one backwards is not always possible, and not always exact.
+        """
+        functions = list(model.functions)
+        check_model(model, path)
+        around = cls.from_model(without_functions(model), path)
+        around.raise_opset(opset)
+        raised = around.to_model()
+        raised.functions.extend(functions)
+        return raised, around._external
 
     def to_model(self, *, given_names: bool = False) -> onnx.ModelProto:
         """The model as one protobuf; refused when the weights exceed what protobuf can hold (use `save`)."""
