@@ -14,8 +14,9 @@ from onnxq.backends import BACKENDS
 from onnxq.cli.protos import data_bytes, external_files, nodes_of, tensors_of
 from onnxq.errors import OnnxqError
 from onnxq.graph import Graph
-from onnxq.graph.element_types import stored_size
+from onnxq.graph.element_types import numpy_dtype, stored_size
 from onnxq.graph.load import open_model
+from onnxq.graph.values import checked_shape
 
 QUANTIZED_OPS = (
     "QuantizeLinear",
@@ -85,8 +86,9 @@ def model_facts(path: Path) -> ModelFacts:
     by_type: Counter[str] = Counter()
     tensors = stored_bytes = 0
     for tensor in tensors_of(model):
-        by_type[_type_name(tensor.data_type)] += prod(tensor.dims)
-        stored_bytes += 0 if tensor.data_type == onnx.TensorProto.STRING else stored_size(tensor.data_type, tensor.dims)
+        shape = checked_shape(tensor.dims, numpy_dtype(tensor.data_type, tensor.name), tensor.name)
+        by_type[_type_name(tensor.data_type)] += prod(shape)
+        stored_bytes += 0 if tensor.data_type == onnx.TensorProto.STRING else stored_size(tensor.data_type, shape)
         tensors += 1
     files = external_files(model, path.parent)
     stored = {tensor.name for tensor in model.graph.initializer}

@@ -18,6 +18,7 @@ from onnxq.graph.save import PROTOBUF_LIMIT, inline_model, save_model
 from onnxq.graph.shapes import infer_shapes
 from onnxq.graph.sort import sort_nodes
 from onnxq.graph.units import Units
+from onnxq.graph.utf8 import check_text
 from onnxq.graph.validate import check_complete
 from onnxq.graph.values import ExternalValues
 from onnxq.graph.write import weight_bytes
@@ -48,7 +49,7 @@ class Graph(Rewriting):
     def load(cls, path: str | Path) -> Graph:
         """Read a model file; weights in external files are mapped when they are needed."""
         path = Path(path)
-        return cls.from_model(open_model(path), path=path.absolute())
+        return cls._from_text(open_model(path), path.absolute())
 
     @classmethod
     def from_model(cls, model: onnx.ModelProto, path: Path | None = None) -> Graph:
@@ -56,6 +57,12 @@ class Graph(Rewriting):
 
         `path` is the file it came from; its folder holds the external data.
         """
+        check_text(model, f"{path}" if path else "the model")
+        return cls._from_text(model, path)
+
+    @classmethod
+    def _from_text(cls, model: onnx.ModelProto, path: Path | None) -> Graph:
+        """`from_model` for a model whose names are known to be text."""
         external = False
         newer = newer_functions_opset(model)
         if newer is not None:
@@ -75,7 +82,7 @@ class Graph(Rewriting):
         """
         functions = list(model.functions)
         check_model(model, path)
-        around = cls.from_model(without_functions(model), path)
+        around = cls._from_text(without_functions(model), path)
         around.raise_opset(opset)
         raised = around.to_model()
         raised.functions.extend(functions)

@@ -9,9 +9,9 @@ import onnx
 
 from onnxq.errors import ModelError
 from onnxq.graph.external import ExternalFiles
+from onnxq.graph.functions import inline_functions
 from onnxq.graph.names import Names
 from onnxq.graph.nodes import Scope
-from onnxq.graph.functions import inline_functions
 from onnxq.graph.read import GraphReader
 from onnxq.graph.signatures import DEFAULT_DOMAINS, check_signatures
 from onnxq.graph.utf8 import check_text
@@ -73,7 +73,6 @@ def check_model(model: onnx.ModelProto, path: Path | None) -> str:
     where = f"{path}" if path else "the model"
     if not model.HasField("graph") or not model.opset_import:
         raise ModelError(f"{where} has no graph or no opset: it is not a complete ONNX model")
-    check_text(model, where)
     check_signatures(model, where)
     return where
 

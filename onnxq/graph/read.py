@@ -17,7 +17,7 @@ from onnxq.graph.declare import declared_type
 from onnxq.graph.external import ExternalFiles
 from onnxq.graph.names import Names
 from onnxq.graph.nodes import Constant, Node, Scope, Variable
-from onnxq.graph.signatures import attribute_kind, safe_inputs
+from onnxq.graph.signatures import attribute_kind, described, safe_inputs
 from onnxq.graph.values import LazyValues, ProtoValues, SparseValues, text
 
 Visible = dict[str, gs.Tensor]
@@ -121,7 +121,12 @@ class GraphReader:
         for attribute in proto.attribute:
             kind = attribute_kind(attribute)
             visible = {**outer, **here} if kind in _BODY_KINDS else outer
-            node.attrs[attribute.name] = self._attribute(attribute, kind, visible)
+            try:
+                node.attrs[attribute.name] = self._attribute(attribute, kind, visible)
+            except ModelError as error:
+                if kind in _BODY_KINDS:  # speaks of a node or tensor inside, by its own name
+                    raise
+                raise ModelError(f"attribute '{attribute.name}' of {described(proto)}: {error}") from error
             node.attr_types[attribute.name] = kind
             if attribute.doc_string:
                 node.attr_docs[attribute.name] = attribute.doc_string

@@ -8,7 +8,9 @@ node. Operators without a definition in the installed onnx (other domains, newer
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import onnx
 from onnx import AttributeProto, defs
@@ -29,6 +31,9 @@ _MAY_BE_EMPTY = frozenset({("Resize", 1), ("Resize", 2)})
 _UNSAFE_EMPTY_END = frozenset({"LayerNormalization"})
 """Operators of which onnxruntime reads an input at the end that has an empty name."""
 
+_TERM = rb"[A-Za-z]*(\.\.\.)?[A-Za-z]*"
+_EQUATION = re.compile(_TERM + rb"(," + _TERM + rb")*(->" + _TERM + rb")?")
+
 Versions = Mapping[str, int]
 """Domain -> version of its operator set; the default domain is spelled ''."""
 
@@ -48,13 +53,13 @@ def safe_inputs(node: onnx.NodeProto) -> Sequence[str]:
     ONNX has two spellings for an input that is left out at the end. onnxruntime 1.31 ends the process on a
     LayerNormalization with the one of them.
     """
-    return _given_inputs(node) if node.op_type in _UNSAFE_EMPTY_END and not node.domain else node.input
+    unsafe = node.op_type in _UNSAFE_EMPTY_END and node.domain in DEFAULT_DOMAINS
+    return _without_empty_end(node.input) if unsafe else node.input
 
 
-def _given_inputs(node: onnx.NodeProto) -> Sequence[str]:
-    """The inputs without empty names at the end."""
-    last = max((port for port, name in enumerate(node.input) if name), default=-1)
-    return node.input[: last + 1]
+def _without_empty_end(names: Sequence[str]) -> Sequence[str]:
+    last = max((port for port, name in enumerate(names) if name), default=-1)
+    return names[: last + 1]
 
 
 def described(node: onnx.NodeProto) -> str:
@@ -86,91 +91,151 @@ def _check_graph(graph: onnx.GraphProto, versions: Versions, *, in_function: boo
 def _check_node(node: onnx.NodeProto, versions: Versions, in_function: bool) -> None:
     _check_own_attributes(node, in_function)
     domain = "" if node.domain in DEFAULT_DOMAINS else node.domain
-    schema = _schema(node.op_type, versions.get(domain, 1), domain)
-    if schema is not None:
-        _check_inputs(node, schema)
-        _check_outputs(node, schema)
-        _check_attributes(node, schema)
+    signature = _signature(node.op_type, versions.get(domain, 1), domain)
+    if signature is not None:
+        _check_ports(node, signature, signature.inputs, node.input)
+        _check_ports(node, signature, signature.outputs, node.output)
+        _check_attributes(node, signature)
     for attribute in node.attribute:
         for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
             _check_graph(body, versions, in_function=in_function)
 
 
+@dataclass(frozen=True)
+class _Ports:
+    """The inputs or outputs that an operator takes; `required` are the numbers of those that cannot be left out."""
+
+    noun: str
+    least: int
+    most: int
+    names: tuple[str, ...]
+    required: frozenset[int]
+    variadic: bool
+    all_required: bool
+
+    @property
+    def verb(self) -> str:
+        return "takes" if self.noun == "input" else "makes"
+
+    def amount(self) -> str:
+        names = ", ".join(self.names)
+        if self.most >= LARGEST_VERSION:
+            return f"at least {self.least} ({names})"
+        return f"{self.least} ({names})" if self.least == self.most else f"{self.least} to {self.most} ({names})"
+
+
+@dataclass(frozen=True)
+class _Signature:
+    """What a definition says, as plain values: asking the library again for each node costs more than reading it."""
+
+    op: str
+    since: int
+    inputs: _Ports
+    outputs: _Ports
+    attributes: Mapping[str, int]
+    required: frozenset[str]
+
+
 @functools.cache
-def _schema(op: str, version: int, domain: str) -> defs.OpSchema | None:
+def _signature(op: str, version: int, domain: str) -> _Signature | None:
     try:
-        return defs.get_schema(op, version, domain)
+        schema = defs.get_schema(op, version, domain)
     except defs.SchemaError:
         return None
+    return _Signature(
+        op,
+        int(schema.since_version),
+        _ports("input", schema.inputs, schema.min_input, schema.max_input),
+        _ports("output", schema.outputs, schema.min_output, schema.max_output),
+        {
+            name: int(AttributeProto.AttributeType.Value(attribute.type.name))
+            for name, attribute in schema.attributes.items()
+        },
+        frozenset(name for name, attribute in schema.attributes.items() if attribute.required),
+    )
 
 
-def _check_inputs(node: onnx.NodeProto, schema: defs.OpSchema) -> None:
-    last = schema.inputs[-1] if schema.inputs else None
-    variadic = last is not None and last.option == _VARIADIC
-    given = len(node.input if variadic else _given_inputs(node))
-    count = len(node.input) if len(node.input) > schema.max_input else given
-    if not schema.min_input <= count <= schema.max_input:
-        raise _wrong(node, schema, f"has {_counted(count, 'input')}, but it takes {_amount(schema, 'input')}")
-    for port, (name, parameter) in enumerate(zip(node.input, schema.inputs, strict=False)):
-        if not name and parameter.option == _REQUIRED and (node.op_type, port) not in _MAY_BE_EMPTY:
-            raise _wrong(node, schema, f"leaves out input {port} ({parameter.name}), which has to be given")
-    if last is not None and variadic and last.is_homogeneous and "" in node.input:
-        raise _wrong(node, schema, f"leaves out one of its inputs ({last.name}), which all have to be given")
+def _kind_number(kind: object) -> int:
+    """A type of attributes as definitions name it ("AttrType.INT") -> as files do."""
+    return int(AttributeProto.AttributeType.Value(str(kind).rpartition(".")[2]))
 
 
-def _check_outputs(node: onnx.NodeProto, schema: defs.OpSchema) -> None:
-    count = len(node.output)
-    if not schema.min_output <= count <= schema.max_output:
-        raise _wrong(node, schema, f"has {_counted(count, 'output')}, but it makes {_amount(schema, 'output')}")
-    for port, (name, parameter) in enumerate(zip(node.output, schema.outputs, strict=False)):
-        if not name and parameter.option == _REQUIRED:
-            raise _wrong(node, schema, f"gives no name to output {port} ({parameter.name}), which has to have one")
+def _ports(noun: str, parameters: Sequence[defs.OpSchema.FormalParameter], least: int, most: int) -> _Ports:
+    variadic = bool(parameters) and parameters[-1].option == _VARIADIC
+    return _Ports(
+        noun,
+        least,
+        most,
+        tuple(parameter.name for parameter in parameters),
+        frozenset(port for port, parameter in enumerate(parameters) if parameter.option == _REQUIRED),
+        variadic,
+        variadic and parameters[-1].is_homogeneous,
+    )
+
+
+def _check_ports(node: onnx.NodeProto, signature: _Signature, ports: _Ports, names: Sequence[str]) -> None:
+    count = len(names)
+    if count <= ports.most and not ports.variadic and count and not names[-1]:
+        count = len(_without_empty_end(names))
+    if not ports.least <= count <= ports.most:
+        said = f"has {_counted(count, ports.noun)}, but it {ports.verb} {ports.amount()}"
+        raise _wrong(node, signature, said)
+    if "" not in names:
+        return
+    for port, name in enumerate(names):
+        if not name and port in ports.required and (node.op_type, port) not in _MAY_BE_EMPTY:
+            said = f"leaves out {ports.noun} {port} ({ports.names[port]}), which has to be given"
+            raise _wrong(node, signature, said)
+    if ports.all_required and ports.noun == "input":
+        raise _wrong(node, signature, f"leaves out one of its inputs ({ports.names[-1]}), which all have to be given")
 
 
 def _check_own_attributes(node: onnx.NodeProto, in_function: bool) -> None:
     """What holds for the attributes of every operator, known or not."""
     seen = set()
     for attribute in node.attribute:
-        name = attribute.name
+        name, kind, reference = attribute.name, attribute.type, attribute.ref_attr_name
         if not name or name in seen:
             said = f"gives its attribute '{name}' twice" if name else "has an attribute without a name"
             raise ModelError(f"{described(node)} {said}; the model is not valid ONNX, export it again")
         seen.add(name)
-        if attribute.ref_attr_name and not in_function:
+        if reference and not in_function:
             raise ModelError(
-                f"attribute '{name}' of {described(node)} refers to '{attribute.ref_attr_name}' of a function, but the "
-                "node is in no function; the model is not valid ONNX, export it again"
+                f"attribute '{name}' of {described(node)} refers to '{reference}' of a function, but the node is in no "
+                "function; the model is not valid ONNX, export it again"
             )
-        kind = _kind_name(attribute.type)
-        if kind is None:
+        field = _FIELDS_OF_KINDS.get(kind)
+        if field is not None and not reference and not attribute.HasField(field):
             raise ModelError(
-                f"attribute '{name}' of {described(node)} has the type {attribute.type}, which does not exist in ONNX; "
-                "the file is damaged, export the model again"
-            )
-        empty = {"TENSOR": "t", "GRAPH": "g", "SPARSE_TENSOR": "sparse_tensor"}.get(kind)
-        if empty is not None and not attribute.ref_attr_name and not attribute.HasField(empty):
-            raise ModelError(
-                f"attribute '{name}' of {described(node)} says that it is a {kind} and holds none; "
+                f"attribute '{name}' of {described(node)} says that it is a {_kind_name(kind)} and holds none; "
                 "the file is damaged, export the model again"
             )
 
 
-def _check_attributes(node: onnx.NodeProto, schema: defs.OpSchema) -> None:
-    given = {attribute.name: attribute for attribute in node.attribute}
-    if schema.name == "Constant" and len(given) != 1:
-        raise _wrong(node, schema, f"has {_counted(len(given), 'attribute')}, but the one that holds its value is needed")
-    for name, wanted in schema.attributes.items():
-        attribute = given.get(name)
-        if attribute is None:
-            if wanted.required:
-                raise _wrong(node, schema, f"has no attribute '{name}', which has to be given")
-            continue
-        kind = attribute_kind(attribute)
-        if kind and kind != int(wanted.type.value):
-            allowed = str(wanted.type.name)
-            raise _wrong(
-                node, schema, f"has an attribute '{name}' of type {_kind_name(kind)}, but it has to be {allowed}"
-            )
+def _check_attributes(node: onnx.NodeProto, signature: _Signature) -> None:
+    given = set()
+    for attribute in node.attribute:
+        name = attribute.name
+        given.add(name)
+        wanted, kind = signature.attributes.get(name), attribute_kind(attribute)
+        if wanted is not None and kind and kind != wanted:
+            said = f"has an attribute '{name}' of type {_kind_name(kind)}, but it has to be {_kind_name(wanted)}"
+            raise _wrong(node, signature, said)
+        if name == "equation" and signature.op == "Einsum":
+            _check_equation(node, signature, attribute.s)
+    if not signature.required <= given:
+        missing = min(signature.required - given)
+        raise _wrong(node, signature, f"has no attribute '{missing}', which has to be given")
+    if signature.op == "Constant" and len(given) != 1:
+        said = f"has {_counted(len(given), 'attribute')}, but the one that holds its value is needed"
+        raise _wrong(node, signature, said)
+
+
+def _check_equation(node: onnx.NodeProto, signature: _Signature, equation: bytes) -> None:
+    """onnx looks for the next term of an equation for ever where there is something else."""
+    if equation and not _EQUATION.fullmatch(equation.replace(b" ", b"")):
+        said = f"has the equation {equation!r}, which is not one: letters, '...', ',' and one '->'"
+        raise _wrong(node, signature, said)
 
 
 def attribute_kind(attribute: AttributeProto) -> int:
@@ -192,28 +257,24 @@ _FIELD_KINDS = {"f": "FLOAT", "i": "INT", "s": "STRING", "t": "TENSOR", "g": "GR
 }
 
 
-def _kind_name(kind: int) -> str | None:
-    try:
-        return str(AttributeProto.AttributeType.Name(kind))
-    except ValueError:
-        return None
+_FIELDS_OF_KINDS: dict[int, str] = {
+    AttributeProto.TENSOR: "t",
+    AttributeProto.GRAPH: "g",
+    AttributeProto.SPARSE_TENSOR: "sparse_tensor",
+}
+"""Attributes whose value has to be there; numbers and lists are left out where they are zero or empty."""
 
 
-def _wrong(node: onnx.NodeProto, schema: defs.OpSchema, what: str) -> ModelError:
+def _kind_name(kind: int) -> str:
+    return str(AttributeProto.AttributeType.Name(kind))
+
+
+def _wrong(node: onnx.NodeProto, signature: _Signature, what: str) -> ModelError:
     return ModelError(
-        f"{described(node)} {what} ({schema.name} of opset {schema.since_version}); the model is not valid ONNX. "
+        f"{described(node)} {what} ({signature.op} of opset {signature.since}); the model is not valid ONNX. "
         "Correct the node, or export the model again"
     )
 
 
 def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" + ("" if count == 1 else "s")
-
-
-def _amount(schema: defs.OpSchema, noun: str) -> str:
-    least, most = (schema.min_input, schema.max_input) if noun == "input" else (schema.min_output, schema.max_output)
-    parameters = schema.inputs if noun == "input" else schema.outputs
-    names = ", ".join(parameter.name for parameter in parameters)
-    if most >= LARGEST_VERSION:
-        return f"at least {least} ({names})"
-    return f"{least} ({names})" if least == most else f"{least} to {most} ({names})"

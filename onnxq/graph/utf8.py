@@ -9,14 +9,10 @@ import functools
 from typing import Any, NamedTuple
 
 import onnx
-from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.message import Message
 
 from onnxq.errors import ModelError
 
-_VALUES = frozenset(
-    {"raw_data", "float_data", "double_data", "int32_data", "int64_data", "uint64_data", "string_data"}
-)
+_VALUES = frozenset({"raw_data", "float_data", "double_data", "int32_data", "int64_data", "uint64_data", "string_data"})
 """Fields of a tensor that hold its values: no text, and too large to be looked through."""
 
 
@@ -27,6 +23,13 @@ class _Fields(NamedTuple):
     lists_of_texts: tuple[str, ...]
     messages: tuple[str, ...]
     lists_of_messages: tuple[str, ...]
+
+
+_PLAIN_KINDS = frozenset(
+    getattr(onnx.AttributeProto, kind) for kind in ("FLOAT", "INT", "STRING", "FLOATS", "INTS", "STRINGS")
+)
+_PLAIN = _Fields(("name", "ref_attr_name", "doc_string"), (), (), ())
+"""Of the many fields of an attribute, those that one of these kinds can have; its strings are bytes to ONNX."""
 
 
 def check_text(model: onnx.ModelProto, where: str) -> None:
@@ -41,15 +44,16 @@ def check_text(model: onnx.ModelProto, where: str) -> None:
 
 
 def _not_text(message: Any) -> tuple[str, bytes] | None:
-    fields = _fields(type(message))
+    kind: Any = type(message)
+    fields = _PLAIN if kind is onnx.AttributeProto and message.type in _PLAIN_KINDS else _fields(kind)
     for name in fields.texts:
         value = getattr(message, name)
         if type(value) is bytes:
             return f".{name}", value
     for name in fields.lists_of_texts:
-        for number, value in enumerate(getattr(message, name)):
-            if type(value) is bytes:
-                return f".{name}[{number}]", value
+        values = getattr(message, name)
+        if bytes in map(type, values):
+            return next((f".{name}[{number}]", value) for number, value in enumerate(values) if type(value) is bytes)
     for name in fields.lists_of_messages:
         for number, part in enumerate(getattr(message, name)):
             found = _not_text(part)
@@ -64,13 +68,12 @@ def _not_text(message: Any) -> tuple[str, bytes] | None:
 
 
 @functools.cache
-def _fields(kind: type[Message]) -> _Fields:
-    blank: Any = kind()
-    names = [field.name for field in kind.DESCRIPTOR.fields if field.name not in _VALUES]
-    of_type = {field.name: field.type for field in kind.DESCRIPTOR.fields}
-    texts = [name for name in names if of_type[name] == FieldDescriptor.TYPE_STRING]
-    messages = [name for name in names if of_type[name] == FieldDescriptor.TYPE_MESSAGE]
-    lists = {name for name in names if hasattr(getattr(blank, name), "extend")}
+def _fields(kind: Any) -> _Fields:
+    blank = kind()
+    fields = [field for field in kind.DESCRIPTOR.fields if field.name not in _VALUES]
+    texts = [field.name for field in fields if field.type == field.TYPE_STRING]
+    messages = [field.name for field in fields if field.type == field.TYPE_MESSAGE]
+    lists = {field.name for field in fields if hasattr(getattr(blank, field.name), "extend")}
     return _Fields(
         tuple(name for name in texts if name not in lists),
         tuple(name for name in texts if name in lists),
