@@ -147,10 +147,7 @@ def _signature(op: str, version: int, domain: str) -> _Signature | None:
         int(schema.since_version),
         _ports("input", schema.inputs, schema.min_input, schema.max_input),
         _ports("output", schema.outputs, schema.min_output, schema.max_output),
-        {
-            name: int(AttributeProto.AttributeType.Value(attribute.type.name))
-            for name, attribute in schema.attributes.items()
-        },
+        {name: _kind_number(attribute.type) for name, attribute in schema.attributes.items()},
         frozenset(name for name, attribute in schema.attributes.items() if attribute.required),
     )
 
