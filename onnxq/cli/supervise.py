@@ -14,11 +14,13 @@ import os
 import signal
 import sys
 import threading
+import time
 import warnings
 from io import FileIO
 from types import FrameType
 
 from onnxq.cli.crash import BREAKDOWNS, killed, native_crash
+from onnxq.cli.termination import ONCE_SECONDS
 
 _PASSED_ON = (
     signal.SIGINT,
@@ -31,9 +33,6 @@ _PASSED_ON = (
 )
 
 _FROM_KERNEL = 0x80  # SI_KERNEL: Ctrl-C, Ctrl-Z and the end of a terminal reach the whole group, the child included
-
-_TOGETHER_SECONDS = 0.2
-"""A signal sent to a group reaches the child twice, directly and from its parent; no hand is as quick."""
 
 _QUICK = frozenset({"-h", "--help", "--version"})
 
@@ -90,14 +89,13 @@ def _become_child(parent: int, trace: int) -> None:
 
 
 def _interrupt_once() -> None:
-    import time
-
-    last = -_TOGETHER_SECONDS
+    """A signal that is sent to a group reaches the child twice: directly, and from its parent."""
+    last = -ONCE_SECONDS
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal last
         before, last = last, time.monotonic()
-        if last - before >= _TOGETHER_SECONDS:
+        if last - before >= ONCE_SECONDS:
             signal.default_int_handler(number, frame)
 
     signal.signal(signal.SIGINT, interrupt)
