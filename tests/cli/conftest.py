@@ -22,7 +22,8 @@ def invoke(*arguments: object) -> Any:
     result = CliRunner().invoke(app, [str(argument) for argument in arguments], prog_name="onnxq")
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception  # a bug, not an error that was reported
-    assert result.exit_code != INTERNAL_ERROR, result.stderr
+    if result.exit_code == INTERNAL_ERROR:
+        raise result.exception.__context__.__cause__  # the bug behind the message
     return result
 
 
