@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
 
 from onnxq.errors import CheckFailed, OnnxqError
 from onnxq.graph import Graph, collector_paused
@@ -19,6 +18,7 @@ from onnxq.runtime.feeds import Feed, shape_text
 from onnxq.runtime.session import float_session, run_session
 from onnxq.types import Backend, QuantPlan
 from onnxq.types.applied import applied
+from onnxq.verify.checker import refusals
 from onnxq.verify.kernels import fused_session
 from onnxq.verify.lint import lint
 from onnxq.verify.quantizers import has_quantizers
@@ -65,7 +65,7 @@ def _verify(
 ) -> VerifyReport:
     started = time.monotonic()
     original = float_model if isinstance(float_model, Graph) else Graph.load(float_model)
-    failures = [f"the ONNX checker refuses the file: {text}" for text in _checker(path)]
+    failures = [f"the ONNX checker refuses the file: {text}" for text in refusals(path)]
     try:
         quantized = Graph.load(path)
         session = load_session(path, optimize="none")
@@ -116,7 +116,7 @@ def compare_outputs(
     A file that is not valid, does not load, does not run, or gives NaN where the float model has numbers raises
     CheckFailed.
     """
-    problems = list(_checker(model_path))
+    problems = list(refusals(model_path))
     session = load_session(model_path, optimize="none")
     comparison = _Comparison(float_model)
     if dataset is not None and not problems:
@@ -125,15 +125,6 @@ def compare_outputs(
     if problems:
         raise CheckFailed("; ".join(problems))
     return tuple(comparison.outputs())
-
-
-def _checker(path: Path) -> Iterator[str]:
-    if not path.is_file():
-        return  # loading says so
-    try:
-        onnx.checker.check_model(str(path))  # by path, so that external data is found
-    except onnx.checker.ValidationError as error:
-        yield str(error)
 
 
 def _border_changes(original: Graph, quantized: Graph) -> list[str]:
