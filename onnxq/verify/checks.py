@@ -103,7 +103,7 @@ def _verify(
         outputs=tuple(comparison.outputs()),
         findings=findings,
         failures=tuple(failures),
-        warnings=(*warnings, *comparison.warnings()),
+        warnings=(*warnings, *_fixed_defaults(original, quantized), *comparison.warnings()),
         kernels=kernels,
     )
 
@@ -151,6 +151,32 @@ def _border_changes(original: Graph, quantized: Graph) -> list[str]:
         if metadata.get(key) != value:
             changes.append(f"metadata '{key}' is {metadata.get(key)!r} in the file, {value!r} in the float model")
     return changes
+
+
+def _fixed_defaults(original: Graph, quantized: Graph) -> list[str]:
+    """Initializers that a caller of the float model may override, and a caller of the file cannot."""
+    if original.header.ir_version < _OVERRIDING_IR:
+        return []
+    left = quantized.gs.overridable
+    fixed = [
+        name
+        for name in original.gs.overridable
+        if name not in left or (original.consumers(name) and not quantized.consumers(name))
+    ]
+    if not fixed:
+        return []
+    shown = ", ".join(f"'{name}'" for name in fixed[:_SHOWN]) + (", ..." if len(fixed) > _SHOWN else "")
+    inputs = "an input with a default value" if len(fixed) == 1 else "inputs with default values"
+    return [
+        f"{shown}: {inputs} in the float model, constant in the file, which was quantized with the default: it cannot "
+        "be set any more. Export the model without initializers as inputs, or feed it as an input without a default"
+    ]
+
+
+_OVERRIDING_IR = 4
+"""The IR version from which an initializer that is listed as an input may be overridden; before, all had to be."""
+
+_SHOWN = 5
 
 
 def _described(graph: Graph, name: str) -> str:
