@@ -34,6 +34,9 @@ _PASSED_ON = (
 
 _FROM_KERNEL = 0x80  # SI_KERNEL: Ctrl-C, Ctrl-Z and the end of a terminal reach the whole group, the child included
 
+_LOOK_AGAIN_SECONDS = 1.0
+"""A thread that a library has started could take the signal of the child's end: the parent looks by itself as well."""
+
 _QUICK = frozenset({"-h", "--help", "--version"})
 
 
@@ -107,12 +110,13 @@ def _interrupt_once() -> None:
 def _wait(child: int, watched: set[signal.Signals]) -> int:
     """Pass signals on until the child has ended; returns its status. A child that stops, stops its parent."""
     while True:
-        received = signal.sigwaitinfo(watched)
-        if received.si_signo == signal.SIGCONT:
+        received = signal.sigtimedwait(watched, _LOOK_AGAIN_SECONDS)
+        number = signal.SIGCHLD if received is None else received.si_signo
+        if number == signal.SIGCONT:
             os.kill(child, signal.SIGCONT)
-        elif received.si_signo != signal.SIGCHLD:
+        elif received is not None and number != signal.SIGCHLD:
             if received.si_code != _FROM_KERNEL:
-                os.kill(child, received.si_signo)
+                os.kill(child, number)
             continue
         ended, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED)
         if ended and os.WIFSTOPPED(status):
