@@ -70,7 +70,10 @@ def _inferred(model: onnx.ModelProto, *, follow_values: bool) -> onnx.ModelProto
 LONG_ROW = 2**20
 """Elements from which a tensor of one dimension is no shape that could be followed."""
 
-_MAKERS = frozenset({"ConstantOfShape", "Expand", "OneHot", "Pad", "Range", "Reshape", "Resize", "Tile"})
+_MAKERS = frozenset(
+    {"ConstantOfShape", "Expand", "OneHot", "Pad", "Range", "Reshape", "Resize", "Tile", "Upsample"}
+    | {"BlackmanWindow", "HammingWindow", "HannWindow"}
+)
 """Operators that make a long tensor of a few numbers."""
 
 
