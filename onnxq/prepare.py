@@ -16,6 +16,7 @@ from onnxq.graph import Graph
 from onnxq.observers import make_observer
 from onnxq.passes import Pass, PassReport, run_passes
 from onnxq.place import place
+from onnxq.place.finite import check_constants_are_finite
 from onnxq.place.legal import check_every_operator_has_a_rule, check_opset, check_plan
 from onnxq.types import Backend, QuantPlan
 
@@ -97,6 +98,7 @@ def make_plan(prepared: Prepared, *, strict: bool = False) -> QuantPlan:
     check_opset(prepared.graph, prepared.backend)
     plan = place(prepared.graph, prepared.backend, controls(prepared.config))
     check_plan(plan, prepared.backend)
+    check_constants_are_finite(prepared.graph, plan)
     if strict:
         check_every_operator_has_a_rule(prepared.graph, plan, prepared.backend)
     plan.config = prepared.config.recorded()

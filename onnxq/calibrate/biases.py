@@ -66,7 +66,12 @@ def float_biases(graph: Graph, plan: QuantPlan) -> list[Placement]:
 
 
 def _fits(graph: Graph, weight: Placement, bias: str) -> bool:
-    """Whether a bias has a number for each scale of its weight: scales along input channels say nothing about it."""
+    """Whether a bias has a number for each scale of its weight: scales along input channels say nothing about it.
+
+    A bias of minus infinity, which rules a class out, is no number that could be held in int32.
+    """
+    if not np.isfinite(graph.values(bias)).all():
+        return False
     granularity = weight.spec.granularity
     if not isinstance(granularity, PerChannel):
         return True

@@ -8,14 +8,21 @@ import sys
 def main() -> None:
     """Run the command line and end the process with its exit code."""
     from onnxq.cli.streams import accept_every_character, finish_output, open_closed_streams
+    from onnxq.cli.supervise import supervise
+    from onnxq.cli.termination import end_cleanly_when_terminated, end_undisturbed
 
     open_closed_streams()
-    from onnxq.cli.app import app
-    from onnxq.cli.termination import end_cleanly_when_terminated
-
-    accept_every_character()
-    end_cleanly_when_terminated()
+    supervise()
     try:
+        from onnxq.cli.app import app
+
+        accept_every_character()
+        end_cleanly_when_terminated()
         app(prog_name="onnxq")
+    except KeyboardInterrupt:  # before or behind the command, which tells of its own
+        end_undisturbed()
+        raise SystemExit(130) from None
     except SystemExit as end:
+        if end.code in (130, 143):
+            end_undisturbed()
         sys.exit(finish_output(end.code))

@@ -1,7 +1,7 @@
 """The commands put together, and what every one of them does about errors.
 
-Exit codes: 0 good; 1 a check failed, or --strict and a warning; 2 wrong use or bad input; 130 interrupted; 143
-terminated (SIGTERM).
+Exit codes: 0 good; 1 a check failed, or --strict and a warning; 2 wrong use or bad input; 70 a bug in onnxq; 130
+interrupted; 143 terminated (SIGTERM).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from onnxq.cli.calibrate import calibrate
 from onnxq.cli.compare import compare
 from onnxq.cli.console import print_error
+from onnxq.cli.crash import INTERNAL_ERROR, internal_error, memory_error, recursion_error
 from onnxq.cli.demo import demo
 from onnxq.cli.emit import emit
 from onnxq.cli.explain import explain
@@ -38,12 +39,16 @@ from onnxq.escapes import one_line
 from onnxq.machine import system_message
 from onnxq.ranks import AlreadyTold
 
+# typer has click's exceptions under different names in its releases; BadParameter -> UsageError -> ClickException.
 _USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
-"""What click raises for wrong arguments; typer names only this one kind of it."""
+"""What click raises for wrong arguments."""
+
+_FOR_TYPER: tuple[type[BaseException], ...] = (typer.Exit, typer.Abort, typer.BadParameter.mro()[2])
+"""Wrong use of the command line, and the ends of commands, which typer turns into words and exit codes."""
 
 
 class _Commands(TyperGroup):
-    """Turns errors a user can act on into one message and an exit code; a bug keeps its traceback."""
+    """Turns every error into one message and an exit code; the traceback of a bug goes into a file."""
 
     def make_context(self, *args: Any, **named: Any) -> Any:
         with _shown_usage_errors():
@@ -62,16 +67,23 @@ class _Commands(TyperGroup):
                 raise
             print_error(system_message(error))
             raise typer.Exit(2) from None
-        except MemoryError as error:
-            detail = f" ({error})" if str(error) else ""
-            print_error(f"this machine has not enough memory for it{detail}: close other programs, or take another one")
-            raise typer.Exit(2) from None
         except Terminated:
             print_error("terminated")
             raise typer.Exit(143) from None
         except KeyboardInterrupt:
             print_error("interrupted")
             raise typer.Exit(130) from None
+        except MemoryError as error:
+            print_error(memory_error(error))
+            raise typer.Exit(2) from None
+        except RecursionError:
+            print_error(recursion_error())
+            raise typer.Exit(2) from None
+        except _FOR_TYPER:
+            raise
+        except Exception as error:
+            print_error(internal_error(error))
+            raise typer.Exit(INTERNAL_ERROR) from error
 
 
 @contextmanager

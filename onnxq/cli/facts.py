@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import dataclass
 from math import prod
@@ -10,11 +11,12 @@ from pathlib import Path
 import onnx
 
 from onnxq.backends import BACKENDS
-from onnxq.cli.protos import external_files, nodes_of, tensors_of
+from onnxq.cli.protos import data_bytes, external_files, nodes_of, tensors_of
 from onnxq.errors import OnnxqError
 from onnxq.graph import Graph
-from onnxq.graph.element_types import stored_size
+from onnxq.graph.element_types import numpy_dtype, stored_size
 from onnxq.graph.load import open_model
+from onnxq.graph.values import checked_shape
 
 QUANTIZED_OPS = (
     "QuantizeLinear",
@@ -84,15 +86,16 @@ def model_facts(path: Path) -> ModelFacts:
     by_type: Counter[str] = Counter()
     tensors = stored_bytes = 0
     for tensor in tensors_of(model):
-        by_type[_type_name(tensor.data_type)] += prod(tensor.dims)
-        stored_bytes += 0 if tensor.data_type == onnx.TensorProto.STRING else stored_size(tensor.data_type, tensor.dims)
+        shape = checked_shape(tensor.dims, numpy_dtype(tensor.data_type, tensor.name), tensor.name)
+        by_type[_type_name(tensor.data_type)] += prod(shape)
+        stored_bytes += 0 if tensor.data_type == onnx.TensorProto.STRING else stored_size(tensor.data_type, shape)
         tensors += 1
     files = external_files(model, path.parent)
     stored = {tensor.name for tensor in model.graph.initializer}
     inputs = tuple(_port(info) for info in model.graph.input if info.name not in stored)
     return ModelFacts(
         path=str(path),
-        file_bytes=path.stat().st_size + sum(file.stat().st_size for file in files if file.is_file()),
+        file_bytes=path.stat().st_size + data_bytes(files),
         ir_version=model.ir_version,
         producer=f"{model.producer_name} {model.producer_version}".strip(),
         opsets={entry.domain: entry.version for entry in model.opset_import},
@@ -142,7 +145,7 @@ def _blocking(
     model: onnx.ModelProto, path: Path, inputs: tuple[Port, ...], files: list[Path], operators: Counter[str]
 ) -> list[str]:
     """Why `onnxq quantize` would refuse this file, as far as that shows without data."""
-    found = [f"the external data file {file} does not exist" for file in files if not file.is_file()]
+    found = [f"the external data file {file} does not exist" for file in files if not os.path.isfile(file)]
     found += [
         f"input '{port.name}' is not a tensor of known type and rank, so it cannot be fed"
         for port in inputs

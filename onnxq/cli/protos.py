@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import onnx
@@ -50,7 +51,12 @@ def external_files(model: onnx.ModelProto, folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
+def data_bytes(files: Iterable[Path]) -> int:
+    """Size on disk of those of the files that exist."""
+    return sum(os.path.getsize(file) for file in files if os.path.isfile(file))
+
+
 def file_bytes(path: Path) -> int:
     """Size on disk of a model file with its external data."""
     files = external_files(open_model(path), path.parent)
-    return path.stat().st_size + sum(file.stat().st_size for file in files if file.is_file())
+    return path.stat().st_size + data_bytes(files)

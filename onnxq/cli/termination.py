@@ -36,3 +36,12 @@ def end_cleanly_when_terminated() -> None:
             raise Terminated
 
     signal.signal(signal.SIGTERM, end)
+
+
+def end_undisturbed() -> None:
+    """Take no more of these signals: the process is ending because of one, and its last steps remove what is temporary.
+
+    Python gives signals their default meaning back while it ends, so that a second one would cut that short.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)

@@ -39,6 +39,8 @@ def _known_dtype(element_type: int) -> np.dtype[Any] | None:
 def numpy_dtype(element_type: int, name: str = "") -> np.dtype[Any]:
     """numpy (or ml_dtypes) dtype of an ONNX element type; `name` is the tensor to blame when there is none."""
     dtype = _known_dtype(element_type)
+    if dtype is None and element_type <= TensorProto.UNDEFINED:
+        raise ModelError(f"tensor '{name}' has no element type; the file is damaged, export the model again")
     if dtype is None:
         raise ModelError(
             f"tensor '{name}' has the element type {element_type}, which this release of onnx does not know; "

@@ -14,6 +14,9 @@ from onnxq.graph.values import ExternalValues
 _KEPT_OPEN = 64
 """Data files of one model that are held open; descriptors are a limited resource."""
 
+_LONGEST_LOCATION = 4096
+"""Bytes of a path that systems take at most."""
+
 
 class ExternalFiles:
     """The external-data files of one model; paths are fixed at construction, whatever the current directory does.
@@ -41,7 +44,15 @@ class ExternalFiles:
             offset = int(entries.get("offset", 0))
             length = int(entries["length"]) if "length" in entries else None
         except ValueError:
-            raise ModelError(f"external data of tensor '{tensor.name}' has a malformed offset or length") from None
+            raise ModelError(
+                f"external data of tensor '{tensor.name}' has an offset or a length that is not a number; "
+                "export the model again"
+            ) from None
+        if offset < 0 or (length is not None and length < 0):
+            raise ModelError(
+                f"external data of tensor '{tensor.name}' has the offset {offset} and the length {length}; neither "
+                "can be negative. Export the model again"
+            )
         if tensor.data_type == TensorProto.STRING:
             raise ModelError(f"tensor '{tensor.name}' holds strings, which ONNX does not allow in external data")
         return ExternalValues(tensor, self._files[path], offset, length)
@@ -54,6 +65,12 @@ class ExternalFiles:
             )
         if not location:
             raise ModelError(f"tensor '{tensor}' has external data without a location")
+        if "\0" in location or len(os.fsencode(location)) > _LONGEST_LOCATION:
+            raise ModelError(
+                f"tensor '{tensor}' wants external data from {location[:60]!r}"
+                f"{'...' if len(location) > 60 else ''}, which cannot be the name of a file: it holds a NUL "
+                f"character or is longer than {_LONGEST_LOCATION} bytes. The file is damaged; export the model again"
+            )
         paths = [Path(os.path.realpath(folder / location)) for folder in self._folders]
         allowed = [path for path in paths if any(path.is_relative_to(folder) for folder in self._folders)]
         if os.path.isabs(location) or not allowed:
@@ -63,6 +80,13 @@ class ExternalFiles:
                 "Copy the data beside the model and correct its location"
             )
         for path in allowed:
-            if path.is_file():
+            if os.path.isfile(path):  # False, where pathlib raises, for a part of the name that is too long
                 return path
-        raise ModelError(f"external data file {allowed[0]} of tensor '{tensor}' does not exist")
+        if os.path.exists(allowed[0]):
+            raise ModelError(
+                f"external data of tensor '{tensor}' is said to be in {allowed[0]}, which is not a file: "
+                "correct its location, or export the model again"
+            )
+        raise ModelError(
+            f"external data file {allowed[0]} of tensor '{tensor}' does not exist; copy it beside the model"
+        )

@@ -9,7 +9,8 @@ import onnx
 from onnxq.graph import opset as opsets
 from onnxq.graph.collector import collector_paused
 from onnxq.graph.duplicate import duplicate
-from onnxq.graph.load import open_model, read_model
+from onnxq.graph.functions import newer_functions_opset, without_functions
+from onnxq.graph.load import check_model, open_model, read_model
 from onnxq.graph.names import Names, Origins
 from onnxq.graph.nodes import Scope
 from onnxq.graph.rewrite import Rewriting
@@ -17,6 +18,7 @@ from onnxq.graph.save import PROTOBUF_LIMIT, inline_model, save_model
 from onnxq.graph.shapes import infer_shapes
 from onnxq.graph.sort import sort_nodes
 from onnxq.graph.units import Units
+from onnxq.graph.utf8 import check_text
 from onnxq.graph.validate import check_complete
 from onnxq.graph.values import ExternalValues
 from onnxq.graph.write import weight_bytes
@@ -47,7 +49,7 @@ class Graph(Rewriting):
     def load(cls, path: str | Path) -> Graph:
         """Read a model file; weights in external files are mapped when they are needed."""
         path = Path(path)
-        return cls.from_model(open_model(path), path=path.absolute())
+        return cls._from_text(open_model(path), path.absolute())
 
     @classmethod
     def from_model(cls, model: onnx.ModelProto, path: Path | None = None) -> Graph:
@@ -55,12 +57,36 @@ class Graph(Rewriting):
 
         `path` is the file it came from; its folder holds the external data.
         """
+        check_text(model, f"{path}" if path else "the model")
+        return cls._from_text(model, path)
+
+    @classmethod
+    def _from_text(cls, model: onnx.ModelProto, path: Path | None) -> Graph:
+        """`from_model` for a model whose names are known to be text."""
+        external = False
+        newer = newer_functions_opset(model)
+        if newer is not None:
+            model, external = cls._raised(model, path, newer)
         with collector_paused():
             parts = read_model(model, path)
             graph = cls(parts.header, parts.main, parts.names, path)
         graph._given_names = parts.given_names
-        graph._external = parts.external
+        graph._external = external or parts.external
         return graph
+
+    @classmethod
+    def _raised(cls, model: onnx.ModelProto, path: Path | None, opset: int) -> tuple[onnx.ModelProto, bool]:
+        """The model raised to the opset of its newest function, and whether its weights were in files.
+
+        The functions stay as they are: converting one backwards is not always possible, and not always exact.
+        """
+        functions = list(model.functions)
+        check_model(model, path)
+        around = cls._from_text(without_functions(model), path)
+        around.raise_opset(opset)
+        raised = around.to_model()
+        raised.functions.extend(functions)
+        return raised, around._external
 
     def to_model(self, *, given_names: bool = False) -> onnx.ModelProto:
         """The model as one protobuf; refused when the weights exceed what protobuf can hold (use `save`)."""

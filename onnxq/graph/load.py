@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import onnx
-from onnx import inliner, shape_inference
 
 from onnxq.errors import ModelError
 from onnxq.graph.external import ExternalFiles
+from onnxq.graph.functions import inline_functions
 from onnxq.graph.names import Names
 from onnxq.graph.nodes import Scope
 from onnxq.graph.read import GraphReader
-
-_DEFAULT_DOMAIN = ("", "ai.onnx")
+from onnxq.graph.signatures import DEFAULT_DOMAINS, check_signatures
+from onnxq.graph.utf8 import check_text
 
 
 @dataclass(frozen=True)
@@ -38,24 +37,29 @@ def open_model(path: Path) -> onnx.ModelProto:
     if path.stat().st_size == 0:
         raise ModelError(f"{path} is an empty file")
     try:
-        return onnx.load(str(path), load_external_data=False)
-    except (OSError, MemoryError):  # of the machine, not of the model
-        raise
+        model = onnx.load(str(path), load_external_data=False)
+    except (OSError, MemoryError):
+        raise  # of the machine, not of the file's content
     except Exception as error:  # protobuf raises different classes in its different implementations
-        raise ModelError(f"{path} is not a readable ONNX model: {error}") from error
+        if "MaxDepth" in str(error) or "ecursion" in str(error):
+            raise ModelError(
+                f"{path} is not a readable ONNX model: its bodies of If, Loop and Scan are nested deeper than protobuf "
+                f"reads, which is about 30 levels ({error}). Write the model with fewer levels"
+            ) from error
+        raise ModelError(
+            f"{path} is not a readable ONNX model: {error}. It is another kind of file, or a part of it is missing; "
+            "export or copy it again"
+        ) from error
+    check_text(model, str(path))
+    return model
 
 
 def read_model(model: onnx.ModelProto, path: Path | None) -> ModelParts:
     """Build the graph of a model; `path` says where it came from."""
-    where = f"{path}" if path else "the model"
-    if not model.HasField("graph") or not model.opset_import:
-        raise ModelError(f"{where} has no graph or no opset: it is not a complete ONNX model")
+    where = check_model(model, path)
     if model.functions:
-        model = _inline_functions(model, where)
+        model = inline_functions(model, where)
     names = _names_in(model.graph)
-    for name in names:
-        if isinstance(name, bytes):
-            raise ModelError(f"{where} has a tensor or node called {name!r}, which is not UTF-8 text; rename it")
     header = _header(model, where)
     opset = max(entry.version for entry in header.opset_import if entry.domain == "")
     files = ExternalFiles(path)
@@ -64,20 +68,13 @@ def read_model(model: onnx.ModelProto, path: Path | None) -> ModelParts:
     return ModelParts(header, main, reader.names, reader.given_node_names, files.used)
 
 
-def _inline_functions(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
-    try:
-        if _mixes_opsets(model):  # the inliner converts a function only where it knows the types around it
-            model = shape_inference.infer_shapes(model)
-        return inliner.inline_local_functions(model, convert_version=True)
-    except Exception as error:  # the inliner reports everything as one of several C++ exceptions
-        raise ModelError(f"the local functions of {where} cannot be inlined: {error}") from error
-
-
-def _mixes_opsets(model: onnx.ModelProto) -> bool:
-    """Whether a function is written for another version of the default operator set than the model."""
-    own = {entry.version for entry in model.opset_import if entry.domain in _DEFAULT_DOMAIN}
-    functions = (entry for function in model.functions for entry in function.opset_import)
-    return any(entry.version not in own for entry in functions if entry.domain in _DEFAULT_DOMAIN)
+def check_model(model: onnx.ModelProto, path: Path | None) -> str:
+    """Refuse what onnx and onnxruntime do not survive; returns what errors call the model."""
+    where = f"{path}" if path else "the model"
+    if not model.HasField("graph") or not model.opset_import:
+        raise ModelError(f"{where} has no graph or no opset: it is not a complete ONNX model")
+    check_signatures(model, where)
+    return where
 
 
 def _header(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
@@ -86,15 +83,13 @@ def _header(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
     for field, value in model.ListFields():
         if field.name in ("graph", "functions", "opset_import"):
             continue
-        if isinstance(value, bytes):
-            raise ModelError(f"{field.name} of {where} is not UTF-8 text")
         if isinstance(value, str | int):
             setattr(header, field.name, value)
         else:
             getattr(header, field.name).MergeFrom(value)
     versions: dict[str, int] = {}
     for entry in model.opset_import:
-        domain = "" if entry.domain in _DEFAULT_DOMAIN else entry.domain
+        domain = "" if entry.domain in DEFAULT_DOMAINS else entry.domain
         versions[domain] = max(entry.version, versions.get(domain, 0))
     if "" not in versions:
         raise ModelError(f"{where} does not import the default ONNX operator set (domain '')")
@@ -103,9 +98,9 @@ def _header(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
     return header
 
 
-def _names_in(proto: onnx.GraphProto) -> set[Any]:
-    """Every tensor and node name of the file, bodies included; bytes where it is not text."""
-    names: set[Any] = set()
+def _names_in(proto: onnx.GraphProto) -> set[str]:
+    """Every tensor and node name of the file, bodies included."""
+    names: set[str] = set()
     pending = [proto]
     while pending:
         graph = pending.pop()

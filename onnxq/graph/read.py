@@ -17,6 +17,7 @@ from onnxq.graph.declare import declared_type
 from onnxq.graph.external import ExternalFiles
 from onnxq.graph.names import Names
 from onnxq.graph.nodes import Constant, Node, Scope, Variable
+from onnxq.graph.signatures import attribute_kind, described, safe_inputs
 from onnxq.graph.values import LazyValues, ProtoValues, SparseValues, text
 
 Visible = dict[str, gs.Tensor]
@@ -104,7 +105,7 @@ class GraphReader:
         if name != given:
             self.given_node_names[name] = given
         inputs = []
-        for item in proto.input:
+        for item in safe_inputs(proto):
             tensor = here.get(item) if item else Variable("")
             inputs.append(
                 self._lookup(item, here, outer, f"node '{name}' ({proto.op_type})") if tensor is None else tensor
@@ -118,9 +119,14 @@ class GraphReader:
         if proto.device_configurations:
             node.device_configurations.extend(proto.device_configurations)
         for attribute in proto.attribute:
-            kind = attribute.type or _kind(attribute)
+            kind = attribute_kind(attribute)
             visible = {**outer, **here} if kind in _BODY_KINDS else outer
-            node.attrs[attribute.name] = self._attribute(attribute, kind, visible)
+            try:
+                node.attrs[attribute.name] = self._attribute(attribute, kind, visible)
+            except ModelError as error:
+                if kind in _BODY_KINDS:  # speaks of a node or tensor inside, by its own name
+                    raise
+                raise ModelError(f"attribute '{attribute.name}' of {described(proto)}: {error}") from error
             node.attr_types[attribute.name] = kind
             if attribute.doc_string:
                 node.attr_docs[attribute.name] = attribute.doc_string
@@ -167,16 +173,6 @@ def _described(tensor: gs.Tensor, info: onnx.ValueInfoProto) -> gs.Tensor:
         elif kind is not None:
             tensor.type = kind
     return tensor
-
-
-def _kind(proto: AttributeProto) -> int:
-    """The kind of an attribute in a file so old that it does not say."""
-    fields = {"f": "FLOAT", "i": "INT", "s": "STRING", "t": "TENSOR", "g": "GRAPH", "floats": "FLOATS", "ints": "INTS"}
-    fields |= {"strings": "STRINGS", "tensors": "TENSORS", "graphs": "GRAPHS"}
-    for field, _ in proto.ListFields():
-        if field.name in fields:
-            return int(AttributeProto.AttributeType.Value(fields[field.name]))
-    return int(AttributeProto.UNDEFINED)
 
 
 def _annotation(proto: onnx.TensorAnnotation, here: Visible, outer: Visible) -> onnx.TensorAnnotation:

@@ -21,6 +21,9 @@ Sizes = list[Size]
 MOST = 64
 """Elements of a constant that may be a shape."""
 
+_LARGEST = 2**63
+"""Sizes are int64 in ONNX; numbers beyond would grow with every Mul."""
+
 
 def fill_reshapes(nodes: Iterable[gs.Node]) -> set[int]:
     """Give outputs of Reshape without a shape the sizes that can be followed; returns the ids of these outputs.
@@ -148,9 +151,11 @@ def _concat(node: gs.Node, inputs: list[Sizes | None]) -> Sizes | None:
         length = tensor.shape[0] if tensor.shape is not None and len(tensor.shape) == 1 else None
         if sizes is not None:
             found.extend(sizes)
-        elif isinstance(length, int):
+        elif isinstance(length, int) and length <= MOST:
             found.extend([None] * length)
         else:
+            return None
+        if len(found) > MOST:  # no shape; and Concats of one tensor with itself double at every step
             return None
     return found
 
@@ -182,7 +187,8 @@ def _arithmetic(combine: Callable[[int, int], int], neutral: int, *, commutes: b
 
     def _combined(left: Size, right: Size) -> Size:
         if isinstance(left, int) and isinstance(right, int):
-            return combine(left, right)
+            found = combine(left, right)
+            return found if abs(found) < _LARGEST else None
         if right == neutral:
             return left
         return right if commutes and left == neutral else None

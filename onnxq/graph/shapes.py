@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,9 @@ from onnxq.graph.declare import declared_type
 from onnxq.graph.element_types import numpy_dtype
 from onnxq.graph.nodes import Scope, bodies
 from onnxq.graph.save import skeleton
+from onnxq.graph.shape_arithmetic import MOST as SHORT
 from onnxq.graph.shape_arithmetic import fill_reshapes
+from onnxq.graph.values import load_values
 
 _VARIADIC = defs.OpSchema.FormalParameterOption.Variadic
 
@@ -49,13 +52,53 @@ MOST_ROUNDS = 4
 
 
 def _infer(header: onnx.ModelProto, main: Scope) -> None:
+    model = skeleton(header, main)
     try:
-        inferred = shape_inference.infer_shapes(
-            skeleton(header, main), check_type=False, strict_mode=False, data_prop=True
-        )
+        follows_values = not (_may_make_long_rows(main) and _has_long_rows(_inferred(model, follow_values=False)))
+        inferred = _inferred(model, follow_values=follows_values)
     except Exception as error:  # the C++ side raises classes that onnx does not export by one name
         raise ModelError(f"the shapes of the model cannot be inferred: {error}") from error
     _take_over(inferred.graph, main)
+
+
+def _inferred(model: onnx.ModelProto, *, follow_values: bool) -> onnx.ModelProto:
+    return shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=follow_values)
+
+
+# ---- rows so long that onnx would spend hours and all memory on their values, one by one -----------------------------
+
+LONG_ROW = 2**20
+"""Elements from which a tensor of one dimension is no shape that could be followed."""
+
+_MAKERS = frozenset(
+    {"ConstantOfShape", "Expand", "OneHot", "Pad", "Range", "Reshape", "Resize", "Tile", "Upsample"}
+    | {"BlackmanWindow", "HammingWindow", "HannWindow"}
+)
+"""Operators that make a long tensor of a few numbers."""
+
+
+def _may_make_long_rows(main: Scope) -> bool:
+    """Whether a declaration, or a number that one of the makers reads, is large enough for such a row."""
+    if any(_is_long(tensor.shape) for tensor in main.inputs):
+        return True
+    read = (tensor for node in _all_nodes(main) if node.op in _MAKERS for tensor in node.inputs)
+    return any(isinstance(tensor, gs.Constant) and _holds_large_number(tensor) for tensor in read)
+
+
+def _holds_large_number(constant: gs.Constant) -> bool:
+    held = constant._values
+    if math.prod(held.shape) > SHORT or held.dtype.kind not in "iuf":
+        return False
+    return bool(np.any(np.abs(load_values(held).astype(np.float64)) >= LONG_ROW))
+
+
+def _has_long_rows(model: onnx.ModelProto) -> bool:
+    told = (*model.graph.input, *model.graph.value_info, *model.graph.output)
+    return any(_is_long([dim.dim_value for dim in info.type.tensor_type.shape.dim]) for info in told)
+
+
+def _is_long(shape: Sequence[Any] | None) -> bool:
+    return shape is not None and len(shape) == 1 and isinstance(shape[0], int) and shape[0] >= LONG_ROW
 
 
 def _take_over(proto: onnx.GraphProto, scope: Scope) -> None:

@@ -21,6 +21,14 @@ from onnxq.errors import ModelError
 from onnxq.graph.data_file import DataFile
 from onnxq.graph.element_types import is_packed, numpy_dtype, stored_bytes, stored_size
 
+_MOST_DIMENSIONS = 64
+_LARGEST_BYTES = 2**62
+_COPIED_BYTES = 2**16
+"""Reading the bytes of a protobuf copies them: those of larger tensors are counted without."""
+
+_LEAST_BITS = 2
+"""Bits of a value in the narrowest format of ONNX."""
+
 
 class LazyValues(GsLazyValues):  # type: ignore[misc]
     """Shape, dtype and size now; the array later."""
@@ -49,8 +57,28 @@ class ProtoValues(LazyValues):
     """Values inside a TensorProto that came with the model."""
 
     def __init__(self, tensor: TensorProto) -> None:
-        super().__init__(tensor.dims, numpy_dtype(tensor.data_type, tensor.name))
+        dtype = numpy_dtype(tensor.data_type, tensor.name)
+        super().__init__(checked_shape(tensor.dims, dtype, tensor.name), dtype)
         self.tensor: TensorProto = tensor
+        self._check_amount()
+
+    def _check_amount(self) -> None:
+        """Whether there are as many values as the shape says, as far as that shows without copying large ones."""
+        tensor, count = self.tensor, math.prod(self.shape)
+        if tensor.data_type == TensorProto.STRING:
+            held, needed, unit = len(tensor.string_data), count, "strings"
+        elif tensor.HasField("raw_data"):
+            needed, unit = stored_size(tensor.data_type, self.shape), "bytes"
+            held = len(tensor.raw_data) if needed <= _COPIED_BYTES else min(tensor.ByteSize(), needed)
+        elif count and tensor.ByteSize() < count * _LEAST_BITS // 8:
+            held, needed, unit = tensor.ByteSize(), count * _LEAST_BITS // 8, "bytes or more"
+        else:
+            return
+        if held != needed:
+            raise ModelError(
+                f"the values of tensor '{tensor.name}' do not fit its shape {self.shape}: there are {held:,} {unit}, "
+                f"and {self.dtype} of this shape takes {needed:,}. The file is damaged; export the model again"
+            )
 
     def load(self) -> np.ndarray:
         if self.tensor.data_type == TensorProto.STRING:
@@ -66,16 +94,41 @@ class ProtoValues(LazyValues):
 
 
 class SparseValues(LazyValues):
-    """Values of a sparse initializer; `load` gives them dense."""
+    """Values of a sparse initializer; `load` gives them dense. Its indices are looked at from the start."""
 
     def __init__(self, sparse: onnx.SparseTensorProto, values: LazyValues, indices: LazyValues) -> None:
-        super().__init__(sparse.dims, values.dtype)
+        super().__init__(checked_shape(sparse.dims, values.dtype, sparse.values.name), values.dtype)
         self.sparse = sparse
         self.values, self.indices = values, indices
+        self._check_indices()
+
+    def _check_indices(self) -> None:
+        name, count = self.sparse.values.name, math.prod(self.values.shape)
+        allowed = ((count,), (count, len(self.shape)))
+        if len(self.values.shape) != 1 or self.indices.shape not in allowed or self.indices.dtype != np.int64:
+            raise ModelError(
+                f"sparse tensor '{name}' of shape {self.shape} has values of shape {self.values.shape} and indices of "
+                f"{self.indices.dtype}{self.indices.shape}; it needs one list of values, and int64 indices of shape "
+                f"{allowed[0]} or {allowed[1]}. Export the model again"
+            )
+        found = self.indices.load()
+        ends = np.array(self.shape if found.ndim == 2 else [math.prod(self.shape)])
+        outside = np.argwhere((found.reshape(count, -1) < 0) | (found.reshape(count, -1) >= ends))
+        if outside.size:
+            raise ModelError(
+                f"sparse tensor '{name}' of shape {self.shape} has the index {found[outside[0][0]].tolist()}, "
+                "which lies outside of it; the file is damaged, export the model again"
+            )
 
     def load(self) -> np.ndarray:
         values, indices = self.values.load(), self.indices.load()
-        dense = np.zeros(self.shape, dtype=values.dtype)
+        try:
+            dense = np.zeros(self.shape, dtype=values.dtype)
+        except MemoryError as error:
+            raise ModelError(
+                f"sparse tensor '{self.sparse.values.name}' of shape {self.shape} takes {self.nbytes:,} bytes when it "
+                "is written out, which is more than there is memory"
+            ) from error
         if indices.ndim == 2:
             dense[tuple(indices.T)] = values
         else:
@@ -87,7 +140,8 @@ class ExternalValues(LazyValues):
     """Values in an external-data file."""
 
     def __init__(self, tensor: TensorProto, file: DataFile, offset: int, length: int | None) -> None:
-        super().__init__(tensor.dims, numpy_dtype(tensor.data_type, tensor.name))
+        dtype = numpy_dtype(tensor.data_type, tensor.name)
+        super().__init__(checked_shape(tensor.dims, dtype, tensor.name), dtype)
         self.tensor: TensorProto = tensor
         self.file, self.offset = file, offset
         self.stored_bytes = stored_size(tensor.data_type, self.shape)
@@ -135,6 +189,19 @@ class DeferredValues(LazyValues):
                 f"deferred values came out as {values.dtype}{values.shape}, promised was {self.dtype}{self.shape}"
             )
         return values
+
+
+def checked_shape(dims: Sequence[int], dtype: np.dtype[Any], name: str) -> tuple[int, ...]:
+    """The shape that a file gives a tensor; refused where no array can have it."""
+    shape = tuple(dims)
+    size = math.prod(dim for dim in shape if dim) * dtype.itemsize
+    if any(dim < 0 for dim in shape) or len(shape) > _MOST_DIMENSIONS or size > _LARGEST_BYTES:
+        raise ModelError(
+            f"tensor '{name}' has the shape {shape}, which no array can have: dimensions are not negative, there are "
+            f"{_MOST_DIMENSIONS} at most, and all values take less than {_LARGEST_BYTES:,} bytes. "
+            "The file is damaged; export the model again"
+        )
+    return shape
 
 
 def load_values(values: np.ndarray | LazyValues) -> np.ndarray:

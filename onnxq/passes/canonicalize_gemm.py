@@ -9,6 +9,7 @@ number per channel. A Gemm of two computed matrices with alpha must not be rewri
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -117,6 +118,8 @@ def _shape_bias(rewriter: Rewriter, node: Node) -> str:
         raise Declined(f"C of shape {list(shape)} stays, the number of output channels is not known")
     if shape == (channels,):
         return ""
+    if math.prod(shape) != 1 and math.prod(shape) != channels:
+        raise Declined(f"C of shape {list(shape)} does not fit {channels} output channels: the model is not valid")
     values = np.broadcast_to(graph.values(addend).reshape(-1), (channels,)).copy()
     return f"C of shape {list(shape)} spread to [{channels}]{rewriter.set_constant(node, BIAS, values, 'bias')}"
 

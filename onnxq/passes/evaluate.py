@@ -16,6 +16,9 @@ from onnxq.passes.edits import loaded
 _BROADCASTING = {"Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min", "Mod"}
 _BROADCASTING |= {"Mul", "Or", "Pow", "Sub", "Sum", "Where", "Xor", "Mean"}
 
+_WINDOWS = {"BlackmanWindow", "HammingWindow", "HannWindow"}
+_ENDLESS = 2**63
+
 
 class Evaluation:
     """One node with the values of its inputs, ready to be computed as often as somebody needs the result."""
@@ -48,7 +51,7 @@ class Evaluation:
         """Elements of the result as far as they follow from the inputs without computing it, otherwise 0."""
         try:
             return self._expected_size()
-        except (ValueError, IndexError):  # inputs that do not fit together: computing them says so in better words
+        except (ValueError, IndexError, OverflowError):  # inputs that do not fit together: computing them says so
             return 0
 
     def _expected_size(self) -> int:
@@ -62,7 +65,24 @@ class Evaluation:
             return math.prod(self._shape(0)) * _product(self._value(1))
         if self._op == "Range":
             start, limit, step = (float(self._value(port).reshape(())) for port in range(3))
-            return max(0, math.ceil((limit - start) / step)) if step else 0
+            count = (limit - start) / step if step else 0.0
+            return _ENDLESS if count == math.inf else max(0, math.ceil(count))
+        if self._op == "Pad":
+            sizes, pads = self._shape(0), self._value(1).reshape(-1).tolist()
+            if len(pads) != 2 * len(sizes):
+                return 0
+            return math.prod(n + a + b for n, a, b in zip(sizes, pads, pads[len(sizes) :], strict=False))
+        if self._op == "OneHot":
+            return math.prod(self._shape(0)) * int(self._value(1).reshape(-1)[0])
+        if self._op in _WINDOWS:
+            return int(self._value(0).reshape(()))
+        if self._op == "MelWeightMatrix":
+            bins, length = (int(self._value(port).reshape(())) for port in range(2))
+            return bins * (length // 2 + 1)
+        if self._op == "DFT" and len(self._inputs) > 1 and self._inputs[1] is not None:
+            return 2 * math.prod(self._shape(0)) * int(self._value(1).reshape(()))
+        if self._op == "MaxUnpool" and len(self._inputs) > 2:
+            return _product(self._value(2))
         if self._op == "MatMul":
             return math.prod(self._shape(0)[:-1]) * math.prod(self._shape(1)[:-2]) * self._shape(1)[-1]
         return 0

@@ -118,7 +118,7 @@ def _values(graph: Graph, node: Node, for_layers: bool) -> list[np.ndarray | Laz
     evaluation = Evaluation(graph, node, inputs)
     given = [held for held in inputs if held is not None]
     allowed = _GROWTH * sum(held.nbytes for held in given) + LARGE_BYTES
-    _check_size(evaluation.expected_size() * given[0].dtype.itemsize, allowed)
+    _check_size(max(evaluation.expected_size() * given[0].dtype.itemsize, _declared_bytes(graph, node)), allowed)
     depth = 1 + max(getattr(held, "depth", 0) for held in given)
     values: list[np.ndarray | LazyValues] = []
     for position, array in enumerate(evaluation.compute()):
@@ -128,6 +128,17 @@ def _values(graph: Graph, node: Node, for_layers: bool) -> list[np.ndarray | Laz
         else:
             values.append(_Folded(array.shape, array.dtype, partial(_output, evaluation, position), depth))
     return values
+
+
+def _declared_bytes(graph: Graph, node: Node) -> int:
+    """Bytes of the results as far as their shapes are known without computing them."""
+    total = 0
+    for tensor in node.outputs:
+        shape, dtype = graph.shape(tensor), graph.dtype(tensor)
+        sizes = [size for size in shape or () if isinstance(size, int)]
+        if tensor.name and shape is not None and dtype is not None and len(sizes) == len(shape):
+            total += math.prod(sizes) * dtype.itemsize
+    return total
 
 
 def _check_copies(graph: Graph, node: Node, for_layers: bool) -> None:

@@ -10,6 +10,7 @@ import onnx
 
 from onnxq.config import ConfigSource
 from onnxq.deliver import Progress
+from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph
 from onnxq.improve.efforts import DEFAULT
 from onnxq.passes import Pass
@@ -62,7 +63,19 @@ def prepare(
         progress=progress,
         ranks=ranks,
     )
+    _check_trainable(ready.prepared.graph, outputs)
     net = QatNet(ready, batch_norms=batch_norms, trainable=trainable, outputs=outputs)
     if ready.prepared.config.improvements is not None or ready.prepared.config.effort > DEFAULT:
         net.notes.append(NOT_IMPROVED)
     return net
+
+
+def _check_trainable(graph: Graph, outputs: Sequence[str] | None) -> None:
+    """A loss is computed from tensors: a model whose output is a sequence or a map has none to give."""
+    for tensor in graph.gs.outputs:
+        if outputs is None and getattr(tensor, "type", "tensor_type") in ("sequence_type", "map_type"):
+            kind = str(tensor.type).removesuffix("_type")
+            raise UnsupportedError(
+                f"output '{tensor.name}' of the model is a {kind}, and training needs tensors: name the tensors to "
+                "train on with `outputs` of onnxq.qat.prepare, or cut the model in front of it"
+            )

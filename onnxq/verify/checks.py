@@ -9,17 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
 
 from onnxq.errors import CheckFailed, MachineError, OnnxqError
 from onnxq.graph import Graph, collector_paused
 from onnxq.graph.joined import Join, joins, unlike
-from onnxq.machine import machine_error, unreadable
 from onnxq.numerics import SqnrAccumulator
 from onnxq.runtime.feeds import Feed, shape_text
 from onnxq.runtime.session import float_session, run_session
 from onnxq.types import Backend, QuantPlan
 from onnxq.types.applied import applied
+from onnxq.verify.checker import refusals
 from onnxq.verify.kernels import fused_session
 from onnxq.verify.lint import lint
 from onnxq.verify.quantizers import has_quantizers
@@ -68,7 +67,7 @@ def _verify(
 ) -> VerifyReport:
     started = time.monotonic()
     original = float_model if isinstance(float_model, Graph) else Graph.load(float_model)
-    failures = [f"the ONNX checker refuses the file: {text}" for text in _checker(path)]
+    failures = [f"the ONNX checker refuses the file: {text}" for text in refusals(path)]
     try:
         quantized = Graph.load(path)
         session = load_session(path, optimize="none")
@@ -110,7 +109,7 @@ def _verify(
         outputs=tuple(comparison.outputs()),
         findings=findings,
         failures=tuple(failures),
-        warnings=(*warnings, *comparison.warnings()),
+        warnings=(*warnings, *_fixed_defaults(original, quantized), *comparison.warnings()),
         kernels=kernels,
     )
 
@@ -123,7 +122,7 @@ def compare_outputs(
     A file that is not valid, does not load, does not run, or gives NaN where the float model has numbers raises
     CheckFailed.
     """
-    problems = list(_checker(model_path))
+    problems = list(refusals(model_path))
     session = load_session(model_path, optimize="none")
     comparison = _Comparison(float_model)
     if dataset is not None and not problems:
@@ -132,18 +131,6 @@ def compare_outputs(
     if problems:
         raise CheckFailed("; ".join(problems))
     return tuple(comparison.outputs())
-
-
-def _checker(path: Path) -> Iterator[str]:
-    if not path.is_file():
-        return  # loading says so
-    try:
-        onnx.checker.check_model(str(path))  # by path, so that external data is found
-    except onnx.checker.ValidationError as error:
-        fault = unreadable([path])
-        if fault is not None:
-            raise machine_error(fault, f"{path} could not be checked") from error
-        yield str(error)
 
 
 def _border_changes(original: Graph, quantized: Graph) -> list[str]:
@@ -170,6 +157,32 @@ def _border_changes(original: Graph, quantized: Graph) -> list[str]:
         if metadata.get(key) != value:
             changes.append(f"metadata '{key}' is {metadata.get(key)!r} in the file, {value!r} in the float model")
     return changes
+
+
+def _fixed_defaults(original: Graph, quantized: Graph) -> list[str]:
+    """Initializers that a caller of the float model may override, and a caller of the file cannot."""
+    if original.header.ir_version < _OVERRIDING_IR:
+        return []
+    left = quantized.gs.overridable
+    fixed = [
+        name
+        for name in original.gs.overridable
+        if name not in left or (original.consumers(name) and not quantized.consumers(name))
+    ]
+    if not fixed:
+        return []
+    shown = ", ".join(f"'{name}'" for name in fixed[:_SHOWN]) + (", ..." if len(fixed) > _SHOWN else "")
+    inputs = "an input with a default value" if len(fixed) == 1 else "inputs with default values"
+    return [
+        f"{shown}: {inputs} in the float model, constant in the file, which was quantized with the default: it cannot "
+        "be set any more. Export the model without initializers as inputs, or feed it as an input without a default"
+    ]
+
+
+_OVERRIDING_IR = 4
+"""The IR version from which an initializer that is listed as an input may be overridden; before, all had to be."""
+
+_SHOWN = 5
 
 
 def _described(graph: Graph, name: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -70,9 +71,11 @@ def compare_layers(
     return sorted(layers, key=lambda layer: layer.sqnr_db)
 
 
-def _comparable(expected: np.ndarray, measured: np.ndarray) -> bool:
-    """Float tensors of one shape; types that the file does not declare show only here."""
-    return expected.shape == measured.shape and expected.dtype.kind == "f" and measured.dtype.kind == "f"
+def _comparable(expected: Any, measured: Any) -> bool:
+    """Float tensors of one shape; types that the file does not declare show only here, and so do sequences."""
+    if not isinstance(expected, np.ndarray) or not isinstance(measured, np.ndarray):
+        return False
+    return bool(expected.shape == measured.shape and expected.dtype.kind == "f" and measured.dtype.kind == "f")
 
 
 def _shared(original: Graph, quantized: Graph) -> Iterator[str]:

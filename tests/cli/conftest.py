@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from onnxq.cli.app import app
+from onnxq.cli.crash import INTERNAL_ERROR
 from onnxq.demo import load_data, model_path
 
 Run = Callable[..., Any]
@@ -21,6 +22,8 @@ def invoke(*arguments: object) -> Any:
     result = CliRunner().invoke(app, [str(argument) for argument in arguments], prog_name="onnxq")
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception  # a bug, not an error that was reported
+    if result.exit_code == INTERNAL_ERROR:
+        raise result.exception.__context__.__cause__  # the bug behind the message
     return result
 
 
