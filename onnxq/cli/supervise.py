@@ -17,6 +17,7 @@ import threading
 import time
 import warnings
 from io import FileIO
+from pathlib import Path
 from types import FrameType
 
 from onnxq.cli.crash import BREAKDOWNS, killed, native_crash
@@ -37,6 +38,7 @@ _FROM_KERNEL = 0x80  # SI_KERNEL: Ctrl-C, Ctrl-Z and the end of a terminal reach
 _LOOK_AGAIN_SECONDS = 1.0
 """A thread that a library has started could take the signal of the child's end: the parent looks by itself as well."""
 
+_OUTPUT = frozenset({"-o", "--out"})
 _QUICK = frozenset({"-h", "--help", "--version"})
 
 
@@ -132,15 +134,28 @@ def _end(status: int, trace: int) -> None:
         os._exit(os.waitstatus_to_exitcode(status))
     number = os.WTERMSIG(status)
     if number in BREAKDOWNS:
+        _clear_away()
         _say(native_crash(number, _read(trace)))
         os._exit(2)
     if number == signal.SIGKILL:
+        _clear_away()
         _say(killed())
         os._exit(128 + number)
     signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
     os.kill(os.getpid(), number)
     os._exit(128 + number)  # a signal that ends nobody by default
+
+
+def _clear_away() -> None:
+    """Remove what the child has left among the temporary files and in the folder that it was to write to."""
+    from onnxq.delivery import clear_away
+
+    outputs = (Path(sys.argv[place + 1]) for place, word in enumerate(sys.argv[:-1]) if word in _OUTPUT)
+    try:
+        clear_away(next((path for path in outputs if path.is_dir()), None))
+    except OSError:  # a full or lost disk: the next run tries again
+        return
 
 
 def _read(trace: int) -> str:

@@ -29,7 +29,7 @@ def command(*arguments):
     print("ready", os.getpid(), flush=True)
     {body}
 TyperGroup.invoke = command
-sys.argv = ["onnxq", "inspect", "model.onnx"]
+sys.argv = ["onnxq", "quantize", "model.onnx", "-o", "out"]
 main()
 """
 """The command line with a body instead of the commands."""
@@ -72,6 +72,21 @@ def test_a_segmentation_fault_is_an_error_that_says_where(tmp_path: Path) -> Non
     (kept,) = tmp_path.glob("onnxq-crash-*.txt")
     assert str(kept) in said
     assert "string_at" in kept.read_text()
+
+
+def test_what_a_crashed_child_was_writing_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("kept")
+    writes = (
+        "from pathlib import Path; from onnxq.delivery import claim, staging; from onnxq.temporary import OwnedFolder; "
+        "held, output = OwnedFolder(), claim(Path('out')); stage = staging(output.__enter__()); "
+        "(stage.__enter__() / 'model.onnx').write_text('half'); print(held.path.is_dir(), flush=True); "
+        "ctypes.string_at(0)"
+    )
+    said, _ = start(writes, tmp_path).communicate()
+    assert said.endswith("True\n")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine.txt"]
+    assert list(tmp_path.glob("onnxq-tmp-*")) == []
 
 
 def test_the_message_names_the_library_and_what_it_was_working_for() -> None:
