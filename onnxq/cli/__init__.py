@@ -6,13 +6,20 @@ import sys
 
 
 def main() -> None:
-    """Run the command line and end the process with its exit code."""
-    from onnxq.cli.streams import accept_every_character, finish_output, open_closed_streams
+    """Run the command line in a child of this process, and end with its exit code."""
+    from onnxq.cli.streams import open_closed_streams
     from onnxq.cli.supervise import supervise
-    from onnxq.cli.termination import end_cleanly_when_terminated, end_undisturbed
 
     open_closed_streams()
     supervise()
+    run_here()
+
+
+def run_here() -> None:
+    """Run the command line in this process, and end it with the command's exit code."""
+    from onnxq.cli.streams import accept_every_character, finish_output
+    from onnxq.cli.termination import end_cleanly_when_terminated, end_undisturbed
+
     try:
         from onnxq.cli.app import app
 

@@ -7,6 +7,7 @@ process that is ready at once.
 from __future__ import annotations
 
 import gc
+import getpass
 import importlib
 import os
 import pkgutil
@@ -31,8 +32,11 @@ WITHOUT = ("onnxq.torchnet", "onnxq.qat", "onnxq.reconstruct", "onnxq.__main__")
 WITHOUT_OPTIMIZATIONS = "disable its graph optimizations"
 """What the report says of a model that onnxruntime's optimizer does not take, though onnxruntime does."""
 
-OF_LIBRARIES = frozenset({f"{TEMPORARY}/.ses"})
-"""What onnxruntime itself leaves in TMPDIR when it is imported, whoever imports it."""
+OF_LIBRARIES = frozenset({f"{TEMPORARY}/.ses", f"{TEMPORARY}/torchinductor_{getpass.getuser()}"})
+"""What onnxruntime and torch themselves leave in TMPDIR when they are imported, whoever imports them."""
+
+CRASH_FILES = "onnxq-crash-*.txt"
+"""Where onnxq writes the traceback of a bug, which its message names."""
 
 TORCH_LIMITS = Limits(cpu_seconds=90, memory_bytes=16 * GIBIBYTE)
 
@@ -59,11 +63,11 @@ def _import_all(package: str, folders: list[str]) -> None:
 
 
 def run_onnxq(arguments: Sequence[str]) -> int:
-    """The command line, in this process."""
-    from onnxq.cli import main
+    """The command line, in this process: a native crash is to be seen, not turned into an error by its parent."""
+    from onnxq.cli import run_here
 
     sys.argv = ["onnxq", *arguments]
-    main()
+    run_here()
     return 0
 
 
@@ -146,8 +150,10 @@ def _with_files(ended: Ended, invocation: Invocation, place: Path, said: Path, b
     )
     if ended.code is None:  # a process that was killed cannot clean up behind itself
         left = []
+    tracebacks = "\n".join(text_of(path) for path in sorted((place / TEMPORARY).glob(CRASH_FILES)))
+    said_in_all = f"{ended.stderr}\n{tracebacks}" if tracebacks else ended.stderr
     unloadable = text_of(said / "loads")
-    return replace(ended, leftovers=tuple(left), does_not_load=unloadable)
+    return replace(ended, stderr=said_in_all, leftovers=tuple(left), does_not_load=unloadable)
 
 
 def _listing(folder: Path) -> set[str]:
