@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from onnxq.errors import ConfigError, DataError, ModelError, UnsupportedError, did_you_mean
 from onnxq.graph import Graph
+from onnxq.graph.values import checked_shape
 from onnxq.graph.write import weight_bytes
 from onnxq.machine import machine_error, refusal, unreadable
 from onnxq.runtime.feeds import Feed, InputInfo
@@ -221,6 +222,7 @@ def input_infos(graph: Graph) -> list[InputInfo]:
                 f"input '{name}' is not a tensor of known type and rank; onnxq cannot feed it. Declare its type and "
                 "rank in the model, or cut the model behind it"
             )
+        checked_shape([size for size in shape if isinstance(size, int)], dtype, name)
         infos.append(InputInfo(name, dtype, shape))
     return infos
 

@@ -116,6 +116,13 @@ def test_training_needs_tensors(tmp_path: Path) -> None:
         prepare(model, "academic", FEEDS)
 
 
+def test_an_input_of_a_size_that_no_array_has(tmp_path: Path) -> None:
+    model = net([helper.make_node("Relu", ["x"], ["y"])], {}, outputs=(info("y", (2**62, 8)),))
+    model.graph.input[0].CopyFrom(info("x", (2**62, 8)))
+    with pytest.raises(ModelError, match=r"'x' has the shape .* which no array can have"):
+        quantized(model, "onnxruntime", tmp_path / "out")
+
+
 BIG = {
     "Range": ({"a": np.int64(0), "b": np.int64(2**62), "c": np.int64(1)}, {}),
     "Tile": ({"a": np.int64([1]), "b": np.int64([2**42])}, {}),
