@@ -1,6 +1,7 @@
 """Nodes that no target may quantize, whatever its rules say, each with its reason.
 
-- what only serves the condition or trip count of an If or Loop: rounding could take another branch
+- what only serves the condition or trip count of an If or Loop, and what decides such a thing, an index or a shape
+  (`decisions`): rounding could take another branch
 - what computes in integers, booleans or strings: shapes, indices, masks as conditions
 - attention masks: an Add of minus infinity (or -1e4) in front of a Softmax; one such value would ruin the range. What
   reads such a result stays float as well
@@ -10,12 +11,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from onnxq.graph import Graph, Node
 from onnxq.graph.sort import captured
+from onnxq.place.decisions import Decision
 from onnxq.place.facts import FLOAT_TYPES
 
 MASK_VALUE = -1e4
@@ -26,8 +29,8 @@ _MOVES = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Expand", "Flatten", "
 _TRANSPARENT_UNITS = ("MatMulAdd",)
 
 
-def exempt_nodes(graph: Graph, nodes: list[Node]) -> dict[str, str]:
-    """Node name -> why it stays float."""
+def exempt_nodes(graph: Graph, nodes: list[Node], decisive: Mapping[str, Decision]) -> dict[str, str]:
+    """Node name -> why it stays float; `decisive` are those that decide something."""
     reasons: dict[str, str] = {}
     for node in nodes:
         reason = (
@@ -39,7 +42,9 @@ def exempt_nodes(graph: Graph, nodes: list[Node]) -> dict[str, str]:
         if reason:
             reasons[node.name] = reason
     for name, owner in _serving_conditions(graph, nodes).items():
-        reasons.setdefault(name, f"decides the course of '{owner}': rounding could take another branch")
+        reasons.setdefault(name, str(Decision(owner, "If")))
+    for name, decision in decisive.items():
+        reasons.setdefault(name, str(decision))
     return reasons
 
 
