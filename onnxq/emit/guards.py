@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnxq.graph import Graph, Node
+from onnxq.graph import Graph
 
 SUFFIX = "_guard"
 
@@ -22,14 +22,3 @@ def guard(graph: Graph, tensor: Any, name: str, scope: Any) -> Any:
     guarded = graph.add_variable(f"{name}{SUFFIX}", tensor.dtype, tensor.shape)
     graph.add_node("Max", [tensor], [guarded], name=f"{name}{SUFFIX}", scope=scope)
     return guarded
-
-
-def is_guard(node: Node | None) -> bool:
-    """Whether a node hands on its only input as it is."""
-    return node is not None and node.op == "Max" and not node.domain and len(node.inputs) == 1
-
-
-def unguarded(graph: Graph, tensor: Any) -> Any:
-    """What a guard reads; the tensor itself where none makes it."""
-    node = graph.producer(tensor)
-    return node.inputs[0] if node is not None and is_guard(node) else tensor
