@@ -1,0 +1,92 @@
+"""A tensor with many readers, and a node with many inputs, are looked at in time that grows with their number alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from onnxq.emit.qdq import to_qdq
+from onnxq.graph import Graph, query
+from onnxq.prepare import make_plan, prepare
+from onnxq.types import QParams, QParamsTable, QuantPlan
+from onnxq.verify.lint import lint
+
+
+def many_readers(count: int) -> onnx.ModelProto:
+    """One tensor that `count` layers read, whose results one Concat joins."""
+    rng = np.random.default_rng(0)
+    weights = {name: rng.normal(0, 0.3, (4, 4)).astype(np.float32) for name in ["w", "last_w"]}
+    weights |= {f"w{i}": rng.normal(0, 0.3, (4, 4)).astype(np.float32) for i in range(count)}
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"], name="first")]
+    nodes += [helper.make_node("MatMul", ["h", f"w{i}"], [f"y{i}"], name=f"n{i}") for i in range(count)]
+    nodes += [helper.make_node("Concat", [f"y{i}" for i in range(count)], ["cat"], name="join", axis=0)]
+    nodes += [helper.make_node("MatMul", ["cat", "last_w"], ["y"], name="last")]
+    graph = helper.make_graph(
+        nodes,
+        "many",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2 * count, 4])],
+        [numpy_helper.from_array(values, name) for name, values in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+class Counted(list[Any]):
+    """A list that counts how many of its members are looked at one by one."""
+
+    looked_at = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for item in super().__iter__():
+            Counted.looked_at += 1
+            yield item
+
+
+def looked_at(count: int, backend: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Steps over inputs of nodes and readers of tensors while a model is placed, written and held to its limits."""
+
+    def counted(nodes: Any) -> Counted:
+        return Counted({id(node): node for node in nodes}.values())
+
+    monkeypatch.setattr(query, "_distinct", counted)
+    Counted.looked_at = 0
+    prepared = prepare(many_readers(count), backend)
+    plan = make_plan(prepared)
+    file, _ = to_qdq(prepared.graph, plan, parameters(plan, prepared.graph), prepared.backend)
+    lint(file, prepared.backend)
+    return Counted.looked_at
+
+
+def parameters(plan: QuantPlan, graph: Graph) -> QParamsTable:
+    table = QParamsTable()
+    for placement in plan:
+        size = 1
+        if placement.spec.granularity.__class__.__name__ == "PerChannel":
+            size = int(graph.tensor(placement.tensor).shape[placement.spec.granularity.axis])  # type: ignore[union-attr]
+        shape = () if size == 1 else (size,)
+        table.put(placement.tensor, QParams(placement.spec, np.full(shape, 0.01), np.zeros(shape, np.int32)), "made up")
+    return table
+
+
+@pytest.mark.parametrize("backend", ["tensorrt", "onnxruntime", "qnn"])
+def test_twice_the_readers_are_twice_the_work(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    few, many = (looked_at(count, backend, monkeypatch) for count in (100, 200))
+    assert few > 0
+    assert many < 2.5 * few
+
+
+def test_readers_are_the_same_while_nothing_changes_and_after_an_edit() -> None:
+    graph = Graph.from_model(many_readers(5))
+    expected = {name: graph.consumers(name) for name in graph.tensor_names()}
+    outputs = {name: graph.is_output(name) for name in graph.tensor_names()}
+    with graph.unchanging(), graph.unchanging():
+        assert {name: graph.consumers(name) for name in graph.tensor_names()} == expected
+        assert {name: graph.is_output(name) for name in graph.tensor_names()} == outputs
+        graph.redirect("y1", "y0")
+        assert [use.node.name for use in graph.consumers("y0")] == ["join", "join"]
+        assert graph.consumers("y1") == []
