@@ -36,7 +36,7 @@ def samples() -> list[dict[str, np.ndarray]]:
     return [{"x": rng.normal(0, 1, (1, 3, 8, 8)).astype(np.float32)} for _ in range(4)]
 
 
-def outputs(path: Path, level: LEVELS) -> list[np.ndarray]:
+def outputs(path: Path, level: ort.GraphOptimizationLevel) -> list[np.ndarray]:
     options = ort.SessionOptions()
     options.graph_optimization_level = level
     options.log_severity_level = 3
