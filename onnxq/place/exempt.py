@@ -136,13 +136,33 @@ def why_no_table(graph: Graph, node: Node, table: Any) -> str | None:
 def _quantized_already(graph: Graph, node: Node) -> str | None:
     if node.op in _QDQ:
         return "quantizes already: it is in the model that was given"
-    sources = [graph.producer(t) for t in node.inputs if t.name and not graph.is_constant(t)]
+    sources = [_maker(graph, t) for t in node.inputs if t.name and not graph.is_constant(t)]
     if any(source is not None and source.op == "DequantizeLinear" for source in sources):
         return "its input is quantized already in the model that was given"
-    readers = [use.node for t in node.outputs if t.name for use in graph.consumers(t)]
+    readers = [reader for t in node.outputs if t.name for reader in _readers(graph, t)]
     if readers and all(reader.op == "QuantizeLinear" for reader in readers):
         return "its result is quantized already in the model that was given"
     return None
+
+
+def _hands_on(node: Node) -> bool:
+    """Whether a node is a Max of one input, as stands on both sides of float8 quantizers."""
+    return bool(node.op == "Max" and len(node.inputs) == 1)
+
+
+def _maker(graph: Graph, tensor: Any) -> Node | None:
+    maker: Node | None = graph.producer(tensor)
+    if maker is not None and _hands_on(maker):
+        maker = graph.producer(maker.inputs[0])
+    return maker
+
+
+def _readers(graph: Graph, tensor: Any) -> list[Node]:
+    found: list[Node] = []
+    for use in graph.consumers(tensor):
+        behind = graph.consumers(use.node.outputs[0]) if _hands_on(use.node) else [use]
+        found.extend(further.node for further in behind)
+    return found
 
 
 def _serving_conditions(graph: Graph, nodes: list[Node]) -> dict[str, str]:

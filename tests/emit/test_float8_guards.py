@@ -72,3 +72,12 @@ def test_tensorrt_gets_plain_float8_pairs_and_the_report_says_how_onnxruntime_lo
     assert not [node for node in onnx.load(result.model).graph.node if node.op_type == "Max"]
     assert any("ORT_ENABLE_BASIC" in line for line in result.report["warnings"])
     assert len(outputs(result.model, LEVELS.ORT_ENABLE_BASIC)) == 2
+
+
+def test_layers_between_guarded_quantizers_count_as_quantized_already() -> None:
+    first = onnxq.quantize(network(), backend="sophgo_academic", data=samples(), config={"effort": 0})
+    prepared = onnxq.prepare(onnx.load(first.model), "onnxruntime")
+    plan = onnxq.place(prepared.graph, prepared.backend)
+    layers = [node.name for node in prepared.graph.nodes("Conv")]
+    assert layers
+    assert all("quantized already" in plan.left_float[name] for name in layers)
