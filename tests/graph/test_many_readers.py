@@ -12,7 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_graphsurgeon.util.misc import SynchronizedList
 
 from onnxq.graph import Graph
+from onnxq.improve import judge
+from onnxq.improve.judge import WIDE
 from onnxq.prepare import make_plan, prepare
+from onnxq.runtime.session import float_session
 
 
 def many_readers(count: int) -> onnx.ModelProto:
@@ -72,3 +75,20 @@ def test_readers_are_the_same_while_nothing_changes_and_after_an_edit() -> None:
         graph.redirect("y1", "y0")
         assert [use.node.name for use in graph.consumers("y0")] == ["join", "join"]
         assert graph.consumers("y1") == []
+
+
+@pytest.mark.parametrize(("count", "optimize"), [(20, "all"), (WIDE + 1, "none")])
+def test_models_with_very_many_readers_are_judged_without_onnxruntimes_optimizer(
+    count: int, optimize: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def noted(graph: Graph, *, optimize: Any) -> Any:
+        asked.append(optimize)
+        return float_session(graph, optimize=optimize)
+
+    monkeypatch.setattr(judge, "float_session", noted)
+    sample = {"x": np.ones((2, 4), np.float32)}
+    prepared = prepare(many_readers(count), "onnxruntime")
+    judge.Judge(prepared.graph, prepared.backend, [sample]).of_float()
+    assert asked == [optimize]
