@@ -67,6 +67,7 @@ def _configure(values: Mapping[str, str]) -> Backend:
         ),
         residual="skip",
         weight_storage="float",
+        float8_pairs="plain",
         limits=LIMITS,
         passes=(*CLEAN_UP, "widen_bfloat16", *FOLD_LAYERS, *RECOGNIZE, "recognize_silu", *SETTLE),
         emitters=("qdq", *tables),

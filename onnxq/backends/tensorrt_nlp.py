@@ -31,6 +31,7 @@ BACKENDS.add(
         ),
         unquantized_pairs=(("Add", "Mul"), ("Add", "Div")),
         weight_storage="float",
+        float8_pairs="plain",
         limits=LIMITS,
         passes=(*CLEAN_UP, "widen_bfloat16", "canonicalize_gemm", *RECOGNIZE, *SETTLE),
         checked_by=("onnxruntime",),

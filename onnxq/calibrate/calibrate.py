@@ -39,7 +39,7 @@ def calibrate(
     table = QParamsTable()
     _check_ties(plan)
     constants = [placement for placement in plan if not (placement.tie or placement.derive or placement.observe)]
-    with collector_paused():
+    with collector_paused(), graph.unchanging():
         weights = calibrate_constants(graph, constants, table, shared_constants(graph, plan))
 
     leaders = activation_leaders(plan)
@@ -55,7 +55,7 @@ def calibrate(
     seen = activation_ranges(graph, leaders, gathered, table)
     kept = drop_unseen(graph, plan, seen.unseen)
 
-    with collector_paused():
+    with collector_paused(), graph.unchanging():
         widened = complete(graph, kept, table)
 
     warnings = [*nonfinite_warnings(gathered, leaders), *seen.warnings]

@@ -58,12 +58,13 @@ def emit(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend,
     files: list[Path] = []
     notes: list[str] = []
     warnings: list[str] = []
-    for emitter in backend.emitters:
-        written = EMITTERS.get(emitter)(graph, plan_for(emitter, graph, plan), qparams, backend, folder, name)
-        files.extend(written.files)
-        notes.extend(written.notes)
-        warnings.extend(written.warnings)
-    problems = read_back(graph, plan, qparams, backend, folder, name)
+    with graph.unchanging():
+        for emitter in backend.emitters:
+            written = EMITTERS.get(emitter)(graph, plan_for(emitter, graph, plan), qparams, backend, folder, name)
+            files.extend(written.files)
+            notes.extend(written.notes)
+            warnings.extend(written.warnings)
+        problems = read_back(graph, plan, qparams, backend, folder, name)
     if problems:
         shown = "\n  ".join(problems[:10]) + (f"\n  ... and {len(problems) - 10} more" if len(problems) > 10 else "")
         raise CheckFailed(f"tables read back from disk differ from the parameters:\n  {shown}")

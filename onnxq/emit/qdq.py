@@ -3,7 +3,8 @@
 Weights become integer initializers with a DequantizeLinear behind (computed while the file is written, one at a time),
 or stay float behind a Q/DQ pair where the target folds them itself. Tables of embeddings are dequantized when rows were
 looked up (`lookups`). Biases become int32 initializers. The file computes exactly what `onnxq.numerics` computes:
-`narrow` and `float_formats` have the formats that QuantizeLinear lacks.
+`narrow` and `float_formats` have the formats that QuantizeLinear lacks, `guards` keeps float8 pairs from onnxruntime's
+optimizer.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from onnxq.emit import EMITTERS, Emitted
 from onnxq.emit.absorb import absorb_activation
 from onnxq.emit.float_formats import CASTS, write_blocks, write_casts
+from onnxq.emit.guards import guard
 from onnxq.emit.lookups import look_up_integers, looks_up, scale_columns
 from onnxq.emit.narrow import clip_to_range, is_narrower
 from onnxq.emit.quantized_values import replace_by_values
@@ -207,13 +209,18 @@ class QdqWriter:
             if uses is None
             else uses
         )
+        guarded = spec.dtype in _FLOAT8 and self.backend.float8_pairs == "guarded"
         begin = clip_to_range(self.graph, source, parameters, kind, scope)
+        if guarded:
+            begin = guard(self.graph, begin, f"{tensor}_QuantizeLinear", scope)
         inputs = [begin, scale] + ([zero] if zero is not None else [])
         stored = self.graph.add_variable(f"{tensor}_QuantizeLinear", _stored_dtype(spec), shape)
         self.graph.add_node(
             "QuantizeLinear", inputs, [stored], attrs=typed, name=f"{tensor}_QuantizeLinear", scope=scope
         )
-        self._dequantize(stored, source, leader, parameters, readers, scope, outputs_too=uses is None, name=tensor)
+        self._dequantize(
+            stored, source, leader, parameters, readers, scope, outputs_too=uses is None, name=tensor, guarded=guarded
+        )
 
     def _dequantize(
         self,
@@ -226,6 +233,7 @@ class QdqWriter:
         *,
         outputs_too: bool = False,
         name: str | None = None,
+        guarded: bool = False,
     ) -> None:
         """Let the readers of `source` read the dequantized `stored`.
 
@@ -245,6 +253,8 @@ class QdqWriter:
             inputs = [stored, scale] + ([zero] if zero is not None else [])
             real = self.graph.add_variable(label, source.dtype, shape)
             self.graph.add_node("DequantizeLinear", inputs, [real], attrs=attrs, name=label, scope=scope)
+            if guarded:
+                real = guard(self.graph, real, label, scope)
             self.graph.redirect(source, real, uses=uses)
             if outputs_too and scope is home:
                 self.graph.take_over_outputs(source, real)

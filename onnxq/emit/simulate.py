@@ -56,7 +56,9 @@ class _Simulator:
     def __init__(self, graph: Graph, qparams: QParamsTable, backend: Backend) -> None:
         self.graph = graph
         self.qparams = qparams
-        self._qdq = QdqWriter(graph, qparams, backend.replace(absorb_activations=False, weight_storage="float"))
+        self._qdq = QdqWriter(
+            graph, qparams, backend.replace(absorb_activations=False, weight_storage="float", float8_pairs="guarded")
+        )
 
     def write(self, placement: Placement, leader: str) -> None:
         spec = placement.spec

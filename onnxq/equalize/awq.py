@@ -25,7 +25,7 @@ from onnxq.equalize.precision import WeightShares, is_coarse, weight_shares
 from onnxq.equalize.rows import sample_rows, unknown_lines
 from onnxq.equalize.smoothing import products
 from onnxq.graph import Graph
-from onnxq.improvement import Improved, State, Task, at_least, improvement, limits
+from onnxq.improvement import FOR_EACH_CHANNEL, Improved, State, Task, at_least, improvement, limits
 from onnxq.numerics import fake_quantize, qparams_from_range
 from onnxq.observers import make_observer, observe_constant
 from onnxq.types import PerBlock, PerTensor, QuantPlan, QuantSpec
@@ -40,6 +40,7 @@ LAYERS = ("MatMul", "Gemm", "Conv")
     "Lin et al., AWQ, 2023",
     {"steps": 20},
     check=limits("awq", steps=at_least(1)),
+    least_samples=FOR_EACH_CHANNEL,
 )
 def awq(state: State, task: Task, *, steps: int) -> Improved:
     """Scale the inputs of layers with quantized weights; `steps` values of alpha between 0 and 1 are tried."""

@@ -38,7 +38,7 @@ from onnxq.equalize.precision import (
     quantized_activations,
     weight_shares,
 )
-from onnxq.improvement import Improved, State, Task, improvement, limits, one_of
+from onnxq.improvement import FOR_EACH_CHANNEL, Improved, State, Task, improvement, limits, one_of
 
 HEADROOM = 1.5
 """Values of samples that are not seen may be this much larger before a bound is reached."""
@@ -55,6 +55,7 @@ WORTH_WHILE = 0.03
     "Nagel et al., Data-Free Quantization Through Weight Equalization and Bias Correction, 2019",
     {"relu6": "data", "activations": True},
     check=limits("cross_layer", relu6=one_of("data", "exact")),
+    least_samples=FOR_EACH_CHANNEL,
 )
 def cross_layer(state: State, task: Task, *, relu6: str, activations: bool) -> Improved:
     """Equalize every group of channels that can be scaled; `activations` counts their ranges, not only weights'."""

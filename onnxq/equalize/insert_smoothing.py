@@ -19,7 +19,7 @@ from onnxq.equalize.flow import Edit
 from onnxq.equalize.freedom import Freedom, touches
 from onnxq.equalize.smoothquant import ALPHA, LAYERS, movable, smooth
 from onnxq.graph import Graph
-from onnxq.improvement import Improved, State, Task, improvement, limits
+from onnxq.improvement import FOR_EACH_CHANNEL, Improved, State, Task, improvement, limits
 from onnxq.types import Placement, QuantPlan
 
 PRICE_DB = 1.0
@@ -34,6 +34,7 @@ WHY = "divides channels before they are quantized, for layers that share their i
     "Xiao et al., SmoothQuant, 2022",
     {"alpha": 0.0, "unseen": True},
     check=limits("insert_smoothing", alpha=ALPHA),
+    least_samples=FOR_EACH_CHANNEL,
 )
 def insert_smoothing(state: State, task: Task, *, alpha: float, unseen: bool) -> Improved:
     """Smooth the inputs of layers behind a Mul of their own; arguments as for `smoothquant`."""

@@ -33,7 +33,7 @@ from onnxq.equalize.precision import WeightShares, is_coarse, quantized_activati
 from onnxq.equalize.rows import sample_rows, unknown_lines
 from onnxq.equalize.smoothing import Reader, Smoothing
 from onnxq.graph import Graph
-from onnxq.improvement import Improved, Limit, Samples, State, Task, improvement, limits
+from onnxq.improvement import FOR_EACH_CHANNEL, Improved, Limit, Samples, State, Task, improvement, limits
 from onnxq.types import PerTensor, QuantPlan, QuantSpec
 
 ALPHAS = (0.3, 0.5, 0.7, 0.9)
@@ -47,6 +47,7 @@ ALPHA = Limit("lies between 0 (search) and 1", lambda value: 0 <= value <= 1)
     "Xiao et al., SmoothQuant, 2022",
     {"alpha": 0.0, "unseen": True},
     check=limits("smoothquant", alpha=ALPHA),
+    least_samples=FOR_EACH_CHANNEL,
 )
 def smoothquant(state: State, task: Task, *, alpha: float, unseen: bool) -> Improved:
     """Smooth the inputs of layers; alpha between 0 and 1, 0 searches it for each tensor, on samples not seen or all."""

@@ -91,6 +91,7 @@ class Editing(Lookup):
         domain: str,
         scope: gs.Graph | None,
     ) -> Node:
+        self._kept = None
         read = [self._operand(item) for item in inputs]
         made = [self.add_variable(f"{name}_output")] if outputs is None else [self._operand(item) for item in outputs]
         node = Node(op, name, attrs, read, made, domain)
@@ -116,6 +117,7 @@ class Editing(Lookup):
 
         What reads their outputs must be redirected or get another producer: `save` refuses a tensor that nothing makes.
         """
+        self._kept = None
         doomed = {id(node): node for node in ([nodes] if isinstance(nodes, gs.Node) else nodes)}
         touched = {id(scope): scope for scope in (self.scope_of(node) for node in doomed.values())}
         inside = [inner for node in doomed.values() for inner in inner_nodes(node)]
@@ -172,6 +174,7 @@ class Editing(Lookup):
         old, new = self._resolve(old), self._operand(new)
         maker = self.producer(new)
         chosen = [use for use in self.consumers(old) if use.node is not maker] if uses is None else list(uses)
+        self._kept = None
         for node, port in chosen:
             node.inputs[port] = new
         if uses is None:
@@ -179,20 +182,21 @@ class Editing(Lookup):
 
     def take_over_outputs(self, old: gs.Tensor, new: gs.Tensor) -> None:
         """Where `old` is an output of the model or of a body, make `new` that output, under the same name."""
+        self._kept = None
         for scope in self._scopes:
-            if scope is not self.gs and any(old is output for output in scope.outputs):
+            if scope is not self.gs and old in scope.outputs:
                 carrier = new
                 if self.home_of(new) is not scope:  # onnxruntime wants a body to return only what is its own
                     carrier = self.add_node("Identity", [new], scope=scope).outputs[0]
                     carrier.dtype, carrier.shape = old.dtype, old.shape
                 scope.outputs = [carrier if output is old else output for output in scope.outputs]
         main = self.gs
-        fixed = old.name in main.overridable or any(old is tensor for tensor in main.inputs)
-        if fixed or not any(old is output for output in main.outputs):
+        fixed = old.name in main.overridable or old in main.inputs
+        if fixed or old not in main.outputs:
             return
         name = old.name
         self._set_name(old, self.fresh(f"{name}_before"))
-        if isinstance(new, gs.Constant) or any(new is tensor for tensor in [*main.inputs, *main.outputs]):
+        if isinstance(new, gs.Constant) or new in main.inputs or new in main.outputs:
             carrier = Variable(name, old.dtype, old.shape)
             self._tensor_index[name] = carrier
             self.add_node("Identity", [new], [carrier], name=f"{name}_identity")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,35 @@ from onnxq.graph.pattern import Match, Pattern, find_pattern, parse_pattern
 from onnxq.graph.values import constant_node_values, load_values
 
 
+class _Readers:
+    """Who reads which tensor, and which tensors are outputs, each found once; for a graph that nobody edits."""
+
+    def __init__(self, scopes: Iterable[Scope]) -> None:
+        self.outputs = frozenset(id(tensor) for scope in scopes for tensor in scope.outputs)
+        self._ports: dict[int, dict[int, list[int]]] = {}
+        self._uses: dict[int, list[Use]] = {}
+
+    def uses(self, tensor: surgeon.Tensor) -> list[Use]:
+        found = self._uses.get(id(tensor))
+        if found is None:
+            found = [
+                Use(node, port)
+                for node in _distinct(tensor.outputs)
+                for port in self._ports_of(node).get(id(tensor), ())
+            ]
+            self._uses[id(tensor)] = found
+        return list(found)
+
+    def _ports_of(self, node: surgeon.Node) -> dict[int, list[int]]:
+        """id of a tensor -> the ports at which a node reads it."""
+        ports = self._ports.get(id(node))
+        if ports is None:
+            ports = self._ports[id(node)] = {}
+            for port, read in enumerate(node.inputs):
+                ports.setdefault(id(read), []).append(port)
+        return ports
+
+
 class Lookup:
     """The part of `Graph` that answers questions; nothing here changes the model."""
 
@@ -23,11 +53,13 @@ class Lookup:
     _scopes: list[Scope]
     _node_index: dict[str, tuple[surgeon.Node, Scope]]
     _tensor_index: dict[str, surgeon.Tensor]
+    _kept: _Readers | None = None
 
     # ---- the index -----------------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
         """Take notice of direct edits of `gs`: index all names, and give nameless and twin nodes names of their own."""
+        self._kept = None
         self._node_index, self._tensor_index = {}, {}
         self._scopes = self._find_scopes()
         for scope in self._scopes:
@@ -141,6 +173,22 @@ class Lookup:
     def _resolve(self, tensor: str | surgeon.Tensor) -> surgeon.Tensor:
         return self.tensor(tensor) if isinstance(tensor, str) else tensor
 
+    @contextmanager
+    def unchanging(self) -> Iterator[None]:
+        """Find out once who reads a tensor, and whether it is an output.
+
+        For stages that only look: without it, asking each of n readers of a tensor for its neighbours takes n * n
+        steps. An edit through the methods of `Graph` ends it early; `gs` must not be edited inside.
+        """
+        if self._kept is not None:
+            yield
+            return
+        self._kept = _Readers(self._scopes)
+        try:
+            yield
+        finally:
+            self._kept = None
+
     # ---- around a tensor -----------------------------------------------------------------------------------------
 
     def producer(self, tensor: str | surgeon.Tensor) -> surgeon.Node | None:
@@ -151,6 +199,8 @@ class Lookup:
     def consumers(self, tensor: str | surgeon.Tensor) -> list[Use]:
         """Every (node, port) that reads a tensor, inside bodies too; see `is_output` for outputs of a graph."""
         tensor = self._resolve(tensor)
+        if self._kept is not None:
+            return self._kept.uses(tensor)
         return [
             Use(node, port)
             for node in _distinct(tensor.outputs)
@@ -161,7 +211,9 @@ class Lookup:
     def is_output(self, tensor: str | surgeon.Tensor) -> bool:
         """Whether a tensor is an output of the model or of a body."""
         tensor = self._resolve(tensor)
-        return any(tensor is output for scope in self._scopes for output in scope.outputs)
+        if self._kept is not None:
+            return id(tensor) in self._kept.outputs
+        return any(tensor in scope.outputs for scope in self._scopes)
 
     def home_of(self, tensor: str | surgeon.Tensor) -> Scope:
         """The graph in which a tensor is made, stored or declared."""

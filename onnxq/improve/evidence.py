@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from onnxq.improve.judge import Score, doubt_db, typical_gain_db
 
-DOUBTS = 0.5
-"""Standard errors that a gain must be worth."""
+DOUBTS, DOUBTS_OF_FEW = 0.5, 2.0
+"""Standard errors that a gain must be worth; of few samples, whose standard error is a guess itself, more."""
+
+FEW = 16
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,8 @@ class Evidence:
 
     @property
     def is_enough(self) -> bool:
-        return self.gain > DOUBTS * self.doubt and self.typical >= 0
+        doubts = DOUBTS if self.samples >= FEW else DOUBTS_OF_FEW
+        return self.gain > doubts * self.doubt and self.typical >= 0
 
     @classmethod
     def of(cls, new: Score, old: Score, samples: int) -> Evidence:

@@ -42,6 +42,10 @@ NEGLIGIBLE = 0.1
 """Part of the mean noise below which samples are not told apart: where a classifier is sure there is next to none,
 whether that becomes ten times as much or a tenth."""
 
+WIDE = 500
+"""Readers of one tensor from which onnxruntime's optimizer takes longer than what it saves: its time grows with their
+square."""
+
 Outputs = dict[str, np.ndarray]
 UserMetric = Callable[[Mapping[str, np.ndarray], np.ndarray | None], float]
 
@@ -289,6 +293,8 @@ class Judge:
 
 
 def _session_of(graph: Graph) -> Any:
+    if any(len(tensor.outputs) > WIDE for node in graph.nodes() for tensor in node.outputs):
+        return float_session(graph, optimize="none")
     # Around a layer onnxruntime would take a pair of float8 for a wish to compute it in integers.
     return float_session(graph, optimize="basic" if graph.nodes("QuantizeLinear") else "all")
 

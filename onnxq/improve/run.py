@@ -79,6 +79,7 @@ def improve(
     """
     chosen = {name: read_improvement(name) for name in effort.names()}
     run = _Run(task, judge, witness, recalibrate, progress, chosen, reached)
+    run.preset = effort.preset
     run.finish = {name: effort.finish for name in effort.unfinished if effort.finish}
     first = _Candidate(state, judge(state), task.reference)
     run.floor = first.score.goodness
@@ -130,6 +131,8 @@ class _Run:
         self.steps: list[Step] = []
         self.levels: list[Level] = []
         self.floor = -math.inf
+        self.preset = False
+        self.seen = len(task.samples) + judge.samples
         self.finish: dict[str, tuple[str, ...]] = {}
         self._reached = reached
         self._started = time.perf_counter()
@@ -236,6 +239,9 @@ class _Run:
     def attempt(self, base: _Candidate, name: str, to_beat: _Candidate) -> _Candidate | None:
         """The result of one improvement with its score; None where it changed nothing or could not be done."""
         chosen = self.chosen[name]
+        if self.preset and self.seen < chosen.method.least_samples:
+            self._note_untried(chosen)
+            return None
         self.judge.forget()
         if chosen.method.needs_torch and self.task.folder is not None:
             self.task.folder.mkdir(parents=True, exist_ok=True)
@@ -285,6 +291,14 @@ class _Run:
             )
         )
         return result
+
+    def _note_untried(self, chosen: Chosen) -> None:
+        """Say once that a step of an effort takes more samples than there are."""
+        why = (
+            f"not tried: it finds a number for each channel, which takes {chosen.method.least_samples} samples, and "
+            f"there are {self.seen}. Give more, or ask for it by name"
+        )
+        self.steps.append(Step(str(chosen), chosen.method.paper, False, why, None, None, (), (), 0.0, peak_memory()))
 
     def _candidate(self, base: _Candidate, found: Improved, chosen: Chosen) -> _Candidate:
         new = self.recalibrate(found.state, None) if found.recalibrate else settled(found.state, self.task.backend)

@@ -52,6 +52,15 @@ class Asked(Selection):
         self.remarks: list[str] = []
         self.formats = Formats(graph, backend)
         self._float_edges: dict[str, set[Edge]] = {}
+        self._decides = {
+            Edge(name, port)
+            for name in self.decisive
+            if name in self.exempt
+            for port, tensor in enumerate(graph.node(name).inputs)
+            if tensor.name
+        }
+        for edge in self._decides:
+            self._float_edges.setdefault(graph.node(edge.node).inputs[edge.port].name, set()).add(edge)
         self._makers: dict[str, list[str]] = {}
         for node in self.nodes if not choices.silent else ():
             for made in dict.fromkeys([*(tensor.name for tensor in node.outputs), self.result(node).name]):
@@ -114,7 +123,7 @@ class Asked(Selection):
         return said is not None
 
     def float_edges(self, tensor: str) -> set[Edge]:
-        """The uses of a tensor that read it as float because the user wants it."""
+        """The uses of a tensor that read it as float because the user wants it, or because they decide something."""
         return self._float_edges.get(tensor, set())
 
     def edges_of(self, tensor: str) -> tuple[Edge, ...] | None:
@@ -125,12 +134,15 @@ class Asked(Selection):
         left = self._float_edges.get(tensor)
         if not left:
             return None
-        if self.graph.is_output(tensor):
-            readers = ", ".join(f"'{edge.node}'" for edge in sorted(left))
+        wished = left - self._decides
+        if self.graph.is_output(tensor) and wished:
+            readers = ", ".join(f"'{edge.node}'" for edge in sorted(wished))
             self.remarks.append(
                 f"tensor '{tensor}' is quantized for {readers} all the same: it is an output of the model, which has "
                 f"one form ({self.left_out[tensor]})"
             )
+            left = left & self._decides
+        if not left:
             return None
         uses = [Edge(use.node.name, use.port) for use in self.graph.consumers(tensor)]
         return tuple(edge for edge in uses if edge not in left)

@@ -1,6 +1,7 @@
 """Nodes that no target may quantize, whatever its rules say, each with its reason.
 
-- what only serves the condition or trip count of an If or Loop: rounding could take another branch
+- what only serves the condition or trip count of an If or Loop, and what decides such a thing, an index or a shape
+  (`decisions`): rounding could take another branch
 - what computes in integers, booleans or strings: shapes, indices, masks as conditions
 - attention masks: an Add of minus infinity (or -1e4) in front of a Softmax; one such value would ruin the range. What
   reads such a result stays float as well
@@ -10,12 +11,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from onnxq.graph import Graph, Node
 from onnxq.graph.sort import captured
+from onnxq.place.decisions import Decision
 from onnxq.place.facts import FLOAT_TYPES
 
 MASK_VALUE = -1e4
@@ -26,8 +29,8 @@ _MOVES = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Expand", "Flatten", "
 _TRANSPARENT_UNITS = ("MatMulAdd",)
 
 
-def exempt_nodes(graph: Graph, nodes: list[Node]) -> dict[str, str]:
-    """Node name -> why it stays float."""
+def exempt_nodes(graph: Graph, nodes: list[Node], decisive: Mapping[str, Decision]) -> dict[str, str]:
+    """Node name -> why it stays float; `decisive` are those that decide something."""
     reasons: dict[str, str] = {}
     for node in nodes:
         reason = (
@@ -39,7 +42,9 @@ def exempt_nodes(graph: Graph, nodes: list[Node]) -> dict[str, str]:
         if reason:
             reasons[node.name] = reason
     for name, owner in _serving_conditions(graph, nodes).items():
-        reasons.setdefault(name, f"decides the course of '{owner}': rounding could take another branch")
+        reasons.setdefault(name, str(Decision(owner, "If")))
+    for name, decision in decisive.items():
+        reasons.setdefault(name, str(decision))
     return reasons
 
 
@@ -131,13 +136,33 @@ def why_no_table(graph: Graph, node: Node, table: Any) -> str | None:
 def _quantized_already(graph: Graph, node: Node) -> str | None:
     if node.op in _QDQ:
         return "quantizes already: it is in the model that was given"
-    sources = [graph.producer(t) for t in node.inputs if t.name and not graph.is_constant(t)]
+    sources = [_maker(graph, t) for t in node.inputs if t.name and not graph.is_constant(t)]
     if any(source is not None and source.op == "DequantizeLinear" for source in sources):
         return "its input is quantized already in the model that was given"
-    readers = [use.node for t in node.outputs if t.name for use in graph.consumers(t)]
+    readers = [reader for t in node.outputs if t.name for reader in _readers(graph, t)]
     if readers and all(reader.op == "QuantizeLinear" for reader in readers):
         return "its result is quantized already in the model that was given"
     return None
+
+
+def _hands_on(node: Node) -> bool:
+    """Whether a node is a Max of one input, as stands on both sides of float8 quantizers."""
+    return bool(node.op == "Max" and len(node.inputs) == 1)
+
+
+def _maker(graph: Graph, tensor: Any) -> Node | None:
+    maker: Node | None = graph.producer(tensor)
+    if maker is not None and _hands_on(maker):
+        maker = graph.producer(maker.inputs[0])
+    return maker
+
+
+def _readers(graph: Graph, tensor: Any) -> list[Node]:
+    found: list[Node] = []
+    for use in graph.consumers(tensor):
+        behind = graph.consumers(use.node.outputs[0]) if _hands_on(use.node) else [use]
+        found.extend(further.node for further in behind)
+    return found
 
 
 def _serving_conditions(graph: Graph, nodes: list[Node]) -> dict[str, str]:

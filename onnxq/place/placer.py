@@ -32,7 +32,7 @@ def place(graph: Graph, backend: Backend, controls: Controls | None = None, *, s
     if skip:
         named = (Override.of_nodes(text, {"skip": True}, {("skip",): f"'{text}'"}) for text in skip)
         wanted = replace(wanted, overrides=(*named, *wanted.overrides))
-    with collector_paused():
+    with collector_paused(), graph.unchanging():
         return _Placer(graph, backend, Choices(graph, wanted)).plan()
 
 

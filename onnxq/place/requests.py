@@ -29,6 +29,13 @@ class Requests(Constants):
             if node.name in self.selected:
                 self._request(node, self.selected[node.name])
         self._carry()
+        self._drop_unread()
+
+    def _drop_unread(self) -> None:
+        """Take back what was asked for results that only decide something: nobody reads them quantized."""
+        for name in {self.graph.node(edge.node).inputs[edge.port].name for edge in self._decides}:
+            if name in self.requests and self.requests[name].everywhere and self.edges_of(name) == ():
+                del self.requests[name]
 
     def _request(self, node: Node, rule: OpRule) -> None:
         facts = Facts(self.graph, node)

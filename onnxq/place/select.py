@@ -8,6 +8,7 @@ from typing import Any
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph, Node
 from onnxq.place.choices import Choices
+from onnxq.place.decisions import decisive_nodes
 from onnxq.place.exempt import exempt_nodes, masked_tensors, why_no_table
 from onnxq.place.facts import FLOAT_TYPES, Facts
 from onnxq.place.forced import forced_rule
@@ -25,6 +26,7 @@ class Selection:
 
     selected          node -> the rule it is quantized by
     forced            nodes among them that the backend would leave float, with where that was said
+    decisive          node -> what it decides; it stays float, and so does what it reads
     reasons           node -> why it stays float, where that is decided here
     integer_tensors   tensors that integer kernels make, or that only move such values
     """
@@ -37,7 +39,8 @@ class Selection:
         self.skipped = {node.name for node in self.nodes if choices.flag(node.name, "skip") is not None}
         self.fusions = Fusions(graph, self.nodes, choices.controls.fuse, self.skipped)
         self._wanted = {node.name for node in self.nodes if choices.flag(node.name, "force") is not None}
-        reasons = exempt_nodes(graph, self.nodes)
+        self.decisive = decisive_nodes(graph, self.nodes, backend.fused_activations)
+        reasons = exempt_nodes(graph, self.nodes, self.decisive)
         self.exempt = {name: why for name, why in reasons.items() if name not in self._wanted}
         self.forced: dict[str, str] = {}
         self.masked = masked_tensors(graph, self.nodes)

@@ -36,9 +36,10 @@ def refine(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backen
     plan = applied(plan)
     notes: list[str] = []
     warnings: list[str] = []
-    for name in backend.refinements:
-        step = REFINEMENTS.get(name.partition(":")[0])(graph, plan, qparams, backend)
-        qparams = step.qparams
-        notes.extend(step.notes)
-        warnings.extend(step.warnings)
+    with graph.unchanging():
+        for name in backend.refinements:
+            step = REFINEMENTS.get(name.partition(":")[0])(graph, plan, qparams, backend)
+            qparams = step.qparams
+            notes.extend(step.notes)
+            warnings.extend(step.warnings)
     return Refined(qparams, tuple(notes), tuple(warnings))

@@ -11,6 +11,7 @@ import numpy as np
 from onnxq.graph import Graph, Node
 from onnxq.numerics.positions import exact_position, scale_at
 from onnxq.refine import REFINEMENTS, Refined
+from onnxq.refine.dpu_costs import Costs
 from onnxq.refine.dpu_rules import Breach
 from onnxq.refine.dpu_settle import QUARK_ROUNDS, Settled, settle
 from onnxq.refine.dpu_sites import find_sites
@@ -35,7 +36,8 @@ def refine_positions(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backe
         return plan.leader(name) if name in plan else None
 
     sites = find_sites(graph, input_slot, output_slot, sigmoid_is_hard="dpu_sigmoid" in backend.simulations)
-    settled = settle(sites, positions, switched_off(backend.refinements))
+    costs = Costs(graph, plan, qparams, positions)
+    settled = settle(sites, positions, switched_off(backend.refinements), costs)
     moved = with_positions(plan, qparams, positions, settled.positions, "dpu_positions")
     return Refined(moved, tuple(_notes(positions, settled, qparams)))
 

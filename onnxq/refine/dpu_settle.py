@@ -1,8 +1,9 @@
 """Apply the rules on positions until all of them hold, and prove that this ends.
 
 The loop is Quark's: all rules in order, each change seen by the next, again and again. Quark gives up after 5 rounds;
-here it goes on, because a file that breaks a rule does not compile. Rules can contradict each other for ever (a Concat
-lowers what a shift_write raises). That shows in a state that was there before, and from then on positions of
+here it goes on, because a file that breaks a rule does not compile. Where Quark's change would clip a tensor, the one
+that costs least is made (`dpu_mends`, `dpu_costs`), if that comes to an end. Rules can contradict each other for ever
+(a Concat lowers what a shift_write raises). That shows in a state that was there before, and from then on positions of
 activations are only lowered:
 
 - each step lowers a whole number, and none may go below LOWEST: the steps are finite in number;
@@ -13,18 +14,17 @@ activations are only lowered:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from onnxq.errors import UnsupportedError
+from onnxq.refine.dpu_mends import OF_CONSTANTS, Cost, lowering, mended
 from onnxq.refine.dpu_rules import ALIGNED, Breach, Positions, Rule, Site, active_rules, breaches, without_leaks
 
 QUARK_ROUNDS = 5
-MOST_ROUNDS = 1000
+COSTED_ROUNDS, MOST_ROUNDS = 50, 1000
 LOWEST = -100
 """Scales of 2^100 and more are not numbers of a network: a position that arrives here chases a contradiction."""
-
-_OF_CONSTANTS = ("shift_cut", "shift_bias")
 
 
 @dataclass(frozen=True)
@@ -37,18 +37,40 @@ class Settled:
     contradiction: bool = False
 
 
-def settle(sites: list[Site], start: Positions, without: Collection[str] = ()) -> Settled:
+def settle(sites: list[Site], start: Positions, without: Collection[str] = (), cost: Cost | None = None) -> Settled:
     """Positions that keep to all rules, as near to `start` as the rules lead; an error names what cannot be kept.
 
-    `without` names rules that are switched off.
+    `without` names rules that are switched off. Where a rule would clip a tensor, `cost` decides between that and the
+    other changes that keep it; without it every rule moves what Quark moves.
     """
     rules = active_rules(without)
     sites = without_leaks(sites, without)
+    if cost is not None:
+        found = _repeated(rules, sites, start, cost, COSTED_ROUNDS)
+        if not found.contradiction:
+            return found
+    found = _repeated(rules, sites, start, None, MOST_ROUNDS)
+    if not found.contradiction:
+        return found
+    positions, changes = found.positions, list(found.changes)
+    changes += _lower(rules, sites, positions)
+    changes += _lift_gates(sites, positions, without)
+    changes += _lower(rules, sites, positions)
+    changes += _constants(sites, positions, without, cost)
+    changes += _constants(sites, positions, without, None)
+    left = next(breaches(sites, positions, without), None)
+    if left is not None:
+        raise _impossible(left)
+    return Settled(positions, tuple(changes), found.rounds, contradiction=True)
+
+
+def _repeated(rules: tuple[Rule, ...], sites: list[Site], start: Positions, cost: Cost | None, most: int) -> Settled:
+    """All rules in order until all hold, or until a state comes back or the rounds are used up: a contradiction."""
     positions = dict(start)
     changes: list[Breach] = []
     seen = {tuple(positions.values())}
-    for rounds in range(1, MOST_ROUNDS):
-        changed = _round(rules, sites, positions)
+    for rounds in range(1, most):
+        changed = _round(rules, sites, positions, cost)
         if not changed:
             return Settled(positions, tuple(changes), rounds)
         changes += changed
@@ -56,24 +78,18 @@ def settle(sites: list[Site], start: Positions, without: Collection[str] = ()) -
         if state in seen:
             break
         seen.add(state)
-    changes += _lower(rules, sites, positions)
-    changes += _lift_gates(sites, positions, without)
-    changes += _lower(rules, sites, positions)
-    changes += _constants(sites, positions, without)
-    left = next(breaches(sites, positions, without), None)
-    if left is not None:
-        raise _impossible(left)
     return Settled(positions, tuple(changes), rounds, contradiction=True)
 
 
-def _round(rules: tuple[Rule, ...], sites: list[Site], positions: dict[str, int]) -> list[Breach]:
+def _round(rules: tuple[Rule, ...], sites: list[Site], positions: dict[str, int], cost: Cost | None) -> list[Breach]:
     """One pass of all rules; later rules and nodes see what earlier ones changed."""
     changed = []
     for rule in rules:
         for site in sites:
             for breach in rule(site, positions):
-                positions[breach.slot] = breach.position
-                changed.append(breach)
+                for change in mended(breach, positions, cost):
+                    positions[change.slot] = change.position
+                    changed.append(change)
     return changed
 
 
@@ -86,7 +102,7 @@ def _lower(rules: tuple[Rule, ...], sites: list[Site], positions: dict[str, int]
         for rule in rules:
             for site in sites:
                 for breach in rule(site, positions):
-                    for step in _lowering(breach, positions):
+                    for step in lowering(breach, positions):
                         if step.position < LOWEST:
                             raise _impossible(breach)
                         positions[step.slot] = step.position
@@ -120,34 +136,18 @@ def _aligned_with(slot: str, sites: list[Site], without: Collection[str]) -> lis
     return found
 
 
-def _lowering(breach: Breach, positions: Positions) -> Iterator[Breach]:
-    """The breach mended by lowering: its own slot, or the inputs where its own slot would have to be raised."""
-    if breach.rule in _OF_CONSTANTS:
-        return
-    if breach.position < positions[breach.slot]:
-        yield breach
-        return
-    inputs = [slot for slot in dict.fromkeys(breach.site.inputs) if slot is not None]
-    if breach.rule == "shift_write" and breach.site.op == "Add":
-        top = positions[breach.slot] + breach.high
-        for slot in inputs:
-            if positions[slot] > top:
-                yield replace(breach, slot=slot, position=top)
-    elif breach.rule in ("shift_write", "shift_swish"):
-        largest = max(inputs, key=lambda slot: positions[slot])
-        uses = breach.site.inputs.count(largest)
-        excess = -(-(breach.value - breach.high) // uses)
-        yield replace(breach, slot=largest, position=positions[largest] - excess)
-
-
-def _constants(sites: list[Site], positions: dict[str, int], without: Collection[str]) -> list[Breach]:
+def _constants(
+    sites: list[Site], positions: dict[str, int], without: Collection[str], cost: Cost | None
+) -> list[Breach]:
     """Weights, then biases; one that several nodes share may have no position that suits them all."""
+    constants = frozenset(slot for site in sites for slot in (site.weight, site.bias) if slot is not None)
     changed = []
     for _ in range(2):
         for breach in breaches(sites, positions, without):
-            if breach.rule in _OF_CONSTANTS:
-                positions[breach.slot] = breach.position
-                changed.append(breach)
+            if breach.rule in OF_CONSTANTS:
+                for change in mended(breach, positions, cost, constants):
+                    positions[change.slot] = change.position
+                    changed.append(change)
     return changed
 
 

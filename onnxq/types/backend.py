@@ -158,6 +158,8 @@ class Backend:
     absorb_activations   drop a Relu / Clip whose effect the following quantizer's saturation has exactly
     runs_in_onnxruntime  onnxruntime is the target itself: its optimizer and kernels are part of what is checked
     weight_storage   "integer": integer initializer + DequantizeLinear; "float": float initializer + Q + DQ
+    float8_pairs     "guarded": float8 quantizers of activations stand between nodes that keep them from onnxruntime's
+                     optimizer, which does not know the type; "plain": the target reads the pairs themselves
     quantize_inputs  every float input of the graph gets a quantizer, whatever reads it
     unquantized_pairs    (reader, producer): the reader takes this producer's result as it is, ("Add", "Mul")
     fixed_ranges     operator -> the range of its result, known without data: {"Softmax": (0.0, 1.0)}
@@ -184,6 +186,7 @@ class Backend:
     absorb_activations: bool = False
     runs_in_onnxruntime: bool = False
     weight_storage: Literal["integer", "float"] = "integer"
+    float8_pairs: Literal["guarded", "plain"] = "guarded"
     passes: tuple[str, ...] = ()
     activation_observer: str = "minmax"
     weight_observer: str = "minmax"

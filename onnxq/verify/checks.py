@@ -87,7 +87,7 @@ def _verify(
             else:
                 warnings.append(
                     f"onnxruntime's optimizer refuses the file, which {backend.name} does not use: to run the file in "
-                    "onnxruntime, disable its graph optimizations"
+                    "onnxruntime, set graph_optimization_level to ORT_ENABLE_BASIC or ORT_DISABLE_ALL"
                 )
     failures += _border_changes(original, quantized)
     findings = tuple(lint(quantized, backend))

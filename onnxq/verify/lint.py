@@ -20,6 +20,11 @@ _BIAS_PORTS = {"Conv": 2, "ConvTranspose": 2, "Gemm": 2}
 def lint(model: Path | str | Graph, backend: Backend) -> list[Finding]:
     """Every violation, in the order of the nodes; an empty list means that the target takes the model's quantizers."""
     graph = model if isinstance(model, Graph) else Graph.load(model)
+    with graph.unchanging():
+        return _lint(graph, backend)
+
+
+def _lint(graph: Graph, backend: Backend) -> list[Finding]:
     findings = [*_opset(graph, backend), *_operators(graph, backend)]
     found = quantizers(graph)
     for quantizer in found:
