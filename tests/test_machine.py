@@ -104,9 +104,9 @@ def test_a_full_folder_is_not_blamed_on_the_model_that_is_optimized(model: bytes
         with pytest.raises(MachineError, match=FULL):
             fused_session(tmp_path / "model.onnx")
         with pytest.raises(MachineError, match=FULL):  # no second try without it, which would hide the fault
-            arranged_session(model, [], [], threads=1, optimize="all", provider=None)
+            arranged_session(model, [], [], [], threads=1, optimize="all", provider=None)
     fused_session(tmp_path / "model.onnx")
-    arranged_session(model, [], [], threads=1, optimize="all", provider=None)
+    arranged_session(model, [], [], [], threads=1, optimize="all", provider=None)
 
 
 def test_a_model_that_is_wrong_is_still_blamed(tmp_path: Path) -> None:

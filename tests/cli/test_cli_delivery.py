@@ -109,4 +109,4 @@ def test_memory_that_is_missing_is_told_without_a_traceback(run, model: Path, mo
     monkeypatch.setattr("onnxq.cli.facts.model_facts", too_much)
     result = run("inspect", model)
     assert result.exit_code == 2
-    assert result.stderr.startswith("error: this machine has not enough memory for it (Unable to allocate 4.00 TiB)")
+    assert result.stderr.startswith("error: there is not enough memory: Unable to allocate 4.00 TiB")

@@ -118,7 +118,7 @@ DIFFERENTIABLE: list[tuple[str, str, int, list[np.ndarray], dict[str, Any]]] = [
         "LinearAttention",
         27,
         [doubles(1, 3, 4), doubles(1, 3, 2), doubles(1, 3, 3), doubles(1, 1, 2, 3), doubles(1, 3, 2), doubles(1, 3, 1)],
-        {**HEADS, "update_rule": "gated_delta"},
+        {**HEADS, "update_rule": "gated_delta", "outputs": 2},
     ),
 ]
 
@@ -133,4 +133,4 @@ def test_gradients_are_right(op: str, opset: int, inputs: list[np.ndarray], how:
 def test_an_unknown_rule_of_linear_attention_is_refused() -> None:
     inputs = [values(1, 3, 4), values(1, 3, 2), values(1, 3, 3)]
     with pytest.raises(UnsupportedError, match="update_rule 'cubic'; ONNX knows linear, gated"):
-        net_of(one_node("LinearAttention", inputs, opset=27, update_rule="cubic", **HEADS))
+        net_of(one_node("LinearAttention", inputs, opset=27, outputs=2, update_rule="cubic", **HEADS))

@@ -198,7 +198,11 @@ GRADIENTS: list[Case] = [
     ("GlobalAveragePool", [doubles(1, 2, 4, 5)], {"opset": 11}),
     ("GlobalLpPool", [doubles(1, 2, 4, 5)], {"opset": 11}),
     ("Col2Im", [doubles(1, 8, 4), np.array([3, 3]), np.array([2, 2])], {"opset": 18}),
-    ("CausalConvWithState", [doubles(1, 2, 5), doubles(2, 1, 3), doubles(2)], {"opset": 27, "activation": "silu"}),
+    (
+        "CausalConvWithState",
+        [doubles(1, 2, 5), doubles(2, 1, 3), doubles(2)],
+        {"opset": 27, "outputs": 2, "activation": "silu"},
+    ),
 ]
 
 
