@@ -226,8 +226,12 @@ class _Loop:
         graph, plan = self._study.graph, self._plan
         found = []
         for name in graph.input_names:
-            readers = {use.node.name for use in graph.consumers(name)} & {*self._parts}
-            if name in plan and plan[name].edges is None and readers and readers <= names:
+            if name not in plan:
+                continue
+            edges = plan[name].edges
+            all_readers = {use.node.name for use in graph.consumers(name)} & {*self._parts}
+            readers = all_readers if edges is None else {edge.node for edge in edges}
+            if readers and readers <= names:
                 found.append(name)
         return found
 

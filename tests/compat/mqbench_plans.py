@@ -40,9 +40,8 @@ def quantized(
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / "calibration.npz"
     np.savez(data, **samples(network))  # type: ignore[arg-type]
-    return onnxq.quantize(
-        exported(network), backend=translation.backend, data=data, config=read_config(translation), out=folder / "out"
-    )
+    config = read_config(translation, effort=0)  # what the configuration says, and nothing else
+    return onnxq.quantize(exported(network), backend=translation.backend, data=data, config=config, out=folder / "out")
 
 
 def became(translation: Translation, key: str) -> str:

@@ -57,7 +57,7 @@ def quantized(given: Mapping[str, Any], folder: Path, network: str = RESNET, **s
     data = folder / "calibration.npz"
     folder.mkdir(exist_ok=True)
     np.savez(data, **samples(network))  # type: ignore[arg-type]
-    own = read_config(translation, **settings)
+    own = read_config(translation, **{"effort": 0, **settings})  # what the configuration says, and nothing else
     return onnxq.quantize(exported(network), backend=translation.backend, data=data, config=own, out=folder / "out")
 
 

@@ -90,6 +90,7 @@ def quickly(command: str) -> str:
     """
     if command.startswith("python "):
         return command.replace("python ", f"python {shlex.quote(str(WITH_EFFORT_0))} ", 1)
+    command = re.sub(r" --effort [123]\b", " --effort 0", command)
     improves = command.startswith("onnxq quantize ") and not re.search(r" --(effort|improve)\b", command)
     return f"{command} --effort 0" if improves else command
 

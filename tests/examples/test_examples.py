@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.runnable import ROOT, Shell, both_ways, commands, run_commands
+from tests.examples.runnable import ROOT, Shell, commands, run_commands
 
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/README.md"))
 FILE = re.compile(r"`([\w./-]+\.(?:onnx|npz|json|py|toml|sh|csv|svg))`")
 
-ABOUT_IMPROVEMENTS = "13-improve-without-training"
-"""What it shows is what the default effort does, so it is never run without."""
+LONG = ("09-train-for-chips", "13-improve-without-training")
+"""What takes their time is what they show, so there is no quick way to run them; the slow tests do."""
 
 
 def test_there_are_examples_and_the_overview_names_each_of_them() -> None:
@@ -25,8 +25,14 @@ def test_there_are_examples_and_the_overview_names_each_of_them() -> None:
 
 
 @pytest.mark.usefixtures("plugins_forgotten")
-@both_ways
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda folder: folder.name)
+@pytest.mark.parametrize(
+    ("example", "as_printed"),
+    [
+        *((folder, False) for folder in EXAMPLES if folder.name not in LONG),
+        *(pytest.param(folder, True, marks=pytest.mark.slow) for folder in EXAMPLES),
+    ],
+    ids=lambda value: value.name if isinstance(value, Path) else "as_printed" if value else "quickly",
+)
 def test_the_commands_of_an_example_run_and_leave_the_files_it_names(
     example: Path, as_printed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -37,7 +43,7 @@ def test_the_commands_of_an_example_run_and_leave_the_files_it_names(
     wanted = commands(folder / "README.md")
     assert wanted
     monkeypatch.chdir(folder)
-    run_commands(wanted, shell, as_printed=as_printed or example.name == ABOUT_IMPROVEMENTS)
+    run_commands(wanted, shell, as_printed=as_printed)
     named = set(FILE.findall((folder / "README.md").read_text(encoding="utf-8")))
     assert named
     assert sorted(name for name in named if not (folder / name).is_file()) == []
