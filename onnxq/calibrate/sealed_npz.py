@@ -45,13 +45,13 @@ def read_sealed(path: Path) -> tuple[str, dict[str, np.ndarray]]:
     """Header and arrays of the file; DataError when a single bit is not as it was written."""
     if not path.is_file():
         raise DataError(f"no statistics file at {path}")
-    with path.open("rb") as stream:
+    with path.open("rb") as stream:  # once: another process may replace the file while it is read
         _check_seal(stream, path)
-    try:
-        arrays = read_arrays(path)
-        return arrays.pop(_HEADER).tobytes().decode("ascii"), arrays
-    except (DataError, LookupError, ValueError) as error:  # a seal says that nothing was damaged, not who made it
-        raise DataError(f"{path} cannot be used: {error}; {REMEDY}") from None
+        try:
+            arrays = read_arrays(path, stream)
+            return arrays.pop(_HEADER).tobytes().decode("ascii"), arrays
+        except (DataError, LookupError, ValueError) as error:  # a seal says that nothing was damaged, not who made it
+            raise DataError(f"{path} cannot be used: {error}; {REMEDY}") from None
 
 
 class _HashedStream(io.RawIOBase):

@@ -16,7 +16,7 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -120,19 +120,40 @@ def open_arrays(path: Path) -> dict[str, StoredArray]:
             _check_length(path, path.stem, found[path.stem], os.path.getsize(path))
             return found
         with zipfile.ZipFile(path) as archive, path.open("rb") as file:
-            names = Counter(item.filename.removesuffix(".npy") for item in archive.infolist())
-            for name, count in names.most_common(1):
-                if count > 1:
-                    raise ValueError(f"it holds {count} arrays called '{name}'")
+            _check_names(archive)
             return {
                 item.filename.removesuffix(".npy"): _open_member(path, archive, item, file)
                 for item in archive.infolist()
             }
 
 
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Name -> array of a .npz file, all of it in memory."""
-    return {name: np.asarray(array) for name, array in open_arrays(path).items()}
+def read_arrays(path: Path, stream: IO[bytes] | None = None) -> dict[str, np.ndarray]:
+    """Name -> array of a .npz file, all of it in memory; from `stream` where the caller has opened the file.
+
+    The file is opened once at most: one that is replaced meanwhile does not mix with what takes its place.
+    """
+    opened = path.open("rb") if stream is None else nullcontext(stream)
+    with reading(path), opened as file, zipfile.ZipFile(file) as archive:
+        _check_names(archive)
+        return {item.filename.removesuffix(".npy"): _read_member(path, archive, item) for item in archive.infolist()}
+
+
+def _check_names(archive: zipfile.ZipFile) -> None:
+    names = Counter(item.filename.removesuffix(".npy") for item in archive.infolist())
+    for name, count in names.most_common(1):
+        if count > 1:
+            raise ValueError(f"it holds {count} arrays called '{name}'")
+
+
+def _read_member(path: Path, archive: zipfile.ZipFile, item: zipfile.ZipInfo) -> np.ndarray:
+    with archive.open(item) as stream:
+        shape, fortran, dtype = _read_header(stream)
+        array = _stored(path, shape, dtype, fortran, stream.tell())
+        _check_length(path, item.filename, array, item.file_size)
+        size = math.prod(shape) * dtype.itemsize
+        _check_memory(size)
+        values = np.frombuffer(bytearray(stream.read(size)), dtype)
+        return values.reshape(shape, order="F" if fortran else "C")
 
 
 def _open_member(path: Path, archive: zipfile.ZipFile, item: zipfile.ZipInfo, file: IO[bytes]) -> StoredArray:

@@ -6,10 +6,12 @@ import hashlib
 import json
 import zipfile
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pytest
 
+from onnxq.calibrate import sealed_npz
 from onnxq.calibrate.statistics_file import VERSION, StatisticsFile, check_same, read_statistics, write_statistics
 from onnxq.errors import DataError, SpecError
 from onnxq.observers.statistics import STATISTICS, RangeStatistic, StatisticKind
@@ -231,3 +233,23 @@ def test_a_file_of_another_model_or_of_other_data_is_refused_and_says_which(path
 def test_shards_are_counted_from_one(shard: tuple[int, int]) -> None:
     with pytest.raises(SpecError, match=f"no shard {shard[0]} of {shard[1]}"):
         StatisticsFile(MODEL, "0" * 64, 0, {}, shard=shard)
+
+
+def test_a_file_that_is_replaced_while_it_is_read_does_not_mix_with_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, other = tmp_path / "statistics.npz", tmp_path / "other.npz"
+    write_statistics(path, run_file())
+    whole = path.read_bytes()
+    other.write_bytes(bytes(reversed(whole)) * 2)
+    check = sealed_npz._check_seal
+
+    def replaced_behind(stream: BinaryIO, where: Path) -> None:
+        check(stream, where)
+        other.replace(path)
+
+    monkeypatch.setattr(sealed_npz, "_check_seal", replaced_behind)
+    found = read_statistics(path)
+    monkeypatch.undo()
+    write_statistics(path, found)
+    assert path.read_bytes() == whole

@@ -18,16 +18,20 @@ from onnxq.cli.crash import INTERNAL_ERROR, native_crash
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the supervisor is for Linux")
 
 PROGRAM = """
-import ctypes, os, resource, signal, sys, time
+import contextlib, ctypes, os, resource, signal, sys, time
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP):
     signal.signal(number, signal.SIG_DFL)  # whatever the tests were started with
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from onnxq.cli import main
 from onnxq.cli.app import TyperGroup
+class Cleaning:
+    def __enter__(self): pass
+    def __exit__(self, *error): print("cleaned")
 def command(*arguments):
-    print("ready", os.getpid(), flush=True)
-    {body}
+    with {around}:
+        print("ready", os.getpid(), flush=True)
+        {body}
 TyperGroup.invoke = command
 sys.argv = ["onnxq", "quantize", "model.onnx", "-o", "out"]
 main()
@@ -37,9 +41,11 @@ main()
 WAITS = "sys.stdin.read()"
 
 
-def start(body: str, folder: Path, **options: object) -> subprocess.Popen[str]:
+def start(
+    body: str, folder: Path, *, around: str = "contextlib.nullcontext()", **options: object
+) -> subprocess.Popen[str]:
     return subprocess.Popen(  # type: ignore[call-overload, no-any-return]
-        [sys.executable, "-c", PROGRAM.replace("{body}", body)],
+        [sys.executable, "-c", PROGRAM.replace("{body}", body).replace("{around}", around)],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "TMPDIR": str(folder)},
         stdin=subprocess.PIPE,
@@ -132,8 +138,7 @@ def test_signals_reach_the_child(number: int, code: int, said: str, tmp_path: Pa
 
 
 def test_an_interrupt_of_the_whole_group_is_one_interrupt(tmp_path: Path) -> None:
-    body = "\n    ".join(["try:", "    sys.stdin.read()", "finally:", "    print('cleaned')"])
-    process = start(body, tmp_path, start_new_session=True)
+    process = start(WAITS, tmp_path, around="Cleaning()", start_new_session=True)
     child_of(process)
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(60) == 130

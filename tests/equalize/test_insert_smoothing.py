@@ -37,7 +37,7 @@ def post_norm(outlier: float) -> tuple[Net, Feeds]:
     second = normed(net.node("Add", first, layer(hidden, 2 * WIDTH, WIDTH)))
     net.output(layer(second, WIDTH, WIDTH))
     net.output(net.node("Tanh", second))
-    return net, [{"x": net.normal(1, TOKENS, WIDTH)} for _ in range(8)]
+    return net, [{"x": net.normal(1, TOKENS, WIDTH)} for _ in range(16)]  # an effort takes that many for it
 
 
 def test_a_norm_that_others_read_too_is_smoothed_for_the_layers() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,8 +17,8 @@ from onnxq.types.fake_quantizers import KINDS, forget_kind
 
 
 @pytest.fixture
-def plugins_forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What plugins register during a test is not there after it."""
+def plugins_forgotten(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """What plugins register during a test, and modules that it imports from its folder, are not there after it."""
     for registry in (BACKENDS, EMITTERS, OBSERVERS, PASSES, FAKE_QUANTIZERS):
         monkeypatch.setattr(registry, "_items", dict(registry.items()))
     OPERATORS.definitions()  # loads all of them
@@ -25,3 +27,6 @@ def plugins_forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for name in set(KINDS) - kinds:
         forget_kind(name)
+    for name, module in list(sys.modules.items()):
+        if Path(getattr(module, "__file__", None) or "/").is_relative_to(tmp_path):
+            del sys.modules[name]
