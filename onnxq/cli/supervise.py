@@ -150,11 +150,12 @@ def _end(status: int, trace: int) -> None:
 def _clear_away() -> None:
     """Remove what the child has left among the temporary files and in the folder that it was to write to."""
     from onnxq.delivery import clear_away
+    from onnxq.errors import OnnxqError
 
     outputs = (Path(sys.argv[place + 1]) for place, word in enumerate(sys.argv[:-1]) if word in _OUTPUT)
     try:
         clear_away(next((path for path in outputs if path.is_dir()), None))
-    except OSError:  # a full or lost disk: the next run tries again
+    except (OSError, OnnxqError):  # a full or lost disk, a journal that cannot be read: the next run tells
         return
 
 

@@ -89,6 +89,17 @@ def test_what_a_crashed_child_was_writing_is_removed(tmp_path: Path) -> None:
     assert list(tmp_path.glob("onnxq-tmp-*")) == []
 
 
+def test_a_crash_is_told_though_an_old_delivery_cannot_be_finished(tmp_path: Path) -> None:
+    stage = tmp_path / "out" / ".onnxq-stage-abcd1234"
+    stage.mkdir(parents=True)
+    (stage / "commit.json").write_text("no journal")
+    process = start("ctypes.string_at(0)", tmp_path)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert said.startswith("error: the process was ended by signal 11")
+    assert "Traceback" not in said
+
+
 def test_the_message_names_the_library_and_what_it_was_working_for() -> None:
 
     inside = Path(onnxq.__file__).parent / "runtime" / "session.py"
