@@ -172,9 +172,9 @@ def test_memory_that_onnxruntime_does_not_get_is_the_machine_s() -> None:
         run_with_iobinding = run
 
     with pytest.raises(MachineError, match=r"on sample 3: not enough memory: .*Failed to allocate"):
-        run_session(Session("Failed to allocate memory for requested buffer of size 99"), None, {}, "sample 3")  # type: ignore[arg-type]
+        run_session(Session("Failed to allocate memory for requested buffer of size 99"), None, {}, "sample 3")
     with pytest.raises(DataError, match="on sample 3: wrong shape"):
-        run_session(Session("wrong shape"), None, {}, "sample 3")  # type: ignore[arg-type]
+        run_session(Session("wrong shape"), None, {}, "sample 3")
     with pytest.raises(MachineError, match=r"on sample 3: not enough memory: .*bad_alloc"):
         run_bound(Session("std::bad_alloc"), None, "sample 3")
 
