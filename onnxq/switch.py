@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onnxq.errors import ConfigError
+from onnxq.json_file import parse_json
 
 COMMIT, UNDO = "commit.json", "undo.json"
 NEW, _OLD, _DRAFT = "new", "old", "draft.json"
@@ -87,12 +88,18 @@ def _put_back(stage: Path) -> None:
 
 def _read(journal: Path) -> list[_Move]:
     try:
-        moves = [_Move(entry["name"], entry["replaces"]) for entry in json.loads(journal.read_text("utf-8"))["moves"]]
+        document = parse_json(journal.read_text("utf-8"))
+        moves = [_Move(entry["name"], entry["replaces"]) for entry in document["moves"]]
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             f"{journal} is no readable journal of a delivery, so it cannot be said which files of {journal.parents[1]} "
             "belong together: delete that folder and make the files anew"
         ) from error
-    if any(not isinstance(move.name, str) or Path(move.name).name != move.name for move in moves):
+    if not all(isinstance(move.name, str) and _is_plain(move.name) for move in moves):
         raise ConfigError(f"{journal} names files outside of its folder, which onnxq does not write: delete it")
     return moves
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a name is one of a file inside a folder."""
+    return name not in ("", "..") and Path(name).name == name

@@ -214,9 +214,10 @@ def test_nothing_is_removed_through_a_link(tmp_path: Path) -> None:
     assert (out / ".a.onnxq-tmp-abcd1234").is_symlink()
 
 
-def test_a_journal_that_names_files_elsewhere_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["../../victim", "..", ".", ""])
+def test_a_journal_that_names_files_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
     stage = tmp_path / "out" / f"{STAGE}abcd1234"
-    fill(stage, **{COMMIT: '{"moves": [{"name": "../../victim", "replaces": false}]}'})
+    fill(stage, **{COMMIT: f'{{"moves": [{{"name": "{name}", "replaces": false}}]}}'})
     with pytest.raises(ConfigError, match="names files outside"):
         settle(tmp_path / "out")
 
@@ -241,7 +242,7 @@ def test_a_journal_that_cannot_be_carried_out_is_an_error_that_says_why(
     assert state(tmp_path) == {"a": "new"}
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"moves": 3}', '{"moves": [{"name": "a"}]}'])
+@pytest.mark.parametrize("text", ["", "[]", '{"moves": 3}', '{"moves": [{"name": "a"}]}', "[" * 100_000])
 def test_an_unreadable_journal_is_an_error(tmp_path: Path, text: str) -> None:
     fill(tmp_path / f"{STAGE}abcd1234", **{COMMIT: text})
     with pytest.raises(ConfigError, match="no readable journal"):

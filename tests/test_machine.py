@@ -22,7 +22,9 @@ from onnxq.improvement import Chosen
 from onnxq.machine import is_fault_of_machine, machine_error, refusal, system_message, unreadable
 from onnxq.runtime.archive import reading
 from onnxq.runtime.arranged import arranged_session
-from onnxq.runtime.session import look_session, make_session, run_session
+from onnxq.runtime.feeds import InputInfo
+from onnxq.runtime.images import open_images
+from onnxq.runtime.session import look_session, make_session, run_bound, run_session
 from onnxq.types import QuantPlan
 from onnxq.verify.checks import verify
 from onnxq.verify.kernels import fused_session
@@ -167,10 +169,14 @@ def test_memory_that_onnxruntime_does_not_get_is_the_machine_s() -> None:
         def run(self, *_: object) -> None:
             raise RuntimeError(self.text)
 
+        run_with_iobinding = run
+
     with pytest.raises(MachineError, match=r"on sample 3: not enough memory: .*Failed to allocate"):
-        run_session(Session("Failed to allocate memory for requested buffer of size 99"), None, {}, "sample 3")  # type: ignore[arg-type]
+        run_session(Session("Failed to allocate memory for requested buffer of size 99"), None, {}, "sample 3")
     with pytest.raises(DataError, match="on sample 3: wrong shape"):
-        run_session(Session("wrong shape"), None, {}, "sample 3")  # type: ignore[arg-type]
+        run_session(Session("wrong shape"), None, {}, "sample 3")
+    with pytest.raises(MachineError, match=r"on sample 3: not enough memory: .*bad_alloc"):
+        run_bound(Session("std::bad_alloc"), None, "sample 3")
 
 
 def test_data_that_cannot_be_opened_is_not_called_broken(tmp_path: Path) -> None:
@@ -178,6 +184,20 @@ def test_data_that_cannot_be_opened_is_not_called_broken(tmp_path: Path) -> None
         raise OSError(errno.EMFILE, "Too many open files")
     with pytest.raises(DataError, match="Write it with numpy"), reading(tmp_path):
         raise OSError("broken")
+
+
+def test_an_image_that_cannot_be_opened_is_not_called_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = pytest.importorskip("PIL.Image")
+    path = tmp_path / "given.png"
+    image.new("RGB", (4, 4)).save(path)
+    inputs = [InputInfo("image", np.dtype(np.float32), (1, 3, 4, 4))]
+
+    def too_many(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files", str(path))
+
+    monkeypatch.setattr(image, "open", too_many)
+    with pytest.raises(OSError, match="Too many open files"):
+        _ = [piece.load() for piece in open_images([path], "images", inputs, None).pieces()]
 
 
 @pytest.mark.parametrize(

@@ -62,9 +62,14 @@ class StatisticsFile:
         return f"shard {number} of {of}" if self.path is None else str(self.path)
 
 
+class _Pinned(Stored):
+    tensors: list[StrictStr] = Field([])
+
+
 class _Facts(Stored):
     unreachable: dict[StrictStr, StrictStr] = Field({})
     runtime: dict[StrictStr, StrictStr] = Field({})
+    pinned: _Pinned = _Pinned()
 
 
 class _Header(Stored):

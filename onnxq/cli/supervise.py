@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Sequence
 from io import FileIO
 from pathlib import Path
 from types import FrameType
@@ -150,12 +151,31 @@ def _end(status: int, trace: int) -> None:
 def _clear_away() -> None:
     """Remove what the child has left among the temporary files and in the folder that it was to write to."""
     from onnxq.delivery import clear_away
+    from onnxq.errors import OnnxqError
 
-    outputs = (Path(sys.argv[place + 1]) for place, word in enumerate(sys.argv[:-1]) if word in _OUTPUT)
     try:
-        clear_away(next((path for path in outputs if path.is_dir()), None))
-    except OSError:  # a full or lost disk: the next run tries again
+        clear_away(output_folder(sys.argv[1:]))
+    except (OSError, OnnxqError):  # a full or lost disk, a journal that cannot be read: the next run tells
         return
+
+
+def output_folder(words: Sequence[str]) -> Path | None:
+    """The folder that a command line says files are to be written into, or that of the file; None where it says none.
+
+    The words are those of a command that has ended, and may be none of ours: nothing is refused here.
+    """
+    said = None
+    for word, following in zip(words, (*words[1:], ""), strict=True):
+        if word in _OUTPUT and following:
+            said = Path(following)
+        elif word.startswith("--out="):
+            said = Path(word.removeprefix("--out="))
+        elif word.startswith("-o") and len(word) > len("-o"):
+            said = Path(word.removeprefix("-o"))
+    if said is None:
+        return None
+    folder = said if said.is_dir() else said.parent
+    return folder if folder.is_dir() else None
 
 
 def _read(trace: int) -> str:

@@ -43,8 +43,9 @@ def newer_functions_opset(model: onnx.ModelProto) -> int | None:
     return newest if own and newest > max(own) else None
 
 
-def without_functions(model: onnx.ModelProto) -> onnx.ModelProto:
+def without_functions(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
     """The graph around the functions, with the types that their calls make as far as they can be told."""
+    _check_size(model, where)  # shape inference follows every call, too
     try:
         model = shape_inference.infer_shapes(model)
     except Exception as error:  # the C++ side raises classes that onnx does not export by one name

@@ -81,8 +81,8 @@ class Graph(Rewriting):
         The functions stay as they are: converting one backwards is not always possible, and not always exact.
         """
         functions = list(model.functions)
-        check_model(model, path)
-        around = cls._from_text(without_functions(model), path)
+        where = check_model(model, path)
+        around = cls._from_text(without_functions(model, where), path)
         around.raise_opset(opset)
         raised = around.to_model()
         raised.functions.extend(functions)

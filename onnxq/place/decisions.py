@@ -99,10 +99,15 @@ def decisive_nodes(graph: Graph, nodes: list[Node], inside_layers: Collection[st
 
 
 def _decided(node: Node) -> Iterator[Any]:
-    ports = () if node.domain not in (None, "", "ai.onnx") else DECIDED.get(str(node.op), ())
+    ports = DECIDED.get(str(node.op), ()) if _is_of_onnx(node) else ()
     yield from (node.inputs[port] for port in ports if port < len(node.inputs) and node.inputs[port].name)
-    if node.op == "Loop":
-        yield node.attrs["body"].outputs[0]
+    if node.op == "Loop" and _is_of_onnx(node):
+        yield from node.attrs["body"].outputs[:1]
+
+
+def _is_of_onnx(node: Node) -> bool:
+    """Whether an operator is ONNX's own, and not one of another domain with the same name."""
+    return node.domain in (None, "", "ai.onnx")
 
 
 def _ends_layer(graph: Graph, node: Node, inside_layers: Collection[str]) -> bool:
@@ -126,7 +131,7 @@ def _passed_in(nodes: list[Node]) -> dict[int, list[Any]]:
     """Input of a body -> where its values come from: inputs of the node, and results of the iteration before."""
     found: dict[int, list[Any]] = {}
     for node in nodes:
-        if node.op not in ("Loop", "Scan"):
+        if node.op not in ("Loop", "Scan") or not _is_of_onnx(node):
             continue
         body = node.attrs["body"]
         if node.op == "Loop":  # iteration and condition go in first, the condition comes out first

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxq.graph import Graph, Node
+from onnxq.graph import Graph, Node, bodies
 from onnxq.graph.sort import captured
 from onnxq.place.decisions import Decision
 from onnxq.place.facts import FLOAT_TYPES
@@ -175,8 +175,7 @@ def _serving_conditions(graph: Graph, nodes: list[Node]) -> dict[str, str]:
             (node.inputs[port], node.name) for port in ports if port < len(node.inputs) and node.inputs[port].name
         )
         if node.op == "Loop":
-            body = node.attrs["body"]
-            pending.extend((t, node.name) for t in body.outputs[:1])
+            pending.extend((made, node.name) for body in bodies(node) for made in body.outputs[:1])
     read_inside = {id(t) for node in nodes for t in captured(node)} if pending else set()
     conditions = {id(tensor) for tensor, _ in pending}
     while pending:

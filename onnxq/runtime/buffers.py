@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxq.errors import DataError
+from onnxq.errors import DataError, MachineError
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.session import run_bound, run_session
 from onnxq.runtime.tap import Tap
@@ -86,7 +86,7 @@ class BufferedTap:
         if signature in self._shapes and all(_plain_numbers(array) for array in feed.values()):
             try:
                 return self._run_bound(feed, signature, where)
-            except DataError:
+            except (DataError, MachineError):
                 # Shapes that depend on the data: the plain run below tells, or fails with the true reason.
                 self._bound_to = None
         found = dict(zip(self._names, run_session(self.tap.session, self._names, feed, where), strict=True))

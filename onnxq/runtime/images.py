@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onnxq.errors import ConfigError, DataError
+from onnxq.machine import is_fault_of_machine
 from onnxq.runtime.archive import BROKEN
 from onnxq.runtime.feeds import InputInfo
 from onnxq.runtime.image_input import ImageInput, image_input
@@ -141,6 +142,8 @@ def _opened(path: Path) -> Iterator[PillowImage]:
         with Image.open(path) as image:
             yield image
     except (*BROKEN, TypeError, Image.DecompressionBombError) as error:
+        if is_fault_of_machine(error):
+            raise
         said = str(error) or type(error).__name__
         raise DataError(f"cannot read image '{path}': {said}. Repair it, or take it out of the data") from error
 

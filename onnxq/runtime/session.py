@@ -232,20 +232,24 @@ def run_session(session: ort.InferenceSession, outputs: Sequence[str] | None, fe
 
     An error of onnxruntime becomes one that says on which data it happened.
     """
-    try:
-        results = session.run(None if outputs is None else list(outputs), feed)
-    except onnxruntime_errors() as error:
-        _refuse_memory(error, f"onnxruntime could not run the model on {where}")
-        raise DataError(f"onnxruntime could not run the model on {where}: {_sentence(error)}") from error
-    return list(results)
+    with _running(where):
+        return list(session.run(None if outputs is None else list(outputs), feed))
 
 
 def run_bound(session: Any, binding: Any, where: str) -> None:
     """A run whose inputs and outputs are bound to memory; errors as from `run_session`."""
-    try:
+    with _running(where):
         session.run_with_iobinding(binding)
+
+
+@contextmanager
+def _running(where: str) -> Iterator[None]:
+    try:
+        yield
     except onnxruntime_errors() as error:
-        raise DataError(f"onnxruntime could not run the model on {where}: {_sentence(error)}") from error
+        doing = f"onnxruntime could not run the model on {where}"
+        _refuse_memory(error, doing)
+        raise DataError(f"{doing}: {_sentence(error)}") from error
 
 
 def onnxruntime_errors() -> tuple[type[Exception], ...]:

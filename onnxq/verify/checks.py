@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 FULL_OPTIMIZATION_NODES = 3000
 """Larger models are loaded without onnxruntime's optimizer, whose time grows faster than the model."""
 
+OPTIMIZER_REFUSES = "onnxruntime's optimizer refuses the file"
+"""How the warning begins that a file loads with fewer optimizations alone."""
+
 
 def verify(
     float_model: Path | str | Graph,
@@ -86,7 +89,7 @@ def _verify(
                 failures.append(str(error))
             else:
                 warnings.append(
-                    f"onnxruntime's optimizer refuses the file, which {backend.name} does not use: to run the file in "
+                    f"{OPTIMIZER_REFUSES}, which {backend.name} does not use: to run the file in "
                     "onnxruntime, set graph_optimization_level to ORT_ENABLE_BASIC or ORT_DISABLE_ALL"
                 )
     failures += _border_changes(original, quantized)

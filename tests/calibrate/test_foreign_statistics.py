@@ -46,6 +46,8 @@ HEADERS: dict[str, tuple[dict[str, Any], str]] = {
     "a tensor without arrays": ({"tensors": {"x": ["h", "v"], "y": ["h"]}}, "no statistics file"),
     "facts are text": ({"facts": "none"}, "facts: must be a table"),
     "reasons are numbers": ({"facts": {"unreachable": {"x": 1}}}, "facts.unreachable.x: must be text"),
+    "what was pinned is a number": ({"facts": {"pinned": 3}}, "facts.pinned: must be a table"),
+    "pinned tensors are numbers": ({"facts": {"pinned": {"tensors": [3]}}}, "facts.pinned.tensors[0]: must be text"),
     "another format": ({"format": {}}, "instead of 'onnxq-statistics'"),
     "another version": ({"version": 9}, "version 9"),
 }

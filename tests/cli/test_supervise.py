@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import onnxq
 from onnxq.cli.app import app
 from onnxq.cli.crash import INTERNAL_ERROR, native_crash
+from onnxq.cli.supervise import output_folder
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the supervisor is for Linux")
 
@@ -93,6 +94,38 @@ def test_what_a_crashed_child_was_writing_is_removed(tmp_path: Path) -> None:
     assert said.endswith("True\n")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine.txt"]
     assert list(tmp_path.glob("onnxq-tmp-*")) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "folder"),
+    [
+        (["quantize", "m.onnx", "-o", "out"], "out"),
+        (["quantize", "--out", "out", "m.onnx"], "out"),
+        (["quantize", "--out=out", "m.onnx"], "out"),
+        (["quantize", "-oout", "m.onnx"], "out"),
+        (["simulate", "m.onnx", "-o", "out/simulated.onnx"], "out"),
+        (["simulate", "m.onnx", "-o", "gone/simulated.onnx"], None),
+        (["inspect", "m.onnx"], None),
+        (["quantize", "-o"], None),
+    ],
+)
+def test_the_folder_of_a_command_is_found_however_it_is_written(
+    words: list[str], folder: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out").mkdir()
+    assert output_folder(words) == (None if folder is None else Path(folder))
+
+
+def test_a_crash_is_told_though_an_old_delivery_cannot_be_finished(tmp_path: Path) -> None:
+    stage = tmp_path / "out" / ".onnxq-stage-abcd1234"
+    stage.mkdir(parents=True)
+    (stage / "commit.json").write_text("no journal")
+    process = start("ctypes.string_at(0)", tmp_path)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert said.startswith("error: the process was ended by signal 11")
+    assert "Traceback" not in said
 
 
 def test_the_message_names_the_library_and_what_it_was_working_for() -> None:

@@ -23,19 +23,21 @@ def calling(name: str, *functions: onnx.FunctionProto, opset: int = 17) -> onnx.
     return model([node(name, "x", "y", domain="mine")], domains={"mine": 1}, functions=functions, opset=opset)
 
 
-def levels(depth: int, calls: int) -> list[onnx.FunctionProto]:
+def levels(depth: int, calls: int, opset: int = 17) -> list[onnx.FunctionProto]:
     """Functions of which each calls the one before it, several times in a row."""
-    found = [function("f0", [node("Relu", "a", "b")])]
+    found = [function("f0", [node("Relu", "a", "b")], opset)]
     for level in range(1, depth):
         names = ["a", *(f"m{number}" for number in range(1, calls)), "b"]
         pairs = pairwise(names)
-        found.append(function(f"f{level}", [node(f"f{level - 1}", a, b, domain="mine") for a, b in pairs]))
+        found.append(function(f"f{level}", [node(f"f{level - 1}", a, b, domain="mine") for a, b in pairs], opset))
     return found
 
 
-def test_functions_that_double_with_every_level_are_counted_before_they_are_inlined() -> None:
+@pytest.mark.parametrize("opset", [13, 17, 18])
+def test_functions_that_double_with_every_level_are_counted_before_they_are_followed(opset: int) -> None:
+    """Also by shape inference, which functions of another opset than the model's need."""
     with pytest.raises(ModelError, match=r"would become 549,755,813,888 nodes .* follows 200,000 at most"):
-        Graph.from_model(calling("f39", *levels(40, calls=2)))
+        Graph.from_model(calling("f39", *levels(40, calls=2, opset=opset)))
 
 
 def test_functions_within_the_limit_are_inlined() -> None:
@@ -47,9 +49,10 @@ def test_a_long_chain_of_functions_is_refused() -> None:
         Graph.from_model(calling("f999", *levels(1000, calls=1)))
 
 
-def test_functions_do_not_call_themselves() -> None:
-    one = function("one", [node("two", "a", "b", domain="mine")])
-    two = function("two", [node("one", "a", "b", domain="mine")])
+@pytest.mark.parametrize("opset", [17, 18])
+def test_functions_do_not_call_themselves(opset: int) -> None:
+    one = function("one", [node("two", "a", "b", domain="mine")], opset)
+    two = function("two", [node("one", "a", "b", domain="mine")], opset)
     with pytest.raises(ModelError, match="call themselves: one -> two -> one"):
         Graph.from_model(calling("one", one, two))
 

@@ -151,3 +151,21 @@ def test_the_state_of_a_loop_decides_through_its_iterations() -> None:
     plan = plan_of(net.model(), "onnxruntime")
     assert "decides the course of 'loop'" in plan.left_float["half"]
     assert "decides the course of 'loop'" in plan.left_float["max"]
+
+
+def test_a_loop_whose_body_makes_nothing_decides_nothing() -> None:
+    net = Net("idle")
+    body = onnx.helper.make_graph([], "body", [], [])
+    net.node("Loop", net.ints(2), "", body=body, output="idle", name="loop")
+    net.output(net.linear(net.input("x", [1, 4]), 4, 4))
+    net.output("idle", [1])
+    assert plan_of(net.model(), "onnxruntime").quantized
+
+
+def test_an_operator_of_another_domain_is_no_loop_of_onnx() -> None:
+    net = Net("foreign")
+    rows = net.linear(net.input("x", [1, 4]), 4, 4)
+    net.output(net.node("Loop", rows, domain="mine", output="turned", name="loop"), [1, 4])
+    model = net.model()
+    model.opset_import.append(onnx.helper.make_opsetid("mine", 1))
+    assert "loop" in place(prepare(model, "onnxruntime").graph, BACKENDS.get("onnxruntime")).left_float
