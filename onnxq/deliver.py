@@ -18,7 +18,6 @@ import numpy as np
 from pydantic import StrictStr
 
 from onnxq.config import resolved_settings
-from onnxq.delivery import OutputFolder, claim, refuse_folders, refuse_inputs, staging
 from onnxq.emit import Emitted, emit, file_names
 from onnxq.emit.saturation import with_seven_bit_weights, with_unsigned_weights
 from onnxq.emit.simulate import simulate
@@ -26,6 +25,7 @@ from onnxq.errors import CheckFailed, ConfigError, OnnxqError, SpecError, Unsupp
 from onnxq.files import write_json
 from onnxq.graph import Graph
 from onnxq.json_file import Stored, read_object, validated
+from onnxq.output_folder import OutputFolder, claim, refuse_folders, refuse_inputs, staging
 from onnxq.passes import run_passes
 from onnxq.place.legal import check_plan
 from onnxq.prepare import Prepared

@@ -16,12 +16,12 @@ from onnxq.borders import check_borders, fix_borders
 from onnxq.calibrate import Gathered, activation_leaders, calibrate, gather, gather_into, gather_shared
 from onnxq.config import Config, ConfigSource, read_config
 from onnxq.deliver import FLOAT_MODEL, Clock, Progress, Result, emit_plan, refuse_overwriting
-from onnxq.delivery import claim
 from onnxq.graph import Graph
 from onnxq.improve.outcome import Outcome, Reached
 from onnxq.improve.stage import improve_calibrated, remove_stale_values, remove_unfinished
 from onnxq.improve.unjudged import improve_without_data
 from onnxq.improvement import Samples, State, read_improvement
+from onnxq.output_folder import claim
 from onnxq.passes import Pass
 from onnxq.prepare import Prepared, chosen_backend, load_model, make_plan, prepare
 from onnxq.ranks import Ranks, in_step

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from onnxq.delivery import claim
 from onnxq.files import replace_file
+from onnxq.output_folder import claim
 from onnxq.temporary import PREFIX, OwnedFolder, remove_stale, temporary_folder
 
 

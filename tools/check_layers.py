@@ -59,7 +59,7 @@ MAY_IMPORT_ALL = frozenset(
         "pipeline",
         "prepare",
         "deliver",
-        "delivery",
+        "output_folder",
         "switch",
         "report",
         "config",

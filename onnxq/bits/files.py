@@ -10,8 +10,8 @@ from onnxq.bits.hold import Held
 from onnxq.bits.picture import draw_front
 from onnxq.bits.study import document
 from onnxq.config import Config
-from onnxq.delivery import OutputFolder, claim, staging
 from onnxq.files import replace_file, write_json
+from onnxq.output_folder import OutputFolder, claim, staging
 
 CONFIG, FRONT, PICTURE, HELD = "config.json", "front.json", "front.svg", "hold.json"
 

@@ -15,7 +15,7 @@ from onnxq.cli.progress import stage_bars
 
 if TYPE_CHECKING:
     from onnxq.calibrate import Gathered
-    from onnxq.delivery import OutputFolder
+    from onnxq.output_folder import OutputFolder
     from onnxq.prepare import Prepared
     from onnxq.types import QuantPlan
 
@@ -74,9 +74,9 @@ def calibrate(
     from onnxq.cli.data import chosen_preprocess, data_warnings, open_data
     from onnxq.cli.planned import prepare_again, settings_of, with_observers
     from onnxq.cli.settings import load_plugins, read_foreign, read_settings
-    from onnxq.delivery import claim, refuse_folders
     from onnxq.errors import ConfigError
     from onnxq.graph import Graph
+    from onnxq.output_folder import claim, refuse_folders
     from onnxq.pipeline import gather_statistics
     from onnxq.prepare import chosen_backend, make_plan, prepare
     from onnxq.ranks import in_step, torchrun_ranks
@@ -289,8 +289,8 @@ def _write_parameters(
 ) -> list[str]:
     from onnxq.calibrate import calibrate as find_parameters
     from onnxq.cli.artifacts import PLAN_NAME
-    from onnxq.delivery import staging
     from onnxq.files import write_json
+    from onnxq.output_folder import staging
     from onnxq.refine import refine
 
     found, kept, report = find_parameters(prepared.graph, plan, statistics=gathered)

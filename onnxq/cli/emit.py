@@ -44,8 +44,8 @@ def emit(
     from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.cli.summary import fail_on_warnings, show_report
     from onnxq.deliver import emit_plan
-    from onnxq.delivery import read_together
     from onnxq.graph import Graph
+    from onnxq.output_folder import read_together
 
     load_plugins(plugin)
     wanted, table = read_together(folder_of(plan), lambda: (read_plan(plan), read_qparams(qparams)))

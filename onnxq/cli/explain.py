@@ -39,8 +39,8 @@ def explain(
     from onnxq.cli.explanation import Decisions
     from onnxq.cli.planned import prepare_again
     from onnxq.cli.settings import load_plugins, read_settings
-    from onnxq.delivery import read_together
     from onnxq.graph import Graph
+    from onnxq.output_folder import read_together
 
     load_plugins(plugin)
     path = plan / PLAN_NAME if plan.is_dir() else plan

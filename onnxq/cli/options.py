@@ -10,7 +10,7 @@ import typer
 
 def settled(path: Path | None) -> Path | None:
     """A file or folder that is read, after what a killed run had begun to deliver there is finished or undone."""
-    from onnxq.delivery import settle
+    from onnxq.output_folder import settle
 
     if path is not None:
         settle(path if path.is_dir() else path.parent)

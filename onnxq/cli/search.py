@@ -61,7 +61,7 @@ def search(
     from onnxq.bits.search import EVALUATIONS
     from onnxq.cli.artifacts import check_writable
     from onnxq.cli.data import data_warnings
-    from onnxq.delivery import claim
+    from onnxq.output_folder import claim
 
     _check(bits, budget, fallback, what)
     choices = _numbers(bits)

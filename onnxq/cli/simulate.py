@@ -53,9 +53,9 @@ def simulate(
     from onnxq.cli.planned import prepare_again, settings_of
     from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.deliver import check_simulated
-    from onnxq.delivery import claim, read_together, staging
     from onnxq.emit.simulate import simulate as build
     from onnxq.graph import Graph
+    from onnxq.output_folder import claim, read_together, staging
 
     load_plugins(plugin)
     folder = folder_of(plan)

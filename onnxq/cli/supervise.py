@@ -150,8 +150,8 @@ def _end(status: int, trace: int) -> None:
 
 def _clear_away() -> None:
     """Remove what the child has left among the temporary files and in the folder that it was to write to."""
-    from onnxq.delivery import clear_away
     from onnxq.errors import OnnxqError
+    from onnxq.output_folder import clear_away
 
     try:
         clear_away(output_folder(sys.argv[1:]))

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from onnxq.deliver import Progress, Result, emit_plan
-from onnxq.delivery import OutputFolder
 from onnxq.emit.simulate import simulate
 from onnxq.graph import Graph
+from onnxq.output_folder import OutputFolder
 from onnxq.qat.agreement import Agreement, agreement, disagreements
 from onnxq.qat.convert import Converted, convert
 from onnxq.qat.net import QatNet

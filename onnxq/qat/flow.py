@@ -17,11 +17,11 @@ from torch import Tensor
 from onnxq.borders import fix_borders
 from onnxq.config import ConfigSource, read_config
 from onnxq.deliver import Progress, Result, refuse_overwriting
-from onnxq.delivery import OutputFolder, claim
 from onnxq.emit import emit
 from onnxq.errors import CheckFailed, ConfigError, did_you_mean
 from onnxq.files import json_number
 from onnxq.graph import Graph
+from onnxq.output_folder import OutputFolder, claim
 from onnxq.passes import Pass
 from onnxq.prepare import load_model
 from onnxq.qat.agreement import agreement, disagreements

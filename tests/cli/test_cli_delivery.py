@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from onnxq.delivery import STAGE, claim
 from onnxq.files import write_json
+from onnxq.output_folder import STAGE, claim
 from onnxq.switch import COMMIT
 
 

@@ -85,7 +85,8 @@ def test_what_a_crashed_child_was_writing_is_removed(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("kept")
     writes = (
-        "from pathlib import Path; from onnxq.delivery import claim, staging; from onnxq.temporary import OwnedFolder; "
+        "from pathlib import Path; from onnxq.output_folder import claim, staging; "
+        "from onnxq.temporary import OwnedFolder; "
         "held, output = OwnedFolder(), claim(Path('out')); stage = staging(output.__enter__()); "
         "(stage.__enter__() / 'model.onnx').write_text('half'); print(held.path.is_dir(), flush=True); "
         "ctypes.string_at(0)"

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from onnxq.delivery import LOCK, STAGE, OutputFolder, claim, clear_away, read_together, settle, staging
 from onnxq.errors import ConfigError, MachineError
 from onnxq.files import write_json
+from onnxq.output_folder import LOCK, STAGE, OutputFolder, claim, clear_away, read_together, settle, staging
 from onnxq.switch import COMMIT
 
 posix = pytest.mark.skipif(os.name != "posix", reason="processes of POSIX")
@@ -291,8 +291,8 @@ def test_a_temporary_file_in_use_survives_the_claim_of_another(tmp_path: Path) -
 PROGRAM = """
 import os, shutil, sys
 from pathlib import Path
-from tests.test_delivery import deliver, fill, hidden, state
-from onnxq.delivery import settle
+from tests.test_output_folder import deliver, fill, hidden, state
+from onnxq.output_folder import settle
 
 OLD = {"a": "old", "c": "old", "notes": "mine"}
 NEW = {"a": "new", "b": "new", "c": "new", "notes": "mine"}
@@ -431,7 +431,7 @@ def test_a_killed_writer_does_not_keep_the_folder_locked(tmp_path: Path) -> None
     program = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from onnxq.delivery import claim, staging\n"
+        "from onnxq.output_folder import claim, staging\n"
         "with claim(Path(sys.argv[1])) as output, staging(output) as stage:\n"
         "    (stage / 'a').write_text('first')\n"
         "    print('ready', flush=True)\n"
