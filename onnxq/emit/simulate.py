@@ -58,7 +58,10 @@ class _Simulator:
         self._readers = readers_of(graph, plan)
         self.qparams = qparams
         self._qdq = QdqWriter(
-            graph, qparams, backend.replace(absorb_activations=False, weight_storage="float", float8_pairs="guarded")
+            graph,
+            plan,
+            qparams,
+            backend.replace(absorb_activations=False, weight_storage="float", float8_pairs="guarded"),
         )
 
     def write(self, placement: Placement, leader: str) -> None:
