@@ -113,7 +113,7 @@ class QdqWriter:
 
     def __init__(self, graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> None:
         self.graph = graph
-        self._readers = readers_of(graph, plan)
+        self.readers = readers_of(graph, plan)
         self.qparams = qparams
         self.backend = backend
         self.notes: list[str] = []
@@ -207,7 +207,7 @@ class QdqWriter:
         typed = attrs if zero is not None else {**attrs, "output_dtype": _stored_dtype(spec)}
         readers = uses
         if readers is None and source is quantized:
-            readers = self._readers[tensor]
+            readers = self.readers[tensor]
         elif readers is None:
             readers = [use for use in self.graph.consumers(source) if use.node is not self.absorbed[-1]]
         guarded = spec.dtype in _FLOAT8 and self.backend.float8_pairs == "guarded"

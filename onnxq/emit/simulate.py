@@ -22,7 +22,7 @@ from onnxq.emit.float_formats import CASTS, write_blocks, write_casts
 from onnxq.emit.qdq import QdqWriter, check_names
 from onnxq.emit.quantized_values import replace_by_values
 from onnxq.emit.simulations import SIMULATIONS
-from onnxq.emit.uses import readers_of, uses_of
+from onnxq.emit.uses import uses_of
 from onnxq.graph import Graph, collector_paused
 from onnxq.types import Backend, PerChannel, Placement, QParams, QParamsTable, QuantPlan
 
@@ -55,7 +55,6 @@ class _Simulator:
 
     def __init__(self, graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> None:
         self.graph = graph
-        self._readers = readers_of(graph, plan)
         self.qparams = qparams
         self._qdq = QdqWriter(
             graph,
@@ -80,7 +79,7 @@ class _Simulator:
     def _write_arithmetic(self, placement: Placement) -> None:
         source = self.graph.tensor(placement.tensor)
         uses = uses_of(self.graph, placement)
-        readers = self._readers[placement.tensor] if uses is None else uses
+        readers = self._qdq.readers[placement.tensor] if uses is None else uses
         writer = Arithmetic(self.graph, source)
         parameters = self.qparams[placement.tensor]
         made = writer.nnie(parameters) if placement.spec.grid == "nnie" else writer.affine(parameters, self._column)
