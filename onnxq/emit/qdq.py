@@ -23,7 +23,7 @@ from onnxq.emit.guards import guard
 from onnxq.emit.lookups import look_up_integers, looks_up, scale_columns
 from onnxq.emit.narrow import clip_to_range, is_narrower
 from onnxq.emit.quantized_values import replace_by_values
-from onnxq.emit.uses import uses_of
+from onnxq.emit.uses import readers_of, uses_of
 from onnxq.errors import SpecError, UnsupportedError
 from onnxq.graph import DeferredValues, Graph, Node, Use, collector_paused
 from onnxq.numerics import quantize
@@ -61,7 +61,7 @@ def to_qdq(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backen
             f"the model has opset {result.opset}, {backend.name} takes at most {backend.limits.max_opset}; "
             "export it with a lower opset"
         )
-    writer = QdqWriter(result, qparams, backend)
+    writer = QdqWriter(result, plan, qparams, backend)
     with collector_paused():
         for placement in plan:
             writer.write(placement, plan.leader(placement.tensor))
@@ -111,8 +111,9 @@ def check_names(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> None:
 class QdqWriter:
     """Writes one placement after the other into a graph; equal parameters share their initializers."""
 
-    def __init__(self, graph: Graph, qparams: QParamsTable, backend: Backend) -> None:
+    def __init__(self, graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> None:
         self.graph = graph
+        self.readers = readers_of(graph, plan)
         self.qparams = qparams
         self.backend = backend
         self.notes: list[str] = []
@@ -195,7 +196,7 @@ class QdqWriter:
                 "Weights can keep their rounding as stored integers (weight_storage = integer); use half_even elsewhere"
             )
         uses = uses_of(self.graph, placement)
-        source = self.graph.tensor(tensor)
+        quantized = source = self.graph.tensor(tensor)
         kind = self.graph.dtype(source)
         shape = source.shape
         if placement.role == "activation" and self.backend.absorb_activations and uses is None:
@@ -204,11 +205,11 @@ class QdqWriter:
         scale, zero = self._parameters(leader, parameters, kind, scope)
         attrs = _axis_attributes(spec, None if shape is None else tuple(shape))
         typed = attrs if zero is not None else {**attrs, "output_dtype": _stored_dtype(spec)}
-        readers = (
-            [use for use in self.graph.consumers(source) if use.node not in self.absorbed[-1:]]
-            if uses is None
-            else uses
-        )
+        readers = uses
+        if readers is None and source is quantized:
+            readers = self.readers[tensor]
+        elif readers is None:
+            readers = [use for use in self.graph.consumers(source) if use.node is not self.absorbed[-1]]
         guarded = spec.dtype in _FLOAT8 and self.backend.float8_pairs == "guarded"
         begin = clip_to_range(self.graph, source, parameters, kind, scope)
         if guarded:

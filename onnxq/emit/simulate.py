@@ -23,7 +23,7 @@ from onnxq.emit.qdq import QdqWriter, check_names
 from onnxq.emit.quantized_values import replace_by_values
 from onnxq.emit.simulations import SIMULATIONS
 from onnxq.emit.uses import uses_of
-from onnxq.graph import Graph, Use, collector_paused
+from onnxq.graph import Graph, collector_paused
 from onnxq.types import Backend, PerChannel, Placement, QParams, QParamsTable, QuantPlan
 
 _OPSET = 13
@@ -42,7 +42,7 @@ def simulate(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Back
     with collector_paused():
         for name in backend.simulations:
             notes += SIMULATIONS.get(name)(result, plan, qparams)
-        writer = _Simulator(result, qparams, backend)
+        writer = _Simulator(result, plan, qparams, backend)
         for placement in plan:
             if placement.edges != ():  # otherwise it only lends its parameters to others
                 writer.write(placement, plan.leader(placement.tensor))
@@ -53,11 +53,14 @@ def simulate(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Back
 class _Simulator:
     """Writes one placement after the other."""
 
-    def __init__(self, graph: Graph, qparams: QParamsTable, backend: Backend) -> None:
+    def __init__(self, graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> None:
         self.graph = graph
         self.qparams = qparams
         self._qdq = QdqWriter(
-            graph, qparams, backend.replace(absorb_activations=False, weight_storage="float", float8_pairs="guarded")
+            graph,
+            plan,
+            qparams,
+            backend.replace(absorb_activations=False, weight_storage="float", float8_pairs="guarded"),
         )
 
     def write(self, placement: Placement, leader: str) -> None:
@@ -76,7 +79,7 @@ class _Simulator:
     def _write_arithmetic(self, placement: Placement) -> None:
         source = self.graph.tensor(placement.tensor)
         uses = uses_of(self.graph, placement)
-        readers: list[Use] = self.graph.consumers(source) if uses is None else uses
+        readers = self._qdq.readers[placement.tensor] if uses is None else uses
         writer = Arithmetic(self.graph, source)
         parameters = self.qparams[placement.tensor]
         made = writer.nnie(parameters) if placement.spec.grid == "nnie" else writer.affine(parameters, self._column)

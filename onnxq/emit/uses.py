@@ -9,7 +9,7 @@ import numpy as np
 
 from onnxq.errors import SpecError
 from onnxq.graph import Graph, Use, bodies
-from onnxq.types import Edge, Placement
+from onnxq.types import Edge, Placement, QuantPlan
 
 
 def uses_of(graph: Graph, placement: Placement) -> list[Use] | None:
@@ -25,6 +25,17 @@ def uses_of(graph: Graph, placement: Placement) -> list[Use] | None:
             )
         uses.append(Use(node, edge.port))
     return uses
+
+
+def readers_of(graph: Graph, plan: QuantPlan) -> dict[str, list[Use]]:
+    """The readers of every tensor that is quantized for all of them.
+
+    For writers that insert nodes between a tensor and its readers: that changes what stands at the ports of these
+    readers, not which ports of theirs read other tensors. Asked for one tensor after the other, while the graph
+    changes, a Concat of n of them is looked at n times.
+    """
+    with graph.unchanging():
+        return {placement.tensor: graph.consumers(placement.tensor) for placement in plan if placement.edges is None}
 
 
 def keep_for_others(graph: Graph, placement: Placement, values: np.ndarray) -> None:

@@ -38,9 +38,9 @@ def require_only_reader(graph: Graph, producer: Node, reader: Node) -> None:
     tensor = producer.outputs[0]
     if graph.is_output(tensor):
         raise Declined(f"'{tensor.name}', made by {shown(producer)}, is a graph output")
-    others = [node.name for node in tensor.outputs if node is not reader]
-    if others:
-        raise Declined(f"'{tensor.name}', made by {shown(producer)}, is also read by node '{others[0]}'")
+    other = next((node for node in tensor.outputs if node is not reader), None)
+    if other is not None:
+        raise Declined(f"'{tensor.name}', made by {shown(producer)}, is also read by node '{other.name}'")
     if graph.scope_of(producer) is not graph.scope_of(reader):
         raise Declined(f"'{tensor.name}', made by {shown(producer)}, comes from outside the body that reads it")
 

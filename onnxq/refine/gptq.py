@@ -17,7 +17,7 @@ import numpy as np
 
 from onnxq.improvement import Improved, State, Task, above, improvement, limits, one_of
 from onnxq.refine.gptq_matrix import Grid, gptq_matrix, gptq_stack, output_errors
-from onnxq.refine.own_scales import sharing
+from onnxq.refine.own_scales import Sharing
 from onnxq.refine.weights import INPUTS, Layers, layers_of, quantized_weights, with_moments, write_chosen
 from onnxq.types import PerBlock, QParams
 
@@ -42,13 +42,15 @@ def gptq(state: State, task: Task, *, damp: float, act_order: bool, inputs: str,
     placements, declined = quantized_weights(state)
     layers, others = layers_of(state, placements)
     declined += others
+    sharing = Sharing(state.plan)
     changed: list[str] = []
     details: dict[str, Any] = {}
     for layer, moments in with_moments(state, task, layers, inputs, "gptq", shrink=True):
         if isinstance(moments, str):
             declined.append(f"{layer.tensor}: {moments}")
             continue
-        done = _round(state, result, layer, moments, damp, act_order, recompute)
+        new_ranges = recompute and sharing.alone(layer.tensor) and _may_recompute(state, layer)
+        done = _round(state, result, layer, moments, damp, act_order, new_ranges)
         if isinstance(done, str):
             declined.append(f"{layer.tensor}: {done}")
             continue
@@ -59,7 +61,7 @@ def gptq(state: State, task: Task, *, damp: float, act_order: bool, inputs: str,
 
 
 def _round(
-    state: State, result: State, layer: Layers, moments: np.ndarray, damp: float, act_order: bool, recompute: bool
+    state: State, result: State, layer: Layers, moments: np.ndarray, damp: float, act_order: bool, new_ranges: bool
 ) -> tuple[float, float] | str:
     """Write the rounded weight; returns its error before and after (mean over outputs), or why it stays."""
     name, view = layer.tensor, layer.view
@@ -67,7 +69,7 @@ def _round(
     weight = view.unfold(values)
     qparams = state.qparams[name]
     grid = Grid.of(qparams, view)
-    if recompute and _may_recompute(state, layer, qparams):
+    if new_ranges:
         rounded, qparams = _with_new_ranges(values, moments, qparams, damp)
     else:
         rounded = view.fold(gptq_stack(weight, moments, grid, damp=damp, act_order=act_order))
@@ -82,14 +84,13 @@ def _round(
     return before, after
 
 
-def _may_recompute(state: State, layer: Layers, qparams: QParams) -> bool:
-    """Whether a weight is one matrix in blocks along what is multiplied, and nothing else limits its scales."""
-    blocks, placement, view = qparams.spec.granularity, layer.placement, layer.view
+def _may_recompute(state: State, layer: Layers) -> bool:
+    """Whether a weight is one matrix in blocks along what is multiplied, and its format does not limit its scales."""
+    blocks, placement, view = state.qparams[layer.tensor].spec.granularity, layer.placement, layer.view
     inputs = 0 if view.order == (0, 2, 1) else 1
     limited = placement.minimum_scale > 0 or state.graph.dtype(placement.tensor) == np.float16
-    alone = len(sharing(state.plan, placement.tensor)) == 1
     along_inputs = isinstance(blocks, PerBlock) and len(view.shape) == 2 and blocks.axis % 2 == inputs
-    return along_inputs and alone and not limited
+    return along_inputs and not limited
 
 
 def _with_new_ranges(

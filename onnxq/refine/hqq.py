@@ -25,7 +25,7 @@ from onnxq.improvement import Improved, Limit, State, Task, at_least, improvemen
 from onnxq.numerics import MIN_SCALE, fake_quantize, with_float16_scale
 from onnxq.numerics.ranges import MAX_SCALE, with_minimum_scale
 from onnxq.refine.cells import reduce_cells, spread
-from onnxq.refine.own_scales import put_shared, shared_values, with_own_scale
+from onnxq.refine.own_scales import Sharing, put_shared, shared_values, with_own_scale
 from onnxq.refine.weights import quantized_weights
 from onnxq.types import PerTensor, QParams, QuantSpec
 
@@ -44,13 +44,14 @@ def hqq(state: State, task: Task, *, p: float, iterations: int) -> Improved:
     """Choose the parameters of all quantized weights; p is the exponent of the error."""
     result = state.copy()
     placements, declined = quantized_weights(state)
-    own, others = with_own_scale(state.plan, placements)
+    sharing = Sharing(state.plan)
+    own, others = with_own_scale(sharing, placements)
     declined += others
     changed: list[str] = []
     details: dict[str, Any] = {}
     for done, placement in enumerate(own):
         task.progress("hqq", done, len(own))
-        values, held = shared_values(state, placement), state.qparams[placement.tensor]
+        values, held = shared_values(state.graph, sharing, placement.tensor), state.qparams[placement.tensor]
         float16 = state.graph.dtype(placement.tensor) == np.float16
         found = hqq_tensor(
             values, held, p=p, iterations=iterations, minimum_scale=placement.minimum_scale, float16=float16
@@ -59,7 +60,7 @@ def hqq(state: State, task: Task, *, p: float, iterations: int) -> Improved:
         if after >= before:
             declined.append(f"{placement.tensor}: no other parameters have a smaller error")
             continue
-        put_shared(result, placement, found, "hqq")
+        put_shared(result.qparams, sharing, placement.tensor, found, "hqq")
         changed.append(f"{placement.tensor}: mean of |error in steps|^{p:g} {before:.3g} -> {after:.3g}")
         details[placement.tensor] = {"before": before, "after": after}
     return Improved(result if changed else state, tuple(changed), tuple(declined), details=details)

@@ -2,47 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 import numpy as np
 
-from onnxq.improvement import State
-from onnxq.types import PerTensor, Placement, QParams, QuantPlan
+from onnxq.graph import Graph
+from onnxq.types import PerTensor, Placement, QParams, QParamsTable, QuantPlan
 
 
-def with_own_scale(plan: QuantPlan, placements: list[Placement]) -> tuple[list[Placement], list[str]]:
+class Sharing:
+    """Which tensors of a plan have the same parameters, found in one walk over it."""
+
+    def __init__(self, plan: QuantPlan) -> None:
+        self._plan = plan
+        self._members: dict[str, list[str]] = {}
+        for placement in plan:
+            self._members.setdefault(plan.leader(placement.tensor), []).append(placement.tensor)
+
+    def leader(self, tensor: str) -> str:
+        return self._plan.leader(tensor)
+
+    def members(self, tensor: str) -> Sequence[str]:
+        """All tensors with the parameters of `tensor`, itself included, in plan order."""
+        return self._members[self._plan.leader(tensor)]
+
+    def alone(self, tensor: str) -> bool:
+        """Whether no other tensor has the parameters of `tensor`."""
+        return len(self.members(tensor)) == 1
+
+    def strangers(self, known: Collection[str]) -> dict[str, str]:
+        """Leader -> the first of its members that is not among `known`, where there is one."""
+        found = {leader: next((n for n in names if n not in known), None) for leader, names in self._members.items()}
+        return {leader: name for leader, name in found.items() if name is not None}
+
+
+def with_own_scale(sharing: Sharing, placements: list[Placement]) -> tuple[list[Placement], list[str]]:
     """The leaders among `placements`, and a line for each one whose scale is not theirs to choose."""
-    chosen = {placement.tensor for placement in placements}
+    strangers = sharing.strangers({placement.tensor for placement in placements})
     own, declined = [], []
     for placement in placements:
         name = placement.tensor
-        others = [other for other in sharing(plan, name) if other != name]
-        strangers = [other for other in others if other not in chosen]
+        stranger = strangers.get(sharing.leader(name))
         if placement.observer.partition(":")[0] == "fixed":
             declined.append(f"{name}: its range is given")
         elif any(field == "observer" for field, _ in placement.set_by):
             declined.append(f"{name}: the configuration says how its range is found ({placement.observer})")
-        elif strangers:
-            declined.append(f"{name}: it has the scale of '{strangers[0]}'")
-        elif others and not isinstance(placement.spec.granularity, PerTensor):
-            declined.append(f"{name}: it shares more than one scale with '{others[0]}'")
-        elif plan.leader(name) == name:
+        elif stranger is not None:
+            declined.append(f"{name}: it has the scale of '{stranger}'")
+        elif not sharing.alone(name) and not isinstance(placement.spec.granularity, PerTensor):
+            other = next(other for other in sharing.members(name) if other != name)
+            declined.append(f"{name}: it shares more than one scale with '{other}'")
+        elif sharing.leader(name) == name:
             own.append(placement)
     return own, declined
 
 
-def sharing(plan: QuantPlan, tensor: str) -> list[str]:
-    """All tensors with the parameters of `tensor`, itself included."""
-    leader = plan.leader(tensor)
-    return [placement.tensor for placement in plan if plan.leader(placement.tensor) == leader]
-
-
-def shared_values(state: State, placement: Placement) -> np.ndarray:
+def shared_values(graph: Graph, sharing: Sharing, tensor: str) -> np.ndarray:
     """The values of a weight in float32; where others share its one scale, all their values in a row."""
-    names = sharing(state.plan, placement.tensor)
-    arrays = [state.graph.values(name).astype(np.float32) for name in names]
+    arrays = [graph.values(name).astype(np.float32) for name in sharing.members(tensor)]
     return arrays[0] if len(arrays) == 1 else np.concatenate([array.ravel() for array in arrays])
 
 
-def put_shared(state: State, placement: Placement, qparams: QParams, origin: str) -> None:
+def put_shared(table: QParamsTable, sharing: Sharing, tensor: str, qparams: QParams, origin: str) -> None:
     """Give a weight, and those that share its scale, other parameters."""
-    for name in sharing(state.plan, placement.tensor):
-        state.qparams.put(name, qparams, origin if name == placement.tensor else f"tied to {placement.tensor}")
+    for name in sharing.members(tensor):
+        table.put(name, qparams, origin if name == tensor else f"tied to {tensor}")

@@ -18,7 +18,7 @@ import numpy as np
 from onnxq.improvement import Improved, State, Task, improvement, limits, one_of
 from onnxq.numerics import fake_quantize
 from onnxq.refine.gptq_matrix import output_errors
-from onnxq.refine.own_scales import put_shared, shared_values, sharing, with_own_scale
+from onnxq.refine.own_scales import Sharing, put_shared, shared_values, with_own_scale
 from onnxq.refine.scale_search import candidates, search_by_outputs, search_by_weights
 from onnxq.refine.weights import INPUTS, Layers, layers_of, quantized_weights, with_moments
 from onnxq.types import Placement, QParams
@@ -40,13 +40,14 @@ def weight_search(state: State, task: Task, *, objective: str, inputs: str) -> I
     """
     result = state.copy()
     placements, declined = quantized_weights(state)
-    own, others = with_own_scale(state.plan, placements)
+    sharing = Sharing(state.plan)
+    own, others = with_own_scale(sharing, placements)
     declined += others
     changed: list[str] = []
     details: dict[str, Any] = {}
     layers: list[Layers] = []
     if objective == "outputs":
-        alone = [placement for placement in own if len(sharing(state.plan, placement.tensor)) == 1]
+        alone = [placement for placement in own if sharing.alone(placement.tensor)]
         layers, _ = layers_of(state, alone)
     for layer, moments in with_moments(state, task, layers, inputs, "weight_search"):
         if isinstance(moments, str):
@@ -56,7 +57,7 @@ def weight_search(state: State, task: Task, *, objective: str, inputs: str) -> I
     by_outputs = {layer.tensor for layer in layers}
     for placement in own:
         if placement.tensor not in by_outputs:
-            _note(placement.tensor, _by_weights(state, result, placement), changed, declined, details)
+            _note(placement.tensor, _by_weights(state, result, placement, sharing), changed, declined, details)
     return Improved(result if changed else state, tuple(changed), tuple(declined), details=details)
 
 
@@ -91,9 +92,9 @@ def _by_outputs(state: State, result: State, layer: Layers, moments: np.ndarray)
     return before, after
 
 
-def _by_weights(state: State, result: State, placement: Placement) -> tuple[float, float] | None:
+def _by_weights(state: State, result: State, placement: Placement, sharing: Sharing) -> tuple[float, float] | None:
     """New parameters for a weight and all that share its scale; returns the mean squared error before and after."""
-    held, values = state.qparams[placement.tensor], shared_values(state, placement)
+    held, values = state.qparams[placement.tensor], shared_values(state.graph, sharing, placement.tensor)
     of = candidates(values, held, placement.minimum_scale, state.graph.dtype(placement.tensor) == np.float16)
     found = search_by_weights(values, held, of)
 
@@ -103,5 +104,5 @@ def _by_weights(state: State, result: State, placement: Placement) -> tuple[floa
     before, after = error(held), error(found)
     if after >= before:
         return None
-    put_shared(result, placement, found, "weight_search")
+    put_shared(result.qparams, sharing, placement.tensor, found, "weight_search")
     return before, after

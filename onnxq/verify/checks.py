@@ -18,6 +18,7 @@ from onnxq.runtime.feeds import Feed, shape_text
 from onnxq.runtime.session import float_session, run_session
 from onnxq.types import Backend, QuantPlan
 from onnxq.types.applied import applied
+from onnxq.verify.branches import Branches
 from onnxq.verify.checker import refusals
 from onnxq.verify.kernels import fused_session
 from onnxq.verify.lint import lint
@@ -102,9 +103,10 @@ def _verify(
             f"the plan quantizes {len(written)} tensors, but the file has no QuantizeLinear or DequantizeLinear"
         )
 
-    comparison = _Comparison(original if reference is None else reference)
+    compared = original if reference is None else reference
+    comparison, branches = _Comparison(compared), Branches(compared, quantized)
     if dataset is not None and not any("output" in failure and "is missing" in failure for failure in failures):
-        comparison.run(session, fused, dataset, samples)
+        comparison.run(session, fused, dataset, samples, branches)
     failures += comparison.failures(minimum_db)
     return VerifyReport(
         samples=comparison.samples,
@@ -112,7 +114,7 @@ def _verify(
         outputs=tuple(comparison.outputs()),
         findings=findings,
         failures=tuple(failures),
-        warnings=(*warnings, *_fixed_defaults(original, quantized), *comparison.warnings()),
+        warnings=(*warnings, *_fixed_defaults(original, quantized), *comparison.warnings(), *branches.warnings()),
         kernels=kernels,
     )
 
@@ -217,6 +219,7 @@ class _Comparison:
         fused: ort.InferenceSession | None,
         dataset: Iterable[Feed],
         samples: int,
+        branches: Branches | None = None,
     ) -> None:
         # Without the optimizer, whose fusions are not all right: the model's own meaning is what counts.
         reference = float_session(self._original, optimize="none")
@@ -234,6 +237,8 @@ class _Comparison:
                 return
             for name, one, other in zip(self._names, expected, measured, strict=True):
                 self._add(name, one, other, where)
+            if branches is not None:
+                branches.add(feed, where)
             self.samples += 1
 
     def _add_kernels(self, exact: list[Any], fused: list[Any]) -> None:

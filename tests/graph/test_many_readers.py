@@ -11,9 +11,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx_graphsurgeon.util.misc import SynchronizedList
 
+from onnxq.emit.qdq import to_qdq
+from onnxq.emit.simulate import simulate
 from onnxq.graph import Graph
 from onnxq.improve import judge
 from onnxq.improve.judge import WIDE
+from onnxq.pipeline import calibrate_model
 from onnxq.prepare import make_plan, prepare
 from onnxq.runtime.session import float_session
 
@@ -92,3 +95,22 @@ def test_models_with_very_many_readers_are_judged_without_onnxruntimes_optimizer
     prepared = prepare(many_readers(count), "onnxruntime")
     judge.Judge(prepared.graph, prepared.backend, [sample]).of_float()
     assert asked == [optimize]
+
+
+def written_steps(count: int, write: Any) -> int:
+    """Steps over the inputs of the Concat and the readers of the shared tensor while a quantized model is made."""
+    found = calibrate_model(many_readers(count), backend="qnn", data=[{"x": np.ones((2, 4), np.float32)}])
+    graph, copy = found.prepared.graph, found.prepared.graph.copy()
+    copy.node("join").inputs.__class__ = Counted
+    copy.tensor("h").outputs.__class__ = Counted
+    graph.copy = lambda: copy  # type: ignore[method-assign]
+    Counted.looked_at = 0
+    write(graph, found.plan, found.qparams, found.prepared.backend)
+    return Counted.looked_at
+
+
+@pytest.mark.parametrize("write", [simulate, to_qdq])
+def test_twice_the_readers_are_twice_the_steps_of_writing(write: Any) -> None:
+    few, many = (written_steps(count, write) for count in (30, 60))
+    assert few >= 30
+    assert many < 2.5 * few
