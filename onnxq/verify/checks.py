@@ -32,6 +32,10 @@ FULL_OPTIMIZATION_NODES = 3000
 """Larger models are loaded without onnxruntime's optimizer, whose time grows faster than the model."""
 
 
+WITHOUT_OPTIMIZER = "set graph_optimization_level to ORT_ENABLE_BASIC or ORT_DISABLE_ALL"
+"""What the report advises for a file that onnxruntime takes and its optimizer does not."""
+
+
 def verify(
     float_model: Path | str | Graph,
     model_path: Path | str,
@@ -87,7 +91,7 @@ def _verify(
             else:
                 warnings.append(
                     f"onnxruntime's optimizer refuses the file, which {backend.name} does not use: to run the file in "
-                    "onnxruntime, set graph_optimization_level to ORT_ENABLE_BASIC or ORT_DISABLE_ALL"
+                    f"onnxruntime, {WITHOUT_OPTIMIZER}"
                 )
     failures += _border_changes(original, quantized)
     findings = tuple(lint(quantized, backend))

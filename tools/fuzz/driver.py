@@ -29,9 +29,6 @@ from tools.fuzz.outcomes import Ended
 WITHOUT = ("onnxq.torchnet", "onnxq.qat", "onnxq.reconstruct", "onnxq.__main__")
 """Modules that load torch, or run something: left to the process that needs them."""
 
-WITHOUT_OPTIMIZATIONS = "disable its graph optimizations"
-"""What the report says of a model that onnxruntime's optimizer does not take, though onnxruntime does."""
-
 OF_LIBRARIES = frozenset({f"{TEMPORARY}/.ses", f"{TEMPORARY}/torchinductor_{getpass.getuser()}"})
 """What onnxruntime and torch themselves leave in TMPDIR when they are imported, whoever imports them."""
 
@@ -119,8 +116,10 @@ def _command_and_load(invocation: Invocation, said: Path, number: int) -> int:
 
 def _loading_error(model: Path) -> str:
     """Why onnxruntime does not load a model, or nothing; without optimizations if the report says so."""
+    from onnxq.verify.checks import WITHOUT_OPTIMIZER
+
     report = model.parent / "report.json"
-    said = report.exists() and WITHOUT_OPTIMIZATIONS in report.read_text(encoding="utf-8")
+    said = report.exists() and WITHOUT_OPTIMIZER in report.read_text(encoding="utf-8")
     return _session_error(model, optimize=True) and _session_error(model, optimize=not said)
 
 
