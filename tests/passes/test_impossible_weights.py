@@ -43,3 +43,17 @@ def test_passes_decline_weights_without_channels(op: str, shape: tuple[int, ...]
     graph = between_layers(np.ones(shape, np.float32), op, **({} if group is None else {"group": group}))
     run_passes(graph, [name])
     assert [node.op for node in graph.nodes()] == [op, "BatchNormalization", op, "Mul"]
+
+
+@pytest.mark.parametrize("shape", [(), (4,), (4, 4, 1)])
+def test_a_gemm_with_a_weight_that_is_no_matrix_keeps_its_bias(shape: tuple[int, ...]) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Gemm", ["x", "w", "c"], ["y"], name="gemm")],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.ones(dims, np.float32), name) for name, dims in (("w", shape), ("c", (1, 1)))],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    report = run_passes(Graph.from_model(model), ["canonicalize_gemm"])[0]
+    assert "the number of output channels is not known" in report.declined[0]
