@@ -65,6 +65,7 @@ class StatisticsFile:
 class _Facts(Stored):
     unreachable: dict[StrictStr, StrictStr] = Field({})
     runtime: dict[StrictStr, StrictStr] = Field({})
+    pinned: dict[StrictStr, list[StrictStr]] = Field({})
 
 
 class _Header(Stored):
