@@ -99,10 +99,12 @@ def decisive_nodes(graph: Graph, nodes: list[Node], inside_layers: Collection[st
 
 
 def _decided(node: Node) -> Iterator[Any]:
-    ports = () if node.domain not in (None, "", "ai.onnx") else DECIDED.get(str(node.op), ())
+    if node.domain not in (None, "", "ai.onnx"):
+        return
+    ports = DECIDED.get(str(node.op), ())
     yield from (node.inputs[port] for port in ports if port < len(node.inputs) and node.inputs[port].name)
     if node.op == "Loop":
-        yield node.attrs["body"].outputs[0]
+        yield from node.attrs["body"].outputs[:1]  # none in a damaged body
 
 
 def _ends_layer(graph: Graph, node: Node, inside_layers: Collection[str]) -> bool:
@@ -112,7 +114,7 @@ def _ends_layer(graph: Graph, node: Node, inside_layers: Collection[str]) -> boo
             return True
         unit = graph.units.of(node.name)
         is_bias = unit is not None and unit.kind == "MatMulAdd" and unit.last == node.name
-        if is_bias or node.op not in inside_layers:
+        if is_bias or node.op not in inside_layers or not node.inputs:
             return is_bias
         read = node.inputs[0]
         maker = graph.producer(read)
@@ -126,7 +128,7 @@ def _passed_in(nodes: list[Node]) -> dict[int, list[Any]]:
     """Input of a body -> where its values come from: inputs of the node, and results of the iteration before."""
     found: dict[int, list[Any]] = {}
     for node in nodes:
-        if node.op not in ("Loop", "Scan"):
+        if node.op not in ("Loop", "Scan") or node.domain not in (None, "", "ai.onnx"):
             continue
         body = node.attrs["body"]
         if node.op == "Loop":  # iteration and condition go in first, the condition comes out first
