@@ -15,6 +15,7 @@ from onnxq.errors import ConfigError, ModelError, UnsupportedError
 from onnxq.graph import Graph
 from onnxq.observers import make_observer
 from onnxq.passes import Pass, PassReport, run_passes
+from onnxq.passes.batchnorm import check_batchnorm_statistics
 from onnxq.place import place
 from onnxq.place.finite import check_constants_are_finite
 from onnxq.place.legal import check_every_operator_has_a_rule, check_opset, check_plan
@@ -68,6 +69,7 @@ def prepare(
     fix_borders(graph, settings)
     graph.infer_shapes()
     reports = run_passes(graph, [*target.passes, *settings.passes, *passes])
+    check_batchnorm_statistics(graph)  # behind the passes, which make constants of what can be computed
     if not graph.shapes_known():
         graph.infer_shapes()
     named = tuple(item for item in passes if isinstance(item, str))

@@ -73,7 +73,7 @@ def _bounds_to_attributes(graph: Graph, node: Node) -> Callable[[], None] | str:
         if len(node.inputs) > port and node.inputs[port].name:
             if not graph.is_constant(node.inputs[port]):
                 return "its bounds are computed at run time"
-            bounds[name] = float(graph.values(node.inputs[port]))
+            bounds[name] = float(graph.values(node.inputs[port]).reshape(()))
 
     def change() -> None:
         node.attrs.update(bounds)
@@ -82,12 +82,17 @@ def _bounds_to_attributes(graph: Graph, node: Node) -> Callable[[], None] | str:
     return change
 
 
+def _integers(graph: Graph, node: Node, port: int) -> list[int]:
+    """A constant input; onnxruntime takes one number for a list of one."""
+    return [int(value) for value in graph.values(node.inputs[port]).reshape(-1)]
+
+
 def _pads_to_attributes(graph: Graph, node: Node) -> Callable[[], None] | str:
     """Pad: the amounts and the value were attributes."""
     given = [tensor for tensor in node.inputs[1:] if tensor.name]
     if len(node.inputs) > 3 or not given or not all(graph.is_constant(tensor) for tensor in given):
         return "its amounts are computed at run time, or given for some axes only"
-    amounts = [int(amount) for amount in graph.values(node.inputs[1])]
+    amounts = _integers(graph, node, 1)
     value = float(graph.values(given[1]).reshape(())) if len(given) > 1 else 0.0
 
     def change() -> None:
@@ -102,15 +107,13 @@ def _slice_to_attributes(graph: Graph, node: Node) -> Callable[[], None] | str:
     if not all(graph.is_constant(tensor) for tensor in node.inputs[1:] if tensor.name):
         return "its bounds are computed at run time"
     starts, ends, axes, steps = (
-        [int(value) for value in graph.values(node.inputs[port])]
-        if len(node.inputs) > port and node.inputs[port].name
-        else None
+        _integers(graph, node, port) if len(node.inputs) > port and node.inputs[port].name else None
         for port in (1, 2, 3, 4)
     )
     if steps is not None and set(steps) != {1}:
         return f"steps of {steps} came with a later opset"
     shape = graph.shape(node.inputs[0])
-    if axes is not None and min(axes) < 0 and shape is None:
+    if axes is not None and shape is None and any(axis < 0 for axis in axes):
         return "its axes count from the end of an unknown rank"
 
     def change() -> None:
@@ -127,8 +130,8 @@ def _axes_to_attribute(graph: Graph, node: Node) -> Callable[[], None] | str:
     if len(node.inputs) < 2 or not graph.is_constant(node.inputs[1]):
         return "its axes are not constants"
     shape = graph.shape(node.inputs[0] if node.op == "Squeeze" else node.outputs[0])
-    axes = [int(axis) for axis in graph.values(node.inputs[1])]
-    if shape is None and min(axes) < 0:
+    axes = _integers(graph, node, 1)
+    if shape is None and any(axis < 0 for axis in axes):
         return "its axes count from the end of an unknown rank"
 
     def change() -> None:
@@ -158,7 +161,7 @@ def _last_axis(graph: Graph, node: Node) -> Callable[[], None] | str:
     """Softmax: it took everything from an axis on as one; the same for the last axis."""
     shape = graph.shape(node.inputs[0])
     axis = int(node.attrs.get("axis", -1 if graph.opset >= 13 else 1))
-    if shape is None or axis % len(shape) != len(shape) - 1:
+    if not shape or axis % len(shape) != len(shape) - 1:
         return "it is not along the last axis"
 
     def change() -> None:

@@ -89,13 +89,16 @@ class _Search:
         found = self.of(node.inputs[0], depth + 1)
         if node.op == "Transpose":
             order = node.attrs.get("perm") or list(range(len(shape)))[::-1]
-            return [Join(order.index(join.axis), join.ends) for join in found]
+            return [Join(order.index(join.axis), join.ends) for join in found if join.axis in order]
         if node.op == "Reshape":
             before = self._graph.shape(node.inputs[0]) or ()
             return [join for join in found if before[: join.axis + 1] == shape[: join.axis + 1]]
         return found
 
     def _of_concat(self, node: Any, rank: int, depth: int) -> list[Join]:
+        shapes = [self._graph.shape(read) for read in node.inputs]
+        if not rank or any(shape is not None and len(shape) != rank for shape in shapes):
+            return []  # a file may declare shapes that are not true
         axis = int(node.attrs.get("axis", 1)) % rank
         inner = [self.of(read, depth + 1) for read in node.inputs]
         ends: list[int] = []

@@ -113,7 +113,8 @@ class SparseValues(LazyValues):
             )
         found = self.indices.load()
         ends = np.array(self.shape if found.ndim == 2 else [math.prod(self.shape)])
-        outside = np.argwhere((found.reshape(count, -1) < 0) | (found.reshape(count, -1) >= ends))
+        places = found.reshape(count, len(ends))
+        outside = np.argwhere((places < 0) | (places >= ends))
         if outside.size:
             raise ModelError(
                 f"sparse tensor '{name}' of shape {self.shape} has the index {found[outside[0][0]].tolist()}, "

@@ -149,7 +149,7 @@ def _drop_bias(rewriter: Rewriter, node: Node) -> None:
 def _channels(graph: Graph, node: Node) -> int | None:
     for tensor, axis in ((node.inputs[WEIGHT], output_axis(node)), (node.outputs[0], 1)):
         shape = known_shape(graph, tensor)
-        if shape is not None and isinstance(shape[axis], int):
+        if shape is not None and len(shape) == 2 and isinstance(shape[axis], int):
             return int(shape[axis])
     return None
 

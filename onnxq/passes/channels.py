@@ -37,15 +37,23 @@ def output_axis(node: Node) -> int:
 
 
 def output_channels(node: Node, shape: Sequence[Any]) -> int:
-    """Number of output channels of a layer whose weight has this shape."""
-    groups = group_of(node) if is_op(node, "ConvTranspose") else 1
-    return int(shape[output_axis(node)]) * groups
+    """Number of output channels of a layer whose weight has this shape; declines one that the layer cannot read."""
+    return _channels(node, shape, output_axis(node), grouped=is_op(node, "ConvTranspose"))
 
 
 def input_channels(node: Node, shape: Sequence[Any]) -> int:
-    """Number of input channels of a layer whose weight has this shape."""
-    groups = group_of(node) if is_op(node, "Conv") else 1
-    return int(shape[_input_axis(node)]) * groups
+    """Number of input channels of a layer whose weight has this shape; declines one that the layer cannot read."""
+    return _channels(node, shape, _input_axis(node), grouped=is_op(node, "Conv"))
+
+
+def _channels(node: Node, shape: Sequence[Any], axis: int, *, grouped: bool) -> int:
+    """The length of an axis, times the groups where it holds the channels of one."""
+    if len(shape) < (1 if is_op(node, "MatMul") else 2):
+        raise Declined(f"the weight of {shown(node)} has shape {list(shape)}, without an axis for the channels")
+    groups = group_of(node) if is_op(node, *CONVOLUTIONS) else 1
+    if groups < 1 or shape[0] % groups:
+        raise Declined(f"the weight of {shown(node)} of shape {list(shape)} does not have {groups} equal groups")
+    return int(shape[axis]) * (groups if grouped else 1)
 
 
 def over_outputs(node: Node, vector: np.ndarray, shape: Sequence[Any]) -> np.ndarray:

@@ -65,7 +65,7 @@ def _purpose(use: Use, rank: int) -> Purpose:
     node, port = use
     if port == BIAS and is_op(node, "Conv", "ConvTranspose", "Gemm"):
         return "bias", node.name
-    if port == WEIGHT and is_op(node, *LINEAR):
+    if port == WEIGHT and rank and is_op(node, *LINEAR):
         if is_op(node, "ConvTranspose") and group_of(node) > 1:
             return "weight", "grouped", str(group_of(node))
         return "weight", str(output_axis(node) % rank)

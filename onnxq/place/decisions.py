@@ -117,7 +117,7 @@ def _ends_layer(graph: Graph, node: Node, inside_layers: Collection[str]) -> boo
             return True
         unit = graph.units.of(node.name)
         is_bias = unit is not None and unit.kind == "MatMulAdd" and unit.last == node.name
-        if is_bias or node.op not in inside_layers:
+        if is_bias or node.op not in inside_layers or not node.inputs:
             return is_bias
         read = node.inputs[0]
         maker = graph.producer(read)

@@ -170,6 +170,8 @@ def _serving_conditions(graph: Graph, nodes: list[Node]) -> dict[str, str]:
     serving: dict[str, str] = {}
     pending: list[tuple[Any, str]] = []
     for node in nodes:
+        if node.domain not in (None, "", "ai.onnx"):
+            continue
         ports = {"If": (0,), "Loop": (0, 1)}.get(node.op, ())
         pending.extend(
             (node.inputs[port], node.name) for port in ports if port < len(node.inputs) and node.inputs[port].name

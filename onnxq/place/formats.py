@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from onnxq.graph import Graph, Node
 from onnxq.types import Backend, OpRule, QuantSpec
 
@@ -103,7 +105,10 @@ class Formats:
             if "min" in node.attrs:
                 return float(node.attrs["min"]) >= 0
             low = node.inputs[1] if len(node.inputs) > 1 and node.inputs[1].name else None
-            return low is not None and self.graph.is_constant(low) and bool((self.graph.values(low) >= 0).all())
+            if low is None or not self.graph.is_constant(low):
+                return False
+            bound = self.graph.values(low)
+            return bound.dtype != np.object_ and bool((bound >= 0).all())  # a damaged model may have text there
         return False
 
 

@@ -187,7 +187,7 @@ def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
     shape, fortran, dtype = read(stream)
     if dtype.hasobject:
         raise ValueError("it holds Python objects. Save plain arrays, not Python objects")
-    if any(dim < 0 for dim in shape):
+    if any(isinstance(dim, bool) or dim < 0 for dim in shape):  # True passes for a number in numpy's check
         raise ValueError(f"its header has the shape {shape}")
     return shape, fortran, dtype
 

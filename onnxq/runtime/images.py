@@ -89,6 +89,9 @@ class _Reader:
             raise DataError(
                 f"'{path}' has pixels of mode {image.mode}, not 8 bits: convert it, or give the data as .npz"
             )
+        image.load()  # some formats give the palette with the pixels
+        if image.mode[0] == "P" and image.palette is None:
+            raise DataError(f"'{path}' has indexed colors and no palette. Repair it, or take it out of the data")
         if image.has_transparency_data:
             self.noted["images have transparent parts: transparency is left out, colors are taken as they are"] = None
         image = ImageOps.exif_transpose(image).convert("L" if self.wanted.color == "GRAY" else "RGB")

@@ -45,9 +45,9 @@ HEADERS: dict[str, tuple[dict[str, Any], str]] = {
     "keys are a number": ({"tensors": {"x": 5}}, "tensors.x: must be a list"),
     "a tensor without arrays": ({"tensors": {"x": ["h", "v"], "y": ["h"]}}, "no statistics file"),
     "facts are text": ({"facts": "none"}, "facts: must be a table"),
+    "pinned tensors are a list": ({"facts": {"pinned": ["x"]}}, "facts.pinned: must be a table"),
+    "pinned tensors are numbers": ({"facts": {"pinned": {"tensors": [1]}}}, "facts.pinned.tensors[0]: must be text"),
     "reasons are numbers": ({"facts": {"unreachable": {"x": 1}}}, "facts.unreachable.x: must be text"),
-    "what was pinned is a number": ({"facts": {"pinned": 3}}, "facts.pinned: must be a table"),
-    "pinned tensors are numbers": ({"facts": {"pinned": {"tensors": [3]}}}, "facts.pinned.tensors[0]: must be text"),
     "another format": ({"format": {}}, "instead of 'onnxq-statistics'"),
     "another version": ({"version": 9}, "version 9"),
 }

@@ -103,6 +103,12 @@ def test_sparse_tensors_are_looked_at_on_load(
         Graph.from_model(source)
 
 
+@pytest.mark.parametrize("indices", [np.zeros(0, np.int64), np.zeros((0, 2), np.int64)])
+def test_a_sparse_tensor_without_values_is_all_zeros(indices: np.ndarray) -> None:
+    graph = Graph.from_model(sparse([], indices, (3, 4)))
+    np.testing.assert_array_equal(graph.values("w"), np.zeros((3, 4), np.float32))
+
+
 def test_a_sparse_tensor_larger_than_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = Graph.from_model(sparse([1, 2], [3, 5], (2**20, 2**18)))
 

@@ -108,3 +108,16 @@ def test_many_parts_are_of_one_kind() -> None:
 def test_tensors_that_are_joined_again_and_again_are_looked_at_once() -> None:
     lines = [f"c{i + 1} = Concat<axis=0>({', '.join([f'c{i}'] * 6)})" for i in range(7)]
     assert [len(join.ends) for join in of(f"c0 = Identity(a) {' '.join(lines)} y = Identity(c7)")] == [6]
+
+
+@pytest.mark.parametrize("declared", ["float", "float[2]", "float[1,2,3,4]"])
+def test_a_concat_whose_declared_shape_is_not_true_has_no_parts(declared: str) -> None:
+    shapes = f"(float[1,4,6] a, float[1,2,6] b) => ({declared} y)"
+    if declared == "float":
+        model = parser.parse_model(
+            f'<ir_version: 8, opset_import: ["" : 17]> g {shapes} {{ y = Concat<axis=1>(a, b) }}'
+        )
+        model.graph.output[0].type.tensor_type.shape.SetInParent()  # rank 0, not an unknown one
+        assert joins(Graph.from_model(model)) == {"y": []}
+    else:
+        assert of("y = Concat<axis=1>(a, b)", shapes) == []

@@ -67,6 +67,7 @@ def test_what_cannot_be_negative_gets_the_unsigned_format() -> None:
         (lambda n: n.node("Clip", "x", n.floats(0.0), n.floats(6.0)), True),
         (lambda n: n.node("Clip", "x", n.floats(-1.0), n.floats(6.0)), False),
         (lambda n: n.node("Clip", "x", "", n.floats(6.0)), False),
+        (lambda n: n.node("Clip", "x", n.constant(np.array(["text"], dtype=object))), False),
         (lambda n: n.node("MaxPool", n.node("Relu", "x"), kernel_shape=[2, 2]), True),
         (lambda n: n.node("Add", n.node("Relu", "x"), n.node("Sigmoid", "x")), True),
         (lambda n: n.node("Add", n.node("Relu", "x"), "x"), False),

@@ -44,6 +44,10 @@ HEADERS: dict[str, tuple[bytes, str]] = {
         with_header("{'descr': '<f4', 'fortran_order': False, 'shape': (-3, 4)}"),
         "the shape (-3, 4)",
     ),
+    "a length that is a truth": (
+        with_header("{'descr': '<f4', 'fortran_order': False, 'shape': (True,)}", data=bytes(4)),
+        "the shape (True,)",
+    ),
     "Python objects": (npy(np.array([{}, []], dtype=object), pickled=True), "Python objects"),
     "half of it": (PLAIN[:-9], "should end at byte"),
 }

@@ -276,6 +276,16 @@ def test_pixels_of_16_bits_are_refused_rather_than_cut(tmp_path):
     refused(path, [tensor("n", 1, "h", "w")], f"'{path}' has pixels of mode I;16, not 8 bits")
 
 
+def test_indexed_colors_without_a_palette_are_named(tmp_path):
+    path = tmp_path / "indexed.png"
+    pillow.fromarray(np.zeros((8, 8), np.uint8)).convert("P").save(path)
+    whole = path.read_bytes()
+    start = whole.index(b"PLTE") - 4
+    end = start + 12 + int.from_bytes(whole[start : start + 4], "big")
+    path.write_bytes(whole[:start] + whole[end:])
+    refused(path, [tensor("n", 3, "h", "w")], f"'{path}' has indexed colors and no palette")
+
+
 def test_an_empty_folder_is_named(tmp_path):
     refused(tmp_path, [FIXED], f"folder '{tmp_path}' holds no .npz or .npy file and no image")
 
