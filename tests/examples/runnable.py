@@ -77,6 +77,10 @@ def run_here(command: str) -> None:
     """Run an `onnxq` command in this process and the current folder, which saves loading onnxruntime each time."""
     program, *arguments = shlex.split(command)
     assert program == "onnxq"
+    for path in Path.cwd().glob("*.py"):  # another test may have imported a file of that name from its own folder
+        known = sys.modules.get(path.stem)
+        if known is not None and getattr(known, "__file__", None) != str(path):
+            del sys.modules[path.stem]
     result = CliRunner().invoke(app, arguments, prog_name="onnxq")
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception

@@ -21,6 +21,7 @@ import pytest
 
 from tests.zoo import ZOO
 from tools.fuzz import driver, hostile
+from tools.fuzz.campaign import Settings, run_campaign
 from tools.fuzz.cases import Case, kind_of, make_case, numbers, write_case
 from tools.fuzz.commands import COMMANDS
 from tools.fuzz.corpus import Corpus, Run, Source
@@ -340,3 +341,20 @@ def test_three_hundred_inputs_find_nothing(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tools.fuzz", "--inputs", "300", "--seed", "7", "--keep", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_two_jobs_find_what_one_finds(corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A made-up fault: cases of three mutations and more end in a traceback."""
+
+    def fake(case: Case, corpus: Corpus, folder: Path, *, limits: Limits | None = None) -> Ended:
+        return Ended(code=70 if len(case.mutations) > 2 else 0, stderr=f"{case.number}")
+
+    monkeypatch.setattr("tools.fuzz.campaign.run_case", fake)
+    alone, together = (
+        run_campaign(Settings(7, 40, jobs=jobs), corpus, tmp_path / str(jobs), lambda *_: None) for jobs in (1, 2)
+    )
+    assert alone.inputs == together.inputs == 40
+    assert alone.outcomes == together.outcomes
+    assert alone.bad
+    by_number = [sorted(tally.bad, key=lambda said: said[0].number) for tally in (alone, together)]
+    assert by_number[0] == by_number[1]

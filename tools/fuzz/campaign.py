@@ -9,13 +9,15 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from tools.fuzz.cases import Case, make_case, numbers
 from tools.fuzz.corpus import Corpus
 from tools.fuzz.driver import run_case
 from tools.fuzz.findings import Cause, Finding, cause_of, collect
+from tools.fuzz.formats.format import Mutation
 from tools.fuzz.isolation import Limits
 from tools.fuzz.kinds import Kind
 from tools.fuzz.outcomes import Ended, Outcome, classify
@@ -83,17 +85,33 @@ def _ended(settings: Settings, corpus: Corpus, folder: Path) -> Iterator[Said]:
         for number in wanted:
             yield run_number(settings, corpus, folder / "job", number)
         return
-    pieces = settings.jobs * 8
-    work = [(settings, corpus, folder, wanted[index::pieces]) for index in range(pieces)]
-    with multiprocessing.get_context("fork").Pool(settings.jobs) as pool:
-        for said in pool.imap_unordered(_run_piece, work):
-            yield from said
+    # Mutations are functions, which cannot be sent: the processes are forks that know them, and answer with numbers.
+    context = multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+    shares = [wanted[job :: settings.jobs] for job in range(settings.jobs)]
+    for job, share in enumerate(shares):
+        arguments = (settings, corpus, folder / f"job{job}", share, answers)
+        context.Process(target=_run_share, args=arguments, daemon=True).start()
+    for _ in wanted:
+        number, left, ended, outcome = answers.get()
+        case = make_case(settings.seed, number, corpus)
+        yield replace(case, mutations=tuple(case.mutations[place] for place in left)), ended, outcome
 
 
-def _run_piece(piece: tuple[Settings, Corpus, Path, Sequence[int]]) -> list[Said]:
-    settings, corpus, folder, wanted = piece
-    own = folder / multiprocessing.current_process().name
-    return [run_number(settings, corpus, own, number) for number in wanted]
+def _run_share(settings: Settings, corpus: Corpus, folder: Path, share: Sequence[int], answers: Any) -> None:
+    for number in share:
+        whole = make_case(settings.seed, number, corpus).mutations
+        case, ended, outcome = run_number(settings, corpus, folder, number)
+        answers.put((number, _places(whole, case.mutations), ended, outcome))
+
+
+def _places(whole: Sequence[Mutation], part: Sequence[Mutation]) -> list[int]:
+    """Where the mutations of a shrunk case stand among those of the whole one; they are in the same order."""
+    found: list[int] = []
+    for place, mutation in enumerate(whole):
+        if len(found) < len(part) and mutation == part[len(found)]:
+            found.append(place)
+    return found
 
 
 def run_number(settings: Settings, corpus: Corpus, folder: Path, number: int) -> Said:
