@@ -76,7 +76,7 @@ def test_the_zoo_is_quantized_or_refused_in_clear_words(target: str, tmp_path: P
                 backend=target,
                 data=case.feeds,
                 out=tmp_path / name,
-                config={"minimum_sqnr_db": -100.0, "verify_samples": 1, "effort": 0},
+                config={"minimum_sqnr_db": -100.0, "verify_samples": 1},
             )
         except CheckFailed as error:
             # A finding of the lint has a rule in brackets: the float model itself has what the target does not take.

@@ -61,9 +61,9 @@ def test_quantized_end_to_end_and_simulated(backend: str, graph: str, tmp_path: 
     golden = GOLDEN[graph]()
     if (backend, graph) in NOTHING_TO_QUANTIZE:
         with pytest.raises(UnsupportedError, match="nothing in this model can be quantized"):
-            onnxq.quantize(golden.model, backend=backend, data=golden.samples, out=tmp_path, config={"effort": 0})
+            onnxq.quantize(golden.model, backend=backend, data=golden.samples, out=tmp_path)
         return
-    result = onnxq.quantize(golden.model, backend=backend, data=golden.samples, out=tmp_path, config={"effort": 0})
+    result = onnxq.quantize(golden.model, backend=backend, data=golden.samples, out=tmp_path)
     target = BACKENDS.get(backend)
     assert list(violations(result.plan, target)) == []
     assert result.report["files"]
