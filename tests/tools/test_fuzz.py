@@ -34,7 +34,7 @@ from tools.fuzz.formats.npy import NPY
 from tools.fuzz.formats.onnx_models import MODEL
 from tools.fuzz.formats.pictures import PNG, Chunk, write_chunks
 from tools.fuzz.formats.raw_bytes import BYTE_MUTATIONS
-from tools.fuzz.formats.statistics import STATISTICS
+from tools.fuzz.formats.statistics import STATISTICS, STATISTICS_CHANGES
 from tools.fuzz.isolation import GIBIBYTE, Limits, run_isolated
 from tools.fuzz.kinds import Kind
 from tools.fuzz.outcomes import Ended, Outcome, classify
@@ -358,3 +358,14 @@ def test_two_jobs_find_what_one_finds(corpus: Corpus, tmp_path: Path, monkeypatc
     assert alone.bad
     by_number = [sorted(tally.bad, key=lambda said: said[0].number) for tally in (alone, together)]
     assert by_number[0] == by_number[1]
+
+
+def test_a_header_that_is_nested_deeply_is_not_changed_again() -> None:
+    """It can be read, and not be written again by a function that calls itself."""
+    depth = sys.getrecursionlimit() - 60
+    stream = io.BytesIO()
+    np.save(stream, np.array(f"{'[' * depth}0{']' * depth}".encode()))
+    member = Member("header.npy", stream.getvalue())
+    for name, change in STATISTICS_CHANGES.items():
+        if name.startswith("header."):
+            change([member], Random(name))

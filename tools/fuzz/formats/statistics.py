@@ -42,8 +42,11 @@ def _changed(data: bytes, change: Change, rng: Random) -> bytes:
         tree = json.loads(np.load(io.BytesIO(data), allow_pickle=False).tobytes())
     except Exception:  # already mutated; numpy raises what tokenize, ast, zipfile and malloc raise
         return data
-    changed = change(tree, rng)
-    text = write_json(tree if changed is None else changed)
+    try:
+        changed = change(tree, rng)
+        text = write_json(tree if changed is None else changed)
+    except RecursionError:  # an earlier change has nested it so deeply that it can be read, and not be written again
+        return data
     stream = io.BytesIO()
     np.save(stream, np.array(text.encode("ascii", "backslashreplace")))
     return stream.getvalue()
