@@ -21,9 +21,10 @@ from onnxq.config import resolved_settings
 from onnxq.emit import Emitted, emit, file_names
 from onnxq.emit.saturation import with_seven_bit_weights, with_unsigned_weights
 from onnxq.emit.simulate import simulate
-from onnxq.errors import CheckFailed, ConfigError, OnnxqError, SpecError, UnsupportedError
+from onnxq.errors import ConfigError, OnnxqError, SpecError, UnsupportedError
 from onnxq.files import write_json
 from onnxq.graph import Graph
+from onnxq.improvement import Samples
 from onnxq.json_file import Stored, read_object, validated
 from onnxq.output_folder import OutputFolder, claim, refuse_folders, refuse_inputs, staging
 from onnxq.passes import run_passes
@@ -35,8 +36,12 @@ from onnxq.temporary import temporary_folder
 from onnxq.types import Backend, QParamsTable, QuantPlan
 from onnxq.verify import (
     FULL_OPTIMIZATION_NODES,
+    ChecksFailed,
+    Failure,
+    FailureKind,
     OutputCheck,
     VerifyReport,
+    below_limit,
     compare_outputs,
     sums_are_exact,
     verify,
@@ -141,7 +146,8 @@ def emit_plan(
         with clock.stage("verify"):
             checks = _verified(original, emitted, plan, prepared, dataset, minimum)
             if own_check is not None and checks.passed:
-                checks = replace(checks, failures=tuple(own_check(_model_file(emitted))))
+                found = own_check(_model_file(emitted))
+                checks = replace(checks, failures=tuple(Failure(FailureKind.OTHER, text) for text in found))
             return checks
 
     # How far a trained model is from its own weights in float says little, unless the user asked for it.
@@ -163,6 +169,9 @@ def emit_plan(
             remarks.extend(remark)
         with clock.stage("simulate"):
             simulated = _simulated(original, prepared, plan, qparams, dataset, stage)
+        on_the_chip = [result for check in simulated for result in check.results]
+        lost = tuple(below_limit(on_the_chip, minimum, " on the chip, as simulated"))
+        fail_on(replace(checks, failures=lost), warnings)
         further = {} if more is None else more(stage)
         names = [path.name for path in emitted.files]
         names += sorted({path.name for path in stage.iterdir()} - set(names)) if more is not None else []
@@ -174,10 +183,10 @@ def emit_plan(
             passes=prepared.passes,
             plan=plan,
             warnings=[*warnings, *emitted.warnings, *checks.warnings, *_kernel_warnings(checks, plan, prepared)],
-            notes=[*remarks, *emitted.notes],
+            notes=[*remarks, *emitted.notes, *checks.notes],
             samples=samples,
             checks=checks,
-            simulated=simulated,
+            simulated=on_the_chip,
             files=[folder / name for name in names],
             seconds=clock.seconds,
             warn_below_db=None if own_check is not None else LOW_SQNR_DB,
@@ -200,19 +209,18 @@ def _simulated(
     qparams: QParamsTable,
     dataset: Iterable[Feed] | None,
     stage: Path,
-) -> dict[str, float]:
-    """Output -> SQNR of what the chip computes, where the written model cannot say it; empty where it does."""
+) -> tuple[OutputCheck, ...]:
+    """The outputs as the chip computes them, where the written model cannot say it; empty where it does."""
     backend = prepared.backend
     other_rounding = any(placement.spec.rounding != "half_even" for placement in plan)
     if dataset is None or not (backend.simulations or (backend.rounding_in_files == "half_even" and other_rounding)):
-        return {}
+        return ()
     graph, changes = simulate(prepared.graph, plan, qparams, backend)
     if not changes and not other_rounding:
-        return {}  # no operator is one that the chip computes in its own way
+        return ()  # no operator is one that the chip computes in its own way
     with temporary_folder(inside=stage) as folder:
         path = folder / "simulated.onnx"
-        outputs = check_simulated(graph, original, path, dataset, samples=prepared.config.verify_samples)
-    return {check.name: check.sqnr_db for check in outputs if check.sqnr_db is not None}
+        return check_simulated(graph, original, path, dataset, samples=prepared.config.verify_samples)
 
 
 def check_simulated(
@@ -223,7 +231,14 @@ def check_simulated(
     `path` lies in a folder that vanishes when this fails.
     """
     graph.save(path)
-    return compare_outputs(_runnable(original) or original, path, dataset, samples=samples)
+    return compare_outputs(
+        _runnable(original) or original, path, dataset, samples=samples, numbers=_numbers_of(dataset)
+    )
+
+
+def _numbers_of(dataset: Iterable[Feed] | None) -> Sequence[int] | None:
+    """What the feeds are called, where they are some of a dataset."""
+    return dataset.numbers if isinstance(dataset, Samples) else None
 
 
 def _left_over(folder: Path, names: Sequence[str]) -> list[str]:
@@ -253,17 +268,21 @@ def _earlier_report(folder: Path) -> _EarlierReport | None:
 
 
 def fail_on(report: VerifyReport, warnings: Sequence[str]) -> None:
-    """Raise CheckFailed if a check has failed, with every finding and the warnings of earlier stages."""
+    """Raise ChecksFailed if a check has failed, with every finding and the warnings of earlier stages."""
     if not report.failures:
         return
-    lines = [*report.failures, *(f"warning: {line}" for line in (*warnings, *report.warnings))]
-    if any("below the required" in line for line in report.failures):
+    lines = [*map(str, report.failures), *(f"warning: {line}" for line in (*warnings, *report.warnings))]
+    kinds = {failure.kind for failure in report.failures}
+    if kinds & {FailureKind.LOW, FailureKind.SILENT}:
+        limit = "a minimum_sqnr_db below 0" if FailureKind.SILENT in kinds else "a lower minimum_sqnr_db"
         lines.append(
-            "to look into it: write the files all the same with a lower minimum_sqnr_db (--min-sqnr) and run "
+            f"to look into it: write the files all the same with {limit} (--min-sqnr) and run "
             "'onnxq compare'; other observers (percentile:99.99, mse) or --skip may help"
         )
     text = "\n  ".join(lines)
-    raise CheckFailed(f"the quantized model failed its checks, so no files were written:\n  {text}")
+    raise ChecksFailed(
+        f"the quantized model failed its checks, so no files were written:\n  {text}", report.failures, report.results
+    )
 
 
 def _without_saturation(
@@ -304,6 +323,7 @@ def _verified(
         samples=prepared.config.verify_samples,
         minimum_db=minimum,
         reference=_runnable(original),
+        numbers=_numbers_of(dataset),
     )
 
 
