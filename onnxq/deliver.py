@@ -7,7 +7,7 @@ write the weights are tried.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from onnxq.emit.simulate import simulate
 from onnxq.errors import ConfigError, OnnxqError, SpecError, UnsupportedError
 from onnxq.files import write_json
 from onnxq.graph import Graph
+from onnxq.improve.division import checked_on
 from onnxq.improvement import Samples
 from onnxq.json_file import Stored, read_object, validated
 from onnxq.output_folder import OutputFolder, claim, refuse_folders, refuse_inputs, staging
@@ -31,7 +32,7 @@ from onnxq.passes import run_passes
 from onnxq.place.legal import check_plan
 from onnxq.prepare import Prepared
 from onnxq.report import LOW_SQNR_DB, Report, build_report
-from onnxq.runtime.feeds import Feed
+from onnxq.runtime import Dataset
 from onnxq.temporary import temporary_folder
 from onnxq.types import Backend, QParamsTable, QuantPlan
 from onnxq.verify import (
@@ -110,7 +111,7 @@ def emit_plan(
     qparams: QParamsTable,
     folder: Path | OutputFolder,
     *,
-    dataset: Iterable[Feed] | None = None,
+    dataset: Dataset | None = None,
     samples: int = 0,
     warnings: Sequence[str] = (),
     notes: Sequence[str] = (),
@@ -122,6 +123,8 @@ def emit_plan(
 ) -> Result:
     """Write the files of a plan with its parameters and check them; without a dataset accuracy is not measured.
 
+    The samples that accuracy is measured on are those that no improvement is fitted to, whether any was tried or not.
+
     `original` is the float model before any pass; a `folder` that nobody has claimed yet is claimed now. `samples`,
     `warnings`, `notes` and `seconds` of earlier stages go into the report. `own_check` is one more check of the model
     file, whose weights then keep their numbers; `more` writes further files into the folder that it is given, and
@@ -131,7 +134,8 @@ def emit_plan(
     say = progress or (lambda stage, done, total: None)
     remarks = list(notes)
     name = prepared.config.name
-    if _wants_unsigned(prepared, plan, dataset):
+    compared = None if dataset is None else checked_on(dataset, prepared.config.verify_samples)
+    if _wants_unsigned(prepared, plan, measured=dataset is not None):
         plan, qparams = with_unsigned_weights(prepared.graph, plan, qparams)
         if not prepared.config.portable:
             remarks.append(f"{UNSIGNED} (the model is too large to try other ways)")
@@ -144,7 +148,7 @@ def emit_plan(
     def judge(emitted: Emitted, plan: QuantPlan) -> VerifyReport:
         say("verify", 0, None)
         with clock.stage("verify"):
-            checks = _verified(original, emitted, plan, prepared, dataset, minimum)
+            checks = _verified(original, emitted, plan, prepared, compared, minimum)
             if own_check is not None and checks.passed:
                 found = own_check(_model_file(emitted))
                 checks = replace(checks, failures=tuple(Failure(FailureKind.OTHER, text) for text in found))
@@ -168,7 +172,7 @@ def emit_plan(
             (plan, qparams, emitted, checks), remark = _without_saturation(prepared.graph, first, ways, write, judge)
             remarks.extend(remark)
         with clock.stage("simulate"):
-            simulated = _simulated(original, prepared, plan, qparams, dataset, stage)
+            simulated = _simulated(original, prepared, plan, qparams, compared, stage)
         on_the_chip = [result for check in simulated for result in check.results]
         lost = tuple(below_limit(on_the_chip, minimum, " on the chip, as simulated"))
         fail_on(replace(checks, failures=lost), warnings)
@@ -207,38 +211,30 @@ def _simulated(
     prepared: Prepared,
     plan: QuantPlan,
     qparams: QParamsTable,
-    dataset: Iterable[Feed] | None,
+    samples: Samples | None,
     stage: Path,
 ) -> tuple[OutputCheck, ...]:
     """The outputs as the chip computes them, where the written model cannot say it; empty where it does."""
     backend = prepared.backend
     other_rounding = any(placement.spec.rounding != "half_even" for placement in plan)
-    if dataset is None or not (backend.simulations or (backend.rounding_in_files == "half_even" and other_rounding)):
+    if samples is None or not (backend.simulations or (backend.rounding_in_files == "half_even" and other_rounding)):
         return ()
     graph, changes = simulate(prepared.graph, plan, qparams, backend)
     if not changes and not other_rounding:
         return ()  # no operator is one that the chip computes in its own way
     with temporary_folder(inside=stage) as folder:
         path = folder / "simulated.onnx"
-        return check_simulated(graph, original, path, dataset, samples=prepared.config.verify_samples)
+        return check_simulated(graph, original, path, samples)
 
 
-def check_simulated(
-    graph: Graph, original: Graph, path: Path, dataset: Iterable[Feed] | None, *, samples: int
-) -> tuple[OutputCheck, ...]:
+def check_simulated(graph: Graph, original: Graph, path: Path, samples: Samples | None) -> tuple[OutputCheck, ...]:
     """Save a simulated model; it must load in onnxruntime, and with data its outputs are compared with the float model.
 
     `path` lies in a folder that vanishes when this fails.
     """
     graph.save(path)
-    return compare_outputs(
-        _runnable(original) or original, path, dataset, samples=samples, numbers=_numbers_of(dataset)
-    )
-
-
-def _numbers_of(dataset: Iterable[Feed] | None) -> Sequence[int] | None:
-    """What the feeds are called, where they are some of a dataset."""
-    return dataset.numbers if isinstance(dataset, Samples) else None
+    numbers = () if samples is None else samples.numbers
+    return compare_outputs(_runnable(original) or original, path, samples, samples=len(numbers), numbers=numbers)
 
 
 def _left_over(folder: Path, names: Sequence[str]) -> list[str]:
@@ -311,19 +307,20 @@ def _verified(
     emitted: Emitted,
     plan: QuantPlan,
     prepared: Prepared,
-    dataset: Iterable[Feed] | None,
+    samples: Samples | None,
     minimum: float | None,
 ) -> VerifyReport:
+    numbers = () if samples is None else samples.numbers
     return verify(
         original,
         _model_file(emitted),
         plan,
         prepared.backend,
-        dataset,
-        samples=prepared.config.verify_samples,
+        samples,
+        samples=len(numbers),
         minimum_db=minimum,
         reference=_runnable(original),
-        numbers=_numbers_of(dataset),
+        numbers=numbers,
     )
 
 
@@ -361,12 +358,12 @@ def _may_saturate(checks: VerifyReport, prepared: Prepared) -> bool:
     return checks.kernel_margin_db < KERNEL_MARGIN_DB
 
 
-def _wants_unsigned(prepared: Prepared, plan: QuantPlan, dataset: Iterable[Feed] | None) -> bool:
+def _wants_unsigned(prepared: Prepared, plan: QuantPlan, *, measured: bool) -> bool:
     """Whether weights are unsigned from the start: asked for, or not safe here in a file too large to be tried out."""
     if not prepared.backend.runs_in_onnxruntime:
         return False
     written = len(prepared.graph.nodes()) + sum(2 if placement.observe or placement.tie else 1 for placement in plan)
-    too_large = dataset is not None and written > FULL_OPTIMIZATION_NODES
+    too_large = measured and written > FULL_OPTIMIZATION_NODES
     return prepared.config.portable or (too_large and not sums_are_exact())
 
 

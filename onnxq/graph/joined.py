@@ -14,7 +14,7 @@ from onnxq.graph.graph import Graph
 from onnxq.graph.join import MOST_PARTS, Join
 from onnxq.graph.join_search import JoinSearch, may_have_parts
 
-__all__ = ["MOST_PARTS", "Join", "joins", "judged_parts", "unlike", "with_shapes"]
+__all__ = ["MOST_PARTS", "Join", "joins", "judged_parts", "with_shapes"]
 
 UNLIKE_DB = 10.0
 """Parts are unlike where one has this much more power than another: an error that leaves the larger one 15 dB leaves
@@ -48,30 +48,31 @@ def joins(graph: Graph) -> dict[str, list[Join]]:
         return {name: search.of(graph.tensor(name)) for name in graph.output_names}
 
 
-def unlike(powers: Sequence[float]) -> list[int]:
-    """Which parts, by their mean squares, have to be looked at one by one: none where they are of one size.
-
-    Parts without any signal tell nothing, whether about the sizes or about the errors.
-    """
-    if _spread(powers) <= UNLIKE_DB:
-        return []
-    return [index for index, power in enumerate(powers) if power != 0]
-
-
 def judged_parts(found: Sequence[Join], powers: Callable[[Join], Sequence[float]]) -> tuple[Join, list[int]] | None:
-    """The join of an output whose parts are judged by themselves, and which of them; None if its parts are alike.
+    """The parts of an output that are judged by themselves, and which of them tell anything; None if all are alike.
 
-    `powers` gives the mean squares of the float model's parts. Of levels and kinds, what is less alike is taken.
+    `powers` gives the mean squares of the float model's parts. Of levels and kinds, what is less alike is taken, and
+    neighbours of one size are one part: the two coordinates of a centre, say.
     """
     spread = [(_spread(values), -number, join, values) for number, join in enumerate(found) if (values := powers(join))]
     if not spread:
         return None
-    _, _, join, values = max(spread, key=lambda one: one[:2])
-    shown = unlike(values)
-    return (join, shown) if shown else None
+    most, _, join, values = max(spread, key=lambda one: one[:2])
+    if most <= UNLIKE_DB:
+        return None
+    runs: list[list[float]] = []
+    ends: list[int] = []
+    for power, end in zip(values, join.ends, strict=True):
+        if runs and all(0 < one < math.inf for one in (*runs[-1], power)) and _spread([*runs[-1], power]) <= UNLIKE_DB:
+            runs[-1].append(power)
+            ends[-1] = end
+        else:
+            runs.append([power])
+            ends.append(end)
+    return Join(join.axis, tuple(ends)), [index for index, run in enumerate(runs) if any(run)]
 
 
 def _spread(powers: Sequence[float]) -> float:
-    """By how many dB the powers of parts differ; 0 where fewer than two tell anything."""
+    """By how many dB the powers of parts differ; those without any signal tell nothing."""
     told = [power for power in powers if 0 < power < math.inf]
     return 10 * math.log10(max(told) / min(told)) if len(told) > 1 else 0.0

@@ -9,6 +9,7 @@ binary       single scores above 0.5, or single logits above 0
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -28,6 +29,21 @@ class DecisionCount:
         self._agreed = 0
         self._compared = 0
         self._decided: set[int] = set()
+
+    @classmethod
+    def together(cls, counts: Sequence[DecisionCount | None]) -> DecisionCount | None:
+        """The decisions of several parts as one's; None where they are not of one kind."""
+        kinds = {None if count is None else (count._scores.kind, count._kind) for count in counts}
+        if len(kinds) != 1 or None in kinds:
+            return None
+        first, *others = [count for count in counts if count is not None]
+        whole = cls(first._scores)
+        whole._kind = first._kind
+        for count in (first, *others):
+            whole._agreed += count._agreed
+            whole._compared += count._compared
+            whole._decided |= count._decided
+        return whole
 
     def add(self, expected: np.ndarray, measured: np.ndarray) -> None:
         """Take in one sample of the float and the quantized model, of one shape."""

@@ -40,6 +40,19 @@ class ResultSums:
         if self._decisions is not None:
             self._decisions.add(expected, measured)
 
+    @classmethod
+    def together(cls, parts: Sequence[ResultSums]) -> ResultSums:
+        """Several parts of the same samples as one."""
+        if len(parts) == 1:
+            return parts[0]
+        whole = cls(DecisionCount.together([part._decisions for part in parts]))
+        for part in parts:
+            whole.total.merge(part.total)
+        whole.noise = [math.fsum(values) for values in zip(*(part.noise for part in parts), strict=True)]
+        whole._signal = [math.fsum(values) for values in zip(*(part._signal for part in parts), strict=True)]
+        whole._numbers = parts[0]._numbers
+        return whole
+
     def check(self, name: str, output: str) -> ResultCheck:
         """What was found, under the name of the result."""
         decisions = None if self._decisions is None else self._decisions.found()
@@ -107,13 +120,22 @@ class PartSums:
 
     def checks(self, output: str) -> Iterator[ResultCheck]:
         """Parts that are judged by themselves: those of unlike ones, and any that has fallen silent."""
+        shown: dict[str, ResultSums] = {}
         apart = judged_parts(self._joins[output], lambda join: self._powers(output, join))
+        if apart is not None:
+            whole, told = apart
+            inside = next(join for join in self._joins[output] if join.axis == whole.axis)
+            for index in told:
+                start, end = whole.stretches[index]
+                parts = zip(inside.stretches, self._sums[output, inside], strict=True)
+                own = [sums for (first, last), sums in parts if start <= first and last <= end]
+                shown[whole.labels(output)[index]] = ResultSums.together(own)
         for join in self._joins[output]:
-            shown = apart[1] if apart is not None and apart[0] == join else ()
-            named = zip(join.labels(output), self._sums.get((output, join), ()), strict=False)
-            for index, (label, sums) in enumerate(named):
-                if index in shown or sums.total.silent:
-                    yield sums.check(label, output)
+            for label, sums in zip(join.labels(output), self._sums.get((output, join), ()), strict=False):
+                if sums.total.silent:
+                    shown.setdefault(label, sums)
+        for label, sums in shown.items():
+            yield sums.check(label, output)
 
     def without_signal(self, output: str) -> list[str]:
         """Parts that are 0 in every sample of the float model, beside others that are not."""

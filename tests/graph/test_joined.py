@@ -7,7 +7,7 @@ import pytest
 from onnx import parser
 
 from onnxq.graph import Graph
-from onnxq.graph.joined import Join, joins, judged_parts, unlike
+from onnxq.graph.joined import Join, joins, judged_parts
 
 
 def of(body: str, signature: str = "(float[1,4,6] a, float[1,2,6] b) => (float[n,m,k] y)") -> list[Join]:
@@ -86,13 +86,24 @@ def test_a_tensor_is_cut_and_its_parts_are_named() -> None:
         ([1.0, 9.0], []),
         ([0.0, 1.0], []),
         ([0.0, 1.0, 200.0], [1, 2]),
+        ([1.0, 0.0, 200.0], [0, 2]),
+        ([1e5, 1e-9], [0, 1]),
         ([np.inf, 1.0], []),
         ([1.0, np.inf, 200.0], [0, 1, 2]),
         ([], []),
     ],
 )
 def test_parts_are_unlike_where_the_smaller_one_would_not_count(powers: list[float], shown: list[int]) -> None:
-    assert unlike(powers) == shown
+    join = Join(1, tuple(range(1, len(powers) + 1)) or (1,))
+    found = judged_parts([join], lambda _: powers)
+    assert found == ((join, shown) if shown else None)
+
+
+def test_neighbours_of_one_size_are_one_part() -> None:
+    """The coordinates of a box come one by one, and are one kind of thing."""
+    join = Join(1, (1, 2, 3, 4, 5, 84))
+    found = judged_parts([join], lambda _: [3e4, 2e4, 1e4, 1e4, 1e-3, 5e-3])
+    assert found == (Join(1, (4, 84)), [0, 1])
 
 
 def test_what_was_joined_in_two_steps_has_all_parts() -> None:

@@ -19,7 +19,7 @@ from onnxq.types import Backend, Limits, Placement, QuantPlan, QuantSpec, Scheme
 from onnxq.verify.checks import verify
 from onnxq.verify.compare import compare_layers
 from onnxq.verify.kernels import integer_kernels
-from onnxq.verify.report import DecisionKind, FailureKind
+from onnxq.verify.report import FailureKind
 from onnxq.verify.roots import load_session
 
 BACKEND = Backend("chip", "a chip", Scheme(QuantSpec("int8"), QuantSpec("int8")), (), Limits(("int8", "uint8")))
