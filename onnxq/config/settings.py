@@ -118,7 +118,7 @@ class Config(Strict):
         5.0,
         strict=True,
         allow_inf_nan=False,
-        description="an output, or a part of one, below this fails the run; so does a silent one, unless this is below 0",
+        description="an output, or part of one, below this fails the run; so does a silent one, unless this is below 0",
     )
 
     _sources: dict[tuple[str, ...], str] = PrivateAttr(default_factory=dict)
