@@ -197,7 +197,12 @@ def calibrate_model(
         dataset,
         calibration.samples,
         warnings=[*plan.notes, *calibration.warnings, *refined.warnings],
-        notes=[*([NO_DATA] if dataset is None else dataset.notes), *calibration.notes, *refined.notes],
+        notes=[
+            *original.remarks,
+            *([NO_DATA] if dataset is None else dataset.notes),
+            *calibration.notes,
+            *refined.notes,
+        ],
         seconds=clock.seconds,
     )
 

@@ -191,7 +191,7 @@ _SHOWN = 5
 
 
 def _described(graph: Graph, name: str) -> str:
-    dtype, shape = graph.dtype(name), graph.shape(name)
+    dtype, shape = graph.dtype(name), graph.written_shape(name)
     return f"{'untyped' if dtype is None else dtype.name} {'of unknown rank' if shape is None else shape_text(shape)}"
 
 
