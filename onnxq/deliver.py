@@ -30,6 +30,7 @@ from onnxq.passes import run_passes
 from onnxq.place.legal import check_plan
 from onnxq.prepare import Prepared
 from onnxq.report import LOW_SQNR_DB, Report, build_report
+from onnxq.runtime.fault import own_fault, raise_own_fault
 from onnxq.runtime.feeds import Feed
 from onnxq.temporary import temporary_folder
 from onnxq.types import Backend, QParamsTable, QuantPlan
@@ -155,6 +156,8 @@ def emit_plan(
         stage = stack.enter_context(staging(output, original.files(), first=REPORT))
         emitted = write(plan, qparams)
         checks = judge(emitted, plan)
+        if checks.refusal is not None:
+            raise_own_fault(checks.refusal, _runnable(original) or original, dataset)
         fail_on(checks, warnings)
         if _may_saturate(checks, prepared):
             first = _Attempt(plan, qparams, emitted, checks)
@@ -223,7 +226,9 @@ def check_simulated(
     `path` lies in a folder that vanishes when this fails.
     """
     graph.save(path)
-    return compare_outputs(_runnable(original) or original, path, dataset, samples=samples)
+    reference = _runnable(original) or original
+    with own_fault(reference, dataset):
+        return compare_outputs(reference, path, dataset, samples=samples)
 
 
 def _left_over(folder: Path, names: Sequence[str]) -> list[str]:

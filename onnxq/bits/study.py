@@ -40,6 +40,7 @@ from onnxq.place.legal import check_opset, check_plan
 from onnxq.prepare import Prepared, load_model, prepare
 from onnxq.refine import refine
 from onnxq.runtime import input_infos, open_dataset
+from onnxq.runtime.fault import own_fault
 from onnxq.runtime.pinned import pinned_beyond
 from onnxq.runtime.session import describe_runtime
 from onnxq.types import Placement, QParamsTable, QuantPlan
@@ -110,6 +111,7 @@ class Study:
             limit=subject.samples,
             preprocess=self.config.preprocess,
         )
+        self._original = graph.copy()
         self._say("passes", 0, None)
         self.prepared: Prepared = prepare(graph, subject.backend, self.config, passes=subject.passes)
         check_opset(self.prepared.graph, self.prepared.backend)
@@ -165,9 +167,10 @@ class Study:
 
     def calibrated(self, plan: QuantPlan) -> State:
         """A plan with its parameters, as `onnxq quantize` finds them."""
-        self._gather(activation_leaders(plan))
-        qparams, plan, _ = calibrate(self.graph, plan, statistics=self._gathered)
-        return State(self.graph, plan, refine(self.graph, plan, qparams, self.prepared.backend).qparams)
+        with own_fault(self._original, self._dataset):
+            self._gather(activation_leaders(plan))
+            qparams, plan, _ = calibrate(self.graph, plan, statistics=self._gathered)
+            return State(self.graph, plan, refine(self.graph, plan, qparams, self.prepared.backend).qparams)
 
     def score(self, state: State) -> Score:
         """How good a model with these quantizers is; one that was scored before is not run again."""
@@ -177,7 +180,8 @@ class Study:
         key = _joined(self._judged_by, _identity_of_plan(plan, state.qparams, self.prepared.backend.simulations))
         held = self._scores.get(key)
         if held is None:
-            held = self.judge(state)
+            with own_fault(self._original, self._dataset):
+                held = self.judge(state)
             self._scores.put(key, held)
         return held
 

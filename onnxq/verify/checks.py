@@ -78,7 +78,7 @@ def _verify(
     except MachineError:
         raise
     except OnnxqError as error:
-        return VerifyReport(0, time.monotonic() - started, failures=(*failures, str(error)))
+        return VerifyReport(0, time.monotonic() - started, failures=(*failures, str(error)), refusal=error)
     fused, kernels, warnings = None, None, []
     if dataset is not None and len(quantized.nodes()) <= FULL_OPTIMIZATION_NODES:
         try:
@@ -116,6 +116,7 @@ def _verify(
         failures=tuple(failures),
         warnings=(*warnings, *_fixed_defaults(original, quantized), *comparison.warnings(), *branches.warnings()),
         kernels=kernels,
+        refusal=comparison.refusal,
     )
 
 
@@ -124,14 +125,16 @@ def compare_outputs(
 ) -> tuple[OutputCheck, ...]:
     """The outputs of a file against those of a float model, on the first `samples` feeds (none without a dataset).
 
-    A file that is not valid, does not load, does not run, or gives NaN where the float model has numbers raises
-    CheckFailed.
+    A file that is not valid, or gives NaN where the float model has numbers, raises CheckFailed; one that onnxruntime
+    does not load or run, its error.
     """
     problems = list(refusals(model_path))
     session = load_session(model_path, optimize="none")
     comparison = _Comparison(float_model)
     if dataset is not None and not problems:
         comparison.run(session, None, dataset, samples)
+        if comparison.refusal is not None:
+            raise comparison.refusal
         problems += comparison.failures(None)
     if problems:
         raise CheckFailed("; ".join(problems))
@@ -208,7 +211,7 @@ class _Comparison:
         self._reshaped: dict[str, int] = {}
         self._broken: dict[str, str] = {}
         self._skipped: dict[str, str] = {}
-        self._stopped: str | None = None
+        self.refusal: OnnxqError | None = None
         self._kernels: dict[str, SqnrAccumulator] = {}
         self._kernels_equal: dict[str, list[int]] = {}
         self.samples = 0
@@ -233,7 +236,7 @@ class _Comparison:
             except MachineError:
                 raise
             except OnnxqError as error:
-                self._stopped = f"the quantized file does not run: {error}"
+                self.refusal = error
                 return
             for name, one, other in zip(self._names, expected, measured, strict=True):
                 self._add(name, one, other, where)
@@ -318,8 +321,8 @@ class _Comparison:
         return equal / count if count else None
 
     def failures(self, minimum_db: float | None) -> Iterator[str]:
-        if self._stopped is not None:
-            yield self._stopped
+        if self.refusal is not None:
+            yield f"the quantized file does not run: {self.refusal}"
         for name, what in self._broken.items():
             yield f"output '{name}': {what}"
         for name, total in self._sums.items():

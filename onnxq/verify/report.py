@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from onnxq.errors import OnnxqError
 from onnxq.files import json_number
 from onnxq.verify.kernels import KernelCount
 
@@ -75,6 +76,7 @@ class VerifyReport:
     """All checks of one file; it may be used when `failures` is empty. `warnings` are worth a look.
 
     kernels      what onnxruntime's optimizer makes of the file here; None where it was not asked
+    refusal      the error with which onnxruntime did not load or run the file; it is among the failures
     """
 
     samples: int
@@ -84,6 +86,7 @@ class VerifyReport:
     failures: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     kernels: KernelCount | None = None
+    refusal: OnnxqError | None = None
 
     @property
     def passed(self) -> bool:
