@@ -33,6 +33,7 @@ from onnxq.place.legal import check_plan
 from onnxq.prepare import Prepared
 from onnxq.report import LOW_SQNR_DB, Report, build_report
 from onnxq.runtime import Dataset
+from onnxq.runtime.fault import own_fault, raise_own_fault
 from onnxq.temporary import temporary_folder
 from onnxq.types import Backend, QParamsTable, QuantPlan
 from onnxq.verify import (
@@ -165,6 +166,8 @@ def emit_plan(
         stage = stack.enter_context(staging(output, original.files(), first=REPORT))
         emitted = write(plan, qparams)
         checks = judge(emitted, plan)
+        if checks.refusal is not None:
+            raise_own_fault(checks.refusal, _runnable(original) or original, dataset)
         fail_on(checks, warnings)
         if _may_saturate(checks, prepared):
             first = _Attempt(plan, qparams, emitted, checks)
@@ -234,7 +237,9 @@ def check_simulated(graph: Graph, original: Graph, path: Path, samples: Samples 
     """
     graph.save(path)
     numbers = () if samples is None else samples.numbers
-    return compare_outputs(_runnable(original) or original, path, samples, samples=len(numbers), numbers=numbers)
+    reference = _runnable(original) or original
+    with own_fault(reference, samples):
+        return compare_outputs(reference, path, samples, samples=len(numbers), numbers=numbers)
 
 
 def _left_over(folder: Path, names: Sequence[str]) -> list[str]:

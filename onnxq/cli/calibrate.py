@@ -80,6 +80,7 @@ def calibrate(
     from onnxq.pipeline import gather_statistics
     from onnxq.prepare import chosen_backend, make_plan, prepare
     from onnxq.ranks import in_step, torchrun_ranks
+    from onnxq.runtime.fault import own_fault
     from onnxq.runtime.samples import read_shard
 
     with ExitStack() as stack:
@@ -150,6 +151,7 @@ def calibrate(
                     observes = bool(activation_leaders(given))
                 without = data is None and random is None and stats is None and not observes
                 dataset = None if stored or without else open_data(graph, data, random, settings.samples, steps)
+                original = graph.copy()
                 if given is None:
                     prepared = prepare(graph, target_name, settings, passes=passes or ())
                     wanted = make_plan(prepared, strict=strict)
@@ -168,7 +170,11 @@ def calibrate(
                     gathered = _stored(stats, prepared)
             else:
                 file = target if collects_only else stats
-                with stage_bars(quiet=quiet) as progress, _telling_how_to_go_on(file, quiet=quiet):
+                with (
+                    stage_bars(quiet=quiet) as progress,
+                    _telling_how_to_go_on(file, quiet=quiet),
+                    own_fault(original, dataset),
+                ):
                     gathered = gather_statistics(
                         prepared, wanted, dataset, file=file, shard=part, fresh=fresh, ranks=ranks, progress=progress
                     )
