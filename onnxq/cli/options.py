@@ -55,6 +55,10 @@ AllowCodeOption = Annotated[
         "--allow-code", help="Run Python code that a configuration file names: a backend file, a data function."
     ),
 ]
+OtherModelOption = Annotated[
+    bool,
+    typer.Option("--other-model", help="Take MODEL although plan and parameters belong to one with other constants."),
+]
 MqbenchOption = Annotated[
     Path | None,
     typer.Option(

@@ -11,6 +11,7 @@ from onnxq.cli import options
 from onnxq.cli.console import print_json, print_table, say
 
 if TYPE_CHECKING:
+    from onnxq.prepare import Prepared
     from onnxq.verify.report import OutputCheck
 
 SIMULATED_NAME = "simulated.onnx"
@@ -38,6 +39,7 @@ def simulate(
     random: options.RandomOption = None,
     passes: options.PassOption = None,
     plugin: options.PluginOption = None,
+    other_model: options.OtherModelOption = False,
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
@@ -50,6 +52,7 @@ def simulate(
     from onnxq.cli.artifacts import folder_of, model_in, output_file, read_plan, read_qparams
     from onnxq.cli.consistency import check_parameters
     from onnxq.cli.data import chosen_preprocess, open_data
+    from onnxq.cli.float_model import check_float_model
     from onnxq.cli.planned import prepare_again, settings_of
     from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.deliver import check_simulated
@@ -71,7 +74,12 @@ def simulate(
     dataset = None
     if data is not None or random is not None:
         dataset = open_data(original, data, random, settings.samples, chosen_preprocess(settings, wanted, data))
-    prepared = prepare_again(original.copy(), wanted, backend, settings, passes)
+
+    def prepare(graph: Graph) -> Prepared:
+        return prepare_again(graph, wanted, backend, settings, passes)
+
+    prepared = prepare(original.copy())
+    check_float_model(model, prepared, wanted, folder, prepare, other=other_model, quiet=quiet)
     check_parameters(prepared.graph, wanted, table)
     graph, notes = build(prepared.graph, wanted, table, prepared.backend)
     # Several may be made in one folder at a time.

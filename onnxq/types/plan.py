@@ -126,7 +126,8 @@ class QuantPlan:
     `fused` names nodes that run inside a quantized unit (the Relu behind a Conv) and the node that leads the unit.
     `config` holds the settings that were given, so that later stages repeat what came before them. `notes` are remarks
     for the report, such as an override without effect; `left_out` maps tensors that stay float because the user wants
-    it to the place where that was said.
+    it to the place where that was said. `model` is the hash of the float graph, behind the passes, that the plan was
+    made for; "" where that is not known.
     """
 
     backend: str
@@ -137,6 +138,7 @@ class QuantPlan:
     config: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
+    model: str = ""
 
     def __getitem__(self, tensor: str) -> Placement:
         try:
@@ -167,6 +169,7 @@ class QuantPlan:
             "format": PLAN_FORM,
             "version": 1,
             "backend": self.backend,
+            **({"model": self.model} if self.model else {}),
             "config": self.config,
             **({"notes": list(self.notes)} if self.notes else {}),
             **({"left_out": self.left_out} if self.left_out else {}),
@@ -180,9 +183,8 @@ class QuantPlan:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> QuantPlan:
-        check_document(
-            data, PLAN_FORM, "quantization plan", {"backend", "config", "notes", "left_out", "tensors", "nodes"}
-        )
+        known = {"backend", "model", "config", "notes", "left_out", "tensors", "nodes"}
+        check_document(data, PLAN_FORM, "quantization plan", known)
         nodes = data.get("nodes", {})
         return cls(
             backend=data["backend"],
@@ -193,6 +195,7 @@ class QuantPlan:
             config=dict(data.get("config", {})),
             notes=[str(line) for line in data.get("notes", ())],
             left_out=dict(data.get("left_out", {})),
+            model=str(data.get("model", "")),
         )
 
     def diff(self, other: QuantPlan) -> list[str]:
