@@ -44,7 +44,7 @@ def emit(
     from onnxq.cli.artifacts import check_writable, folder_of, read_plan, read_qparams
     from onnxq.cli.consistency import check_parameters
     from onnxq.cli.data import chosen_preprocess, open_data
-    from onnxq.cli.float_model import check_float_model
+    from onnxq.cli.float_model import prepared_for
     from onnxq.cli.planned import prepare_again, settings_of
     from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.cli.summary import fail_on_warnings, show_report
@@ -67,8 +67,7 @@ def emit(
     def prepare(graph: Graph) -> Prepared:
         return prepare_again(graph, wanted, backend, settings, passes, strict=strict)
 
-    prepared = prepare(original.copy())
-    check_float_model(model, prepared, wanted, folder_of(plan), prepare, other=other_model, quiet=quiet)
+    prepared = prepared_for(model, original, wanted, folder_of(plan), prepare, other=other_model, quiet=quiet)
     check_parameters(prepared.graph, wanted, table)
     seconds = {"passes": time.perf_counter() - started}
     result = emit_plan(original, prepared, wanted, table, out, dataset=dataset, seconds=seconds, effort_tried=False)

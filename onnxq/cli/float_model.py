@@ -24,30 +24,35 @@ Prepare = Callable[[Graph], Prepared]
 """Takes a model through the passes that the plan was made behind."""
 
 
-def check_float_model(
-    model: Path, prepared: Prepared, plan: QuantPlan, folder: Path, prepare: Prepare, *, other: bool, quiet: bool
-) -> None:
-    """Raise ConfigError where `prepared`, made of `model`, is not what the plan in `folder` belongs to.
+def prepared_for(
+    model: Path, graph: Graph, plan: QuantPlan, folder: Path, prepare: Prepare, *, other: bool, quiet: bool
+) -> Prepared:
+    """The float model that the plan in `folder` belongs to, prepared: `model`, read as `graph`, or the one beside it.
 
-    The error names the file beside the plan that is. With `other` there is a warning instead. A plan of an earlier
-    onnxq says nothing, which is a note.
+    A warning says where it is the one beside. ConfigError where neither fits, unless `other` takes the given one all
+    the same. A plan of an earlier onnxq says nothing, which is a note.
     """
+    prepared = prepare(graph.copy())
     if not plan.model:
         say(f"note: the plan does not say to which float model it belongs, so {model} is taken for it", quiet=quiet)
-        return
+        return prepared
     if model_identity(prepared.graph) == plan.model:
-        return
+        return prepared
     if other:
         print_warning(f"plan and parameters belong to another float model than {model}: its constants are other ones")
-        return
+        return prepared
     beside = folder / f"{model_in(folder).stem}{FLOAT_MODEL}"
-    if fits(beside, plan, prepare):
-        way = f"The one that they belong to is {beside}, whose constants improvements have changed: give that"
-    else:
-        way = "Give the model that they were made of, or place and calibrate again for this one"
+    changed = _prepared(beside, plan, prepare)
+    if changed is not None:
+        print_warning(
+            f"plan and parameters belong to {beside}, whose constants improvements have changed, and not to {model}: "
+            "constants are taken from there. --other-model takes those of the given model"
+        )
+        return changed
     raise ConfigError(
         f"{model} is not the float model that plan and parameters in {folder} belong to: it has the same nodes and "
-        f"tensors, but other constants or attributes. {way}. --other-model takes it all the same"
+        "tensors, but other constants or attributes. Give the model that they were made of, or calibrate again for "
+        "this one with 'onnxq calibrate MODEL --plan PLAN'. --other-model takes it all the same"
     )
 
 
@@ -73,7 +78,7 @@ def float_model_of(quantized: Path, given: Path, graph: Graph) -> Path:
         print_warning(f"whether {given} is the float model of {quantized} is not known: {error}")
         return given
     beside = folder / f"{quantized.stem}{FLOAT_MODEL}"
-    if not fits(beside, plan, prepare):
+    if _prepared(beside, plan, prepare) is None:
         print_warning(f"{given} is not the float model of {quantized}: it has other constants or attributes")
         return given
     if not _is_same(beside, given):
@@ -88,11 +93,12 @@ def _is_same(one: Path, other: Path) -> bool:
     return one.exists() and other.exists() and one.samefile(other)
 
 
-def fits(path: Path, plan: QuantPlan, prepare: Prepare) -> bool:
-    """Whether a file is there and is the float model of a plan."""
+def _prepared(path: Path, plan: QuantPlan, prepare: Prepare) -> Prepared | None:
+    """The prepared model of a file, if it is there and is the float model of a plan."""
     if not path.is_file():
-        return False
+        return None
     try:
-        return model_identity(prepare(Graph.load(path)).graph) == plan.model
-    except OnnxqError:
-        return False
+        prepared = prepare(Graph.load(path))
+    except OnnxqError:  # of another run
+        return None
+    return prepared if model_identity(prepared.graph) == plan.model else None

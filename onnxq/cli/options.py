@@ -57,7 +57,7 @@ AllowCodeOption = Annotated[
 ]
 OtherModelOption = Annotated[
     bool,
-    typer.Option("--other-model", help="Take MODEL although plan and parameters belong to one with other constants."),
+    typer.Option("--other-model", help="Take the constants of MODEL although plan and parameters belong to others."),
 ]
 MqbenchOption = Annotated[
     Path | None,

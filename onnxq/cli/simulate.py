@@ -52,7 +52,7 @@ def simulate(
     from onnxq.cli.artifacts import folder_of, model_in, output_file, read_plan, read_qparams
     from onnxq.cli.consistency import check_parameters
     from onnxq.cli.data import chosen_preprocess, open_data
-    from onnxq.cli.float_model import check_float_model
+    from onnxq.cli.float_model import prepared_for
     from onnxq.cli.planned import prepare_again, settings_of
     from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.deliver import check_simulated
@@ -78,8 +78,7 @@ def simulate(
     def prepare(graph: Graph) -> Prepared:
         return prepare_again(graph, wanted, backend, settings, passes)
 
-    prepared = prepare(original.copy())
-    check_float_model(model, prepared, wanted, folder, prepare, other=other_model, quiet=quiet)
+    prepared = prepared_for(model, original, wanted, folder, prepare, other=other_model, quiet=quiet)
     check_parameters(prepared.graph, wanted, table)
     graph, notes = build(prepared.graph, wanted, table, prepared.backend)
     # Several may be made in one folder at a time.

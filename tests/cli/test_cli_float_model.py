@@ -38,6 +38,10 @@ def retrained(model: Path, tmp_path: Path) -> Path:
     return path
 
 
+def weights(path: Path) -> dict[str, bytes]:
+    return {tensor.name: onnx.numpy_helper.to_array(tensor).tobytes() for tensor in onnx.load(path).graph.initializer}
+
+
 def commands(model: Path, folder: Path, out: Path) -> dict[str, list[Any]]:
     return {
         "simulate": ["simulate", model, "--plan", folder, "-o", out / "simulated.onnx"],
@@ -45,17 +49,30 @@ def commands(model: Path, folder: Path, out: Path) -> dict[str, list[Any]]:
     }
 
 
-@pytest.mark.parametrize("command", ["simulate", "emit"])
-def test_the_original_is_refused_where_constants_were_changed(
-    run: Run, model: Path, improved: Path, tmp_path: Path, command: str
+@pytest.mark.parametrize(("command", "file"), [("simulate", "simulated.onnx"), ("emit", "model.onnx")])
+def test_changed_constants_are_taken_from_the_model_beside_with_a_word(
+    run: Run, model: Path, improved: Path, tmp_path: Path, command: str, file: str
 ) -> None:
-    result = run(*commands(model, improved, tmp_path / "new")[command])
-    assert result.exit_code == 2
-    assert f"{model} is not the float model" in result.stderr
-    assert str(improved / "model_float.onnx") in result.stderr
-    assert not (tmp_path / "new").exists()
-    right = run(*commands(improved / "model_float.onnx", improved, tmp_path / "new")[command])
+    changed = improved / "model_float.onnx"
+    right = run(*commands(changed, improved, tmp_path / "right")[command])
     assert right.exit_code == 0, right.stderr
+    assert "belong to" not in right.stderr
+    given = run(*commands(model, improved, tmp_path / "given")[command])
+    assert given.exit_code == 0, given.stderr
+    assert f"belong to {changed}" in given.stderr
+    forced = run(*commands(model, improved, tmp_path / "forced")[command], "--other-model")
+    assert forced.exit_code == 0, forced.stderr
+    values = [weights(tmp_path / name / file) for name in ("right", "given", "forced")]
+    assert values[0] == values[1] != values[2]
+
+
+def test_outputs_are_those_that_improvements_have_come_to(
+    run: Run, model: Path, improved: Path, data: Path, tmp_path: Path
+) -> None:
+    words = ["emit", model, "--plan", improved, "--qparams", improved, "-d", data, "--json", "-o"]
+    (right,) = json.loads(run(*words, tmp_path / "right").stdout)["sqnr_db"].values()
+    (wrong,) = json.loads(run(*words, tmp_path / "wrong", "--other-model").stdout)["sqnr_db"].values()
+    assert right > wrong
 
 
 @pytest.mark.parametrize("command", ["simulate", "emit"])

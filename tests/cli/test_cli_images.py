@@ -63,7 +63,7 @@ def test_an_option_wins_over_the_file_and_a_plan_remembers_the_file(run, model, 
 
 def test_a_plan_made_with_images_can_go_on_with_arrays(run, model, data, photos, tmp_path):
     out = tmp_path / "out"
-    options = ["-d", photos, "--preprocess", "signed", "--effort", 0]  # the plan belongs to the model as it is
+    options = ["-d", photos, "--preprocess", "signed"]
     assert run("quantize", model, "-b", "onnxruntime", "-o", out, *options).exit_code == 0
     emitted = ["emit", model, "--plan", out / "plan.json", "--qparams", out / "qparams.json"]
     for name, source in (("arrays", data), ("images", photos)):
