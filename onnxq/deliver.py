@@ -17,6 +17,7 @@ import ml_dtypes
 import numpy as np
 from pydantic import StrictStr
 
+from onnxq.calibrate.identity import model_identity
 from onnxq.config import resolved_settings
 from onnxq.emit import Emitted, emit, file_names
 from onnxq.emit.saturation import with_seven_bit_weights, with_unsigned_weights
@@ -199,6 +200,7 @@ def emit_plan(
             warn_below_db=None if own_check is not None else LOW_SQNR_DB,
         )
         report.update(further)
+        plan = replace(plan, model=model_identity(prepared.graph))
         write_json(stage / "plan.json", plan.to_json())
         write_json(stage / "qparams.json", qparams.to_json())
         spelt_out = resolved_settings(

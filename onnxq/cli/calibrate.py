@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -301,6 +302,7 @@ def _write_parameters(
     quiet: bool,
 ) -> list[str]:
     from onnxq.calibrate import calibrate as find_parameters
+    from onnxq.calibrate.identity import model_identity
     from onnxq.cli.artifacts import PLAN_NAME
     from onnxq.files import write_json
     from onnxq.output_folder import staging
@@ -313,7 +315,10 @@ def _write_parameters(
         found, kept, report = find_parameters(prepared.graph, plan, statistics=gathered)
     qparams, refinements, concerns = refine(prepared.graph, kept, found, prepared.backend)
     target = output.path / name
-    new = new_plan or len(kept) != len(plan)
+    model = model_identity(prepared.graph)
+    moved = not new_plan and plan.model not in ("", model)  # as after more training
+    kept = replace(kept, model=model)
+    new = new_plan or moved or len(kept) != len(plan)
     beside = target.with_name(PLAN_NAME if new_plan else f"{target.stem}.plan.json")
     # A link stays a link, and what it points to is replaced: it may be on another disk, so that it cannot be moved.
     linked = any(path.is_symlink() for path in (target, beside))
@@ -322,6 +327,8 @@ def _write_parameters(
         if new:
             _keep_other_plan(beside, stage, kept, quiet=quiet)
             write_json(stage / beside.name, kept.to_json())
+    if moved:
+        say("note: the plan was made for a model with other constants; these parameters belong to MODEL", quiet=quiet)
     say(f"parameters of {len(qparams)} tensors from {report.samples} samples written to {target}", quiet=quiet)
     if new:
         say(f"the plan that belongs to them written to {beside}", quiet=quiet)
