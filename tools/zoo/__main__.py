@@ -16,9 +16,23 @@ from tools.zoo.verdicts import Cell
 
 DEFAULT_EFFORT_TARGETS = ("onnxruntime", "tensorrt", "openvino", "qnn", "vitis", "sophgo_bm1684x")
 DEFAULT_EFFORT_MODELS = (
-    "digits mobilenetv2 orientation nudenet ddddocr-det yunet centerface-unnamed mtcnn-onet ppocrv4-det ppocrv4-rec "
-    "ppocrv2-rec minilm-l3 minilm-l6 vit-fashion silero-vad-openvino nsnet2"
-).split()
+    "digits",
+    "mobilenetv2",
+    "orientation",
+    "nudenet",
+    "ddddocr-det",
+    "yunet",
+    "centerface-unnamed",
+    "mtcnn-onet",
+    "ppocrv4-det",
+    "ppocrv4-rec",
+    "ppocrv2-rec",
+    "minilm-l3",
+    "minilm-l6",
+    "vit-fashion",
+    "silero-vad-openvino",
+    "nsnet2",
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -64,10 +78,8 @@ def _tell(cell: Cell) -> None:
         cell.reason.split("\n")[0][:120],
     ]
     shown = ", ".join(figure for figure in figures if figure)
-    print(
-        f"{cell.model} {cell.key.target} effort {cell.key.effort}: {cell.verdict.value}: {shown} [{cell.seconds:.0f} s]",
-        flush=True,
-    )
+    where = f"{cell.model} {cell.key.target} effort {cell.key.effort}"
+    print(f"{where}: {cell.verdict.value}: {shown} [{cell.seconds:.0f} s]", flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:

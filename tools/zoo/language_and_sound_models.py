@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tools.bench.samples import Feed
-from tools.zoo import decisions, made_models, sounds, texts
+from tools.zoo import decisions, made_models, sounds, stories, texts
+from tools.zoo.image_feeds import MakeFeeds
 from tools.zoo.model import Kind, Made, ZooModel
 from tools.zoo.packages import PackagedFile, pypi
 
@@ -47,12 +48,12 @@ def _turn(sound: np.ndarray) -> Feed:
     return {"input_features": sounds.whisper_features(sound)[None, :, :800]}
 
 
-def _silero(name: str, file: str, sha256: str, feeds: object, output: str = "output") -> ZooModel:
+def _silero(name: str, file: str, sha256: str, feeds: MakeFeeds, output: str = "output") -> ZooModel:
     return ZooModel(
         name,
         Kind.RECURRENT,
         PackagedFile(SILERO, f"silero_vad/data/{file}", sha256),
-        feeds,  # type: ignore[arg-type]
+        feeds,
         decisions.above(output, 0.5),
     )
 
@@ -94,8 +95,8 @@ _TRANSFORMERS = (
     ZooModel(
         "stories15m",
         Kind.TRANSFORMER,
-        Made(made_models.stories, made_models.STORIES),
-        made_models.story_tokens,
+        Made(stories.stories, stories.STORIES),
+        stories.story_tokens,
         decisions.largest("logits"),
     ),
     ZooModel(

@@ -36,7 +36,7 @@ def outputs_of(path: Path, feeds: Sequence[Feed]) -> list[Outputs]:
 
 
 def decibels(model: ZooModel, before: Sequence[Outputs], after: Sequence[Outputs]) -> dict[str, float]:
-    """SQNR of each float output and part that has any signal; infinite where nothing differs, NaN where values are lost."""
+    """SQNR of each float output and part that has any signal; infinite where all is equal, NaN for lost values."""
     missing = [name for name in before[0] if name not in after[0]]
     if missing:
         raise DoesNotRun(f"the file has no output {', '.join(missing)}")

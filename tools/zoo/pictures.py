@@ -1,7 +1,7 @@
 """Pictures that real models see in use: crops of photographs, faces, pages, lines of text, tables, captchas.
 
-Photographs come inside packages (scikit-image, matplotlib, insightface); text is drawn with the font that Pillow brings,
-from the words of the licence that lies in this repository. A picture is uint8 [height, width, 3], RGB.
+Photographs come inside packages (scikit-image, matplotlib, insightface); text is drawn with the font that Pillow
+brings, from the words of the licence that lies in this repository. A picture is uint8 [height, width, 3], RGB.
 """
 
 from __future__ import annotations

@@ -18,12 +18,11 @@ _OPTION = re.compile(r"(?<!\w)--?[a-z][\w-]*\b")
 _KEY = re.compile(r"\b(?:inputs|outputs|overrides|limits|formats|observer|skip|effort|minimum_sqnr_db)\b[.\s=\[\"']")
 _COMMAND = re.compile(r"\bonnxq [a-z]+\b")
 _IMPERATIVES = (
-    "add allow ask calibrate check choose convert cut declare exclude export feed fix fold give install keep leave lower make name "
-    "pass put quantize raise read remove rename replace run save see set shorten skip split strip take try upgrade use write"
-).split()
-_IMPERATIVE = re.compile(
-    rf"(?:^|[.;:,]\s+(?:or\s+|and\s+)?|\bor )(?:{'|'.join(_IMPERATIVES)})\b", re.IGNORECASE | re.MULTILINE
+    "add|allow|ask|calibrate|check|choose|convert|cut|declare|exclude|export|feed|fix|fold|give|install|keep|"
+    "leave|lower|make|name|pass|put|quantize|raise|read|remove|rename|replace|run|save|see|set|shorten|skip|"
+    "split|strip|take|try|upgrade|use|write"
 )
+_IMPERATIVE = re.compile(rf"(?:^|[.;:,]\s+(?:or\s+|and\s+)?|\bor )(?:{_IMPERATIVES})\b", re.IGNORECASE | re.MULTILINE)
 _PREFIX = re.compile(r"^(?:error|failed|failure|check failed):\s*", re.IGNORECASE)
 
 

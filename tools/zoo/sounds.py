@@ -7,7 +7,7 @@ of the others.
 from __future__ import annotations
 
 import wave
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -95,7 +95,7 @@ def session(path: Path) -> ort.InferenceSession:
     return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
-def voice_frames(context: int, states: dict[str, tuple[int, ...]], rate: bool, frames: int = 1) -> MakeFeeds:
+def voice_frames(context: int, states: Mapping[str, tuple[int, ...]], rate: bool, frames: int = 1) -> MakeFeeds:
     """Frames of speech with the state that the float model has when it hears them.
 
     `states` has the shapes of the inputs that carry a state; the last outputs are their next values. `frames` > 1 gives
@@ -120,7 +120,7 @@ def _heard_by(
     runner: ort.InferenceSession,
     sound: np.ndarray,
     context: int,
-    states: dict[str, tuple[int, ...]],
+    states: Mapping[str, tuple[int, ...]],
     rate: bool,
     frames: int,
 ) -> list[Feed]:
