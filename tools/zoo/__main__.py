@@ -65,7 +65,8 @@ def main(arguments: list[str] | None = None) -> int:
     previous = results.by_slot(earlier, other_than=None if options.previous else code)
     shown = page.tables(results.by_slot(cells, code), previous, options.efforts)
     if options.page:
-        page.write(options.page, shown)
+        page.write(options.page, page.MODEL_LIST, page.model_list())
+        page.write(options.page, page.TABLES, shown)
     else:
         print(shown)
     return int(any(cell.verdict.failed for cell in results.by_slot(cells, code).values()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from tools.zoo.catalogue import MODELS
 from tools.zoo.results import Slot, Worse, worse_than
 from tools.zoo.verdicts import Cell, Verdict
 
-BEGIN, END = "<!-- zoo: begin -->", "<!-- zoo: end -->"
+TABLES, MODEL_LIST = "zoo", "zoo models"
+"""Names of the marks in the page."""
 
 
 class PageError(ValueError):
@@ -23,14 +25,34 @@ def tables(now: dict[Slot, Cell], previous: dict[Slot, Cell], efforts: Sequence[
     return "\n".join(text for text in texts if text)
 
 
-def write(path: Path, shown: str) -> None:
-    """Replace what stands between the marks of a page."""
-    text = path.read_text(encoding="utf-8")
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise PageError(f"{path} has no '{BEGIN}' followed by '{END}'")
-    path.write_text(f"{before}{BEGIN}\n\n{shown}\n{END}{after}", encoding="utf-8")
+def model_list() -> str:
+    """What the models are and how they are obtained."""
+    return markdown_table([{"model": m.name, "kind": m.kind.value, "from": f"`{m.origin}`"} for m in MODELS])
+
+
+def marks(name: str) -> tuple[str, str]:
+    return f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+
+
+def read(path: Path, name: str) -> str:
+    """What stands between two marks of a page."""
+    return _divided(path, name)[1].strip() + "\n"
+
+
+def write(path: Path, name: str, shown: str) -> None:
+    """Replace what stands between two marks of a page."""
+    before, _, after = _divided(path, name)
+    begin, end = marks(name)
+    path.write_text(f"{before}{begin}\n\n{shown.strip()}\n\n{end}{after}", encoding="utf-8")
+
+
+def _divided(path: Path, name: str) -> tuple[str, str, str]:
+    begin, end = marks(name)
+    before, found, rest = path.read_text(encoding="utf-8").partition(begin)
+    between, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise PageError(f"{path} has no '{begin}' followed by '{end}'")
+    return before, between, after
 
 
 def _of_effort(now: dict[Slot, Cell], effort: int) -> str:
@@ -54,7 +76,7 @@ def _of_effort(now: dict[Slot, Cell], effort: int) -> str:
 def cell_text(cell: Cell, reasons: dict[str, int]) -> str:
     """`23.4 / 98%`: dB of the worst part and agreement of decisions; `r3`: refused for the third reason."""
     figures = [
-        f"{cell.worst_db:.1f}" if cell.worst_db is not None else "exact" if cell.worst is not None else "",
+        f"{cell.worst_db:.1f}" if cell.worst_db is not None else "",
         f"{cell.agreement:.0%}" if cell.agreement is not None else "",
     ]
     shown = " / ".join(figure for figure in figures if figure)
@@ -66,6 +88,16 @@ def cell_text(cell: Cell, reasons: dict[str, int]) -> str:
     if cell.verdict in (Verdict.REFUSED, Verdict.UNAVAILABLE):
         return f"r{number}"
     return " ".join(word for word in ("**FAILED**", shown, f"r{number}" if number else "") if word)
+
+
+_CELL_TEXT = re.compile(
+    r"(?:\*\*FAILED\*\*)?\s*\*?(?:(?:-?inf|nan|-?\d+\.\d)(?: / \d+%)?|\d+%)?\*?(?:\s*r\d+)?",
+)
+
+
+def is_cell_text(text: str) -> bool:
+    """Whether `cell_text` writes such a thing; a cell that was not run is empty."""
+    return _CELL_TEXT.fullmatch(text) is not None
 
 
 def reason_key(cell: Cell) -> str:

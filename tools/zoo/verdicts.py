@@ -54,7 +54,7 @@ class Key:
 class Cell:
     """One result. `worst_db` is the lowest of all outputs and parts, `worst` names it; `reason` is what was printed.
 
-    `reported_db` is the lowest figure in onnxq's own report, for comparison; infinite figures are stored as None.
+    `reported_db` is the lowest figure in onnxq's own report, for comparison.
     """
 
     model: str
@@ -71,16 +71,21 @@ class Cell:
 
     def to_json(self) -> str:
         values = asdict(self) | {"verdict": self.verdict.value}
-        return json.dumps({key: _finite(value) for key, value in values.items()})
+        return json.dumps({key: _written(value) for key, value in values.items()})
 
     @staticmethod
     def from_json(text: str) -> Cell:
         values: dict[str, Any] = json.loads(text)
-        return Cell(**values | {"key": Key(**values["key"]), "verdict": Verdict(values["verdict"])})
+        figures = {name: float(values[name]) for name in _FIGURES if values[name] is not None}
+        return Cell(**values | figures | {"key": Key(**values["key"]), "verdict": Verdict(values["verdict"])})
 
 
-def _finite(value: object) -> object:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+_FIGURES = ("worst_db", "reported_db", "agreement")
+
+
+def _written(value: object) -> object:
+    """Numbers that JSON does not know as text: `inf`, `nan`."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def judge_accuracy(worst_db: float | None, agreement: float | None) -> Verdict:
