@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 from tools.zoo import page, results
 from tools.zoo.catalogue import MODELS
@@ -52,11 +56,12 @@ def main(arguments: list[str] | None = None) -> int:
     if not options.tables:
         gate = Gate(cache, path, code, _tell, options.again)
         try:
-            for effort in options.efforts:
-                default = effort >= DEFAULT_EFFORT
-                chosen = targets(options.targets or (DEFAULT_EFFORT_TARGETS if default else ()))
-                few = by_name(MODELS, DEFAULT_EFFORT_MODELS) if default and not options.models else models
-                gate.run(few, [(target, effort) for target in chosen], options.jobs)
+            with _interruptible():
+                for effort in options.efforts:
+                    default = effort >= DEFAULT_EFFORT
+                    chosen = targets(options.targets or (DEFAULT_EFFORT_TARGETS if default else ()))
+                    few = by_name(MODELS, DEFAULT_EFFORT_MODELS) if default and not options.models else models
+                    gate.run(few, [(target, effort) for target in chosen], options.jobs)
         except KeyboardInterrupt:
             print(f"interrupted: what is done is in {path}, the same command goes on from there", file=sys.stderr)
             return 130
@@ -70,6 +75,21 @@ def main(arguments: list[str] | None = None) -> int:
     else:
         print(shown)
     return int(any(cell.verdict.failed for cell in results.by_slot(cells, code).values()))
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM as Ctrl-C, and Ctrl-C also where a shell has made it ignored in the background."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _tell(cell: Cell) -> None:
