@@ -127,7 +127,7 @@ class Bench:
             reported(ended.printed),
             agreement,
             seconds=seconds,
-            samples=budget.held,
+            samples=len(before),
         )
 
 

@@ -273,6 +273,7 @@ _SOUND = (
         ),
         sounds.clips(SECOND, _waveform),
         decisions.nearest("features"),
+        most_samples=8,
     ),
     ZooModel(
         "magika",

@@ -70,7 +70,8 @@ Source = PackagedFile | Made | InRepository
 class ZooModel:
     """`choices` are outputs that are numbers of classes or tokens: an error of theirs in dB means nothing.
 
-    A model whose outputs are all choices has no dB and is judged by its decisions alone.
+    A model whose outputs are all choices has no dB and is judged by its decisions alone. `most_samples` is for models
+    that take long for each one.
     """
 
     name: str
@@ -80,6 +81,7 @@ class ZooModel:
     decision: Agreement | None = None
     parts: tuple[Part, ...] = ()
     choices: tuple[str, ...] = ()
+    most_samples: int = 64
 
     @property
     def origin(self) -> str:
@@ -108,8 +110,9 @@ class ZooModel:
     def samples(self, cache: Cache, calibration: int, held: int) -> tuple[list[Feed], list[Feed]]:
         """Feeds to calibrate with and feeds that onnxq never sees; the same ones in each run."""
         make = self.feeds(cache, self.file(cache))
-        seen = Samples(lambda random: make(random, False), calibration, CALIBRATION_SEED)
-        unseen = Samples(lambda random: make(random, True), held, HELD_SEED)
+        most = self.most_samples
+        seen = Samples(lambda random: make(random, False), min(calibration, most), CALIBRATION_SEED)
+        unseen = Samples(lambda random: make(random, True), min(held, most), HELD_SEED)
         return list(seen), list(unseen)
 
 

@@ -143,6 +143,7 @@ _DETECTORS = (
             ),
             0.4,
         ),
+        most_samples=8,
     ),
     ZooModel(
         "yunet",
