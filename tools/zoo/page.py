@@ -8,11 +8,14 @@ from pathlib import Path
 
 from tools.bench.results import markdown_table
 from tools.zoo.catalogue import MODELS
+from tools.zoo.refusals import shortened
 from tools.zoo.results import Slot, Worse, worse_than
 from tools.zoo.verdicts import Cell, Verdict
 
 TABLES, MODEL_LIST = "zoo", "zoo models"
 """Names of the marks in the page."""
+SHOWN_LETTERS = 400
+"""Of a reason."""
 
 
 class PageError(ValueError):
@@ -142,5 +145,5 @@ def _told(cell: Cell) -> str:
 
 
 def _one_line(text: str) -> str:
-    shown = " ".join(text.split())
+    shown = shortened(" ".join(text.split()), SHOWN_LETTERS)
     return f"`{shown.replace('`', chr(39))}`"

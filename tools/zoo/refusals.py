@@ -12,7 +12,7 @@ from tools.zoo.verdicts import Verdict
 
 INTERNAL_CODES = (3, 70)
 REFUSAL_CODES = (1, 2)
-SHOWN_LINES, SHOWN_LETTERS = 4, 600
+MOST_LETTERS = 3000
 
 _OPTION = re.compile(r"(?<!\w)--?[a-z][\w-]*\b")
 _KEY = re.compile(r"\b(?:inputs|outputs|overrides|limits|formats|observer|skip|effort|minimum_sqnr_db)\b[.\s=\[\"']")
@@ -33,8 +33,11 @@ def reason_of(said: str) -> str:
     chosen = (
         lines[first:] if first is not None else [line for line in lines if not line.startswith(("warning:", "note:"))]
     )
-    text = "\n".join(chosen[:SHOWN_LINES])
-    return text if len(text) <= SHOWN_LETTERS else text[: SHOWN_LETTERS - 4] + " ..."
+    return shortened("\n".join(chosen), MOST_LETTERS)
+
+
+def shortened(text: str, letters: int) -> str:
+    return text if len(text) <= letters else text[: letters - 4] + " ..."
 
 
 def has_next_step(reason: str) -> bool:
