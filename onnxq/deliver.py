@@ -17,6 +17,7 @@ import ml_dtypes
 import numpy as np
 from pydantic import StrictStr
 
+from onnxq.calibrate.identity import model_identity
 from onnxq.config import resolved_settings
 from onnxq.emit import Emitted, emit, file_names
 from onnxq.emit.saturation import with_seven_bit_weights, with_unsigned_weights
@@ -33,6 +34,7 @@ from onnxq.place.legal import check_plan
 from onnxq.prepare import Prepared
 from onnxq.report import LOW_SQNR_DB, Report, build_report
 from onnxq.runtime import Dataset
+from onnxq.runtime.fault import own_fault, raise_own_fault
 from onnxq.temporary import temporary_folder
 from onnxq.types import Backend, QParamsTable, QuantPlan
 from onnxq.verify import (
@@ -165,6 +167,8 @@ def emit_plan(
         stage = stack.enter_context(staging(output, original.files(), first=REPORT))
         emitted = write(plan, qparams)
         checks = judge(emitted, plan)
+        if checks.refusal is not None:
+            raise_own_fault(checks.refusal, _runnable(original) or original, dataset)
         fail_on(checks, warnings)
         if _may_saturate(checks, prepared):
             first = _Attempt(plan, qparams, emitted, checks)
@@ -196,6 +200,7 @@ def emit_plan(
             warn_below_db=None if own_check is not None else LOW_SQNR_DB,
         )
         report.update(further)
+        plan = replace(plan, model=model_identity(prepared.graph))
         write_json(stage / "plan.json", plan.to_json())
         write_json(stage / "qparams.json", qparams.to_json())
         spelt_out = resolved_settings(
@@ -234,7 +239,9 @@ def check_simulated(graph: Graph, original: Graph, path: Path, samples: Samples 
     """
     graph.save(path)
     numbers = () if samples is None else samples.numbers
-    return compare_outputs(_runnable(original) or original, path, samples, samples=len(numbers), numbers=numbers)
+    reference = _runnable(original) or original
+    with own_fault(reference, samples):
+        return compare_outputs(reference, path, samples, samples=len(numbers), numbers=numbers)
 
 
 def _left_over(folder: Path, names: Sequence[str]) -> list[str]:

@@ -27,7 +27,9 @@ from onnxq.prepare import Prepared, chosen_backend, load_model, make_plan, prepa
 from onnxq.ranks import Ranks, in_step
 from onnxq.refine import refine
 from onnxq.runtime import Dataset, input_infos, open_dataset
+from onnxq.runtime.fault import own_fault
 from onnxq.runtime.samples import Shard
+from onnxq.tails import calibrate_with_tails, tail_notes
 from onnxq.types import Backend, QParamsTable, QuantPlan
 
 
@@ -183,11 +185,15 @@ def calibrate_model(
             prepared = prepare(graph, backend, settings, passes=passes)
         with clock.stage("place"):
             plan = make_plan(prepared, strict=strict)
-    with clock.stage("calibrate"):
+    with clock.stage("calibrate"), own_fault(original, dataset):
         file = None if statistics is None else Path(statistics)
         gathered = gather_statistics(prepared, plan, dataset, file=file, ranks=ranks, progress=progress)
-        qparams, plan, calibration = calibrate(prepared.graph, plan, statistics=gathered)
-    with clock.stage("refine"):
+
+        def gather_again(changed: QuantPlan) -> Gathered:
+            return gather_statistics(prepared, changed, dataset, file=file, progress=progress)
+
+        qparams, plan, calibration = calibrate_with_tails(prepared, plan, gathered, gather_again, strict=strict)
+    with clock.stage("refine"), own_fault(original, dataset):
         refined = refine(prepared.graph, plan, qparams, prepared.backend)
     return Calibrated(
         original,
@@ -197,7 +203,13 @@ def calibrate_model(
         dataset,
         calibration.samples,
         warnings=[*plan.notes, *calibration.warnings, *refined.warnings],
-        notes=[*([NO_DATA] if dataset is None else dataset.notes), *calibration.notes, *refined.notes],
+        notes=[
+            *original.remarks,
+            *([NO_DATA] if dataset is None else dataset.notes),
+            *tail_notes(plan),
+            *calibration.notes,
+            *refined.notes,
+        ],
         seconds=clock.seconds,
     )
 
@@ -227,7 +239,7 @@ def improve_model(
     prepared = ready.prepared
     calibrated = State(prepared.graph, ready.plan, ready.qparams)
     notes: list[str] = []
-    with clock.stage("improve"):
+    with clock.stage("improve"), own_fault(ready.original, dataset):
         if dataset is None:
             outcome = improve_without_data(prepared, calibrated, progress=progress)
         else:

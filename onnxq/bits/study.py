@@ -25,7 +25,7 @@ from onnxq.bits.improved import identity_of_improvements, improved, improvements
 from onnxq.bits.metric_identity import sources_of
 from onnxq.bits.scores import Scores
 from onnxq.borders import check_borders, fix_borders
-from onnxq.calibrate import Gathered, activation_leaders, calibrate, gather, gather_into
+from onnxq.calibrate import Gathered, activation_leaders, gather, gather_into
 from onnxq.calibrate.gather import with_observers
 from onnxq.calibrate.identity import SampleHash, model_identity
 from onnxq.calibrate.statistics_file import VERSION
@@ -40,8 +40,10 @@ from onnxq.place.legal import check_opset, check_plan
 from onnxq.prepare import Prepared, load_model, prepare
 from onnxq.refine import refine
 from onnxq.runtime import input_infos, open_dataset
+from onnxq.runtime.fault import own_fault
 from onnxq.runtime.pinned import pinned_beyond
 from onnxq.runtime.session import describe_runtime
+from onnxq.tails import calibrate_with_tails
 from onnxq.types import Placement, QParamsTable, QuantPlan
 from onnxq.types.applied import applied
 from onnxq.user_code import find_function
@@ -110,6 +112,7 @@ class Study:
             limit=subject.samples,
             preprocess=self.config.preprocess,
         )
+        self._original = graph.copy()
         self._say("passes", 0, None)
         self.prepared: Prepared = prepare(graph, subject.backend, self.config, passes=subject.passes)
         check_opset(self.prepared.graph, self.prepared.backend)
@@ -161,13 +164,15 @@ class Study:
         plan = place(prepared.graph, prepared.backend, controls(prepared.config))
         if checked:
             check_plan(plan, prepared.backend)
+        plan.config = prepared.config.recorded()
         return plan
 
     def calibrated(self, plan: QuantPlan) -> State:
         """A plan with its parameters, as `onnxq quantize` finds them."""
-        self._gather(activation_leaders(plan))
-        qparams, plan, _ = calibrate(self.graph, plan, statistics=self._gathered)
-        return State(self.graph, plan, refine(self.graph, plan, qparams, self.prepared.backend).qparams)
+        prepared = replace(self.prepared, config=read_config(plan.config))
+        with own_fault(self._original, self._dataset):
+            qparams, plan, _ = calibrate_with_tails(prepared, plan, self._seen(plan), self._seen)
+            return State(self.graph, plan, refine(self.graph, plan, qparams, self.prepared.backend).qparams)
 
     def score(self, state: State) -> Score:
         """How good a model with these quantizers is; one that was scored before is not run again."""
@@ -177,7 +182,8 @@ class Study:
         key = _joined(self._judged_by, _identity_of_plan(plan, state.qparams, self.prepared.backend.simulations))
         held = self._scores.get(key)
         if held is None:
-            held = self.judge(state)
+            with own_fault(self._original, self._dataset):
+                held = self.judge(state)
             self._scores.put(key, held)
         return held
 
@@ -208,6 +214,11 @@ class Study:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
         return held
+
+    def _seen(self, plan: QuantPlan) -> Gathered:
+        """What was seen of the tensors of a plan."""
+        self._gather(activation_leaders(plan))
+        return self._gathered
 
     def _gather(self, leaders: Sequence[Placement]) -> None:
         """Have the statistics that these leaders need, running the model for those that are not there yet."""

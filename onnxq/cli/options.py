@@ -55,6 +55,10 @@ AllowCodeOption = Annotated[
         "--allow-code", help="Run Python code that a configuration file names: a backend file, a data function."
     ),
 ]
+OtherModelOption = Annotated[
+    bool,
+    typer.Option("--other-model", help="Take the constants of MODEL although plan and parameters belong to others."),
+]
 MqbenchOption = Annotated[
     Path | None,
     typer.Option(

@@ -12,6 +12,7 @@ from onnxq.cli.console import print_json, print_table, print_warning, say
 from onnxq.cli.figures import decibels, decision_line, sample_line
 
 if TYPE_CHECKING:
+    from onnxq.prepare import Prepared
     from onnxq.verify.report import OutputCheck
 
 SIMULATED_NAME = "simulated.onnx"
@@ -39,6 +40,7 @@ def simulate(
     random: options.RandomOption = None,
     passes: options.PassOption = None,
     plugin: options.PluginOption = None,
+    other_model: options.OtherModelOption = False,
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
@@ -51,6 +53,7 @@ def simulate(
     from onnxq.cli.artifacts import folder_of, model_in, output_file, read_plan, read_qparams
     from onnxq.cli.consistency import check_parameters
     from onnxq.cli.data import chosen_preprocess, open_data
+    from onnxq.cli.float_model import prepared_for
     from onnxq.cli.planned import prepare_again, settings_of
     from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.deliver import check_simulated
@@ -74,7 +77,11 @@ def simulate(
     dataset = None
     if data is not None or random is not None:
         dataset = open_data(original, data, random, settings.samples, chosen_preprocess(settings, wanted, data))
-    prepared = prepare_again(original.copy(), wanted, backend, settings, passes)
+
+    def prepare(graph: Graph) -> Prepared:
+        return prepare_again(graph, wanted, backend, settings, passes)
+
+    prepared = prepared_for(model, original, wanted, folder, prepare, other=other_model, quiet=quiet)
     check_parameters(prepared.graph, wanted, table)
     graph, notes = build(prepared.graph, wanted, table, prepared.backend)
     # Several may be made in one folder at a time.

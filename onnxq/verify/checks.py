@@ -73,7 +73,7 @@ def _verify(
     except MachineError:
         raise
     except OnnxqError as error:
-        return VerifyReport(0, time.monotonic() - started, failures=(*failures, _invalid(error)))
+        return VerifyReport(0, time.monotonic() - started, failures=(*failures, _invalid(error)), refusal=error)
     fused, kernels, warnings = None, None, []
     if dataset is not None and len(quantized.nodes()) <= FULL_OPTIMIZATION_NODES:
         try:
@@ -118,6 +118,7 @@ def _verify(
         warnings=(*warnings, *_fixed_defaults(original, quantized), *comparison.warnings(), *branches.warnings()),
         kernels=kernels,
         notes=tuple(comparison.notes()),
+        refusal=comparison.refusal,
     )
 
 
@@ -131,14 +132,16 @@ def compare_outputs(
 ) -> tuple[OutputCheck, ...]:
     """The outputs of a file against those of a float model, on the first `samples` feeds (none without a dataset).
 
-    A file that is not valid, does not load, does not run, or gives NaN where the float model has numbers raises
-    CheckFailed.
+    A file that is not valid, or gives NaN where the float model has numbers, raises CheckFailed; one that onnxruntime
+    does not load or run, its error.
     """
     problems = list(refusals(model_path))
     session = load_session(model_path, optimize="none")
     comparison = Comparison(float_model)
     if dataset is not None and not problems:
         comparison.run(session, None, dataset, samples, numbers=numbers)
+        if comparison.refusal is not None:
+            raise comparison.refusal
         problems += map(str, comparison.failures())
     if problems:
         raise CheckFailed("; ".join(problems))
@@ -202,5 +205,5 @@ _SHOWN = 5
 
 
 def _described(graph: Graph, name: str) -> str:
-    dtype, shape = graph.dtype(name), graph.shape(name)
+    dtype, shape = graph.dtype(name), graph.written_shape(name)
     return f"{'untyped' if dtype is None else dtype.name} {'of unknown rank' if shape is None else shape_text(shape)}"
