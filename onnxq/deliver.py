@@ -177,7 +177,7 @@ def emit_plan(
             passes=prepared.passes,
             plan=plan,
             warnings=[*warnings, *emitted.warnings, *checks.warnings, *_kernel_warnings(checks, plan, prepared)],
-            notes=[*remarks, *emitted.notes],
+            notes=[*remarks, *emitted.notes, *checks.notes],
             samples=samples,
             checks=checks,
             simulated=simulated,

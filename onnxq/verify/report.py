@@ -77,6 +77,7 @@ class VerifyReport:
 
     kernels      what onnxruntime's optimizer makes of the file here; None where it was not asked
     refusal      the error with which onnxruntime did not load or run the file; it is among the failures
+    notes        what is not as ONNX wants it, and was not in the float model either
     """
 
     samples: int
@@ -87,6 +88,7 @@ class VerifyReport:
     warnings: tuple[str, ...] = ()
     kernels: KernelCount | None = None
     refusal: OnnxqError | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
