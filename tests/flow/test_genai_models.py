@@ -21,7 +21,7 @@ MICROSOFT = "com.microsoft"
 
 
 def language_model(logits: list[int | str] | None) -> onnx.ModelProto:
-    """One layer with SimplifiedLayerNormalization in the default domain; `logits` is the declared shape of the output."""
+    """One layer, SimplifiedLayerNormalization in the default domain; `logits` is the declared shape of the output."""
     rng = np.random.default_rng(0)
     angles = np.outer(np.arange(16), 1 / 100 ** (np.arange(0, HEAD, 2) / HEAD))
     constants: dict[str, np.ndarray] = {
