@@ -46,6 +46,7 @@ def calibrate(
     skip: options.SkipOption = None,
     samples: options.SamplesOption = None,
     random: options.RandomOption = None,
+    shape: options.ShapeOption = None,
     stats: options.StatisticsOption = None,
     shard: Annotated[
         str | None,
@@ -74,6 +75,7 @@ def calibrate(
     from onnxq.cli.data import chosen_preprocess, data_warnings, open_data
     from onnxq.cli.planned import prepare_again, settings_of, with_observers
     from onnxq.cli.settings import load_plugins, read_foreign, read_settings
+    from onnxq.cli.shapes import read_shapes
     from onnxq.errors import ConfigError
     from onnxq.graph import Graph
     from onnxq.output_folder import claim, refuse_folders
@@ -103,6 +105,7 @@ def calibrate(
                     allow_code=allow_code,
                     backend=backend,
                     skip=skip,
+                    shapes=read_shapes(shape, graph),
                     data=data,
                     observer=observer,
                     weight_observer=weight_observer,

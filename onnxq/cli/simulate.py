@@ -36,6 +36,7 @@ def simulate(
     allow_code: options.AllowCodeOption = False,
     samples: options.SamplesOption = None,
     random: options.RandomOption = None,
+    shape: options.SampleShapeOption = None,
     passes: options.PassOption = None,
     plugin: options.PluginOption = None,
     as_json: options.JsonOption = False,
@@ -52,6 +53,7 @@ def simulate(
     from onnxq.cli.data import chosen_preprocess, open_data
     from onnxq.cli.planned import prepare_again, settings_of
     from onnxq.cli.settings import load_plugins, read_settings
+    from onnxq.cli.shapes import read_shapes
     from onnxq.deliver import check_simulated
     from onnxq.emit.simulate import simulate as build
     from onnxq.graph import Graph
@@ -69,11 +71,14 @@ def simulate(
     original = Graph.load(model)
     fix_borders(original, settings_of(wanted, settings))
     dataset = None
-    if data is not None or random is not None:
-        dataset = open_data(original, data, random, settings.samples, chosen_preprocess(settings, wanted, data))
+    shapes = read_shapes(shape, original)
+    if data is not None or random is not None or shapes:
+        steps = chosen_preprocess(settings, wanted, data)
+        dataset = open_data(original, data, random, settings.samples, steps, shapes)
     prepared = prepare_again(original.copy(), wanted, backend, settings, passes)
     check_parameters(prepared.graph, wanted, table)
     graph, notes = build(prepared.graph, wanted, table, prepared.backend)
+    notes = [*notes, *(() if dataset is None else dataset.notes)]
     # Several may be made in one folder at a time.
     with claim(target.parent, target.name) as output, staging(output, original.files()) as stage:
         outputs = check_simulated(graph, original, stage / target.name, dataset, samples=settings.verify_samples)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from onnxq.errors import DataError
-from onnxq.runtime.dataset import InputInfo, open_dataset, random_dataset
+from onnxq.runtime.dataset import InputInfo, open_dataset
+from onnxq.runtime.random_data import random_dataset
 
 IMAGE = InputInfo("image", np.dtype(np.float32), (1, 3, 4, 4))
 DYNAMIC = InputInfo("image", np.dtype(np.float32), ("batch", 3, 4, 4))
