@@ -69,7 +69,7 @@ def calibrate(
     without running the model, for every observer that reads histograms. A run that was cut off goes on where it ended.
     Under torchrun the processes run a part of the samples each.
     """
-    from onnxq.borders import fix_borders
+    from onnxq.borders import fix_borders, separate_sizes
     from onnxq.calibrate import Gathered, activation_leaders
     from onnxq.cli.artifacts import PLAN_NAME, QPARAMS_NAME, check_statistics_file, output_file, read_plan
     from onnxq.cli.data import chosen_preprocess, data_warnings, open_data
@@ -154,6 +154,7 @@ def calibrate(
                     observes = bool(activation_leaders(given))
                 without = data is None and random is None and stats is None and not observes
                 dataset = None if stored or without else open_data(graph, data, random, settings.samples, steps)
+                separate_sizes(graph, dataset)
                 original = graph.copy()
                 if given is None:
                     prepared = prepare(graph, target_name, settings, passes=passes or ())

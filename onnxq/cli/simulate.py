@@ -47,7 +47,7 @@ def simulate(
     The chip's own grids, roundings and operators are in it as float operators. With -d its outputs are compared with
     those of the float model.
     """
-    from onnxq.borders import fix_borders
+    from onnxq.borders import fix_borders, separate_sizes
     from onnxq.cli.artifacts import folder_of, model_in, output_file, read_plan, read_qparams
     from onnxq.cli.consistency import check_parameters
     from onnxq.cli.data import chosen_preprocess, open_data
@@ -75,6 +75,7 @@ def simulate(
     if data is not None or random is not None or shapes:
         steps = chosen_preprocess(settings, wanted, data)
         dataset = open_data(original, data, random, settings.samples, steps, shapes)
+    separate_sizes(original, dataset)
     prepared = prepare_again(original.copy(), wanted, backend, settings, passes)
     check_parameters(prepared.graph, wanted, table)
     graph, notes = build(prepared.graph, wanted, table, prepared.backend)

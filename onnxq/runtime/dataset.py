@@ -48,6 +48,12 @@ class Dataset:
             self._length = total if self.limit is None else min(total, self.limit)
         return self._length
 
+    def first_shapes(self) -> dict[str, tuple[int, ...]] | None:
+        """Input -> its shape in the first feed; None where that can only be found by reading it."""
+        if not self.source.countable:
+            return None
+        return next((cut.first_shapes(piece.shapes) for piece, cut in self._cuts() if cut.count), None)
+
     def __len__(self) -> int:
         if self.length is None:
             raise TypeError(f"the number of feeds of {self.description} is not known before they are read")
