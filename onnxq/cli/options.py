@@ -117,7 +117,8 @@ ProviderOption = Annotated[
 ]
 
 MinimumOption = Annotated[
-    float | None, typer.Option("--min-sqnr", help="An output below this many dB fails the run.", metavar="DB")
+    float | None,
+    typer.Option("--min-sqnr", help="An output, or a part of one, below this many dB fails the run.", metavar="DB"),
 ]
 
 EffortOption = Annotated[
