@@ -29,6 +29,7 @@ from onnxq.refine import refine
 from onnxq.runtime import Dataset, input_infos, open_dataset
 from onnxq.runtime.fault import own_fault
 from onnxq.runtime.samples import Shard
+from onnxq.tails import calibrate_with_tails, tail_notes
 from onnxq.types import Backend, QParamsTable, QuantPlan
 
 
@@ -90,7 +91,7 @@ def quantize(
             ready.plan,
             ready.qparams,
             output,
-            dataset=ready.dataset if improved is None or improved.check_on is None else improved.check_on,
+            dataset=ready.dataset,
             samples=ready.samples,
             warnings=[*warnings, *ready.warnings, *_unmeasured(ready)],
             notes=ready.notes,
@@ -189,7 +190,11 @@ def calibrate_model(
     with clock.stage("calibrate"), own_fault(original, dataset):
         file = None if statistics is None else Path(statistics)
         gathered = gather_statistics(prepared, plan, dataset, file=file, ranks=ranks, progress=progress)
-        qparams, plan, calibration = calibrate(prepared.graph, plan, statistics=gathered)
+
+        def gather_again(changed: QuantPlan) -> Gathered:
+            return gather_statistics(prepared, changed, dataset, file=file, progress=progress)
+
+        qparams, plan, calibration = calibrate_with_tails(prepared, plan, gathered, gather_again, strict=strict)
     with clock.stage("refine"), own_fault(original, dataset):
         refined = refine(prepared.graph, plan, qparams, prepared.backend)
     return Calibrated(
@@ -203,6 +208,7 @@ def calibrate_model(
         notes=[
             *original.remarks,
             *([NO_DATA] if dataset is None else dataset.notes),
+            *tail_notes(plan),
             *calibration.notes,
             *refined.notes,
         ],

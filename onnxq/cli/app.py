@@ -32,6 +32,7 @@ from onnxq.cli.schema import schema
 from onnxq.cli.search import search
 from onnxq.cli.sensitivity import sensitivity
 from onnxq.cli.simulate import simulate
+from onnxq.cli.strip import strip
 from onnxq.cli.termination import Terminated
 from onnxq.cli.translate import translate
 from onnxq.errors import InternalError, OnnxqError
@@ -138,6 +139,7 @@ app.command()(compare)
 app.command()(explain)
 app.command()(simulate)
 app.command()(lint)
+app.command()(strip)
 app.command()(translate)
 app.command()(schema)
 app.command("list")(list_registered)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -188,8 +189,14 @@ def calibrate(
         if collects_only:
             warnings = _report_statistics(target, gathered, wanted, notes, whole=part is None, quiet=quiet)
         else:
+
+            def gather_again(changed: QuantPlan) -> Gathered:
+                if dataset is None:  # what is stored is all there is
+                    return gathered
+                return gather_statistics(prepared, changed, dataset, file=stats)
+
             warnings = _write_parameters(
-                output, target.name, prepared, wanted, gathered, notes, new_plan=plan is None, quiet=quiet
+                output, target.name, prepared, wanted, gathered, notes, gather_again, new_plan=plan is None, quiet=quiet
             )
     warnings = [*data_warnings(random), *warnings]
     for warning in warnings:
@@ -293,20 +300,29 @@ def _write_parameters(
     plan: QuantPlan,
     gathered: Gathered,
     notes: list[str],
+    gather_again: Callable[[QuantPlan], Gathered],
     *,
     new_plan: bool,
     quiet: bool,
 ) -> list[str]:
     from onnxq.calibrate import calibrate as find_parameters
+    from onnxq.calibrate.identity import model_identity
     from onnxq.cli.artifacts import PLAN_NAME
     from onnxq.files import write_json
     from onnxq.output_folder import staging
     from onnxq.refine import refine
+    from onnxq.tails import calibrate_with_tails, tail_notes
 
-    found, kept, report = find_parameters(prepared.graph, plan, statistics=gathered)
+    if new_plan:
+        found, kept, report = calibrate_with_tails(prepared, plan, gathered, gather_again)
+    else:  # the user's own plan, whatever the data says about it
+        found, kept, report = find_parameters(prepared.graph, plan, statistics=gathered)
     qparams, refinements, concerns = refine(prepared.graph, kept, found, prepared.backend)
     target = output.path / name
-    new = new_plan or len(kept) != len(plan)
+    model = model_identity(prepared.graph)
+    moved = not new_plan and plan.model not in ("", model)  # as after more training
+    kept = replace(kept, model=model)
+    new = new_plan or moved or len(kept) != len(plan)
     beside = target.with_name(PLAN_NAME if new_plan else f"{target.stem}.plan.json")
     # A link stays a link, and what it points to is replaced: it may be on another disk, so that it cannot be moved.
     linked = any(path.is_symlink() for path in (target, beside))
@@ -315,9 +331,11 @@ def _write_parameters(
         if new:
             _keep_other_plan(beside, stage, kept, quiet=quiet)
             write_json(stage / beside.name, kept.to_json())
+    if moved:
+        say("note: the plan was made for a model with other constants; these parameters belong to MODEL", quiet=quiet)
     say(f"parameters of {len(qparams)} tensors from {report.samples} samples written to {target}", quiet=quiet)
     if new:
         say(f"the plan that belongs to them written to {beside}", quiet=quiet)
-    for note in (*notes, *report.notes, *refinements):
+    for note in (*notes, *tail_notes(kept), *report.notes, *refinements):
         say(f"note: {note}", quiet=quiet)
     return [*report.warnings, *concerns]

@@ -69,6 +69,10 @@ AllowCodeOption = Annotated[
         "--allow-code", help="Run Python code that a configuration file names: a backend file, a data function."
     ),
 ]
+OtherModelOption = Annotated[
+    bool,
+    typer.Option("--other-model", help="Take the constants of MODEL although plan and parameters belong to others."),
+]
 MqbenchOption = Annotated[
     Path | None,
     typer.Option(
@@ -127,7 +131,8 @@ ProviderOption = Annotated[
 ]
 
 MinimumOption = Annotated[
-    float | None, typer.Option("--min-sqnr", help="An output below this many dB fails the run.", metavar="DB")
+    float | None,
+    typer.Option("--min-sqnr", help="An output, or a part of one, below this many dB fails the run.", metavar="DB"),
 ]
 
 EffortOption = Annotated[

@@ -60,15 +60,33 @@ class NodesEntry(Stored):
     float: dict[Text, Text] = Field({})
 
 
+class JoinMemberEntry(Stored):
+    tensor: Text
+    low: StrictFloat | Whole
+    high: StrictFloat | Whole
+    steps: StrictFloat | Whole
+
+
+class UnlikeJoinEntry(Stored):
+    node: Text
+    result: Text
+    scale: StrictFloat | Whole
+    fewest: StrictFloat | Whole
+    members: list[JoinMemberEntry]
+    tail: list[Text]
+
+
 class PlanSchema(Stored):
     """plan.json."""
 
     backend: Text
+    model: Text = ""
     tensors: dict[Text, PlacementEntry]
     nodes: NodesEntry = NodesEntry()
     config: dict[Text, Any] = Field({})
     notes: list[Text] = Field([])
     left_out: dict[Text, Text] = Field({})
+    unlike: list[UnlikeJoinEntry] = Field([])
 
     @field_validator("config")
     @classmethod
