@@ -12,7 +12,7 @@ from typing import Any
 
 import onnx
 
-from onnxq.borders import check_borders, fix_borders
+from onnxq.borders import check_borders, fix_borders, separate_sizes
 from onnxq.calibrate import Gathered, activation_leaders, calibrate, gather, gather_into, gather_shared
 from onnxq.config import Config, ConfigSource, read_config
 from onnxq.deliver import FLOAT_MODEL, Clock, Progress, Result, emit_plan, refuse_overwriting
@@ -180,6 +180,8 @@ def calibrate_model(
                 refuse_overwriting(original, target, folder, settings.name, float_model=True)
             check_borders(graph)
             dataset = None if data is None and not target.needs_data else _opened(data, graph, settings)
+            for one in (graph, original):
+                separate_sizes(one, dataset)
         with clock.stage("passes"):
             say("passes", 0, None)
             prepared = prepare(graph, backend, settings, passes=passes)
@@ -296,6 +298,7 @@ def contribute(
         fix_borders(graph, settings)
         needed = data is not None or chosen_backend(backend, settings).needs_data
         dataset = _opened(data, graph, settings) if needed else None
+        separate_sizes(graph, dataset)
         prepared = prepare(graph, backend, settings, passes=passes)
         plan = make_plan(prepared)
     file = None if statistics is None else Path(statistics)

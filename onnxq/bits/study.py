@@ -24,7 +24,7 @@ from onnxq.bits.evaluation import open_evaluation
 from onnxq.bits.improved import identity_of_improvements, improved, improvements_of
 from onnxq.bits.metric_identity import sources_of
 from onnxq.bits.scores import Scores
-from onnxq.borders import check_borders, fix_borders
+from onnxq.borders import check_borders, fix_borders, separate_sizes
 from onnxq.calibrate import Gathered, activation_leaders, gather, gather_into
 from onnxq.calibrate.gather import with_observers
 from onnxq.calibrate.identity import SampleHash, model_identity
@@ -103,6 +103,7 @@ class Study:
         self._dataset = open_dataset(
             data, input_infos(graph), limit=self.config.samples, preprocess=self.config.preprocess
         )
+        separate_sizes(graph, self._dataset)
         metric = _metric(subject.metric)
         evaluation = open_evaluation(
             subject.evaluate_on,
