@@ -34,6 +34,7 @@ from onnxq.report import LOW_SQNR_DB, Report, build_report
 from onnxq.runtime.feeds import Feed
 from onnxq.temporary import temporary_folder
 from onnxq.types import Backend, QParamsTable, QuantPlan
+from onnxq.types.note import folded
 from onnxq.verify import (
     FULL_OPTIMIZATION_NODES,
     OutputCheck,
@@ -258,7 +259,7 @@ def fail_on(report: VerifyReport, warnings: Sequence[str]) -> None:
     """Raise CheckFailed if a check has failed, with every finding and the warnings of earlier stages."""
     if not report.failures:
         return
-    lines = [*report.failures, *(f"warning: {line}" for line in (*warnings, *report.warnings))]
+    lines = [*report.failures, *(f"warning: {line}" for line in folded([*warnings, *report.warnings]))]
     if any("below the required" in line for line in report.failures):
         lines.append(
             "to look into it: write the files all the same with a lower minimum_sqnr_db (--min-sqnr) and run "

@@ -82,6 +82,7 @@ def calibrate(
     from onnxq.prepare import chosen_backend, make_plan, prepare
     from onnxq.ranks import in_step, torchrun_ranks
     from onnxq.runtime.samples import read_shard
+    from onnxq.types.note import folded
 
     with ExitStack() as stack:
         with torchrun_ranks(print_error) as ranks:
@@ -177,14 +178,14 @@ def calibrate(
             return
         notes = [] if dataset is None else list(dataset.notes)
         if collects_only:
-            warnings = _report_statistics(target, gathered, wanted, notes, whole=part is None, quiet=quiet)
+            warnings = _report_statistics(target, prepared, gathered, wanted, notes, whole=part is None, quiet=quiet)
         else:
             warnings = _write_parameters(
                 output, target.name, prepared, wanted, gathered, notes, new_plan=plan is None, quiet=quiet
             )
     warnings = [*data_warnings(random), *warnings]
-    for warning in warnings:
-        print_warning(warning)
+    for warning in folded(warnings):
+        print_warning(str(warning))
     if strict and warnings:
         raise typer.Exit(1)
 
@@ -261,10 +262,18 @@ def _stored(path: Path, prepared: Prepared) -> Gathered:
 
 
 def _report_statistics(
-    target: Path, gathered: Gathered, plan: QuantPlan, notes: list[str], *, whole: bool, quiet: bool
+    target: Path,
+    prepared: Prepared,
+    gathered: Gathered,
+    plan: QuantPlan,
+    notes: list[str],
+    *,
+    whole: bool,
+    quiet: bool,
 ) -> list[str]:
     from onnxq.calibrate import activation_leaders
     from onnxq.calibrate.remarks import data_remarks, nonfinite_warnings
+    from onnxq.types.note import folded
 
     leaders = activation_leaders(plan)
     say(
@@ -272,9 +281,9 @@ def _report_statistics(
         quiet=quiet,
     )
     remarks = data_remarks(gathered, leaders) if whole else ()  # what few samples mean shows in the merged file
-    for note in (*notes, *gathered.notes, *remarks):
+    for note in folded([*notes, *gathered.notes, *remarks]):
         say(f"note: {note}", quiet=quiet)
-    return list(nonfinite_warnings(gathered, leaders))
+    return nonfinite_warnings(prepared.graph, gathered, leaders)
 
 
 def _write_parameters(
@@ -294,6 +303,7 @@ def _write_parameters(
     from onnxq.files import write_json
     from onnxq.output_folder import staging
     from onnxq.refine import refine
+    from onnxq.types.note import folded
 
     found, kept, report = find_parameters(prepared.graph, plan, statistics=gathered)
     qparams, refinements, concerns = refine(prepared.graph, kept, found, prepared.backend)
@@ -315,6 +325,6 @@ def _write_parameters(
     say(f"parameters of {len(qparams)} tensors from {report.samples} samples written to {target}", quiet=quiet)
     if new:
         say(f"the plan that belongs to them written to {beside}", quiet=quiet)
-    for note in (*notes, *report.notes, *refinements):
+    for note in folded([*notes, *report.notes, *refinements]):
         say(f"note: {note}", quiet=quiet)
     return [*report.warnings, *concerns]

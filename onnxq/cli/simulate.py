@@ -59,6 +59,7 @@ def simulate(
     from onnxq.emit.simulate import simulate as build
     from onnxq.graph import Graph
     from onnxq.output_folder import claim, read_together, staging
+    from onnxq.types.note import folded
 
     load_plugins(plugin)
     folder = folder_of(plan)
@@ -89,7 +90,7 @@ def simulate(
         checks = [check.to_json() for check in outputs]
         print_json({"files": [str(path) for path in files], "notes": notes, "outputs": checks})
         return
-    for note in notes:
+    for note in folded(notes):
         say(f"note: {note}", quiet=quiet)
     if outputs and not quiet:
         print_table(
