@@ -10,6 +10,8 @@ import onnx
 import pytest
 from onnxruntime.quantization import QuantFormat, QuantType
 
+from onnxq.backends import BACKENDS
+from onnxq.demo import load_data, model_path
 from onnxq.graph import Graph
 from onnxq.numerics import fake_quantize
 from onnxq.pipeline import quantize
@@ -193,6 +195,20 @@ def test_weights_are_exactly_the_quantized_numbers(tmp_path: Path, target: str) 
     for name in weights:
         expected = fake_quantize(stored.values(name), written.qparams[name])
         assert any(np.array_equal(expected, values) for values in held)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", sorted(name for name, _ in BACKENDS.items()))
+def test_what_is_written_for_any_target_is_float_again(tmp_path: Path, target: str) -> None:
+    samples = load_data().calibration[:16]
+    settings = {"effort": 0, "minimum_sqnr_db": -100}
+    written = quantize(model_path(), backend=target, data={"image": samples}, out=tmp_path, config=settings).model
+    graph, result = stripped(written)
+    assert result.left == ()
+    assert not any(map(is_quantized, operators(graph)))
+    feeds = [{"image": image[None]} for image in samples[:3]]
+    assert nearness(written, graph, feeds) > QUANTIZATION_NOISE_DB
+    assert nearness(model_path(), graph, feeds) > QUANTIZATION_NOISE_DB
 
 
 def test_blocks_of_four_bits_become_float_weights(tmp_path: Path) -> None:
