@@ -45,9 +45,9 @@ Layers = Mapping[tuple[str, str], tuple[Float, Callable[[Node], "Grid | None"]]]
 class Reals:
     """The float tensors of one graph, each made once."""
 
-    def __init__(self, graph: Graph, layers: Layers) -> None:
+    def __init__(self, graph: Graph, layers: Layers, *, keep_ranges: bool = False) -> None:
         self.graph = graph
-        self.saturation = Saturation(graph)
+        self.saturation = Saturation(graph, keep_ranges=keep_ranges)
         self._layers = layers
         self._found: dict[tuple[Any, ...], Any] = {}
 

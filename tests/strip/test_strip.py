@@ -72,6 +72,20 @@ def test_a_relu6_comes_back_as_clip() -> None:
     assert np.abs(float_values - quantized).max() <= 6 / 255  # half a step, and float rounding at its edge
 
 
+def test_a_clip_to_other_bounds_comes_back_where_ranges_are_kept() -> None:
+    net = Net("strip_ranges")
+    scale, zero = net.floats(2 / 255), net.constant(np.int8(0))
+    y = net.conv(net.input("x", [1, 3, 8, 8]), 3, 4)
+    net.output(net.node("DequantizeLinear", net.node("QuantizeLinear", y, scale, zero), scale, zero), [1, 4, 8, 8])
+    plain, kept = Graph.from_model(net.model()), Graph.from_model(net.model())
+    assert strip(plain).restored == {}
+    assert list(strip(kept, keep_ranges=True).restored.values()) == ["Clip"]
+    feed = {"x": net.rng.normal(0, 3, (1, 3, 8, 8)).astype(np.float32)}
+    quantized = outputs(net.model(), feed)[0]
+    assert np.abs(outputs(kept, feed)[0] - quantized).max() <= 2 / 255
+    assert np.abs(outputs(plain, feed)[0] - quantized).max() > 1
+
+
 def test_a_gelu_that_rounds_to_zero_below_gets_no_relu() -> None:
     net = Net("strip_gelu")
     x = net.linear(net.input("x", [2, 16]), 16, 8)
