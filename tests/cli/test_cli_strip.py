@@ -10,6 +10,7 @@ import onnx
 import pytest
 
 from tests.cli.conftest import Run
+from tests.strip.quantized_models import dense_net, dynamic
 from tests.zoo_graphs.net import Net
 
 
@@ -109,3 +110,9 @@ def test_a_range_that_stood_for_a_clip_is_suspected(run: Run, tmp_path: Path) ->
     assert result.exit_code == 0
     assert "--keep-ranges" in result.stderr
     assert run(*words, "--keep-ranges").stderr == ""
+
+
+def test_inspect_tells_dynamic_quantization_apart(run: Run, tmp_path: Path) -> None:
+    path = dynamic(dense_net()[0], tmp_path)
+    (remark,) = [line for line in json.loads(run("inspect", path, "--json").stdout)["remarks"] if "quantized" in line]
+    assert "(2 dynamic, 2 other quantized operators)" in remark
