@@ -37,6 +37,7 @@ from onnxq.runtime import Dataset
 from onnxq.runtime.fault import own_fault, raise_own_fault
 from onnxq.temporary import temporary_folder
 from onnxq.types import Backend, QParamsTable, QuantPlan
+from onnxq.types.note import folded
 from onnxq.verify import (
     FULL_OPTIMIZATION_NODES,
     ChecksFailed,
@@ -274,7 +275,7 @@ def fail_on(report: VerifyReport, warnings: Sequence[str]) -> None:
     """Raise ChecksFailed if a check has failed, with every finding and the warnings of earlier stages."""
     if not report.failures:
         return
-    lines = [*map(str, report.failures), *(f"warning: {line}" for line in (*warnings, *report.warnings))]
+    lines = [*map(str, report.failures), *(f"warning: {line}" for line in folded([*warnings, *report.warnings]))]
     kinds = {failure.kind for failure in report.failures}
     if kinds & {FailureKind.LOW, FailureKind.SILENT}:
         limit = "a minimum_sqnr_db below 0" if FailureKind.SILENT in kinds else "a lower minimum_sqnr_db"
