@@ -70,6 +70,7 @@ MAY_IMPORT_ALL = frozenset(
         "qat",
         "improve",
         "bits",
+        "diagnose",
     }
 )
 

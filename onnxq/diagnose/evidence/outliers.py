@@ -1,0 +1,31 @@
+"""Ranges that one sample sets, or a few values of any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxq.diagnose.causes import OutlierSample, OutlierValues
+from onnxq.diagnose.evidence.case import Case, Evidence
+from onnxq.diagnose.experiment import with_range
+
+FAR = 3.0
+"""A sample is an outlier where its largest value is this many times that of any other sample."""
+
+FAR_VALUES = 4.0
+"""Values are outliers where they are this many times as large as all but a fraction of the others."""
+
+FRACTION = 1e-4
+
+
+def outliers(case: Case) -> Iterator[Evidence]:
+    for row, seen in case.computed():
+        if len(seen.peaks) > 1:
+            (largest, sample), (second, _) = seen.peaks[:2]
+            if second > 0 and largest >= FAR * second and case.represented(row) >= 2 * second:
+                change = with_range(row.name, max(seen.low, -second), min(seen.high, second))
+                yield Evidence(OutlierSample(row.name, sample, largest, second), change)
+                continue
+        low, high = seen.within(FRACTION)
+        usual = max(abs(low), abs(high))
+        if usual > 0 and min(seen.magnitude, case.represented(row)) >= FAR_VALUES * usual:
+            yield Evidence(OutlierValues(row.name, seen.magnitude, usual, FRACTION), with_range(row.name, low, high))

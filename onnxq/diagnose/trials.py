@@ -1,0 +1,138 @@
+"""Remedies tried before they are offered: the model quantized anew in memory, judged on the same samples as before.
+
+Statistics and scores of a diagnosis are kept in one folder, so that a remedy that changes no float graph needs no run
+of it, and nothing is scored twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from onnxq.bits.study import Study, Subject
+from onnxq.config import Config, read_config
+from onnxq.diagnose.causes import Code
+from onnxq.diagnose.noise import worst_db
+from onnxq.diagnose.remedy import Remedy, Trial, apply_to, target_with, together
+from onnxq.emit import emit
+from onnxq.errors import MachineError, OnnxqError
+from onnxq.improve.judge import Judge
+from onnxq.improvement import State
+from onnxq.place.legal import check_plan
+from onnxq.runtime.feeds import Feed
+from onnxq.temporary import temporary_folder
+
+PAYS_DB = 1.0
+"""What a remedy has to gain: less may be chance on few samples."""
+
+ENOUGH_DB = 20.0
+"""A worst result above this needs no further remedies that cost something on the chip."""
+
+
+@dataclass(frozen=True)
+class Ward:
+    """The model as it was given, with everything that a trial repeats.
+
+    subject   model, data, passes; its configuration and target are those that a remedy changes
+    target    the name of the target, with its options; None where it has none that could be looked up
+    held      the samples that judge
+    before    the worst result without any remedy
+    """
+
+    subject: Subject
+    config: Config
+    target: str | None
+    held: tuple[Feed, ...]
+    before: float
+
+    def tried(self, remedy: Remedy, cause: Code) -> Trial:
+        """A remedy with what it comes to; one that the target refuses has the reason."""
+        try:
+            after = self._measured(remedy)
+        except MachineError:
+            raise
+        except OnnxqError as error:
+            return Trial(remedy, cause, self.before, None, False, str(error))
+        return Trial(remedy, cause, self.before, after, after >= self.before + PAYS_DB)
+
+    def tried_on(self, remedy: Remedy, cause: Code, state: State, study: Study, feeds: Sequence[Feed]) -> Trial:
+        """A remedy for the data: calibrated on other samples, and judged on others, as the model without it is."""
+        held = tuple(feeds[number] for number in _held_numbers(len(feeds), len(self.held)))
+        before = worst_db(Judge(study.graph, study.prepared.backend, held)(state))
+        other = replace(self, subject=replace(self.subject, data=list(feeds)), held=held, before=before)
+        try:
+            after = other._measured(Remedy())
+        except MachineError:
+            raise
+        except OnnxqError as error:
+            return Trial(remedy, cause, before, None, False, str(error))
+        return Trial(remedy, cause, before, after, after >= before + PAYS_DB)
+
+    def _measured(self, remedy: Remedy) -> float:
+        study = self.study(remedy)
+        state = study.calibrated(study.plan())
+        if not state.plan.placements:
+            raise OnnxqError("nothing would be quantized any more")
+        found = worst_db(study.score(state))
+        if found >= self.before + PAYS_DB:  # what cannot be written is no remedy
+            check_plan(state.plan, study.prepared.backend)
+            with temporary_folder() as folder:
+                emit(study.graph, state.plan, state.qparams, study.prepared.backend, folder, self.config.name)
+        return found
+
+    def study(self, remedy: Remedy) -> Study:
+        """The model made ready with a remedy."""
+        target = self.subject.backend
+        if remedy.options and self.target is not None:
+            target = target_with(self.target, remedy.options)
+        data = self.subject.data
+        if remedy.data is not None and remedy.data.action == "leave_out":
+            left_out = set(remedy.data.samples)
+            data = [feed for number, feed in enumerate(data) if number not in left_out]
+        config = apply_to(read_config(self.config), remedy)
+        subject = replace(
+            self.subject, backend=target, config=config, data=data, evaluate_on=list(self.held), progress=None
+        )
+        return Study(subject)
+
+
+def _held_numbers(count: int, held: int) -> list[int]:
+    every = max(1, count // max(held, 1))
+    return list(range(every - 1, count, every))[:held]
+
+
+MOST_EXPENSIVE = 3
+
+
+def price(remedy: Remedy) -> int:
+    """What a remedy costs on the chip: 0 nothing, 1 some tensors with more bits, 2 some in float, 3 all of them."""
+    if remedy.options:
+        return 3
+    keys = {item.path[-1] for item in remedy.settings}
+    everywhere = any(item.path[0] == "activation" and item.path[-1] == "dtype" for item in remedy.settings)
+    if everywhere:
+        return 3
+    if remedy.skip or ("skip" in keys):
+        return 2
+    return 1 if "dtype" in keys else 0
+
+
+def combined(ward: Ward, trials: Iterable[Trial], runs: int) -> Trial | None:
+    """The remedies that are worth to be applied together, and how that goes; the cheapest first.
+
+    What costs something on the chip is added only while the worst result is still low.
+    """
+    paying = [trial for trial in trials if trial.pays and not trial.remedy.by_hand]
+    best: Trial | None = None
+    for level in range(MOST_EXPENSIVE + 1):
+        of_level = sorted((trial for trial in paying if price(trial.remedy) == level), key=lambda trial: -trial.gain_db)
+        for trial in of_level[:2]:
+            if best is None or best.after_db is None or trial.after_db is None:
+                best = trial
+            elif runs > 0 and not (level > 0 and best.after_db >= ENOUGH_DB):
+                runs -= 1
+                found = ward.tried(together([best.remedy, trial.remedy]), trial.cause)
+                better = max((trial, found), key=lambda item: item.gain_db)
+                if better.gain_db >= best.gain_db + PAYS_DB:
+                    best = better
+    return best
