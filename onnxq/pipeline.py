@@ -28,6 +28,7 @@ from onnxq.ranks import Ranks, in_step
 from onnxq.refine import refine
 from onnxq.runtime import Dataset, input_infos, open_dataset
 from onnxq.runtime.samples import Shard
+from onnxq.tails import calibrate_with_tails, tail_notes
 from onnxq.types import Backend, QParamsTable, QuantPlan
 
 
@@ -186,7 +187,11 @@ def calibrate_model(
     with clock.stage("calibrate"):
         file = None if statistics is None else Path(statistics)
         gathered = gather_statistics(prepared, plan, dataset, file=file, ranks=ranks, progress=progress)
-        qparams, plan, calibration = calibrate(prepared.graph, plan, statistics=gathered)
+
+        def gather_again(changed: QuantPlan) -> Gathered:
+            return gather_statistics(prepared, changed, dataset, file=file, progress=progress)
+
+        qparams, plan, calibration = calibrate_with_tails(prepared, plan, gathered, gather_again, strict=strict)
     with clock.stage("refine"):
         refined = refine(prepared.graph, plan, qparams, prepared.backend)
     return Calibrated(
@@ -197,7 +202,12 @@ def calibrate_model(
         dataset,
         calibration.samples,
         warnings=[*plan.notes, *calibration.warnings, *refined.warnings],
-        notes=[*([NO_DATA] if dataset is None else dataset.notes), *calibration.notes, *refined.notes],
+        notes=[
+            *([NO_DATA] if dataset is None else dataset.notes),
+            *tail_notes(plan),
+            *calibration.notes,
+            *refined.notes,
+        ],
         seconds=clock.seconds,
     )
 

@@ -58,6 +58,7 @@ MAY_IMPORT_ALL = frozenset(
         "__main__",
         "pipeline",
         "prepare",
+        "tails",
         "deliver",
         "output_folder",
         "switch",

@@ -25,7 +25,7 @@ from onnxq.bits.improved import identity_of_improvements, improved, improvements
 from onnxq.bits.metric_identity import sources_of
 from onnxq.bits.scores import Scores
 from onnxq.borders import check_borders, fix_borders
-from onnxq.calibrate import Gathered, activation_leaders, calibrate, gather, gather_into
+from onnxq.calibrate import Gathered, activation_leaders, gather, gather_into
 from onnxq.calibrate.gather import with_observers
 from onnxq.calibrate.identity import SampleHash, model_identity
 from onnxq.calibrate.statistics_file import VERSION
@@ -42,6 +42,7 @@ from onnxq.refine import refine
 from onnxq.runtime import input_infos, open_dataset
 from onnxq.runtime.pinned import pinned_beyond
 from onnxq.runtime.session import describe_runtime
+from onnxq.tails import calibrate_with_tails
 from onnxq.types import Placement, QParamsTable, QuantPlan
 from onnxq.types.applied import applied
 from onnxq.user_code import find_function
@@ -161,12 +162,13 @@ class Study:
         plan = place(prepared.graph, prepared.backend, controls(prepared.config))
         if checked:
             check_plan(plan, prepared.backend)
+        plan.config = prepared.config.recorded()
         return plan
 
     def calibrated(self, plan: QuantPlan) -> State:
         """A plan with its parameters, as `onnxq quantize` finds them."""
-        self._gather(activation_leaders(plan))
-        qparams, plan, _ = calibrate(self.graph, plan, statistics=self._gathered)
+        prepared = replace(self.prepared, config=read_config(plan.config))
+        qparams, plan, _ = calibrate_with_tails(prepared, plan, self._seen(plan), self._seen)
         return State(self.graph, plan, refine(self.graph, plan, qparams, self.prepared.backend).qparams)
 
     def score(self, state: State) -> Score:
@@ -208,6 +210,11 @@ class Study:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
         return held
+
+    def _seen(self, plan: QuantPlan) -> Gathered:
+        """What was seen of the tensors of a plan."""
+        self._gather(activation_leaders(plan))
+        return self._gathered
 
     def _gather(self, leaders: Sequence[Placement]) -> None:
         """Have the statistics that these leaders need, running the model for those that are not there yet."""

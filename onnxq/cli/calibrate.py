@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -178,8 +178,14 @@ def calibrate(
         if collects_only:
             warnings = _report_statistics(target, gathered, wanted, notes, whole=part is None, quiet=quiet)
         else:
+
+            def gather_again(changed: QuantPlan) -> Gathered:
+                if dataset is None:  # what is stored is all there is
+                    return gathered
+                return gather_statistics(prepared, changed, dataset, file=stats)
+
             warnings = _write_parameters(
-                output, target.name, prepared, wanted, gathered, notes, new_plan=plan is None, quiet=quiet
+                output, target.name, prepared, wanted, gathered, notes, gather_again, new_plan=plan is None, quiet=quiet
             )
     warnings = [*data_warnings(random), *warnings]
     for warning in warnings:
@@ -283,6 +289,7 @@ def _write_parameters(
     plan: QuantPlan,
     gathered: Gathered,
     notes: list[str],
+    gather_again: Callable[[QuantPlan], Gathered],
     *,
     new_plan: bool,
     quiet: bool,
@@ -292,8 +299,12 @@ def _write_parameters(
     from onnxq.files import write_json
     from onnxq.output_folder import staging
     from onnxq.refine import refine
+    from onnxq.tails import calibrate_with_tails, tail_notes
 
-    found, kept, report = find_parameters(prepared.graph, plan, statistics=gathered)
+    if new_plan:
+        found, kept, report = calibrate_with_tails(prepared, plan, gathered, gather_again)
+    else:  # the user's own plan, whatever the data says about it
+        found, kept, report = find_parameters(prepared.graph, plan, statistics=gathered)
     qparams, refinements, concerns = refine(prepared.graph, kept, found, prepared.backend)
     target = output.path / name
     new = new_plan or len(kept) != len(plan)
@@ -308,6 +319,6 @@ def _write_parameters(
     say(f"parameters of {len(qparams)} tensors from {report.samples} samples written to {target}", quiet=quiet)
     if new:
         say(f"the plan that belongs to them written to {beside}", quiet=quiet)
-    for note in (*notes, *report.notes, *refinements):
+    for note in (*notes, *tail_notes(kept), *report.notes, *refinements):
         say(f"note: {note}", quiet=quiet)
     return [*report.warnings, *concerns]
