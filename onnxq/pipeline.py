@@ -90,7 +90,7 @@ def quantize(
             ready.plan,
             ready.qparams,
             output,
-            dataset=ready.dataset if improved is None or improved.check_on is None else improved.check_on,
+            dataset=ready.dataset,
             samples=ready.samples,
             warnings=[*warnings, *ready.warnings, *_unmeasured(ready)],
             notes=ready.notes,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from onnxq.config import Config
 from onnxq.files import json_number
 from onnxq.passes import PassReport
 from onnxq.types import Backend, QuantPlan
-from onnxq.verify import VerifyReport
+from onnxq.verify import ResultCheck, VerifyReport
 
 Report = dict[str, Any]
 
@@ -34,7 +33,7 @@ def build_report(
     notes: Sequence[str],
     samples: int,
     checks: VerifyReport,
-    simulated: Mapping[str, float],
+    simulated: Sequence[ResultCheck],
     files: Sequence[Path],
     seconds: Mapping[str, float],
     warn_below_db: float | None = LOW_SQNR_DB,
@@ -43,20 +42,23 @@ def build_report(
 
     Outputs below `warn_below_db` get a warning; None gives none.
     """
+    written = {result.name: result.sqnr_db for result in checks.results}
     low = [
-        f"output '{name}' has only {value:.1f} dB: see 'onnxq compare' for the layers that cost most"
-        for name, value in {**checks.sqnr_db, **checks.parts_db}.items()
-        if warn_below_db is not None and value < warn_below_db
+        f"{result.title} has only {result.sqnr_db:.1f} dB: see 'onnxq compare' for the layers that cost most"
+        for result in checks.results
+        if warn_below_db is not None and result.sqnr_db < warn_below_db
     ]
+    low += [f"{result.title} is silent: it has one value everywhere" for result in checks.results if result.silent]
     low += [
-        f"output '{name}': {value:.1f} dB on the chip, as simulated; {checks.sqnr_db[name]:.1f} dB in the written model"
-        for name, value in simulated.items()
-        if value < checks.sqnr_db.get(name, -math.inf) - SIMULATED_MARGIN_DB
+        f"{result.title}: {result.sqnr_db:.1f} dB on the chip, as simulated; {written[result.name]:.1f} dB in the "
+        "written model"
+        for result in simulated
+        if result.name in written and result.sqnr_db < written[result.name] - SIMULATED_MARGIN_DB
     ]
     return {
         "backend": backend.name,
         "coverage": coverage(plan),
-        "simulated_sqnr_db": {name: json_number(value) for name, value in simulated.items()},
+        "simulated_sqnr_db": {result.name: json_number(result.sqnr_db) for result in simulated},
         "sqnr_db": {name: json_number(value) for name, value in checks.sqnr_db.items()},
         "warnings": [*warnings, *(config.translation.unfulfilled if config.translation else ()), *low],
         "notes": [*notes, *(config.translation.idle if config.translation else ())],

@@ -15,7 +15,7 @@ from onnxq.improve.efforts import LEVELS, Effort, effort_of
 from onnxq.improve.judge import Judge, Score
 from onnxq.improve.outcome import Level, Outcome, Reached
 from onnxq.improve.run import Recalibrate, _Candidate, _Run, improve, settled
-from onnxq.improve.stage import divide
+from onnxq.improve.division import divide
 from onnxq.improvement import IMPROVEMENTS, Chosen, Improved, Samples, State, Task, improvement
 from onnxq.numerics import SqnrAccumulator
 from onnxq.pipeline import Calibrated, calibrate_model, quantize
