@@ -117,6 +117,9 @@ class Config(Strict):
     minimum_sqnr_db: float = Field(
         5.0, strict=True, allow_inf_nan=False, description="an output below this fails the run"
     )
+    diagnose: StrictBool = Field(
+        True, description="find out why a result is below 20 dB, and what mends it (with an effort above 0)"
+    )
 
     _sources: dict[tuple[str, ...], str] = PrivateAttr(default_factory=dict)
     _translation: Translation | None = PrivateAttr(default=None)
@@ -189,6 +192,7 @@ class Config(Strict):
                 "workers",
                 "memory_limit",
                 "strict",
+                "diagnose",
                 # Of no effect on a plan: what they found stands in the parameters and in the float model beside them.
                 "effort",
                 "improvements",

@@ -26,8 +26,8 @@ from onnxq.diagnose.remedy import DataChange, Remedy, Setting, Trial
 from onnxq.diagnose.trials import Ward, combined
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
+from onnxq.improve.division import divide
 from onnxq.improve.judge import Score
-from onnxq.improve.stage import divide
 from onnxq.improvement import State
 from onnxq.prepare import load_model
 from onnxq.refine import refine

@@ -35,7 +35,7 @@ def operators(case: Case) -> Iterator[Evidence]:
 
 def _maker(case: Case, row: Costly, ops: tuple[str, ...]) -> Node | None:
     for name in row.tensors:
-        node = case.graph.producer(name)
+        node: Node | None = case.graph.producer(name)
         if node is not None and node.op in ops:
             return node
     return None
