@@ -15,13 +15,13 @@ from onnxq.files import json_number
 Code = Literal[
     "wrong_preprocessing",
     "outlier_sample",
-    "outlier_values",
     "mask_quantized",
+    "softmax_in_few_bits",
+    "bias_overflow",
     "tied_ranges",
+    "outlier_values",
     "dead_channels",
     "channels_differ",
-    "bias_overflow",
-    "softmax_in_few_bits",
     "normalization_in_few_bits",
     "too_few_samples",
     "saturating_kernel",
@@ -51,12 +51,17 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class OutlierSample(Finding):
-    """One sample sets the range: its largest magnitude, and the largest that any other sample has."""
+    """One sample sets the range: its largest magnitude, and the range that the other samples need."""
 
     code = "outlier_sample"
     sample: int
     magnitude: float
-    of_others: float
+    low: float
+    high: float
+
+    @property
+    def of_others(self) -> float:
+        return max(-self.low, self.high)
 
 
 @dataclass(frozen=True)

@@ -49,9 +49,7 @@ class Seen:
         """The range that all but this fraction of the values lie in, as they lie around zero."""
         order = np.argsort(np.abs(self.bins.middle), kind="stable")
         counted = np.cumsum(self.bins.count[order])
-        inside = order[counted <= (1.0 - fraction) * counted[-1]]
-        if not len(inside):
-            return 0.0, 0.0
+        inside = order[: int(np.searchsorted(counted, (1.0 - fraction) * counted[-1])) + 1]
         return float(self.bins.lower[inside].min()), float(self.bins.upper[inside].max())
 
     def median_magnitude(self) -> float:

@@ -5,7 +5,7 @@ Nothing here knows a target by name: options are tried that make a target's form
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from onnxq.backends import BACKENDS, registered_backend
@@ -22,6 +22,7 @@ from onnxq.diagnose.evidence import Case
 from onnxq.diagnose.remedy import DataChange, Remedy, Setting, target_with
 from onnxq.errors import OnnxqError
 from onnxq.match import Matcher
+from onnxq.observers.fixed import Fixed
 from onnxq.types import Backend, Limits, PerTensor, QuantSpec
 
 WIDE = 16
@@ -175,26 +176,41 @@ def _observers(patient: Patient, cause: Cause) -> Iterator[Remedy]:
 
 
 def _of_sample(patient: Patient, cause: Cause) -> Iterator[Remedy]:
-    samples = {finding.sample: None for finding in cause.findings if isinstance(finding, OutlierSample)}
+    findings = [finding for finding in cause.findings if isinstance(finding, OutlierSample)]
+    settings = tuple(
+        Setting(("tensor", finding.quantizer, "observer"), str(Fixed(_rounded(finding.low), _rounded(finding.high))))
+        for finding in findings[:MOST_TENSORS]
+        if finding.low < finding.high
+    )
+    yield Remedy(settings=settings)
+    yield Remedy(data=DataChange("leave_out", tuple(sorted({finding.sample for finding in findings}))))
     yield from _observers(patient, cause)
-    yield Remedy(data=DataChange("leave_out", tuple(sorted(samples))))
+
+
+def _rounded(number: float) -> float:
+    """A number as people write it; what it lacks is far below a step."""
+    return float(f"{number:.6g}")
 
 
 def _of_mask(patient: Patient, cause: Cause) -> Iterator[Remedy]:
     nodes = [finding.node for finding in cause.findings if isinstance(finding, MaskQuantized) and finding.node]
-    forced = tuple(pattern for pattern in patient.config.force if any(_names(patient, pattern, node) for node in nodes))
-    if forced:
-        yield Remedy(unforce=forced)
+    yield from _float_nodes(patient, nodes)
+
+
+def _float_nodes(patient: Patient, nodes: Sequence[str]) -> Iterator[Remedy]:
+    """Nodes left float: no longer forced where the configuration forces them, otherwise skipped."""
+    named = tuple(dict.fromkeys(nodes))
+    forced = tuple(p for p in patient.config.force if any(_names(patient, p, node) for node in named))
     flags = tuple(
         Setting((level, pattern, "force"), None)
         for level in ("op", "node")
         for pattern, settings in getattr(patient.config, level).items()
-        if settings.force and any(_names(patient, f"op:{pattern}" if level == "op" else pattern, n) for n in nodes)
+        if settings.force and any(_names(patient, f"op:{pattern}" if level == "op" else pattern, n) for n in named)
     )
-    if flags:
-        yield Remedy(settings=flags)
-    if nodes:
-        yield Remedy(skip=tuple(dict.fromkeys(nodes)))
+    if forced or flags:
+        yield Remedy(settings=flags, unforce=forced)
+    if named:
+        yield Remedy(settings=flags, skip=named, unforce=forced)
 
 
 def _names(patient: Patient, pattern: str, node: str) -> bool:
@@ -217,8 +233,7 @@ def _of_tie(patient: Patient, cause: Cause) -> Iterator[Remedy]:
     if tied:
         wanted = tuple(dict.fromkeys((*patient.config.skip_ties, *tied)))
         yield Remedy(settings=(Setting(("skip_ties",), wanted),))
-    if nodes:
-        yield Remedy(skip=tuple(nodes))
+    yield from _float_nodes(patient, nodes)
 
 
 def _of_channels(patient: Patient, cause: Cause) -> Iterator[Remedy]:
@@ -227,6 +242,9 @@ def _of_channels(patient: Patient, cause: Cause) -> Iterator[Remedy]:
         yield from _options(patient)
         settings = tuple(Setting(("node", row.node, "weight", "per_channel"), True) for row in rows if row.node)
         yield Remedy(settings=settings)
+        computed = [row for row in patient.rows(cause) if row not in rows]
+        for wide in _wide(patient, computed):  # one channel is small in its weight and behind it
+            yield Remedy(settings=(*settings, *wide.settings))
         yield Remedy(settings=(Setting(("weight", "per_channel"), True),))
 
 

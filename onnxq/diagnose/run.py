@@ -88,7 +88,8 @@ def diagnose(subject: Subject, *, state: State | None = None, budget: Budget = T
     held = _held(dataset, budget.samples)
     with temporary_folder() as folder:
         given = replace(subject, model=original, data=dataset, config=config, cache=folder, progress=None)
-        study = Study(replace(given, evaluate_on=list(held)))
+        # As a dataset, which is ready: the configuration may say how images are read.
+        study = Study(replace(given, evaluate_on=open_dataset(list(held), dataset.inputs)))
         calibrated = study.calibrated(study.plan())
         if not calibrated.plan.placements:
             raise ConfigError(f"nothing in this model is quantized for {study.prepared.backend.name}: there is no loss")

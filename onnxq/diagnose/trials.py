@@ -19,6 +19,7 @@ from onnxq.errors import MachineError, OnnxqError
 from onnxq.improve.judge import Judge
 from onnxq.improvement import State
 from onnxq.place.legal import check_plan
+from onnxq.runtime import Dataset, open_dataset
 from onnxq.runtime.feeds import Feed
 from onnxq.temporary import temporary_folder
 
@@ -59,7 +60,7 @@ class Ward:
         """A remedy for the data: calibrated on other samples, and judged on others, as the model without it is."""
         held = tuple(feeds[number] for number in _held_numbers(len(feeds), len(self.held)))
         before = worst_db(Judge(study.graph, study.prepared.backend, held)(state))
-        other = replace(self, subject=replace(self.subject, data=list(feeds)), held=held, before=before)
+        other = replace(self, subject=replace(self.subject, data=self._as_dataset(feeds)), held=held, before=before)
         try:
             after = other._measured(Remedy())
         except MachineError:
@@ -88,12 +89,22 @@ class Ward:
         data = self.subject.data
         if remedy.data is not None and remedy.data.action == "leave_out":
             left_out = set(remedy.data.samples)
-            data = [feed for number, feed in enumerate(data) if number not in left_out]
+            data = self._as_dataset([feed for number, feed in enumerate(data) if number not in left_out])
         config = apply_to(read_config(self.config), remedy)
         subject = replace(
-            self.subject, backend=target, config=config, data=data, evaluate_on=list(self.held), progress=None
+            self.subject,
+            backend=target,
+            config=config,
+            data=data,
+            evaluate_on=self._as_dataset(self.held),
+            progress=None,
         )
         return Study(subject)
+
+    def _as_dataset(self, feeds: Sequence[Feed]) -> Dataset:
+        """Samples that are ready: a configuration may say how images are read."""
+        assert isinstance(self.subject.data, Dataset)
+        return open_dataset(list(feeds), self.subject.data.inputs)
 
 
 def _held_numbers(count: int, held: int) -> list[int]:
