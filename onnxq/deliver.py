@@ -18,6 +18,7 @@ import numpy as np
 from pydantic import StrictStr
 
 from onnxq.config import resolved_settings
+from onnxq.config.toml_text import write_toml
 from onnxq.emit import Emitted, emit, file_names
 from onnxq.emit.saturation import with_seven_bit_weights, with_unsigned_weights
 from onnxq.emit.simulate import simulate
@@ -54,6 +55,9 @@ COMPANIONS = ("plan.json", "qparams.json", "config.json", REPORT)
 
 FLOAT_MODEL = "_float.onnx"
 """What the float model is called behind the name of the files: the one that plan and parameters belong to."""
+
+REMEDY = "_remedy.toml"
+"""What the configuration is called that mends a low result, behind the name of the files."""
 
 KERNEL_MARGIN_DB = 6.0
 """Kernel errors this far below the error of quantization add less than a quarter to it, and are left alone."""
@@ -181,8 +185,13 @@ def emit_plan(
         low = any(result.silent or result.sqnr_db < LOW_SQNR_DB for result in (*checks.results, *on_the_chip))
         explanation = examine() if low and examine is not None else None
         further = {} if more is None else more(stage)
+        if explanation is not None and explanation.remedy is not None:
+            write_toml(stage / f"{name}{REMEDY}", explanation.remedy)
+            remarks.append(
+                f"the remedies that pay are in {folder / f'{name}{REMEDY}'}: run 'onnxq quantize' with it (-c)"
+            )
         names = [path.name for path in emitted.files]
-        names += sorted({path.name for path in stage.iterdir()} - set(names)) if more is not None else []
+        names += sorted({path.name for path in stage.iterdir()} - set(names))
         names += COMPANIONS
         remarks += _left_over(folder, names)
         report = build_report(

@@ -29,10 +29,14 @@ SIMULATED_MARGIN_DB = 3.0
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a result is low: sentences for people, and the values behind them (`onnxq.diagnose`) for the report."""
+    """Why a result is low: sentences for people, and the values behind them (`onnxq.diagnose`) for the report.
+
+    remedy   the configuration with what mends it; None where no configuration does
+    """
 
     lines: tuple[str, ...]
     diagnosis: Mapping[str, Any]
+    remedy: Mapping[str, Any] | None = None
 
 
 Examine = Callable[[], Explanation | None]

@@ -250,7 +250,7 @@ def _colored(images: np.ndarray, seed: int) -> np.ndarray:
     random = np.random.default_rng(seed)
     gray = images[:, 0, :, :, None]
     pixels = BACKGROUND + gray * (INK - BACKGROUND) + random.normal(0, 8, (*gray.shape[:3], 3))
-    return np.clip(np.round(pixels), 0, 255).astype(np.uint8)
+    return np.asarray(np.clip(np.round(pixels), 0, 255), np.uint8)
 
 
 def _prepared(pixels: np.ndarray) -> np.ndarray:

@@ -143,8 +143,8 @@ def _configuration_file(path: Path, model: Path) -> Path:
 
 def _write(path: Path, result: Diagnosis) -> bool:
     """Write the configuration with the remedies that pay, if there are any."""
-    from onnxq.config.toml_text import toml_text
-    from onnxq.files import replace_file, write_json
+    from onnxq.config.toml_text import write_toml
+    from onnxq.files import write_json
 
     values = result.remedied()
     if values is None:
@@ -153,8 +153,7 @@ def _write(path: Path, result: Diagnosis) -> bool:
     if path.suffix == ".json":
         write_json(path, values)
     else:
-        text = toml_text(values)
-        replace_file(path, lambda stream: stream.write(text.encode()))
+        write_toml(path, values)
     return True
 
 

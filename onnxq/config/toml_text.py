@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from onnxq.errors import ConfigError
+from onnxq.files import replace_file
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -29,6 +31,12 @@ def toml_key(path: tuple[str, ...]) -> str:
 def toml_text(values: Mapping[str, Any]) -> str:
     """A whole configuration, one line for each value."""
     return "".join(f"{line}\n" for line in _lines((), values))
+
+
+def write_toml(path: Path, values: Mapping[str, Any]) -> None:
+    """Write a configuration whole or not at all."""
+    text = toml_text(values)
+    replace_file(path, lambda stream: stream.write(text.encode()))
 
 
 def _lines(path: tuple[str, ...], values: Mapping[str, Any]) -> list[str]:

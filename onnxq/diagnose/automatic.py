@@ -53,6 +53,6 @@ def examiner(
             raise
         except OnnxqError:  # such as a model that runs on the samples of calibration alone: the run itself counts
             return None
-        return Explanation(tuple(summary_lines(found)), found.to_json())
+        return Explanation(tuple(summary_lines(found)), found.to_json(), found.remedied())
 
     return examine

@@ -141,7 +141,8 @@ def finer_options(backend: Backend, target: str | None) -> list[tuple[str, str]]
                 other = registered_backend(target_with(name, [(option.name, value)]))
             except OnnxqError:
                 continue  # not together with the options that are set
-            if _is_finer(other, backend):
+            # One that lifts a limit of the chip is for another chip.
+            if other.limits.power_of_two == backend.limits.power_of_two and _is_finer(other, backend):
                 found.append((option.name, value))
     return found
 

@@ -17,13 +17,14 @@ from onnxq.config import Config, read_config
 from onnxq.diagnose.causes import Cause, Code, Costly, FewBits, TooFewSamples
 from onnxq.diagnose.diagnosis import Diagnosis
 from onnxq.diagnose.evidence import EVIDENCE, Case, Evidence, tensors_of
+from onnxq.diagnose.evidence.kernels import saturating_kernels, with_kernels_db, written_and_checked
 from onnxq.diagnose.evidence.preprocessing import Preprocessed, wrong_preprocessing
 from onnxq.diagnose.experiment import in_turn, range_of, with_more_bits
 from onnxq.diagnose.look import look_at
 from onnxq.diagnose.noise import costliest, worst_db
 from onnxq.diagnose.remedies import Patient, proposals
 from onnxq.diagnose.remedy import DataChange, Remedy, Setting, Trial
-from onnxq.diagnose.trials import Ward, combined
+from onnxq.diagnose.trials import PAYS_DB, Ward, combined
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.improve.division import divide
@@ -69,6 +70,9 @@ EXPLAINED = 0.15
 
 ALIKE = 0.7
 """Causes that take away at least this part of what the best one does: the particular comes before the general."""
+
+MANY_SAMPLES = 128
+"""Nobody asks whether this many are too few."""
 
 MOST_FEEDS = 64
 """Samples that are computed anew to try other preprocessing."""
@@ -154,6 +158,10 @@ class _Run:
         else:  # on data that the network does not know nothing else can be judged
             patient = Patient(case, self.config, self.study.prepared.backend, self.target)
             trials += self._tried(patient, causes)
+            kernels = self._kernels()
+            if kernels is not None:
+                causes.append(kernels[0])
+                trials.append(kernels[1])
         whole = combined(self.ward, trials, max(2, self.budget.trials // 4))
         return Diagnosis(
             backend=self.study.prepared.backend.name,
@@ -201,7 +209,7 @@ class _Run:
         """Whether samples that calibration has not seen lose much more than those that it has."""
         divided = divide(self.dataset)
         leaders = activation_leaders(self.calibrated.plan)
-        if divided is None or not leaders:
+        if divided is None or not leaders or len(divided.fitted) > MANY_SAMPLES:
             return None
         graph, backend = self.study.graph, self.study.prepared.backend
         statistics = gather(graph, leaders, divided.fitted, engine=self.config.engine())
@@ -220,6 +228,22 @@ class _Run:
         if not findings:
             return None
         return Cause("too_few_samples", tuple(findings), 0.0, lost)
+
+    def _kernels(self) -> tuple[Cause, Trial] | None:
+        """Whether this machine computes the file otherwise than it says, and what other weights make of it."""
+        backend = self.study.prepared.backend
+        if not backend.runs_in_onnxruntime or self.config.portable:
+            return None
+        with temporary_folder() as folder:
+            report = written_and_checked(self.original, self.state, backend, self.held, folder, portable=False)
+            findings = saturating_kernels(report)
+            if not findings:
+                return None
+            other = written_and_checked(self.original, self.state, backend, self.held, folder, portable=True)
+        before, after = with_kernels_db(report), with_kernels_db(other)
+        remedy = Remedy(settings=(Setting(("portable",), True),))
+        trial = Trial(remedy, "saturating_kernel", before, after, after >= before + PAYS_DB)
+        return Cause("saturating_kernel", tuple(findings), 0.0, after - before), trial
 
     def _preprocessing(self) -> tuple[Cause, Trial] | None:
         preprocess = read_preprocessing(self.config.preprocess)

@@ -184,11 +184,6 @@ def _data_line(change: DataChange) -> str:
     return f"prepare the data otherwise: {change.formula}"
 
 
-def trial_text(trial: Trial, target: str | None) -> str:
-    """A remedy with what it comes to."""
-    return f"{remedy_line(trial.remedy, target)}: {outcome_text(trial)}"
-
-
 def outcome_text(trial: Trial) -> str:
     """What a remedy comes to."""
     if trial.after_db is None:
@@ -197,18 +192,26 @@ def outcome_text(trial: Trial) -> str:
 
 
 def summary_lines(diagnosis: Diagnosis, most: int = 2) -> list[str]:
-    """The first causes and the remedies that pay, for a report's warnings and the message of a failed run."""
+    """The first cause and the remedies that pay most, for a report's warnings and the message of a failed run."""
     lines = [f"cause: {cause_text(cause)}" for cause in diagnosis.causes[:1]]
+    if not lines:
+        lines.append("cause: no single one was found; the noise is spread over many quantizers")
     best = diagnosis.paying[:most]
-    lines += [f"remedy: {trial_text(trial, diagnosis.target)}" for trial in best]
+    lines += [f"remedy: {_shortened(trial, diagnosis.target)}" for trial in best]
     both = diagnosis.combined
     if both is not None and all(both.remedy != trial.remedy for trial in best):
-        lines.append(f"together: {trial_text(both, diagnosis.target)}")
-    if not diagnosis.causes:
-        lines.append("cause: no single one was found; the noise is spread over all quantizers")
+        lines.append(f"remedies together: {_shortened(both, diagnosis.target)}")
     if not best:
         lines.append("remedy: nothing that was tried helps")
     return lines
+
+
+def _shortened(trial: Trial, target: str | None) -> str:
+    """A remedy with what it comes to; of many settings the first."""
+    lines = remedy_lines(trial.remedy, target)
+    rest = len(lines) - SHOWN
+    more = f"; and {rest} more settings" if rest > 0 else ""
+    return f"{'; '.join(lines[:SHOWN])}{more}: {outcome_text(trial)}"
 
 
 def noise_rows(diagnosis: Diagnosis, most: int) -> Iterable[list[str]]:

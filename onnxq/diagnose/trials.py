@@ -133,7 +133,10 @@ def combined(ward: Ward, trials: Iterable[Trial], runs: int) -> Trial | None:
 
     What costs something on the chip is added only while the worst result is still low.
     """
-    paying = [trial for trial in trials if trial.pays and not trial.remedy.by_hand]
+    # What kernels do on this machine is no part of what the others are judged by.
+    paying = [
+        trial for trial in trials if trial.pays and not trial.remedy.by_hand and trial.cause != "saturating_kernel"
+    ]
     best: Trial | None = None
     for level in range(MOST_EXPENSIVE + 1):
         of_level = sorted((trial for trial in paying if price(trial.remedy) == level), key=lambda trial: -trial.gain_db)
