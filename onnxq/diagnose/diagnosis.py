@@ -8,8 +8,12 @@ from typing import Any
 
 from onnxq.config import Config
 from onnxq.diagnose.causes import Cause, Costly
-from onnxq.diagnose.remedy import Trial, applied_document
+from onnxq.diagnose.remedy import Trial, applied_document, price
 from onnxq.files import json_number
+
+
+ALIKE_DB = 3.0
+"""Remedies that gain about the same: the one that costs less on the chip comes first."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +43,16 @@ class Diagnosis:
 
     @property
     def paying(self) -> tuple[Trial, ...]:
-        """Remedies that pay: those of the first cause first, then by what they gain."""
-        order = {cause.code: number for number, cause in enumerate(self.causes)}
-        found = [trial for trial in self.trials if trial.pays]
-        return tuple(sorted(found, key=lambda trial: (order.get(trial.cause, len(order)), -trial.gain_db)))
+        """Remedies that pay, those of the first cause first; of those that gain about as much, the cheapest."""
+        found: list[Trial] = []
+        for code in dict.fromkeys([*(cause.code for cause in self.causes), *(trial.cause for trial in self.trials)]):
+            of_cause = [trial for trial in self.trials if trial.pays and trial.cause == code]
+            enough = max((trial.gain_db for trial in of_cause), default=0.0) - ALIKE_DB
+            found += sorted(
+                of_cause,
+                key=lambda t: (t.gain_db < enough, price(t.remedy) if t.gain_db >= enough else 0, -t.gain_db),
+            )
+        return tuple(found)
 
     def remedied(self) -> dict[str, Any] | None:
         """The configuration with what pays, as a document; None where nothing does, or only the user can do it."""

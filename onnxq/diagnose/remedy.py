@@ -104,6 +104,22 @@ class Trial:
         }
 
 
+MOST_EXPENSIVE = 3
+
+
+def price(remedy: Remedy) -> int:
+    """What a remedy costs on the chip: 0 nothing, 1 some tensors with more bits, 2 some in float, 3 all of them."""
+    if remedy.options:
+        return 3
+    keys = {item.path[-1] for item in remedy.settings}
+    everywhere = any(item.path[0] == "activation" and item.path[-1] == "dtype" for item in remedy.settings)
+    if everywhere:
+        return 3
+    if remedy.skip or ("skip" in keys):
+        return 2
+    return 1 if "dtype" in keys else 0
+
+
 def together(remedies: Iterable[Remedy]) -> Remedy:
     """All of them as one; where two speak about the same, the first one holds."""
     settings: dict[Path, Setting] = {}

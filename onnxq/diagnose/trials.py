@@ -13,7 +13,7 @@ from onnxq.bits.study import Study, Subject
 from onnxq.config import Config, read_config
 from onnxq.diagnose.causes import Code
 from onnxq.diagnose.noise import worst_db
-from onnxq.diagnose.remedy import Remedy, Trial, apply_to, target_with, together
+from onnxq.diagnose.remedy import MOST_EXPENSIVE, Remedy, Trial, apply_to, price, target_with, together
 from onnxq.emit import emit
 from onnxq.errors import MachineError, OnnxqError
 from onnxq.improve.judge import Judge
@@ -110,22 +110,6 @@ class Ward:
 def _held_numbers(count: int, held: int) -> list[int]:
     every = max(1, count // max(held, 1))
     return list(range(every - 1, count, every))[:held]
-
-
-MOST_EXPENSIVE = 3
-
-
-def price(remedy: Remedy) -> int:
-    """What a remedy costs on the chip: 0 nothing, 1 some tensors with more bits, 2 some in float, 3 all of them."""
-    if remedy.options:
-        return 3
-    keys = {item.path[-1] for item in remedy.settings}
-    everywhere = any(item.path[0] == "activation" and item.path[-1] == "dtype" for item in remedy.settings)
-    if everywhere:
-        return 3
-    if remedy.skip or ("skip" in keys):
-        return 2
-    return 1 if "dtype" in keys else 0
 
 
 def combined(ward: Ward, trials: Iterable[Trial], runs: int) -> Trial | None:

@@ -31,9 +31,7 @@ def test_options_that_are_offered_make_a_format_finer(name: str) -> None:
 
 def test_sixteen_bits_of_activations_are_offered_where_an_option_has_them() -> None:
     assert ("activation", "uint16") in finer_options(get_backend("qnn"), "qnn")
-    assert ("activation", "uint16") not in finer_options(
-        get_backend("qnn:activation=uint16"), "qnn:activation=uint16"
-    )
+    assert ("activation", "uint16") not in finer_options(get_backend("qnn:activation=uint16"), "qnn:activation=uint16")
 
 
 def test_an_option_is_added_to_those_that_are_set() -> None:
