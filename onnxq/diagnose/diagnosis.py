@@ -11,7 +11,6 @@ from onnxq.diagnose.causes import Cause, Costly
 from onnxq.diagnose.remedy import Trial, applied_document, price
 from onnxq.files import json_number
 
-
 ALIKE_DB = 3.0
 """Remedies that gain about the same: the one that costs less on the chip comes first."""
 

@@ -1,4 +1,4 @@
-"""The diagnosis at the end of a run: in the report, in the warnings, in the error of a run that fails, and as a file."""
+"""The diagnosis at the end of a run: in the report, the warnings, the error of a run that fails, and as a file."""
 
 from __future__ import annotations
 
