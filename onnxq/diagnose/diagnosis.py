@@ -8,11 +8,8 @@ from typing import Any
 
 from onnxq.config import Config
 from onnxq.diagnose.causes import Cause, Costly
-from onnxq.diagnose.remedy import Trial, applied_document, price
+from onnxq.diagnose.remedy import Trial, applied_document, nearly_best, price
 from onnxq.files import json_number
-
-ALIKE_DB = 3.0
-"""Remedies that gain about the same: the one that costs less on the chip comes first."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +43,9 @@ class Diagnosis:
         found: list[Trial] = []
         for code in dict.fromkeys([*(cause.code for cause in self.causes), *(trial.cause for trial in self.trials)]):
             of_cause = [trial for trial in self.trials if trial.pays and trial.cause == code]
-            enough = max((trial.gain_db for trial in of_cause), default=0.0) - ALIKE_DB
-            found += sorted(
-                of_cause,
-                key=lambda t: (t.gain_db < enough, price(t.remedy) if t.gain_db >= enough else 0, -t.gain_db),
-            )
+            alike = nearly_best(of_cause) if of_cause else []
+            found += sorted(alike, key=lambda trial: (price(trial.remedy), -trial.gain_db))
+            found += sorted((trial for trial in of_cause if trial not in alike), key=lambda trial: -trial.gain_db)
         return tuple(found)
 
     def remedied(self) -> dict[str, Any] | None:

@@ -42,7 +42,14 @@ class Values:
         kept = {key: list(v) if isinstance(v, tuple) else v for key, v in base.items() if v != plain[key]}
         for key in ("mean", "std"):
             kept.pop(key, None)
-        return {**kept, "color": self.color, "scale": self.scale, "mean": list(self.mean), "std": list(self.std)}
+        scale = _scale_text(self.scale)
+        return {
+            **kept,
+            "color": self.color,
+            "scale": scale if "/" in scale else self.scale,
+            "mean": list(self.mean),
+            "std": list(self.std),
+        }
 
 
 def _scale_text(scale: float) -> str:

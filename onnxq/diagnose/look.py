@@ -66,7 +66,9 @@ def channel_axis(graph: Graph, tensor: str) -> int | None:
     return axis if isinstance(shape[axis], int) and shape[axis] != 1 else None
 
 
-def look_at(graph: Graph, tensors: Iterable[str], dataset: Dataset, engine: Engine | None) -> dict[str, Seen]:
+def look_at(
+    graph: Graph, tensors: Iterable[str], dataset: Dataset, engine: Engine | None, *, most: int = MOST_SAMPLES
+) -> dict[str, Seen]:
     """The computed tensors among these over the first samples; what no run returns or no sample reaches is left out."""
     wanted = [name for name in dict.fromkeys(tensors) if not graph.is_constant(name)]
     if not wanted:
@@ -82,7 +84,7 @@ def look_at(graph: Graph, tensors: Iterable[str], dataset: Dataset, engine: Engi
     statistics: Mapping[str, list[RangeStatistic]] = {
         name: [whole[name], *([by_channel[name]] if name in by_channel else [])] for name in wanted
     }
-    collect(graph, list(islice(dataset, MOST_SAMPLES)), statistics, engine=engine)
+    collect(graph, list(islice(dataset, most)), statistics, engine=engine)
     found = {}
     for name, statistic in whole.items():
         if not statistic.rows or not statistic.count[0]:

@@ -1,24 +1,33 @@
 """Which quantizers cost most: each alone while everything else is float, within a number of runs.
 
-Where there are more quantizers than runs, neighbours in the order of the graph are quantized together first, and only
-the members of the noisiest groups one by one.
+Where there are more quantizers than runs, those with the most noise at their own tensors are judged one by one, and the
+others in groups of neighbours; the noisiest groups are then looked into.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from onnxq.bits.parts import Part, alone, quantizers
 from onnxq.bits.study import noise
 from onnxq.diagnose.causes import Costly
+from onnxq.diagnose.look import Seen
 from onnxq.graph import Graph
 from onnxq.improve.judge import HIGHEST_DB, LOWEST_DB, Score
 from onnxq.improvement import State
+from onnxq.numerics import fake_quantize
 from onnxq.types.applied import applied
 
 ScoreOf = Callable[[State], Score]
 Say = Callable[[int, int], None]
+Suspicion = Callable[[Part], float]
+"""How noisy a quantizer may be."""
+
+MOST_NUMBERS = 2**22
+"""Constants with more of them are not quantized to see what that does."""
 
 
 def worst_db(score: Score) -> float:
@@ -26,8 +35,18 @@ def worst_db(score: Score) -> float:
     return min((min(max(value, LOWEST_DB), HIGHEST_DB) for value in score.sqnr_db.values()), default=HIGHEST_DB)
 
 
-def costliest(state: State, score: ScoreOf, runs: int, say: Say = lambda done, total: None) -> tuple[Costly, ...]:
-    """The quantizers of a model by the noise that each makes alone, the most first; with few runs only the noisiest."""
+def costliest(
+    state: State,
+    score: ScoreOf,
+    runs: int,
+    suspicion: Suspicion = lambda part: 0.0,
+    say: Say = lambda done, total: None,
+) -> tuple[Costly, ...]:
+    """The quantizers of a model by the noise that each makes alone, the most first; with few runs only the noisiest.
+
+    `suspicion` says without a run how noisy a quantizer may be: where runs are few, the most suspicious are judged, and
+    the others together.
+    """
     graph, plan = state.graph, applied(state.plan)
     places = {node.name: number for number, node in enumerate(graph.nodes())}
     parts = sorted(quantizers(plan), key=lambda part: (_place(graph, part.name, places)[1], part.name))
@@ -40,19 +59,25 @@ def costliest(state: State, score: ScoreOf, runs: int, say: Say = lambda done, t
         say(done, total)
         return score(replace(state, plan=alone(graph, plan, part)))
 
-    everything = 0.0
+    scores: list[tuple[Part, Score]] = []
+    rest = 0.0  # noise of groups that were not looked into
     if len(parts) > runs:
-        groups = _groups(parts, max(2, runs // 2))
-        noises = [(noise(measured(_joined(group))), number) for number, group in enumerate(groups)]
-        everything = sum(value for value, _ in noises)
-        chosen: list[Part] = []
-        for _, number in sorted(noises, key=lambda item: (-item[0], item[1])):
-            if done + len(chosen) + len(groups[number]) > runs and chosen:
-                break
-            chosen += groups[number]
-        parts = chosen
-    scores = [(part, measured(part)) for part in parts]
-    everything = everything or sum(noise(found) for _, found in scores)
+        order = {part.name: number for number, part in enumerate(parts)}
+        ranked = sorted(parts, key=lambda part: (-suspicion(part), order[part.name]))
+        chosen, others = ranked[: runs // 2], sorted(ranked[runs // 2 :], key=lambda part: order[part.name])
+        scores = [(part, measured(part)) for part in chosen]
+        groups = _groups(others, max(1, runs // 4))
+        noises = sorted(
+            ((noise(measured(_joined(group))), number) for number, group in enumerate(groups)), reverse=True
+        )
+        parts = []
+        for value, number in noises:
+            if done + len(parts) + len(groups[number]) <= runs:
+                parts += groups[number]
+            else:
+                rest += value
+    scores += [(part, measured(part)) for part in parts]
+    everything = rest + sum(noise(found) for _, found in scores)
     rows = []
     for part, found in scores:
         node, position = _place(graph, part.name, places)
@@ -69,6 +94,31 @@ def costliest(state: State, score: ScoreOf, runs: int, say: Say = lambda done, t
             )
         )
     return tuple(sorted(rows, key=lambda row: (-row.share, row.position, row.name)))
+
+
+def local_noise(state: State, seen: Mapping[str, Seen]) -> Suspicion:
+    """The noise of a quantizer at its own tensors, of their signal: what comes of it further on is not in it."""
+
+    def suspicion(part: Part) -> float:
+        return max((_relative(state, name, seen.get(name)) for name in part.share), default=0.0)
+
+    return suspicion
+
+
+def _relative(state: State, name: str, seen: Seen | None) -> float:
+    parameters = state.qparams[name]
+    if state.graph.is_constant(name):
+        values = state.graph.values(name).astype(np.float32)
+        if values.size > MOST_NUMBERS:  # tables of words
+            return 0.0
+        counts: np.ndarray | float = 1.0
+    elif seen is not None and parameters.scale.ndim == 0:
+        values, counts = seen.bins.middle.astype(np.float32), seen.bins.count.astype(np.float64)
+    else:
+        return 0.0
+    error = values.astype(np.float64) - fake_quantize(values, parameters)
+    signal = float(np.sum(counts * np.square(values, dtype=np.float64)))
+    return float(np.sum(counts * np.square(error))) / signal if signal > 0 else 0.0
 
 
 def _groups(parts: Sequence[Part], count: int) -> list[Sequence[Part]]:

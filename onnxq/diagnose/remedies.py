@@ -27,7 +27,7 @@ from onnxq.types import Backend, Limits, PerTensor, QuantSpec
 
 WIDE = 16
 OBSERVERS = ("percentile:99.99", "percentile:99.9", "mse")
-MOST_TENSORS = 12
+MOST_TENSORS = 24
 """Quantizers that a single remedy names; more would be a change of the whole model."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -104,9 +104,6 @@ class Trial:
         }
 
 
-MOST_EXPENSIVE = 3
-
-
 def price(remedy: Remedy) -> int:
     """What a remedy costs on the chip: 0 nothing, 1 some tensors with more bits, 2 some in float, 3 all of them."""
     if remedy.options:
@@ -118,6 +115,21 @@ def price(remedy: Remedy) -> int:
     if remedy.skip or ("skip" in keys):
         return 2
     return 1 if "dtype" in keys else 0
+
+
+ALIKE_DB = 3.0
+"""Remedies that gain about the same."""
+
+GOOD_DB = 25.0
+"""From here on a few decibels more are not worth a price."""
+
+
+def nearly_best(trials: Sequence[Trial]) -> list[Trial]:
+    """The trials with about as good an end as the best one has."""
+    best = max(trial.gain_db for trial in trials)
+    reached = max(trial.after_db for trial in trials if trial.after_db is not None and trial.gain_db == best)
+    margin = ALIKE_DB if reached < GOOD_DB else max(ALIKE_DB, min(2 * ALIKE_DB, reached - GOOD_DB))
+    return [trial for trial in trials if trial.gain_db >= best - margin]
 
 
 def together(remedies: Iterable[Remedy]) -> Remedy:

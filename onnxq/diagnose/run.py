@@ -5,11 +5,12 @@ No clock decides anything, so that the same model and data give the same diagnos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
+from onnxq.bits.parts import Part, alone
 from onnxq.bits.study import Study, Subject, noise
 from onnxq.borders import fix_borders
 from onnxq.calibrate import activation_leaders, calibrate, gather
@@ -21,7 +22,7 @@ from onnxq.diagnose.evidence.kernels import saturating_kernels, with_kernels_db,
 from onnxq.diagnose.evidence.preprocessing import Preprocessed, wrong_preprocessing
 from onnxq.diagnose.experiment import in_turn, range_of, with_more_bits
 from onnxq.diagnose.look import look_at
-from onnxq.diagnose.noise import costliest, worst_db
+from onnxq.diagnose.noise import costliest, local_noise, worst_db
 from onnxq.diagnose.remedies import Patient, proposals
 from onnxq.diagnose.remedy import DataChange, Remedy, Setting, Trial
 from onnxq.diagnose.trials import PAYS_DB, Ward, combined
@@ -36,6 +37,7 @@ from onnxq.runtime import Dataset, input_infos, open_dataset
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.preprocessing import read_preprocessing
 from onnxq.temporary import temporary_folder
+from onnxq.types.applied import applied
 
 Say = Callable[[str, int, int | None], None]
 
@@ -56,11 +58,14 @@ class Budget:
     trials: int
 
 
-AUTOMATIC = Budget(samples=8, rankings=32, looked=8, trials=10)
+AUTOMATIC = Budget(samples=8, rankings=64, looked=24, trials=12)
 """At the end of a run: about what a run with effort 1 judges."""
 
-THOROUGH = Budget(samples=16, rankings=128, looked=16, trials=32)
+THOROUGH = Budget(samples=16, rankings=256, looked=32, trials=32)
 """For who asks."""
+
+GLANCE = 16
+"""Samples that tell where the noise may be."""
 
 LEAST_SHARE = 0.01
 """Quantizers with less of the noise than this are not looked into."""
@@ -142,11 +147,18 @@ class _Run:
         return self.study.score(state) if state.graph is self.study.graph else self.study.judge(state)
 
     def diagnosis(self) -> Diagnosis:
+        engine = self.config.engine()
+        observed = [tensor for placement in self.state.plan for tensor in placement.observe]
+        glance = look_at(self.state.graph, observed, self.dataset, engine, most=GLANCE)
         costly = costliest(
-            self.state, self._score, self.budget.rankings, lambda done, total: self.say("noise", done, total)
+            self.state,
+            self._score,
+            self.budget.rankings,
+            local_noise(self.state, glance),
+            lambda done, total: self.say("noise", done, total),
         )
         looked = tuple(row for row in costly[: self.budget.looked] if row.share >= LEAST_SHARE)
-        seen = look_at(self.state.graph, tensors_of(self.state, looked), self.dataset, self.config.engine())
+        seen = look_at(self.state.graph, tensors_of(self.state, looked), self.dataset, engine)
         case = Case(self.state, looked, seen)
         causes = self._causes(case)
         trials: list[Trial] = []
@@ -162,7 +174,7 @@ class _Run:
             if kernels is not None:
                 causes.append(kernels[0])
                 trials.append(kernels[1])
-        whole = combined(self.ward, trials, max(2, self.budget.trials // 4))
+        whole = combined(self.ward, trials, max(4, self.budget.trials // 3))
         return Diagnosis(
             backend=self.study.prepared.backend.name,
             samples=len(self.held),
@@ -191,19 +203,29 @@ class _Run:
         if few:
             found["few_bits"] = few
         shares = {row.name: row.share for row in case.costly}
-        whole = noise(self.score)
-        proven: list[tuple[float, Cause]] = []
-        for number, (code, listed) in enumerate(found.items()):
-            self.say("causes", number, len(found))
-            score = self._score(in_turn(item.change for item in listed)(case.state))
-            explained = 0.0 if whole <= 0 else 1.0 - noise(score) / whole
-            if explained >= EXPLAINED:
-                share = sum(shares.get(name, 0.0) for name in {item.finding.quantizer for item in listed})
-                findings = tuple(item.finding for item in listed)
-                proven.append((explained, Cause(code, findings, min(share, 1.0), worst_db(score) - self.worst)))
+        proven = self._proven(found, case.state, shares)
+        if not proven:
+            # Where nothing of the signal is left, taking one cause away shows only if the other quantizers are float.
+            proven = self._proven(found, _only(case.state, case.costly), shares)
         causes = _in_order(proven)
         few_samples = self._too_few(case.costly)
         return [*causes, *([few_samples] if few_samples is not None else [])]
+
+    def _proven(
+        self, found: Mapping[Code, Sequence[Evidence]], state: State, shares: Mapping[str, float]
+    ) -> list[tuple[float, Cause]]:
+        """Causes without which a part of the noise of a state is gone, each with that part."""
+        before = self._score(state)
+        proven: list[tuple[float, Cause]] = []
+        for number, (code, listed) in enumerate(found.items()):
+            self.say("causes", number, len(found))
+            score = self._score(in_turn(item.change for item in listed)(state))
+            explained = 0.0 if noise(before) <= 0 else 1.0 - noise(score) / noise(before)
+            if explained >= EXPLAINED:
+                share = sum(shares.get(name, 0.0) for name in {item.finding.quantizer for item in listed})
+                findings = tuple(item.finding for item in listed)
+                proven.append((explained, Cause(code, findings, min(share, 1.0), worst_db(score) - worst_db(before))))
+        return proven
 
     def _too_few(self, costly: Sequence[Costly]) -> Cause | None:
         """Whether samples that calibration has not seen lose much more than those that it has."""
@@ -279,6 +301,12 @@ class _Run:
                 trials.append(self.ward.tried(remedy, code))
         self.say("remedies", len(wanted), len(wanted))
         return trials
+
+
+def _only(state: State, costly: Sequence[Costly]) -> State:
+    """The quantizers of some rows, while all others are float."""
+    share: dict[str, None] = {name: None for row in costly for name in row.tensors}
+    return replace(state, plan=alone(state.graph, applied(state.plan), Part("", "", share, ())))
 
 
 def _in_order(proven: Sequence[tuple[float, Cause]]) -> list[Cause]:

@@ -13,7 +13,7 @@ from onnxq.bits.study import Study, Subject
 from onnxq.config import Config, read_config
 from onnxq.diagnose.causes import Code
 from onnxq.diagnose.noise import worst_db
-from onnxq.diagnose.remedy import MOST_EXPENSIVE, Remedy, Trial, apply_to, price, target_with, together
+from onnxq.diagnose.remedy import Remedy, Trial, apply_to, nearly_best, price, target_with, together
 from onnxq.emit import emit
 from onnxq.errors import MachineError, OnnxqError
 from onnxq.improve.judge import Judge
@@ -113,24 +113,27 @@ def _held_numbers(count: int, held: int) -> list[int]:
 
 
 def combined(ward: Ward, trials: Iterable[Trial], runs: int) -> Trial | None:
-    """The remedies that are worth to be applied together, and how that goes; the cheapest first.
+    """The remedies that are worth to be applied together, and how that goes.
 
-    What costs something on the chip is added only while the worst result is still low.
+    The best one is gone out from, or the cheapest of those that are nearly as good; others are added while the worst
+    result is still low.
     """
     # What kernels do on this machine is no part of what the others are judged by.
-    paying = [
-        trial for trial in trials if trial.pays and not trial.remedy.by_hand and trial.cause != "saturating_kernel"
-    ]
-    best: Trial | None = None
-    for level in range(MOST_EXPENSIVE + 1):
-        of_level = sorted((trial for trial in paying if price(trial.remedy) == level), key=lambda trial: -trial.gain_db)
-        for trial in of_level[:2]:
-            if best is None or best.after_db is None or trial.after_db is None:
-                best = trial
-            elif runs > 0 and not (level > 0 and best.after_db >= ENOUGH_DB):
-                runs -= 1
-                found = ward.tried(together([best.remedy, trial.remedy]), trial.cause)
-                better = max((trial, found), key=lambda item: item.gain_db)
-                if better.gain_db >= best.gain_db + PAYS_DB:
-                    best = better
+    paying = [trial for trial in trials if trial.pays and not trial.remedy.by_hand and trial.cause != KERNEL]
+    if not paying:
+        return None
+    best = min(nearly_best(paying), key=lambda trial: (price(trial.remedy), -trial.gain_db))
+    for trial in sorted(paying, key=lambda trial: (-trial.gain_db, price(trial.remedy))):
+        if runs <= 0 or (best.after_db or 0.0) >= ENOUGH_DB:
+            break
+        both = together([best.remedy, trial.remedy])
+        if both in (best.remedy, trial.remedy):
+            continue
+        runs -= 1
+        found = ward.tried(both, best.cause)
+        if found.gain_db >= best.gain_db + PAYS_DB:
+            best = found
     return best
+
+
+KERNEL: Code = "saturating_kernel"
