@@ -64,6 +64,8 @@ def quantize(
 
     The files appear only when every check of them has passed; otherwise CheckFailed is raised and `out` is untouched.
     """
+    from onnxq.diagnose.automatic import examiner  # here, because diagnoses are made with functions of this module
+
     folder = Path(tempfile.mkdtemp(prefix="onnxq-") if out is None else out)
     with ExitStack() as stack:
         if out is None:
@@ -99,6 +101,15 @@ def quantize(
             progress=progress,
             more=None if improved is None else lambda stage: _with_improvements(stage, ready, improved),
             effort_tried=improved is not None,
+            examine=examiner(
+                ready.original,
+                ready.prepared,
+                State(ready.prepared.graph, ready.plan, ready.qparams),
+                ready.dataset,
+                backend=backend,
+                passes=passes,
+                progress=progress,
+            ),
         )
         if improved is not None and any(read_improvement(step.name).method.needs_torch for step in improved.steps):
             remove_unfinished(folder / IMPROVING)

@@ -313,7 +313,10 @@ def _joined(*texts: str) -> str:
 
 
 def merged(config: Config, changes: Mapping[tuple[str, ...], Any], said_by: str) -> Config:
-    """A configuration with changes at paths such as ("node", "conv1", "weight", "bits"), said by an option."""
+    """A configuration with changes at paths such as ("node", "conv1", "weight", "bits"), said by an option.
+
+    None takes out what stands at a path.
+    """
     values = json.loads(json.dumps(document(config)))
     for path, value in changes.items():
         table = values
@@ -322,8 +325,15 @@ def merged(config: Config, changes: Mapping[tuple[str, ...], Any], said_by: str)
         if path[-1] == "bits":
             table.pop("dtype", None)  # of which the bits would be others
         table[path[-1]] = value
+    values = _without_nothing(values)
     said = dict.fromkeys(changes, said_by)
     return read_config(values).with_sources({**config.sources, **said}, config.translation)
+
+
+def _without_nothing(values: dict[str, Any]) -> dict[str, Any]:
+    """Tables without the keys that were taken out, and without tables that nothing is left of."""
+    inner = {key: _without_nothing(value) if isinstance(value, dict) else value for key, value in values.items()}
+    return {key: value for key, value in inner.items() if value is not None and value != {}}
 
 
 def document(config: Config) -> dict[str, Any]:

@@ -85,6 +85,7 @@ def calibrate(
     from onnxq.ranks import in_step, torchrun_ranks
     from onnxq.runtime.fault import own_fault
     from onnxq.runtime.samples import read_shard
+    from onnxq.types.note import folded
 
     with ExitStack() as stack:
         with torchrun_ranks(print_error) as ranks:
@@ -187,7 +188,7 @@ def calibrate(
             return
         notes = [] if dataset is None else list(dataset.notes)
         if collects_only:
-            warnings = _report_statistics(target, gathered, wanted, notes, whole=part is None, quiet=quiet)
+            warnings = _report_statistics(target, prepared, gathered, wanted, notes, whole=part is None, quiet=quiet)
         else:
 
             def gather_again(changed: QuantPlan) -> Gathered:
@@ -199,8 +200,8 @@ def calibrate(
                 output, target.name, prepared, wanted, gathered, notes, gather_again, new_plan=plan is None, quiet=quiet
             )
     warnings = [*data_warnings(random), *warnings]
-    for warning in warnings:
-        print_warning(warning)
+    for warning in folded(warnings):
+        print_warning(str(warning))
     if strict and warnings:
         raise typer.Exit(1)
 
@@ -277,10 +278,18 @@ def _stored(path: Path, prepared: Prepared) -> Gathered:
 
 
 def _report_statistics(
-    target: Path, gathered: Gathered, plan: QuantPlan, notes: list[str], *, whole: bool, quiet: bool
+    target: Path,
+    prepared: Prepared,
+    gathered: Gathered,
+    plan: QuantPlan,
+    notes: list[str],
+    *,
+    whole: bool,
+    quiet: bool,
 ) -> list[str]:
     from onnxq.calibrate import activation_leaders
     from onnxq.calibrate.remarks import data_remarks, nonfinite_warnings
+    from onnxq.types.note import folded
 
     leaders = activation_leaders(plan)
     say(
@@ -288,9 +297,9 @@ def _report_statistics(
         quiet=quiet,
     )
     remarks = data_remarks(gathered, leaders) if whole else ()  # what few samples mean shows in the merged file
-    for note in (*notes, *gathered.notes, *remarks):
+    for note in folded([*notes, *gathered.notes, *remarks]):
         say(f"note: {note}", quiet=quiet)
-    return list(nonfinite_warnings(gathered, leaders))
+    return nonfinite_warnings(prepared.graph, gathered, leaders)
 
 
 def _write_parameters(
@@ -312,6 +321,7 @@ def _write_parameters(
     from onnxq.output_folder import staging
     from onnxq.refine import refine
     from onnxq.tails import calibrate_with_tails, tail_notes
+    from onnxq.types.note import folded
 
     if new_plan:
         found, kept, report = calibrate_with_tails(prepared, plan, gathered, gather_again)
@@ -336,6 +346,6 @@ def _write_parameters(
     say(f"parameters of {len(qparams)} tensors from {report.samples} samples written to {target}", quiet=quiet)
     if new:
         say(f"the plan that belongs to them written to {beside}", quiet=quiet)
-    for note in (*notes, *tail_notes(kept), *report.notes, *refinements):
+    for note in folded([*notes, *tail_notes(kept), *report.notes, *refinements]):
         say(f"note: {note}", quiet=quiet)
     return [*report.warnings, *concerns]

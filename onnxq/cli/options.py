@@ -135,6 +135,15 @@ MinimumOption = Annotated[
     typer.Option("--min-sqnr", help="An output, or a part of one, below this many dB fails the run.", metavar="DB"),
 ]
 
+DiagnoseOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--diagnose/--no-diagnose",
+        help="Find out why a result is below 20 dB and what mends it; yes by default, but not with --effort 0.",
+        show_default=False,
+    ),
+]
+
 EffortOption = Annotated[
     int | None,
     typer.Option(

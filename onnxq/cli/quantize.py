@@ -33,6 +33,7 @@ def quantize(
     effort: options.EffortOption = None,
     improve: options.ImproveOption = None,
     min_sqnr: options.MinimumOption = None,
+    diagnose: options.DiagnoseOption = None,
     passes: options.PassOption = None,
     plugin: options.PluginOption = None,
     strict: options.StrictOption = False,
@@ -87,6 +88,8 @@ def quantize(
                 provider=provider,
                 effort=0 if random and data is None and effort is None else effort,
                 improvements=tuple(improve) if improve else None,
+                # Ranges of random numbers are nobody's fault.
+                diagnose=False if random and data is None and diagnose is None else diagnose,
             )
             check_writable(out)
             check_statistics_file(stats, model, settings.data)

@@ -63,6 +63,7 @@ def simulate(
     from onnxq.graph import Graph
     from onnxq.improve.division import checked_on
     from onnxq.output_folder import claim, read_together, staging
+    from onnxq.types.note import folded
     from onnxq.verify import below_limit
 
     load_plugins(plugin)
@@ -102,7 +103,7 @@ def simulate(
         checks = [check.to_json() for check in outputs]
         print_json({"files": [str(path) for path in files], "notes": notes, "outputs": checks})
         return
-    for note in notes:
+    for note in folded(notes):
         say(f"note: {note}", quiet=quiet)
     if outputs and not quiet:
         print_table(

@@ -118,8 +118,8 @@ def _verify(
         failures=tuple(failures),
         warnings=(*warnings, *_fixed_defaults(original, quantized), *comparison.warnings(), *branches.warnings()),
         kernels=kernels,
-        notes=(*comparison.notes(), *checked.inherited),
         refusal=comparison.refusal,
+        notes=(*checked.inherited, *comparison.notes()),
     )
 
 

