@@ -7,7 +7,7 @@ write the weights are tried.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,26 +19,34 @@ from pydantic import StrictStr
 
 from onnxq.calibrate.identity import model_identity
 from onnxq.config import resolved_settings
+from onnxq.config.toml_text import write_toml
 from onnxq.emit import Emitted, emit, file_names
 from onnxq.emit.saturation import with_seven_bit_weights, with_unsigned_weights
 from onnxq.emit.simulate import simulate
-from onnxq.errors import CheckFailed, ConfigError, OnnxqError, SpecError, UnsupportedError
+from onnxq.errors import ConfigError, OnnxqError, SpecError, UnsupportedError
 from onnxq.files import write_json
 from onnxq.graph import Graph
+from onnxq.improve.division import checked_on
+from onnxq.improvement import Samples
 from onnxq.json_file import Stored, read_object, validated
 from onnxq.output_folder import OutputFolder, claim, refuse_folders, refuse_inputs, staging
 from onnxq.passes import run_passes
 from onnxq.place.legal import check_plan
 from onnxq.prepare import Prepared
-from onnxq.report import LOW_SQNR_DB, Report, build_report
-from onnxq.runtime.feeds import Feed
+from onnxq.report import DIAGNOSE, LOW_SQNR_DB, Examine, Report, build_report
+from onnxq.runtime import Dataset
+from onnxq.runtime.fault import own_fault, raise_own_fault
 from onnxq.temporary import temporary_folder
 from onnxq.types import Backend, QParamsTable, QuantPlan
 from onnxq.types.note import folded
 from onnxq.verify import (
     FULL_OPTIMIZATION_NODES,
+    ChecksFailed,
+    Failure,
+    FailureKind,
     OutputCheck,
     VerifyReport,
+    below_limit,
     compare_outputs,
     sums_are_exact,
     verify,
@@ -50,6 +58,9 @@ COMPANIONS = ("plan.json", "qparams.json", "config.json", REPORT)
 
 FLOAT_MODEL = "_float.onnx"
 """What the float model is called behind the name of the files: the one that plan and parameters belong to."""
+
+REMEDY = "_remedy.toml"
+"""What the configuration is called that mends a low result, behind the name of the files."""
 
 KERNEL_MARGIN_DB = 6.0
 """Kernel errors this far below the error of quantization add less than a quarter to it, and are left alone."""
@@ -107,7 +118,7 @@ def emit_plan(
     qparams: QParamsTable,
     folder: Path | OutputFolder,
     *,
-    dataset: Iterable[Feed] | None = None,
+    dataset: Dataset | None = None,
     samples: int = 0,
     warnings: Sequence[str] = (),
     notes: Sequence[str] = (),
@@ -116,19 +127,24 @@ def emit_plan(
     own_check: FileCheck | None = None,
     more: Callable[[Path], Mapping[str, Any]] | None = None,
     effort_tried: bool = True,
+    examine: Examine | None = None,
 ) -> Result:
     """Write the files of a plan with its parameters and check them; without a dataset accuracy is not measured.
+
+    The samples that accuracy is measured on are those that no improvement is fitted to, whether any was tried or not.
 
     `original` is the float model before any pass; a `folder` that nobody has claimed yet is claimed now. `samples`,
     `warnings`, `notes` and `seconds` of earlier stages go into the report. `own_check` is one more check of the model
     file, whose weights then keep their numbers; `more` writes further files into the folder that it is given, and
-    returns further entries of the report. `effort_tried` is for config.json, see `resolved_settings`.
+    returns further entries of the report. `effort_tried` is for config.json, see `resolved_settings`. `examine` finds
+    out why a result is low; what it finds is part of the report, or of the error.
     """
     clock = Clock(dict(seconds or {}))
     say = progress or (lambda stage, done, total: None)
     remarks = list(notes)
     name = prepared.config.name
-    if _wants_unsigned(prepared, plan, dataset):
+    compared = None if dataset is None else checked_on(dataset, prepared.config.verify_samples)
+    if _wants_unsigned(prepared, plan, measured=dataset is not None):
         plan, qparams = with_unsigned_weights(prepared.graph, plan, qparams)
         if not prepared.config.portable:
             remarks.append(f"{UNSIGNED} (the model is too large to try other ways)")
@@ -141,9 +157,10 @@ def emit_plan(
     def judge(emitted: Emitted, plan: QuantPlan) -> VerifyReport:
         say("verify", 0, None)
         with clock.stage("verify"):
-            checks = _verified(original, emitted, plan, prepared, dataset, minimum)
+            checks = _verified(original, emitted, plan, prepared, compared, minimum)
             if own_check is not None and checks.passed:
-                checks = replace(checks, failures=tuple(own_check(_model_file(emitted))))
+                found = own_check(_model_file(emitted))
+                checks = replace(checks, failures=tuple(Failure(FailureKind.OTHER, text) for text in found))
             return checks
 
     # How far a trained model is from its own weights in float says little, unless the user asked for it.
@@ -157,17 +174,29 @@ def emit_plan(
         stage = stack.enter_context(staging(output, original.files(), first=REPORT))
         emitted = write(plan, qparams)
         checks = judge(emitted, plan)
-        fail_on(checks, warnings)
+        if checks.refusal is not None:
+            raise_own_fault(checks.refusal, _runnable(original) or original, dataset)
+        fail_on(checks, warnings, examine)
         if _may_saturate(checks, prepared):
             first = _Attempt(plan, qparams, emitted, checks)
             ways = WAYS_OUT if own_check is None else WAYS_OUT[1:]  # trained weights keep their numbers
             (plan, qparams, emitted, checks), remark = _without_saturation(prepared.graph, first, ways, write, judge)
             remarks.extend(remark)
         with clock.stage("simulate"):
-            simulated = _simulated(original, prepared, plan, qparams, dataset, stage)
+            simulated = _simulated(original, prepared, plan, qparams, compared, stage)
+        on_the_chip = [result for check in simulated for result in check.results]
+        lost = tuple(below_limit(on_the_chip, minimum, " on the chip, as simulated"))
+        fail_on(replace(checks, failures=lost), warnings, examine)
+        low = any(result.silent or result.sqnr_db < LOW_SQNR_DB for result in (*checks.results, *on_the_chip))
+        explanation = examine() if low and examine is not None else None
         further = {} if more is None else more(stage)
+        if explanation is not None and explanation.remedy is not None:
+            write_toml(stage / f"{name}{REMEDY}", explanation.remedy)
+            remarks.append(
+                f"the remedies that pay are in {folder / f'{name}{REMEDY}'}: run 'onnxq quantize' with it (-c)"
+            )
         names = [path.name for path in emitted.files]
-        names += sorted({path.name for path in stage.iterdir()} - set(names)) if more is not None else []
+        names += sorted({path.name for path in stage.iterdir()} - set(names))
         names += COMPANIONS
         remarks += _left_over(folder, names)
         report = build_report(
@@ -176,13 +205,14 @@ def emit_plan(
             passes=prepared.passes,
             plan=plan,
             warnings=[*warnings, *emitted.warnings, *checks.warnings, *_kernel_warnings(checks, plan, prepared)],
-            notes=[*remarks, *emitted.notes],
+            notes=[*remarks, *emitted.notes, *checks.notes],
             samples=samples,
             checks=checks,
-            simulated=simulated,
+            simulated=on_the_chip,
             files=[folder / name for name in names],
             seconds=clock.seconds,
             warn_below_db=None if own_check is not None else LOW_SQNR_DB,
+            explanation=explanation,
         )
         report.update(further)
         plan = replace(plan, model=model_identity(prepared.graph))
@@ -201,32 +231,32 @@ def _simulated(
     prepared: Prepared,
     plan: QuantPlan,
     qparams: QParamsTable,
-    dataset: Iterable[Feed] | None,
+    samples: Samples | None,
     stage: Path,
-) -> dict[str, float]:
-    """Output -> SQNR of what the chip computes, where the written model cannot say it; empty where it does."""
+) -> tuple[OutputCheck, ...]:
+    """The outputs as the chip computes them, where the written model cannot say it; empty where it does."""
     backend = prepared.backend
     other_rounding = any(placement.spec.rounding != "half_even" for placement in plan)
-    if dataset is None or not (backend.simulations or (backend.rounding_in_files == "half_even" and other_rounding)):
-        return {}
+    if samples is None or not (backend.simulations or (backend.rounding_in_files == "half_even" and other_rounding)):
+        return ()
     graph, changes = simulate(prepared.graph, plan, qparams, backend)
     if not changes and not other_rounding:
-        return {}  # no operator is one that the chip computes in its own way
+        return ()  # no operator is one that the chip computes in its own way
     with temporary_folder(inside=stage) as folder:
         path = folder / "simulated.onnx"
-        outputs = check_simulated(graph, original, path, dataset, samples=prepared.config.verify_samples)
-    return {check.name: check.sqnr_db for check in outputs if check.sqnr_db is not None}
+        return check_simulated(graph, original, path, samples)
 
 
-def check_simulated(
-    graph: Graph, original: Graph, path: Path, dataset: Iterable[Feed] | None, *, samples: int
-) -> tuple[OutputCheck, ...]:
+def check_simulated(graph: Graph, original: Graph, path: Path, samples: Samples | None) -> tuple[OutputCheck, ...]:
     """Save a simulated model; it must load in onnxruntime, and with data its outputs are compared with the float model.
 
     `path` lies in a folder that vanishes when this fails.
     """
     graph.save(path)
-    return compare_outputs(_runnable(original) or original, path, dataset, samples=samples)
+    numbers = () if samples is None else samples.numbers
+    reference = _runnable(original) or original
+    with own_fault(reference, samples):
+        return compare_outputs(reference, path, samples, samples=len(numbers), numbers=numbers)
 
 
 def _left_over(folder: Path, names: Sequence[str]) -> list[str]:
@@ -255,18 +285,24 @@ def _earlier_report(folder: Path) -> _EarlierReport | None:
         return None
 
 
-def fail_on(report: VerifyReport, warnings: Sequence[str]) -> None:
-    """Raise CheckFailed if a check has failed, with every finding and the warnings of earlier stages."""
+def fail_on(report: VerifyReport, warnings: Sequence[str], examine: Examine | None = None) -> None:
+    """Raise ChecksFailed if a check has failed, with every finding and the warnings of earlier stages.
+
+    Where accuracy is what fails, `examine` is asked for the cause and the remedy.
+    """
     if not report.failures:
         return
-    lines = [*report.failures, *(f"warning: {line}" for line in folded([*warnings, *report.warnings]))]
-    if any("below the required" in line for line in report.failures):
-        lines.append(
-            "to look into it: write the files all the same with a lower minimum_sqnr_db (--min-sqnr) and run "
-            "'onnxq compare'; other observers (percentile:99.99, mse) or --skip may help"
-        )
+    lines = [*map(str, report.failures), *(f"warning: {line}" for line in folded([*warnings, *report.warnings]))]
+    kinds = {failure.kind for failure in report.failures}
+    if kinds & {FailureKind.LOW, FailureKind.SILENT}:
+        limit = "a minimum_sqnr_db below 0" if FailureKind.SILENT in kinds else "a lower minimum_sqnr_db"
+        found = None if examine is None else examine()
+        lines += [f"for the cause: {DIAGNOSE}"] if found is None else found.lines
+        lines.append(f"to have the files all the same: {limit} (--min-sqnr)")
     text = "\n  ".join(lines)
-    raise CheckFailed(f"the quantized model failed its checks, so no files were written:\n  {text}")
+    raise ChecksFailed(
+        f"the quantized model failed its checks, so no files were written:\n  {text}", report.failures, report.results
+    )
 
 
 def _without_saturation(
@@ -295,18 +331,20 @@ def _verified(
     emitted: Emitted,
     plan: QuantPlan,
     prepared: Prepared,
-    dataset: Iterable[Feed] | None,
+    samples: Samples | None,
     minimum: float | None,
 ) -> VerifyReport:
+    numbers = () if samples is None else samples.numbers
     return verify(
         original,
         _model_file(emitted),
         plan,
         prepared.backend,
-        dataset,
-        samples=prepared.config.verify_samples,
+        samples,
+        samples=len(numbers),
         minimum_db=minimum,
         reference=_runnable(original),
+        numbers=numbers,
     )
 
 
@@ -344,12 +382,12 @@ def _may_saturate(checks: VerifyReport, prepared: Prepared) -> bool:
     return checks.kernel_margin_db < KERNEL_MARGIN_DB
 
 
-def _wants_unsigned(prepared: Prepared, plan: QuantPlan, dataset: Iterable[Feed] | None) -> bool:
+def _wants_unsigned(prepared: Prepared, plan: QuantPlan, *, measured: bool) -> bool:
     """Whether weights are unsigned from the start: asked for, or not safe here in a file too large to be tried out."""
     if not prepared.backend.runs_in_onnxruntime:
         return False
     written = len(prepared.graph.nodes()) + sum(2 if placement.observe or placement.tie else 1 for placement in plan)
-    too_large = dataset is not None and written > FULL_OPTIMIZATION_NODES
+    too_large = measured and written > FULL_OPTIMIZATION_NODES
     return prepared.config.portable or (too_large and not sums_are_exact())
 
 

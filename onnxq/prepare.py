@@ -22,6 +22,7 @@ from onnxq.place.finite import check_constants_are_finite
 from onnxq.place.legal import check_every_operator_has_a_rule, check_opset, check_plan
 from onnxq.strip import quantized_operators
 from onnxq.types import Backend, QuantPlan
+from onnxq.types.unlike import UnlikeJoin
 
 
 @dataclass
@@ -93,14 +94,14 @@ def chosen_backend(backend: str | Backend | None, config: Config) -> Backend:
         raise ConfigError(str(error) if said == "backend" else f"{said}: {error}") from None
 
 
-def make_plan(prepared: Prepared, *, strict: bool = False) -> QuantPlan:
-    """Place quantizers and hold them against the target's limits.
+def make_plan(prepared: Prepared, *, strict: bool = False, unlike: Sequence[UnlikeJoin] = ()) -> QuantPlan:
+    """Place quantizers and hold them against the target's limits; `unlike` is what the data showed (`onnxq.tails`).
 
     A model in which nothing can be quantized is refused with the reasons; with `strict` so is one with an operator that
     the target has no rule for.
     """
     check_opset(prepared.graph, prepared.backend)
-    plan = place(prepared.graph, prepared.backend, controls(prepared.config))
+    plan = place(prepared.graph, prepared.backend, controls(prepared.config), unlike=unlike)
     check_plan(plan, prepared.backend)
     check_constants_are_finite(prepared.graph, plan)
     if strict:

@@ -59,6 +59,7 @@ MAY_IMPORT_ALL = frozenset(
         "__main__",
         "pipeline",
         "prepare",
+        "tails",
         "deliver",
         "output_folder",
         "switch",
@@ -71,6 +72,7 @@ MAY_IMPORT_ALL = frozenset(
         "qat",
         "improve",
         "bits",
+        "diagnose",
     }
 )
 

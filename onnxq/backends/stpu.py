@@ -22,6 +22,7 @@ BACKENDS.add(
         tied=TOTAL_INTEGER_TIED,
         unquantized_pairs=(("Add", "Mul"),),
         fixed_ranges={"Sigmoid": (-1.0, 1.0)},
+        integers_only=True,
         limits=Limits(
             dtypes=("int8", "int32"), zero_point_zero=True, weights_per_tensor=True, min_opset=11, steps=((-127, 127),)
         ),

@@ -47,6 +47,7 @@ BACKENDS.add(
         tied=TOTAL_INTEGER_TIED,
         fixed_ranges={"Softmax": (0.0, 1.0)},
         quantize_inputs=True,
+        integers_only=True,
         limits=Limits(dtypes=("uint8", "int32"), weights_per_tensor=True, min_opset=10, steps=((0, 255),)),
         passes=(*STANDARD_PASSES, "hardswish_as_operator"),
         emitters=("qdq", "tengine_scales", "tengine_model"),

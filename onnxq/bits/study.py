@@ -24,8 +24,8 @@ from onnxq.bits.evaluation import open_evaluation
 from onnxq.bits.improved import identity_of_improvements, improved, improvements_of
 from onnxq.bits.metric_identity import sources_of
 from onnxq.bits.scores import Scores
-from onnxq.borders import check_borders, fix_borders
-from onnxq.calibrate import Gathered, activation_leaders, calibrate, gather, gather_into
+from onnxq.borders import check_borders, fix_borders, separate_sizes
+from onnxq.calibrate import Gathered, activation_leaders, gather, gather_into
 from onnxq.calibrate.gather import with_observers
 from onnxq.calibrate.identity import SampleHash, model_identity
 from onnxq.calibrate.statistics_file import VERSION
@@ -40,8 +40,10 @@ from onnxq.place.legal import check_opset, check_plan
 from onnxq.prepare import Prepared, load_model, prepare
 from onnxq.refine import refine
 from onnxq.runtime import input_infos, open_dataset
+from onnxq.runtime.fault import own_fault
 from onnxq.runtime.pinned import pinned_beyond
 from onnxq.runtime.session import describe_runtime
+from onnxq.tails import calibrate_with_tails
 from onnxq.types import Placement, QParamsTable, QuantPlan
 from onnxq.types.applied import applied
 from onnxq.user_code import find_function
@@ -101,6 +103,7 @@ class Study:
         self._dataset = open_dataset(
             data, input_infos(graph), limit=self.config.samples, preprocess=self.config.preprocess
         )
+        separate_sizes(graph, self._dataset)
         metric = _metric(subject.metric)
         evaluation = open_evaluation(
             subject.evaluate_on,
@@ -110,6 +113,7 @@ class Study:
             limit=subject.samples,
             preprocess=self.config.preprocess,
         )
+        self._original = graph.copy()
         self._say("passes", 0, None)
         self.prepared: Prepared = prepare(graph, subject.backend, self.config, passes=subject.passes)
         check_opset(self.prepared.graph, self.prepared.backend)
@@ -161,13 +165,15 @@ class Study:
         plan = place(prepared.graph, prepared.backend, controls(prepared.config))
         if checked:
             check_plan(plan, prepared.backend)
+        plan.config = prepared.config.recorded()
         return plan
 
     def calibrated(self, plan: QuantPlan) -> State:
         """A plan with its parameters, as `onnxq quantize` finds them."""
-        self._gather(activation_leaders(plan))
-        qparams, plan, _ = calibrate(self.graph, plan, statistics=self._gathered)
-        return State(self.graph, plan, refine(self.graph, plan, qparams, self.prepared.backend).qparams)
+        prepared = replace(self.prepared, config=read_config(plan.config))
+        with own_fault(self._original, self._dataset):
+            qparams, plan, _ = calibrate_with_tails(prepared, plan, self._seen(plan), self._seen)
+            return State(self.graph, plan, refine(self.graph, plan, qparams, self.prepared.backend).qparams)
 
     def score(self, state: State) -> Score:
         """How good a model with these quantizers is; one that was scored before is not run again."""
@@ -177,7 +183,8 @@ class Study:
         key = _joined(self._judged_by, _identity_of_plan(plan, state.qparams, self.prepared.backend.simulations))
         held = self._scores.get(key)
         if held is None:
-            held = self.judge(state)
+            with own_fault(self._original, self._dataset):
+                held = self.judge(state)
             self._scores.put(key, held)
         return held
 
@@ -208,6 +215,11 @@ class Study:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
         return held
+
+    def _seen(self, plan: QuantPlan) -> Gathered:
+        """What was seen of the tensors of a plan."""
+        self._gather(activation_leaders(plan))
+        return self._gathered
 
     def _gather(self, leaders: Sequence[Placement]) -> None:
         """Have the statistics that these leaders need, running the model for those that are not there yet."""
@@ -301,7 +313,10 @@ def _joined(*texts: str) -> str:
 
 
 def merged(config: Config, changes: Mapping[tuple[str, ...], Any], said_by: str) -> Config:
-    """A configuration with changes at paths such as ("node", "conv1", "weight", "bits"), said by an option."""
+    """A configuration with changes at paths such as ("node", "conv1", "weight", "bits"), said by an option.
+
+    None takes out what stands at a path.
+    """
     values = json.loads(json.dumps(document(config)))
     for path, value in changes.items():
         table = values
@@ -310,8 +325,15 @@ def merged(config: Config, changes: Mapping[tuple[str, ...], Any], said_by: str)
         if path[-1] == "bits":
             table.pop("dtype", None)  # of which the bits would be others
         table[path[-1]] = value
+    values = _without_nothing(values)
     said = dict.fromkeys(changes, said_by)
     return read_config(values).with_sources({**config.sources, **said}, config.translation)
+
+
+def _without_nothing(values: dict[str, Any]) -> dict[str, Any]:
+    """Tables without the keys that were taken out, and without tables that nothing is left of."""
+    inner = {key: _without_nothing(value) if isinstance(value, dict) else value for key, value in values.items()}
+    return {key: value for key, value in inner.items() if value is not None and value != {}}
 
 
 def document(config: Config) -> dict[str, Any]:

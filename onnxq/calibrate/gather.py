@@ -36,6 +36,13 @@ class Gathered:
     notes: tuple[str, ...] = ()
     beyond: tuple[str, ...] = ()
 
+    def range_of(self, tensor: str) -> tuple[float, float] | None:
+        """The smallest and the largest finite value that was seen of a tensor; None where it was not observed."""
+        for statistic in self.statistics.get(tensor, {}).values():
+            if statistic.rows > 0 and (statistic.count > 0).any():
+                return float(statistic.minimum.min()), float(statistic.maximum.max())
+        return None
+
     def find(self, tensor: str, observer: Observer, spec: QuantSpec) -> RangeStatistic:
         """The statistic of a tensor that an observer needs; a histogram serves where a range is enough."""
         kinds = self.statistics.get(tensor, {})

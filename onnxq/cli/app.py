@@ -1,7 +1,7 @@
 """The commands put together, and what every one of them does about errors.
 
-Exit codes: 0 good; 1 a check failed, or --strict and a warning; 2 wrong use or bad input; 70 a bug in onnxq; 130
-interrupted; 143 terminated (SIGTERM).
+Exit codes: 0 good; 1 a check failed, or --strict and a warning; 2 wrong use or bad input; 3 a fault of onnxq itself;
+130 interrupted; 143 terminated (SIGTERM).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from onnxq.cli.compare import compare
 from onnxq.cli.console import print_error
 from onnxq.cli.crash import INTERNAL_ERROR, internal_error, memory_error, recursion_error
 from onnxq.cli.demo import demo
+from onnxq.cli.diagnose import diagnose
 from onnxq.cli.emit import emit
 from onnxq.cli.explain import explain
 from onnxq.cli.inspect import inspect
@@ -35,7 +36,7 @@ from onnxq.cli.simulate import simulate
 from onnxq.cli.strip import strip
 from onnxq.cli.termination import Terminated
 from onnxq.cli.translate import translate
-from onnxq.errors import OnnxqError
+from onnxq.errors import InternalError, OnnxqError
 from onnxq.escapes import one_line
 from onnxq.machine import system_message
 from onnxq.ranks import AlreadyTold
@@ -59,6 +60,9 @@ class _Commands(TyperGroup):
         try:
             with _shown_usage_errors():
                 return super().invoke(ctx)
+        except InternalError as error:
+            print_error(internal_error(error))
+            raise typer.Exit(error.exit_code) from error
         except OnnxqError as error:
             if not isinstance(error, AlreadyTold):
                 print_error(str(error))
@@ -125,6 +129,7 @@ def root(
 
 app.command()(quantize)
 app.command()(qat)
+app.command()(diagnose)
 app.command()(sensitivity)
 app.command()(search)
 app.command()(inspect)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -47,6 +47,7 @@ def calibrate(
     skip: options.SkipOption = None,
     samples: options.SamplesOption = None,
     random: options.RandomOption = None,
+    shape: options.ShapeOption = None,
     stats: options.StatisticsOption = None,
     shard: Annotated[
         str | None,
@@ -69,18 +70,20 @@ def calibrate(
     without running the model, for every observer that reads histograms. A run that was cut off goes on where it ended.
     Under torchrun the processes run a part of the samples each.
     """
-    from onnxq.borders import fix_borders
+    from onnxq.borders import fix_borders, separate_sizes
     from onnxq.calibrate import Gathered, activation_leaders
     from onnxq.cli.artifacts import PLAN_NAME, QPARAMS_NAME, check_statistics_file, output_file, read_plan
     from onnxq.cli.data import chosen_preprocess, data_warnings, open_data
     from onnxq.cli.planned import prepare_again, settings_of, with_observers
     from onnxq.cli.settings import load_plugins, read_foreign, read_settings
+    from onnxq.cli.shapes import read_shapes
     from onnxq.errors import ConfigError
     from onnxq.graph import Graph
     from onnxq.output_folder import claim, refuse_folders
     from onnxq.pipeline import gather_statistics
     from onnxq.prepare import chosen_backend, make_plan, prepare
     from onnxq.ranks import in_step, torchrun_ranks
+    from onnxq.runtime.fault import own_fault
     from onnxq.runtime.samples import read_shard
     from onnxq.types.note import folded
 
@@ -104,6 +107,7 @@ def calibrate(
                     allow_code=allow_code,
                     backend=backend,
                     skip=skip,
+                    shapes=read_shapes(shape, graph),
                     data=data,
                     observer=observer,
                     weight_observer=weight_observer,
@@ -152,6 +156,8 @@ def calibrate(
                     observes = bool(activation_leaders(given))
                 without = data is None and random is None and stats is None and not observes
                 dataset = None if stored or without else open_data(graph, data, random, settings.samples, steps)
+                separate_sizes(graph, dataset)
+                original = graph.copy()
                 if given is None:
                     prepared = prepare(graph, target_name, settings, passes=passes or ())
                     wanted = make_plan(prepared, strict=strict)
@@ -170,7 +176,11 @@ def calibrate(
                     gathered = _stored(stats, prepared)
             else:
                 file = target if collects_only else stats
-                with stage_bars(quiet=quiet) as progress, _telling_how_to_go_on(file, quiet=quiet):
+                with (
+                    stage_bars(quiet=quiet) as progress,
+                    _telling_how_to_go_on(file, quiet=quiet),
+                    own_fault(original, dataset),
+                ):
                     gathered = gather_statistics(
                         prepared, wanted, dataset, file=file, shard=part, fresh=fresh, ranks=ranks, progress=progress
                     )
@@ -180,8 +190,14 @@ def calibrate(
         if collects_only:
             warnings = _report_statistics(target, prepared, gathered, wanted, notes, whole=part is None, quiet=quiet)
         else:
+
+            def gather_again(changed: QuantPlan) -> Gathered:
+                if dataset is None:  # what is stored is all there is
+                    return gathered
+                return gather_statistics(prepared, changed, dataset, file=stats)
+
             warnings = _write_parameters(
-                output, target.name, prepared, wanted, gathered, notes, new_plan=plan is None, quiet=quiet
+                output, target.name, prepared, wanted, gathered, notes, gather_again, new_plan=plan is None, quiet=quiet
             )
     warnings = [*data_warnings(random), *warnings]
     for warning in folded(warnings):
@@ -293,6 +309,7 @@ def _write_parameters(
     plan: QuantPlan,
     gathered: Gathered,
     notes: list[str],
+    gather_again: Callable[[QuantPlan], Gathered],
     *,
     new_plan: bool,
     quiet: bool,
@@ -303,9 +320,13 @@ def _write_parameters(
     from onnxq.files import write_json
     from onnxq.output_folder import staging
     from onnxq.refine import refine
+    from onnxq.tails import calibrate_with_tails, tail_notes
     from onnxq.types.note import folded
 
-    found, kept, report = find_parameters(prepared.graph, plan, statistics=gathered)
+    if new_plan:
+        found, kept, report = calibrate_with_tails(prepared, plan, gathered, gather_again)
+    else:  # the user's own plan, whatever the data says about it
+        found, kept, report = find_parameters(prepared.graph, plan, statistics=gathered)
     qparams, refinements, concerns = refine(prepared.graph, kept, found, prepared.backend)
     target = output.path / name
     model = model_identity(prepared.graph)
@@ -325,6 +346,6 @@ def _write_parameters(
     say(f"parameters of {len(qparams)} tensors from {report.samples} samples written to {target}", quiet=quiet)
     if new:
         say(f"the plan that belongs to them written to {beside}", quiet=quiet)
-    for note in folded([*notes, *report.notes, *refinements]):
+    for note in folded([*notes, *tail_notes(kept), *report.notes, *refinements]):
         say(f"note: {note}", quiet=quiet)
     return [*report.warnings, *concerns]

@@ -101,6 +101,7 @@ class Decisions:
             yield "fused", f"runs inside '{self.plan.fused[node]}'"
         elif node in self.plan.left_float:
             yield "float", self.plan.left_float[node]
+            yield from self._joined(node)
         elif self.graph is not None and node in self.graph.origins.removed:
             yield "removed", self.graph.origins.removed[node]
         else:
@@ -108,6 +109,11 @@ class Decisions:
         together = [name for name, leader in self.plan.fused.items() if leader == node]
         if together:
             yield "together with", ", ".join(f"'{name}'" for name in together)
+
+    def _joined(self, node: str) -> Iterator[Fact]:
+        """The ranges of what an unlike join joins."""
+        for member in (member for join in self.plan.unlike if join.node == node for member in join.members):
+            yield "joins", f"'{member.tensor}': {member.low:.6g} to {member.high:.6g}, {member.steps:.3g} steps"
 
     def _node_tensors(self, node: str) -> Iterator[Fact]:
         """What a node reads and makes, with the quantizers; without the graph, those placed for it alone."""

@@ -17,6 +17,7 @@ from onnxq.errors import OnnxqError
 from onnxq.graph import Graph
 from onnxq.graph.element_types import numpy_dtype, stored_size
 from onnxq.graph.load import open_model
+from onnxq.graph.placeholders import is_placeholder, shared_placeholders
 from onnxq.graph.values import checked_shape
 from onnxq.strip import is_dynamic, is_quantized
 
@@ -98,7 +99,7 @@ def model_facts(path: Path) -> ModelFacts:
         external_files=tuple(str(file) for file in files),
         quantized=tuple(f"{count} {name}" for name, count in _quantized(operators).items()),
         blocking=tuple(_blocking(model, path, inputs, files, operators)),
-        remarks=tuple(_remarks(model, operators, path)),
+        remarks=(*_remarks(model, operators, path), *_dimension_remarks(model, inputs)),
     )
 
 
@@ -111,6 +112,25 @@ def _port(info: onnx.ValueInfoProto) -> Port:
         return Port(info.name, _type_name(tensor.elem_type), None)
     dims = tuple(dim.dim_value if dim.HasField("dim_value") else dim.dim_param or "?" for dim in tensor.shape.dim)
     return Port(info.name, _type_name(tensor.elem_type), dims)
+
+
+def _dimension_remarks(model: onnx.ModelProto, inputs: tuple[Port, ...]) -> list[str]:
+    """Names of free dimensions that stand for several sizes, or may: onnxruntime takes equal names for equal sizes."""
+    placeholders = shared_placeholders(model.graph)
+    outputs = [_port(info) for info in model.graph.output]
+    found = [
+        f"{count} free dimensions are called '{name}', which is no name: each is taken for a size of its own"
+        for name, count in placeholders.items()
+    ]
+    for port in (*inputs, *outputs):
+        free = Counter(dim for dim in port.shape or () if isinstance(dim, str) and not is_placeholder(dim))
+        found += [
+            f"{count} dimensions of '{port.name}' are called '{name}': onnxruntime takes them for equal. If they are "
+            "not, export the model with names of their own"
+            for name, count in free.items()
+            if count > 1
+        ]
+    return found
 
 
 def _type_name(element_type: int) -> str:

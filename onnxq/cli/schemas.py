@@ -60,6 +60,22 @@ class NodesEntry(Stored):
     float: dict[Text, Text] = Field({})
 
 
+class JoinMemberEntry(Stored):
+    tensor: Text
+    low: StrictFloat | Whole
+    high: StrictFloat | Whole
+    steps: StrictFloat | Whole
+
+
+class UnlikeJoinEntry(Stored):
+    node: Text
+    result: Text
+    scale: StrictFloat | Whole
+    fewest: StrictFloat | Whole
+    members: list[JoinMemberEntry]
+    tail: list[Text]
+
+
 class PlanSchema(Stored):
     """plan.json."""
 
@@ -70,6 +86,7 @@ class PlanSchema(Stored):
     config: dict[Text, Any] = Field({})
     notes: list[Text] = Field([])
     left_out: dict[Text, Text] = Field({})
+    unlike: list[UnlikeJoinEntry] = Field([])
 
     @field_validator("config")
     @classmethod

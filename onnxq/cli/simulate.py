@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onnxq.cli import options
-from onnxq.cli.console import print_json, print_table, say
+from onnxq.cli.console import print_json, print_table, print_warning, say
+from onnxq.cli.figures import decibels, decision_line, sample_line
 
 if TYPE_CHECKING:
     from onnxq.prepare import Prepared
@@ -37,6 +38,7 @@ def simulate(
     allow_code: options.AllowCodeOption = False,
     samples: options.SamplesOption = None,
     random: options.RandomOption = None,
+    shape: options.SampleShapeOption = None,
     passes: options.PassOption = None,
     plugin: options.PluginOption = None,
     other_model: options.OtherModelOption = False,
@@ -48,18 +50,21 @@ def simulate(
     The chip's own grids, roundings and operators are in it as float operators. With -d its outputs are compared with
     those of the float model.
     """
-    from onnxq.borders import fix_borders
+    from onnxq.borders import fix_borders, separate_sizes
     from onnxq.cli.artifacts import folder_of, model_in, output_file, read_plan, read_qparams
     from onnxq.cli.consistency import check_parameters
     from onnxq.cli.data import chosen_preprocess, open_data
     from onnxq.cli.float_model import prepared_for
     from onnxq.cli.planned import prepare_again, settings_of
     from onnxq.cli.settings import load_plugins, read_settings
+    from onnxq.cli.shapes import read_shapes
     from onnxq.deliver import check_simulated
     from onnxq.emit.simulate import simulate as build
     from onnxq.graph import Graph
+    from onnxq.improve.division import checked_on
     from onnxq.output_folder import claim, read_together, staging
     from onnxq.types.note import folded
+    from onnxq.verify import below_limit
 
     load_plugins(plugin)
     folder = folder_of(plan)
@@ -73,8 +78,11 @@ def simulate(
     original = Graph.load(model)
     fix_borders(original, settings_of(wanted, settings))
     dataset = None
-    if data is not None or random is not None:
-        dataset = open_data(original, data, random, settings.samples, chosen_preprocess(settings, wanted, data))
+    shapes = read_shapes(shape, original)
+    if data is not None or random is not None or shapes:
+        steps = chosen_preprocess(settings, wanted, data)
+        dataset = open_data(original, data, random, settings.samples, steps, shapes)
+    separate_sizes(original, dataset)
 
     def prepare(graph: Graph) -> Prepared:
         return prepare_again(graph, wanted, backend, settings, passes)
@@ -82,10 +90,15 @@ def simulate(
     prepared = prepared_for(model, original, wanted, folder, prepare, other=other_model, quiet=quiet)
     check_parameters(prepared.graph, wanted, table)
     graph, notes = build(prepared.graph, wanted, table, prepared.backend)
+    notes = [*notes, *(() if dataset is None else dataset.notes)]
     # Several may be made in one folder at a time.
     with claim(target.parent, target.name) as output, staging(output, original.files()) as stage:
-        outputs = check_simulated(graph, original, stage / target.name, dataset, samples=settings.verify_samples)
+        compared = None if dataset is None else checked_on(dataset, settings.verify_samples)
+        outputs = check_simulated(graph, original, stage / target.name, compared)
         files = [target.parent / path.name for path in sorted(stage.iterdir())]
+    results = [result for check in outputs for result in check.results]
+    for failure in below_limit(results, settings.minimum_sqnr_db, " as simulated"):
+        print_warning(str(failure))
     if as_json:
         checks = [check.to_json() for check in outputs]
         print_json({"files": [str(path) for path in files], "notes": notes, "outputs": checks})
@@ -96,13 +109,25 @@ def simulate(
         print_table(
             f"simulated for {prepared.backend.name}, against float", ("output", ">SQNR", ">cosine"), _rows(outputs)
         )
+        for remark in _remarks(outputs):
+            say(remark)
     say(f"simulated model written to {target}", quiet=quiet)
 
 
 def _rows(outputs: tuple[OutputCheck, ...]) -> list[tuple[str, str, str]]:
-    return [
-        (check.name, f"{check.sqnr_db:.1f} dB", f"{check.cosine:.6f}")
-        if check.sqnr_db is not None
-        else (check.name, f"{100 * (check.agreement or 0.0):.2f} % equal", "")
-        for check in outputs
-    ]
+    """A line for each output and each of its parts."""
+    rows = []
+    for check in outputs:
+        if check.sqnr_db is None:
+            rows.append((check.name, f"{100 * (check.agreement or 0.0):.2f} % equal", ""))
+        for result in check.results:
+            said = decibels(result.sqnr_db) + (" (silent)" if result.silent else "")
+            rows.append((result.name, said, "" if result.is_part else f"{check.cosine:.6f}"))
+    return rows
+
+
+def _remarks(outputs: tuple[OutputCheck, ...]) -> list[str]:
+    """What else is known of outputs and their parts: single samples, decisions."""
+    found = [(result.title, result.to_json()) for check in outputs for result in check.results]
+    lines = [(title, line(result)) for title, result in found for line in (sample_line, decision_line)]
+    return [f"{title}: {line}" for title, line in lines if line is not None]

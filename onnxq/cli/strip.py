@@ -55,6 +55,7 @@ def strip(
     from onnxq.deliver import check_simulated
     from onnxq.errors import UnsupportedError
     from onnxq.graph import Graph
+    from onnxq.improve.division import checked_on
     from onnxq.output_folder import claim, staging
     from onnxq.strip import strip as take_out
 
@@ -72,7 +73,8 @@ def strip(
     if result.left and not partial:
         raise UnsupportedError(_refusal(result))
     with claim(target.parent, target.name) as output, staging(output, original.files()) as stage:
-        outputs = check_simulated(graph, original, stage / target.name, dataset, samples=samples)
+        compared = None if dataset is None else checked_on(dataset, samples)
+        outputs = check_simulated(graph, original, stage / target.name, compared)
         files = [target.parent / path.name for path in sorted(stage.iterdir())]
     if as_json:
         checks = [check.to_json() for check in outputs] if dataset is not None else []

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from onnxq.cli.console import human_bytes, print_error, print_json, print_pairs, print_table, print_warning
+from onnxq.cli.figures import decibels, decision_line, results_of, sample_line
 from onnxq.cli.protos import file_bytes
 from onnxq.types.note import folded
 
@@ -54,18 +55,18 @@ def print_summary(report: Mapping[str, Any], model: Path, written: Path) -> None
     ]
     trained = "file_against_net" in report
     to_what = ", to the trained weights in float" if trained else ""
-    pairs += [("SQNR", f"{decibels(value)} on output '{name}'{to_what}") for name, value in report["sqnr_db"].items()]
-    pairs += [
-        ("", f"{decibels(value)} on its part '{name}'")
-        for output in report["checks"]["outputs"]
-        for name, value in output.get("parts_db", {}).items()
-    ]
+    for output in report["checks"]["outputs"]:
+        for what, result in results_of(output):
+            said = f"{decibels(result['sqnr_db'])} on {what}"
+            said += to_what if result is output else ""
+            pairs.append(("SQNR" if result is output else "", said + (": SILENT" if "silent" in result else "")))
+            pairs += [("", line) for line in (sample_line(result), decision_line(result)) if line is not None]
     pairs += [
         ("file", f"{found['within']:.2%} of output '{found['output']}' within a step of the trained network")
         for found in report.get("file_against_net", ())
     ]
     pairs += [
-        ("on the chip", f"{decibels(value)} on output '{name}', as simulated")
+        ("on the chip", f"{decibels(value)} on '{name}', as simulated")
         for name, value in report["simulated_sqnr_db"].items()
     ]
     pairs += [
@@ -160,9 +161,3 @@ def grouped(lines: Iterable[str]) -> list[tuple[str, int]]:
         members.setdefault(re.sub(r"'[^']*'", "'...'", line), Counter())[line] += 1
     groups = [(next(iter(same)) if len(same) == 1 else key, same.total()) for key, same in members.items()]
     return sorted(groups, key=lambda group: -group[1])
-
-
-def decibels(value: float | str) -> str:
-    """An SQNR as in the report, where infinity (equal outputs) is a string."""
-    number = float(value)
-    return "equal to float" if number == float("inf") else f"{number:.1f} dB"

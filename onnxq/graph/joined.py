@@ -1,116 +1,84 @@
 """Outputs that several results were joined to by a Concat: where each of them lies.
 
 A detector gives boxes and scores as one tensor. Coordinates of hundreds of pixels and scores below 1 have nothing in
-common but the tensor: an error of the whole is that of the boxes, whatever became of the scores.
+common but the tensor: an error of the whole is that of the boxes, whatever became of the scores. So each such part is
+judged as if it were an output.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from collections.abc import Callable, Sequence
 
 from onnxq.graph.graph import Graph
+from onnxq.graph.join import MOST_PARTS, Join
+from onnxq.graph.join_search import JoinSearch, is_through, may_have_parts
 
-UNLIKE = 10.0
-"""Parts are unlike where one is larger than another by this factor: in a sum of squares the smaller hardly counts."""
+__all__ = ["MOST_PARTS", "Join", "joins", "judged_parts", "with_shapes"]
+
+UNLIKE_DB = 10.0
+"""Parts are unlike where one has this much more power than another: an error that leaves the larger one 15 dB leaves
+the smaller one no more than 5."""
 
 
-@dataclass(frozen=True)
-class Join:
-    """Parts along an axis; `ends` has the index behind the last one of each."""
+def with_shapes(graph: Graph) -> Graph:
+    """The graph, or a copy of it with its shapes, where parts of an output and what ends it may be found by them.
 
-    axis: int
-    ends: tuple[int, ...]
+    Names that a file gives to the sizes of outputs say less than what is inferred.
+    """
+    named = [name for name in graph.output_names if any(isinstance(size, str) for size in graph.shape(name) or ())]
+    if not (may_have_parts(graph) or _ends_unknown(graph)) or (graph.shapes_known() and not named):
+        return graph
+    graph = graph.copy()
+    declared = {name: graph.tensor(name).shape for name in named if graph.producer(name) is not None}
+    for name in declared:
+        graph.tensor(name).shape = None
+    graph.infer_shapes()
+    for name, shape in declared.items():
+        if graph.shape(name) is None:
+            graph.tensor(name).shape = shape
+    return graph
 
-    def cut(self, values: np.ndarray) -> list[np.ndarray] | None:
-        """The parts of a tensor; None where it has another length than the graph says."""
-        if values.ndim <= self.axis or values.shape[self.axis] != self.ends[-1]:
-            return None
-        return np.split(values, self.ends[:-1], self.axis)
 
-    def labels(self, name: str) -> list[str]:
-        """What to call the parts of an output, as numpy would be asked for them."""
-        before = ":, " * self.axis
-        return [f"{name}[{before}{start}:{end}]" for start, end in zip((0, *self.ends), self.ends, strict=False)]
+def _ends_unknown(graph: Graph) -> bool:
+    """Whether an output is behind something that moves values, or maps each alone, of unknown shape."""
+    makers = [graph.producer(name) for name in graph.output_names]
+    return any(is_through(node) and graph.shape(node.inputs[0]) is None for node in makers if node is not None)
 
 
 def joins(graph: Graph) -> dict[str, list[Join]]:
     """Output -> the ways in which it is made of parts, those that were joined last first; none for most outputs."""
-    tensors = [graph.tensor(name) for name in graph.output_names]
-    makers = [graph.producer(tensor) for tensor in tensors]
-    if any(maker is not None and maker.op in _LOOKED_THROUGH for maker in makers) and not graph.shapes_known():
-        graph = graph.copy()
-        graph.infer_shapes()
-    search = _Search(graph)
-    return {name: search.of(graph.tensor(name)) for name in graph.output_names}
+    graph = with_shapes(graph)
+    with graph.unchanging():
+        search = JoinSearch(graph)
+        return {name: search.of(graph.tensor(name)) for name in graph.output_names}
 
 
-_LOOKED_THROUGH = ("Concat", "Identity", "Cast", "Transpose", "Reshape")
-_DEEPEST = 8
-"""Nodes to look back through: what joins results stands at the very end."""
+def judged_parts(found: Sequence[Join], powers: Callable[[Join], Sequence[float]]) -> tuple[Join, list[int]] | None:
+    """The parts of an output that are judged by themselves, and which of them tell anything; None if all are alike.
 
-MOST_PARTS = 8
-"""More parts than a detector has kinds of results are steps or levels, of one kind."""
-
-
-def unlike(powers: Sequence[float]) -> list[int]:
-    """Which parts, by their mean squares, have to be looked at one by one: none where they are of one size.
-
-    Parts without any signal tell nothing, whether about the sizes or about the errors.
+    `powers` gives the mean squares of the float model's parts. Of levels and kinds, what is less alike is taken, and
+    neighbours of one size are one part: the two coordinates of a centre, say.
     """
+    spread = [(_spread(values), -number, join, values) for number, join in enumerate(found) if (values := powers(join))]
+    if not spread:
+        return None
+    most, _, join, values = max(spread, key=lambda one: one[:2])
+    if most <= UNLIKE_DB:
+        return None
+    runs: list[list[float]] = []
+    ends: list[int] = []
+    for power, end in zip(values, join.ends, strict=True):
+        if runs and all(0 < one < math.inf for one in (*runs[-1], power)) and _spread([*runs[-1], power]) <= UNLIKE_DB:
+            runs[-1].append(power)
+            ends[-1] = end
+        else:
+            runs.append([power])
+            ends.append(end)
+    return Join(join.axis, tuple(ends)), [index for index, run in enumerate(runs) if any(run)]
+
+
+def _spread(powers: Sequence[float]) -> float:
+    """By how many dB the powers of parts differ; those without any signal tell nothing."""
     told = [power for power in powers if 0 < power < math.inf]
-    if len(told) < 2 or max(told) <= UNLIKE**2 * min(told):
-        return []
-    return [index for index, power in enumerate(powers) if power != 0]
-
-
-class _Search:
-    """Joins of one graph, each tensor looked at once."""
-
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self._found: dict[str, list[Join]] = {}
-
-    def of(self, tensor: Any, depth: int = 0) -> list[Join]:
-        if tensor.name not in self._found:
-            self._found[tensor.name] = [join for join in self._of(tensor, depth) if len(join.ends) <= MOST_PARTS]
-        return self._found[tensor.name]
-
-    def _of(self, tensor: Any, depth: int) -> list[Join]:
-        node, shape = self._graph.producer(tensor), self._graph.shape(tensor)
-        if node is None or node.domain or node.op not in _LOOKED_THROUGH or shape is None or depth > _DEEPEST:
-            return []
-        if node.op == "Concat":
-            return self._of_concat(node, len(shape), depth)
-        found = self.of(node.inputs[0], depth + 1)
-        if node.op == "Transpose":
-            order = node.attrs.get("perm") or list(range(len(shape)))[::-1]
-            return [Join(order.index(join.axis), join.ends) for join in found if join.axis in order]
-        if node.op == "Reshape":
-            before = self._graph.shape(node.inputs[0]) or ()
-            return [join for join in found if before[: join.axis + 1] == shape[: join.axis + 1]]
-        return found
-
-    def _of_concat(self, node: Any, rank: int, depth: int) -> list[Join]:
-        shapes = [self._graph.shape(read) for read in node.inputs]
-        if not rank or any(shape is not None and len(shape) != rank for shape in shapes):
-            return []  # a file may declare shapes that are not true
-        axis = int(node.attrs.get("axis", 1)) % rank
-        inner = [self.of(read, depth + 1) for read in node.inputs]
-        ends: list[int] = []
-        for read, joined in zip(node.inputs, inner, strict=True):
-            length = (self._graph.shape(read) or (None,) * rank)[axis]
-            if not isinstance(length, int) or length <= 0:
-                ends = []
-                break
-            # What was joined along the same axis before are parts of the whole.
-            own = next((join.ends for join in joined if join.axis == axis), (length,))
-            start = ends[-1] if ends else 0
-            ends.extend(start + end for end in own)
-        found = [Join(axis, tuple(ends))] if len(ends) > 1 else []
-        # Levels of a detector, one behind the other, are joined of the same parts.
-        return found + [join for join in inner[0] if join.axis != axis and all(join in one for one in inner[1:])]
+    return 10 * math.log10(max(told) / min(told)) if len(told) > 1 else 0.0

@@ -23,14 +23,14 @@ import numpy as np
 from onnxq.emit.simulate import simulate
 from onnxq.errors import ConfigError, DataError
 from onnxq.graph import Graph
-from onnxq.graph.joined import Join, joins, unlike
+from onnxq.graph.joined import Join, joins, judged_parts
 from onnxq.improvement import State
-from onnxq.numerics import SqnrAccumulator
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.session import float_session, run_session
 from onnxq.types import Backend
 from onnxq.types.applied import applied
 from onnxq.user_code import current_folder_importable, find_function, users_errors
+from onnxq.verify.results import ResultSums, powers_of
 
 LOWEST_DB, HIGHEST_DB = -20.0, 100.0
 """One output that is equal, or lost, must not decide alone."""
@@ -219,20 +219,17 @@ class Judge:
 
     def _sqnr(self, found: list[Outputs]) -> tuple[dict[str, float], dict[str, np.ndarray]]:
         """Of each output, or part of one, over all samples, and its noise in each of them."""
-        sums: dict[str, SqnrAccumulator] = {}
-        noise: dict[str, list[float]] = {}
-        for expected, outputs in zip(self._expected, found, strict=True):
+        sums: dict[str, ResultSums] = {}
+        for number, (expected, outputs) in enumerate(zip(self._expected, found, strict=True)):
             for name, whole in expected.items():
                 if not _is_float(whole):
                     continue
                 # A condition or a selection inside the model may have come out differently.
                 measured = outputs[name] if outputs[name].shape == whole.shape else np.zeros_like(whole)
                 for label, reference, test in self._compared(name, whole, measured):
-                    own = SqnrAccumulator()
-                    own.add(reference, test)
-                    sums.setdefault(label, SqnrAccumulator()).merge(own)
-                    noise.setdefault(label, []).append(own.mse * own.compared)
-        return {name: total.value for name, total in sums.items()}, {k: np.array(v) for k, v in noise.items()}
+                    sums.setdefault(label, ResultSums()).add(number, reference, test)
+        each = {name: one.total.value for name, one in sums.items()}
+        return each, {name: np.array(one.noise) for name, one in sums.items()}
 
     def _compared(
         self, name: str, expected: np.ndarray, found: np.ndarray
@@ -245,19 +242,12 @@ class Judge:
         parts = list(zip(join.labels(name), join.cut(expected) or (), join.cut(found) or (), strict=True))
         yield from (parts[index] for index in shown)
 
-    def _apart(self, name: str, found: Iterable[Join]) -> tuple[Join, list[int]] | None:
-        """The parts of an output of which some are far larger than others, in all samples together."""
+    def _apart(self, name: str, found: Sequence[Join]) -> tuple[Join, list[int]] | None:
+        """The parts of an output that are judged by themselves, by all samples together."""
         outputs = [each[name] for each in self._expected]
         if not all(_is_float(output) for output in outputs):
             return None
-        for join in found:
-            parts = [join.cut(output) for output in outputs]
-            if any(part is None for part in parts):
-                continue
-            powers = [_mean_square(part) for part in zip(*(part or () for part in parts), strict=True)]
-            if shown := unlike(powers):
-                return join, shown
-        return None
+        return judged_parts(found, lambda join: powers_of(join, outputs))
 
     def _accuracy(self, found: list[Outputs]) -> float:
         assert self._labels is not None
@@ -297,11 +287,6 @@ def _session_of(graph: Graph) -> Any:
         return float_session(graph, optimize="none")
     # Around a layer onnxruntime would take a pair of float8 for a wish to compute it in integers.
     return float_session(graph, optimize="basic" if graph.nodes("QuantizeLinear") else "all")
-
-
-def _mean_square(parts: Sequence[np.ndarray]) -> float:
-    values = [float(np.square(part, dtype=np.float64).mean()) for part in parts if part.size]
-    return float(np.mean(values)) if values else 0.0
 
 
 def _is_float(values: object) -> bool:

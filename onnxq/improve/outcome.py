@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from onnxq.files import json_number
 from onnxq.improve.judge import Score
 from onnxq.improvement import State
-from onnxq.runtime.feeds import Feed
 
 
 @dataclass(frozen=True)
@@ -70,8 +69,8 @@ Reached = Callable[[Level, State], None]
 class Outcome:
     """The state that was best, the scores before and after (None without data), and every step that was tried.
 
-    `check_on` are all samples, those that no step was fitted to first. `levels` has what each effort up to the one
-    that was asked for came to: a higher one begins with all that the lower ones do.
+    `levels` has what each effort up to the one that was asked for came to: a higher one begins with all that the lower
+    ones do.
     """
 
     state: State
@@ -80,7 +79,6 @@ class Outcome:
     steps: tuple[Step, ...]
     samples: int
     held: int
-    check_on: Iterable[Feed] | None = None
     levels: tuple[Level, ...] = ()
 
     def to_json(self) -> dict[str, Any]:

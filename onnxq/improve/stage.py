@@ -1,17 +1,18 @@
-"""The stage of the pipeline: which samples fit, which judge, and a calibrated model as the state that steps change."""
+"""The stage of the pipeline: a calibrated model as the state that steps change, and the samples that they see."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 from onnxq.config import Config
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph.write import weight_bytes
+from onnxq.improve.division import FEWEST, divide
 from onnxq.improve.efforts import Effort, effort_of
 from onnxq.improve.judge import Judge, LastSession
 from onnxq.improve.outcome import Outcome, Reached
@@ -19,51 +20,14 @@ from onnxq.improve.run import improve
 from onnxq.improvement import ACTIVATIONS, IMPROVEMENTS, Progress, Samples, State, Task
 from onnxq.prepare import Prepared
 from onnxq.runtime import Dataset
-from onnxq.runtime.feeds import Feed
 from onnxq.temporary import remove_stale
 from onnxq.types import QuantPlan
-
-FEWEST = 4
-"""Fewer samples than this can hardly be fitted to, let alone judge the result."""
-
-MOST_HELD, MOST_FITTED = 32, 512
-"""More samples than these would cost time and change little."""
-
-
-LARGE = 2**30
-"""Bytes of weights from which improvements are tried only if somebody asks for them."""
-
-
-@dataclass(frozen=True)
-class Divided:
-    """The samples of a calibration: those that steps are fitted to, and those that judge them.
-
-    Iterating gives those that judge first: what is checked on a few samples is checked on these.
-    """
-
-    fitted: Samples
-    held: Samples
-
-    def __iter__(self) -> Iterator[Feed]:
-        yield from self.held
-        yield from self.fitted
-
 
 WITNESSES = 3
 """Fitted samples that are asked too, for each held one: all of them where every fourth is held."""
 
-
-def divide(dataset: Dataset) -> Divided | None:
-    """Every fourth sample judges, every second of fewer than 16; None where there are too few."""
-    count = dataset.length
-    count = sum(1 for _ in dataset) if count is None else count
-    if count < FEWEST:
-        return None
-    every = 4 if count >= 16 else 2
-    held = tuple(number for number in range(count) if number % every == every - 1)[:MOST_HELD]
-    apart = set(held)
-    fitted = tuple(number for number in range(count) if number not in apart)[:MOST_FITTED]
-    return Divided(Samples(dataset, fitted), Samples(dataset, held))
+LARGE = 2**30
+"""Bytes of weights from which improvements are tried only if somebody asks for them."""
 
 
 BLOCK_FILE = re.compile(r"[a-z0-9_]+-\d{3,}-[0-9a-f]{16}\.npz")
@@ -166,4 +130,4 @@ def improve_calibrated(
         return gather(replace(prepared, graph=changed.graph), changed.plan, dataset if samples is None else samples)
 
     outcome = improve(state, task, judge, effort, recalibrate, witness=witness, progress=progress, reached=reached)
-    return replace(outcome, check_on=divided), []
+    return outcome, []

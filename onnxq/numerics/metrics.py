@@ -19,6 +19,9 @@ from onnxq.numerics.chunks import chunks
 MASK_LEVEL = 1e30
 """Magnitude from which a reference value counts as minus or plus infinity: attention masks use the lowest float."""
 
+SILENT = 0.01
+"""Variance of a reference, as a part of its power, above which a test that is one number has lost it."""
+
 
 class SqnrAccumulator:
     """Running comparison of one output; memory does not depend on how many samples are added.
@@ -37,6 +40,8 @@ class SqnrAccumulator:
         self._noise = 0.0
         self._test_energy = 0.0
         self._product = 0.0
+        self._reference_sum = 0.0
+        self._test_range = (math.inf, -math.inf)
 
     def add(self, reference: np.ndarray, test: np.ndarray) -> None:
         """Take in one pair of arrays of the same shape."""
@@ -56,6 +61,8 @@ class SqnrAccumulator:
         self._noise += other._noise
         self._test_energy += other._test_energy
         self._product += other._product
+        self._reference_sum += other._reference_sum
+        self._test_range = _widened(self._test_range, *other._test_range)
 
     @property
     def value(self) -> float:
@@ -85,6 +92,18 @@ class SqnrAccumulator:
             return 1.0 if self._signal == self._test_energy else 0.0
         return self._product / (math.sqrt(self._signal) * math.sqrt(self._test_energy))
 
+    @property
+    def silent(self) -> bool:
+        """Whether the test has one value for everything, and the reference has not.
+
+        The reference's own differences count from SILENT of its power on: what is nearly constant may be rounded to
+        one number.
+        """
+        if self.compared < 2 or self._test_range[0] != self._test_range[1]:
+            return False
+        mean = self._reference_sum / self.compared
+        return self.power - mean * mean > SILENT * self.power
+
     def _add_piece(self, reference: np.ndarray, test: np.ndarray) -> None:
         usable = np.abs(reference) < MASK_LEVEL  # False for NaN
         if not usable.all():
@@ -102,6 +121,8 @@ class SqnrAccumulator:
             self._noise += float(np.square(error).sum())
             self._test_energy += float(np.square(test).sum())
             self._product += float((reference * test).sum())
+            self._reference_sum += float(reference.sum())
+        self._test_range = _widened(self._test_range, float(test.min()), float(test.max()))
         self.max_abs_error = max(self.max_abs_error, float(np.abs(error).max()))
 
     def _count_excluded(self, reference: np.ndarray, test: np.ndarray) -> None:
@@ -109,6 +130,10 @@ class SqnrAccumulator:
         both_mask = (np.abs(test) >= MASK_LEVEL) & (np.sign(reference) == np.sign(test))
         self.excluded += reference.size
         self.mismatched += int(np.count_nonzero(~(both_nan | both_mask)))
+
+
+def _widened(held: tuple[float, float], low: float, high: float) -> tuple[float, float]:
+    return min(held[0], low), max(held[1], high)
 
 
 def compare(reference: np.ndarray, test: np.ndarray) -> SqnrAccumulator:

@@ -16,6 +16,7 @@ from onnxq.graph import Graph, Node
 from onnxq.match import names_matching, rank_among
 from onnxq.types.control import FORMAT_FIELDS, LEVELS, PARTS, Controls, Override
 from onnxq.types.spec import INT_DTYPES
+from onnxq.types.unlike import UnlikeJoin
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,14 @@ _NOT_IN_BACKEND = ("minimum_scale", "observe_only")
 class Choices:
     """The overrides of `controls` on one graph; a pattern that names nothing is an error with the nearest names.
 
-    `silent` is set where nothing is wanted, the usual case, in which nobody needs to be asked.
+    `silent` is set where nothing is wanted, the usual case, in which nobody needs to be asked. `tails` are nodes that
+    the data says have to stay float.
     """
 
-    def __init__(self, graph: Graph, controls: Controls) -> None:
+    def __init__(self, graph: Graph, controls: Controls, unlike: Iterable[UnlikeJoin] = ()) -> None:
         self.graph = graph
         self.controls = controls
+        self.tails = {node: join for join in unlike for node in join.tail}
         self._flags: dict[str, Picks] = {}
         self._parts: dict[tuple[str, str], Picks] = {}
         self._tensors: dict[str, Picks] = {}

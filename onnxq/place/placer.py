@@ -21,19 +21,30 @@ from onnxq.place.wishes import Wishes
 from onnxq.types import Backend, Edge, Placement, QuantPlan
 from onnxq.types.control import Controls, Override
 from onnxq.types.spec import why_no_derived_bias
+from onnxq.types.unlike import UnlikeJoin
 
 
-def place(graph: Graph, backend: Backend, controls: Controls | None = None, *, skip: Sequence[str] = ()) -> QuantPlan:
+def place(
+    graph: Graph,
+    backend: Backend,
+    controls: Controls | None = None,
+    *,
+    skip: Sequence[str] = (),
+    unlike: Sequence[UnlikeJoin] = (),
+) -> QuantPlan:
     """Decide what is quantized. `skip` names nodes (exact, glob, re:, op:) that stay float, `controls` all the rest.
 
-    The graph's shapes must be inferred. A pure function of its arguments: the graph is not changed.
+    The tails of `unlike` joins, which only data can show, stay float too. The graph's shapes must be inferred. A pure
+    function of its arguments: the graph is not changed.
     """
     wanted = controls or Controls()
     if skip:
         named = (Override.of_nodes(text, {"skip": True}, {("skip",): f"'{text}'"}) for text in skip)
         wanted = replace(wanted, overrides=(*named, *wanted.overrides))
     with collector_paused(), graph.unchanging():
-        return _Placer(graph, backend, Choices(graph, wanted)).plan()
+        plan = _Placer(graph, backend, Choices(graph, wanted, unlike)).plan()
+    plan.unlike = tuple(unlike)
+    return plan
 
 
 class _Placer(Wishes):

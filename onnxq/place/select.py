@@ -41,6 +41,7 @@ class Selection:
         self._wanted = {node.name for node in self.nodes if choices.flag(node.name, "force") is not None}
         self.decisive = decisive_nodes(graph, self.nodes, backend.fused_activations)
         reasons = exempt_nodes(graph, self.nodes, self.decisive)
+        reasons.update((name, join.why_float(name)) for name, join in choices.tails.items())
         self.exempt = {name: why for name, why in reasons.items() if name not in self._wanted}
         self.forced: dict[str, str] = {}
         self.masked = masked_tensors(graph, self.nodes)

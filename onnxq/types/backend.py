@@ -156,6 +156,7 @@ class Backend:
     tied             operators whose input and output quantizers, where both exist, share one scale
     commuting        operators that the target swaps with the quantizer behind them
     absorb_activations   drop a Relu / Clip whose effect the following quantizer's saturation has exactly
+    integers_only    the target has no float layers at all: a tail that has to stay float is for the host
     runs_in_onnxruntime  onnxruntime is the target itself: its optimizer and kernels are part of what is checked
     weight_storage   "integer": integer initializer + DequantizeLinear; "float": float initializer + Q + DQ
     float8_pairs     "guarded": float8 quantizers of activations stand between nodes that keep them from onnxruntime's
@@ -184,6 +185,7 @@ class Backend:
     tied: tuple[str, ...] = ()
     residual: Literal["both", "skip"] = "both"
     absorb_activations: bool = False
+    integers_only: bool = False
     runs_in_onnxruntime: bool = False
     weight_storage: Literal["integer", "float"] = "integer"
     float8_pairs: Literal["guarded", "plain"] = "guarded"

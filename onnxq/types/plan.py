@@ -8,11 +8,13 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from onnxq.errors import SpecError, did_you_mean
 from onnxq.types.spec import QuantSpec
+from onnxq.types.unlike import UnlikeJoin
 
 T = TypeVar("T")
 
 Role = Literal["activation", "weight", "bias", "output"]
 PLAN_FORM = "onnxq-plan"
+_PLAN_KEYS = {"backend", "model", "config", "notes", "left_out", "unlike", "tensors", "nodes"}
 ROLES: tuple[Role, ...] = ("activation", "weight", "bias", "output")
 
 
@@ -126,8 +128,8 @@ class QuantPlan:
     `fused` names nodes that run inside a quantized unit (the Relu behind a Conv) and the node that leads the unit.
     `config` holds the settings that were given, so that later stages repeat what came before them. `notes` are remarks
     for the report, such as an override without effect; `left_out` maps tensors that stay float because the user wants
-    it to the place where that was said. `model` is the hash of the float graph, behind the passes, that the plan was
-    made for; "" where that is not known.
+    it to the place where that was said. `unlike` are the joins whose tails stay float because of what the data showed.
+    `model` is the hash of the float graph, behind the passes, that the plan was made for; "" where that is not known.
     """
 
     backend: str
@@ -138,6 +140,7 @@ class QuantPlan:
     config: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
+    unlike: tuple[UnlikeJoin, ...] = ()
     model: str = ""
 
     def __getitem__(self, tensor: str) -> Placement:
@@ -173,6 +176,7 @@ class QuantPlan:
             "config": self.config,
             **({"notes": list(self.notes)} if self.notes else {}),
             **({"left_out": self.left_out} if self.left_out else {}),
+            **({"unlike": [join.to_json() for join in self.unlike]} if self.unlike else {}),
             "tensors": {name: placement.to_json() for name, placement in self.placements.items()},
             "nodes": {
                 "quantized": self.quantized,
@@ -183,8 +187,7 @@ class QuantPlan:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> QuantPlan:
-        known = {"backend", "model", "config", "notes", "left_out", "tensors", "nodes"}
-        check_document(data, PLAN_FORM, "quantization plan", known)
+        check_document(data, PLAN_FORM, "quantization plan", _PLAN_KEYS)
         nodes = data.get("nodes", {})
         return cls(
             backend=data["backend"],
@@ -195,6 +198,7 @@ class QuantPlan:
             config=dict(data.get("config", {})),
             notes=[str(line) for line in data.get("notes", ())],
             left_out=dict(data.get("left_out", {})),
+            unlike=tuple(UnlikeJoin.from_json(join) for join in data.get("unlike", ())),
             model=str(data.get("model", "")),
         )
 

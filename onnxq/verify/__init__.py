@@ -2,17 +2,35 @@
 
 from onnxq.verify.checks import FULL_OPTIMIZATION_NODES, compare_outputs, verify
 from onnxq.verify.compare import LayerError, compare_layers
+from onnxq.verify.comparison import below_limit
 from onnxq.verify.kernels import KernelCount, integer_kernels, sums_are_exact
 from onnxq.verify.lint import lint
-from onnxq.verify.report import Finding, OutputCheck, VerifyReport
+from onnxq.verify.report import (
+    ChecksFailed,
+    Decisions,
+    Failure,
+    FailureKind,
+    Finding,
+    OutputCheck,
+    ResultCheck,
+    SampleFigures,
+    VerifyReport,
+)
 
 __all__ = [
     "FULL_OPTIMIZATION_NODES",
+    "ChecksFailed",
+    "Decisions",
+    "Failure",
+    "FailureKind",
     "Finding",
     "KernelCount",
     "LayerError",
     "OutputCheck",
+    "ResultCheck",
+    "SampleFigures",
     "VerifyReport",
+    "below_limit",
     "compare_layers",
     "compare_outputs",
     "integer_kernels",

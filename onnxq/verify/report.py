@@ -3,12 +3,126 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import Any
 
+from onnxq.errors import CheckFailed, OnnxqError
 from onnxq.files import json_number
 from onnxq.verify.kernels import KernelCount
+
+
+class FailureKind(StrEnum):
+    """What is wrong with a file that must not be used."""
+
+    INVALID = "invalid"
+    """The ONNX checker or onnxruntime refuses it, or it does not run."""
+    BORDERS = "borders"
+    """Inputs, outputs or metadata are not those of the float model."""
+    LIMITS = "limits"
+    """A limit of the target is broken: see `Finding`."""
+    NOT_QUANTIZED = "not quantized"
+    NOT_FINITE = "not finite"
+    """NaN or infinity where the float model has numbers."""
+    LOW = "low"
+    """An output, or a part of one, below the required SQNR."""
+    SILENT = "silent"
+    """An output, or a part of one, that has one value for everything where the float model's values differ."""
+    OTHER = "other"
+    """A check that the caller has added."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One reason not to use a file. `result` and `sqnr_db` are those of `LOW` and `SILENT` outputs and parts."""
+
+    kind: FailureKind
+    text: str
+    result: str | None = None
+    sqnr_db: float | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class ChecksFailed(CheckFailed):
+    """Checks of written files failed, so that no files are there; `failures` says what, `results` how good it was."""
+
+    def __init__(self, text: str, failures: tuple[Failure, ...], results: tuple[ResultCheck, ...]) -> None:
+        super().__init__(text)
+        self.failures = failures
+        self.results = results
+
+
+@dataclass(frozen=True)
+class SampleFigures:
+    """How the noise of a result lies in single samples.
+
+    median_db    SQNR of the middle sample
+    worst        number of the sample with the most noise, as the dataset counts; worst_db is its SQNR
+    worst_share  the part of the noise of all samples that it has
+    """
+
+    count: int
+    median_db: float
+    worst: int
+    worst_db: float
+    worst_share: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {key: json_number(value) if isinstance(value, float) else value for key, value in asdict(self).items()}
+
+
+class DecisionKind(StrEnum):
+    """What a caller reads from scores."""
+
+    ARG_MAX = "arg_max"
+    """The class with the highest score, at each position."""
+    ABOVE_HALF = "above_half"
+    """Scores above half of the sample's highest one: those that are so in both models, of those that are so in one."""
+    BINARY = "binary"
+    """Whether single scores are above 0.5, or single logits above 0."""
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """Whether what is decided by scores survives: the fraction of `compared` decisions that are the float model's."""
+
+    kind: DecisionKind
+    agreement: float
+    compared: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind.value, "agreement": round(self.agreement, 6), "compared": self.compared}
+
+
+@dataclass(frozen=True)
+class ResultCheck:
+    """A floating-point result that is judged by itself: an output, or a part of one ("output0[:, 4:84]").
+
+    silent       it has one value for everything, where the values of the float model differ
+    samples      None where there was nothing to compare
+    decisions    None where it does not look like scores
+    """
+
+    name: str
+    output: str
+    sqnr_db: float
+    silent: bool = False
+    samples: SampleFigures | None = None
+    decisions: Decisions | None = None
+
+    @property
+    def is_part(self) -> bool:
+        return self.name != self.output
+
+    @property
+    def title(self) -> str:
+        """What to call it in a sentence."""
+        return f"part '{self.name}'" if self.is_part else f"output '{self.name}'"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "sqnr_db": json_number(self.sqnr_db), **_further(self)}
 
 
 @dataclass(frozen=True)
@@ -35,7 +149,11 @@ class OutputCheck:
     kernel_db, kernel_agreement   the same measures between onnxruntime's fused kernels on this machine and the
                  file's own meaning; None where they were not measured
     reshaped     samples whose output had another shape than the float model's (outputs that depend on the data)
-    parts_db     SQNR of each part of an output that was joined of unlike ones (boxes and scores); mostly empty
+    silent       it has one value for everything, where the values of the float model differ
+    samples      how its noise lies in single samples
+    decisions    whether what is decided by it survives, where it looks like scores
+    parts        the results of which it is joined, where these are unlike (boxes and scores) or one is silent; mostly
+                 empty
     """
 
     name: str
@@ -47,7 +165,23 @@ class OutputCheck:
     reshaped: int = 0
     kernel_db: float | None = None
     kernel_agreement: float | None = None
-    parts_db: Mapping[str, float] = field(default_factory=dict)
+    silent: bool = False
+    samples: SampleFigures | None = None
+    decisions: Decisions | None = None
+    parts: tuple[ResultCheck, ...] = ()
+
+    @property
+    def parts_db(self) -> dict[str, float]:
+        """Part -> SQNR."""
+        return {part.name: part.sqnr_db for part in self.parts}
+
+    @property
+    def results(self) -> tuple[ResultCheck, ...]:
+        """What is judged by itself: the output and its parts; nothing where it is not floating-point."""
+        if self.sqnr_db is None:
+            return ()
+        whole = ResultCheck(self.name, self.name, self.sqnr_db, self.silent, self.samples, self.decisions)
+        return (whole, *self.parts)
 
     @property
     def kernel_margin_db(self) -> float:
@@ -64,10 +198,24 @@ class OutputCheck:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; JSON has no infinity, which becomes text."""
-        data = {key: value for key, value in vars(self).items() if value is not None and value != {}}
-        if self.parts_db:
-            data["parts_db"] = {name: json_number(value) for name, value in self.parts_db.items()}
-        return {key: json_number(value) if isinstance(value, float) else value for key, value in data.items()}
+        numbers = {
+            key: json_number(value) if isinstance(value, float) else value
+            for key, value in vars(self).items()
+            if isinstance(value, str | float | int) and key != "silent"
+        }
+        parts_db = {name: json_number(value) for name, value in self.parts_db.items()}
+        parts = {"parts_db": parts_db, "parts": [part.to_json() for part in self.parts]} if self.parts else {}
+        return {**numbers, **_further(self), **parts}
+
+
+def _further(check: OutputCheck | ResultCheck) -> dict[str, Any]:
+    """What outputs and parts have in common, where there is something to say."""
+    found: dict[str, Any] = {"silent": True} if check.silent else {}
+    if check.samples is not None:
+        found["per_sample"] = check.samples.to_json()
+    if check.decisions is not None:
+        found["decisions"] = check.decisions.to_json()
+    return found
 
 
 @dataclass(frozen=True)
@@ -75,15 +223,19 @@ class VerifyReport:
     """All checks of one file; it may be used when `failures` is empty. `warnings` are worth a look.
 
     kernels      what onnxruntime's optimizer makes of the file here; None where it was not asked
+    refusal      the error with which onnxruntime did not load or run the file; it is among the failures
+    notes        what is not as ONNX wants it, and was not in the float model either; what could not be judged
     """
 
     samples: int
     seconds: float
     outputs: tuple[OutputCheck, ...] = ()
     findings: tuple[Finding, ...] = ()
-    failures: tuple[str, ...] = ()
+    failures: tuple[Failure, ...] = ()
     warnings: tuple[str, ...] = ()
     kernels: KernelCount | None = None
+    notes: tuple[str, ...] = ()
+    refusal: OnnxqError | None = None
 
     @property
     def passed(self) -> bool:
@@ -95,9 +247,18 @@ class VerifyReport:
         return {check.name: check.sqnr_db for check in self.outputs if check.sqnr_db is not None}
 
     @property
+    def results(self) -> tuple[ResultCheck, ...]:
+        """Every floating-point output, each followed by its parts."""
+        return tuple(result for check in self.outputs for result in check.results)
+
+    @property
     def parts_db(self) -> dict[str, float]:
         """SQNR of the parts of outputs that were joined of unlike ones."""
         return {label: value for check in self.outputs for label, value in check.parts_db.items()}
+
+    def low(self, below_db: float) -> tuple[ResultCheck, ...]:
+        """Outputs and parts below an SQNR, and those that are silent."""
+        return tuple(result for result in self.results if result.silent or result.sqnr_db < below_db)
 
     @property
     def kernel_margin_db(self) -> float:
@@ -106,8 +267,8 @@ class VerifyReport:
 
     @property
     def worst_db(self) -> float | None:
-        """The lowest SQNR of all float outputs; None when there is none."""
-        return min((check.sqnr_db for check in self.outputs if check.sqnr_db is not None), default=None)
+        """The lowest SQNR of all float outputs and their parts; None when there is none."""
+        return min((result.sqnr_db for result in self.results), default=None)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -116,6 +277,6 @@ class VerifyReport:
             "seconds": round(self.seconds, 3),
             "outputs": [check.to_json() for check in self.outputs],
             "findings": [vars(finding) for finding in self.findings],
-            "failures": list(self.failures),
+            "failures": [str(failure) for failure in self.failures],
             "warnings": list(self.warnings),
         }

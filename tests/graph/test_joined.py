@@ -7,7 +7,7 @@ import pytest
 from onnx import parser
 
 from onnxq.graph import Graph
-from onnxq.graph.joined import Join, joins, unlike
+from onnxq.graph.joined import Join, joins, judged_parts
 
 
 def of(body: str, signature: str = "(float[1,4,6] a, float[1,2,6] b) => (float[n,m,k] y)") -> list[Join]:
@@ -34,7 +34,7 @@ def test_parts_are_found_through_what_only_moves_them(body: str, axis: int) -> N
     "body",
     [
         "y = Add(a, a)",
-        "c = Concat<axis=1>(a, b) y = Relu(c)",
+        "c = Concat<axis=1>(a, b) y = CumSum(c, a)",
         "c = Concat<axis=1>(a, b) s = Constant<value_ints=[1, 2, 3, 6]>() y = Reshape(c, s)",
         "y = Concat<axis=1>(a)",
     ],
@@ -82,17 +82,28 @@ def test_a_tensor_is_cut_and_its_parts_are_named() -> None:
 @pytest.mark.parametrize(
     ("powers", "shown"),
     [
-        ([1.0, 101.0], [0, 1]),
-        ([1.0, 99.0], []),
+        ([1.0, 11.0], [0, 1]),
+        ([1.0, 9.0], []),
         ([0.0, 1.0], []),
         ([0.0, 1.0, 200.0], [1, 2]),
+        ([1.0, 0.0, 200.0], [0, 2]),
+        ([1e5, 1e-9], [0, 1]),
         ([np.inf, 1.0], []),
         ([1.0, np.inf, 200.0], [0, 1, 2]),
         ([], []),
     ],
 )
 def test_parts_are_unlike_where_the_smaller_one_would_not_count(powers: list[float], shown: list[int]) -> None:
-    assert unlike(powers) == shown
+    join = Join(1, tuple(range(1, len(powers) + 1)) or (1,))
+    found = judged_parts([join], lambda _: powers)
+    assert found == ((join, shown) if shown else None)
+
+
+def test_neighbours_of_one_size_are_one_part() -> None:
+    """The coordinates of a box come one by one, and are one kind of thing."""
+    join = Join(1, (1, 2, 3, 4, 5, 84))
+    found = judged_parts([join], lambda _: [3e4, 2e4, 1e4, 1e4, 1e-3, 5e-3])
+    assert found == (Join(1, (4, 84)), [0, 1])
 
 
 def test_what_was_joined_in_two_steps_has_all_parts() -> None:
@@ -121,3 +132,76 @@ def test_a_concat_whose_declared_shape_is_not_true_has_no_parts(declared: str) -
         assert joins(Graph.from_model(model)) == {"y": []}
     else:
         assert of("y = Concat<axis=1>(a, b)", shapes) == []
+
+
+DECODED = "(float[1,4,6] a, float[1,2,6] b, float[1,6,6] c) => (float y)"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("c1 = Concat<axis=1>(a, b) y = Sigmoid(c1)", [Join(1, (4, 6))]),
+        ("c1 = Concat<axis=1>(a, b) y = Mul(c1, c)", [Join(1, (4, 6))]),
+        ("k = Constant<value_float=8.0>() c1 = Concat<axis=1>(a, b) y = Mul(c1, k)", [Join(1, (4, 6))]),
+        ("s = Sigmoid(b) d = Mul(a, a) y = Concat<axis=1>(d, s)", [Join(1, (4, 6))]),
+        ("d1 = Sub(a, a) d2 = Add(a, a) d = Concat<axis=1>(d1, d2) y = Concat<axis=1>(d, b)", [Join(1, (4, 8, 10))]),
+        ("c1 = Concat<axis=1>(a, b) c2 = Concat<axis=1>(b, a) y = Add(c1, c2)", [Join(1, (2, 4, 6))]),
+        ("c1 = Concat<axis=1>(a, b) y = Softmax<axis=2>(c1)", [Join(1, (4, 6))]),
+        ("c1 = Concat<axis=1>(a, b) y = Softmax<axis=1>(c1)", []),
+        ("n = Constant<value_ints=[4, 2]>() p, q = Split<axis=1>(c, n) r = Relu(q) y = Concat<axis=1>(p, r)",
+         [Join(1, (4, 6))]),
+        ("i = Constant<value_ints=[3]>() j = Constant<value_ints=[6]>() x = Constant<value_ints=[1]>() "
+         "c1 = Concat<axis=1>(a, b) y = Slice(c1, i, j, x)", [Join(1, (1, 3))]),
+        ("n = Constant<value_ints=[2, 4]>() c1 = Concat<axis=1>(a, b) p, y = Split<axis=1>(c1, n)", [Join(1, (2, 4))]),
+        ("x = Constant<value_ints=[0]>() c1 = Concat<axis=1>(a, b) y = Squeeze(c1, x)", [Join(0, (4, 6))]),
+        ("x = Constant<value_ints=[1]>() c1 = Concat<axis=1>(a, b) y = Unsqueeze(c1, x)", [Join(2, (4, 6))]),
+        ("s = Constant<value_ints=[1, 36]>() c1 = Concat<axis=1>(a, b) y = Reshape(c1, s)", [Join(1, (24, 36))]),
+        ("s = Constant<value_ints=[1, 3, 12]>() c1 = Concat<axis=1>(a, b) y = Reshape(c1, s)", [Join(1, (2, 3))]),
+        ("c1 = Concat<axis=1>(a, b) d = Cast<to=10>(c1) y = Cast<to=1>(d)", [Join(1, (4, 6))]),
+    ],
+)  # fmt: skip
+def test_parts_are_found_behind_what_decodes_them(body: str, expected: list[Join]) -> None:
+    assert of(f"{body} y = Identity(z)".replace("y = ", "z = ", 1).replace("p, y", "p, z"), DECODED) == expected
+
+
+def test_heads_that_are_decoded_level_by_level_have_the_parts_of_a_box() -> None:
+    """Split, each piece decoded, Concat, Reshape, and one Concat over all levels."""
+    sizes = "n = Constant<value_ints=[2, 2, 3]>() s = Constant<value_ints=[1, -1, 7]>() g = Constant<value_float=8.0>()"
+    levels = [
+        f"s{i} = Sigmoid({name}) xy{i}, wh{i}, c{i} = Split<axis=4>(s{i}, n) a{i} = Mul(xy{i}, g) "
+        f"b{i} = Mul(wh{i}, wh{i}) j{i} = Concat<axis=4>(a{i}, b{i}, c{i}) y{i} = Reshape(j{i}, s)"
+        for i, name in enumerate(("p", "q"))
+    ]
+    signature = "(float[1,3,4,4,7] p, float[1,3,2,2,7] q) => (float[n,m,k] y)"
+    found = of(f"{sizes} {' '.join(levels)} y = Concat<axis=1>(y0, y1)", signature)
+    assert Join(2, (2, 4, 7)) in found
+    assert Join(1, (48, 60)) in found
+
+
+def test_levels_may_be_joined_before_kinds() -> None:
+    signature = "(float[1,4,6] a, float[1,4,3] b, float[1,2,6] c, float[1,2,3] d) => (float[n,m,k] y)"
+    body = "boxes = Concat<axis=2>(a, b) t = Concat<axis=2>(c, d) s = Sigmoid(t) y = Concat<axis=1>(boxes, s)"
+    assert of(body, signature) == [Join(1, (4, 6)), Join(2, (6, 9))]
+
+
+def test_what_another_branch_takes_apart_are_parts() -> None:
+    signature = "(float[1,6,8] x) => (float[n,m,k] y, float[n,o,k] best)"
+    body = (
+        "y = Relu(x) i = Constant<value_ints=[4]>() j = Constant<value_ints=[6]>() a = Constant<value_ints=[1]>() "
+        "scores = Slice(y, i, j, a) best = Sigmoid(scores)"
+    )
+    assert of(body, signature) == [Join(1, (4, 6))]
+
+
+def test_what_is_joined_of_too_many_parts_in_two_steps_has_those_of_the_last() -> None:
+    body = f"many = Concat<axis=1>({', '.join(['b'] * 8)}) y = Concat<axis=1>(a, many)"
+    assert of(body) == [Join(1, (4, 20))]
+
+
+def test_of_levels_and_kinds_the_less_alike_are_judged() -> None:
+    levels, kinds = Join(1, (2, 4)), Join(2, (4, 6))
+    powers = {levels: [100.0, 1.0], kinds: [1e5, 1e-4]}
+    assert judged_parts([levels, kinds], powers.__getitem__) == (kinds, [0, 1])
+    assert judged_parts([levels], powers.__getitem__) == (levels, [0, 1])
+    assert judged_parts([levels], {levels: [2.0, 1.0]}.__getitem__) is None
+    assert judged_parts([], powers.__getitem__) is None

@@ -19,6 +19,7 @@ from onnxq.types import Backend, Limits, Placement, QuantPlan, QuantSpec, Scheme
 from onnxq.verify.checks import verify
 from onnxq.verify.compare import compare_layers
 from onnxq.verify.kernels import integer_kernels
+from onnxq.verify.report import FailureKind
 from onnxq.verify.roots import load_session
 
 BACKEND = Backend("chip", "a chip", Scheme(QuantSpec("int8"), QuantSpec("int8")), (), Limits(("int8", "uint8")))
@@ -138,8 +139,12 @@ def test_a_low_sqnr_fails_only_where_a_minimum_is_set(tmp_path: Path) -> None:
     rough = quantized_model(tmp_path, scale=2.0)
     assert verify(float_model(tmp_path), rough, PLAN, BACKEND, data()).passed
     (failure,) = verify(float_model(tmp_path), rough, PLAN, BACKEND, data(), minimum_db=25).failures
-    assert failure.startswith("output 'y': SQNR ")
-    assert "below the required 25 dB" in failure
+    assert failure.kind == FailureKind.LOW
+    assert failure.result == "y"
+    assert failure.sqnr_db is not None
+    assert failure.sqnr_db < 25
+    assert str(failure).startswith("output 'y': SQNR ")
+    assert "below the required 25 dB" in str(failure)
 
 
 def test_findings_of_the_lint_are_failures(tmp_path: Path) -> None:
@@ -147,12 +152,12 @@ def test_findings_of_the_lint_are_failures(tmp_path: Path) -> None:
     report = verify(float_model(tmp_path), quantized_model(tmp_path), PLAN, strict, data())
     assert [finding.rule for finding in report.findings] == ["zero-point-zero"] * 2
     assert not report.passed
-    assert "Use a symmetric format" in report.failures[0]
+    assert "Use a symmetric format" in str(report.failures[0])
 
 
 def test_changed_borders_and_metadata_are_named(tmp_path: Path) -> None:
     changed = quantized_model(tmp_path, outputs=[info("y", [16, 4])], metadata={"author": "you", "extra": "fine"})
-    failures = "\n".join(verify(float_model(tmp_path), changed, PLAN, BACKEND, data()).failures)
+    failures = "\n".join(map(str, verify(float_model(tmp_path), changed, PLAN, BACKEND, data()).failures))
     assert "output 'best' is missing in the file" in failures
     assert "output 'y' is float32 [16, 4] in the file, float32 [N, 4] in the float model" in failures
     assert "metadata 'author' is 'you' in the file, 'me' in the float model" in failures
@@ -168,13 +173,13 @@ def test_nan_in_the_quantized_outputs_fails(tmp_path: Path) -> None:
     ]
     broken = save(tmp_path / "broken.onnx", nodes, OUTPUTS, weights())
     report = verify(float_model(tmp_path), broken, QuantPlan("chip"), BACKEND, data())
-    assert any("NaN/inf values in sample 0 where the float model has numbers" in f for f in report.failures)
+    assert any("NaN/inf values in sample 0 where the float model has numbers" in str(f) for f in report.failures)
     assert report.worst_db == -math.inf
 
 
 def test_a_file_without_quantizers_does_not_fulfil_a_plan(tmp_path: Path) -> None:
     path = float_model(tmp_path)
-    assert any("no QuantizeLinear" in f for f in verify(path, path, PLAN, BACKEND, data()).failures)
+    assert any("no QuantizeLinear" in str(f) for f in verify(path, path, PLAN, BACKEND, data()).failures)
 
 
 def test_a_file_that_cannot_be_loaded_is_a_failure_with_the_operator(tmp_path: Path) -> None:
@@ -184,16 +189,16 @@ def test_a_file_that_cannot_be_loaded_is_a_failure_with_the_operator(tmp_path: P
     model.opset_import.append(helper.make_opsetid("my.ops", 1))
     path.write_bytes(model.SerializeToString())
     (failure,) = verify(float_model(tmp_path), path, PLAN, BACKEND, data()).failures
-    assert "no implementation of operator 'Magic' (domain 'my.ops')" in failure
+    assert "no implementation of operator 'Magic' (domain 'my.ops')" in str(failure)
 
 
 def test_a_missing_or_invalid_file_is_a_failure(tmp_path: Path) -> None:
     missing = verify(float_model(tmp_path), tmp_path / "no.onnx", PLAN, BACKEND, data())
-    assert "no model file" in missing.failures[0]
+    assert "no model file" in str(missing.failures[0])
     nodes = [helper.make_node("MatMul", ["x"], ["y"], name="short")]
     invalid = save(tmp_path / "invalid.onnx", nodes, [info("y", ["N", 4])], {})
     report = verify(float_model(tmp_path), invalid, PLAN, BACKEND, data())
-    assert report.failures[0].startswith("the ONNX checker refuses the file")
+    assert str(report.failures[0]).startswith("the ONNX checker refuses the file")
 
 
 def test_integer_kernels_are_counted(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ import onnxq
 from onnxq.calibrate.activations import activation_ranges
 from onnxq.calibrate.gather import activation_leaders, gather
 from onnxq.deliver import emit_plan
-from onnxq.improve.stage import divide
 from onnxq.improvement import State
 from onnxq.pipeline import calibrate_model, improve_model
 from onnxq.prepare import Prepared, make_plan
@@ -142,16 +141,14 @@ def climb(
     config = {**target.config, "effort": max(wanted), "minimum_sqnr_db": -100.0}  # a bad result is a row, not an error
     started, of_files = time.perf_counter(), 0.0
     ready = calibrate_model(model, backend=target.backend, data=samples, config=config, folder=folder)
-    divided = divide(ready.dataset) if ready.dataset is not None else None
 
     def write(effort: int, state: State) -> None:
         nonlocal of_files
         if effort not in wanted:
             return
         begun, at = time.perf_counter(), ready.with_state(state)
-        check_on = divided if effort and divided is not None else ready.dataset
         with tempfile.TemporaryDirectory(dir=folder) as out:
-            written = emit_plan(at.original, at.prepared, at.plan, at.qparams, Path(out), dataset=check_on)
+            written = emit_plan(at.original, at.prepared, at.plan, at.qparams, Path(out), dataset=ready.dataset)
             shutil.copy(written.model, wanted.pop(effort))
         report(time.perf_counter() - started - of_files)
         of_files += time.perf_counter() - begun

@@ -1,0 +1,189 @@
+"""Outputs of the float and the quantized model on the same samples, and what the limits say about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from onnxq.errors import MachineError, OnnxqError
+from onnxq.graph import Graph
+from onnxq.numerics import SqnrAccumulator
+from onnxq.runtime.feeds import Feed
+from onnxq.runtime.session import float_session, run_session
+from onnxq.verify.branches import Branches
+from onnxq.verify.report import Failure, FailureKind, OutputCheck, ResultCheck
+from onnxq.verify.results import PartSums, ResultSums
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+
+KERNEL_SAMPLES = 8
+"""Samples that show what this processor's kernels make of a file: their errors are the same everywhere."""
+
+
+def below_limit(results: Iterable[ResultCheck], minimum_db: float | None, where: str = "") -> Iterator[Failure]:
+    """Outputs and parts below an SQNR, or silent; None asks for nothing, and below 0 dB silence is allowed too.
+
+    `where` is said behind the figure.
+    """
+    if minimum_db is None:
+        return
+    for result in results:
+        if result.silent and minimum_db >= 0:
+            text = (
+                f"{result.title} is silent{where}: it has one value everywhere, where the float model's values differ "
+                f"(SQNR {result.sqnr_db:.1f} dB)"
+            )
+            yield Failure(FailureKind.SILENT, text, result.name, result.sqnr_db)
+        elif result.sqnr_db < minimum_db:
+            text = f"{result.title}: SQNR {result.sqnr_db:.1f} dB{where} is below the required {minimum_db:g} dB"
+            yield Failure(FailureKind.LOW, text, result.name, result.sqnr_db)
+
+
+class Comparison:
+    """Outputs of the float and the quantized model on the same feeds, summed up."""
+
+    def __init__(self, original: Graph) -> None:
+        self._original = original
+        self._names = original.output_names
+        self._sums: dict[str, ResultSums] = {}
+        self._parts = PartSums(original)
+        self._equal: dict[str, list[int]] = {}
+        self._reshaped: dict[str, int] = {}
+        self._broken: dict[str, str] = {}
+        self._skipped: dict[str, str] = {}
+        self.refusal: OnnxqError | None = None
+        self._kernels: dict[str, SqnrAccumulator] = {}
+        self._kernels_equal: dict[str, list[int]] = {}
+        self.samples = 0
+
+    def run(
+        self,
+        session: ort.InferenceSession,
+        fused: ort.InferenceSession | None,
+        dataset: Iterable[Feed],
+        samples: int,
+        branches: Branches | None = None,
+        numbers: Sequence[int] | None = None,
+    ) -> None:
+        """Compare on the first `samples` feeds; `numbers` are those of the feeds, where they are some of a dataset."""
+        # Without the optimizer, whose fusions are not all right: the model's own meaning is what counts.
+        reference = float_session(self._original, optimize="none")
+        for count, feed in enumerate(islice(dataset, samples)):
+            number = count if numbers is None else numbers[count]
+            where = f"sample {number}"
+            expected = run_session(reference, self._names, feed, where)
+            try:
+                measured = run_session(session, self._names, feed, where)
+                if fused is not None and count < KERNEL_SAMPLES:
+                    self._add_kernels(measured, run_session(fused, self._names, feed, where))
+            except MachineError:
+                raise
+            except OnnxqError as error:
+                self.refusal = error
+                return
+            for name, one, other in zip(self._names, expected, measured, strict=True):
+                self._add(name, one, other, number)
+            if branches is not None:
+                branches.add(feed, where)
+            self.samples += 1
+
+    def _add_kernels(self, exact: list[Any], fused: list[Any]) -> None:
+        for name, one, other in zip(self._names, exact, fused, strict=True):
+            if not isinstance(one, np.ndarray):
+                continue
+            if one.shape != other.shape or not _is_float(one):  # another shape has no value in common
+                counts = self._kernels_equal.setdefault(name, [0, 0])
+                counts[0] += int(np.count_nonzero(one == other)) if one.shape == other.shape else 0
+                counts[1] += max(one.size, 1)
+            else:
+                self._kernels.setdefault(name, SqnrAccumulator()).add(one, other)
+
+    def _add(self, name: str, expected: Any, measured: Any, number: int) -> None:
+        if not isinstance(expected, np.ndarray) or not isinstance(measured, np.ndarray):
+            self._skipped[name] = "it is not a tensor"
+        elif expected.shape != measured.shape:
+            self._reshaped[name] = self._reshaped.get(name, 0) + 1
+        elif _is_float(expected):
+            if name not in self._sums:
+                self._sums[name] = ResultSums(self._parts.decisions(name))
+            self._sums[name].add(number, expected, measured)
+            self._parts.add(number, name, expected, measured)
+            bad = ~np.isfinite(measured.astype(np.float32)) & np.isfinite(expected.astype(np.float32))
+            if bad.any():
+                self._broken.setdefault(
+                    name, f"{int(bad.sum())} NaN/inf values in sample {number} where the float model has numbers"
+                )
+        else:
+            counts = self._equal.setdefault(name, [0, 0])
+            counts[0] += int(np.count_nonzero(expected == measured))
+            counts[1] += expected.size
+
+    def outputs(self) -> Iterator[OutputCheck]:
+        for name in self._names:
+            reshaped = self._reshaped.get(name, 0)
+            if name in self._sums:
+                total, whole = self._sums[name].total, self._sums[name].check(name, name)
+                yield OutputCheck(
+                    name,
+                    total.value,
+                    total.cosine,
+                    total.max_abs_error,
+                    compared=total.compared,
+                    reshaped=reshaped,
+                    kernel_db=self._kernels[name].value if name in self._kernels else None,
+                    silent=whole.silent,
+                    samples=whole.samples,
+                    decisions=whole.decisions,
+                    parts=tuple(self._parts.checks(name)),
+                )
+            elif name in self._equal:
+                equal, count = self._equal[name]
+                yield OutputCheck(
+                    name,
+                    agreement=equal / count if count else 1.0,
+                    compared=count,
+                    reshaped=reshaped,
+                    kernel_agreement=self._kernel_agreement(name),
+                )
+            elif reshaped:
+                yield OutputCheck(name, reshaped=reshaped)
+
+    def _kernel_agreement(self, name: str) -> float | None:
+        equal, count = self._kernels_equal.get(name, (0, 0))
+        return equal / count if count else None
+
+    def failures(self) -> Iterator[Failure]:
+        """What is wrong whatever the limits are: a file that does not run, or makes NaN of numbers."""
+        if self.refusal is not None:
+            yield Failure(FailureKind.INVALID, f"the quantized file does not run: {self.refusal}")
+        for name, what in self._broken.items():
+            yield Failure(FailureKind.NOT_FINITE, f"output '{name}': {what}", name)
+
+    def notes(self) -> Iterator[str]:
+        for name in self._sums:
+            for label in self._parts.without_signal(name):
+                yield (
+                    f"part '{label}' is 0 in all {self.samples} samples that were compared, in the float model too: "
+                    "nothing says what became of it. Give samples in which it is not"
+                )
+
+    def warnings(self) -> Iterator[str]:
+        for name, count in self._reshaped.items():
+            yield (
+                f"output '{name}' has another shape than in the float model in {count} of {self.samples} samples: not "
+                "compared there"
+            )
+        for name, sums in self._sums.items():
+            if count := sums.total.mismatched:
+                yield f"output '{name}': {count} values are NaN, infinite or masked in the float model only"
+        for name, why in self._skipped.items():
+            yield f"output '{name}' was not compared: {why}"
+
+
+def _is_float(array: np.ndarray) -> bool:
+    return array.dtype.kind == "f" or array.dtype.name in ("bfloat16",)

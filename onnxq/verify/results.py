@@ -1,0 +1,150 @@
+"""The figures of a result, that of an output or of a part of one, summed up over samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from onnxq.graph import Graph
+from onnxq.graph.joined import Join, joins, judged_parts, with_shapes
+from onnxq.graph.scored import scores_of
+from onnxq.numerics import SqnrAccumulator
+from onnxq.verify.decisions import DecisionCount
+from onnxq.verify.report import ResultCheck, SampleFigures
+
+
+class ResultSums:
+    """One result of the float model against the quantized one, sample after sample.
+
+    total    all samples together
+    noise    squared error of each sample
+    """
+
+    def __init__(self, decisions: DecisionCount | None = None) -> None:
+        self.total = SqnrAccumulator()
+        self.noise: list[float] = []
+        self._signal: list[float] = []
+        self._numbers: list[int] = []
+        self._decisions = decisions
+
+    def add(self, number: int, expected: np.ndarray, measured: np.ndarray) -> None:
+        """Take in the sample with this number; both arrays have one shape."""
+        own = SqnrAccumulator()
+        own.add(expected, measured)
+        self.total.merge(own)
+        self.noise.append(own.mse * own.compared)
+        self._signal.append(own.power * own.compared)
+        self._numbers.append(number)
+        if self._decisions is not None:
+            self._decisions.add(expected, measured)
+
+    @classmethod
+    def together(cls, parts: Sequence[ResultSums]) -> ResultSums:
+        """Several parts of the same samples as one."""
+        if len(parts) == 1:
+            return parts[0]
+        whole = cls(DecisionCount.together([part._decisions for part in parts]))
+        for part in parts:
+            whole.total.merge(part.total)
+        whole.noise = [math.fsum(values) for values in zip(*(part.noise for part in parts), strict=True)]
+        whole._signal = [math.fsum(values) for values in zip(*(part._signal for part in parts), strict=True)]
+        whole._numbers = parts[0]._numbers
+        return whole
+
+    def check(self, name: str, output: str) -> ResultCheck:
+        """What was found, under the name of the result."""
+        decisions = None if self._decisions is None else self._decisions.found()
+        return ResultCheck(name, output, self.total.value, self.total.silent, self._per_sample(), decisions)
+
+    def _per_sample(self) -> SampleFigures | None:
+        if not self.total.compared:
+            return None
+        each = [_db(signal, noise) for signal, noise in zip(self._signal, self.noise, strict=True)]
+        worst = max(range(len(each)), key=lambda index: (self.noise[index], -index))
+        whole = math.fsum(self.noise)
+        share = self.noise[worst] / whole if 0 < whole < math.inf else float(whole > 0)
+        middle = sorted(each)[(len(each) - 1) // 2]
+        return SampleFigures(len(each), middle, self._numbers[worst], each[worst], share)
+
+
+def _db(signal: float, noise: float) -> float:
+    if noise == 0:
+        return math.inf
+    return 10 * (math.log10(signal) - math.log10(noise)) if signal > 0 and noise < math.inf else -math.inf
+
+
+def powers_of(join: Join, outputs: Sequence[np.ndarray]) -> list[float]:
+    """The mean square of each part over all samples; empty where one of these has other parts."""
+    cut = [join.cut(output) for output in outputs]
+    if any(parts is None for parts in cut):
+        return []
+    found = []
+    for part in zip(*(parts or () for parts in cut), strict=True):
+        total = SqnrAccumulator()
+        for values in part:
+            total.add(values, values)
+        found.append(total.power)
+    return found
+
+
+class PartSums:
+    """The parts of all outputs of a model, in every way that the graph knows."""
+
+    def __init__(self, original: Graph) -> None:
+        self._graph = with_shapes(original)
+        self._joins = joins(self._graph)
+        self._sums: dict[tuple[str, Join], list[ResultSums]] = {}
+
+    def decisions(self, output: str) -> DecisionCount | None:
+        """A count of an output's decisions; None where it has none."""
+        scores = scores_of(self._graph, output)
+        return None if scores is None else DecisionCount(scores)
+
+    def add(self, number: int, output: str, expected: np.ndarray, measured: np.ndarray) -> None:
+        """Take in one sample of a floating-point output."""
+        for join in self._joins[output]:
+            parts, others = join.cut(expected), join.cut(measured)
+            if parts is None or others is None:
+                continue
+            sums = self._sums.get((output, join))
+            if sums is None:
+                sums = self._sums[output, join] = [self._new(output, join, stretch) for stretch in join.stretches]
+            for total, one, other in zip(sums, parts, others, strict=True):
+                total.add(number, one, other)
+
+    def _new(self, output: str, join: Join, stretch: tuple[int, int]) -> ResultSums:
+        scores = scores_of(self._graph, output, (join.axis, *stretch))
+        return ResultSums(None if scores is None else DecisionCount(scores))
+
+    def checks(self, output: str) -> Iterator[ResultCheck]:
+        """Parts that are judged by themselves: those of unlike ones, and any that has fallen silent."""
+        shown: dict[str, ResultSums] = {}
+        apart = judged_parts(self._joins[output], lambda join: self._powers(output, join))
+        if apart is not None:
+            whole, told = apart
+            inside = next(join for join in self._joins[output] if join.axis == whole.axis)
+            for index in told:
+                start, end = whole.stretches[index]
+                parts = zip(inside.stretches, self._sums[output, inside], strict=True)
+                own = [sums for (first, last), sums in parts if start <= first and last <= end]
+                shown[whole.labels(output)[index]] = ResultSums.together(own)
+        for join in self._joins[output]:
+            for label, sums in zip(join.labels(output), self._sums.get((output, join), ()), strict=False):
+                if sums.total.silent:
+                    shown.setdefault(label, sums)
+        for label, sums in shown.items():
+            yield sums.check(label, output)
+
+    def without_signal(self, output: str) -> list[str]:
+        """Parts that are 0 in every sample of the float model, beside others that are not."""
+        found = []
+        for join in self._joins[output]:
+            powers = self._powers(output, join)
+            if any(powers):
+                found += [label for label, power in zip(join.labels(output), powers, strict=True) if power == 0]
+        return found
+
+    def _powers(self, output: str, join: Join) -> Sequence[float]:
+        return [sums.total.power for sums in self._sums.get((output, join), ())]
