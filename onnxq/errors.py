@@ -42,6 +42,12 @@ class CheckFailed(OnnxqError):
     exit_code = 1
 
 
+class InternalError(OnnxqError):
+    """A fault of onnxq itself, which the user can do nothing about but report."""
+
+    exit_code = 3
+
+
 def did_you_mean(word: str, choices: Iterable[str], *, most: int = 3) -> str:
     """Return " Did you mean 'a' or 'b'?" for the nearest choices, or an empty string."""
     choices = list(choices)

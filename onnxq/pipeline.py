@@ -12,7 +12,7 @@ from typing import Any
 
 import onnx
 
-from onnxq.borders import check_borders, fix_borders
+from onnxq.borders import check_borders, fix_borders, separate_sizes
 from onnxq.calibrate import Gathered, activation_leaders, calibrate, gather, gather_into, gather_shared
 from onnxq.config import Config, ConfigSource, read_config
 from onnxq.deliver import FLOAT_MODEL, Clock, Progress, Result, emit_plan, refuse_overwriting
@@ -27,6 +27,7 @@ from onnxq.prepare import Prepared, chosen_backend, load_model, make_plan, prepa
 from onnxq.ranks import Ranks, in_step
 from onnxq.refine import refine
 from onnxq.runtime import Dataset, input_infos, open_dataset
+from onnxq.runtime.fault import own_fault
 from onnxq.runtime.samples import Shard
 from onnxq.tails import calibrate_with_tails, tail_notes
 from onnxq.types import Backend, QParamsTable, QuantPlan
@@ -190,12 +191,14 @@ def calibrate_model(
                 refuse_overwriting(original, target, folder, settings.name, float_model=True)
             check_borders(graph)
             dataset = None if data is None and not target.needs_data else _opened(data, graph, settings)
+            for one in (graph, original):
+                separate_sizes(one, dataset)
         with clock.stage("passes"):
             say("passes", 0, None)
             prepared = prepare(graph, backend, settings, passes=passes)
         with clock.stage("place"):
             plan = make_plan(prepared, strict=strict)
-    with clock.stage("calibrate"):
+    with clock.stage("calibrate"), own_fault(original, dataset):
         file = None if statistics is None else Path(statistics)
         gathered = gather_statistics(prepared, plan, dataset, file=file, ranks=ranks, progress=progress)
 
@@ -203,7 +206,7 @@ def calibrate_model(
             return gather_statistics(prepared, changed, dataset, file=file, progress=progress)
 
         qparams, plan, calibration = calibrate_with_tails(prepared, plan, gathered, gather_again, strict=strict)
-    with clock.stage("refine"):
+    with clock.stage("refine"), own_fault(original, dataset):
         refined = refine(prepared.graph, plan, qparams, prepared.backend)
     return Calibrated(
         original,
@@ -214,6 +217,7 @@ def calibrate_model(
         calibration.samples,
         warnings=[*plan.notes, *calibration.warnings, *refined.warnings],
         notes=[
+            *original.remarks,
             *([NO_DATA] if dataset is None else dataset.notes),
             *tail_notes(plan),
             *calibration.notes,
@@ -248,7 +252,7 @@ def improve_model(
     prepared = ready.prepared
     calibrated = State(prepared.graph, ready.plan, ready.qparams)
     notes: list[str] = []
-    with clock.stage("improve"):
+    with clock.stage("improve"), own_fault(ready.original, dataset):
         if dataset is None:
             outcome = improve_without_data(prepared, calibrated, progress=progress)
         else:
@@ -305,6 +309,7 @@ def contribute(
         fix_borders(graph, settings)
         needed = data is not None or chosen_backend(backend, settings).needs_data
         dataset = _opened(data, graph, settings) if needed else None
+        separate_sizes(graph, dataset)
         prepared = prepare(graph, backend, settings, passes=passes)
         plan = make_plan(prepared)
     file = None if statistics is None else Path(statistics)

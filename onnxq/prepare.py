@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from onnxq.passes.batchnorm import check_batchnorm_statistics
 from onnxq.place import place
 from onnxq.place.finite import check_constants_are_finite
 from onnxq.place.legal import check_every_operator_has_a_rule, check_opset, check_plan
+from onnxq.strip import quantized_operators
 from onnxq.types import Backend, QuantPlan
 from onnxq.types.unlike import UnlikeJoin
 
@@ -105,10 +107,23 @@ def make_plan(prepared: Prepared, *, strict: bool = False, unlike: Sequence[Unli
     if strict:
         check_every_operator_has_a_rule(prepared.graph, plan, prepared.backend)
     plan.config = prepared.config.recorded()
+    found = quantized_operators(prepared.graph)
+    already = f"{found.total()} nodes of this model are quantized already ({_counted(found)})"
     if not plan.quantized:
         reasons = list(dict.fromkeys(plan.left_float.values()))
         shown = "; ".join(reasons[:4]) + ("; ..." if len(reasons) > 4 else "")
+        way = f". {already}: {_STRIP}, then quantize that" if found else ""
         raise UnsupportedError(
-            f"nothing in this model can be quantized for {prepared.backend.name}: {shown or 'it has no nodes'}"
+            f"nothing in this model can be quantized for {prepared.backend.name}: {shown or 'it has no nodes'}{way}"
         )
+    if found:
+        plan.notes.append(f"{already} and stay as they are. To quantize all of it anew: {_STRIP}, and quantize that")
     return plan
+
+
+_STRIP = "make a float model of it with 'onnxq strip MODEL -o float.onnx'"
+"""The way out for a model that is quantized already."""
+
+
+def _counted(operators: Counter[str]) -> str:
+    return ", ".join(f"{count} {op}" for op, count in operators.most_common())

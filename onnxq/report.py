@@ -12,6 +12,7 @@ from onnxq.config import Config
 from onnxq.files import json_number
 from onnxq.passes import PassReport
 from onnxq.types import Backend, QuantPlan
+from onnxq.types.note import by_kind
 from onnxq.verify import ResultCheck, VerifyReport
 
 Report = dict[str, Any]
@@ -78,13 +79,16 @@ def build_report(
         if result.name in written and result.sqnr_db < written[result.name] - SIMULATED_MARGIN_DB
     ]
     why = [] if explanation is None else explanation.lines
+    told = [*warnings, *(config.translation.unfulfilled if config.translation else ()), *low, *why]
+    remarks = [*notes, *(config.translation.idle if config.translation else ())]
     return {
         "backend": backend.name,
         "coverage": coverage(plan),
         "simulated_sqnr_db": {result.name: json_number(result.sqnr_db) for result in simulated},
         "sqnr_db": {name: json_number(value) for name, value in checks.sqnr_db.items()},
-        "warnings": [*warnings, *(config.translation.unfulfilled if config.translation else ()), *low, *why],
-        "notes": [*notes, *(config.translation.idle if config.translation else ())],
+        "warnings": told,
+        "notes": remarks,
+        "kinds": by_kind([*told, *remarks]),
         "calibration_samples": samples,
         "checks": checks.to_json(),
         "kernels": checks.kernels.to_json() if checks.kernels is not None and backend.runs_in_onnxruntime else None,

@@ -38,6 +38,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "observers": frozenset({"types", "numerics"}),
     "graph": frozenset({"types"}),
     "passes": frozenset({"graph", "match"}),
+    "strip": frozenset({"types", "graph", "numerics", "passes"}),
     "runtime": frozenset({"types", "graph", "numerics", "observers"}),
     "place": frozenset({"types", "graph", "match"}),
     "improvement": frozenset({"types", "graph", "runtime"}),

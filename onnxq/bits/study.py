@@ -24,7 +24,7 @@ from onnxq.bits.evaluation import open_evaluation
 from onnxq.bits.improved import identity_of_improvements, improved, improvements_of
 from onnxq.bits.metric_identity import sources_of
 from onnxq.bits.scores import Scores
-from onnxq.borders import check_borders, fix_borders
+from onnxq.borders import check_borders, fix_borders, separate_sizes
 from onnxq.calibrate import Gathered, activation_leaders, gather, gather_into
 from onnxq.calibrate.gather import with_observers
 from onnxq.calibrate.identity import SampleHash, model_identity
@@ -40,6 +40,7 @@ from onnxq.place.legal import check_opset, check_plan
 from onnxq.prepare import Prepared, load_model, prepare
 from onnxq.refine import refine
 from onnxq.runtime import input_infos, open_dataset
+from onnxq.runtime.fault import own_fault
 from onnxq.runtime.pinned import pinned_beyond
 from onnxq.runtime.session import describe_runtime
 from onnxq.tails import calibrate_with_tails
@@ -102,6 +103,7 @@ class Study:
         self._dataset = open_dataset(
             data, input_infos(graph), limit=self.config.samples, preprocess=self.config.preprocess
         )
+        separate_sizes(graph, self._dataset)
         metric = _metric(subject.metric)
         evaluation = open_evaluation(
             subject.evaluate_on,
@@ -111,6 +113,7 @@ class Study:
             limit=subject.samples,
             preprocess=self.config.preprocess,
         )
+        self._original = graph.copy()
         self._say("passes", 0, None)
         self.prepared: Prepared = prepare(graph, subject.backend, self.config, passes=subject.passes)
         check_opset(self.prepared.graph, self.prepared.backend)
@@ -168,8 +171,9 @@ class Study:
     def calibrated(self, plan: QuantPlan) -> State:
         """A plan with its parameters, as `onnxq quantize` finds them."""
         prepared = replace(self.prepared, config=read_config(plan.config))
-        qparams, plan, _ = calibrate_with_tails(prepared, plan, self._seen(plan), self._seen)
-        return State(self.graph, plan, refine(self.graph, plan, qparams, self.prepared.backend).qparams)
+        with own_fault(self._original, self._dataset):
+            qparams, plan, _ = calibrate_with_tails(prepared, plan, self._seen(plan), self._seen)
+            return State(self.graph, plan, refine(self.graph, plan, qparams, self.prepared.backend).qparams)
 
     def score(self, state: State) -> Score:
         """How good a model with these quantizers is; one that was scored before is not run again."""
@@ -179,7 +183,8 @@ class Study:
         key = _joined(self._judged_by, _identity_of_plan(plan, state.qparams, self.prepared.backend.simulations))
         held = self._scores.get(key)
         if held is None:
-            held = self.judge(state)
+            with own_fault(self._original, self._dataset):
+                held = self.judge(state)
             self._scores.put(key, held)
         return held
 

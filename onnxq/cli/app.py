@@ -1,7 +1,7 @@
 """The commands put together, and what every one of them does about errors.
 
-Exit codes: 0 good; 1 a check failed, or --strict and a warning; 2 wrong use or bad input; 70 a bug in onnxq; 130
-interrupted; 143 terminated (SIGTERM).
+Exit codes: 0 good; 1 a check failed, or --strict and a warning; 2 wrong use or bad input; 3 a fault of onnxq itself;
+130 interrupted; 143 terminated (SIGTERM).
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ from onnxq.cli.schema import schema
 from onnxq.cli.search import search
 from onnxq.cli.sensitivity import sensitivity
 from onnxq.cli.simulate import simulate
+from onnxq.cli.strip import strip
 from onnxq.cli.termination import Terminated
 from onnxq.cli.translate import translate
-from onnxq.errors import OnnxqError
+from onnxq.errors import InternalError, OnnxqError
 from onnxq.escapes import one_line
 from onnxq.machine import system_message
 from onnxq.ranks import AlreadyTold
@@ -59,6 +60,9 @@ class _Commands(TyperGroup):
         try:
             with _shown_usage_errors():
                 return super().invoke(ctx)
+        except InternalError as error:
+            print_error(internal_error(error))
+            raise typer.Exit(error.exit_code) from error
         except OnnxqError as error:
             if not isinstance(error, AlreadyTold):
                 print_error(str(error))
@@ -137,6 +141,7 @@ app.command()(compare)
 app.command()(explain)
 app.command()(simulate)
 app.command()(lint)
+app.command()(strip)
 app.command()(translate)
 app.command()(schema)
 app.command("list")(list_registered)

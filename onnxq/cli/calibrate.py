@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,6 +47,7 @@ def calibrate(
     skip: options.SkipOption = None,
     samples: options.SamplesOption = None,
     random: options.RandomOption = None,
+    shape: options.ShapeOption = None,
     stats: options.StatisticsOption = None,
     shard: Annotated[
         str | None,
@@ -68,19 +70,22 @@ def calibrate(
     without running the model, for every observer that reads histograms. A run that was cut off goes on where it ended.
     Under torchrun the processes run a part of the samples each.
     """
-    from onnxq.borders import fix_borders
+    from onnxq.borders import fix_borders, separate_sizes
     from onnxq.calibrate import Gathered, activation_leaders
     from onnxq.cli.artifacts import PLAN_NAME, QPARAMS_NAME, check_statistics_file, output_file, read_plan
     from onnxq.cli.data import chosen_preprocess, data_warnings, open_data
     from onnxq.cli.planned import prepare_again, settings_of, with_observers
     from onnxq.cli.settings import load_plugins, read_foreign, read_settings
+    from onnxq.cli.shapes import read_shapes
     from onnxq.errors import ConfigError
     from onnxq.graph import Graph
     from onnxq.output_folder import claim, refuse_folders
     from onnxq.pipeline import gather_statistics
     from onnxq.prepare import chosen_backend, make_plan, prepare
     from onnxq.ranks import in_step, torchrun_ranks
+    from onnxq.runtime.fault import own_fault
     from onnxq.runtime.samples import read_shard
+    from onnxq.types.note import folded
 
     with ExitStack() as stack:
         with torchrun_ranks(print_error) as ranks:
@@ -102,6 +107,7 @@ def calibrate(
                     allow_code=allow_code,
                     backend=backend,
                     skip=skip,
+                    shapes=read_shapes(shape, graph),
                     data=data,
                     observer=observer,
                     weight_observer=weight_observer,
@@ -150,6 +156,8 @@ def calibrate(
                     observes = bool(activation_leaders(given))
                 without = data is None and random is None and stats is None and not observes
                 dataset = None if stored or without else open_data(graph, data, random, settings.samples, steps)
+                separate_sizes(graph, dataset)
+                original = graph.copy()
                 if given is None:
                     prepared = prepare(graph, target_name, settings, passes=passes or ())
                     wanted = make_plan(prepared, strict=strict)
@@ -168,7 +176,11 @@ def calibrate(
                     gathered = _stored(stats, prepared)
             else:
                 file = target if collects_only else stats
-                with stage_bars(quiet=quiet) as progress, _telling_how_to_go_on(file, quiet=quiet):
+                with (
+                    stage_bars(quiet=quiet) as progress,
+                    _telling_how_to_go_on(file, quiet=quiet),
+                    own_fault(original, dataset),
+                ):
                     gathered = gather_statistics(
                         prepared, wanted, dataset, file=file, shard=part, fresh=fresh, ranks=ranks, progress=progress
                     )
@@ -176,7 +188,7 @@ def calibrate(
             return
         notes = [] if dataset is None else list(dataset.notes)
         if collects_only:
-            warnings = _report_statistics(target, gathered, wanted, notes, whole=part is None, quiet=quiet)
+            warnings = _report_statistics(target, prepared, gathered, wanted, notes, whole=part is None, quiet=quiet)
         else:
 
             def gather_again(changed: QuantPlan) -> Gathered:
@@ -188,8 +200,8 @@ def calibrate(
                 output, target.name, prepared, wanted, gathered, notes, gather_again, new_plan=plan is None, quiet=quiet
             )
     warnings = [*data_warnings(random), *warnings]
-    for warning in warnings:
-        print_warning(warning)
+    for warning in folded(warnings):
+        print_warning(str(warning))
     if strict and warnings:
         raise typer.Exit(1)
 
@@ -266,10 +278,18 @@ def _stored(path: Path, prepared: Prepared) -> Gathered:
 
 
 def _report_statistics(
-    target: Path, gathered: Gathered, plan: QuantPlan, notes: list[str], *, whole: bool, quiet: bool
+    target: Path,
+    prepared: Prepared,
+    gathered: Gathered,
+    plan: QuantPlan,
+    notes: list[str],
+    *,
+    whole: bool,
+    quiet: bool,
 ) -> list[str]:
     from onnxq.calibrate import activation_leaders
     from onnxq.calibrate.remarks import data_remarks, nonfinite_warnings
+    from onnxq.types.note import folded
 
     leaders = activation_leaders(plan)
     say(
@@ -277,9 +297,9 @@ def _report_statistics(
         quiet=quiet,
     )
     remarks = data_remarks(gathered, leaders) if whole else ()  # what few samples mean shows in the merged file
-    for note in (*notes, *gathered.notes, *remarks):
+    for note in folded([*notes, *gathered.notes, *remarks]):
         say(f"note: {note}", quiet=quiet)
-    return list(nonfinite_warnings(gathered, leaders))
+    return nonfinite_warnings(prepared.graph, gathered, leaders)
 
 
 def _write_parameters(
@@ -295,11 +315,13 @@ def _write_parameters(
     quiet: bool,
 ) -> list[str]:
     from onnxq.calibrate import calibrate as find_parameters
+    from onnxq.calibrate.identity import model_identity
     from onnxq.cli.artifacts import PLAN_NAME
     from onnxq.files import write_json
     from onnxq.output_folder import staging
     from onnxq.refine import refine
     from onnxq.tails import calibrate_with_tails, tail_notes
+    from onnxq.types.note import folded
 
     if new_plan:
         found, kept, report = calibrate_with_tails(prepared, plan, gathered, gather_again)
@@ -307,7 +329,10 @@ def _write_parameters(
         found, kept, report = find_parameters(prepared.graph, plan, statistics=gathered)
     qparams, refinements, concerns = refine(prepared.graph, kept, found, prepared.backend)
     target = output.path / name
-    new = new_plan or len(kept) != len(plan)
+    model = model_identity(prepared.graph)
+    moved = not new_plan and plan.model not in ("", model)  # as after more training
+    kept = replace(kept, model=model)
+    new = new_plan or moved or len(kept) != len(plan)
     beside = target.with_name(PLAN_NAME if new_plan else f"{target.stem}.plan.json")
     # A link stays a link, and what it points to is replaced: it may be on another disk, so that it cannot be moved.
     linked = any(path.is_symlink() for path in (target, beside))
@@ -316,9 +341,11 @@ def _write_parameters(
         if new:
             _keep_other_plan(beside, stage, kept, quiet=quiet)
             write_json(stage / beside.name, kept.to_json())
+    if moved:
+        say("note: the plan was made for a model with other constants; these parameters belong to MODEL", quiet=quiet)
     say(f"parameters of {len(qparams)} tensors from {report.samples} samples written to {target}", quiet=quiet)
     if new:
         say(f"the plan that belongs to them written to {beside}", quiet=quiet)
-    for note in (*notes, *tail_notes(kept), *report.notes, *refinements):
+    for note in folded([*notes, *tail_notes(kept), *report.notes, *refinements]):
         say(f"note: {note}", quiet=quiet)
     return [*report.warnings, *concerns]

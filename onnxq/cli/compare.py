@@ -35,24 +35,37 @@ def compare(
         int, typer.Option("--samples", help="Use at most N samples.", metavar="N", min=1)
     ] = COMPARED_SAMPLES,
     random: options.RandomOption = None,
+    shape: options.SampleShapeOption = None,
     worst: Annotated[int, typer.Option("--worst", help="Rows to show; 0 shows all.", metavar="N", min=0)] = 20,
+    other_model: Annotated[
+        bool, typer.Option("--other-model", help="Take FLOAT also where QUANTIZED belongs to one with other constants.")
+    ] = False,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Compare the tensors that two models have in common, the worst layer first."""
+    """Compare the tensors that two models have in common, the worst layer first.
+
+    Where improvements have changed constants, the float model that stands beside QUANTIZED takes the place of FLOAT.
+    """
     from onnxq.cli.artifacts import model_in
     from onnxq.cli.data import open_data
+    from onnxq.cli.float_model import float_model_of
+    from onnxq.cli.shapes import read_shapes
     from onnxq.files import json_number
     from onnxq.graph import Graph
     from onnxq.verify.compare import compare_layers
 
-    dataset = open_data(Graph.load(float_model), data, random, samples, preprocess)
     path = model_in(quantized) if quantized.is_dir() else quantized
-    errors = compare_layers(float_model, path, dataset, samples=samples)
+    original = Graph.load(float_model)
+    dataset = open_data(original, data, random, samples, preprocess, read_shapes(shape, original))
+    chosen = float_model if other_model else float_model_of(path, float_model, original)
+    errors = compare_layers(original if chosen == float_model else chosen, path, dataset, samples=samples)
     shown = errors[:worst] if worst else errors
     if as_json:
         numbers = [{k: json_number(v) if isinstance(v, float) else v for k, v in asdict(e).items()} for e in shown]
-        print_json({"float": str(float_model), "quantized": str(path), "compared": len(errors), "layers": numbers})
+        print_json({"float": str(chosen), "quantized": str(path), "compared": len(errors), "layers": numbers})
         return
+    for note in dataset.notes:
+        say(f"note: {note}")
     rows = [(e.tensor, e.node, e.op, _decibels(e.sqnr_db), f"{e.cosine:.6f}", f"{e.max_abs:.4g}") for e in shown]
     columns = ("tensor", "node", "operator", ">SQNR", ">cosine", ">largest error")
     print_table(f"{len(errors)} tensors compared, worst first", columns, rows)

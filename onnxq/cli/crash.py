@@ -10,8 +10,10 @@ import tempfile
 import traceback
 from pathlib import Path
 
-INTERNAL_ERROR = 70
-"""Exit code for a bug in onnxq (EX_SOFTWARE of sysexits.h)."""
+from onnxq.errors import InternalError
+
+INTERNAL_ERROR = InternalError.exit_code
+"""Exit code for a fault of onnxq itself."""
 
 BREAKDOWNS = {
     signal.SIGSEGV: "segmentation fault",
@@ -26,8 +28,10 @@ _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function
 
 
 def internal_error(error: BaseException) -> str:
-    """The message for an exception that nobody expected; its traceback goes into a file."""
+    """The message for a fault of onnxq, expected or not; its traceback goes into a file."""
     path = _keep("".join(traceback.format_exception(error)))
+    if isinstance(error, InternalError):
+        return f"{error}. Please report it with the model, the command and {path}"
     first = str(error).strip().partition("\n")[0]
     return (
         f"internal error in onnxq: {type(error).__name__}{f': {first}' if first else ''}. This is a bug. "

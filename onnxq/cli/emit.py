@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from onnxq.cli import options
+
+if TYPE_CHECKING:
+    from onnxq.prepare import Prepared
 
 
 def emit(
@@ -28,6 +31,7 @@ def emit(
     samples: options.SamplesOption = None,
     passes: options.PassOption = None,
     plugin: options.PluginOption = None,
+    other_model: options.OtherModelOption = False,
     strict: options.StrictOption = False,
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
@@ -36,10 +40,11 @@ def emit(
 
     With -d the outputs are compared with those of the float model too.
     """
-    from onnxq.borders import fix_borders
+    from onnxq.borders import fix_borders, separate_sizes
     from onnxq.cli.artifacts import check_writable, folder_of, read_plan, read_qparams
     from onnxq.cli.consistency import check_parameters
     from onnxq.cli.data import chosen_preprocess, open_data
+    from onnxq.cli.float_model import prepared_for
     from onnxq.cli.planned import prepare_again, settings_of
     from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.cli.summary import fail_on_warnings, show_report
@@ -57,8 +62,13 @@ def emit(
     fix_borders(original, settings_of(wanted, settings))
     steps = chosen_preprocess(settings, wanted, data)
     dataset = None if data is None else open_data(original, data, None, settings.samples, steps)
+    separate_sizes(original, dataset)
     started = time.perf_counter()
-    prepared = prepare_again(original.copy(), wanted, backend, settings, passes, strict=strict)
+
+    def prepare(graph: Graph) -> Prepared:
+        return prepare_again(graph, wanted, backend, settings, passes, strict=strict)
+
+    prepared = prepared_for(model, original, wanted, folder_of(plan), prepare, other=other_model, quiet=quiet)
     check_parameters(prepared.graph, wanted, table)
     seconds = {"passes": time.perf_counter() - started}
     result = emit_plan(original, prepared, wanted, table, out, dataset=dataset, seconds=seconds, effort_tried=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -16,21 +17,9 @@ from onnxq.errors import OnnxqError
 from onnxq.graph import Graph
 from onnxq.graph.element_types import numpy_dtype, stored_size
 from onnxq.graph.load import open_model
+from onnxq.graph.placeholders import is_placeholder, shared_placeholders
 from onnxq.graph.values import checked_shape
-
-QUANTIZED_OPS = (
-    "QuantizeLinear",
-    "DequantizeLinear",
-    "DynamicQuantizeLinear",
-    "ConvInteger",
-    "MatMulInteger",
-    "MatMulIntegerToFloat",
-    "MatMulNBits",
-    "GatherBlockQuantized",
-    "QGemm",
-    "QAttention",
-)
-"""Operators of quantized models, besides those whose names begin with QLinear."""
+from onnxq.strip import is_dynamic, is_quantized
 
 KNOWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
 """Domains with operators that onnxruntime can run."""
@@ -108,9 +97,9 @@ def model_facts(path: Path) -> ModelFacts:
         parameter_bytes=stored_bytes,
         parameters_by_type=dict(by_type.most_common()),
         external_files=tuple(str(file) for file in files),
-        quantized=tuple(_quantized(operators)),
+        quantized=tuple(f"{count} {name}" for name, count in _quantized(operators).items()),
         blocking=tuple(_blocking(model, path, inputs, files, operators)),
-        remarks=tuple(_remarks(model, operators)),
+        remarks=(*_remarks(model, operators, path), *_dimension_remarks(model, inputs)),
     )
 
 
@@ -125,6 +114,25 @@ def _port(info: onnx.ValueInfoProto) -> Port:
     return Port(info.name, _type_name(tensor.elem_type), dims)
 
 
+def _dimension_remarks(model: onnx.ModelProto, inputs: tuple[Port, ...]) -> list[str]:
+    """Names of free dimensions that stand for several sizes, or may: onnxruntime takes equal names for equal sizes."""
+    placeholders = shared_placeholders(model.graph)
+    outputs = [_port(info) for info in model.graph.output]
+    found = [
+        f"{count} free dimensions are called '{name}', which is no name: each is taken for a size of its own"
+        for name, count in placeholders.items()
+    ]
+    for port in (*inputs, *outputs):
+        free = Counter(dim for dim in port.shape or () if isinstance(dim, str) and not is_placeholder(dim))
+        found += [
+            f"{count} dimensions of '{port.name}' are called '{name}': onnxruntime takes them for equal. If they are "
+            "not, export the model with names of their own"
+            for name, count in free.items()
+            if count > 1
+        ]
+    return found
+
+
 def _type_name(element_type: int) -> str:
     try:
         return str(onnx.TensorProto.DataType.Name(element_type)).lower()
@@ -132,13 +140,31 @@ def _type_name(element_type: int) -> str:
         return f"type {element_type}"
 
 
-def _quantized(operators: Counter[str]) -> list[str]:
-    found = []
-    for name, count in operators.items():
-        op = name.rpartition(".")[2]
-        if op in QUANTIZED_OPS or op.startswith("QLinear"):
-            found.append(f"{count} {name}")
-    return found
+def _quantized(operators: Counter[str]) -> dict[str, int]:
+    """Operators of quantization, with their counts."""
+    return {name: count for name, count in operators.items() if is_quantized(_plain(name))}
+
+
+def _plain(name: str) -> str:
+    """An operator's name without its domain."""
+    return name.rpartition(".")[2]
+
+
+def _quantized_already(found: Mapping[str, int], path: Path) -> str:
+    """How a model is quantized that is given, and the way to a float one."""
+    pairs = sum(count for name, count in found.items() if _plain(name) in ("QuantizeLinear", "DequantizeLinear"))
+    dynamic = sum(count for name, count in found.items() if is_dynamic(_plain(name)))
+    others = sum(found.values()) - pairs - dynamic
+    counts = (
+        (pairs, "QuantizeLinear and DequantizeLinear"),
+        (dynamic, "dynamic"),
+        (others, "other quantized operators"),
+    )
+    parts = ", ".join(f"{count} {what}" for count, what in counts if count)
+    return (
+        f"the model is quantized already, at least in part ({parts}): those nodes are left as they are. "
+        f"'onnxq strip {path} -o float.onnx' makes a float model of it that can be quantized anew"
+    )
 
 
 def _blocking(
@@ -167,10 +193,11 @@ def _has_rule(op: str) -> bool:
     return any(backend.rules_for(op) for _, backend in BACKENDS.items())
 
 
-def _remarks(model: onnx.ModelProto, operators: Counter[str]) -> list[str]:
+def _remarks(model: onnx.ModelProto, operators: Counter[str], path: Path) -> list[str]:
     found = []
-    if _quantized(operators):
-        found.append("the model is quantized already, at least in part: those nodes are left as they are")
+    quantized = _quantized(operators)
+    if quantized:
+        found.append(_quantized_already(quantized, path))
     foreign = [name for name in operators if name.rpartition(".")[0] not in KNOWN_DOMAINS]
     if foreign:
         found.append(f"onnxruntime may have no implementation of {', '.join(foreign)}: calibration would not run")

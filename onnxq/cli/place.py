@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,6 +33,7 @@ def place(
     quiet: options.QuietOption = False,
 ) -> None:
     """Show which nodes of MODEL would be quantized for a target, how, and why the others would not."""
+    from onnxq.calibrate.identity import model_identity
     from onnxq.cli.artifacts import PLAN_NAME, output_file, write_output
     from onnxq.cli.settings import load_plugins, read_foreign, read_settings
     from onnxq.cli.summary import print_translation
@@ -52,7 +54,7 @@ def place(
     settings = read_settings(foreign, allow_code=allow_code, backend=backend, skip=skip)
     target = None if out is None else output_file(out, PLAN_NAME, model)
     prepared = prepare(graph, None if settings.translation else backend, settings, passes=passes or ())
-    plan = make_plan(prepared)
+    plan = replace(make_plan(prepared), model=model_identity(prepared.graph))
     if target is not None:
         write_output(target, plan.to_json())
     if as_json:

@@ -25,6 +25,7 @@ def quantize(
     skip: options.SkipOption = None,
     samples: options.SamplesOption = None,
     random: options.RandomOption = None,
+    shape: options.ShapeOption = None,
     stats: options.StatisticsOption = None,
     workers: options.WorkersOption = None,
     memory_limit: options.MemoryLimitOption = None,
@@ -47,6 +48,7 @@ def quantize(
     from onnxq.cli.artifacts import check_statistics_file, check_writable
     from onnxq.cli.data import data_warnings, open_data
     from onnxq.cli.settings import load_plugins, read_foreign, read_settings
+    from onnxq.cli.shapes import read_shapes
     from onnxq.cli.summary import fail_on_warnings, show_report
     from onnxq.graph import Graph
     from onnxq.pipeline import contribute
@@ -74,6 +76,7 @@ def quantize(
                 allow_code=allow_code,
                 backend=backend,
                 skip=skip,
+                shapes=read_shapes(shape, graph),
                 data=data,
                 observer=observer,
                 weight_observer=weight_observer,

@@ -80,6 +80,7 @@ class PlanSchema(Stored):
     """plan.json."""
 
     backend: Text
+    model: Text = ""
     tensors: dict[Text, PlacementEntry]
     nodes: NodesEntry = NodesEntry()
     config: dict[Text, Any] = Field({})

@@ -112,10 +112,13 @@ class Config(Strict):
     # verify
     strict: StrictBool = Field(False, description="refuse operators without a rule; a warning makes the exit code 1")
     verify_samples: int = Field(
-        8, ge=1, strict=True, description="samples on which the written file is compared with the float model"
+        16, ge=1, strict=True, description="samples on which the written file is compared with the float model"
     )
     minimum_sqnr_db: float = Field(
-        5.0, strict=True, allow_inf_nan=False, description="an output below this fails the run"
+        5.0,
+        strict=True,
+        allow_inf_nan=False,
+        description="an output, or part of one, below this fails the run; so does a silent one, unless this is below 0",
     )
     diagnose: StrictBool = Field(
         True, description="find out why a result is below 20 dB, and what mends it (with an effort above 0)"

@@ -6,16 +6,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_graphsurgeon as gs
 
 from onnxq.errors import ConfigError
+from onnxq.graph.declare import declared_type, set_dimensions
 from onnxq.graph.graph import Graph
 
 Dimension = int | str | None
 
 
-def fix_input_shape(graph: Graph, name: str, shape: Sequence[int | str]) -> None:
-    """Give an input another shape where its own is open; what shares a named dimension with it follows."""
+def fix_input_shape(graph: Graph, name: str, shape: Sequence[int | str]) -> dict[str, Dimension]:
+    """Give an input another shape where its own is open; what shares a named dimension with it follows.
+
+    A name that gets two different sizes stands for none of them, and is no name of any dimension afterwards. Returns
+    what has come in the place of names: after shape inference, `redeclare_outputs` tells it of the outputs.
+    """
     tensor = graph.tensor(name)
     known: Sequence[Dimension] | None = tensor.shape
     wanted = list(shape)
@@ -30,20 +36,45 @@ def fix_input_shape(graph: Graph, name: str, shape: Sequence[int | str]) -> None
             raise ConfigError(
                 f"input '{name}' has size {old} in dimension {number}, not {new}: its shape is {_listed(known)}"
             )
-    for old in {dim for dim in known or () if isinstance(dim, str)}:
-        sizes = sorted({str(new) for dim, new in zip(known or (), wanted, strict=True) if dim == old})
-        if len(sizes) > 1:
-            raise ConfigError(
-                f"input '{name}': dimension '{old}' is there more than once and cannot be {' and '.join(sizes)}"
-            )
-    renamed = {old: new for old, new in zip(known or (), wanted, strict=False) if isinstance(old, str) and old != new}
+    sizes: dict[str, set[int | str]] = {}
+    for old, new in zip(known or (), wanted, strict=False):
+        if isinstance(old, str):
+            sizes.setdefault(old, set()).add(new)
+    renamed: dict[str, Dimension] = {
+        old: new.pop() if len(new) == 1 else None for old, new in sizes.items() if new != {old}
+    }
     tensor.shape, tensor.info = wanted, None
     for scope in graph.scopes():
         for variable in _variables(scope):
-            if variable.shape is not None and any(dim in renamed for dim in variable.shape if isinstance(dim, str)):
+            if variable is tensor or variable.shape is None:
+                continue
+            if any(dim in renamed for dim in variable.shape if isinstance(dim, str)):
                 variable.shape = [_renamed(dim, renamed) for dim in variable.shape]
                 variable.info = None
-                scope.output_declarations.pop(variable.name, None)
+    return renamed
+
+
+def redeclare_outputs(graph: Graph, renamed: Mapping[str, Dimension]) -> None:
+    """Let the declarations of outputs follow fixed inputs: with sizes that are known now, or else with new names."""
+    for output in graph.gs.outputs:
+        info = graph.gs.output_declarations.get(output.name)
+        declared = None if info is None else declared_type(info)[1]
+        if info is None or declared is None:
+            continue
+        known = output.shape if output.shape is not None and len(output.shape) == len(declared) else declared
+        shape = [
+            size if isinstance(size, int) and (dim is None or dim in renamed) else _renamed(dim, renamed)
+            for dim, size in zip(declared, known, strict=True)
+        ]
+        if shape != declared:
+            told = onnx.ValueInfoProto()
+            told.CopyFrom(info)
+            set_dimensions(told.type.tensor_type, shape)
+            graph.gs.output_declarations[output.name] = told
+
+
+def _renamed(dim: Dimension, renamed: Mapping[str, Dimension]) -> Dimension:
+    return renamed.get(dim, dim) if isinstance(dim, str) else dim
 
 
 def input_to_constant(graph: Graph, name: str, value: Any) -> None:
@@ -96,10 +127,6 @@ def _kept(value: Any, values: np.ndarray) -> bool:
 def _variables(scope: Any) -> list[Any]:
     made = [tensor for node in scope.nodes for tensor in node.outputs]
     return [tensor for tensor in (*scope.inputs, *made) if isinstance(tensor, gs.Variable)]
-
-
-def _renamed(dim: Dimension, renamed: Mapping[str, int | str]) -> Dimension:
-    return renamed.get(dim, dim) if isinstance(dim, str) else dim
 
 
 def _listed(shape: Sequence[Dimension] | None) -> list[Dimension]:

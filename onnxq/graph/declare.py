@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -69,10 +70,16 @@ def _fill_type(told: onnx.TypeProto.Tensor, tensor: gs.Tensor) -> None:
     told.elem_type = onnx_dtype(tensor.dtype)
     told.ClearField("shape")
     if tensor.shape is not None:
-        told.shape.SetInParent()
-        for size in tensor.shape:
-            dim = told.shape.dim.add()
-            if isinstance(size, str):
-                dim.dim_param = size
-            elif size is not None:
-                dim.dim_value = int(size)
+        set_dimensions(told, tensor.shape)
+
+
+def set_dimensions(told: onnx.TypeProto.Tensor, shape: Sequence[int | str | None]) -> None:
+    """Declare a shape; None is a dimension without a size or a name."""
+    told.ClearField("shape")
+    told.shape.SetInParent()
+    for size in shape:
+        dim = told.shape.dim.add()
+        if isinstance(size, str):
+            dim.dim_param = size
+        elif size is not None:
+            dim.dim_value = int(size)

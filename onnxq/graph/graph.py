@@ -29,7 +29,8 @@ class Graph(Rewriting):
 
     `gs` is the underlying graphsurgeon graph of the main scope; after editing it directly, call `refresh()`.
     `origins` records what became of the names in the file; `units` groups nodes that belong together.
-    `header` is the model without its graph: producer, opsets, metadata.
+    `header` is the model without its graph: producer, opsets, metadata. `remarks` are notes for the user on what the
+    file says and is not taken at its word; `is_settled` says that its shapes were looked at (`settle_declarations`).
     """
 
     def __init__(self, header: onnx.ModelProto, main: Scope, names: Names, path: Path | None) -> None:
@@ -41,6 +42,8 @@ class Graph(Rewriting):
         self._names = names
         self._given_names: dict[str, str] = {}
         self._external = False
+        self.remarks: list[str] = []
+        self.is_settled = False
         self.refresh()
 
     # ---- reading and writing -------------------------------------------------------------------------------------
@@ -72,6 +75,7 @@ class Graph(Rewriting):
             graph = cls(parts.header, parts.main, parts.names, path)
         graph._given_names = parts.given_names
         graph._external = external or parts.external
+        graph.remarks = parts.remarks
         return graph
 
     @classmethod
@@ -121,6 +125,7 @@ class Graph(Rewriting):
         twin.units = self.units.copy()
         twin._given_names = dict(self._given_names)
         twin._external = self._external
+        twin.remarks, twin.is_settled = list(self.remarks), self.is_settled
         return twin
 
     def _header(self) -> onnx.ModelProto:

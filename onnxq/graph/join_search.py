@@ -44,7 +44,7 @@ def may_have_parts(graph: Graph) -> bool:
             node = graph.producer(tensor)
             if any(_cuts(use.node) and use.port == 0 for use in graph.consumers(tensor)):
                 return True
-            if node is None or not _is_through(node) or depth > DEEPEST or tensor.name in seen:
+            if node is None or not is_through(node) or depth > DEEPEST or tensor.name in seen:
                 continue
             if node.op in ("Concat", "Slice", "Split"):
                 return True
@@ -74,7 +74,7 @@ class JoinSearch:
 
     def _of(self, tensor: Any, depth: int) -> list[Join]:
         node, shape = self._graph.producer(tensor), self._graph.shape(tensor)
-        if node is None or not _is_through(node) or shape is None or depth > DEEPEST:
+        if node is None or not is_through(node) or shape is None or depth > DEEPEST:
             return []
         if node.op == "Concat":
             return self._of_concat(node, len(shape), depth)
@@ -221,5 +221,6 @@ def _cuts(node: Any) -> bool:
     return not node.domain and node.op in ("Slice", "Split")
 
 
-def _is_through(node: Any) -> bool:
+def is_through(node: Any) -> bool:
+    """Whether a node only moves values, or maps each alone."""
     return not node.domain and node.op in THROUGH

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from onnxq.graph.graph import Graph
 from onnxq.graph.join import MOST_PARTS, Join
-from onnxq.graph.join_search import JoinSearch, may_have_parts
+from onnxq.graph.join_search import JoinSearch, is_through, may_have_parts
 
 __all__ = ["MOST_PARTS", "Join", "joins", "judged_parts", "with_shapes"]
 
@@ -22,12 +22,12 @@ the smaller one no more than 5."""
 
 
 def with_shapes(graph: Graph) -> Graph:
-    """The graph, or a copy of it with its shapes, where parts of an output may be found by them.
+    """The graph, or a copy of it with its shapes, where parts of an output and what ends it may be found by them.
 
     Names that a file gives to the sizes of outputs say less than what is inferred.
     """
     named = [name for name in graph.output_names if any(isinstance(size, str) for size in graph.shape(name) or ())]
-    if not may_have_parts(graph) or (graph.shapes_known() and not named):
+    if not (may_have_parts(graph) or _ends_unknown(graph)) or (graph.shapes_known() and not named):
         return graph
     graph = graph.copy()
     declared = {name: graph.tensor(name).shape for name in named if graph.producer(name) is not None}
@@ -38,6 +38,12 @@ def with_shapes(graph: Graph) -> Graph:
         if graph.shape(name) is None:
             graph.tensor(name).shape = shape
     return graph
+
+
+def _ends_unknown(graph: Graph) -> bool:
+    """Whether an output is behind something that moves values, or maps each alone, of unknown shape."""
+    makers = [graph.producer(name) for name in graph.output_names]
+    return any(is_through(node) and graph.shape(node.inputs[0]) is None for node in makers if node is not None)
 
 
 def joins(graph: Graph) -> dict[str, list[Join]]:

@@ -12,6 +12,7 @@ from onnxq.graph.external import ExternalFiles
 from onnxq.graph.functions import inline_functions
 from onnxq.graph.names import Names
 from onnxq.graph.nodes import Scope
+from onnxq.graph.placeholders import shared_placeholders
 from onnxq.graph.read import GraphReader
 from onnxq.graph.signatures import DEFAULT_DOMAINS, check_signatures
 from onnxq.graph.utf8 import check_text
@@ -19,13 +20,17 @@ from onnxq.graph.utf8 import check_text
 
 @dataclass(frozen=True)
 class ModelParts:
-    """What reading a model yields; `given_names` maps node names that onnxq made up to the ones in the file."""
+    """What reading a model yields; `given_names` maps node names that onnxq made up to the ones in the file.
+
+    `remarks` are notes for the user on what the file says and is not taken at its word.
+    """
 
     header: onnx.ModelProto
     main: Scope
     names: Names
     given_names: dict[str, str]
     external: bool
+    remarks: list[str]
 
 
 def open_model(path: Path) -> onnx.ModelProto:
@@ -63,9 +68,14 @@ def read_model(model: onnx.ModelProto, path: Path | None) -> ModelParts:
     header = _header(model, where)
     opset = max(entry.version for entry in header.opset_import if entry.domain == "")
     files = ExternalFiles(path)
-    reader = GraphReader(files, Names(names), opset)
+    placeholders = shared_placeholders(model.graph)
+    reader = GraphReader(files, Names(names), opset, placeholders)
     main = reader.graph(model.graph)
-    return ModelParts(header, main, reader.names, reader.given_node_names, files.used)
+    remarks = [
+        f"{count} free dimensions are called '{name}', which is no name: each is taken for a size of its own"
+        for name, count in placeholders.items()
+    ]
+    return ModelParts(header, main, reader.names, reader.given_node_names, files.used, remarks)
 
 
 def check_model(model: onnx.ModelProto, path: Path | None) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import onnx_graphsurgeon as surgeon
 
 from onnxq.errors import ModelError, did_you_mean
+from onnxq.graph.declare import declaration, declared_type
 from onnxq.graph.names import Names
 from onnxq.graph.nodes import Constant, Scope, Use, adopt, bodies
 from onnxq.graph.pattern import Match, Pattern, find_pattern, parse_pattern
@@ -232,6 +233,16 @@ class Lookup:
         """Shape with names for symbolic and None for unknown dimensions; None when even the rank is unknown."""
         tensor = self._resolve(tensor)
         return None if tensor.shape is None else tuple(tensor.shape)
+
+    def written_shape(self, tensor: str) -> tuple[int | str | None, ...] | None:
+        """The shape that a file declares for an input or output, in the user's words where those are not known wrong.
+
+        `shape` has no name for a dimension that does not follow from the inputs, though the user may have given one.
+        """
+        resolved = self._resolve(tensor)
+        told = self.gs.output_declarations.get(tensor, getattr(resolved, "info", None))
+        shape = declared_type(declaration(resolved, told, is_interface=True))[1]
+        return None if shape is None else tuple(shape)
 
     def dtype(self, tensor: str | surgeon.Tensor) -> np.dtype[Any] | None:
         """numpy (or ml_dtypes) element type, None when unknown or not a plain tensor."""

@@ -6,6 +6,7 @@ of its own, nodes get unique names, and metadata, doc strings, declarations and 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import onnx
@@ -17,6 +18,7 @@ from onnxq.graph.declare import declared_type
 from onnxq.graph.external import ExternalFiles
 from onnxq.graph.names import Names
 from onnxq.graph.nodes import Constant, Node, Scope, Variable
+from onnxq.graph.placeholders import without_names
 from onnxq.graph.signatures import attribute_kind, described, safe_inputs
 from onnxq.graph.values import LazyValues, ProtoValues, SparseValues, text
 
@@ -26,10 +28,14 @@ _BODY_KINDS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 
 
 class GraphReader:
-    """Builds one model; `given_node_names` maps every node name that is not the one in the file to that one."""
+    """Builds one model; `given_node_names` maps every node name that is not the one in the file to that one.
 
-    def __init__(self, files: ExternalFiles, names: Names, opset: int) -> None:
+    `placeholders` are names of dimensions that are none, and are not read as such.
+    """
+
+    def __init__(self, files: ExternalFiles, names: Names, opset: int, placeholders: Collection[str] = ()) -> None:
         self._files = files
+        self._placeholders = placeholders
         self.names = names
         self._opset = opset
         self.given_node_names: dict[str, str] = {}
@@ -45,7 +51,7 @@ class GraphReader:
         for sparse in proto.sparse_initializer:
             values = SparseValues(sparse, self._values(sparse.values), self._values(sparse.indices))
             self._initializer(Constant(sparse.values.name, values, scope), scope, here)
-        for info in proto.input:
+        for info in self._infos(proto.input):
             known = here.get(info.name)
             if isinstance(known, Constant):  # an initializer that the caller may override: its value is the default
                 scope.overridable[known.name] = (len(scope.inputs), info)
@@ -55,22 +61,27 @@ class GraphReader:
             for name in node.output:
                 if name:
                     self._declare(Variable(name), here, "the output of a node")
-        for info in proto.value_info:
+        for info in self._infos(proto.value_info):
             known = here.get(info.name)
             if known is not None and known.info is None:
                 _described(known, info)
-        for info in proto.output:
+        for info in self._infos(proto.output):
             known = here.get(info.name)
             if isinstance(known, Variable) and known.info is None:
                 _described(known, info)
 
         scope.nodes = [self._node(node, here, outer) for node in proto.node]
-        for info in proto.output:
+        for info in self._infos(proto.output):
             tensor = self._lookup(info.name, here, outer, f"an output of graph '{proto.name}'")
             scope.outputs.append(tensor)
             scope.output_declarations[tensor.name] = info
         scope.quantization_annotation = [_annotation(item, here, outer) for item in proto.quantization_annotation]
         return scope
+
+    def _infos(self, infos: Iterable[onnx.ValueInfoProto]) -> Iterable[onnx.ValueInfoProto]:
+        if not self._placeholders:
+            return infos
+        return [without_names(info, self._placeholders) for info in infos]
 
     def _initializer(self, constant: Constant, scope: Scope, here: Visible) -> None:
         self._declare(constant, here, "an initializer")

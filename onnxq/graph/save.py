@@ -24,7 +24,7 @@ PROTOBUF_LIMIT = 2**31 - 2**24
 
 def skeleton(header: onnx.ModelProto, main: Scope) -> onnx.ModelProto:
     """The model with large weights left out: valid for shape inference, not for running."""
-    return _model(header, main, store_skeleton, str)
+    return _model(header, main, store_skeleton, str, in_users_words=False)
 
 
 def inline_model(header: onnx.ModelProto, main: Scope, node_name: Callable[[str], str] = str) -> onnx.ModelProto:
@@ -62,12 +62,17 @@ def save_model(
 
 
 def _model(
-    header: onnx.ModelProto, main: Scope, store: StoreTensor, node_name: Callable[[str], str]
+    header: onnx.ModelProto,
+    main: Scope,
+    store: StoreTensor,
+    node_name: Callable[[str], str],
+    *,
+    in_users_words: bool = True,
 ) -> onnx.ModelProto:
     model = onnx.ModelProto()
     model.CopyFrom(header)
     try:
-        GraphWriter(store, node_name, header.ir_version).graph(model.graph, main)
+        GraphWriter(store, node_name, header.ir_version, in_users_words).graph(model.graph, main)
     except UnicodeDecodeError as error:
         raise ModelError(f"the model has a doc string or metadata that is not UTF-8 text: {error.object!r}") from error
     return model

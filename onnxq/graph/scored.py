@@ -23,6 +23,8 @@ Stretch = tuple[int, int, int]
 _UNCHANGED = ("Identity", "Cast", "Dropout")
 _SIGMOIDS = ("Sigmoid", "HardSigmoid")
 _POOLS = ("GlobalAveragePool", "GlobalMaxPool")
+_BROADCASTS = 4
+"""Nodes that may stand between a sum and its use."""
 _BOX = 4
 """Numbers that a box has; a transformer's boxes end in a Sigmoid too."""
 
@@ -72,6 +74,9 @@ class _Endings:
             axis = softmax_axis(self._graph, node, len(shape))
             together = self._graph.opset < 13 and any(size != 1 for size in shape[axis + 1 :])
             return None if together else Scores("probabilities", axis)
+        if node.op == "Div":
+            summed = self._softmax_in_pieces(node)
+            return None if summed is None else Scores("probabilities", summed % len(shape))
         if node.op == "Concat":
             return self._of_concat(node, len(shape), stretch, depth)
         if node.op == "Transpose":
@@ -139,6 +144,23 @@ class _Endings:
             elif inner[0] == axis and stretch is not None:
                 inner = (axis, stretch[1] + start, stretch[2] + start)
         return self.of(node.inputs[0], inner, depth + 1)
+
+    def _softmax_in_pieces(self, node: Any) -> int | None:
+        """The axis of a Softmax that is written as Exp and a division by its sum."""
+        above, below = node.inputs
+        for _ in range(_BROADCASTS):
+            maker = self._graph.producer(below)
+            if maker is not None and maker.op == "ReduceSum" and maker.inputs[0] is above:
+                given = maker.attrs.get("axes")
+                if len(maker.inputs) > 1 and self._graph.is_constant(maker.inputs[1]):
+                    given = self._graph.values(maker.inputs[1]).ravel()
+                source = self._graph.producer(above)
+                is_exp = source is not None and source.op == "Exp"
+                return int(given[0]) if is_exp and given is not None and len(given) == 1 else None
+            if maker is None or maker.op not in (*_UNCHANGED, *RESHAPE, "Expand"):
+                return None
+            below = maker.inputs[0]
+        return None
 
     def _is_classifier(self, node: Any, shape: tuple[Any, ...]) -> bool:
         """Whether a node is a fully connected layer, also written as a convolution of or in front of one position."""

@@ -25,11 +25,15 @@ _INITIALIZERS_APART = 4
 
 @dataclass(frozen=True)
 class GraphWriter:
-    """Fills protobufs in place; `store` puts tensor values somewhere, `node_name` gives the name to write."""
+    """Fills protobufs in place; `store` puts tensor values somewhere, `node_name` gives the name to write.
+
+    Outputs are declared in the user's words, or, without `in_users_words`, as what is known of them.
+    """
 
     store: StoreTensor
     node_name: Callable[[str], str] = str
     ir_version: int = 4
+    in_users_words: bool = True
 
     def graph(self, proto: onnx.GraphProto, scope: Scope, *, is_main: bool = True) -> None:
         """Write one scope with all bodies inside."""
@@ -50,7 +54,7 @@ class GraphWriter:
         self._inputs(proto, scope, constants, is_main)
         for tensor in scope.outputs:
             told = scope.output_declarations.get(tensor.name, getattr(tensor, "info", None))
-            proto.output.append(declaration(tensor, told, is_interface=True))
+            proto.output.append(declaration(tensor, told, is_interface=self.in_users_words))
         shown = {tensor.name for tensor in (*scope.inputs, *scope.outputs)}
         for constant in constants.values():
             if constant.info is not None and constant.name not in shown:

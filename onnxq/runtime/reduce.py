@@ -52,8 +52,8 @@ def _free_name(graph: Graph, tensor: str, what: str) -> str:
 def reducible(graph: Graph, tensors: Iterable[str], sizes: Mapping[str, int], feed: Feed) -> list[str]:
     """The tensors among `tensors` that can be reduced inside the graph, and for which that is faster.
 
-    They must be float32 and cannot be empty: their dimensions are numbers or lengths that an input has as well.
-    `sizes` are their bytes in a run of `feed`.
+    They must be made in the main graph, be float32 and cannot be empty: their dimensions are numbers or lengths that an
+    input has as well. `sizes` are their bytes in a run of `feed`.
     """
     symbols = {dim for name in feed for dim in graph.shape(name) or () if isinstance(dim, str)}
     inputs = set(graph.input_names)
@@ -62,6 +62,7 @@ def reducible(graph: Graph, tensors: Iterable[str], sizes: Mapping[str, int], fe
         shape = graph.shape(name)
         if name in inputs or shape is None or graph.dtype(name) != np.float32 or sizes[name] < 4 * SMALLEST:
             continue
-        if all((isinstance(dim, int) and dim > 0) or dim in symbols for dim in shape):
+        known = all((isinstance(dim, int) and dim > 0) or dim in symbols for dim in shape)
+        if known and graph.home_of(name) is graph.gs:
             found.append(name)
     return found

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 Role = Literal["activation", "weight", "bias", "output"]
 PLAN_FORM = "onnxq-plan"
-_PLAN_KEYS = {"backend", "config", "notes", "left_out", "unlike", "tensors", "nodes"}
+_PLAN_KEYS = {"backend", "model", "config", "notes", "left_out", "unlike", "tensors", "nodes"}
 ROLES: tuple[Role, ...] = ("activation", "weight", "bias", "output")
 
 
@@ -129,6 +129,7 @@ class QuantPlan:
     `config` holds the settings that were given, so that later stages repeat what came before them. `notes` are remarks
     for the report, such as an override without effect; `left_out` maps tensors that stay float because the user wants
     it to the place where that was said. `unlike` are the joins whose tails stay float because of what the data showed.
+    `model` is the hash of the float graph, behind the passes, that the plan was made for; "" where that is not known.
     """
 
     backend: str
@@ -140,6 +141,7 @@ class QuantPlan:
     notes: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     unlike: tuple[UnlikeJoin, ...] = ()
+    model: str = ""
 
     def __getitem__(self, tensor: str) -> Placement:
         try:
@@ -170,6 +172,7 @@ class QuantPlan:
             "format": PLAN_FORM,
             "version": 1,
             "backend": self.backend,
+            **({"model": self.model} if self.model else {}),
             "config": self.config,
             **({"notes": list(self.notes)} if self.notes else {}),
             **({"left_out": self.left_out} if self.left_out else {}),
@@ -196,6 +199,7 @@ class QuantPlan:
             notes=[str(line) for line in data.get("notes", ())],
             left_out=dict(data.get("left_out", {})),
             unlike=tuple(UnlikeJoin.from_json(join) for join in data.get("unlike", ())),
+            model=str(data.get("model", "")),
         )
 
     def diff(self, other: QuantPlan) -> list[str]:

@@ -12,7 +12,7 @@ from onnxq.runtime.feeds import Feed, shape_text
 from onnxq.types import Backend, QuantPlan
 from onnxq.types.applied import applied
 from onnxq.verify.branches import Branches
-from onnxq.verify.checker import refusals
+from onnxq.verify.checker import check_file
 from onnxq.verify.comparison import Comparison, below_limit
 from onnxq.verify.kernels import fused_session
 from onnxq.verify.lint import lint
@@ -66,14 +66,15 @@ def _verify(
 ) -> VerifyReport:
     started = time.monotonic()
     original = float_model if isinstance(float_model, Graph) else Graph.load(float_model)
-    failures = [Failure(FailureKind.INVALID, f"the ONNX checker refuses the file: {text}") for text in refusals(path)]
+    checked = check_file(path, original)
+    failures = [Failure(FailureKind.INVALID, f"the ONNX checker refuses the file: {text}") for text in checked.refusals]
     try:
         quantized = Graph.load(path)
         session = load_session(path, optimize="none")
     except MachineError:
         raise
     except OnnxqError as error:
-        return VerifyReport(0, time.monotonic() - started, failures=(*failures, _invalid(error)))
+        return VerifyReport(0, time.monotonic() - started, failures=(*failures, _invalid(error)), refusal=error)
     fused, kernels, warnings = None, None, []
     if dataset is not None and len(quantized.nodes()) <= FULL_OPTIMIZATION_NODES:
         try:
@@ -117,7 +118,8 @@ def _verify(
         failures=tuple(failures),
         warnings=(*warnings, *_fixed_defaults(original, quantized), *comparison.warnings(), *branches.warnings()),
         kernels=kernels,
-        notes=tuple(comparison.notes()),
+        refusal=comparison.refusal,
+        notes=(*checked.inherited, *comparison.notes()),
     )
 
 
@@ -131,14 +133,16 @@ def compare_outputs(
 ) -> tuple[OutputCheck, ...]:
     """The outputs of a file against those of a float model, on the first `samples` feeds (none without a dataset).
 
-    A file that is not valid, does not load, does not run, or gives NaN where the float model has numbers raises
-    CheckFailed.
+    A file that is not valid, or gives NaN where the float model has numbers, raises CheckFailed; one that onnxruntime
+    does not load or run, its error.
     """
-    problems = list(refusals(model_path))
+    problems = list(check_file(model_path, float_model).refusals)
     session = load_session(model_path, optimize="none")
     comparison = Comparison(float_model)
     if dataset is not None and not problems:
         comparison.run(session, None, dataset, samples, numbers=numbers)
+        if comparison.refusal is not None:
+            raise comparison.refusal
         problems += map(str, comparison.failures())
     if problems:
         raise CheckFailed("; ".join(problems))
@@ -202,5 +206,5 @@ _SHOWN = 5
 
 
 def _described(graph: Graph, name: str) -> str:
-    dtype, shape = graph.dtype(name), graph.shape(name)
+    dtype, shape = graph.dtype(name), graph.written_shape(name)
     return f"{'untyped' if dtype is None else dtype.name} {'of unknown rank' if shape is None else shape_text(shape)}"

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from onnxq.errors import CheckFailed
+from onnxq.errors import CheckFailed, OnnxqError
 from onnxq.files import json_number
 from onnxq.verify.kernels import KernelCount
 
@@ -223,6 +223,8 @@ class VerifyReport:
     """All checks of one file; it may be used when `failures` is empty. `warnings` are worth a look.
 
     kernels      what onnxruntime's optimizer makes of the file here; None where it was not asked
+    refusal      the error with which onnxruntime did not load or run the file; it is among the failures
+    notes        what is not as ONNX wants it, and was not in the float model either; what could not be judged
     """
 
     samples: int
@@ -233,6 +235,7 @@ class VerifyReport:
     warnings: tuple[str, ...] = ()
     kernels: KernelCount | None = None
     notes: tuple[str, ...] = ()
+    refusal: OnnxqError | None = None
 
     @property
     def passed(self) -> bool:

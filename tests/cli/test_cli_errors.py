@@ -139,7 +139,7 @@ def test_every_command_has_help(run) -> None:
     names = [command.name or command.callback.__name__ for command in cli_app.app.registered_commands]
     assert names == [
         *("quantize", "qat", "sensitivity", "search", "inspect", "place", "calibrate", "merge", "emit", "compare"),
-        *("explain", "simulate", "lint", "translate", "schema", "list", "demo"),
+        *("explain", "simulate", "lint", "strip", "translate", "schema", "list", "demo"),
     ]
     for name in names:
         result = run(name, "--help")

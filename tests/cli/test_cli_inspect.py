@@ -99,3 +99,22 @@ def test_list_says_what_a_backend_writes(run) -> None:
     assert entries["tensorrt"]["biases"] == "float"
     assert "per channel" in entries["onnxruntime"]["weights"]
     assert all(entry["writes"] and entry["summary"] for entry in entries.values())
+
+
+def test_dimensions_that_share_a_name_are_told(run, tmp_path: Path) -> None:
+    infos = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in (
+            ("x", [1, "?", "?"]),
+            ("s", ["side", "side"]),
+            ("y", [1, "?", "?"]),
+            ("z", ["side", "side"]),
+        )
+    ]
+    nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Relu", ["s"], ["z"])]
+    graph = helper.make_graph(nodes, "g", infos[:2], infos[2:])
+    path = tmp_path / "shared.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    remarks = inspected(run, path)["remarks"]
+    assert "4 free dimensions are called '?', which is no name: each is taken for a size of its own" in remarks
+    assert [line for line in remarks if line.startswith("2 dimensions of 's' are called 'side'")]

@@ -70,12 +70,19 @@ def test_a_value_that_fits_is_what_the_model_computes_with(name: str, value: Any
     assert values.tolist() == held
 
 
-def test_a_dimension_that_is_there_twice_has_one_size() -> None:
-    with pytest.raises(ConfigError, match=r"dimension 'n' is there more than once and cannot be 2 and 3"):
-        fix_borders(graph(), read_config({"inputs": {"x": {"shape": [2, 3]}}}))
+def test_a_dimension_that_is_there_twice_gives_its_size_to_what_shares_it() -> None:
     square = graph()
     fix_borders(square, read_config({"inputs": {"x": {"shape": [2, 2]}}}))
     assert square.shape("o") == (2, 2)
+
+
+def test_a_name_that_gets_two_sizes_is_no_name_any_more() -> None:
+    """Its other places have sizes that nobody knows, where shape inference does not find them."""
+    oblong = graph()
+    fix_borders(oblong, read_config({"inputs": {"x": {"shape": [2, 3]}}}))
+    assert oblong.shape("x") == (2, 3)
+    assert oblong.shape("o") == oblong.written_shape("o") == (2, 3)
+    assert not [name for name in oblong.input_names if "n" in (oblong.shape(name) or ())]
 
 
 @pytest.mark.parametrize(

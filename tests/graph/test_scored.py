@@ -36,6 +36,9 @@ def of(body: str, stretch: Stretch | None = None, signature: str = SIGNATURE, we
         ("s = Sigmoid(b) y = Mul(s, b)", None),
         ("s = Sigmoid(a) y = Transpose<perm=[0, 2, 1]>(s)", None),  # four numbers for each of six: boxes
         ("y = Relu(b)", None),
+        ("e = Exp(b) t = ReduceSum(e, one) y = Div(e, t)", Scores("probabilities", 1)),
+        ("e = Exp(b) t = ReduceSum(e, one) d = Identity(t) y = Div(e, d)", Scores("probabilities", 1)),
+        ("e = Exp(b) t = ReduceSum(b, one) y = Div(e, t)", None),
         ("y = Gemm(v, w)", Scores("logits", 1)),
         ("m = MatMul(v, w) y = Add(m, k)", Scores("logits", 1)),
         ("y = MatMul(v, w)", Scores("logits", 1)),
@@ -44,7 +47,10 @@ def of(body: str, stretch: Stretch | None = None, signature: str = SIGNATURE, we
     ],
 )
 def test_scores_are_known_by_how_the_graph_ends(body: str, expected: Scores | None) -> None:
-    assert of(body, weights="<float[8,3] w = {" + ", ".join(["1"] * 24) + "}, float[3] k = {1, 2, 3}>") == expected
+    assert (
+        of(body, weights="<float[8,3] w = {" + ", ".join(["1"] * 24) + "}, float[3] k = {1, 2, 3}, int64[1] one = {1}>")
+        == expected
+    )
 
 
 def test_scores_beside_boxes_are_known_by_their_stretch() -> None:

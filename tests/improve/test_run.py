@@ -11,11 +11,11 @@ import pytest
 
 from onnxq.demo import load_data, model_path
 from onnxq.errors import ConfigError, UnsupportedError
+from onnxq.improve.division import divide
 from onnxq.improve.efforts import LEVELS, Effort, effort_of
 from onnxq.improve.judge import Judge, Score
 from onnxq.improve.outcome import Level, Outcome, Reached
 from onnxq.improve.run import Recalibrate, _Candidate, _Run, improve, settled
-from onnxq.improve.division import divide
 from onnxq.improvement import IMPROVEMENTS, Chosen, Improved, Samples, State, Task, improvement
 from onnxq.numerics import SqnrAccumulator
 from onnxq.pipeline import Calibrated, calibrate_model, quantize

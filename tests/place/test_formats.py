@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onnxq.backends import get_backend
 from onnxq.config import read_config, resolve
 from onnxq.graph import Graph
+from onnxq.graph.signs import Signs
 from onnxq.passes import run_passes
 from onnxq.place import place
-from onnxq.place.formats import Formats
 from onnxq.prepare import make_plan, prepare
 from onnxq.types import Backend, Limits, NodeFacts, OpRule, PerTensor, QuantPlan, QuantSpec, SameScaleRule, Scheme
 from tests.zoo_graphs.net import Net
@@ -82,7 +81,7 @@ def test_the_sign_of_a_result_follows_from_the_operators(build, expected: bool) 
     net.input("x", [1, 3, 8, 8])
     made = net.output(build(net))
     graph = Graph.from_model(net.model())
-    assert Formats(graph, get_backend("tensorrt")).never_negative(graph.tensor(made)) is expected
+    assert Signs(graph).never_negative(graph.tensor(made)) is expected
 
 
 def test_the_sign_of_a_long_chain_is_found_without_recursion() -> None:
@@ -92,7 +91,7 @@ def test_the_sign_of_a_long_chain_is_found_without_recursion() -> None:
         x = net.node("Add", x, x)
     net.output(x)
     graph = Graph.from_model(net.model())
-    assert Formats(graph, get_backend("tensorrt")).never_negative(graph.tensor(x))
+    assert Signs(graph).never_negative(graph.tensor(x))
 
 
 def test_first_and_last_layer_have_formats_of_their_own() -> None:

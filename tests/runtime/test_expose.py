@@ -10,8 +10,9 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph
 from onnxq.observers import RangeStatistic
-from onnxq.runtime.collect import collect
+from onnxq.runtime.collect import _Run, collect
 from onnxq.runtime.expose import expose
+from onnxq.runtime.reduce import SMALLEST
 from onnxq.runtime.tap import Tap
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -74,6 +75,65 @@ def test_each_branch_of_an_if_is_seen_only_where_it_was_taken(opset: int) -> Non
     other = tap.run(if_feed(False, [1, 2, 3]))
     assert other["yes_inner"].size == 0
     assert other["no_inner"].tolist() == [10, 20, 30]
+
+
+def nested_if_model(size: int) -> Graph:
+    """An If inside an If; the inner one reads a tensor of the main graph and one of the body around it."""
+    inner = helper.make_node(
+        "If",
+        ["flag"],
+        ["middle_y"],
+        name="inner_if",
+        then_branch=helper.make_graph(
+            [
+                helper.make_node("Add", ["middle", "outer"], ["deep"], name="deep_add"),
+                helper.make_node("Mul", ["deep", "two"], ["deep_out"], name="deep_mul"),
+            ],
+            "deep_body",
+            [],
+            [info("deep_out", [size])],
+        ),
+        else_branch=helper.make_graph(
+            [helper.make_node("Identity", ["middle"], ["other_out"], name="other")],
+            "other_body",
+            [],
+            [info("other_out", [size])],
+        ),
+    )
+    middle = helper.make_graph(
+        [helper.make_node("Mul", ["outer", "two"], ["middle"], name="middle_mul"), inner],
+        "middle_body",
+        [],
+        [info("middle_y", [size])],
+    )
+    plain = helper.make_graph(
+        [helper.make_node("Neg", ["outer"], ["plain_out"], name="plain")], "plain_body", [], [info("plain_out", [size])]
+    )
+    graph = helper.make_graph(
+        [
+            helper.make_node("Mul", ["x", "ten"], ["outer"], name="outer_mul"),
+            helper.make_node("If", ["flag"], ["y"], name="outer_if", then_branch=middle, else_branch=plain),
+        ],
+        "main",
+        [info("x", [size]), info("flag", [], BOOL)],
+        [info("y", [size])],
+        [constant("two", 2), constant("ten", 10)],
+    )
+    return model_of(graph)
+
+
+@pytest.mark.parametrize("arranged", [False, True])
+@pytest.mark.parametrize("size", [4, SMALLEST])
+def test_ranges_of_large_and_small_tensors_in_nested_bodies_are_found(monkeypatch, size: int, arranged: bool) -> None:
+    """Large tensors of the main graph are reduced inside of it; those of bodies are not the main graph's to reduce."""
+    monkeypatch.setattr(_Run, "_arranging_pays", lambda self, pinned: arranged)
+    graph = nested_if_model(size)
+    graph.infer_shapes()
+    seen = {name: [RangeStatistic()] for name in ("outer", "middle", "deep", "y")}
+    samples = [{"x": np.linspace(-1, 3, size, dtype=np.float32), "flag": np.asarray(flag)} for flag in (True, False)]
+    collect(graph, samples, seen)
+    ends = {name: (one.minimum.min(), one.maximum.max()) for name, (one,) in seen.items()}
+    assert ends == {"outer": (-10, 30), "middle": (-20, 60), "deep": (-30, 90), "y": (-60, 180)}
 
 
 def test_a_branch_that_no_sample_takes_leaves_an_empty_statistic() -> None:

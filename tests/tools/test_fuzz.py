@@ -283,7 +283,7 @@ def test_a_mistake_of_the_fuzzer_is_not_taken_for_a_fault_of_onnxq(corpus: Corpu
         (Ended(2, stderr="it did not work\n"), Outcome.SILENT),
         (Ended(1, stdout="3 findings\n"), Outcome.CHECK_FAILED),
         (Ended(1), Outcome.SILENT),
-        (Ended(70), Outcome.TRACEBACK),
+        (Ended(3), Outcome.TRACEBACK),
         (Ended(0, stderr="Traceback (most recent call last):\n"), Outcome.TRACEBACK),
         (Ended(None, signal=11), Outcome.CRASH),
         (Ended(None, signal=9, out_of_time=True), Outcome.HANG),
@@ -347,7 +347,7 @@ def test_two_jobs_find_what_one_finds(corpus: Corpus, tmp_path: Path, monkeypatc
     """A made-up fault: cases of three mutations and more end in a traceback."""
 
     def fake(case: Case, corpus: Corpus, folder: Path, *, limits: Limits | None = None) -> Ended:
-        return Ended(code=70 if len(case.mutations) > 2 else 0, stderr=f"{case.number}")
+        return Ended(code=3 if len(case.mutations) > 2 else 0, stderr=f"{case.number}")
 
     monkeypatch.setattr("tools.fuzz.campaign.run_case", fake)
     alone, together = (

@@ -84,6 +84,11 @@ def lint(scene: Scene) -> Invocation:
     return _command("lint", scene.file, "-b", scene.target, *_shown(scene))
 
 
+def strip(scene: Scene) -> Invocation:
+    out = scene.out / "float.onnx"
+    return _command("strip", scene.file, "--random", 1, "--partial", "-o", out, model=out)
+
+
 def compare(scene: Scene) -> Invocation:
     pair = scene.rng.choice(((scene.file, scene.file), (scene.run.model, scene.file), (scene.file, scene.run.folder)))
     return _command("compare", *pair, "--random", 1)
@@ -315,6 +320,7 @@ COMMANDS: Mapping[Kind, Mapping[Build, float]] = {
         quantize_with_effort: 1,
         calibrate: 4,
         lint: 6,
+        strip: 3,
         compare: 4,
         explain_model: 2,
         emit_model: 2,

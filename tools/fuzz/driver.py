@@ -78,7 +78,7 @@ def make_runner(folder: Path, *, cpu_seconds: int = 300) -> Callable[[Sequence[s
         ended = run_isolated(lambda: run_onnxq(arguments), folder, folder / "said", limits)
         if ended.code != 0:
             print(ended.stdout, ended.stderr, sep="\n", file=sys.stderr)
-        return ended.code if ended.code is not None else 70
+        return ended.code if ended.code is not None else 3
 
     return run
 

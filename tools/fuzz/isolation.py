@@ -63,7 +63,7 @@ def run_isolated(action: Callable[[], int], folder: Path, said: Path, limits: Li
 
 def _become(action: Callable[[], int], folder: Path, said: Path, limits: Limits) -> None:
     """The life of the forked process; it never returns."""
-    code = 70
+    code = 3
     try:
         os.setsid()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

