@@ -49,10 +49,30 @@ class Patient:
 Propose = Callable[[Patient, Cause], Iterator[Remedy]]
 
 
-def proposals(patient: Patient, cause: Cause) -> list[Remedy]:
-    """What may mend a cause, the most particular first; each once."""
-    found = [*_PARTICULAR.get(cause.code, _nothing)(patient, cause), *_general(patient, cause)]
-    return list(dict.fromkeys(found))
+def proposals(patient: Patient, causes: Sequence[Cause], most: int) -> dict[Remedy, Code]:
+    """What may mend the causes, with the cause of each: at most this many.
+
+    A part is kept for what helps against any noise; of the rest the first cause has the first half.
+    """
+    blamed = next((cause for cause in causes if cause.code not in _NO_NOISE), None)
+    general = [] if blamed is None else list(dict.fromkeys(_general(patient, blamed)))[: max(1, most // 2)]
+    left = most - len(general)
+    chosen: dict[Remedy, Code] = {}
+    for number, cause in enumerate(causes):
+        share = left if number == len(causes) - 1 else -(-left // 2)
+        listed = _PARTICULAR.get(cause.code, _nothing)(patient, cause)
+        own = [remedy for remedy in dict.fromkeys(listed) if remedy not in chosen and remedy not in general][:share]
+        left -= len(own)
+        chosen |= dict.fromkeys(own, cause.code)
+    if blamed is not None:
+        chosen |= {remedy: blamed.code for remedy in general if remedy not in chosen}
+    return chosen
+
+
+_NO_NOISE: tuple[Code, ...] = ("wrong_preprocessing", "too_few_samples", "saturating_kernel")
+"""Causes that no quantizer is to blame for."""
+
+MAJORITY = 0.5
 
 
 def _nothing(patient: Patient, cause: Cause) -> Iterator[Remedy]:
@@ -60,17 +80,18 @@ def _nothing(patient: Patient, cause: Cause) -> Iterator[Remedy]:
 
 
 def _general(patient: Patient, cause: Cause) -> Iterator[Remedy]:
-    """What helps against any noise: more bits for the quantizers in question, or none at all."""
-    if cause.code in ("wrong_preprocessing", "too_few_samples", "saturating_kernel"):
-        return
-    rows = patient.rows(cause)
+    """What helps against any noise: more bits for the quantizers in question, or none at all.
+
+    These are those of the first cause if most of the noise is theirs, otherwise all that cost much.
+    """
+    rows = patient.rows(cause) if cause.share >= MAJORITY else list(patient.case.costly[:MOST_TENSORS])
     yield from _wide(patient, rows)
     yield from _options(patient)
+    yield from _everything_wide(patient)
     yield from _float(patient, rows)
     if len(rows) > 1:
         yield from _wide(patient, rows[:1])
         yield from _float(patient, rows[:1])
-    yield from _everything_wide(patient)
 
 
 def wide_type(spec: QuantSpec, limits: Limits) -> str | None:
@@ -251,8 +272,7 @@ def _of_channels(patient: Patient, cause: Cause) -> Iterator[Remedy]:
 
 def _of_operators(patient: Patient, cause: Cause) -> Iterator[Remedy]:
     graph = patient.case.graph
-    rows = patient.rows(cause)
-    yield from _wide(patient, rows)
+    yield from _wide(patient, patient.rows(cause))
     nodes = [str(getattr(finding, "node", "")) for finding in cause.findings]
     kinds = tuple(dict.fromkeys(f"op:{graph.node(name).op}" for name in nodes if name))
     yield Remedy(skip=tuple(dict.fromkeys(name for name in nodes if name)))

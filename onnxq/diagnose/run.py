@@ -5,7 +5,7 @@ No clock decides anything, so that the same model and data give the same diagnos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -69,6 +69,9 @@ GLANCE = 16
 
 LEAST_SHARE = 0.01
 """Quantizers with less of the noise than this are not looked into."""
+
+SPREAD = 0.05
+"""Where no quantizer has more of the noise than this, all of the costliest are looked into."""
 
 EXPLAINED = 0.15
 """Part of the noise that has to vanish with a cause for it to count."""
@@ -157,7 +160,8 @@ class _Run:
             local_noise(self.state, glance),
             lambda done, total: self.say("noise", done, total),
         )
-        looked = tuple(row for row in costly[: self.budget.looked] if row.share >= LEAST_SHARE)
+        least = LEAST_SHARE if costly and costly[0].share >= SPREAD else 0.0
+        looked = tuple(row for row in costly[: self.budget.looked] if row.share >= least)
         seen = look_at(self.state.graph, tensors_of(self.state, looked), self.dataset, engine)
         case = Case(self.state, looked, seen)
         causes = self._causes(case)
@@ -282,15 +286,8 @@ class _Run:
             trial, pays=trial.after_db is not None
         )
 
-    def _tried(self, patient: Patient, causes: Iterable[Cause]) -> list[Trial]:
-        wanted: dict[Remedy, Code] = {}
-        listed = [(cause, proposals(patient, cause)) for cause in causes if cause.code != "wrong_preprocessing"]
-        for number, (cause, remedies) in enumerate(listed):
-            # Half of what is left for each cause: the first one matters most.
-            left = self.budget.trials - len(wanted)
-            most = left if number == len(listed) - 1 else max(1, left // 2 + 1)
-            for remedy in [remedy for remedy in remedies if remedy not in wanted][:most]:
-                wanted[remedy] = cause.code
+    def _tried(self, patient: Patient, causes: Sequence[Cause]) -> list[Trial]:
+        wanted = proposals(patient, causes, self.budget.trials)
         trials = []
         for number, (remedy, code) in enumerate(wanted.items()):
             self.say("remedies", number, len(wanted))
