@@ -259,15 +259,25 @@ def _of_tie(patient: Patient, cause: Cause) -> Iterator[Remedy]:
 
 
 def _of_channels(patient: Patient, cause: Cause) -> Iterator[Remedy]:
-    rows = [row for row in patient.rows(cause) if row.role == "weight"]
-    if rows and not patient.backend.limits.weights_per_tensor:
-        yield from _options(patient)
-        settings = tuple(Setting(("node", row.node, "weight", "per_channel"), True) for row in rows if row.node)
-        yield Remedy(settings=settings)
-        computed = [row for row in patient.rows(cause) if row not in rows]
-        for wide in _wide(patient, computed):  # one channel is small in its weight and behind it
-            yield Remedy(settings=(*settings, *wide.settings))
-        yield Remedy(settings=(Setting(("weight", "per_channel"), True),))
+    """Scales per channel for weights where the target has them, with more bits for what is small behind them too."""
+    rows = [row for row in patient.rows(cause) if row.role == "weight" and _has_channels(patient, row.node)]
+    if not rows or patient.backend.limits.weights_per_tensor:
+        return
+    yield from _options(patient)
+    settings = tuple(Setting(("node", row.node, "weight", "per_channel"), True) for row in rows)
+    yield Remedy(settings=settings)
+    computed = [row for row in patient.rows(cause) if row.role != "weight"]
+    for wide in _wide(patient, computed):
+        yield Remedy(settings=(*settings, *wide.settings))
+    yield Remedy(settings=(Setting(("weight", "per_channel"), True),))
+
+
+def _has_channels(patient: Patient, node: str) -> bool:
+    """Whether the target's rule for a node says along which axis its weight may have scales."""
+    if not node:
+        return False
+    rules = patient.backend.rules_for(patient.case.graph.node(node).op)
+    return any(rule.weight is not None and rule.weight_axis is not None for rule in rules)
 
 
 def _of_operators(patient: Patient, cause: Cause) -> Iterator[Remedy]:
