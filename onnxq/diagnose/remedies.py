@@ -31,11 +31,19 @@ MOST_TENSORS = 24
 """Quantizers that a single remedy names; more would be a change of the whole model."""
 
 
+MOST_OF_ALL, LITTLE = 64, 0.01
+"""Where the noise is spread: this many quantizers at most, or all but this part of the noise."""
+
+
 @dataclass(frozen=True, eq=False)
 class Patient:
-    """A case with what was wanted for it: the configuration, the target as it was named, and as it is."""
+    """A case with what was wanted for it: the configuration, the target as it was named, and as it is.
+
+    ranking   all quantizers that were judged, the costliest first
+    """
 
     case: Case
+    ranking: tuple[Costly, ...]
     config: Config
     backend: Backend
     target: str | None
@@ -44,6 +52,15 @@ class Patient:
         """The quantizers of a cause, the costliest first."""
         wanted = set(cause.quantizers)
         return [row for row in self.case.costly if row.name in wanted][:MOST_TENSORS]
+
+    def nearly_all(self) -> list[Costly]:
+        """The quantizers that make all but a little of the noise."""
+        left = 1.0
+        for number, row in enumerate(self.ranking):
+            if left <= LITTLE or number == MOST_OF_ALL:
+                return list(self.ranking[:number])
+            left -= row.share
+        return list(self.ranking)
 
 
 Propose = Callable[[Patient, Cause], Iterator[Remedy]]
@@ -89,6 +106,7 @@ def _general(patient: Patient, cause: Cause) -> Iterator[Remedy]:
     yield from _options(patient)
     yield from _everything_wide(patient)
     yield from _float(patient, rows)
+    yield from _float(patient, patient.nearly_all())
     if len(rows) > 1:
         yield from _wide(patient, rows[:1])
         yield from _float(patient, rows[:1])

@@ -172,7 +172,7 @@ class _Run:
             causes.insert(0, cause)
             trials.append(trial)
         else:  # on data that the network does not know nothing else can be judged
-            patient = Patient(case, self.config, self.study.prepared.backend, self.target)
+            patient = Patient(case, costly, self.config, self.study.prepared.backend, self.target)
             trials += self._tried(patient, causes)
             kernels = self._kernels()
             if kernels is not None:
