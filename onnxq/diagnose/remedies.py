@@ -1,6 +1,6 @@
 """From a cause to what may mend it: nothing here is offered before `onnxq.diagnose.trials` has tried it.
 
-Nothing here knows a target by name: options are tried that make a target's formats finer, types that its limits allow.
+Nothing here knows a target by name: what a target can do more finely is asked of its options and limits (`finer`).
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from onnxq.backends import BACKENDS, registered_backend
 from onnxq.config import Config
 from onnxq.diagnose.causes import (
     Cause,
@@ -19,13 +18,12 @@ from onnxq.diagnose.causes import (
     TiedRanges,
 )
 from onnxq.diagnose.evidence import Case
-from onnxq.diagnose.remedy import DataChange, Remedy, Setting, target_with
-from onnxq.errors import OnnxqError
+from onnxq.diagnose.finer import finer_options, wide_type
+from onnxq.diagnose.remedy import DataChange, Remedy, Setting
 from onnxq.match import Matcher
 from onnxq.observers.fixed import Fixed
-from onnxq.types import Backend, Limits, PerTensor, QuantSpec
+from onnxq.types import Backend
 
-WIDE = 16
 OBSERVERS = ("percentile:99.99", "percentile:99.9", "mse")
 MOST_TENSORS = 24
 """Quantizers that a single remedy names; more would be a change of the whole model."""
@@ -112,15 +110,6 @@ def _general(patient: Patient, cause: Cause) -> Iterator[Remedy]:
         yield from _float(patient, rows[:1])
 
 
-def wide_type(spec: QuantSpec, limits: Limits) -> str | None:
-    """A type of 16 bits in the place of a format, if the target has one."""
-    if spec.grid != "affine" or spec.bits >= WIDE or limits.steps:
-        return None
-    signs = ("u", "") if spec.dtype.startswith("u") else ("", "u")
-    allowed = [sign for sign in signs if f"{sign}int{WIDE}" in limits.dtypes and not (sign and limits.zero_point_zero)]
-    return f"{allowed[0]}int{WIDE}" if allowed else None
-
-
 def _wide(patient: Patient, rows: list[Costly]) -> Iterator[Remedy]:
     """16 bits for activations; the layers of weights then stay float, where there are any."""
     settings = []
@@ -166,42 +155,6 @@ def _options(patient: Patient) -> Iterator[Remedy]:
     """Options of the target that make its formats finer."""
     for key, value in finer_options(patient.backend, patient.target):
         yield Remedy(options=((key, value),))
-
-
-def finer_options(backend: Backend, target: str | None) -> list[tuple[str, str]]:
-    """Single options of a registered target with which some format is finer, and none is coarser."""
-    name = target or backend.name
-    if name.partition(":")[0] not in BACKENDS:
-        return []
-    found = []
-    for option in backend.options:
-        for value in option.values:
-            try:
-                other = registered_backend(target_with(name, [(option.name, value)]))
-            except OnnxqError:
-                continue  # not together with the options that are set
-            # One that lifts a limit of the chip is for another chip.
-            if other.limits.power_of_two == backend.limits.power_of_two and _is_finer(other, backend):
-                found.append((option.name, value))
-    return found
-
-
-def _is_finer(other: Backend, backend: Backend) -> bool:
-    pairs = [
-        (getattr(other.scheme, role), getattr(backend.scheme, role))
-        for role in ("activation", "weight")
-        if getattr(backend.scheme, role) is not None
-    ]
-    if any(new is None for new, _ in pairs):
-        return False
-    fineness = [(_fineness(new), _fineness(old)) for new, old in pairs]
-    return all(all(a >= b for a, b in zip(new, old, strict=True)) for new, old in fineness) and any(
-        new != old for new, old in fineness
-    )
-
-
-def _fineness(spec: QuantSpec) -> tuple[int, int, int]:
-    return spec.bits, int(not spec.power_of_two), int(not isinstance(spec.granularity, PerTensor))
 
 
 def _observers(patient: Patient, cause: Cause) -> Iterator[Remedy]:
