@@ -1,7 +1,7 @@
 """Which quantizers cost most: each alone while everything else is float, within a number of runs.
 
 Where there are more quantizers than runs, those with the most noise at their own tensors are judged one by one, and the
-others in groups of neighbours; the noisiest groups are then looked into.
+others in groups of neighbours, the noisiest of which are cut into halves while there are runs.
 """
 
 from __future__ import annotations
@@ -66,16 +66,9 @@ def costliest(
         ranked = sorted(parts, key=lambda part: (-suspicion(part), order[part.name]))
         chosen, others = ranked[: runs // 2], sorted(ranked[runs // 2 :], key=lambda part: order[part.name])
         scores = [(part, measured(part)) for part in chosen]
-        groups = _groups(others, max(1, runs // 4))
-        noises = sorted(
-            ((noise(measured(_joined(group))), number) for number, group in enumerate(groups)), reverse=True
-        )
+        single, rest = _looked_into(others, measured, lambda: runs - done, max(1, runs // 4))
+        scores += single
         parts = []
-        for value, number in noises:
-            if done + len(parts) + len(groups[number]) <= runs:
-                parts += groups[number]
-            else:
-                rest += value
     scores += [(part, measured(part)) for part in parts]
     everything = rest + sum(noise(found) for _, found in scores)
     rows = []
@@ -94,6 +87,22 @@ def costliest(
             )
         )
     return tuple(sorted(rows, key=lambda row: (-row.share, row.position, row.name)))
+
+
+def _looked_into(
+    parts: Sequence[Part], measured: Callable[[Part], Score], left: Callable[[], int], count: int
+) -> tuple[list[tuple[Part, Score]], float]:
+    """Single quantizers of the noisiest groups, and the noise of the groups that there were no runs for.
+
+    Groups of neighbours are judged together; then, as long as there are runs, the noisiest is cut into halves.
+    """
+    judged = [(group, measured(_joined(group))) for group in _groups(parts, count)]
+    while left() >= 2 and any(len(group) > 1 for group, _ in judged):
+        noisiest = max((item for item in judged if len(item[0]) > 1), key=lambda item: noise(item[1]))
+        judged.remove(noisiest)
+        judged += [(half, measured(_joined(half))) for half in _groups(noisiest[0], 2)]
+    single = [(group[0], found) for group, found in judged if len(group) == 1]
+    return single, sum(noise(found) for group, found in judged if len(group) > 1)
 
 
 def local_noise(state: State, seen: Mapping[str, Seen]) -> Suspicion:

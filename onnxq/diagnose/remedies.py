@@ -1,6 +1,6 @@
 """From a cause to what may mend it: nothing here is offered before `onnxq.diagnose.trials` has tried it.
 
-Nothing here knows a target by name: options are tried that make a target's formats finer, types that its limits allow.
+Nothing here knows a target by name: what a target can do more finely is asked of its options and limits (`finer`).
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from onnxq.backends import BACKENDS, registered_backend
 from onnxq.config import Config
 from onnxq.diagnose.causes import (
     Cause,
@@ -19,23 +18,30 @@ from onnxq.diagnose.causes import (
     TiedRanges,
 )
 from onnxq.diagnose.evidence import Case
-from onnxq.diagnose.remedy import DataChange, Remedy, Setting, target_with
-from onnxq.errors import OnnxqError
+from onnxq.diagnose.finer import finer_options, wide_type
+from onnxq.diagnose.remedy import DataChange, Remedy, Setting
 from onnxq.match import Matcher
 from onnxq.observers.fixed import Fixed
-from onnxq.types import Backend, Limits, PerTensor, QuantSpec
+from onnxq.types import Backend
 
-WIDE = 16
 OBSERVERS = ("percentile:99.99", "percentile:99.9", "mse")
 MOST_TENSORS = 24
 """Quantizers that a single remedy names; more would be a change of the whole model."""
 
 
+MOST_OF_ALL, LITTLE = 64, 0.01
+"""Where the noise is spread: this many quantizers at most, or all but this part of the noise."""
+
+
 @dataclass(frozen=True, eq=False)
 class Patient:
-    """A case with what was wanted for it: the configuration, the target as it was named, and as it is."""
+    """A case with what was wanted for it: the configuration, the target as it was named, and as it is.
+
+    ranking   all quantizers that were judged, the costliest first
+    """
 
     case: Case
+    ranking: tuple[Costly, ...]
     config: Config
     backend: Backend
     target: str | None
@@ -45,14 +51,43 @@ class Patient:
         wanted = set(cause.quantizers)
         return [row for row in self.case.costly if row.name in wanted][:MOST_TENSORS]
 
+    def nearly_all(self) -> list[Costly]:
+        """The quantizers that make all but a little of the noise."""
+        left = 1.0
+        for number, row in enumerate(self.ranking):
+            if left <= LITTLE or number == MOST_OF_ALL:
+                return list(self.ranking[:number])
+            left -= row.share
+        return list(self.ranking)
+
 
 Propose = Callable[[Patient, Cause], Iterator[Remedy]]
 
 
-def proposals(patient: Patient, cause: Cause) -> list[Remedy]:
-    """What may mend a cause, the most particular first; each once."""
-    found = [*_PARTICULAR.get(cause.code, _nothing)(patient, cause), *_general(patient, cause)]
-    return list(dict.fromkeys(found))
+def proposals(patient: Patient, causes: Sequence[Cause], most: int) -> dict[Remedy, Code]:
+    """What may mend the causes, with the cause of each: at most this many.
+
+    A part is kept for what helps against any noise; of the rest the first cause has the first half.
+    """
+    blamed = next((cause for cause in causes if cause.code not in _NO_NOISE), None)
+    general = [] if blamed is None else list(dict.fromkeys(_general(patient, blamed)))[: max(1, most // 2)]
+    left = most - len(general)
+    chosen: dict[Remedy, Code] = {}
+    for number, cause in enumerate(causes):
+        share = left if number == len(causes) - 1 else -(-left // 2)
+        listed = _PARTICULAR.get(cause.code, _nothing)(patient, cause)
+        own = [remedy for remedy in dict.fromkeys(listed) if remedy not in chosen and remedy not in general][:share]
+        left -= len(own)
+        chosen |= dict.fromkeys(own, cause.code)
+    if blamed is not None:
+        chosen |= {remedy: blamed.code for remedy in general if remedy not in chosen}
+    return chosen
+
+
+_NO_NOISE: tuple[Code, ...] = ("wrong_preprocessing", "too_few_samples", "saturating_kernel")
+"""Causes that no quantizer is to blame for."""
+
+MAJORITY = 0.5
 
 
 def _nothing(patient: Patient, cause: Cause) -> Iterator[Remedy]:
@@ -60,26 +95,19 @@ def _nothing(patient: Patient, cause: Cause) -> Iterator[Remedy]:
 
 
 def _general(patient: Patient, cause: Cause) -> Iterator[Remedy]:
-    """What helps against any noise: more bits for the quantizers in question, or none at all."""
-    if cause.code in ("wrong_preprocessing", "too_few_samples", "saturating_kernel"):
-        return
-    rows = patient.rows(cause)
+    """What helps against any noise: more bits for the quantizers in question, or none at all.
+
+    These are those of the first cause if most of the noise is theirs, otherwise all that cost much.
+    """
+    rows = patient.rows(cause) if cause.share >= MAJORITY else list(patient.case.costly[:MOST_TENSORS])
     yield from _wide(patient, rows)
     yield from _options(patient)
+    yield from _everything_wide(patient)
     yield from _float(patient, rows)
+    yield from _float(patient, patient.nearly_all())
     if len(rows) > 1:
         yield from _wide(patient, rows[:1])
         yield from _float(patient, rows[:1])
-    yield from _everything_wide(patient)
-
-
-def wide_type(spec: QuantSpec, limits: Limits) -> str | None:
-    """A type of 16 bits in the place of a format, if the target has one."""
-    if spec.grid != "affine" or spec.bits >= WIDE or limits.steps:
-        return None
-    signs = ("u", "") if spec.dtype.startswith("u") else ("", "u")
-    allowed = [sign for sign in signs if f"{sign}int{WIDE}" in limits.dtypes and not (sign and limits.zero_point_zero)]
-    return f"{allowed[0]}int{WIDE}" if allowed else None
 
 
 def _wide(patient: Patient, rows: list[Costly]) -> Iterator[Remedy]:
@@ -127,42 +155,6 @@ def _options(patient: Patient) -> Iterator[Remedy]:
     """Options of the target that make its formats finer."""
     for key, value in finer_options(patient.backend, patient.target):
         yield Remedy(options=((key, value),))
-
-
-def finer_options(backend: Backend, target: str | None) -> list[tuple[str, str]]:
-    """Single options of a registered target with which some format is finer, and none is coarser."""
-    name = target or backend.name
-    if name.partition(":")[0] not in BACKENDS:
-        return []
-    found = []
-    for option in backend.options:
-        for value in option.values:
-            try:
-                other = registered_backend(target_with(name, [(option.name, value)]))
-            except OnnxqError:
-                continue  # not together with the options that are set
-            # One that lifts a limit of the chip is for another chip.
-            if other.limits.power_of_two == backend.limits.power_of_two and _is_finer(other, backend):
-                found.append((option.name, value))
-    return found
-
-
-def _is_finer(other: Backend, backend: Backend) -> bool:
-    pairs = [
-        (getattr(other.scheme, role), getattr(backend.scheme, role))
-        for role in ("activation", "weight")
-        if getattr(backend.scheme, role) is not None
-    ]
-    if any(new is None for new, _ in pairs):
-        return False
-    fineness = [(_fineness(new), _fineness(old)) for new, old in pairs]
-    return all(all(a >= b for a, b in zip(new, old, strict=True)) for new, old in fineness) and any(
-        new != old for new, old in fineness
-    )
-
-
-def _fineness(spec: QuantSpec) -> tuple[int, int, int]:
-    return spec.bits, int(not spec.power_of_two), int(not isinstance(spec.granularity, PerTensor))
 
 
 def _observers(patient: Patient, cause: Cause) -> Iterator[Remedy]:
@@ -238,21 +230,30 @@ def _of_tie(patient: Patient, cause: Cause) -> Iterator[Remedy]:
 
 
 def _of_channels(patient: Patient, cause: Cause) -> Iterator[Remedy]:
-    rows = [row for row in patient.rows(cause) if row.role == "weight"]
-    if rows and not patient.backend.limits.weights_per_tensor:
-        yield from _options(patient)
-        settings = tuple(Setting(("node", row.node, "weight", "per_channel"), True) for row in rows if row.node)
-        yield Remedy(settings=settings)
-        computed = [row for row in patient.rows(cause) if row not in rows]
-        for wide in _wide(patient, computed):  # one channel is small in its weight and behind it
-            yield Remedy(settings=(*settings, *wide.settings))
-        yield Remedy(settings=(Setting(("weight", "per_channel"), True),))
+    """Scales per channel for weights where the target has them, with more bits for what is small behind them too."""
+    rows = [row for row in patient.rows(cause) if row.role == "weight" and _has_channels(patient, row.node)]
+    if not rows or patient.backend.limits.weights_per_tensor:
+        return
+    yield from _options(patient)
+    settings = tuple(Setting(("node", row.node, "weight", "per_channel"), True) for row in rows)
+    yield Remedy(settings=settings)
+    computed = [row for row in patient.rows(cause) if row.role != "weight"]
+    for wide in _wide(patient, computed):
+        yield Remedy(settings=(*settings, *wide.settings))
+    yield Remedy(settings=(Setting(("weight", "per_channel"), True),))
+
+
+def _has_channels(patient: Patient, node: str) -> bool:
+    """Whether the target's rule for a node says along which axis its weight may have scales."""
+    if not node:
+        return False
+    rules = patient.backend.rules_for(patient.case.graph.node(node).op)
+    return any(rule.weight is not None and rule.weight_axis is not None for rule in rules)
 
 
 def _of_operators(patient: Patient, cause: Cause) -> Iterator[Remedy]:
     graph = patient.case.graph
-    rows = patient.rows(cause)
-    yield from _wide(patient, rows)
+    yield from _wide(patient, patient.rows(cause))
     nodes = [str(getattr(finding, "node", "")) for finding in cause.findings]
     kinds = tuple(dict.fromkeys(f"op:{graph.node(name).op}" for name in nodes if name))
     yield Remedy(skip=tuple(dict.fromkeys(name for name in nodes if name)))

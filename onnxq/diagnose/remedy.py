@@ -120,15 +120,18 @@ def price(remedy: Remedy) -> int:
 ALIKE_DB = 3.0
 """Remedies that gain about the same."""
 
-GOOD_DB = 25.0
-"""From here on a few decibels more are not worth a price."""
+LOW_DB, GOOD_DB = 20.0, 25.0
+"""Below the first every decibel counts, from the second on a few more are not worth a price."""
 
 
 def nearly_best(trials: Sequence[Trial]) -> list[Trial]:
     """The trials with about as good an end as the best one has."""
     best = max(trial.gain_db for trial in trials)
     reached = max(trial.after_db for trial in trials if trial.after_db is not None and trial.gain_db == best)
-    margin = ALIKE_DB if reached < GOOD_DB else max(ALIKE_DB, min(2 * ALIKE_DB, reached - GOOD_DB))
+    if reached < LOW_DB:
+        margin = 0.0
+    else:
+        margin = ALIKE_DB if reached < GOOD_DB else max(ALIKE_DB, min(2 * ALIKE_DB, reached - GOOD_DB))
     return [trial for trial in trials if trial.gain_db >= best - margin]
 
 

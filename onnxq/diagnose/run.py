@@ -5,24 +5,23 @@ No clock decides anything, so that the same model and data give the same diagnos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from onnxq.bits.parts import Part, alone
-from onnxq.bits.study import Study, Subject, noise
+from onnxq.bits.study import Study, Subject
 from onnxq.borders import fix_borders
-from onnxq.calibrate import activation_leaders, calibrate, gather
 from onnxq.config import Config, read_config
-from onnxq.diagnose.causes import Cause, Code, Costly, FewBits, TooFewSamples
+from onnxq.diagnose.causes import Cause
 from onnxq.diagnose.diagnosis import Diagnosis
-from onnxq.diagnose.evidence import EVIDENCE, Case, Evidence, tensors_of
+from onnxq.diagnose.evidence import Case, tensors_of
 from onnxq.diagnose.evidence.kernels import saturating_kernels, with_kernels_db, written_and_checked
 from onnxq.diagnose.evidence.preprocessing import Preprocessed, wrong_preprocessing
-from onnxq.diagnose.experiment import in_turn, range_of, with_more_bits
+from onnxq.diagnose.evidence.samples import too_few_samples
 from onnxq.diagnose.look import look_at
 from onnxq.diagnose.noise import costliest, local_noise, worst_db
+from onnxq.diagnose.proof import proven_causes
 from onnxq.diagnose.remedies import Patient, proposals
 from onnxq.diagnose.remedy import DataChange, Remedy, Setting, Trial
 from onnxq.diagnose.trials import PAYS_DB, Ward, combined
@@ -32,12 +31,10 @@ from onnxq.improve.division import divide
 from onnxq.improve.judge import Score
 from onnxq.improvement import State
 from onnxq.prepare import load_model
-from onnxq.refine import refine
 from onnxq.runtime import Dataset, input_infos, open_dataset
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.preprocessing import read_preprocessing
 from onnxq.temporary import temporary_folder
-from onnxq.types.applied import applied
 
 Say = Callable[[str, int, int | None], None]
 
@@ -70,19 +67,11 @@ GLANCE = 16
 LEAST_SHARE = 0.01
 """Quantizers with less of the noise than this are not looked into."""
 
-EXPLAINED = 0.15
-"""Part of the noise that has to vanish with a cause for it to count."""
-
-ALIKE = 0.7
-"""Causes that take away at least this part of what the best one does: the particular comes before the general."""
-
-MANY_SAMPLES = 128
-"""Nobody asks whether this many are too few."""
+SPREAD = 0.05
+"""Where no quantizer has more of the noise than this, all of the costliest are looked into."""
 
 MOST_FEEDS = 64
 """Samples that are computed anew to try other preprocessing."""
-
-ORDER: tuple[Code, ...] = Code.__args__  # type: ignore[attr-defined]
 
 
 def diagnose(subject: Subject, *, state: State | None = None, budget: Budget = THOROUGH) -> Diagnosis:
@@ -140,7 +129,6 @@ class _Run:
         named = subject.backend if isinstance(subject.backend, str) else None
         self.target = named or config.backend
         self.ward = Ward(subject, config, self.target, held, before)
-        self.runs = 0
 
     def _score(self, state: State) -> Score:
         # What improvements have changed in the graph is not part of what a study knows scores by.
@@ -157,10 +145,13 @@ class _Run:
             local_noise(self.state, glance),
             lambda done, total: self.say("noise", done, total),
         )
-        looked = tuple(row for row in costly[: self.budget.looked] if row.share >= LEAST_SHARE)
+        least = LEAST_SHARE if costly and costly[0].share >= SPREAD else 0.0
+        looked = tuple(row for row in costly[: self.budget.looked] if row.share >= least)
         seen = look_at(self.state.graph, tensors_of(self.state, looked), self.dataset, engine)
         case = Case(self.state, looked, seen)
-        causes = self._causes(case)
+        causes = proven_causes(case, self._score, lambda done, total: self.say("causes", done, total))
+        few = too_few_samples(self.study, self.calibrated, self.dataset, looked)
+        causes += [] if few is None else [few]
         trials: list[Trial] = []
         wrong = self._preprocessing()
         if wrong is not None:
@@ -168,7 +159,7 @@ class _Run:
             causes.insert(0, cause)
             trials.append(trial)
         else:  # on data that the network does not know nothing else can be judged
-            patient = Patient(case, self.config, self.study.prepared.backend, self.target)
+            patient = Patient(case, costly, self.config, self.study.prepared.backend, self.target)
             trials += self._tried(patient, causes)
             kernels = self._kernels()
             if kernels is not None:
@@ -189,79 +180,17 @@ class _Run:
             notes=tuple(self.study.notes),
         )
 
-    def _causes(self, case: Case) -> list[Cause]:
-        """Causes that are proven: the noise becomes less without them, the one with the largest part first."""
-        found: dict[Code, list[Evidence]] = {}
-        for look in EVIDENCE:
-            for evidence in look(case):
-                found.setdefault(evidence.finding.code, []).append(evidence)
-        few = [
-            Evidence(FewBits(row.name, case.state.plan[row.name].spec.bits), with_more_bits(row.name))
-            for row in case.costly
-            if case.state.plan[row.name].spec.grid == "affine" and case.state.plan[row.name].spec.bits < 16
-        ]
-        if few:
-            found["few_bits"] = few
-        shares = {row.name: row.share for row in case.costly}
-        proven = self._proven(found, case.state, shares)
-        if not proven:
-            # Where nothing of the signal is left, taking one cause away shows only if the other quantizers are float.
-            proven = self._proven(found, _only(case.state, case.costly), shares)
-        causes = _in_order(proven)
-        few_samples = self._too_few(case.costly)
-        return [*causes, *([few_samples] if few_samples is not None else [])]
-
-    def _proven(
-        self, found: Mapping[Code, Sequence[Evidence]], state: State, shares: Mapping[str, float]
-    ) -> list[tuple[float, Cause]]:
-        """Causes without which a part of the noise of a state is gone, each with that part."""
-        before = self._score(state)
-        proven: list[tuple[float, Cause]] = []
-        for number, (code, listed) in enumerate(found.items()):
-            self.say("causes", number, len(found))
-            score = self._score(in_turn(item.change for item in listed)(state))
-            explained = 0.0 if noise(before) <= 0 else 1.0 - noise(score) / noise(before)
-            if explained >= EXPLAINED:
-                share = sum(shares.get(name, 0.0) for name in {item.finding.quantizer for item in listed})
-                findings = tuple(item.finding for item in listed)
-                proven.append((explained, Cause(code, findings, min(share, 1.0), worst_db(score) - worst_db(before))))
-        return proven
-
-    def _too_few(self, costly: Sequence[Costly]) -> Cause | None:
-        """Whether samples that calibration has not seen lose much more than those that it has."""
-        divided = divide(self.dataset)
-        leaders = activation_leaders(self.calibrated.plan)
-        if divided is None or not leaders or len(divided.fitted) > MANY_SAMPLES:
-            return None
-        graph, backend = self.study.graph, self.study.prepared.backend
-        statistics = gather(graph, leaders, divided.fitted, engine=self.config.engine())
-        table, plan, _ = calibrate(graph, self.calibrated.plan, statistics=statistics)
-        state = State(graph, plan, refine(graph, plan, table, backend).qparams)
-        lost = worst_db(self.study.score(self.calibrated)) - worst_db(self.study.score(state))
-        if lost < 1.0:
-            return None
-        findings = []
-        for row in costly:
-            if row.name in table.entries and row.name in self.calibrated.qparams.entries and row.role != "weight":
-                inside = float(abs(range_of(table[row.name])[1]).max())
-                all_of_it = float(abs(range_of(self.calibrated.qparams[row.name])[1]).max())
-                if all_of_it > 1.1 * inside:
-                    findings.append(TooFewSamples(row.name, len(divided.fitted), inside, all_of_it))
-        if not findings:
-            return None
-        return Cause("too_few_samples", tuple(findings), 0.0, lost)
-
     def _kernels(self) -> tuple[Cause, Trial] | None:
         """Whether this machine computes the file otherwise than it says, and what other weights make of it."""
         backend = self.study.prepared.backend
         if not backend.runs_in_onnxruntime or self.config.portable:
             return None
         with temporary_folder() as folder:
-            report = written_and_checked(self.original, self.state, backend, self.held, folder, portable=False)
+            report = written_and_checked(self.study.graph, self.state, backend, self.held, folder, portable=False)
             findings = saturating_kernels(report)
             if not findings:
                 return None
-            other = written_and_checked(self.original, self.state, backend, self.held, folder, portable=True)
+            other = written_and_checked(self.study.graph, self.state, backend, self.held, folder, portable=True)
         before, after = with_kernels_db(report), with_kernels_db(other)
         remedy = Remedy(settings=(Setting(("portable",), True),))
         trial = Trial(remedy, "saturating_kernel", before, after, after >= before + PAYS_DB)
@@ -278,19 +207,11 @@ class _Run:
         trial = self.ward.tried_on(remedy, "wrong_preprocessing", self.state, self.study, feeds)
         gain = 0.0 if trial.after_db is None else trial.gain_db
         # Data that the network does not know is wrong even where its ranges happen to do: it is offered all the same.
-        return Cause("wrong_preprocessing", (found.finding,), 0.0, gain), replace(
-            trial, pays=trial.after_db is not None
-        )
+        offered = replace(trial, pays=trial.after_db is not None)
+        return Cause("wrong_preprocessing", (found.finding,), 0.0, gain), offered
 
-    def _tried(self, patient: Patient, causes: Iterable[Cause]) -> list[Trial]:
-        wanted: dict[Remedy, Code] = {}
-        listed = [(cause, proposals(patient, cause)) for cause in causes if cause.code != "wrong_preprocessing"]
-        for number, (cause, remedies) in enumerate(listed):
-            # Half of what is left for each cause: the first one matters most.
-            left = self.budget.trials - len(wanted)
-            most = left if number == len(listed) - 1 else max(1, left // 2 + 1)
-            for remedy in [remedy for remedy in remedies if remedy not in wanted][:most]:
-                wanted[remedy] = cause.code
+    def _tried(self, patient: Patient, causes: Sequence[Cause]) -> list[Trial]:
+        wanted = proposals(patient, causes, self.budget.trials)
         trials = []
         for number, (remedy, code) in enumerate(wanted.items()):
             self.say("remedies", number, len(wanted))
@@ -301,25 +222,6 @@ class _Run:
                 trials.append(self.ward.tried(remedy, code))
         self.say("remedies", len(wanted), len(wanted))
         return trials
-
-
-def _only(state: State, costly: Sequence[Costly]) -> State:
-    """The quantizers of some rows, while all others are float."""
-    share: dict[str, None] = {name: None for row in costly for name in row.tensors}
-    return replace(state, plan=alone(state.graph, applied(state.plan), Part("", "", share, ())))
-
-
-def _in_order(proven: Sequence[tuple[float, Cause]]) -> list[Cause]:
-    """By what each takes away; of those that take about as much as the best, the particular before the general."""
-    left = sorted(proven, key=lambda item: -item[0])
-    ordered: list[Cause] = []
-    while left:
-        best = left[0][0]
-        alike = [item for item in left if item[0] >= ALIKE * best]
-        chosen = min(alike, key=lambda item: ORDER.index(item[1].code))
-        ordered.append(chosen[1])
-        left = [item for item in left if item is not chosen]
-    return ordered
 
 
 def _preprocessing_remedy(found: Preprocessed, given: Any, images: bool) -> Remedy:

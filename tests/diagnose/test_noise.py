@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from onnxq.bits import Subject
 from onnxq.bits.study import Study
-from onnxq.diagnose.noise import costliest
+from onnxq.diagnose.look import look_at
+from onnxq.diagnose.noise import costliest, local_noise
+from onnxq.improve.judge import Score
 from onnxq.improvement import State
+from onnxq.runtime import input_infos, open_dataset
 from tools.illnesses import Patient
 
 BACKEND = "qnn"
@@ -42,18 +47,37 @@ def test_rows_know_their_place_in_the_order_of_the_graph(study: Study, state: St
     assert rows["stem.conv.weight"].position < rows["head.conv.weight"].position
 
 
-def test_with_few_runs_groups_are_judged_first_and_the_culprit_is_found(study: Study, state: State) -> None:
-    runs = 12
-    judged = 0
+def _counted(study: Study) -> tuple[Callable[[State], Score], list[int]]:
+    judged: list[int] = []
 
-    def counted(part: State) -> object:
-        nonlocal judged
-        judged += 1
+    def score(part: State) -> Score:
+        judged.append(len(part.plan.placements))
         return study.score(part)
 
-    rows = costliest(state, counted, runs)  # type: ignore[arg-type]
+    return score, judged
 
-    assert judged <= runs
-    assert len(rows) < judged
+
+def test_with_few_runs_groups_are_cut_into_halves_until_the_culprit_is_found(study: Study, state: State) -> None:
+    score, judged = _counted(study)
+    runs = 20
+
+    rows = costliest(state, score, runs)
+
+    assert len(judged) <= runs
+    assert max(judged) > 2  # groups were judged
     assert set(rows[0].tensors) == {"boxes", "scores"}
-    assert 0.9 < rows[0].share < 1.1  # of what the groups make together
+    assert 0.9 < rows[0].share <= 1.0
+
+
+def test_with_few_runs_the_most_suspicious_are_judged_by_themselves(study: Study, state: State, tied: Patient) -> None:
+    score, judged = _counted(study)
+    runs = 8
+    observed = [tensor for placement in state.plan for tensor in placement.observe]
+    dataset = open_dataset(tied.data[:8], input_infos(tied.model))
+    suspicion = local_noise(state, look_at(state.graph, observed, dataset, None))
+
+    rows = costliest(state, score, runs, suspicion)
+
+    assert len(judged) <= runs
+    assert set(rows[0].tensors) == {"boxes", "scores"}
+    assert rows[0].share > 0.9

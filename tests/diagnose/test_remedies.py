@@ -6,7 +6,7 @@ import pytest
 
 from onnxq.backends import BACKENDS, get_backend, registered_backend
 from onnxq.config import read_config
-from onnxq.diagnose.remedies import finer_options, wide_type
+from onnxq.diagnose.finer import finer_options, wide_type
 from onnxq.diagnose.remedy import DataChange, Remedy, Setting, applied_document, apply_to, target_with, together
 from onnxq.diagnose.text import remedy_lines
 from onnxq.types import Limits, QuantSpec
