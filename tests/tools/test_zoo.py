@@ -311,7 +311,8 @@ class TestVerdicts:
     def test_next_steps_are_seen(self, said: str, step: bool) -> None:
         assert has_next_step(said) is step
 
-    def test_notes_before_the_reason_are_left_out(self) -> None:
+    def test_notes_around_the_reason_are_left_out(self) -> None:
+        assert reason_of("error: 2 dB\n  warning: use more samples\n  see -d\n") == "error: 2 dB\n  see -d"
         assert reason_of("warning: few samples\n\nerror: no data\n  see -d\n") == "error: no data\n  see -d"
         assert reason_of("warning: few samples\nkilled\n") == "killed"
 
