@@ -490,6 +490,12 @@ class TestPage:
         assert "| digits | qnn | 0 | good 30.0 / 100% | good 20.0 / 100% |" in shown
         assert "Effort 1" not in shown
 
+    def test_reasons_that_differ_in_figures_alone_are_one(self) -> None:
+        said = ["error: 1.2 dB: use -d", "error: -3.4 dB: use -d", "error: other: use -d"]
+        reasons = page.Reasons(cell(Verdict.REFUSED, None, reason=text) for text in said)
+        assert reasons.texts == [said[0], said[2]]
+        assert [reasons.number(cell(Verdict.REFUSED, None, reason=text)) for text in said] == [1, 1, 2]
+
     def test_writes_between_the_marks_of_a_page(self, tmp_path: Path) -> None:
         path = tmp_path / "page.md"
         path.write_text("before\n<!-- zoo: begin -->\nold\n<!-- zoo: end -->\nafter\n")
