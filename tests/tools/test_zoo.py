@@ -6,8 +6,6 @@ import dataclasses
 import json
 import math
 import shutil
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from typing import ClassVar
@@ -522,18 +520,10 @@ class TestPage:
             assert f"| {verdict.value} |" in text
 
 
-def test_the_list_of_models_needs_no_network() -> None:
-    command = [sys.executable, "-m", "tools.zoo", "--list", "--models", "nudenet"]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert said.split() == [
-        "nudenet",
-        "detector",
-        "pip",
-        "download",
-        "--no-deps",
-        "nudenet==3.4.2:",
-        "nudenet/320n.onnx",
-    ]
+def test_the_list_of_models_needs_no_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list", "--models", "nudenet", "--cache", str(tmp_path)]) == 0
+    listed = "nudenet detector pip download --no-deps nudenet==3.4.2: nudenet/320n.onnx"
+    assert capsys.readouterr().out.split() == listed.split()
 
 
 def test_budgets_grow_with_the_effort() -> None:
