@@ -6,8 +6,6 @@ import dataclasses
 import json
 import math
 import shutil
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from typing import ClassVar
@@ -311,7 +309,8 @@ class TestVerdicts:
     def test_next_steps_are_seen(self, said: str, step: bool) -> None:
         assert has_next_step(said) is step
 
-    def test_notes_before_the_reason_are_left_out(self) -> None:
+    def test_notes_around_the_reason_are_left_out(self) -> None:
+        assert reason_of("error: 2 dB\n  warning: use more samples\n  see -d\n") == "error: 2 dB\n  see -d"
         assert reason_of("warning: few samples\n\nerror: no data\n  see -d\n") == "error: no data\n  see -d"
         assert reason_of("warning: few samples\nkilled\n") == "killed"
 
@@ -489,6 +488,12 @@ class TestPage:
         assert "| digits | qnn | 0 | good 30.0 / 100% | good 20.0 / 100% |" in shown
         assert "Effort 1" not in shown
 
+    def test_reasons_that_differ_in_figures_alone_are_one(self) -> None:
+        said = ["error: 1.2 dB: use -d", "error: -3.4 dB: use -d", "error: other: use -d"]
+        reasons = page.Reasons(cell(Verdict.REFUSED, None, reason=text) for text in said)
+        assert reasons.texts == [said[0], said[2]]
+        assert [reasons.number(cell(Verdict.REFUSED, None, reason=text)) for text in said] == [1, 1, 2]
+
     def test_writes_between_the_marks_of_a_page(self, tmp_path: Path) -> None:
         path = tmp_path / "page.md"
         path.write_text("before\n<!-- zoo: begin -->\nold\n<!-- zoo: end -->\nafter\n")
@@ -515,18 +520,10 @@ class TestPage:
             assert f"| {verdict.value} |" in text
 
 
-def test_the_list_of_models_needs_no_network() -> None:
-    command = [sys.executable, "-m", "tools.zoo", "--list", "--models", "nudenet"]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert said.split() == [
-        "nudenet",
-        "detector",
-        "pip",
-        "download",
-        "--no-deps",
-        "nudenet==3.4.2:",
-        "nudenet/320n.onnx",
-    ]
+def test_the_list_of_models_needs_no_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list", "--models", "nudenet", "--cache", str(tmp_path)]) == 0
+    listed = "nudenet detector pip download --no-deps nudenet==3.4.2: nudenet/320n.onnx"
+    assert capsys.readouterr().out.split() == listed.split()
 
 
 def test_budgets_grow_with_the_effort() -> None:
