@@ -9,8 +9,9 @@ from onnxq.config import Config
 from onnxq.errors import ConfigError, UnsupportedError, did_you_mean
 from onnxq.graph import Graph
 from onnxq.graph.borders import add_output, fix_input_shape, input_to_constant, redeclare_outputs
-from onnxq.graph.settle import settle_declarations
+from onnxq.graph.settle import drop_names, settle_declarations
 from onnxq.match import names_matching
+from onnxq.runtime import Dataset
 
 
 def fix_borders(graph: Graph, config: Config) -> None:
@@ -61,6 +62,32 @@ def _named(config: Config, *path: str) -> Iterator[None]:
         yield
     except ConfigError as error:
         raise ConfigError(f"{error} ({config.source(*path)})") from None
+
+
+def separate_sizes(graph: Graph, dataset: Dataset | None) -> None:
+    """Drop names of dimensions that have different sizes at the inputs in the first sample, where that is known.
+
+    onnxruntime lets tensors share buffers by these names.
+    """
+    named = {
+        name: shape
+        for name in graph.input_names
+        if (shape := graph.shape(name)) is not None and any(isinstance(dim, str) for dim in shape)
+    }
+    shapes = dataset.first_shapes() if dataset is not None and named else None
+    sizes: dict[str, set[int]] = {}
+    for name, shape in named.items():
+        for dim, size in zip(shape, (shapes or {}).get(name, ()), strict=False):
+            if isinstance(dim, str):
+                sizes.setdefault(dim, set()).add(size)
+    unequal = {dim: sorted(found) for dim, found in sizes.items() if len(found) > 1}
+    if unequal:
+        drop_names(graph, unequal)
+        graph.remarks += [
+            f"dimensions of inputs that are called '{dim}' have the sizes {' and '.join(map(str, found))} in the first "
+            "sample, so they have no name any more: onnxruntime takes equal names for equal sizes"
+            for dim, found in unequal.items()
+        ]
 
 
 def check_borders(graph: Graph) -> None:

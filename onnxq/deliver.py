@@ -19,6 +19,7 @@ from pydantic import StrictStr
 
 from onnxq.calibrate.identity import model_identity
 from onnxq.config import resolved_settings
+from onnxq.config.toml_text import write_toml
 from onnxq.emit import Emitted, emit, file_names
 from onnxq.emit.saturation import with_seven_bit_weights, with_unsigned_weights
 from onnxq.emit.simulate import simulate
@@ -32,11 +33,12 @@ from onnxq.output_folder import OutputFolder, claim, refuse_folders, refuse_inpu
 from onnxq.passes import run_passes
 from onnxq.place.legal import check_plan
 from onnxq.prepare import Prepared
-from onnxq.report import LOW_SQNR_DB, Report, build_report
+from onnxq.report import DIAGNOSE, LOW_SQNR_DB, Examine, Report, build_report
 from onnxq.runtime import Dataset
 from onnxq.runtime.fault import own_fault, raise_own_fault
 from onnxq.temporary import temporary_folder
 from onnxq.types import Backend, QParamsTable, QuantPlan
+from onnxq.types.note import folded
 from onnxq.verify import (
     FULL_OPTIMIZATION_NODES,
     ChecksFailed,
@@ -56,6 +58,9 @@ COMPANIONS = ("plan.json", "qparams.json", "config.json", REPORT)
 
 FLOAT_MODEL = "_float.onnx"
 """What the float model is called behind the name of the files: the one that plan and parameters belong to."""
+
+REMEDY = "_remedy.toml"
+"""What the configuration is called that mends a low result, behind the name of the files."""
 
 KERNEL_MARGIN_DB = 6.0
 """Kernel errors this far below the error of quantization add less than a quarter to it, and are left alone."""
@@ -122,6 +127,7 @@ def emit_plan(
     own_check: FileCheck | None = None,
     more: Callable[[Path], Mapping[str, Any]] | None = None,
     effort_tried: bool = True,
+    examine: Examine | None = None,
 ) -> Result:
     """Write the files of a plan with its parameters and check them; without a dataset accuracy is not measured.
 
@@ -130,7 +136,8 @@ def emit_plan(
     `original` is the float model before any pass; a `folder` that nobody has claimed yet is claimed now. `samples`,
     `warnings`, `notes` and `seconds` of earlier stages go into the report. `own_check` is one more check of the model
     file, whose weights then keep their numbers; `more` writes further files into the folder that it is given, and
-    returns further entries of the report. `effort_tried` is for config.json, see `resolved_settings`.
+    returns further entries of the report. `effort_tried` is for config.json, see `resolved_settings`. `examine` finds
+    out why a result is low; what it finds is part of the report, or of the error.
     """
     clock = Clock(dict(seconds or {}))
     say = progress or (lambda stage, done, total: None)
@@ -169,7 +176,7 @@ def emit_plan(
         checks = judge(emitted, plan)
         if checks.refusal is not None:
             raise_own_fault(checks.refusal, _runnable(original) or original, dataset)
-        fail_on(checks, warnings)
+        fail_on(checks, warnings, examine)
         if _may_saturate(checks, prepared):
             first = _Attempt(plan, qparams, emitted, checks)
             ways = WAYS_OUT if own_check is None else WAYS_OUT[1:]  # trained weights keep their numbers
@@ -179,10 +186,17 @@ def emit_plan(
             simulated = _simulated(original, prepared, plan, qparams, compared, stage)
         on_the_chip = [result for check in simulated for result in check.results]
         lost = tuple(below_limit(on_the_chip, minimum, " on the chip, as simulated"))
-        fail_on(replace(checks, failures=lost), warnings)
+        fail_on(replace(checks, failures=lost), warnings, examine)
+        low = any(result.silent or result.sqnr_db < LOW_SQNR_DB for result in (*checks.results, *on_the_chip))
+        explanation = examine() if low and examine is not None else None
         further = {} if more is None else more(stage)
+        if explanation is not None and explanation.remedy is not None:
+            write_toml(stage / f"{name}{REMEDY}", explanation.remedy)
+            remarks.append(
+                f"the remedies that pay are in {folder / f'{name}{REMEDY}'}: run 'onnxq quantize' with it (-c)"
+            )
         names = [path.name for path in emitted.files]
-        names += sorted({path.name for path in stage.iterdir()} - set(names)) if more is not None else []
+        names += sorted({path.name for path in stage.iterdir()} - set(names))
         names += COMPANIONS
         remarks += _left_over(folder, names)
         report = build_report(
@@ -198,6 +212,7 @@ def emit_plan(
             files=[folder / name for name in names],
             seconds=clock.seconds,
             warn_below_db=None if own_check is not None else LOW_SQNR_DB,
+            explanation=explanation,
         )
         report.update(further)
         plan = replace(plan, model=model_identity(prepared.graph))
@@ -270,18 +285,20 @@ def _earlier_report(folder: Path) -> _EarlierReport | None:
         return None
 
 
-def fail_on(report: VerifyReport, warnings: Sequence[str]) -> None:
-    """Raise ChecksFailed if a check has failed, with every finding and the warnings of earlier stages."""
+def fail_on(report: VerifyReport, warnings: Sequence[str], examine: Examine | None = None) -> None:
+    """Raise ChecksFailed if a check has failed, with every finding and the warnings of earlier stages.
+
+    Where accuracy is what fails, `examine` is asked for the cause and the remedy.
+    """
     if not report.failures:
         return
-    lines = [*map(str, report.failures), *(f"warning: {line}" for line in (*warnings, *report.warnings))]
+    lines = [*map(str, report.failures), *(f"warning: {line}" for line in folded([*warnings, *report.warnings]))]
     kinds = {failure.kind for failure in report.failures}
     if kinds & {FailureKind.LOW, FailureKind.SILENT}:
         limit = "a minimum_sqnr_db below 0" if FailureKind.SILENT in kinds else "a lower minimum_sqnr_db"
-        lines.append(
-            f"to look into it: write the files all the same with {limit} (--min-sqnr) and run "
-            "'onnxq compare'; other observers (percentile:99.99, mse) or --skip may help"
-        )
+        found = None if examine is None else examine()
+        lines += [f"for the cause: {DIAGNOSE}"] if found is None else found.lines
+        lines.append(f"to have the files all the same: {limit} (--min-sqnr)")
     text = "\n  ".join(lines)
     raise ChecksFailed(
         f"the quantized model failed its checks, so no files were written:\n  {text}", report.failures, report.results

@@ -12,7 +12,7 @@ from typing import Any
 
 import onnx
 
-from onnxq.borders import check_borders, fix_borders
+from onnxq.borders import check_borders, fix_borders, separate_sizes
 from onnxq.calibrate import Gathered, activation_leaders, calibrate, gather, gather_into, gather_shared
 from onnxq.config import Config, ConfigSource, read_config
 from onnxq.deliver import FLOAT_MODEL, Clock, Progress, Result, emit_plan, refuse_overwriting
@@ -64,6 +64,8 @@ def quantize(
 
     The files appear only when every check of them has passed; otherwise CheckFailed is raised and `out` is untouched.
     """
+    from onnxq.diagnose.automatic import examiner  # here, because diagnoses are made with functions of this module
+
     folder = Path(tempfile.mkdtemp(prefix="onnxq-") if out is None else out)
     with ExitStack() as stack:
         if out is None:
@@ -99,6 +101,15 @@ def quantize(
             progress=progress,
             more=None if improved is None else lambda stage: _with_improvements(stage, ready, improved),
             effort_tried=improved is not None,
+            examine=examiner(
+                ready.original,
+                ready.prepared,
+                State(ready.prepared.graph, ready.plan, ready.qparams),
+                ready.dataset,
+                backend=backend,
+                passes=passes,
+                progress=progress,
+            ),
         )
         if improved is not None and any(read_improvement(step.name).method.needs_torch for step in improved.steps):
             remove_unfinished(folder / IMPROVING)
@@ -180,6 +191,8 @@ def calibrate_model(
                 refuse_overwriting(original, target, folder, settings.name, float_model=True)
             check_borders(graph)
             dataset = None if data is None and not target.needs_data else _opened(data, graph, settings)
+            for one in (graph, original):
+                separate_sizes(one, dataset)
         with clock.stage("passes"):
             say("passes", 0, None)
             prepared = prepare(graph, backend, settings, passes=passes)
@@ -296,6 +309,7 @@ def contribute(
         fix_borders(graph, settings)
         needed = data is not None or chosen_backend(backend, settings).needs_data
         dataset = _opened(data, graph, settings) if needed else None
+        separate_sizes(graph, dataset)
         prepared = prepare(graph, backend, settings, passes=passes)
         plan = make_plan(prepared)
     file = None if statistics is None else Path(statistics)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from onnxq.config import Config
 from onnxq.files import json_number
 from onnxq.passes import PassReport
 from onnxq.types import Backend, QuantPlan
+from onnxq.types.note import by_kind
 from onnxq.verify import ResultCheck, VerifyReport
 
 Report = dict[str, Any]
@@ -19,8 +21,27 @@ LOW_SQNR_DB = 20.0
 """Outputs below this are worth a warning."""
 
 
+DIAGNOSE = "run 'onnxq diagnose' with the same model, target and data"
+"""What to do where nobody has looked for a cause."""
+
 SIMULATED_MARGIN_DB = 3.0
 """A chip that loses this much more than the written model says is worth a warning."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a result is low: sentences for people, and the values behind them (`onnxq.diagnose`) for the report.
+
+    remedy   the configuration with what mends it; None where no configuration does
+    """
+
+    lines: tuple[str, ...]
+    diagnosis: Mapping[str, Any]
+    remedy: Mapping[str, Any] | None = None
+
+
+Examine = Callable[[], Explanation | None]
+"""Finds out why a result is low; None where that cannot be found out."""
 
 
 def build_report(
@@ -37,14 +58,16 @@ def build_report(
     files: Sequence[Path],
     seconds: Mapping[str, float],
     warn_below_db: float | None = LOW_SQNR_DB,
+    explanation: Explanation | None = None,
 ) -> Report:
     """One dictionary of JSON values; infinities are written as the string "inf".
 
-    Outputs below `warn_below_db` get a warning; None gives none.
+    Outputs below `warn_below_db` get a warning; None gives none. `explanation` says why, where that is known.
     """
+    hint = f": for the cause, {DIAGNOSE}" if explanation is None else ""
     written = {result.name: result.sqnr_db for result in checks.results}
     low = [
-        f"{result.title} has only {result.sqnr_db:.1f} dB: see 'onnxq compare' for the layers that cost most"
+        f"{result.title} has only {result.sqnr_db:.1f} dB{hint}"
         for result in checks.results
         if warn_below_db is not None and result.sqnr_db < warn_below_db
     ]
@@ -56,13 +79,17 @@ def build_report(
         for result in simulated
         if result.name in written and result.sqnr_db < written[result.name] - SIMULATED_MARGIN_DB
     ]
+    why = [] if explanation is None else explanation.lines
+    told = [*warnings, *(config.translation.unfulfilled if config.translation else ()), *low, *why]
+    remarks = [*notes, *(config.translation.idle if config.translation else ())]
     return {
         "backend": backend.name,
         "coverage": coverage(plan),
         "simulated_sqnr_db": {result.name: json_number(result.sqnr_db) for result in simulated},
         "sqnr_db": {name: json_number(value) for name, value in checks.sqnr_db.items()},
-        "warnings": [*warnings, *(config.translation.unfulfilled if config.translation else ()), *low],
-        "notes": [*notes, *(config.translation.idle if config.translation else ())],
+        "warnings": told,
+        "notes": remarks,
+        "kinds": by_kind([*told, *remarks]),
         "calibration_samples": samples,
         "checks": checks.to_json(),
         "kernels": checks.kernels.to_json() if checks.kernels is not None and backend.runs_in_onnxruntime else None,
@@ -73,6 +100,7 @@ def build_report(
             for p in passes
         ],
         "config": resolved_config(backend, config),
+        **({} if explanation is None else {"diagnosis": explanation.diagnosis}),
         **_translated(config),
     }
 

@@ -72,6 +72,7 @@ MAY_IMPORT_ALL = frozenset(
         "qat",
         "improve",
         "bits",
+        "diagnose",
     }
 )
 

@@ -24,7 +24,7 @@ from onnxq.bits.evaluation import open_evaluation
 from onnxq.bits.improved import identity_of_improvements, improved, improvements_of
 from onnxq.bits.metric_identity import sources_of
 from onnxq.bits.scores import Scores
-from onnxq.borders import check_borders, fix_borders
+from onnxq.borders import check_borders, fix_borders, separate_sizes
 from onnxq.calibrate import Gathered, activation_leaders, gather, gather_into
 from onnxq.calibrate.gather import with_observers
 from onnxq.calibrate.identity import SampleHash, model_identity
@@ -103,6 +103,7 @@ class Study:
         self._dataset = open_dataset(
             data, input_infos(graph), limit=self.config.samples, preprocess=self.config.preprocess
         )
+        separate_sizes(graph, self._dataset)
         metric = _metric(subject.metric)
         evaluation = open_evaluation(
             subject.evaluate_on,
@@ -312,7 +313,10 @@ def _joined(*texts: str) -> str:
 
 
 def merged(config: Config, changes: Mapping[tuple[str, ...], Any], said_by: str) -> Config:
-    """A configuration with changes at paths such as ("node", "conv1", "weight", "bits"), said by an option."""
+    """A configuration with changes at paths such as ("node", "conv1", "weight", "bits"), said by an option.
+
+    None takes out what stands at a path.
+    """
     values = json.loads(json.dumps(document(config)))
     for path, value in changes.items():
         table = values
@@ -321,8 +325,15 @@ def merged(config: Config, changes: Mapping[tuple[str, ...], Any], said_by: str)
         if path[-1] == "bits":
             table.pop("dtype", None)  # of which the bits would be others
         table[path[-1]] = value
+    values = _without_nothing(values)
     said = dict.fromkeys(changes, said_by)
     return read_config(values).with_sources({**config.sources, **said}, config.translation)
+
+
+def _without_nothing(values: dict[str, Any]) -> dict[str, Any]:
+    """Tables without the keys that were taken out, and without tables that nothing is left of."""
+    inner = {key: _without_nothing(value) if isinstance(value, dict) else value for key, value in values.items()}
+    return {key: value for key, value in inner.items() if value is not None and value != {}}
 
 
 def document(config: Config) -> dict[str, Any]:

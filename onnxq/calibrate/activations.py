@@ -15,6 +15,7 @@ from onnxq.numerics import qparams_from_range
 from onnxq.observers import Observer, RangeStatistic, statistic_from_arrays
 from onnxq.observers.positions import SearchingObserver
 from onnxq.types import PerTensor, Placement, QParamsTable
+from onnxq.types.note import Note
 
 UNSEEN = "no calibration sample reached it"
 
@@ -97,6 +98,6 @@ def _remarks(name: str, seen: Mapping[str, RangeStatistic]) -> Iterable[str]:
     low = min(float(statistic.minimum.min()) for statistic in seen.values())
     high = max(float(statistic.maximum.max()) for statistic in seen.values())
     if low == high == 0.0:
-        yield f"tensor '{name}': all values are zero in the calibration data"
+        yield Note("constant", f"tensor '{name}': all values are zero in the calibration data")
     elif low == high:
-        yield f"tensor '{name}': all values are {low:g} in the calibration data"
+        yield Note("constant", f"tensor '{name}': all values are {low:g} in the calibration data")

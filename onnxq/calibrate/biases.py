@@ -6,6 +6,7 @@ Input scales are per tensor. A bias has one scale for each scale of its weight, 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,13 +18,38 @@ from onnxq.types import BiasOf, PerChannel, PerTensor, Placement, QParams, QPara
 from onnxq.types.granularity import resolve_axis
 from onnxq.types.spec import why_no_derived_bias
 
+NEARLY_DEAD = 8.0
+"""How many times a scale has grown when a channel has so few steps left that its weights hardly count."""
 
-def widen_weights(graph: Graph, plan: QuantPlan, biases: Sequence[Placement], table: QParamsTable) -> dict[str, float]:
-    """Enlarge weight scales so that each bias fits into int32; returns weight -> largest factor.
+
+@dataclass(frozen=True)
+class Widened:
+    """A weight whose scales were enlarged for its bias.
+
+    factor    the largest of all channels
+    channel   the channel that has it; None where the weight has one scale
+    weight    the largest magnitude of that channel, and of its `bias`
+    steps     how many steps of the new scale that is
+    dead      channels whose scale has grown NEARLY_DEAD times or more
+    """
+
+    factor: float
+    channel: int | None
+    weight: float
+    bias: float
+    steps: float
+    dead: int
+
+
+def widen_weights(
+    graph: Graph, plan: QuantPlan, biases: Sequence[Placement], table: QParamsTable
+) -> dict[str, Widened]:
+    """Enlarge weight scales so that each bias fits into int32; returns what was done to which weight.
 
     All biases of a weight are taken into account before any bias is derived.
     """
     before: dict[str, np.ndarray] = {}
+    largest_biases: dict[str, np.ndarray] = {}
     for placement in biases:
         source = _source(placement)
         weight_name = plan.leader(source.weight)
@@ -38,11 +64,30 @@ def widen_weights(graph: Graph, plan: QuantPlan, biases: Sequence[Placement], ta
         )
         if np.any(scale > weight.scale):
             before.setdefault(weight_name, weight.scale)
+            largest_biases[weight_name] = np.maximum(largest, largest_biases.get(weight_name, 0.0))
             wider = fitted(graph, weight_name, QParams(weight.spec, scale, weight.zero_point))
             table.put(weight_name, wider, table.provenance[weight_name])
     for name in before:
         table.provenance[name] += ", widened for its bias"
-    return {name: float(np.max(table[name].scale / scale)) for name, scale in before.items()}
+    return {name: _widened(graph, name, table[name], scale, largest_biases[name]) for name, scale in before.items()}
+
+
+def _widened(graph: Graph, name: str, now: QParams, before: np.ndarray, bias: np.ndarray) -> Widened:
+    factors = now.scale / before
+    place = np.unravel_index(int(np.argmax(factors)), factors.shape)
+    channel, granularity, values = None, now.spec.granularity, graph.values(name)
+    if isinstance(granularity, PerChannel):
+        channel = int(place[0])
+        values = values.take(channel, axis=granularity.axis)
+    weight = float(np.abs(values.astype(np.float64)).max(initial=0.0))
+    return Widened(
+        factor=float(factors[place]),
+        channel=channel,
+        weight=weight,
+        bias=float(np.broadcast_to(bias, factors.shape)[place]),
+        steps=weight / float(now.scale[place]),
+        dead=int((factors >= NEARLY_DEAD).sum()),
+    )
 
 
 def float_biases(graph: Graph, plan: QuantPlan) -> list[Placement]:

@@ -6,11 +6,11 @@ import time
 from collections.abc import Iterable
 
 from onnxq.calibrate.activations import activation_ranges
-from onnxq.calibrate.biases import derive_biases, float_biases, widen_weights
+from onnxq.calibrate.biases import Widened, derive_biases, float_biases, widen_weights
 from onnxq.calibrate.constants import calibrate_constants
 from onnxq.calibrate.drop import drop_unseen
 from onnxq.calibrate.gather import Gathered, activation_leaders, gather
-from onnxq.calibrate.remarks import data_remarks, nonfinite_warnings
+from onnxq.calibrate.remarks import data_remarks, nonfinite_warnings, widened_notes
 from onnxq.calibrate.report import Calibration, CalibrationReport
 from onnxq.errors import DataError, SpecError
 from onnxq.graph import Graph, collector_paused
@@ -18,6 +18,7 @@ from onnxq.runtime.collect import Engine, Progress
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.pinned import pinned_beyond
 from onnxq.types import Placement, QParamsTable, QuantPlan
+from onnxq.types.note import Note
 
 
 def calibrate(
@@ -58,18 +59,15 @@ def calibrate(
     with collector_paused(), graph.unchanging():
         widened = complete(graph, kept, table)
 
-    warnings = [*nonfinite_warnings(gathered, leaders), *seen.warnings]
-    warnings += [f"tensor '{name}' stays float: {reason}" for name, reason in seen.unseen.items()]
+    warnings = [*nonfinite_warnings(graph, gathered, leaders), *seen.warnings]
+    warnings += [Note("unseen", f"tensor '{name}' stays float: {reason}") for name, reason in seen.unseen.items()]
     notes = [*gathered.notes, *data_remarks(gathered, leaders)]
     if gathered.statistics and gathered.beyond != beyond:
         notes.append(
             "the statistics were collected with other tensors inside of If, Loop or Scan bodies than this plan "
             "observes: a run for this plan may find other last bits"
         )
-    notes += [
-        f"weight '{name}': scale enlarged up to {factor:g} times so that its bias fits into int32"
-        for name, factor in widened.items()
-    ]
+    notes += widened_notes(graph, widened)
     report = CalibrationReport(
         samples=gathered.samples,
         seconds=time.monotonic() - started,
@@ -77,7 +75,7 @@ def calibrate(
         weights=weights,
         activations=len(leaders) - len(seen.unseen),
         biases=sum(placement.derive is not None for placement in kept),
-        widened=widened,
+        widened={name: found.factor for name, found in widened.items()},
         unseen=dict(seen.unseen),
         warnings=tuple(warnings),
         notes=tuple(notes),
@@ -85,10 +83,10 @@ def calibrate(
     return Calibration(_in_plan_order(kept, table), kept, report)
 
 
-def complete(graph: Graph, plan: QuantPlan, table: QParamsTable) -> dict[str, float]:
+def complete(graph: Graph, plan: QuantPlan, table: QParamsTable) -> dict[str, Widened]:
     """Fill in what follows from the parameters of others: tied tensors, and biases, for which weights may be widened.
 
-    Returns the widened weights with the largest factor.
+    Returns the widened weights.
     """
     biases = [placement for placement in plan if placement.derive is not None]
     widened = widen_weights(graph, plan, [*biases, *float_biases(graph, plan)], table)

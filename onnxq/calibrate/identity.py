@@ -18,7 +18,7 @@ from onnxq.graph.values import LazyValues, ProtoValues, raw_chunks
 from onnxq.graph.write import GraphWriter
 
 _NEVER_COUNT = frozenset(
-    {"doc_string", "metadata_props", "value_info", "quantization_annotation", "device_configurations"}
+    {"doc_string", "metadata_props", "value_info", "quantization_annotation", "device_configurations", "dim_param"}
 )
 """Fields that change no value of any tensor."""
 
@@ -31,8 +31,8 @@ _DIGEST_KEY = "sha256"
 def model_identity(graph: Graph) -> str:
     """Hash of everything that decides the values of the tensors: operators, attributes, weights, tensor names, inputs.
 
-    Names of nodes, descriptions, inferred shapes and the place where weights are stored do not count. Weights in
-    external files are read in pieces of a few megabytes.
+    Names of nodes and of free dimensions, descriptions, inferred shapes and the place where weights are stored do not
+    count. Weights in external files are read in pieces of a few megabytes.
     """
     proto = onnx.GraphProto()
     try:

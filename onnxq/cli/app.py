@@ -19,6 +19,7 @@ from onnxq.cli.compare import compare
 from onnxq.cli.console import print_error
 from onnxq.cli.crash import INTERNAL_ERROR, internal_error, memory_error, recursion_error
 from onnxq.cli.demo import demo
+from onnxq.cli.diagnose import diagnose
 from onnxq.cli.emit import emit
 from onnxq.cli.explain import explain
 from onnxq.cli.inspect import inspect
@@ -128,6 +129,7 @@ def root(
 
 app.command()(quantize)
 app.command()(qat)
+app.command()(diagnose)
 app.command()(sensitivity)
 app.command()(search)
 app.command()(inspect)

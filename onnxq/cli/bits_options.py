@@ -80,6 +80,7 @@ def subject_of(given: Mapping[str, Any], cache: Path | None, progress: Any) -> S
     from onnxq.borders import fix_borders
     from onnxq.cli.data import open_data
     from onnxq.cli.settings import load_plugins, read_settings
+    from onnxq.cli.shapes import read_shapes
     from onnxq.errors import ConfigError
     from onnxq.graph import Graph
 
@@ -91,6 +92,7 @@ def subject_of(given: Mapping[str, Any], cache: Path | None, progress: Any) -> S
         given["config"],
         allow_code=given["allow_code"],
         backend=given["backend"],
+        shapes=read_shapes(given["shape"], graph),
         **{
             key: given[key]
             for key in ("skip", "data", "observer", "weight_observer", "samples", "preprocess", "workers",

@@ -47,6 +47,7 @@ def calibrate(
     skip: options.SkipOption = None,
     samples: options.SamplesOption = None,
     random: options.RandomOption = None,
+    shape: options.ShapeOption = None,
     stats: options.StatisticsOption = None,
     shard: Annotated[
         str | None,
@@ -69,12 +70,13 @@ def calibrate(
     without running the model, for every observer that reads histograms. A run that was cut off goes on where it ended.
     Under torchrun the processes run a part of the samples each.
     """
-    from onnxq.borders import fix_borders
+    from onnxq.borders import fix_borders, separate_sizes
     from onnxq.calibrate import Gathered, activation_leaders
     from onnxq.cli.artifacts import PLAN_NAME, QPARAMS_NAME, check_statistics_file, output_file, read_plan
     from onnxq.cli.data import chosen_preprocess, data_warnings, open_data
     from onnxq.cli.planned import prepare_again, settings_of, with_observers
     from onnxq.cli.settings import load_plugins, read_foreign, read_settings
+    from onnxq.cli.shapes import read_shapes
     from onnxq.errors import ConfigError
     from onnxq.graph import Graph
     from onnxq.output_folder import claim, refuse_folders
@@ -83,6 +85,7 @@ def calibrate(
     from onnxq.ranks import in_step, torchrun_ranks
     from onnxq.runtime.fault import own_fault
     from onnxq.runtime.samples import read_shard
+    from onnxq.types.note import folded
 
     with ExitStack() as stack:
         with torchrun_ranks(print_error) as ranks:
@@ -104,6 +107,7 @@ def calibrate(
                     allow_code=allow_code,
                     backend=backend,
                     skip=skip,
+                    shapes=read_shapes(shape, graph),
                     data=data,
                     observer=observer,
                     weight_observer=weight_observer,
@@ -152,6 +156,7 @@ def calibrate(
                     observes = bool(activation_leaders(given))
                 without = data is None and random is None and stats is None and not observes
                 dataset = None if stored or without else open_data(graph, data, random, settings.samples, steps)
+                separate_sizes(graph, dataset)
                 original = graph.copy()
                 if given is None:
                     prepared = prepare(graph, target_name, settings, passes=passes or ())
@@ -183,7 +188,7 @@ def calibrate(
             return
         notes = [] if dataset is None else list(dataset.notes)
         if collects_only:
-            warnings = _report_statistics(target, gathered, wanted, notes, whole=part is None, quiet=quiet)
+            warnings = _report_statistics(target, prepared, gathered, wanted, notes, whole=part is None, quiet=quiet)
         else:
 
             def gather_again(changed: QuantPlan) -> Gathered:
@@ -195,8 +200,8 @@ def calibrate(
                 output, target.name, prepared, wanted, gathered, notes, gather_again, new_plan=plan is None, quiet=quiet
             )
     warnings = [*data_warnings(random), *warnings]
-    for warning in warnings:
-        print_warning(warning)
+    for warning in folded(warnings):
+        print_warning(str(warning))
     if strict and warnings:
         raise typer.Exit(1)
 
@@ -273,10 +278,18 @@ def _stored(path: Path, prepared: Prepared) -> Gathered:
 
 
 def _report_statistics(
-    target: Path, gathered: Gathered, plan: QuantPlan, notes: list[str], *, whole: bool, quiet: bool
+    target: Path,
+    prepared: Prepared,
+    gathered: Gathered,
+    plan: QuantPlan,
+    notes: list[str],
+    *,
+    whole: bool,
+    quiet: bool,
 ) -> list[str]:
     from onnxq.calibrate import activation_leaders
     from onnxq.calibrate.remarks import data_remarks, nonfinite_warnings
+    from onnxq.types.note import folded
 
     leaders = activation_leaders(plan)
     say(
@@ -284,9 +297,9 @@ def _report_statistics(
         quiet=quiet,
     )
     remarks = data_remarks(gathered, leaders) if whole else ()  # what few samples mean shows in the merged file
-    for note in (*notes, *gathered.notes, *remarks):
+    for note in folded([*notes, *gathered.notes, *remarks]):
         say(f"note: {note}", quiet=quiet)
-    return list(nonfinite_warnings(gathered, leaders))
+    return nonfinite_warnings(prepared.graph, gathered, leaders)
 
 
 def _write_parameters(
@@ -308,6 +321,7 @@ def _write_parameters(
     from onnxq.output_folder import staging
     from onnxq.refine import refine
     from onnxq.tails import calibrate_with_tails, tail_notes
+    from onnxq.types.note import folded
 
     if new_plan:
         found, kept, report = calibrate_with_tails(prepared, plan, gathered, gather_again)
@@ -332,6 +346,6 @@ def _write_parameters(
     say(f"parameters of {len(qparams)} tensors from {report.samples} samples written to {target}", quiet=quiet)
     if new:
         say(f"the plan that belongs to them written to {beside}", quiet=quiet)
-    for note in (*notes, *tail_notes(kept), *report.notes, *refinements):
+    for note in folded([*notes, *tail_notes(kept), *report.notes, *refinements]):
         say(f"note: {note}", quiet=quiet)
     return [*report.warnings, *concerns]

@@ -35,6 +35,7 @@ def compare(
         int, typer.Option("--samples", help="Use at most N samples.", metavar="N", min=1)
     ] = COMPARED_SAMPLES,
     random: options.RandomOption = None,
+    shape: options.SampleShapeOption = None,
     worst: Annotated[int, typer.Option("--worst", help="Rows to show; 0 shows all.", metavar="N", min=0)] = 20,
     other_model: Annotated[
         bool, typer.Option("--other-model", help="Take FLOAT also where QUANTIZED belongs to one with other constants.")
@@ -48,13 +49,16 @@ def compare(
     from onnxq.cli.artifacts import model_in
     from onnxq.cli.data import open_data
     from onnxq.cli.float_model import float_model_of
+    from onnxq.cli.shapes import read_shapes
     from onnxq.files import json_number
     from onnxq.graph import Graph
     from onnxq.verify.compare import compare_layers
 
     path = model_in(quantized) if quantized.is_dir() else quantized
     original = Graph.load(float_model)
-    dataset = open_data(original, data, random, samples, preprocess)
+    # The quantized model may have fixed sizes that the float model leaves free: random samples must fit both.
+    fed = original if random is None else Graph.load(path)
+    dataset = open_data(fed, data, random, samples, preprocess, read_shapes(shape, fed))
     chosen = float_model if other_model else float_model_of(path, float_model, original)
     errors = compare_layers(original if chosen == float_model else chosen, path, dataset, samples=samples)
     shown = errors[:worst] if worst else errors
@@ -62,6 +66,8 @@ def compare(
         numbers = [{k: json_number(v) if isinstance(v, float) else v for k, v in asdict(e).items()} for e in shown]
         print_json({"float": str(chosen), "quantized": str(path), "compared": len(errors), "layers": numbers})
         return
+    for note in dataset.notes:
+        say(f"note: {note}")
     rows = [(e.tensor, e.node, e.op, _decibels(e.sqnr_db), f"{e.cosine:.6f}", f"{e.max_abs:.4g}") for e in shown]
     columns = ("tensor", "node", "operator", ">SQNR", ">cosine", ">largest error")
     print_table(f"{len(errors)} tensors compared, worst first", columns, rows)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from onnxq.errors import ConfigError
 
 if TYPE_CHECKING:
+    from onnxq.cli.shapes import Shape
     from onnxq.config import Config
     from onnxq.graph import Graph
     from onnxq.runtime.dataset import Dataset
@@ -18,20 +19,34 @@ Preprocess = Mapping[str, Any] | str | None
 
 
 def open_data(
-    graph: Graph, data: str | None, random: int | None, samples: int | None, preprocess: Preprocess = None
+    graph: Graph,
+    data: str | None,
+    random: int | None,
+    samples: int | None,
+    preprocess: Preprocess = None,
+    shapes: Mapping[str, Shape] | None = None,
 ) -> Dataset:
     """The dataset for a model; without -d and --random the error says what can be given.
 
-    Random numbers are made as the model wants them, so `preprocess` has nothing to do there.
+    Random numbers are made as the model wants them, so `preprocess` has nothing to do there; their `shapes` are chosen
+    where the model leaves them free and nobody gives them, and a note says how.
     """
-    from onnxq.runtime.dataset import open_dataset, random_dataset
+    from onnxq.runtime.dataset import open_dataset
+    from onnxq.runtime.random_data import random_dataset, random_shapes
     from onnxq.runtime.session import input_infos
 
     if data is not None and random is not None:
         raise ConfigError("give either -d DATA or --random N, not both")
     inputs = input_infos(graph)
     if random is not None:
-        return random_dataset(inputs, random if samples is None else min(random, samples))
+        sizes, notes = random_shapes(graph, shapes)
+        made = random_dataset(inputs, random if samples is None else min(random, samples), shapes=sizes)
+        made.source.noted.update(dict.fromkeys(notes))
+        return made
+    if shapes:
+        raise ConfigError(
+            "--shape gives random samples their sizes here: it needs --random N, and the data of -d has its own"
+        )
     return open_dataset(data, inputs, limit=samples, preprocess=preprocess)
 
 

@@ -31,6 +31,7 @@ def demo(
     from onnxq.cli.artifacts import check_writable
     from onnxq.demo import load_data, model_path
     from onnxq.pipeline import quantize
+    from onnxq.types.note import folded
 
     check_writable(out)
     data = load_data()
@@ -38,8 +39,8 @@ def demo(
         result = quantize(model_path(), backend=backend, data=data.calibration, out=out, progress=progress)
     if not quiet:
         _print(model_path(), result.model, result.report, data)
-    for warning in result.report["warnings"]:
-        print_warning(warning)
+    for warning in folded(result.report["warnings"]):
+        print_warning(str(warning))
 
 
 def _print(model: Path, written: Path, report: Mapping[str, Any], data: DemoData) -> None:

@@ -40,7 +40,7 @@ def emit(
 
     With -d the outputs are compared with those of the float model too.
     """
-    from onnxq.borders import fix_borders
+    from onnxq.borders import fix_borders, separate_sizes
     from onnxq.cli.artifacts import check_writable, folder_of, read_plan, read_qparams
     from onnxq.cli.consistency import check_parameters
     from onnxq.cli.data import chosen_preprocess, open_data
@@ -62,6 +62,7 @@ def emit(
     fix_borders(original, settings_of(wanted, settings))
     steps = chosen_preprocess(settings, wanted, data)
     dataset = None if data is None else open_data(original, data, None, settings.samples, steps)
+    separate_sizes(original, dataset)
     started = time.perf_counter()
 
     def prepare(graph: Graph) -> Prepared:

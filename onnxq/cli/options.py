@@ -45,6 +45,20 @@ PreprocessOption = Annotated[
 RandomOption = Annotated[
     int | None, typer.Option("--random", help="N random samples instead of data, to try things out.", metavar="N")
 ]
+ShapeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape",
+        help="Fix the shape of an input in the model and in random samples, such as x=1,3,320,320. Repeatable.",
+        metavar="NAME=SIZES",
+    ),
+]
+SampleShapeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape", help="Shape of an input in random samples, such as x=1,3,320,320. Repeatable.", metavar="NAME=SIZES"
+    ),
+]
 SamplesOption = Annotated[int | None, typer.Option("--samples", help="Use at most N samples.", metavar="N")]
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help="Configuration: .toml, .yaml or .json.", callback=settled)
@@ -119,6 +133,15 @@ ProviderOption = Annotated[
 MinimumOption = Annotated[
     float | None,
     typer.Option("--min-sqnr", help="An output, or a part of one, below this many dB fails the run.", metavar="DB"),
+]
+
+DiagnoseOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--diagnose/--no-diagnose",
+        help="Find out why a result is below 20 dB and what mends it; yes by default, but not with --effort 0.",
+        show_default=False,
+    ),
 ]
 
 EffortOption = Annotated[

@@ -25,6 +25,7 @@ def quantize(
     skip: options.SkipOption = None,
     samples: options.SamplesOption = None,
     random: options.RandomOption = None,
+    shape: options.ShapeOption = None,
     stats: options.StatisticsOption = None,
     workers: options.WorkersOption = None,
     memory_limit: options.MemoryLimitOption = None,
@@ -32,6 +33,7 @@ def quantize(
     effort: options.EffortOption = None,
     improve: options.ImproveOption = None,
     min_sqnr: options.MinimumOption = None,
+    diagnose: options.DiagnoseOption = None,
     passes: options.PassOption = None,
     plugin: options.PluginOption = None,
     strict: options.StrictOption = False,
@@ -46,6 +48,7 @@ def quantize(
     from onnxq.cli.artifacts import check_statistics_file, check_writable
     from onnxq.cli.data import data_warnings, open_data
     from onnxq.cli.settings import load_plugins, read_foreign, read_settings
+    from onnxq.cli.shapes import read_shapes
     from onnxq.cli.summary import fail_on_warnings, show_report
     from onnxq.graph import Graph
     from onnxq.pipeline import contribute
@@ -73,6 +76,7 @@ def quantize(
                 allow_code=allow_code,
                 backend=backend,
                 skip=skip,
+                shapes=read_shapes(shape, graph),
                 data=data,
                 observer=observer,
                 weight_observer=weight_observer,
@@ -84,6 +88,8 @@ def quantize(
                 provider=provider,
                 effort=0 if random and data is None and effort is None else effort,
                 improvements=tuple(improve) if improve else None,
+                # Ranges of random numbers are nobody's fault.
+                diagnose=False if random and data is None and diagnose is None else diagnose,
             )
             check_writable(out)
             check_statistics_file(stats, model, settings.data)

@@ -42,6 +42,7 @@ def search(
     skip: options.SkipOption = None,
     samples: options.SamplesOption = None,
     random: options.RandomOption = None,
+    shape: options.ShapeOption = None,
     workers: options.WorkersOption = None,
     memory_limit: options.MemoryLimitOption = None,
     provider: options.ProviderOption = None,
@@ -82,7 +83,7 @@ def search(
                     evaluations=evaluations or EVALUATIONS,
                     **demand,
                 )
-        for line in (*data_warnings(random), *result.notes):
+        for line in (*data_warnings(random), *subject.data.notes, *result.notes):
             print_warning(line)
         files = write_found(output, result, backend or subject.config.backend)  # type: ignore[union-attr]
     if as_json:

@@ -40,6 +40,7 @@ def sensitivity(
     skip: options.SkipOption = None,
     samples: options.SamplesOption = None,
     random: options.RandomOption = None,
+    shape: options.ShapeOption = None,
     workers: options.WorkersOption = None,
     memory_limit: options.MemoryLimitOption = None,
     provider: options.ProviderOption = None,
@@ -68,7 +69,7 @@ def sensitivity(
     with stage_bars(quiet=quiet) as progress:
         subject = bits_options.subject_of(given, cache, progress)
         result = run(subject, by=by, mode="alone" if alone else "all_but", only=only)  # type: ignore[arg-type]
-    for line in (*data_warnings(random), *result.notes):
+    for line in (*data_warnings(random), *subject.data.notes, *result.notes):
         print_warning(line)
     if target is not None:
         write_output(target, result.to_json())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from onnxq.errors import ConfigError
 from onnxq.plugins import run_file
 
 if TYPE_CHECKING:
+    from onnxq.cli.shapes import Shape
     from onnxq.compat import Translation
     from onnxq.graph import Graph
 
@@ -22,9 +23,10 @@ def read_settings(
     backend: str | None = None,
     skip: Sequence[str] | None = None,
     min_sqnr: float | None = None,
+    shapes: Mapping[str, Shape] | None = None,
     **options: Any,
 ) -> Config:
-    """The configuration with the options on top; patterns of --skip add to those of the file.
+    """The configuration with the options on top; patterns of --skip and inputs of --shape add to those of the file.
 
     `backend` is a target that was given beside the configuration, whose own is then not used.
     """
@@ -32,11 +34,15 @@ def read_settings(
     settings = read_config(config, allow_code=allow_code, unused=unused)
     patterns = (*settings.skip, *skip) if skip else None
     known = settings.sources
+    if shapes:
+        given = {name: item.model_dump(exclude_unset=True) for name, item in settings.inputs.items()}
+        options["inputs"] = {**given, **{name: {"shape": shape} for name, shape in shapes.items()}}
     settings = read_config(settings, options=True, skip=patterns, minimum_sqnr_db=min_sqnr, **options)
-    if not skip:
+    if not skip and not shapes:
         return settings
-    said: dict[tuple[str, ...], str] = {("skip", pattern): "--skip" for pattern in skip}
-    return settings.with_sources({**settings.sources, **said, **known}, settings.translation)
+    said: dict[tuple[str, ...], str] = {("skip", pattern): "--skip" for pattern in skip or ()}
+    fixed: dict[tuple[str, ...], str] = {("inputs", name): "--shape" for name in shapes or ()}
+    return settings.with_sources({**settings.sources, **said, **known, **fixed}, settings.translation)
 
 
 def read_foreign(

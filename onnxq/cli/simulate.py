@@ -38,6 +38,7 @@ def simulate(
     allow_code: options.AllowCodeOption = False,
     samples: options.SamplesOption = None,
     random: options.RandomOption = None,
+    shape: options.SampleShapeOption = None,
     passes: options.PassOption = None,
     plugin: options.PluginOption = None,
     other_model: options.OtherModelOption = False,
@@ -49,18 +50,20 @@ def simulate(
     The chip's own grids, roundings and operators are in it as float operators. With -d its outputs are compared with
     those of the float model.
     """
-    from onnxq.borders import fix_borders
+    from onnxq.borders import fix_borders, separate_sizes
     from onnxq.cli.artifacts import folder_of, model_in, output_file, read_plan, read_qparams
     from onnxq.cli.consistency import check_parameters
     from onnxq.cli.data import chosen_preprocess, open_data
     from onnxq.cli.float_model import prepared_for
     from onnxq.cli.planned import prepare_again, settings_of
     from onnxq.cli.settings import load_plugins, read_settings
+    from onnxq.cli.shapes import read_shapes
     from onnxq.deliver import check_simulated
     from onnxq.emit.simulate import simulate as build
     from onnxq.graph import Graph
     from onnxq.improve.division import checked_on
     from onnxq.output_folder import claim, read_together, staging
+    from onnxq.types.note import folded
     from onnxq.verify import below_limit
 
     load_plugins(plugin)
@@ -75,8 +78,11 @@ def simulate(
     original = Graph.load(model)
     fix_borders(original, settings_of(wanted, settings))
     dataset = None
-    if data is not None or random is not None:
-        dataset = open_data(original, data, random, settings.samples, chosen_preprocess(settings, wanted, data))
+    shapes = read_shapes(shape, original)
+    if data is not None or random is not None or shapes:
+        steps = chosen_preprocess(settings, wanted, data)
+        dataset = open_data(original, data, random, settings.samples, steps, shapes)
+    separate_sizes(original, dataset)
 
     def prepare(graph: Graph) -> Prepared:
         return prepare_again(graph, wanted, backend, settings, passes)
@@ -84,6 +90,7 @@ def simulate(
     prepared = prepared_for(model, original, wanted, folder, prepare, other=other_model, quiet=quiet)
     check_parameters(prepared.graph, wanted, table)
     graph, notes = build(prepared.graph, wanted, table, prepared.backend)
+    notes = [*notes, *(() if dataset is None else dataset.notes)]
     # Several may be made in one folder at a time.
     with claim(target.parent, target.name) as output, staging(output, original.files()) as stage:
         compared = None if dataset is None else checked_on(dataset, settings.verify_samples)
@@ -96,7 +103,7 @@ def simulate(
         checks = [check.to_json() for check in outputs]
         print_json({"files": [str(path) for path in files], "notes": notes, "outputs": checks})
         return
-    for note in notes:
+    for note in folded(notes):
         say(f"note: {note}", quiet=quiet)
     if outputs and not quiet:
         print_table(

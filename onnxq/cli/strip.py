@@ -18,10 +18,13 @@ if TYPE_CHECKING:
 
 STRIPPED_NAME = "float.onnx"
 
-LEFT_SHOWN = 8
-"""Nodes that are named in an error; --partial and --json name them all."""
+SHOWN = 8
+"""Nodes of a kind that are named; --json has all of them, and --partial names all that stay."""
 
 COMPARED_SAMPLES = 8
+
+FAR_DB = 10.0
+"""Below this it is not only rounding that has gone."""
 
 
 def strip(
@@ -33,8 +36,12 @@ def strip(
         int, typer.Option("--samples", help="Compare at most N samples.", metavar="N", min=1)
     ] = COMPARED_SAMPLES,
     random: options.RandomOption = None,
+    shape: options.SampleShapeOption = None,
     partial: Annotated[
         bool, typer.Option("--partial", help="Write the model also where some of its nodes stay quantized.")
+    ] = False,
+    keep_ranges: Annotated[
+        bool, typer.Option("--keep-ranges", help="Cut activations off where their quantizers did, with a Clip each.")
     ] = False,
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
@@ -46,6 +53,7 @@ def strip(
     """
     from onnxq.cli.artifacts import output_file
     from onnxq.cli.data import open_data
+    from onnxq.cli.shapes import read_shapes
     from onnxq.deliver import check_simulated
     from onnxq.errors import UnsupportedError
     from onnxq.graph import Graph
@@ -56,10 +64,11 @@ def strip(
     target = output_file(out, STRIPPED_NAME, model)
     original = Graph.load(model)
     dataset = None
-    if data is not None or random is not None:
-        dataset = open_data(original, data, random, samples, preprocess)
+    shapes = read_shapes(shape, original)
+    if data is not None or random is not None or shapes:
+        dataset = open_data(original, data, random, samples, preprocess, shapes)
     graph = original.copy()
-    result = take_out(graph)
+    result = take_out(graph, keep_ranges=keep_ranges)
     if not result.before:
         raise UnsupportedError(
             f"{model} has no quantized operators: it is a float model, and can be quantized as it is"
@@ -75,15 +84,21 @@ def strip(
         print_json({"files": [str(path) for path in files], **asdict(result), "outputs": checks})
     elif not quiet:
         _print(result, outputs if dataset is not None else (), model, target)
+    for check in outputs:
+        if check.sqnr_db is not None and check.sqnr_db < FAR_DB:
+            print_warning(
+                f"output '{check.name}' has only {check.sqnr_db:.1f} dB against the quantized model: quantizers may "
+                "have cut off what a Clip should; try --keep-ranges"
+            )
     for left in result.left:
         print_warning(f"node '{left.node}' ({left.op}) stays quantized: {left.reason}")
     say(f"float model written to {target}", quiet=quiet or as_json)
 
 
 def _refusal(result: Stripped) -> str:
-    shown = [f"node '{left.node}' ({left.op}): {left.reason}" for left in result.left[:LEFT_SHOWN]]
-    if len(result.left) > LEFT_SHOWN:
-        shown.append(f"and {len(result.left) - LEFT_SHOWN} more")
+    shown = [f"node '{left.node}' ({left.op}): {left.reason}" for left in result.left[:SHOWN]]
+    if len(result.left) > SHOWN:
+        shown.append(f"and {len(result.left) - SHOWN} more")
     lines = "\n  ".join(shown)
     return (
         f"{len(result.left)} of {sum(result.before.values())} quantized nodes cannot be made float exactly, so nothing "
@@ -98,10 +113,10 @@ def _print(result: Stripped, outputs: tuple[OutputCheck, ...], model: Path, targ
         ("taken out", f"{count - left[op]} {op}" + (f" of {count}" if left[op] else ""))
         for op, count in result.before.items()
     ]
-    pairs += [
-        ("put back", f"{op} behind '{tensor}', which the saturation of a quantizer had stood for")
-        for tensor, op in result.restored.items()
-    ]
+    restored = list(result.restored.items())
+    pairs += [("put back", f"{op} behind '{tensor}', where a quantizer cut off") for tensor, op in restored[:SHOWN]]
+    if len(restored) > SHOWN:
+        pairs.append(("put back", f"and {len(restored) - SHOWN} more, which --json has"))
     pairs += [
         ("against quantized", f"{check.sqnr_db:.1f} dB on output '{check.name}'")
         if check.sqnr_db is not None

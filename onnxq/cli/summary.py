@@ -13,6 +13,7 @@ import typer
 from onnxq.cli.console import human_bytes, print_error, print_json, print_pairs, print_table, print_warning
 from onnxq.cli.figures import decibels, decision_line, results_of, sample_line
 from onnxq.cli.protos import file_bytes
+from onnxq.types.note import folded
 
 if TYPE_CHECKING:
     from onnxq.compat import Translation
@@ -30,8 +31,8 @@ def show_report(report: Mapping[str, Any], model: Path, written: Path, *, as_jso
         print_json(report)
     elif not quiet:
         print_summary(report, model, written)
-    for warning in report["warnings"]:
-        print_warning(warning)
+    for warning in folded(report["warnings"]):
+        print_warning(str(warning))
 
 
 def fail_on_warnings(report: Mapping[str, Any], out: Path, *, strict: bool) -> None:
@@ -84,7 +85,7 @@ def print_summary(report: Mapping[str, Any], model: Path, written: Path) -> None
     pairs.append(("seconds", ", ".join(f"{stage} {value:.2f}" for stage, value in report["seconds"].items())))
     pairs.append(("checks", checks_line(report)))
     pairs += [("files", path) for path in report["files"]]
-    pairs += [("notes", f"{count} x {note}" if count > 1 else note) for note, count in grouped(report["notes"])]
+    pairs += [("notes", str(note)) for note in folded(report["notes"])]
     print_pairs(f"quantized for {report['backend']}", pairs)
     translated = report.get("translated")
     if translated is not None:

@@ -120,6 +120,9 @@ class Config(Strict):
         allow_inf_nan=False,
         description="an output, or part of one, below this fails the run; so does a silent one, unless this is below 0",
     )
+    diagnose: StrictBool = Field(
+        True, description="find out why a result is below 20 dB, and what mends it (with an effort above 0)"
+    )
 
     _sources: dict[tuple[str, ...], str] = PrivateAttr(default_factory=dict)
     _translation: Translation | None = PrivateAttr(default=None)
@@ -192,6 +195,7 @@ class Config(Strict):
                 "workers",
                 "memory_limit",
                 "strict",
+                "diagnose",
                 # Of no effect on a plan: what they found stands in the parameters and in the float model beside them.
                 "effort",
                 "improvements",

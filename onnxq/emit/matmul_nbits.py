@@ -25,6 +25,7 @@ from onnxq.emit.qdq import check_names, to_qdq
 from onnxq.emit.uses import uses_of
 from onnxq.graph import DeferredValues, Graph, Node, Use, collector_paused
 from onnxq.types import Backend, PerBlock, Placement, QParamsTable, QuantPlan
+from onnxq.types.note import Note
 
 DOMAIN = "com.microsoft"
 BITS = (2, 4, 8)
@@ -41,7 +42,8 @@ def to_nbits(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Back
             reason = _write(packed, placement, qparams)
             if reason is not None:
                 rest[placement.tensor] = placement
-                notes.append(f"weight '{placement.tensor}' is stored for a blocked DequantizeLinear: {reason}")
+                text = f"weight '{placement.tensor}' is stored for a blocked DequantizeLinear: {reason}"
+                notes.append(Note("unpacked", text))
         packed.remove_unused_constants()
     result, others = to_qdq(packed, replace(plan, placements=rest), qparams, backend)
     return result, [*others, *notes]

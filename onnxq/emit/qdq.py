@@ -29,6 +29,7 @@ from onnxq.graph import DeferredValues, Graph, Node, Use, collector_paused
 from onnxq.numerics import quantize
 from onnxq.types import Backend, PerBlock, PerChannel, Placement, QParams, QParamsTable, QuantPlan, QuantSpec
 from onnxq.types.containers import container_of
+from onnxq.types.note import Note
 
 _FLOAT8: dict[str, np.dtype[Any]] = {
     "fp8_e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
@@ -268,7 +269,8 @@ class QdqWriter:
         if freed is None:
             return source
         self.absorbed.append(freed.node)
-        self.notes.append(f"'{freed.node.name}' dropped: the quantizer of '{tensor}' saturates at the same values")
+        text = f"'{freed.node.name}' dropped: the quantizer of '{tensor}' saturates at the same values"
+        self.notes.append(Note("absorbed", text))
         return freed.source
 
     def _parameters(self, leader: str, parameters: QParams, kind: Any, scope: Any) -> tuple[str, str | None]:

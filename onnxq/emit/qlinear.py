@@ -19,6 +19,7 @@ from onnxq.emit import EMITTERS, Emitted
 from onnxq.emit.qdq import to_qdq
 from onnxq.graph import Graph, Node, collector_paused
 from onnxq.types import Backend, QParamsTable, QuantPlan
+from onnxq.types.note import Note
 
 MICROSOFT = "com.microsoft"
 _MOVING = ("MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Slice", "Split", "Resize")
@@ -55,7 +56,8 @@ def to_qlinear(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Ba
                 continue
             done = _move_integers(result, node) if node.op in _MOVING else _exchange(result, node)
             if not done and node.name in plan.quantized:
-                notes.append(f"'{node.name}' ({node.op}) keeps its Q/DQ nodes: not all around it is quantized")
+                text = f"'{node.name}' ({node.op}) keeps its Q/DQ nodes: not all around it is quantized"
+                notes.append(Note("pairs", text))
         result.remove_dead()
     return result, notes
 

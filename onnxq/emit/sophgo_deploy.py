@@ -19,15 +19,17 @@ from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph, Node
 from onnxq.numerics import float_max
 from onnxq.types import Backend, QParamsTable, QuantPlan
+from onnxq.types.note import Note
 
 
 def write_out_defaults(graph: Graph) -> list[str]:
     """Give nodes the attributes that ONNX would assume, and return a line for each."""
-    notes = []
+    notes: list[str] = []
     for node in graph.nodes():
         if node.op in ("MaxPool", "AveragePool") and "strides" not in node.attrs:
             node.attrs["strides"] = [1] * len(node.attrs["kernel_shape"])
-            notes.append(f"node '{node.name}' ({node.op}): strides of 1 written out, tpu-mlir would take its window")
+            text = f"node '{node.name}' ({node.op}): strides of 1 written out, tpu-mlir would take its window"
+            notes.append(Note("rewritten", text))
         elif node.op == "Split":
             node.attrs.setdefault("axis", 0)
         elif node.op in ("Conv", "ConvTranspose") and "kernel_shape" not in node.attrs:
@@ -39,7 +41,7 @@ def write_out_defaults(graph: Graph) -> list[str]:
 
 def clips_as_relus(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> list[str]:
     """Write a Relu for each Clip whose result is float8 and ends where the Clip does, and return a line for each."""
-    notes = []
+    notes: list[str] = []
     for node in graph.nodes():
         result = str(node.outputs[0].name) if node.op == "Clip" else ""
         if result not in plan or not plan[result].spec.dtype.startswith("fp8") or not clips_at_zero(graph, node):
@@ -54,7 +56,8 @@ def clips_as_relus(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> list
         node.op = "Relu"
         node.attrs.clear()
         node.inputs = [node.inputs[0]]
-        notes.append(f"node '{node.name}' (Clip): written as Relu, its float8 result ends at {largest:g} anyway")
+        text = f"node '{node.name}' (Clip): written as Relu, its float8 result ends at {largest:g} anyway"
+        notes.append(Note("rewritten", text))
     return notes
 
 

@@ -17,6 +17,7 @@ from onnxq.errors import UnsupportedError
 from onnxq.graph.opset_edit import Refusal
 from onnxq.graph.opset_rewrites import REWRITES
 from onnxq.graph.opset_table import FIRST_OPSET, LAST_OPSET, REFUSED, is_compatible
+from onnxq.types.note import Note
 
 if TYPE_CHECKING:
     from onnxq.graph.graph import Graph
@@ -93,7 +94,7 @@ def _step(graph: Graph, node: gs.Node, version: int, wanted: tuple[int, int]) ->
             f"node '{node.name}' cannot be raised from opset {old} to {new} ({op} {before or 'custom'} -> {after}): "
             f"{reason}. Convert the model with onnx.version_converter, or export it again at opset {new}"
         ) from None
-    return [f"{node.name}: {op} {before} -> {node.op} {after}: {change}"] if change else []
+    return [Note("opset", f"{node.name}: {op} {before} -> {node.op} {after}: {change}")] if change else []
 
 
 @cache

@@ -32,14 +32,14 @@ def shared_placeholders(graph: onnx.GraphProto) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count > 1}
 
 
-def without_placeholders(info: onnx.ValueInfoProto, placeholders: Collection[str]) -> onnx.ValueInfoProto:
+def without_names(info: onnx.ValueInfoProto, names: Collection[str]) -> onnx.ValueInfoProto:
     """The declaration itself, or a copy whose dimensions of these names have neither a name nor a size."""
-    if not any(dim.dim_param in placeholders for dim in info.type.tensor_type.shape.dim):
+    if not any(dim.dim_param in names for dim in info.type.tensor_type.shape.dim):
         return info
     told = onnx.ValueInfoProto()
     told.CopyFrom(info)
     for dim in told.type.tensor_type.shape.dim:
-        if dim.dim_param in placeholders:
+        if dim.dim_param in names:
             dim.ClearField("value")
     return told
 

@@ -18,7 +18,7 @@ from onnxq.graph.declare import declared_type
 from onnxq.graph.external import ExternalFiles
 from onnxq.graph.names import Names
 from onnxq.graph.nodes import Constant, Node, Scope, Variable
-from onnxq.graph.placeholders import without_placeholders
+from onnxq.graph.placeholders import without_names
 from onnxq.graph.signatures import attribute_kind, described, safe_inputs
 from onnxq.graph.values import LazyValues, ProtoValues, SparseValues, text
 
@@ -81,7 +81,7 @@ class GraphReader:
     def _infos(self, infos: Iterable[onnx.ValueInfoProto]) -> Iterable[onnx.ValueInfoProto]:
         if not self._placeholders:
             return infos
-        return [without_placeholders(info, self._placeholders) for info in infos]
+        return [without_names(info, self._placeholders) for info in infos]
 
     def _initializer(self, constant: Constant, scope: Scope, here: Visible) -> None:
         self._declare(constant, here, "an initializer")

@@ -18,6 +18,7 @@ import onnx_graphsurgeon as gs
 from onnxq.graph.declare import Dimensions, declared_type, set_dimensions
 from onnxq.graph.graph import Graph
 from onnxq.graph.nodes import Scope
+from onnxq.graph.placeholders import without_names
 
 Found = dict[str, Dimensions]
 """Tensor -> the shape that follows from the inputs."""
@@ -50,6 +51,16 @@ def settle_declarations(graph: Graph) -> None:
                     f"output '{name}' is declared as {_text(info)}, and is {_text(changed)} by its operators: the file "
                     "says so now"
                 )
+
+
+def drop_names(graph: Graph, names: Collection[str]) -> None:
+    """Leave dimensions of these names without one, at the inputs, at the outputs and inside."""
+    for scope in graph.scopes():
+        for tensor in (*scope.inputs, *_made(scope)):
+            if tensor.shape is not None and any(dim in names for dim in tensor.shape):
+                tensor.shape, tensor.info = [None if dim in names else dim for dim in tensor.shape], None
+        for name, info in scope.output_declarations.items():
+            scope.output_declarations[name] = without_names(info, names)
 
 
 def _inferred(graph: Graph) -> Found:

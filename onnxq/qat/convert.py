@@ -9,6 +9,7 @@ import torch
 
 from onnxq.calibrate import complete
 from onnxq.calibrate.precision import fitted
+from onnxq.calibrate.remarks import widened_notes
 from onnxq.errors import CheckFailed
 from onnxq.graph import Graph, collector_paused
 from onnxq.qat.net import QatNet
@@ -45,9 +46,7 @@ def convert(net: QatNet) -> Converted:
             table.put(name, before[name], before.provenance[name])
     widened = complete(graph, net.plan, table)
     refined = refine(graph, net.plan, table, net.prepared.backend)
-    notes = [
-        f"weight '{name}': scale enlarged {factor:g} times so that its bias fits" for name, factor in widened.items()
-    ]
+    notes = widened_notes(graph, widened)
     notes += [*refined.notes, *refined.warnings]
     if _follow(net, refined.qparams, notes):
         _put_values(graph, net)  # some kinds settle on values that depend on the scale

@@ -17,6 +17,7 @@ from onnxq.refine.dpu_settle import QUARK_ROUNDS, Settled, settle
 from onnxq.refine.dpu_sites import find_sites
 from onnxq.refine.dpu_switches import switched_off
 from onnxq.types import Backend, Edge, QParams, QParamsTable, QuantPlan
+from onnxq.types.note import Note
 
 
 @REFINEMENTS.register("dpu_positions")
@@ -75,14 +76,13 @@ def _notes(before: dict[str, int], settled: Settled, qparams: QParamsTable) -> l
     causes: dict[str, list[Breach]] = {}
     for breach in settled.changes:
         causes.setdefault(breach.slot, []).append(breach)
-    notes = []
+    notes: list[str] = []
     for slot, found in causes.items():
         if settled.positions[slot] == before[slot]:
             continue
         dropped = "; its fixed integers are dropped" if slot in qparams.integer_weights else ""
-        notes.append(
-            f"position of '{slot}' moved from {before[slot]} to {settled.positions[slot]}: {found[-1]}{dropped}"
-        )
+        text = f"position of '{slot}' moved from {before[slot]} to {settled.positions[slot]}: {found[-1]}{dropped}"
+        notes.append(Note("position", text))
     if settled.contradiction:
         notes.append(
             f"the rules contradict each other on these positions, so that after {settled.rounds} rounds positions of "

@@ -12,6 +12,7 @@ from onnxq.graph import Graph
 from onnxq.numerics import derived_bias_scale, qparams_from_range
 from onnxq.refine import REFINEMENTS, Refined
 from onnxq.types import Backend, QParams, QParamsTable, QuantPlan
+from onnxq.types.note import Note
 
 
 @REFINEMENTS.register("minimum_range")
@@ -38,9 +39,8 @@ def widen_ranges(graph: Graph, plan: QuantPlan, qparams: QParamsTable, least: fl
         low = scale * (held.spec.qmin - int(held.zero_point.max()))
         high = low + least
         result.put(placement.tensor, qparams_from_range(low, high, held.spec), f"at least {least:g} wide")
-        notes.append(
-            f"range of '{placement.tensor}' widened from {width:g} to {least:g}, the least that the target takes"
-        )
+        text = f"range of '{placement.tensor}' widened from {width:g} to {least:g}, the least that the target takes"
+        notes.append(Note("range", text))
     for placement in plan:
         if placement.derive is not None:
             scale_of_bias = derived_bias_scale(result[placement.derive.input], result[placement.derive.weight])

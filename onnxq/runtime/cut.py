@@ -36,6 +36,14 @@ class _Way:
             return np.asarray(array[number])
         return np.asarray(array)[np.newaxis] if self.how == "add axis" else np.asarray(array)
 
+    def first_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Of what the first feed takes from an array of `shape`."""
+        if self.how == "rows":
+            return (min(self.size, shape[0]), *shape[1:])
+        if self.how == "index":
+            return shape[1:]
+        return (1, *shape) if self.how == "add axis" else shape
+
 
 @dataclass(frozen=True)
 class Cut:
@@ -46,6 +54,10 @@ class Cut:
 
     def feed(self, arrays: Mapping[str, np.ndarray | StoredArray], number: int) -> Feed:
         return {name: way.take(arrays[name], number) for name, way in self.ways.items()}
+
+    def first_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+        """Input -> its shape in the first feed of arrays that have these shapes."""
+        return {name: way.first_shape(shapes[name]) for name, way in self.ways.items()}
 
 
 def plan_cut(

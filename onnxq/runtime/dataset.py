@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from onnxq.errors import DataError
 from onnxq.runtime.cut import Cut, plan_cut
@@ -14,10 +12,7 @@ from onnxq.runtime.pieces import Piece, Source
 from onnxq.runtime.preprocessing import Preprocessing, read_preprocessing
 from onnxq.runtime.sources import open_source
 
-__all__ = ["Dataset", "Feed", "InputInfo", "open_dataset", "random_dataset"]
-
-RANDOM_DIMENSION = 8
-"""Length of a dynamic dimension in random data; a dynamic first dimension, the batch, is 1."""
+__all__ = ["Dataset", "Feed", "InputInfo", "open_dataset"]
 
 
 class Dataset:
@@ -52,6 +47,12 @@ class Dataset:
             total = sum(cut.count for _, cut in self._cuts())
             self._length = total if self.limit is None else min(total, self.limit)
         return self._length
+
+    def first_shapes(self) -> dict[str, tuple[int, ...]] | None:
+        """Input -> its shape in the first feed; None where that can only be found by reading it."""
+        if not self.source.countable:
+            return None
+        return next((cut.first_shapes(piece.shapes) for piece, cut in self._cuts() if cut.count), None)
 
     def __len__(self) -> int:
         if self.length is None:
@@ -114,50 +115,3 @@ def open_dataset(
     if isinstance(source, Dataset):
         return Dataset(source.source, inputs, limit=limit or source.limit, batch=batch or source.batch)
     return Dataset(open_source(source, inputs, read_preprocessing(preprocess)), inputs, limit=limit, batch=batch)
-
-
-def random_dataset(inputs: Sequence[InputInfo], count: int, seed: int = 0) -> Dataset:
-    """Random feeds, for trying things out only: ranges calibrated on them mean nothing.
-
-    Floats are standard normal, integers 0 or 1 (legal as token, index and mask), bools either. Dynamic dimensions are
-    8 long, dynamic first dimensions (the batch) 1; a symbol has one length in all inputs. The same seed gives the same.
-    """
-    if count < 1:
-        raise DataError(f"random data needs at least 1 sample, got {count}")
-    shapes = _concrete_shapes(inputs)
-
-    def pieces() -> Iterator[Piece]:
-        for number in range(count):
-            yield Piece(f"random sample {number}", shapes, _random_feed(inputs, shapes, (seed, number)), whole=True)
-
-    return Dataset(Source(f"random data ({count} samples, seed {seed})", pieces, countable=True), inputs)
-
-
-def _concrete_shapes(inputs: Sequence[InputInfo]) -> dict[str, tuple[int, ...]]:
-    symbols: dict[str, int] = {}
-    shapes = {}
-    for info in inputs:
-        shape = []
-        for axis, dim in enumerate(info.shape):
-            length = dim if isinstance(dim, int) else (1 if axis == 0 else RANDOM_DIMENSION)
-            shape.append(symbols.setdefault(dim, length) if isinstance(dim, str) else length)
-        shapes[info.name] = tuple(shape)
-    return shapes
-
-
-def _random_feed(
-    inputs: Sequence[InputInfo], shapes: Mapping[str, tuple[int, ...]], seed: tuple[int, int]
-) -> Callable[[], Feed]:
-    def load() -> Feed:
-        generator = np.random.default_rng(seed)
-        return {info.name: _random_array(generator, info, shapes[info.name]) for info in inputs}
-
-    return load
-
-
-def _random_array(generator: np.random.Generator, info: InputInfo, shape: tuple[int, ...]) -> np.ndarray:
-    if info.dtype.kind in "iub":
-        return np.asarray(generator.integers(0, 2, shape)).astype(info.dtype)
-    if info.dtype.kind in "OUST":
-        raise DataError(f"input '{info.name}' holds text, for which there is no random data: give real data with -d")
-    return np.asarray(generator.standard_normal(shape)).astype(info.dtype)

@@ -11,14 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from onnxq.graph import DeferredValues, Node
-from onnxq.passes.edits import LARGE_BYTES, held_values, loaded
+from onnxq.graph import Node
+from onnxq.passes.edits import held_values, loaded
 from onnxq.passes.rewriter import has_input
 from onnxq.strip.grid import Grid, Stays
 from onnxq.strip.linear_ops import gemm, operand
 from onnxq.strip.numbers import parameters, real_values, unpacked
 from onnxq.strip.operators import MICROSOFT
 from onnxq.strip.reals import Float, Reals, quantizer_grid
+from onnxq.types import PerBlock
 
 
 def _dequantize(reals: Reals, node: Node) -> Any:
@@ -96,17 +97,17 @@ def _matmul_nbits(reals: Reals, node: Node) -> Any:
         raise Stays("its weights have an order of groups of their own (g_idx)")
     if node.attrs.get("weight_prepacked", 0):
         raise Stays("its weights are packed for one machine; write the model without prepacking")
-    features, rows = int(node.attrs["K"]), int(node.attrs["N"])
-    bits, size = int(node.attrs.get("bits", 4)), int(node.attrs["block_size"])
-    weight, scales, zeros = (_held(reals, node, port) for port in (1, 2, 3))
-    compute = partial(_unpacked_rows, weight, scales, zeros, bits, size, (rows, features))
+    features, rows, size = (_positive(node, name) for name in ("K", "N", "block_size"))
+    bits = _positive(node, "bits", 4)
+    weight, scales, zeros = (_held(reals, node, port, optional=port == 3) for port in (1, 2, 3))
+    if weight.dtype != np.uint8:
+        raise Stays(f"its weights are {weight.dtype}, and packed numbers are uint8")
     blocks = -(-features // size)
     if math.prod(weight.shape) != rows * blocks * (size * bits // 8) or math.prod(scales.shape) != rows * blocks:
         raise Stays(f"its weights and scales do not fit K={features}, N={rows}, bits={bits} and block_size={size}")
-    dtype = np.dtype(scales.dtype)
-    large = features * rows * dtype.itemsize >= LARGE_BYTES
-    values: Any = DeferredValues((features, rows), dtype, lambda: compute().T) if large else compute().T
-    constant = graph.add_constant(f"{node.inputs[1].name}_float", values, scope=graph.scope_of(node))
+    compute = partial(_unpacked_rows, weight, scales, zeros, bits, size, (rows, features))
+    name, scope = f"{node.inputs[1].name}_float", graph.scope_of(node)
+    constant = reals.computed(name, (features, rows), scales.dtype, lambda: compute().T, scope)
     product = reals.add(node, "MatMul", [node.inputs[0], constant])
     return reals.add(node, "Add", [product, node.inputs[5]]) if has_input(node, 5) else product
 
@@ -129,29 +130,45 @@ def _unpacked_rows(weight: Any, scales: Any, zeros: Any, bits: int, size: int, s
 
 
 def _gather_blocks(reals: Reals, node: Node) -> Any:
-    graph = reals.graph
-    table, scales, zeros = (_held(reals, node, port) for port in (0, 2, 3))
-    size, bits = int(node.attrs.get("block_size", 128)), int(node.attrs.get("bits", 4))
-    axis = int(node.attrs.get("quantize_axis", 1))
-    codes, points = loaded(table), None if zeros is None else loaded(zeros)
-    stored = codes.dtype.name
-    if stored == "uint8":
-        codes = unpacked(codes, bits, codes.shape[-1] * 8 // bits)
-        stored = f"uint{bits}"
-        scale = loaded(scales)
-        if points is None:
-            points = np.full(scale.shape, 1 << (bits - 1), np.uint8)
-        else:
-            points = unpacked(points, bits, scale.shape[-1])
-    found = parameters(stored, loaded(scales), points, shape=codes.shape, axis=axis % codes.ndim, block=size)
-    values = real_values(codes, found, np.dtype(scales.dtype))
-    constant = graph.add_constant(f"{node.inputs[0].name}_float", values, scope=graph.scope_of(node))
+    table, scales, zeros = (_held(reals, node, port, optional=port == 3) for port in (0, 2, 3))
+    size, bits = _positive(node, "block_size", 128), _positive(node, "bits", 4)
+    axis = int(node.attrs.get("quantize_axis", 1)) % len(table.shape)
+    packed = table.dtype == np.uint8  # otherwise the type says how many bits there are
+    shape = (*table.shape[:-1], table.shape[-1] * 8 // bits) if packed else tuple(table.shape)
+    if tuple(scales.shape) != PerBlock(axis, size).scale_shape(shape):
+        raise Stays(f"its scales of shape {list(scales.shape)} do not fit block_size={size} along axis {axis}")
+    compute = partial(_unpacked_table, table, scales, zeros, bits if packed else 0, PerBlock(axis, size))
+    scope = reals.graph.scope_of(node)
+    constant = reals.computed(f"{node.inputs[0].name}_float", shape, scales.dtype, compute, scope)
     return reals.add(node, "Gather", [constant, node.inputs[1]], attrs={"axis": int(node.attrs.get("gather_axis", 0))})
 
 
-def _held(reals: Reals, node: Node, port: int) -> Any:
+def _unpacked_table(table: Any, scales: Any, zeros: Any, bits: int, blocks: PerBlock) -> np.ndarray:
+    """`bits` is 0 where numbers are not packed into bytes; the zero points of packed ones are in the middle."""
+    codes, scale = loaded(table), loaded(scales)
+    stored = f"uint{bits}" if bits else codes.dtype.name
+    points = None if zeros is None else loaded(zeros)
+    if bits:
+        codes = unpacked(codes, bits, codes.shape[-1] * 8 // bits)
+        middle = np.full(scale.shape, 1 << (bits - 1), np.uint8)
+        points = middle if points is None else unpacked(points, bits, scale.shape[-1])
+    found = parameters(stored, scale, points, shape=codes.shape, axis=blocks.axis, block=blocks.size)
+    return real_values(codes, found, np.dtype(scale.dtype))
+
+
+def _positive(node: Node, name: str, default: int | None = None) -> int:
+    """An attribute that is a whole number above 0; onnxruntime's operators are not looked at when a model is loaded."""
+    value = node.attrs.get(name, default)
+    if not isinstance(value, int) or value < 1:
+        raise Stays(f"its attribute {name} is {value!r}, and has to be a number above 0")
+    return value
+
+
+def _held(reals: Reals, node: Node, port: int, *, optional: bool) -> Any:
     if not has_input(node, port):
-        return None
+        if optional:
+            return None
+        raise Stays(f"its input {port} is missing")
     tensor = node.inputs[port]
     source = reals.graph.producer(tensor)
     if source is not None and source.op == "Reshape" and reals.graph.is_constant(source.inputs[0]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -39,10 +40,11 @@ class Grid:
 
     def key(self, graph: Graph) -> tuple[Any, ...]:
         """The same for equal parameters: by value where they are constants, by tensor where they are computed."""
-        scale = _key(graph, self.scale)
-        zero_point = ("value", (), (0,)) if self.zero_point is None else _whole(graph, self.zero_point)
-        single = len(scale[2]) == 1 if scale[0] == "value" else graph.shape(self.scale) == ()
-        return (scale, zero_point) if single and not self.block else (scale, zero_point, self.axis, self.block)
+        zero_point = _NO_ZERO_POINT if self.zero_point is None else _key(graph, self.zero_point, whole=True)
+        key = (_key(graph, self.scale), zero_point)
+        known = graph.values(self.scale).shape if graph.is_constant(self.scale) else graph.shape(self.scale)
+        single = known is not None and all(size == 1 for size in known)
+        return key if single and not self.block else (*key, self.axis, self.block)
 
     def scale_values(self, graph: Graph) -> np.ndarray:
         """The scales, where they are constants."""
@@ -58,17 +60,18 @@ class Grid:
         return graph.values(self.zero_point)
 
 
-def _key(graph: Graph, tensor: Any) -> tuple[Any, ...]:
+def _key(graph: Graph, tensor: Any, *, whole: bool = False) -> tuple[Any, ...]:
+    """A tensor by its values, of which blocks have millions; `whole` numbers count whatever their type.
+
+    As many equal numbers as there are channels are the same as one.
+    """
     if not graph.is_constant(tensor):
         return ("tensor", id(tensor))
     values = graph.values(tensor)
-    return ("value", values.dtype.name, tuple(values.reshape(-1).tolist()))
+    values = values.astype(np.int64) if whole else values
+    if whole and values.size and (values == values.flat[0]).all():
+        values = values.reshape(-1)[:1]
+    return (values.dtype.name, values.size, sha256(np.ascontiguousarray(values).tobytes()).digest())
 
 
-def _whole(graph: Graph, tensor: Any) -> tuple[Any, ...]:
-    """Zero points by value: as many equal ones as there are channels are one."""
-    key = _key(graph, tensor)
-    if key[0] == "tensor":
-        return key
-    values = tuple(int(value) for value in key[2])
-    return ("value", (), values[:1] if len(set(values)) <= 1 else values)
+_NO_ZERO_POINT = ("int64", 1, sha256(np.zeros(1, np.int64).tobytes()).digest())

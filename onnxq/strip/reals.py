@@ -11,6 +11,7 @@ Nodes are added, and none is removed: whoever reads numbers that have no float t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -44,9 +45,9 @@ Layers = Mapping[tuple[str, str], tuple[Float, Callable[[Node], "Grid | None"]]]
 class Reals:
     """The float tensors of one graph, each made once."""
 
-    def __init__(self, graph: Graph, layers: Layers) -> None:
+    def __init__(self, graph: Graph, layers: Layers, *, keep_ranges: bool = False) -> None:
         self.graph = graph
-        self.saturation = Saturation(graph)
+        self.saturation = Saturation(graph, keep_ranges=keep_ranges)
         self._layers = layers
         self._found: dict[tuple[Any, ...], Any] = {}
 
@@ -85,6 +86,14 @@ class Reals:
     def constant(self, hint: str, node: Node, values: np.ndarray) -> Any:
         """A new constant for a node."""
         return self.graph.add_constant(hint, values, scope=self.graph.scope_of(node))
+
+    def computed(
+        self, hint: str, shape: Sequence[int], dtype: Any, compute: Callable[[], np.ndarray], scope: Any
+    ) -> Any:
+        """A new constant, which is computed again when it is needed if it is large."""
+        large = math.prod(shape) * np.dtype(dtype).itemsize >= LARGE_BYTES
+        values = DeferredValues(shape, np.dtype(dtype), compute) if large else compute()
+        return self.graph.add_constant(hint, values, scope=scope)
 
     # ---- makers --------------------------------------------------------------------------------------------------
 
@@ -166,7 +175,8 @@ class Reals:
             axis=grid.axis,
             block=grid.block,
         )
-        return self._constant(f"{codes.name}_float", held, partial(_real, held, found, scale.dtype), scale.dtype, scope)
+        compute = partial(_real, held, found, scale.dtype)
+        return self.computed(f"{codes.name}_float", held.shape, scale.dtype, compute, scope)
 
     def _rounded(self, node: Node, grid: Grid) -> Any:
         """A float weight that the file stores in front of its quantizer."""
@@ -181,12 +191,8 @@ class Reals:
             block=grid.block,
         )
         compute = partial(_rounded, held, found, scale.dtype)
-        return self._constant(f"{node.inputs[0].name}_rounded", held, compute, scale.dtype, graph.scope_of(node))
-
-    def _constant(self, hint: str, held: Any, compute: Callable[[], np.ndarray], dtype: np.dtype, scope: Any) -> Any:
-        large = int(np.prod(held.shape, dtype=np.int64)) * dtype.itemsize >= LARGE_BYTES
-        values = DeferredValues(held.shape, dtype, compute) if large else compute()
-        return self.graph.add_constant(hint, values, scope=scope)
+        name, scope = f"{node.inputs[0].name}_rounded", graph.scope_of(node)
+        return self.computed(name, held.shape, scale.dtype, compute, scope)
 
 
 def quantizer_grid(node: Node) -> Grid:

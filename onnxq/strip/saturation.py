@@ -5,11 +5,13 @@ When the quantizer goes, the operator has to come back: otherwise the float mode
 upper end of a range is the largest value that calibration has seen, and cuts off nothing on purpose, except at 6.
 
 A grid also begins at 0 where everything below is nearer to 0 than to its next number: a GELU never goes below -0.17.
-Then it is rounding that has made 0 of it, and no operator comes back.
+Then it is rounding that has made 0 of it, and no operator comes back. A Clip to other bounds cannot be told from a
+range that calibration has found; who wants all of them can keep every range.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -18,7 +20,7 @@ import numpy as np
 from onnxq.graph import Graph
 from onnxq.graph.signs import Signs
 from onnxq.passes.edits import scalar
-from onnxq.strip.grid import Grid
+from onnxq.strip.grid import Grid, Stays
 
 SIX = 6.0
 """Where a ReLU6 ends."""
@@ -40,30 +42,44 @@ _LONGEST_GATE = 12
 """Operators that gates are written with, and how many there are at most."""
 
 
-class Saturation:
-    """Puts swallowed activations back into one graph; `restored` maps the tensor in front of each to its operator."""
+@dataclass(frozen=True)
+class _Activation:
+    """A Relu, or a Clip to these bounds."""
 
-    def __init__(self, graph: Graph) -> None:
+    op: str
+    low: float = 0.0
+    high: float = SIX
+
+
+class Saturation:
+    """Puts swallowed activations back into one graph; `restored` maps the tensor in front of each to its operator.
+
+    With `keep_ranges` everything that a quantizer cuts off is cut off again, by a Clip to the ends of its grid.
+    """
+
+    def __init__(self, graph: Graph, *, keep_ranges: bool = False) -> None:
         self._graph = graph
+        self._keep_ranges = keep_ranges
         self._signs = Signs(graph)
-        self._made: dict[tuple[int, str], Any] = {}
+        self._made: dict[tuple[int, _Activation], Any] = {}
         self.restored: dict[str, str] = {}
 
     def limited(self, x: Any, grid: Grid, stored: np.dtype) -> Any:
         """`x` behind the activation that rounding it to a grid of this type stands for, mostly `x` itself."""
-        graph = self._graph
-        op = self._swallowed(grid, stored)
-        if op is None or graph.producer(x) is None or graph.is_constant(x) or self._signs.never_negative(x):
+        ends = self._ends(grid, stored)
+        if ends is None or self._graph.is_constant(x):
             return x
-        if self._lowest(x) >= -float(graph.values(grid.scale).min()) / 2:
+        swallowed = self._range(x, *ends) if self._keep_ranges else self._swallowed(x, grid, *ends)
+        if swallowed is None:
             return x
-        key = (id(x), op)
+        key = (id(x), swallowed)
         if key not in self._made:
-            self._made[key] = self._add(x, op)
-            self.restored[str(x.name)] = op
+            self._made[key] = self._add(x, swallowed)
+            self.restored[str(x.name)] = swallowed.op
         return self._made[key]
 
-    def _swallowed(self, grid: Grid, stored: np.dtype) -> str | None:
+    def _ends(self, grid: Grid, stored: np.dtype) -> tuple[np.ndarray, np.ndarray] | None:
+        """The lowest and the highest number of a grid, for each of its scales; None where they are not known."""
         graph = self._graph
         if stored.name.startswith("float") or not graph.is_constant(grid.scale):
             return None
@@ -71,10 +87,20 @@ class Saturation:
             return None
         limits: Any = ml_dtypes.iinfo(stored)  # type: ignore[no-untyped-call]
         zeros = np.zeros(1) if grid.zero_point is None else graph.values(grid.zero_point).astype(np.float64)
-        if not (zeros == limits.min).all():
+        scales = graph.values(grid.scale).astype(np.float64)
+        return (limits.min - zeros) * scales, (limits.max - zeros) * scales
+
+    def _range(self, x: Any, low: np.ndarray, high: np.ndarray) -> _Activation | None:
+        if low.size != 1:
+            raise Stays(f"'{x.name}' has a range for each channel, which no Clip can keep")
+        return _Activation("Clip", float(low.reshape(())), float(high.reshape(())))
+
+    def _swallowed(self, x: Any, grid: Grid, low: np.ndarray, high: np.ndarray) -> _Activation | None:
+        if low.any() or self._graph.producer(x) is None or self._signs.never_negative(x):
             return None
-        highest = graph.values(grid.scale).astype(np.float64) * (limits.max - limits.min)
-        return "Clip" if np.allclose(highest, SIX, rtol=ROUNDING, atol=0) else "Relu"
+        if self._lowest(x) >= -float(self._graph.values(grid.scale).min()) / 2:
+            return None
+        return _Activation("Clip" if np.allclose(high, SIX, rtol=ROUNDING, atol=0) else "Relu")
 
     def _lowest(self, x: Any) -> float:
         """The lowest value that an activation can make; minus infinity where that is not known."""
@@ -108,14 +134,18 @@ class Saturation:
             pending.extend(t for t in node.inputs if t.name)
         return found
 
-    def _add(self, x: Any, op: str) -> Any:
+    def _add(self, x: Any, activation: _Activation) -> Any:
         graph, home = self._graph, self._graph.home_of(x)
+        op, low, high = activation.op, activation.low, activation.high
         inputs, attrs = [x], {}
         if op == "Clip" and graph.opset < 11:
-            attrs = {"min": 0.0, "max": SIX}
+            attrs = {"min": low, "max": high}
         elif op == "Clip":
             dtype = graph.dtype(x) or np.dtype(np.float32)
-            inputs += [graph.add_constant(f"{x.name}_{end}", dtype.type(end), scope=home) for end in (0, SIX)]
+            inputs += [
+                graph.add_constant(f"{x.name}_{name}", dtype.type(end), scope=home)
+                for name, end in (("min", low), ("max", high))
+            ]
         made = graph.add_variable(f"{x.name}_{op}", x.dtype, x.shape)
         graph.add_node(op, inputs, [made], attrs=attrs, name=f"{x.name}_{op}", scope=home)
         return made

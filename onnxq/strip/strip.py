@@ -49,13 +49,16 @@ def quantized_operators(graph: Graph) -> Counter[str]:
     return Counter(str(node.op) for node in graph.nodes() if is_quantized(node.op))
 
 
-def strip(graph: Graph) -> Stripped:
-    """Take quantization out of a graph, in place; a graph without any is left as it is."""
+def strip(graph: Graph, *, keep_ranges: bool = False) -> Stripped:
+    """Take quantization out of a graph, in place; a graph without any is left as it is.
+
+    With `keep_ranges` a Clip cuts off what each quantizer of an activation has cut off.
+    """
     before = quantized_operators(graph)
     if not before:
         return Stripped({}, {}, ())
     graph.infer_shapes()
-    reals = Reals(graph, LAYERS)
+    reals = Reals(graph, LAYERS, keep_ranges=keep_ranges)
     reasons: dict[str, str] = {}
     with collector_paused():
         for node in graph.nodes():

@@ -12,7 +12,7 @@ from onnxq.runtime.feeds import Feed, shape_text
 from onnxq.types import Backend, QuantPlan
 from onnxq.types.applied import applied
 from onnxq.verify.branches import Branches
-from onnxq.verify.checker import refusals
+from onnxq.verify.checker import check_file
 from onnxq.verify.comparison import Comparison, below_limit
 from onnxq.verify.kernels import fused_session
 from onnxq.verify.lint import lint
@@ -66,7 +66,8 @@ def _verify(
 ) -> VerifyReport:
     started = time.monotonic()
     original = float_model if isinstance(float_model, Graph) else Graph.load(float_model)
-    failures = [Failure(FailureKind.INVALID, f"the ONNX checker refuses the file: {text}") for text in refusals(path)]
+    checked = check_file(path, original)
+    failures = [Failure(FailureKind.INVALID, f"the ONNX checker refuses the file: {text}") for text in checked.refusals]
     try:
         quantized = Graph.load(path)
         session = load_session(path, optimize="none")
@@ -117,8 +118,8 @@ def _verify(
         failures=tuple(failures),
         warnings=(*warnings, *_fixed_defaults(original, quantized), *comparison.warnings(), *branches.warnings()),
         kernels=kernels,
-        notes=tuple(comparison.notes()),
         refusal=comparison.refusal,
+        notes=(*checked.inherited, *comparison.notes()),
     )
 
 
@@ -135,7 +136,7 @@ def compare_outputs(
     A file that is not valid, or gives NaN where the float model has numbers, raises CheckFailed; one that onnxruntime
     does not load or run, its error.
     """
-    problems = list(refusals(model_path))
+    problems = list(check_file(model_path, float_model).refusals)
     session = load_session(model_path, optimize="none")
     comparison = Comparison(float_model)
     if dataset is not None and not problems:

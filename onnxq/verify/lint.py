@@ -61,7 +61,8 @@ def _operators(graph: Graph, backend: Backend) -> Iterator[Finding]:
                 str(node.name),
                 f"tensor '{node.outputs[0].name}' (node '{node.name}') is made by {node.op}, which {backend.name} does "
                 "not read",
-                "Write the model with QuantizeLinear and DequantizeLinear around float operators",
+                "Write the model with QuantizeLinear and DequantizeLinear around float operators, or make a float "
+                "model of it with 'onnxq strip' and quantize that",
             )
 
 

@@ -224,6 +224,7 @@ class VerifyReport:
 
     kernels      what onnxruntime's optimizer makes of the file here; None where it was not asked
     refusal      the error with which onnxruntime did not load or run the file; it is among the failures
+    notes        what is not as ONNX wants it, and was not in the float model either; what could not be judged
     """
 
     samples: int

@@ -13,6 +13,7 @@ from onnxq.graph import Graph
 from onnxq.numerics import fake_quantize, qparams_from_range, quantize, sqnr_db
 from onnxq.runtime.collect import Engine
 from onnxq.types import BiasOf, Edge, PerChannel, Placement, QuantPlan, QuantSpec
+from onnxq.types.note import Note
 
 UINT8 = QuantSpec("uint8", symmetric=False)
 INT8 = QuantSpec("int8")
@@ -92,7 +93,12 @@ def test_a_bias_too_large_for_tiny_weights_widens_their_scale_and_stays_accurate
     bias = np.array([0.5, 5.0, -0.5], np.float32)
     table, _, report = calibrate(conv_graph(weight, bias), conv_plan(), data())
     assert report.widened["w"] > 10
-    assert any("weight 'w'" in warning for warning in report.notes)
+    (note,) = [line for line in report.notes if isinstance(line, Note) and line.kind == "dead_channel"]
+    assert note.startswith("weight 'w': scale enlarged")
+    assert "Channel 1 is nearly dead: its largest weight is" in note
+    assert "beside a bias of 5" in note
+    assert "all its weights become 0" in note
+    assert "--skip" in note
     plain = np.abs(weight).max(axis=(1, 2, 3)) / np.float32(127)
     np.testing.assert_array_equal(table["w"].scale[[0, 2]], plain[[0, 2]])
     assert table["w"].scale[1] > plain[1]
@@ -204,7 +210,8 @@ def test_nan_constant_and_zero_activations_are_reported() -> None:
     plan.placements["y"] = Placement("y", UINT8, "activation", "output", observe=("y",))
     zero = np.zeros((3, 2, 1, 1), np.float32)
     _, _, report = calibrate(conv_graph(zero, np.full(3, -1, np.float32)), plan, feeds)
-    assert "tensor 'x': 1 NaN/inf value, first in sample 1; left out of its range" in report.warnings
+    (first, *_) = report.warnings
+    assert first.startswith("input 'x': 1 NaN/inf value, first in sample 1, and 1 other tensor has some too")
     assert "tensor 'y': all values are zero in the calibration data" in report.warnings
     assert report.to_json()["samples"] == 3
 
@@ -229,3 +236,25 @@ def test_a_bias_that_does_not_fit_its_weight_is_refused() -> None:
     along_inputs = QuantSpec("int8", granularity=PerChannel(1))
     with pytest.raises(SpecError, match=r"bias 'b' has 3 channels.*2 scales"):
         calibrate(conv_graph(weights(), np.ones(3, np.float32)), conv_plan(along_inputs), data())
+
+
+def test_nan_is_named_where_it_comes_from_and_once() -> None:
+    """The order of the graph counts, not that of the plan; tensors behind it are only counted."""
+    feeds = data(3)
+    feeds[2]["x"][0, 0, 0, 0] = -1.0
+    nodes = [
+        helper.make_node("Sqrt", ["x"], ["root"], name="square_root"),
+        helper.make_node("Neg", ["root"], ["minus"]),
+        helper.make_node("Abs", ["minus"], ["y"]),
+    ]
+    graph = helper.make_graph(nodes, "test", [info("x", [1, 2, 4, 4])], [info("y", [1, 2, 4, 4])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    for feed in feeds[:2]:
+        feed["x"] = np.abs(feed["x"])
+    feeds[2]["x"][0, 1:] = 1.0
+    names = ("y", "minus", "root", "x")
+    plan = QuantPlan("t", {name: Placement(name, UINT8, "activation", "", observe=(name,)) for name in names})
+    _, _, report = calibrate(Graph.from_model(model), plan, feeds)
+    (warning,) = [line for line in report.warnings if isinstance(line, Note) and line.kind == "nonfinite"]
+    assert warning.startswith("tensor 'root' of node 'square_root' (Sqrt): ")
+    assert "first in sample 2, and 2 other tensors have some too" in warning

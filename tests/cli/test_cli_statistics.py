@@ -267,7 +267,8 @@ def test_nan_is_a_warning_that_strict_turns_into_a_failure(run, here: Path) -> N
     for out in ("q.json", "s.npz"):
         result = run(*f"{CALIBRATE} -o {out}".split())
         assert result.exit_code == 0
-        assert "warning: tensor 'image': 1 NaN/inf value, first in sample 5" in result.stderr
+        assert "warning: input 'image': 1 NaN/inf value, first in sample 5, and " in result.stderr
+        assert result.stderr.count("NaN/inf") == 1
         Path(out).unlink()
         assert run(*f"{CALIBRATE} -o {out} --strict".split()).exit_code == 1
         assert Path(out).is_file()

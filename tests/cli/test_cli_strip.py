@@ -10,6 +10,7 @@ import onnx
 import pytest
 
 from tests.cli.conftest import Run
+from tests.strip.quantized_models import dense_net, dynamic
 from tests.zoo_graphs.net import Net
 
 
@@ -95,3 +96,23 @@ def test_inspect_counts_what_is_quantized_and_names_the_way(run: Run, finished: 
     count = sum(node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in onnx.load(path).graph.node)
     assert f"{count} QuantizeLinear and DequantizeLinear" in remark
     assert f"onnxq strip {path}" in remark
+
+
+def test_a_range_that_stood_for_a_clip_is_suspected(run: Run, tmp_path: Path) -> None:
+    net = Net("strip_suspect")
+    scale, zero = net.floats(0.2 / 127), net.constant(np.int8(0))
+    y = net.gemm(net.input("x", [1, 4]), 4, 3)
+    net.output(net.node("DequantizeLinear", net.node("QuantizeLinear", y, scale, zero), scale, zero), [1, 3])
+    onnx.save(net.model(), tmp_path / "clipped.onnx")
+    np.savez(tmp_path / "x.npz", x=net.rng.normal(0, 3, (8, 4)).astype(np.float32))
+    words = ["strip", tmp_path / "clipped.onnx", "-d", tmp_path / "x.npz", "-o", tmp_path / "float.onnx", "-q"]
+    result = run(*words)
+    assert result.exit_code == 0
+    assert "--keep-ranges" in result.stderr
+    assert run(*words, "--keep-ranges").stderr == ""
+
+
+def test_inspect_tells_dynamic_quantization_apart(run: Run, tmp_path: Path) -> None:
+    path = dynamic(dense_net()[0], tmp_path)
+    (remark,) = [line for line in json.loads(run("inspect", path, "--json").stdout)["remarks"] if "quantized" in line]
+    assert "(2 dynamic, 2 other quantized operators)" in remark

@@ -51,8 +51,8 @@ def detector(name: str, *, inner: bool = False) -> onnx.ModelProto:
     return made
 
 
-def images(count: int = 2) -> list[dict[str, np.ndarray]]:
-    return [{"image": np.random.default_rng(i).normal(size=(1, 3, 32, 48)).astype(np.float32)} for i in range(count)]
+def images(width: int = 48) -> list[dict[str, np.ndarray]]:
+    return [{"image": np.random.default_rng(i).normal(size=(1, 3, 32, width)).astype(np.float32)} for i in range(2)]
 
 
 def dimensions(info: onnx.ValueInfoProto) -> list[int | str | None]:
@@ -61,12 +61,14 @@ def dimensions(info: onnx.ValueInfoProto) -> list[int | str | None]:
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "qnn", "vitis", "sophgo_bm1684x", "rknn"])
-@pytest.mark.parametrize(("name", "inner"), [("?", False), ("?", True), ("N", False), ("N", True)])
+@pytest.mark.parametrize("inner", [False, True])
+@pytest.mark.parametrize(("name", "width"), [("?", 48), ("N", 32), ("N", 48)])
 def test_a_detector_whose_free_dimensions_have_one_name_runs_when_quantized(
-    backend: str, name: str, inner: bool, tmp_path: Path
+    backend: str, name: str, width: int, inner: bool, tmp_path: Path
 ) -> None:
     config = {"effort": 0, "minimum_sqnr_db": 0.0}
-    result = onnxq.quantize(detector(name, inner=inner), backend=backend, data=images(), config=config, out=tmp_path)
+    given, data = detector(name, inner=inner), images(width)
+    result = onnxq.quantize(given, backend=backend, data=data, config=config, out=tmp_path)
     session = ort.InferenceSession(result.model)
     other = {"image": np.zeros((1, 3, 64, 16), np.float32)}
     assert [made.shape for made in session.run(None, other)] == [(1, 256, 4), (1, 64, 4), (1, 16, 4)]
@@ -79,7 +81,7 @@ def test_a_name_stays_in_what_is_written_and_a_placeholder_does_not(tmp_path: Pa
         result = onnxq.quantize(
             detector(name, inner=True),
             backend="qnn",
-            data=images(),
+            data=images(width=32),
             config={"effort": 0},
             out=tmp_path / str(ord(name)),
         )
@@ -161,3 +163,28 @@ def test_a_declared_name_of_an_output_that_only_inference_could_deny_stays() -> 
     settle_declarations(graph)
     assert graph.written_shape("y") == (2, "found")
     assert graph.remarks == []
+
+
+def two_lengths() -> onnx.ModelProto:
+    """Two sentences of one declared length "n", each reduced by itself."""
+    nodes = []
+    for name in ("a", "b"):
+        nodes += [
+            node("MatMul", f"{name} w", f"{name}1", name=f"layer_{name}"),
+            node("Relu", f"{name}1", f"{name}2", name=f"relu_{name}"),
+            node("Sigmoid", f"{name}2", f"{name}3", name=f"sigmoid_{name}"),
+            node("ReduceMean", f"{name}3", f"{name}_mean", name=f"mean_{name}", axes=[0], keepdims=1),
+        ]
+    inputs = [value("a", ("n", 8)), value("b", ("n", 8))]
+    return model(nodes, inputs, [value("a_mean", (1, 4)), value("b_mean", (1, 4))], {"w": sample(8, 4)})
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "qnn"])
+def test_a_name_that_has_two_sizes_in_the_first_sample_is_dropped(backend: str, tmp_path: Path) -> None:
+    feeds = [{"a": sample(3, 8), "b": sample(7, 8)} for _ in range(2)]
+    result = onnxq.quantize(two_lengths(), backend=backend, data=feeds, config={"effort": 0}, out=tmp_path / "unequal")
+    assert [dimensions(info) for info in onnx.load(result.model).graph.input] == [[None, 8], [None, 8]]
+    assert [note for note in result.report["notes"] if "called 'n' have the sizes 3 and 7 in the first sample" in note]
+    feeds = [{"a": sample(3, 8), "b": sample(3, 8)} for _ in range(2)]
+    result = onnxq.quantize(two_lengths(), backend=backend, data=feeds, config={"effort": 0}, out=tmp_path / "equal")
+    assert [dimensions(info) for info in onnx.load(result.model).graph.input] == [["n", 8], ["n", 8]]

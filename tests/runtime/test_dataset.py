@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from onnxq.errors import DataError
-from onnxq.runtime.dataset import InputInfo, open_dataset, random_dataset
+from onnxq.runtime.dataset import InputInfo, open_dataset
+from onnxq.runtime.random_data import random_dataset
 
 IMAGE = InputInfo("image", np.dtype(np.float32), (1, 3, 4, 4))
 DYNAMIC = InputInfo("image", np.dtype(np.float32), ("batch", 3, 4, 4))
@@ -397,3 +398,16 @@ def test_opening_data_does_not_load_onnxruntime():
     code = "import sys, onnxq.runtime.dataset; print('onnxruntime' in sys.modules)"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert output.strip() == "False"
+
+
+def test_the_shapes_of_the_first_feed_are_known_without_reading_it():
+    for source, info in (
+        (images(7), DYNAMIC),
+        (images(8), BATCH_4),
+        ({"image": images(3)}, IMAGE),
+        ([{"image": images(1)}, {"image": images(1)}], DYNAMIC),
+        (images(1)[0], DYNAMIC),
+    ):
+        dataset = open_dataset(source, [info])
+        assert dataset.first_shapes() == {"image": next(iter(dataset))["image"].shape}
+    assert open_dataset(({"image": images(1)} for _ in range(2)), [DYNAMIC]).first_shapes() is None

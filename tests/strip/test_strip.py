@@ -10,6 +10,8 @@ import onnx
 import pytest
 from onnxruntime.quantization import QuantFormat, QuantType
 
+from onnxq.backends import BACKENDS
+from onnxq.demo import load_data, model_path
 from onnxq.graph import Graph
 from onnxq.numerics import fake_quantize
 from onnxq.pipeline import quantize
@@ -68,6 +70,20 @@ def test_a_relu6_comes_back_as_clip() -> None:
     feed = {"x": np.random.default_rng(0).normal(0, 6, (1, 3, 8, 8)).astype(np.float32)}
     (float_values,), (quantized,) = outputs(graph, feed), outputs(model, feed)
     assert np.abs(float_values - quantized).max() <= 6 / 255  # half a step, and float rounding at its edge
+
+
+def test_a_clip_to_other_bounds_comes_back_where_ranges_are_kept() -> None:
+    net = Net("strip_ranges")
+    scale, zero = net.floats(2 / 255), net.constant(np.int8(0))
+    y = net.conv(net.input("x", [1, 3, 8, 8]), 3, 4)
+    net.output(net.node("DequantizeLinear", net.node("QuantizeLinear", y, scale, zero), scale, zero), [1, 4, 8, 8])
+    plain, kept = Graph.from_model(net.model()), Graph.from_model(net.model())
+    assert strip(plain).restored == {}
+    assert list(strip(kept, keep_ranges=True).restored.values()) == ["Clip"]
+    feed = {"x": net.rng.normal(0, 3, (1, 3, 8, 8)).astype(np.float32)}
+    quantized = outputs(net.model(), feed)[0]
+    assert np.abs(outputs(kept, feed)[0] - quantized).max() <= 2 / 255
+    assert np.abs(outputs(plain, feed)[0] - quantized).max() > 1
 
 
 def test_a_gelu_that_rounds_to_zero_below_gets_no_relu() -> None:
@@ -193,6 +209,20 @@ def test_weights_are_exactly_the_quantized_numbers(tmp_path: Path, target: str) 
     for name in weights:
         expected = fake_quantize(stored.values(name), written.qparams[name])
         assert any(np.array_equal(expected, values) for values in held)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", sorted(name for name, _ in BACKENDS.items()))
+def test_what_is_written_for_any_target_is_float_again(tmp_path: Path, target: str) -> None:
+    samples = load_data().calibration[:16]
+    settings = {"effort": 0, "minimum_sqnr_db": -100}
+    written = quantize(model_path(), backend=target, data={"image": samples}, out=tmp_path, config=settings).model
+    graph, result = stripped(written)
+    assert result.left == ()
+    assert not any(map(is_quantized, operators(graph)))
+    feeds = [{"image": image[None]} for image in samples[:3]]
+    assert nearness(written, graph, feeds) > QUANTIZATION_NOISE_DB
+    assert nearness(model_path(), graph, feeds) > QUANTIZATION_NOISE_DB
 
 
 def test_blocks_of_four_bits_become_float_weights(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from onnxq.graph import Graph, Node
 from onnxq.types import QuantPlan
+from onnxq.types.note import Note
 
 
 def on_chip(graph: Graph, plan: QuantPlan, *ops: str) -> Iterator[Node]:
@@ -58,4 +59,4 @@ def becomes_identity(node: Node) -> None:
 
 def line(node: Node, text: str) -> str:
     """One line of the notes."""
-    return f"node '{node.name}' ({node.op}): {text}"
+    return Note("simulated", f"node '{node.name}' ({node.op}): {text}")

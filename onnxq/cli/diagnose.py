@@ -1,0 +1,180 @@
+"""`onnxq diagnose`: why a quantized model loses accuracy, and what mends it, tried before it is offered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onnxq.cli import options
+from onnxq.cli.console import print_json, print_pairs, print_table, print_warning, say
+from onnxq.cli.progress import stage_bars
+
+if TYPE_CHECKING:
+    from onnxq.bits import Subject
+    from onnxq.diagnose import Diagnosis
+    from onnxq.improvement import State
+
+COMMAND = "onnxq diagnose"
+
+
+def diagnose(
+    model: Annotated[
+        Path,
+        typer.Argument(
+            help="The float ONNX model, or the folder of a run.", metavar="MODEL|FOLDER", callback=options.settled
+        ),
+    ],
+    float_model: Annotated[
+        Path | None,
+        typer.Option("--float", help="The float model of a run's folder.", metavar="MODEL", callback=options.settled),
+    ] = None,
+    backend: options.BackendOption = None,
+    data: options.DataOption = None,
+    apply: Annotated[
+        Path | None,
+        typer.Option("--apply", help="Write a configuration with the remedies that pay: .toml, .json.", metavar="FILE"),
+    ] = None,
+    worst: Annotated[int, typer.Option("--worst", help="Quantizers to show; 0 shows all.", metavar="N", min=0)] = 10,
+    preprocess: options.PreprocessOption = None,
+    config: options.ConfigOption = None,
+    allow_code: options.AllowCodeOption = False,
+    observer: options.ObserverOption = None,
+    weight_observer: options.WeightObserverOption = None,
+    skip: options.SkipOption = None,
+    samples: options.SamplesOption = None,
+    workers: options.WorkersOption = None,
+    memory_limit: options.MemoryLimitOption = None,
+    provider: options.ProviderOption = None,
+    passes: options.PassOption = None,
+    plugin: options.PluginOption = None,
+    as_json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
+) -> None:
+    """Find the quantizers that cost most, why they do, and what mends it.
+
+    Every remedy is tried on samples that nothing was fitted to. --apply writes those that pay into a configuration for
+    `onnxq quantize -c`.
+    """
+    given = dict(locals())
+    from onnxq.cli.settings import load_plugins
+    from onnxq.diagnose import diagnose as run
+
+    load_plugins(plugin)
+    target = None if apply is None else _configuration_file(apply, model)
+    with stage_bars(quiet=quiet) as progress:
+        subject, state = (
+            _of_folder(given, progress) if model.is_dir() else (_subject(given, model, config, progress), None)
+        )
+        result = run(subject, state=state)
+    for note in result.notes:
+        print_warning(note)
+    written = None if target is None else _write(target, result)
+    if as_json:
+        print_json({"backend": result.backend, **result.to_json()})
+    elif not quiet:
+        _show(result, worst)
+    if target is not None:
+        say(f"configuration written to {target}" if written else _nothing_to_write(result), quiet=quiet)
+
+
+def _subject(given: Mapping[str, Any], model: Path, config: Path | None, progress: Any) -> Subject:
+    from onnxq.bits import Subject
+    from onnxq.borders import fix_borders
+    from onnxq.cli.data import open_data
+    from onnxq.cli.settings import read_settings
+    from onnxq.graph import Graph
+
+    graph = Graph.load(model)
+    keys = ("skip", "data", "observer", "weight_observer", "samples", "preprocess", "workers", "memory_limit",
+            "provider")  # fmt: skip
+    settings = read_settings(
+        config, allow_code=given["allow_code"], backend=given["backend"], **{key: given[key] for key in keys}
+    )
+    fix_borders(graph, settings)
+    dataset = open_data(graph, settings.data, None, settings.samples, settings.preprocess)
+    return Subject(
+        graph,
+        backend=given["backend"],
+        data=dataset,
+        config=settings,
+        passes=tuple(given["passes"] or ()),
+        progress=progress,
+    )
+
+
+def _of_folder(given: Mapping[str, Any], progress: Any) -> tuple[Subject, State]:
+    """The subject of a run: its configuration, and the quantized model that its plan and parameters make."""
+    from onnxq.cli.artifacts import read_plan, read_qparams
+    from onnxq.cli.consistency import check_parameters
+    from onnxq.cli.planned import prepare_again
+    from onnxq.deliver import FLOAT_MODEL
+    from onnxq.errors import ConfigError
+    from onnxq.graph import Graph
+    from onnxq.improvement import State
+    from onnxq.output_folder import read_together
+
+    folder: Path = given["model"]
+    plan, table = read_together(folder, lambda: (read_plan(folder), read_qparams(folder)))
+    settings = folder / "config.json"
+    if not settings.is_file():
+        raise ConfigError(f"{folder} holds no config.json, so it is not the folder of a run: give the model itself")
+    improved = sorted(folder.glob(f"*{FLOAT_MODEL}"))
+    wanted: Path | None = given["float_model"]
+    if wanted is None:
+        raise ConfigError(f"say which float model the run in {folder} was made of: {COMMAND} {folder} --float MODEL")
+    subject = _subject(given, wanted, given["config"] or settings, progress)
+    graph = Graph.load(improved[0] if improved else wanted)
+    prepared = prepare_again(graph, plan, given["backend"], subject.config, given["passes"])  # type: ignore[arg-type]
+    check_parameters(prepared.graph, plan, table)
+    return subject, State(prepared.graph, plan, table)
+
+
+def _configuration_file(path: Path, model: Path) -> Path:
+    from onnxq.cli.artifacts import output_file
+    from onnxq.errors import ConfigError
+
+    if path.suffix not in (".toml", ".json"):
+        raise ConfigError(f"--apply writes a configuration, a .toml or .json file, got {path}")
+    return output_file(path, path.name, model)
+
+
+def _write(path: Path, result: Diagnosis) -> bool:
+    """Write the configuration with the remedies that pay, if there are any."""
+    from onnxq.config.toml_text import write_toml
+    from onnxq.files import write_json
+
+    values = result.remedied()
+    if values is None:
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".json":
+        write_json(path, values)
+    else:
+        write_toml(path, values)
+    return True
+
+
+def _nothing_to_write(result: Diagnosis) -> str:
+    by_hand = any(trial.pays for trial in result.trials)
+    return "no configuration written: " + (
+        "what pays is to be done with the data" if by_hand else "nothing that was tried pays"
+    )
+
+
+def _show(result: Diagnosis, worst: int) -> None:
+    from onnxq.diagnose.text import cause_text, noise_rows, outcome_text, remedy_lines
+
+    shown = worst or len(result.costly)
+    columns = ("quantizer", "role", "format", ">node", ">alone", ">share of the noise")
+    print_table(f"what costs most for {result.backend}", columns, noise_rows(result, shown))
+    why = [(str(cause.code), f"{cause_text(cause)}; {cause.gain_db:+.1f} dB without it") for cause in result.causes]
+    print_pairs("why", why or [("", "no cause was found")])
+    tried = [*result.paying, *(trial for trial in result.trials if not trial.pays)]
+    rows = [(outcome_text(trial), tuple(remedy_lines(trial.remedy, result.target))) for trial in tried]
+    print_table(f"remedies, judged on {result.samples} samples", ("worst result", "remedy"), rows)
+    if result.combined is not None:
+        lines = tuple(remedy_lines(result.combined.remedy, result.target))
+        print_pairs("those that pay, together", [(outcome_text(result.combined), lines)])

@@ -1,0 +1,6 @@
+"""Why a quantized model loses accuracy, and what mends it: causes that are proven, remedies that were tried."""
+
+from onnxq.diagnose.diagnosis import Diagnosis
+from onnxq.diagnose.run import AUTOMATIC, THOROUGH, Budget, diagnose
+
+__all__ = ["AUTOMATIC", "THOROUGH", "Budget", "Diagnosis", "diagnose"]

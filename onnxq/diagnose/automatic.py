@@ -1,0 +1,58 @@
+"""The diagnosis at the end of a run: only where a result is low, and within what a run of effort 1 takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from onnxq.bits.study import Subject
+from onnxq.diagnose.run import AUTOMATIC, Say, diagnose
+from onnxq.diagnose.text import summary_lines
+from onnxq.errors import MachineError, OnnxqError
+from onnxq.graph import Graph
+from onnxq.graph.write import weight_bytes
+from onnxq.improve.stage import LARGE
+from onnxq.improvement import State
+from onnxq.passes import Pass
+from onnxq.prepare import Prepared
+from onnxq.report import Examine, Explanation
+from onnxq.runtime import Dataset
+
+
+def examiner(
+    original: Graph,
+    prepared: Prepared,
+    state: State,
+    dataset: Dataset | None,
+    *,
+    backend: Any,
+    passes: Sequence[str | Pass] = (),
+    progress: Say | None = None,
+) -> Examine | None:
+    """What to call where a result of `state` is low; None where nobody wants it or it would take too long.
+
+    Who asks for calibration alone (effort 0) gets no more than that. `backend` is what the run was given.
+    """
+    config = prepared.config
+    tried = config.effort > 0 or config.improvements is not None
+    if dataset is None or not config.diagnose or not tried or weight_bytes(prepared.graph.gs) > LARGE:
+        return None
+
+    def examine() -> Explanation | None:
+        subject = Subject(
+            original,
+            backend=backend,
+            data=dataset,
+            config=config,
+            passes=tuple(passes),
+            progress=progress,
+        )
+        try:
+            found = diagnose(subject, state=state, budget=AUTOMATIC)
+        except MachineError:
+            raise
+        except OnnxqError:  # such as a model that runs on the samples of calibration alone: the run itself counts
+            return None
+        return Explanation(tuple(summary_lines(found)), found.to_json(), found.remedied())
+
+    return examine

@@ -1,0 +1,230 @@
+"""The whole diagnosis: what costs most, why, and what mends it, each step within a number of runs.
+
+No clock decides anything, so that the same model and data give the same diagnosis on any machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+from onnxq.bits.study import Study, Subject
+from onnxq.borders import fix_borders
+from onnxq.config import Config, read_config
+from onnxq.diagnose.causes import Cause
+from onnxq.diagnose.diagnosis import Diagnosis
+from onnxq.diagnose.evidence import Case, tensors_of
+from onnxq.diagnose.evidence.kernels import saturating_kernels, with_kernels_db, written_and_checked
+from onnxq.diagnose.evidence.preprocessing import Preprocessed, wrong_preprocessing
+from onnxq.diagnose.evidence.samples import too_few_samples
+from onnxq.diagnose.look import look_at
+from onnxq.diagnose.noise import costliest, local_noise, worst_db
+from onnxq.diagnose.proof import proven_causes
+from onnxq.diagnose.remedies import Patient, proposals
+from onnxq.diagnose.remedy import DataChange, Remedy, Setting, Trial
+from onnxq.diagnose.trials import PAYS_DB, Ward, combined
+from onnxq.errors import ConfigError
+from onnxq.graph import Graph
+from onnxq.improve.division import divide
+from onnxq.improve.judge import Score
+from onnxq.improvement import State
+from onnxq.prepare import load_model
+from onnxq.runtime import Dataset, input_infos, open_dataset
+from onnxq.runtime.feeds import Feed
+from onnxq.runtime.preprocessing import read_preprocessing
+from onnxq.temporary import temporary_folder
+
+Say = Callable[[str, int, int | None], None]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much is run.
+
+    samples   that judge
+    rankings  models that are judged to find the costly quantizers
+    looked    quantizers whose causes are looked for
+    trials    remedies that are tried
+    """
+
+    samples: int
+    rankings: int
+    looked: int
+    trials: int
+
+
+AUTOMATIC = Budget(samples=8, rankings=64, looked=24, trials=12)
+"""At the end of a run: about what a run with effort 1 judges."""
+
+THOROUGH = Budget(samples=16, rankings=256, looked=32, trials=32)
+"""For who asks."""
+
+GLANCE = 16
+"""Samples that tell where the noise may be."""
+
+LEAST_SHARE = 0.01
+"""Quantizers with less of the noise than this are not looked into."""
+
+SPREAD = 0.05
+"""Where no quantizer has more of the noise than this, all of the costliest are looked into."""
+
+MOST_FEEDS = 64
+"""Samples that are computed anew to try other preprocessing."""
+
+
+def diagnose(subject: Subject, *, state: State | None = None, budget: Budget = THOROUGH) -> Diagnosis:
+    """Find out why a model loses accuracy; `state` is the quantized model in question, else the calibrated one."""
+    say = subject.progress or (lambda stage, done, total: None)
+    config = read_config(
+        subject.config, unused=[key for key in ("backend", "data") if getattr(subject, key) is not None]
+    )
+    original = load_model(subject.model)
+    fix_borders(original, config)
+    dataset = _opened(subject.data if subject.data is not None else config.data, original, config)
+    held = _held(dataset, budget.samples)
+    with temporary_folder() as folder:
+        given = replace(subject, model=original, data=dataset, config=config, cache=folder, progress=None)
+        # As a dataset, which is ready: the configuration may say how images are read.
+        study = Study(replace(given, evaluate_on=open_dataset(list(held), dataset.inputs)))
+        calibrated = study.calibrated(study.plan())
+        if not calibrated.plan.placements:
+            raise ConfigError(f"nothing in this model is quantized for {study.prepared.backend.name}: there is no loss")
+        return _Run(study, calibrated, state, original, dataset, held, given, config, budget, say).diagnosis()
+
+
+def _opened(data: Any, graph: Graph, config: Config) -> Dataset:
+    return open_dataset(data, input_infos(graph), limit=config.samples, preprocess=config.preprocess)
+
+
+def _held(dataset: Dataset, most: int) -> tuple[Feed, ...]:
+    """The samples that judge: those that improvements are judged by, or all where they are few."""
+    divided = divide(dataset)
+    return tuple(islice(dataset if divided is None else divided.held, most))
+
+
+class _Run:
+    """One diagnosis: the values that its steps share."""
+
+    def __init__(
+        self,
+        study: Study,
+        calibrated: State,
+        state: State | None,
+        original: Graph,
+        dataset: Dataset,
+        held: tuple[Feed, ...],
+        subject: Subject,
+        config: Config,
+        budget: Budget,
+        say: Say,
+    ) -> None:
+        self.study, self.calibrated, self.state = study, calibrated, calibrated if state is None else state
+        self.original, self.dataset, self.held = original, dataset, held
+        self.config, self.budget, self.say = config, budget, say
+        self.score = self._score(self.state)
+        self.worst = worst_db(self.score)
+        before = max(self.worst, worst_db(study.score(calibrated)))
+        named = subject.backend if isinstance(subject.backend, str) else None
+        self.target = named or config.backend
+        self.ward = Ward(subject, config, self.target, held, before)
+
+    def _score(self, state: State) -> Score:
+        # What improvements have changed in the graph is not part of what a study knows scores by.
+        return self.study.score(state) if state.graph is self.study.graph else self.study.judge(state)
+
+    def diagnosis(self) -> Diagnosis:
+        engine = self.config.engine()
+        observed = [tensor for placement in self.state.plan for tensor in placement.observe]
+        glance = look_at(self.state.graph, observed, self.dataset, engine, most=GLANCE)
+        costly = costliest(
+            self.state,
+            self._score,
+            self.budget.rankings,
+            local_noise(self.state, glance),
+            lambda done, total: self.say("noise", done, total),
+        )
+        least = LEAST_SHARE if costly and costly[0].share >= SPREAD else 0.0
+        looked = tuple(row for row in costly[: self.budget.looked] if row.share >= least)
+        seen = look_at(self.state.graph, tensors_of(self.state, looked), self.dataset, engine)
+        case = Case(self.state, looked, seen)
+        causes = proven_causes(case, self._score, lambda done, total: self.say("causes", done, total))
+        few = too_few_samples(self.study, self.calibrated, self.dataset, looked)
+        causes += [] if few is None else [few]
+        trials: list[Trial] = []
+        wrong = self._preprocessing()
+        if wrong is not None:
+            cause, trial = wrong
+            causes.insert(0, cause)
+            trials.append(trial)
+        else:  # on data that the network does not know nothing else can be judged
+            patient = Patient(case, costly, self.config, self.study.prepared.backend, self.target)
+            trials += self._tried(patient, causes)
+            kernels = self._kernels()
+            if kernels is not None:
+                causes.append(kernels[0])
+                trials.append(kernels[1])
+        whole = combined(self.ward, trials, max(4, self.budget.trials // 3))
+        return Diagnosis(
+            backend=self.study.prepared.backend.name,
+            samples=len(self.held),
+            results=dict(self.score.sqnr_db),
+            before_db=self.ward.before,
+            costly=costly,
+            causes=tuple(causes),
+            trials=tuple(trials),
+            combined=whole,
+            target=self.target,
+            config=self.config,
+            notes=tuple(self.study.notes),
+        )
+
+    def _kernels(self) -> tuple[Cause, Trial] | None:
+        """Whether this machine computes the file otherwise than it says, and what other weights make of it."""
+        backend = self.study.prepared.backend
+        if not backend.runs_in_onnxruntime or self.config.portable:
+            return None
+        with temporary_folder() as folder:
+            report = written_and_checked(self.study.graph, self.state, backend, self.held, folder, portable=False)
+            findings = saturating_kernels(report)
+            if not findings:
+                return None
+            other = written_and_checked(self.study.graph, self.state, backend, self.held, folder, portable=True)
+        before, after = with_kernels_db(report), with_kernels_db(other)
+        remedy = Remedy(settings=(Setting(("portable",), True),))
+        trial = Trial(remedy, "saturating_kernel", before, after, after >= before + PAYS_DB)
+        return Cause("saturating_kernel", tuple(findings), 0.0, after - before), trial
+
+    def _preprocessing(self) -> tuple[Cause, Trial] | None:
+        preprocess = read_preprocessing(self.config.preprocess)
+        images = self.dataset.source.preprocessed
+        found = wrong_preprocessing(self.original, self.held, preprocess, images=images)
+        if found is None:
+            return None
+        feeds = [found.transformation(feed) for feed in islice(self.dataset, MOST_FEEDS)]
+        remedy = _preprocessing_remedy(found, preprocess, images)
+        trial = self.ward.tried_on(remedy, "wrong_preprocessing", self.state, self.study, feeds)
+        gain = 0.0 if trial.after_db is None else trial.gain_db
+        # Data that the network does not know is wrong even where its ranges happen to do: it is offered all the same.
+        offered = replace(trial, pays=trial.after_db is not None)
+        return Cause("wrong_preprocessing", (found.finding,), 0.0, gain), offered
+
+    def _tried(self, patient: Patient, causes: Sequence[Cause]) -> list[Trial]:
+        wanted = proposals(patient, causes, self.budget.trials)
+        trials = []
+        for number, (remedy, code) in enumerate(wanted.items()):
+            self.say("remedies", number, len(wanted))
+            if remedy.data is not None and remedy.data.action == "more":
+                gain = next(cause.gain_db for cause in causes if cause.code == code)
+                trials.append(Trial(remedy, code, self.ward.before - gain, self.ward.before, True))
+            else:
+                trials.append(self.ward.tried(remedy, code))
+        self.say("remedies", len(wanted), len(wanted))
+        return trials
+
+
+def _preprocessing_remedy(found: Preprocessed, given: Any, images: bool) -> Remedy:
+    if images:
+        return Remedy(settings=(Setting(("preprocess",), found.transformation.wanted.settings(given)),))
+    return Remedy(data=DataChange("compute", formula=found.transformation.formula()))

@@ -1,0 +1,139 @@
+"""Remedies tried before they are offered: the model quantized anew in memory, judged on the same samples as before.
+
+Statistics and scores of a diagnosis are kept in one folder, so that a remedy that changes no float graph needs no run
+of it, and nothing is scored twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from onnxq.bits.study import Study, Subject
+from onnxq.config import Config, read_config
+from onnxq.diagnose.causes import Code
+from onnxq.diagnose.noise import worst_db
+from onnxq.diagnose.remedy import Remedy, Trial, apply_to, nearly_best, price, target_with, together
+from onnxq.emit import emit
+from onnxq.errors import MachineError, OnnxqError
+from onnxq.improve.judge import Judge
+from onnxq.improvement import State
+from onnxq.place.legal import check_plan
+from onnxq.runtime import Dataset, open_dataset
+from onnxq.runtime.feeds import Feed
+from onnxq.temporary import temporary_folder
+
+PAYS_DB = 1.0
+"""What a remedy has to gain: less may be chance on few samples."""
+
+ENOUGH_DB = 20.0
+"""A worst result above this needs no further remedies that cost something on the chip."""
+
+
+@dataclass(frozen=True)
+class Ward:
+    """The model as it was given, with everything that a trial repeats.
+
+    subject   model, data, passes; its configuration and target are those that a remedy changes
+    target    the name of the target, with its options; None where it has none that could be looked up
+    held      the samples that judge
+    before    the worst result without any remedy
+    """
+
+    subject: Subject
+    config: Config
+    target: str | None
+    held: tuple[Feed, ...]
+    before: float
+
+    def tried(self, remedy: Remedy, cause: Code) -> Trial:
+        """A remedy with what it comes to; one that the target refuses has the reason."""
+        try:
+            after = self._measured(remedy)
+        except MachineError:
+            raise
+        except OnnxqError as error:
+            return Trial(remedy, cause, self.before, None, False, str(error))
+        return Trial(remedy, cause, self.before, after, after >= self.before + PAYS_DB)
+
+    def tried_on(self, remedy: Remedy, cause: Code, state: State, study: Study, feeds: Sequence[Feed]) -> Trial:
+        """A remedy for the data: calibrated on other samples, and judged on others, as the model without it is."""
+        held = tuple(feeds[number] for number in _held_numbers(len(feeds), len(self.held)))
+        before = worst_db(Judge(study.graph, study.prepared.backend, held)(state))
+        other = replace(self, subject=replace(self.subject, data=self._as_dataset(feeds)), held=held, before=before)
+        try:
+            after = other._measured(Remedy())
+        except MachineError:
+            raise
+        except OnnxqError as error:
+            return Trial(remedy, cause, before, None, False, str(error))
+        return Trial(remedy, cause, before, after, after >= before + PAYS_DB)
+
+    def _measured(self, remedy: Remedy) -> float:
+        study = self.study(remedy)
+        state = study.calibrated(study.plan())
+        if not state.plan.placements:
+            raise OnnxqError("nothing would be quantized any more")
+        found = worst_db(study.score(state))
+        if found >= self.before + PAYS_DB:  # what cannot be written is no remedy
+            check_plan(state.plan, study.prepared.backend)
+            with temporary_folder() as folder:
+                emit(study.graph, state.plan, state.qparams, study.prepared.backend, folder, self.config.name)
+        return found
+
+    def study(self, remedy: Remedy) -> Study:
+        """The model made ready with a remedy."""
+        target = self.subject.backend
+        if remedy.options and self.target is not None:
+            target = target_with(self.target, remedy.options)
+        data = self.subject.data
+        if remedy.data is not None and remedy.data.action == "leave_out":
+            left_out = set(remedy.data.samples)
+            data = self._as_dataset([feed for number, feed in enumerate(data) if number not in left_out])
+        config = apply_to(read_config(self.config), remedy)
+        subject = replace(
+            self.subject,
+            backend=target,
+            config=config,
+            data=data,
+            evaluate_on=self._as_dataset(self.held),
+            progress=None,
+        )
+        return Study(subject)
+
+    def _as_dataset(self, feeds: Sequence[Feed]) -> Dataset:
+        """Samples that are ready: a configuration may say how images are read."""
+        assert isinstance(self.subject.data, Dataset)
+        return open_dataset(list(feeds), self.subject.data.inputs)
+
+
+def _held_numbers(count: int, held: int) -> list[int]:
+    every = max(1, count // max(held, 1))
+    return list(range(every - 1, count, every))[:held]
+
+
+def combined(ward: Ward, trials: Iterable[Trial], runs: int) -> Trial | None:
+    """The remedies that are worth to be applied together, and how that goes.
+
+    The best one is gone out from, or the cheapest of those that are nearly as good; others are added while the worst
+    result is still low.
+    """
+    # What kernels do on this machine is no part of what the others are judged by.
+    paying = [trial for trial in trials if trial.pays and not trial.remedy.by_hand and trial.cause != KERNEL]
+    if not paying:
+        return None
+    best = min(nearly_best(paying), key=lambda trial: (price(trial.remedy), -trial.gain_db))
+    for trial in sorted(paying, key=lambda trial: (-trial.gain_db, price(trial.remedy))):
+        if runs <= 0 or (best.after_db or 0.0) >= ENOUGH_DB:
+            break
+        both = together([best.remedy, trial.remedy])
+        if both in (best.remedy, trial.remedy):
+            continue
+        runs -= 1
+        found = ward.tried(both, best.cause)
+        if found.gain_db >= best.gain_db + PAYS_DB:
+            best = found
+    return best
+
+
+KERNEL: Code = "saturating_kernel"

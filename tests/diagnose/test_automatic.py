@@ -1,0 +1,103 @@
+"""The diagnosis at the end of a run: in the report, the warnings, the error of a run that fails, and as a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import onnxq
+from onnxq.config import read_config
+from onnxq.diagnose.text import finding_text
+from onnxq.verify import ChecksFailed
+from tools.illnesses import Patient
+
+IMPROVEMENTS = ("bias_correction",)
+"""One step is a run with an effort, and takes no time."""
+
+
+def _quantized(patient: Patient, folder: Path, **changes: Any) -> onnxq.Result:
+    config = {**patient.config, "improvements": IMPROVEMENTS, **changes}
+    return onnxq.quantize(patient.model, backend="qnn", data=patient.data, config=config, out=folder)
+
+
+@pytest.fixture(scope="module")
+def low(tied: Patient, tmp_path_factory: pytest.TempPathFactory) -> onnxq.Result:
+    """A run whose scores are below 20 dB."""
+    return _quantized(tied, tmp_path_factory.mktemp("low"), minimum_sqnr_db=0.0)
+
+
+def test_a_low_run_ends_with_its_cause_and_a_remedy_that_was_tried(low: onnxq.Result) -> None:
+    found = low.report["diagnosis"]
+
+    assert found["causes"][0]["code"] == "tied_ranges"
+    assert found["quantizers"][0]["tensors"] == ["boxes", "scores"]
+    assert found["combined"]["after_db"] > found["before_db"] + 10
+    warnings = low.report["warnings"]
+    assert any("output 'scores' has only" in line for line in warnings)
+    assert f"cause: {found['causes'][0]['text']}" in warnings
+    assert any(line.startswith(f"remedy: {found['combined']['line']}") for line in warnings)
+
+
+def test_the_report_on_disk_has_the_same_values(low: onnxq.Result) -> None:
+    written = json.loads((low.model.parent / "report.json").read_text())
+
+    assert written["diagnosis"] == json.loads(json.dumps(low.report["diagnosis"]))
+
+
+def test_the_remedy_stands_beside_the_files_and_gives_what_it_promises(
+    low: onnxq.Result, tied: Patient, tmp_path: Path
+) -> None:
+    path = low.model.parent / "model_remedy.toml"
+    assert str(path) in low.report["files"]
+    settings = read_config(path)
+    assert settings.backend == "qnn"
+    assert not settings.tensor
+
+    mended = onnxq.quantize(tied.model, config=path, data=tied.data, out=tmp_path)
+
+    promised = low.report["diagnosis"]["combined"]["after_db"]
+    assert min(mended.report["sqnr_db"].values()) >= promised - 0.5
+    assert "diagnosis" not in mended.report
+
+
+def test_a_run_that_fails_says_why_and_what_to_do(tied: Patient, tmp_path: Path) -> None:
+    with pytest.raises(ChecksFailed) as caught:
+        _quantized(tied, tmp_path / "out", minimum_sqnr_db=10.0)
+
+    text = str(caught.value)
+    assert "cause: one scale for tensors of unlike ranges" in text
+    assert "remedy: take tensor.boxes.share out" in text
+    assert not (tmp_path / "out" / "model.onnx").exists()
+
+
+@pytest.mark.parametrize("changes", [{"diagnose": False}, {"improvements": None, "effort": 0}], ids=["off", "effort 0"])
+def test_without_a_diagnosis_the_hint_is_the_command(changes: dict[str, Any], tied: Patient, tmp_path: Path) -> None:
+    result = _quantized(tied, tmp_path, minimum_sqnr_db=0.0, **changes)
+
+    assert "diagnosis" not in result.report
+    assert any("has only" in line and "onnxq diagnose" in line for line in result.report["warnings"])
+
+
+def test_a_good_run_is_not_diagnosed(tied: Patient, tmp_path: Path) -> None:
+    result = _quantized(tied, tmp_path, tensor={})
+
+    assert "diagnosis" not in result.report
+    assert not (tmp_path / "model_remedy.toml").exists()
+
+
+def test_a_diagnosis_is_the_same_every_time(low: onnxq.Result, tied: Patient, tmp_path: Path) -> None:
+    again = _quantized(tied, tmp_path, minimum_sqnr_db=0.0)
+
+    assert again.report["diagnosis"] == low.report["diagnosis"]
+
+
+def test_every_finding_has_words() -> None:
+    from onnxq.diagnose import causes
+
+    kinds = [kind for kind in vars(causes).values() if isinstance(kind, type) and issubclass(kind, causes.Finding)]
+    without = [kind for kind in kinds if finding_text.dispatch(kind) is finding_text.dispatch(object)]
+    assert without == [causes.Finding]
+    assert {kind.code for kind in kinds if kind is not causes.Finding} == set(causes.Code.__args__)  # type: ignore[attr-defined]

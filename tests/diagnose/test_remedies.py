@@ -1,0 +1,98 @@
+"""Remedies: what targets can be asked for without knowing their names, and settings put together."""
+
+from __future__ import annotations
+
+import pytest
+
+from onnxq.backends import BACKENDS, get_backend, registered_backend
+from onnxq.config import read_config
+from onnxq.diagnose.finer import finer_options, wide_type
+from onnxq.diagnose.remedy import DataChange, Remedy, Setting, applied_document, apply_to, target_with, together
+from onnxq.diagnose.text import remedy_lines
+from onnxq.types import Limits, QuantSpec
+
+
+@pytest.mark.parametrize("name", BACKENDS.names())
+def test_options_that_are_offered_make_a_format_finer(name: str) -> None:
+    backend = get_backend(name)
+
+    for key, value in finer_options(backend, name):
+        other = registered_backend(target_with(name, [(key, value)]))
+        assert other.name != backend.name
+        assert other.limits.power_of_two == backend.limits.power_of_two  # a chip with other limits is another chip
+        old, new = (b.scheme for b in (backend, other))
+        assert (new.activation, new.weight) != (old.activation, old.weight)
+        assert all(
+            getattr(new, role).bits >= getattr(old, role).bits
+            for role in ("activation", "weight")
+            if getattr(old, role) is not None
+        )
+
+
+def test_sixteen_bits_of_activations_are_offered_where_an_option_has_them() -> None:
+    assert ("activation", "uint16") in finer_options(get_backend("qnn"), "qnn")
+    assert ("activation", "uint16") not in finer_options(get_backend("qnn:activation=uint16"), "qnn:activation=uint16")
+
+
+def test_an_option_is_added_to_those_that_are_set() -> None:
+    assert target_with("qnn:per_channel=yes", [("activation", "uint16")]) == "qnn:activation=uint16,per_channel=yes"
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "symmetric_only", "expected"),
+    [
+        (("uint8", "uint16", "int16"), False, "uint16"),
+        (("uint8", "int16"), False, "int16"),
+        (("uint8", "uint16"), True, None),
+        (("uint8",), False, None),
+    ],
+)
+def test_a_wide_type_is_one_that_the_limits_have(
+    dtypes: tuple[str, ...], symmetric_only: bool, expected: str | None
+) -> None:
+    limits = Limits(dtypes, zero_point_zero=symmetric_only)
+
+    assert wide_type(QuantSpec("uint8", symmetric=False), limits) == expected
+
+
+def test_remedies_together_keep_every_pattern_and_the_first_of_two_settings() -> None:
+    first = Remedy(settings=(Setting(("tensor", "x", "dtype"), "uint16"),), skip=("a",))
+    second = Remedy(settings=(Setting(("tensor", "x", "dtype"), "int16"), Setting(("observer",), "mse")), skip=("b",))
+
+    both = together([first, second])
+
+    assert both.skip == ("a", "b")
+    assert both.settings == (*first.settings, Setting(("observer",), "mse"))
+
+
+def test_a_remedy_takes_settings_out_and_adds_to_lists() -> None:
+    config = read_config(
+        {"skip": ["a"], "force": ["m", "n"], "tensor": {"x": {"share": "s", "observer": "mse"}, "y": {"share": "s"}}}
+    )
+    remedy = Remedy(
+        settings=(Setting(("tensor", "x", "share"), None), Setting(("tensor", "y", "share"), None)),
+        skip=("b",),
+        unforce=("m",),
+        options=(("activation", "uint16"),),
+    )
+
+    changed = apply_to(config, remedy)
+
+    assert changed.skip == ("a", "b")
+    assert changed.force == ("n",)
+    assert changed.tensor["x"].share is None
+    assert changed.tensor["x"].observer == "mse"
+    assert "y" not in changed.tensor
+    assert applied_document(config, "qnn", remedy)["backend"] == "qnn:activation=uint16"
+
+
+def test_options_of_the_command_are_written_as_such_and_all_else_as_settings() -> None:
+    assert remedy_lines(Remedy(skip=("a b",), options=(("activation", "uint16"),)), "qnn") == [
+        "-b qnn:activation=uint16 --skip 'a b'"
+    ]
+    assert remedy_lines(Remedy(settings=(Setting(("observer",), "mse"),)), "qnn") == ["--observer mse"]
+    assert remedy_lines(Remedy(settings=(Setting(("tensor", "/a/b", "dtype"), "uint16"),), skip=("n",)), "qnn") == [
+        'skip = ["n"]',
+        'tensor."/a/b".dtype = "uint16"',
+    ]
+    assert remedy_lines(Remedy(data=DataChange("leave_out", (5,))), "qnn") == ["leave sample 5 out of the data"]
