@@ -481,7 +481,7 @@ class TestPage:
 
     def test_shows_figures_reasons_and_losses(self) -> None:
         shown = page.tables(self.NOW, {Slot("digits", "qnn", 0): cell(db=30.0)}, [0, 1])
-        assert "4 cells in 0 minutes of commands: 1 good, 1 low, 1 refused, 1 FAILED" in shown
+        assert "4 cells in 0 minutes of commands, code new: 1 good, 1 low, 1 refused, 1 FAILED" in shown
         assert "| digits | classifier | 20.0 / 100% | **FAILED** 0.4 / 100% |" in shown
         assert "| nudenet | detector | *5.0 / 50%* | r1 |" in shown
         assert "1. `error: no | way. Use --skip`" in shown
