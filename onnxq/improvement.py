@@ -105,6 +105,8 @@ class Improved:
     changed      a line for each layer or tensor that was changed; empty if nothing was, `state` is then the old one
     declined     a line for each one that was not, and why
     recalibrate  the ranges of activations have changed and are to be found again
+    follows_plan the parameters are those that a new calibration finds with the changed plan: it may be done on some
+                 samples alone, to see what becomes of the others
     price_db     what it has to gain in SQNR to be kept: nodes that it adds take time wherever the model runs
     details      figures for the report, as JSON values: losses of blocks, alpha of layers ...
     """
@@ -113,6 +115,7 @@ class Improved:
     changed: tuple[str, ...] = ()
     declined: tuple[str, ...] = ()
     recalibrate: bool = False
+    follows_plan: bool = False
     price_db: float = 0.0
     details: Mapping[str, Any] = field(default_factory=dict)
 

@@ -72,6 +72,7 @@ def build_report(
         if warn_below_db is not None and result.sqnr_db < warn_below_db
     ]
     low += [f"{result.title} is silent: it has one value everywhere" for result in checks.results if result.silent]
+    low += [f"{result.title} is silent on the chip, as simulated" for result in simulated if result.silent]
     low += [
         f"{result.title}: {result.sqnr_db:.1f} dB on the chip, as simulated; {written[result.name]:.1f} dB in the "
         "written model"

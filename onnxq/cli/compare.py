@@ -56,7 +56,9 @@ def compare(
 
     path = model_in(quantized) if quantized.is_dir() else quantized
     original = Graph.load(float_model)
-    dataset = open_data(original, data, random, samples, preprocess, read_shapes(shape, original))
+    # The quantized model may have fixed sizes that the float model leaves free: random samples must fit both.
+    fed = original if random is None else Graph.load(path)
+    dataset = open_data(fed, data, random, samples, preprocess, read_shapes(shape, fed))
     chosen = float_model if other_model else float_model_of(path, float_model, original)
     errors = compare_layers(original if chosen == float_model else chosen, path, dataset, samples=samples)
     shown = errors[:worst] if worst else errors

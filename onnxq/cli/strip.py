@@ -36,6 +36,7 @@ def strip(
         int, typer.Option("--samples", help="Compare at most N samples.", metavar="N", min=1)
     ] = COMPARED_SAMPLES,
     random: options.RandomOption = None,
+    shape: options.SampleShapeOption = None,
     partial: Annotated[
         bool, typer.Option("--partial", help="Write the model also where some of its nodes stay quantized.")
     ] = False,
@@ -52,6 +53,7 @@ def strip(
     """
     from onnxq.cli.artifacts import output_file
     from onnxq.cli.data import open_data
+    from onnxq.cli.shapes import read_shapes
     from onnxq.deliver import check_simulated
     from onnxq.errors import UnsupportedError
     from onnxq.graph import Graph
@@ -62,8 +64,9 @@ def strip(
     target = output_file(out, STRIPPED_NAME, model)
     original = Graph.load(model)
     dataset = None
-    if data is not None or random is not None:
-        dataset = open_data(original, data, random, samples, preprocess)
+    shapes = read_shapes(shape, original)
+    if data is not None or random is not None or shapes:
+        dataset = open_data(original, data, random, samples, preprocess, shapes)
     graph = original.copy()
     result = take_out(graph, keep_ranges=keep_ranges)
     if not result.before:

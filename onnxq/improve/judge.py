@@ -93,6 +93,25 @@ def doubt_db(new: Score, old: Score) -> float:
     return float(np.mean(found)) if found else 0.0
 
 
+def least_gain_db(new: Score, old: Score) -> float:
+    """The gain that is left without the one sample that speaks most for it.
+
+    Where few samples have most of the noise, one that came out well by chance makes decibels of them all.
+    """
+    found = []
+    for name, after in new.noise.items():
+        before = old.noise[name]
+        if len(after) > 1 and 0 < before.sum() < math.inf and 0 < after.sum() < math.inf:
+            # What a sample leaves behind may be nothing, of which a tenth or ten times is nothing as well.
+            floor = _NOTHING * max(float(before.sum()), float(after.sum()))
+            left = 10 * np.log10((before.sum() - before + floor) / (after.sum() - after + floor))
+            found.append(float(left.min()))
+    return float(np.mean(found)) if found else new.goodness - old.goodness
+
+
+_NOTHING = 1e-3
+
+
 class LastSession:
     """The session of the state that was judged last: two judges of one state need it once."""
 

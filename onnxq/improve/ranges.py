@@ -44,7 +44,7 @@ def ranges(state: State, task: Task, observer: str = "mse") -> Improved:
         for p in leaders
         if state.qparams[p.tensor] != result.qparams[p.tensor]
     ]
-    return Improved(result, changed=tuple(lines)) if lines else Improved(state)
+    return Improved(result, changed=tuple(lines), follows_plan=True) if lines else Improved(state)
 
 
 def _is_free(placement: Placement, observer: str) -> bool:

@@ -309,7 +309,7 @@ class _Run:
             reference=new.graph if found.recalibrate else base.reference,
             path=(*base.path, number),
             price_db=base.price_db + found.price_db,
-            fresh=base.fresh and found.recalibrate,
+            fresh=base.fresh and (found.recalibrate or found.follows_plan),
             rounded_by=(*base.rounded_by, number) if chosen.method.rounds else base.rounded_by,
         )
 
@@ -345,12 +345,12 @@ class _Run:
         return best
 
     def _fails_unseen(self, base: _Candidate, found: Improved, to_beat: _Candidate) -> tuple[Score, Score] | None:
-        """The scores before and after a new calibration, where values that it has not seen speak against it.
+        """The scores before and after ranges have changed, where values that they were not found by speak against it.
 
         A candidate with other parameters than those of calibration cannot be compared in this way. What nodes must be
         worth is not asked for here, but with the ranges that will be written.
         """
-        if not found.recalibrate or not (base.fresh and to_beat.fresh):
+        if not (found.recalibrate or found.follows_plan) or not (base.fresh and to_beat.fresh):
             return None
         before = self._rehearsal(to_beat.state, to_beat.path)
         after = self._rehearsal(found.state, (*base.path, len(self.steps)))

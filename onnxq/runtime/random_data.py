@@ -52,7 +52,7 @@ def random_dataset(
 
 
 def random_shapes(graph: Graph, wanted: Shapes | None = None) -> tuple[dict[str, tuple[int, ...]], list[str]]:
-    """Input -> a shape that the float model runs on, and a note for each whose sizes were chosen here.
+    """Input -> a shape that the model runs on, and a note for each whose sizes were chosen here.
 
     Only where dimensions other than the batch are free is the model run for it.
     """
@@ -93,7 +93,7 @@ def random_shapes(graph: Graph, wanted: Shapes | None = None) -> tuple[dict[str,
     names = ", ".join(f"'{info.name}' {shape_text(info.shape)}" for info in free)
     example = " ".join(f"--shape '{info.name}={_listed(tried[0][info.name])}'" for info in free)
     raise DataError(
-        f"the float model runs on no random sample with {', '.join(map(str, sizes))} as free sizes of {names}: "
+        f"the model runs on no random sample with {', '.join(map(str, sizes))} as free sizes of {names}: "
         f"{refusal}. Give sizes that it takes, as in {example}, or real data with -d"
     )
 

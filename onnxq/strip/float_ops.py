@@ -97,9 +97,11 @@ def _matmul_nbits(reals: Reals, node: Node) -> Any:
         raise Stays("its weights have an order of groups of their own (g_idx)")
     if node.attrs.get("weight_prepacked", 0):
         raise Stays("its weights are packed for one machine; write the model without prepacking")
-    features, rows = int(node.attrs["K"]), int(node.attrs["N"])
-    bits, size = int(node.attrs.get("bits", 4)), int(node.attrs["block_size"])
-    weight, scales, zeros = (_held(reals, node, port) for port in (1, 2, 3))
+    features, rows, size = (_positive(node, name) for name in ("K", "N", "block_size"))
+    bits = _positive(node, "bits", 4)
+    weight, scales, zeros = (_held(reals, node, port, optional=port == 3) for port in (1, 2, 3))
+    if weight.dtype != np.uint8:
+        raise Stays(f"its weights are {weight.dtype}, and packed numbers are uint8")
     blocks = -(-features // size)
     if math.prod(weight.shape) != rows * blocks * (size * bits // 8) or math.prod(scales.shape) != rows * blocks:
         raise Stays(f"its weights and scales do not fit K={features}, N={rows}, bits={bits} and block_size={size}")
@@ -128,8 +130,8 @@ def _unpacked_rows(weight: Any, scales: Any, zeros: Any, bits: int, size: int, s
 
 
 def _gather_blocks(reals: Reals, node: Node) -> Any:
-    table, scales, zeros = (_held(reals, node, port) for port in (0, 2, 3))
-    size, bits = int(node.attrs.get("block_size", 128)), int(node.attrs.get("bits", 4))
+    table, scales, zeros = (_held(reals, node, port, optional=port == 3) for port in (0, 2, 3))
+    size, bits = _positive(node, "block_size", 128), _positive(node, "bits", 4)
     axis = int(node.attrs.get("quantize_axis", 1)) % len(table.shape)
     packed = table.dtype == np.uint8  # otherwise the type says how many bits there are
     shape = (*table.shape[:-1], table.shape[-1] * 8 // bits) if packed else tuple(table.shape)
@@ -154,9 +156,19 @@ def _unpacked_table(table: Any, scales: Any, zeros: Any, bits: int, blocks: PerB
     return real_values(codes, found, np.dtype(scale.dtype))
 
 
-def _held(reals: Reals, node: Node, port: int) -> Any:
+def _positive(node: Node, name: str, default: int | None = None) -> int:
+    """An attribute that is a whole number above 0; onnxruntime's operators are not looked at when a model is loaded."""
+    value = node.attrs.get(name, default)
+    if not isinstance(value, int) or value < 1:
+        raise Stays(f"its attribute {name} is {value!r}, and has to be a number above 0")
+    return value
+
+
+def _held(reals: Reals, node: Node, port: int, *, optional: bool) -> Any:
     if not has_input(node, port):
-        return None
+        if optional:
+            return None
+        raise Stays(f"its input {port} is missing")
     tensor = node.inputs[port]
     source = reals.graph.producer(tensor)
     if source is not None and source.op == "Reshape" and reals.graph.is_constant(source.inputs[0]):

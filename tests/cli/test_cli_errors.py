@@ -138,7 +138,19 @@ def test_a_bug_is_not_hidden(run, here: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_every_command_has_help(run) -> None:
     names = [command.name or command.callback.__name__ for command in cli_app.app.registered_commands]
     assert names == [
-        *("quantize", "qat", "sensitivity", "search", "inspect", "place", "calibrate", "merge", "emit", "compare"),
+        *(
+            "quantize",
+            "qat",
+            "diagnose",
+            "sensitivity",
+            "search",
+            "inspect",
+            "place",
+            "calibrate",
+            "merge",
+            "emit",
+            "compare",
+        ),
         *("explain", "simulate", "lint", "strip", "translate", "schema", "list", "demo"),
     ]
     for name in names:

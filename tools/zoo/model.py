@@ -103,7 +103,12 @@ class ZooModel:
         if not path.is_file():
             path.parent.mkdir(parents=True, exist_ok=True)
             unfinished = path.with_name("unfinished.onnx")
-            self.source.make(cache, unfinished)
+            try:
+                self.source.make(cache, unfinished)
+            except Unavailable:
+                raise
+            except Exception as error:  # libraries that write and train may fail in any way: a row of the table
+                raise Unavailable(f"{self.origin}: {type(error).__name__}: {error}") from error
             unfinished.rename(path)
         return path
 

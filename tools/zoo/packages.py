@@ -139,7 +139,9 @@ def unpack(archive: Path, folder: Path) -> None:
     if archive.suffix == ".deb":
         if shutil.which("dpkg") is None:
             raise Unavailable(f"{archive.name}: dpkg is not installed")
-        subprocess.run(["dpkg", "-x", str(archive), str(folder)], check=True, capture_output=True)
+        ended = subprocess.run(["dpkg", "-x", str(archive), str(folder)], capture_output=True, text=True)
+        if ended.returncode:
+            raise Unavailable(f"{archive.name}: {ended.stderr.strip()}")
     elif zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as opened:
             opened.extractall(folder)

