@@ -298,6 +298,8 @@ def fail_on(report: VerifyReport, warnings: Sequence[str], examine: Examine | No
         limit = "a minimum_sqnr_db below 0" if FailureKind.SILENT in kinds else "a lower minimum_sqnr_db"
         found = None if examine is None else examine()
         lines += [f"for the cause: {DIAGNOSE}"] if found is None else found.lines
+        if found is not None and found.remedy is not None:
+            lines.append(f"for a configuration with what pays: {DIAGNOSE} and --apply FILE")
         lines.append(f"to have the files all the same: {limit} (--min-sqnr)")
     text = "\n  ".join(lines)
     raise ChecksFailed(

@@ -122,7 +122,8 @@ def _of_folder(given: Mapping[str, Any], progress: Any) -> tuple[Subject, State]
     if not settings.is_file():
         raise ConfigError(f"{folder} holds no config.json, so it is not the folder of a run: give the model itself")
     improved = sorted(folder.glob(f"*{FLOAT_MODEL}"))
-    wanted: Path | None = given["float_model"]
+    # What improvements have left is a float model too: passes leave a graph alone that they have been through.
+    wanted: Path | None = given["float_model"] or next(iter(improved), None)
     if wanted is None:
         raise ConfigError(f"say which float model the run in {folder} was made of: {COMMAND} {folder} --float MODEL")
     subject = _subject(given, wanted, given["config"] or settings, progress)

@@ -9,6 +9,7 @@ import numpy as np
 
 from onnxq.improvement import State
 from onnxq.numerics import qparams_from_range
+from onnxq.numerics.float_grid import float_max
 from onnxq.types import PerChannel, PerTensor, QParams, QuantSpec
 
 Change = Callable[[State], State]
@@ -25,12 +26,17 @@ def members(state: State, leader: str) -> list[str]:
 
 def range_of(parameters: QParams) -> tuple[np.ndarray, np.ndarray]:
     """The values that a quantizer represents; of several scales an entry each."""
+    spec = parameters.spec
+    if spec.grid != "affine":
+        largest = 1.0 if spec.grid == "nnie" else float_max(spec.dtype) if spec.has_scale else np.inf
+        high = parameters.scale.astype(np.float64) * largest
+        return -high, high
     scale, zero = parameters.scale.astype(np.float64), parameters.zero_point.astype(np.float64)
-    return (parameters.spec.qmin - zero) * scale, (parameters.spec.qmax - zero) * scale
+    return (spec.qmin - zero) * scale, (spec.qmax - zero) * scale
 
 
 def step_of(parameters: QParams) -> float:
-    """The largest step of a quantizer."""
+    """The largest step of a quantizer whose steps are even."""
     return float(parameters.scale.max())
 
 

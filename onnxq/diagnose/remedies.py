@@ -24,6 +24,7 @@ from onnxq.match import Matcher
 from onnxq.observers.fixed import Fixed
 from onnxq.types import Backend
 
+USUAL_BITS = 8
 OBSERVERS = ("percentile:99.99", "percentile:99.9", "mse")
 MOST_TENSORS = 24
 """Quantizers that a single remedy names; more would be a change of the whole model."""
@@ -69,8 +70,9 @@ def proposals(patient: Patient, causes: Sequence[Cause], most: int) -> dict[Reme
 
     A part is kept for what helps against any noise; of the rest the first cause has the first half.
     """
-    blamed = next((cause for cause in causes if cause.code not in _NO_NOISE), None)
-    general = [] if blamed is None else list(dict.fromkeys(_general(patient, blamed)))[: max(1, most // 2)]
+    unknown = Cause("few_bits", (), 0.0, 0.0)
+    blamed = next((cause for cause in causes if cause.code not in _NO_NOISE), unknown)
+    general = list(dict.fromkeys(_general(patient, blamed)))[: max(1, most // 2)]
     left = most - len(general)
     chosen: dict[Remedy, Code] = {}
     for number, cause in enumerate(causes):
@@ -79,9 +81,7 @@ def proposals(patient: Patient, causes: Sequence[Cause], most: int) -> dict[Reme
         own = [remedy for remedy in dict.fromkeys(listed) if remedy not in chosen and remedy not in general][:share]
         left -= len(own)
         chosen |= dict.fromkeys(own, cause.code)
-    if blamed is not None:
-        chosen |= {remedy: blamed.code for remedy in general if remedy not in chosen}
-    return chosen
+    return chosen | {remedy: blamed.code for remedy in general if remedy not in chosen}
 
 
 _NO_NOISE: tuple[Code, ...] = ("wrong_preprocessing", "too_few_samples", "saturating_kernel")
@@ -111,16 +111,22 @@ def _general(patient: Patient, cause: Cause) -> Iterator[Remedy]:
 
 
 def _wide(patient: Patient, rows: list[Costly]) -> Iterator[Remedy]:
-    """16 bits for activations; the layers of weights then stay float, where there are any."""
+    """16 bits for activations; the layers of weights then stay float, where there are any.
+
+    Weights with fewer than 8 bits get these first.
+    """
     settings = []
     for row in rows:
+        if row.role == "weight" and row.node and patient.case.state.plan[row.name].spec.bits < USUAL_BITS:
+            settings.append(Setting(("node", row.node, "weight", "bits"), USUAL_BITS))
+            continue
         dtype = wide_type(patient.case.state.plan[row.name].spec, patient.backend.limits)
         if dtype is not None and not patient.case.graph.is_constant(row.name):
             settings.append(Setting(("tensor", row.name, "dtype"), dtype))
     if settings:
         yield Remedy(settings=tuple(settings))
         layers = _layers(patient, rows)
-        if layers:
+        if layers and all(item.path[0] == "tensor" for item in settings):
             yield Remedy(settings=tuple(settings), skip=layers)
 
 

@@ -128,7 +128,7 @@ class _Run:
         before = max(self.worst, worst_db(study.score(calibrated)))
         named = subject.backend if isinstance(subject.backend, str) else None
         self.target = named or config.backend
-        self.ward = Ward(subject, config, self.target, held, before)
+        self.ward = Ward(subject, config, self.target, held, before, len(calibrated.plan))
 
     def _score(self, state: State) -> Score:
         # What improvements have changed in the graph is not part of what a study knows scores by.

@@ -15,7 +15,7 @@ from onnxq.diagnose.causes import Code
 from onnxq.diagnose.noise import worst_db
 from onnxq.diagnose.remedy import Remedy, Trial, apply_to, nearly_best, price, target_with, together
 from onnxq.emit import emit
-from onnxq.errors import MachineError, OnnxqError
+from onnxq.errors import MachineError, OnnxqError, UnsupportedError
 from onnxq.improve.judge import Judge
 from onnxq.improvement import State
 from onnxq.place.legal import check_plan
@@ -25,6 +25,9 @@ from onnxq.temporary import temporary_folder
 
 PAYS_DB = 1.0
 """What a remedy has to gain: less may be chance on few samples."""
+
+LEAST_LEFT = 0.5
+"""A model with fewer of its quantizers is hardly a quantized one."""
 
 ENOUGH_DB = 20.0
 """A worst result above this needs no further remedies that cost something on the chip."""
@@ -38,6 +41,7 @@ class Ward:
     target    the name of the target, with its options; None where it has none that could be looked up
     held      the samples that judge
     before    the worst result without any remedy
+    quantizers  how many there are without any remedy
     """
 
     subject: Subject
@@ -45,6 +49,7 @@ class Ward:
     target: str | None
     held: tuple[Feed, ...]
     before: float
+    quantizers: int
 
     def tried(self, remedy: Remedy, cause: Code) -> Trial:
         """A remedy with what it comes to; one that the target refuses has the reason."""
@@ -72,8 +77,8 @@ class Ward:
     def _measured(self, remedy: Remedy) -> float:
         study = self.study(remedy)
         state = study.calibrated(study.plan())
-        if not state.plan.placements:
-            raise OnnxqError("nothing would be quantized any more")
+        if len(state.plan) < LEAST_LEFT * self.quantizers:
+            raise UnsupportedError(f"only {len(state.plan)} of {self.quantizers} quantizers would be left")
         found = worst_db(study.score(state))
         if found >= self.before + PAYS_DB:  # what cannot be written is no remedy
             check_plan(state.plan, study.prepared.backend)

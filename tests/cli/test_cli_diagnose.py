@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,19 @@ def test_the_folder_of_a_run_is_diagnosed_with_its_own_configuration_and_data(
     assert quantized.exit_code == 0, quantized.stderr
 
     result = run("diagnose", out, "--float", files / "heads.onnx", "--json")
+
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["causes"][0]["code"] == "tied_ranges"
+
+
+def test_the_float_model_that_improvements_have_left_is_enough(run: Run, files: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    given = [files / "heads.onnx", "-c", files / "tied.toml", "-d", files / "images.npz"]
+    quantized = run("quantize", *given, "--effort", 0, "--min-sqnr", 0, "-o", out, "-q")
+    assert quantized.exit_code == 0, quantized.stderr
+    shutil.copy(files / "heads.onnx", out / "model_float.onnx")  # as it stands there after an improvement
+
+    result = run("diagnose", out, "--json")
 
     assert result.exit_code == 0, result.stderr
     assert json.loads(result.stdout)["causes"][0]["code"] == "tied_ranges"

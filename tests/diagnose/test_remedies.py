@@ -5,11 +5,17 @@ from __future__ import annotations
 import pytest
 
 from onnxq.backends import BACKENDS, get_backend, registered_backend
+from onnxq.bits import Subject
 from onnxq.config import read_config
+from onnxq.demo import load_data, model_path
+from onnxq.diagnose import Budget, diagnose
 from onnxq.diagnose.finer import finer_options, wide_type
 from onnxq.diagnose.remedy import DataChange, Remedy, Setting, applied_document, apply_to, target_with, together
 from onnxq.diagnose.text import remedy_lines
+from onnxq.diagnose.trials import Ward
+from onnxq.runtime import input_infos, open_dataset
 from onnxq.types import Limits, QuantSpec
+from tools.illnesses import Patient
 
 
 @pytest.mark.parametrize("name", BACKENDS.names())
@@ -96,3 +102,27 @@ def test_options_of_the_command_are_written_as_such_and_all_else_as_settings() -
         'tensor."/a/b".dtype = "uint16"',
     ]
     assert remedy_lines(Remedy(data=DataChange("leave_out", (5,))), "qnn") == ["leave sample 5 out of the data"]
+
+
+def test_what_leaves_hardly_any_quantizer_is_refused(tied: Patient) -> None:
+    dataset = open_dataset(tied.data[:4], input_infos(tied.model))
+    ward = Ward(
+        Subject(tied.model, backend="qnn", data=dataset), read_config({}), "qnn", tuple(dataset), 0.0, quantizers=60
+    )
+
+    trial = ward.tried(Remedy(skip=("op:Conv",), settings=(Setting(("activation", "skip"), True),)), "few_bits")
+
+    assert trial.after_db is None
+    assert not trial.pays
+    assert "quantizers would be left" in str(trial.refused)
+
+
+def test_weights_of_few_bits_get_eight_before_their_layers_stay_float() -> None:
+    subject = Subject(
+        model_path(), backend="onnxruntime", data=load_data().calibration[:8], config={"weight": {"bits": 4}}
+    )
+
+    found = diagnose(subject, budget=Budget(samples=4, rankings=8, looked=4, trials=4))
+
+    lines = [line for trial in found.paying for line in remedy_lines(trial.remedy, found.target)]
+    assert any(".weight.bits = 8" in line for line in lines)

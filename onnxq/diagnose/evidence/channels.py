@@ -22,7 +22,8 @@ FEW = 0.25
 
 def channels(case: Case) -> Iterator[Evidence]:
     for row in case.costly:
-        if not isinstance(case.state.qparams[row.name].spec.granularity, PerTensor) or row.role == "bias":
+        spec = case.state.qparams[row.name].spec
+        if spec.grid != "affine" or not isinstance(spec.granularity, PerTensor) or row.role == "bias":
             continue
         for name in row.tensors:
             found = _of_constant(case.graph, name) if case.graph.is_constant(name) else _of_seen(case, name)
