@@ -121,7 +121,9 @@ def make_plan(prepared: Prepared, *, strict: bool = False, unlike: Sequence[Unli
     return plan
 
 
-_OTHER_TARGET = "Choose another target: 'onnxq list backends' lists them, 'onnxq list backends NAME' says what one is for"
+_OTHER_TARGET = (
+    "Choose another target: 'onnxq list backends' lists them, 'onnxq list backends NAME' says what one is for"
+)
 
 _STRIP = "make a float model of it with 'onnxq strip MODEL -o float.onnx'"
 """The way out for a model that is quantized already."""
