@@ -112,14 +112,18 @@ def make_plan(prepared: Prepared, *, strict: bool = False, unlike: Sequence[Unli
     if not plan.quantized:
         reasons = list(dict.fromkeys(plan.left_float.values()))
         shown = "; ".join(reasons[:4]) + ("; ..." if len(reasons) > 4 else "")
-        way = f". {already}: {_STRIP}, then quantize that" if found else ""
+        way = f"{already}: {_STRIP}, then quantize that" if found else _OTHER_TARGET
         raise UnsupportedError(
-            f"nothing in this model can be quantized for {prepared.backend.name}: {shown or 'it has no nodes'}{way}"
+            f"nothing in this model can be quantized for {prepared.backend.name}: {shown or 'it has no nodes'}. {way}"
         )
     if found:
         plan.notes.append(f"{already} and stay as they are. To quantize all of it anew: {_STRIP}, and quantize that")
     return plan
 
+
+_OTHER_TARGET = (
+    "Choose another target: 'onnxq list backends' lists them, 'onnxq list backends NAME' says what one is for"
+)
 
 _STRIP = "make a float model of it with 'onnxq strip MODEL -o float.onnx'"
 """The way out for a model that is quantized already."""

@@ -2,7 +2,8 @@
 
     probabilities   behind a Softmax or LogSoftmax: one of the classes along its axis is chosen
     independent     behind a Sigmoid, or a product of such: each value says how sure something is
-    logits          behind a fully connected layer, the rank 2 or 3: probably classes along the last axis
+    logits          behind a fully connected layer, of rank 2 or 3, and no other output ends as scores do: probably
+                    classes along the last axis
 
 Boxes and other regressions end in none of these, or are taken for logits, which their values have to tell.
 """
@@ -45,10 +46,17 @@ def scores_of(graph: Graph, output: str, stretch: Stretch | None = None) -> Scor
         return found if found is not None and found.kind == "independent" else None
     if found.kind == "logits":
         is_classes = stretch is None and len(shape) in (2, 3) and found.axis == len(shape) - 1
-        return found if is_classes else None
+        return found if is_classes and not _has_known_scores(graph) else None
     if found.kind == "independent" and stretch is None and len(shape) == 3 and shape[-1] == _BOX:
         return None
     return found
+
+
+def _has_known_scores(graph: Graph) -> bool:
+    """Whether an output ends as scores do: what ends in a plain layer beside it is something else, boxes say."""
+    endings = _Endings(graph)
+    found = [endings.of(graph.tensor(name), None, 0) for name in graph.output_names]
+    return any(one is not None and one.kind != "logits" for one in found)
 
 
 class _Endings:

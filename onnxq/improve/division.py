@@ -14,6 +14,9 @@ FEWEST = 4
 MOST_HELD, MOST_FITTED = 32, 512
 """More samples than these would cost time and change little."""
 
+ENOUGH = 8
+"""Samples that a figure should come from; one of fewer is hardly one."""
+
 
 @dataclass(frozen=True)
 class Divided:
@@ -39,11 +42,12 @@ def divide(dataset: Dataset) -> Divided | None:
 def checked_on(dataset: Dataset, most: int) -> Samples:
     """The samples on which what is written is checked, the same for every effort.
 
-    They are those that judge, which no step was fitted to, and then as many others as it takes.
+    They are those that judge, which no step was fitted to, and others only where these are fewer than ENOUGH.
     """
     divided = divide(dataset)
     if divided is None:
         numbers = tuple(number for number, _ in enumerate(islice(dataset, min(most, FEWEST))))
     else:
-        numbers = (*divided.held.numbers, *divided.fitted.numbers)[:most]
+        held, fitted = divided.held.numbers, divided.fitted.numbers
+        numbers = (*held, *fitted[: max(0, ENOUGH - len(held))])[:most]
     return Samples(dataset, tuple(sorted(numbers)))

@@ -67,3 +67,10 @@ def test_scores_are_known_level_by_level() -> None:
     )
     assert of(body, (1, 4, 7)) == Scores("probabilities", 1)
     assert of(body, (1, 0, 4)) is None
+
+
+def test_a_plain_layer_beside_scores_is_no_classifier() -> None:
+    weights = f"<float[8,3] w = {{{', '.join(['1'] * 24)}}}>"
+    signature = "(float[1,8] v) => (float[1,3] y, float[1,3] scores)"
+    assert of("y = MatMul(v, w) scores = MatMul(v, w)", signature=signature, weights=weights) == Scores("logits", 1)
+    assert of("y = MatMul(v, w) scores = Softmax(y)", signature=signature, weights=weights) is None

@@ -30,6 +30,8 @@ def dataset(count: int) -> Dataset:
         (8, 4, (1, 3, 5, 7)),
         (64, 8, (3, 7, 11, 15, 19, 23, 27, 31)),
         (16, 8, (0, 1, 2, 3, 4, 7, 11, 15)),
+        (16, 16, (0, 1, 2, 3, 4, 7, 11, 15)),
+        (32, 16, (3, 7, 11, 15, 19, 23, 27, 31)),
     ],
 )
 def test_what_judges_is_checked_on_first(count: int, most: int, numbers: tuple[int, ...]) -> None:

@@ -262,6 +262,9 @@ class TestMeasure:
         assert one.tolist() == [[1, 1, 0]]
         assert other.tolist() == [[1, 1, 1]]
 
+    def test_single_numbers_are_compared_too(self) -> None:
+        assert measure.decibels(DIGITS, [{"y": np.array(2.0)}], [{"y": np.array(1.8)}]) == pytest.approx({"y": 20.0})
+
     def test_a_file_that_does_not_run_is_told(self, tmp_path: Path) -> None:
         (tmp_path / "model.onnx").write_bytes(b"nothing")
         with pytest.raises(measure.DoesNotRun):
@@ -334,6 +337,8 @@ class TestResults:
     def test_what_is_missing_depends_on_file_target_effort_and_code(self) -> None:
         done = results.latest([cell()])
         assert results.missing(done, "hash", [("qnn", 0)], "new") == []
+        failed = results.latest([cell(Verdict.GATE_FAULT, None)])
+        assert results.missing(failed, "hash", [("qnn", 0)], "new") == [("qnn", 0)]
         for sha, wanted, code in (
             ("other", ("qnn", 0), "new"),
             ("hash", ("rknn", 0), "new"),
@@ -435,8 +440,7 @@ class TestGate:
 
         told: list[Cell] = []
         model = dataclasses.replace(DIGITS, source=Made(missing, pypi("made-up==1")))
-        for _ in range(2):
-            self.gate(tmp_path, told).run([model], [("qnn", 0), ("rknn", 0)], 1)
+        self.gate(tmp_path, told).run([model], [("qnn", 0), ("rknn", 0)], 1)
         assert [(one.verdict, one.reason) for one in told] == [(Verdict.UNAVAILABLE, "no such package")] * 2
 
     def test_a_crash_costs_one_cell_and_the_rest_goes_on(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -481,7 +485,7 @@ class TestPage:
 
     def test_shows_figures_reasons_and_losses(self) -> None:
         shown = page.tables(self.NOW, {Slot("digits", "qnn", 0): cell(db=30.0)}, [0, 1])
-        assert "4 cells in 0 minutes of commands: 1 good, 1 low, 1 refused, 1 FAILED" in shown
+        assert "4 cells in 0 minutes of commands, code new: 1 good, 1 low, 1 refused, 1 FAILED" in shown
         assert "| digits | classifier | 20.0 / 100% | **FAILED** 0.4 / 100% |" in shown
         assert "| nudenet | detector | *5.0 / 50%* | r1 |" in shown
         assert "1. `error: no | way. Use --skip`" in shown

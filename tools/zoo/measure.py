@@ -61,6 +61,8 @@ def padded(some: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray
     """Both with zeros at the ends of axes that are shorter than those of the other."""
     if some.ndim != others.ndim:
         raise DoesNotRun(f"an output has rank {others.ndim}, that of the float model {some.ndim}")
+    if some.shape == others.shape:
+        return some, others
     shape = np.maximum(some.shape, others.shape)
     grown = [
         np.pad(values, [(0, int(want - has)) for want, has in zip(shape, values.shape, strict=True)])

@@ -134,7 +134,8 @@ def summary(cells: Iterable[Cell]) -> str:
     counts = {verdict: sum(cell.verdict is verdict for cell in found) for verdict in Verdict}
     told = [f"{count} {verdict.value}" for verdict, count in counts.items() if count]
     seconds = sum(cell.seconds for cell in found)
-    return f"{len(found)} cells in {seconds / 60:.0f} minutes of commands: {', '.join(told)}."
+    codes = ", ".join(sorted({cell.key.code for cell in found}))
+    return f"{len(found)} cells in {seconds / 60:.0f} minutes of commands, code {codes}: {', '.join(told)}."
 
 
 def _worse(losses: Sequence[Worse]) -> str:

@@ -90,4 +90,5 @@ def _fell(before: float | None, now: float | None, much: float) -> bool:
 
 def missing(done: dict[Key, Cell], sha256: str, wanted: Sequence[tuple[str, int]], code: str) -> list[tuple[str, int]]:
     """The targets and efforts of one model that there is no result of yet."""
-    return [(target, effort) for target, effort in wanted if Key(sha256, target, effort, code) not in done]
+    final = {key for key, cell in done.items() if cell.verdict.final}
+    return [(target, effort) for target, effort in wanted if Key(sha256, target, effort, code) not in final]

@@ -32,6 +32,11 @@ class Verdict(Enum):
         return self not in _NOT_FAILED
 
     @property
+    def final(self) -> bool:
+        """Not where the gate or the registry is at fault: that is tried again."""
+        return self not in (Verdict.UNAVAILABLE, Verdict.GATE_FAULT)
+
+    @property
     def rank(self) -> int:
         """Lower is worse."""
         return {Verdict.GOOD: 3, Verdict.LOW: 2, Verdict.REFUSED: 1}.get(self, 0)
