@@ -59,6 +59,12 @@ class Remedy:
         """Whether no configuration can say it."""
         return self.data is not None
 
+    @property
+    def changes(self) -> int:
+        """How many things are to be changed."""
+        named = (self.settings, self.skip, self.unforce, self.options)
+        return sum(map(len, named)) + int(self.data is not None)
+
     def to_json(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
         if self.settings:

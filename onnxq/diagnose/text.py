@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import singledispatch
 from shlex import quote
 
@@ -196,7 +196,7 @@ def summary_lines(diagnosis: Diagnosis, most: int = 2) -> list[str]:
     lines = [f"cause: {cause_text(cause)}" for cause in diagnosis.causes[:1]]
     if not lines:
         lines.append("cause: no single one was found; the noise is spread over many quantizers")
-    best = diagnosis.paying[:most]
+    best = _shown(diagnosis.paying, most)
     lines += [f"remedy: {_shortened(trial, diagnosis.target)}" for trial in best]
     both = diagnosis.combined
     if both is not None and all(both.remedy != trial.remedy for trial in best):
@@ -206,12 +206,23 @@ def summary_lines(diagnosis: Diagnosis, most: int = 2) -> list[str]:
     return lines
 
 
+def _shown(paying: Sequence[Trial], most: int) -> list[Trial]:
+    """The first remedies; a single change that can be typed stands in front of those that take a file."""
+    best = list(paying[:most])
+    single = [trial for trial in paying if trial.remedy.changes == 1]
+    if best and best[0].remedy.changes > SHOWN and single:
+        typed = max(single, key=lambda trial: trial.gain_db)
+        best = [typed, *(trial for trial in best if trial is not typed)][:most]
+    return best
+
+
 def _shortened(trial: Trial, target: str | None) -> str:
-    """A remedy with what it comes to; of many settings the first."""
-    lines = remedy_lines(trial.remedy, target)
-    rest = len(lines) - SHOWN
-    more = f"; and {rest} more settings" if rest > 0 else ""
-    return f"{'; '.join(lines[:SHOWN])}{more}: {outcome_text(trial)}"
+    """A remedy with what it comes to; of many changes the number."""
+    changes = trial.remedy.changes
+    if changes <= SHOWN:
+        return f"{remedy_line(trial.remedy, target)}: {outcome_text(trial)}"
+    first = remedy_lines(trial.remedy, target)[-1]
+    return f"{changes} settings, such as {first} ('onnxq diagnose --apply FILE' writes them): {outcome_text(trial)}"
 
 
 def noise_rows(diagnosis: Diagnosis, most: int) -> Iterable[list[str]]:

@@ -1,0 +1,35 @@
+"""What a diagnosis says at the end of a run: a remedy that can be typed stands in front of one that takes a file."""
+
+from __future__ import annotations
+
+from onnxq.config import Config
+from onnxq.diagnose.causes import Cause, FewBits
+from onnxq.diagnose.diagnosis import Diagnosis
+from onnxq.diagnose.remedy import Remedy, Setting, Trial
+from onnxq.diagnose.text import summary_lines
+
+
+def diagnosis(*trials: Trial) -> Diagnosis:
+    cause = Cause("few_bits", (FewBits("t0", 8),), 1.0, 20.0)
+    return Diagnosis("qnn", 8, {"y": 5.0}, 5.0, (), (cause,), trials, None, "qnn", Config())
+
+
+def trial(after_db: float, remedy: Remedy) -> Trial:
+    return Trial(remedy, "few_bits", 5.0, after_db, True)
+
+
+MANY = Remedy(settings=tuple(Setting(("tensor", f"t{number}", "dtype"), "uint16") for number in range(9)))
+OPTION = Remedy(options=(("activation", "uint16"),))
+
+
+def test_one_option_stands_in_front_of_many_settings_that_gain_more() -> None:
+    lines = summary_lines(diagnosis(trial(25.0, MANY), trial(13.0, OPTION)))
+    assert lines[1] == "remedy: -b qnn:activation=uint16: 5.0 -> 13.0 dB"
+    assert lines[2].startswith("remedy: 9 settings, such as tensor.t8.dtype")
+    assert lines[2].endswith("5.0 -> 25.0 dB")
+
+
+def test_few_settings_are_written_out() -> None:
+    few = Remedy(settings=MANY.settings[:2])
+    lines = summary_lines(diagnosis(trial(25.0, few), trial(13.0, OPTION)))
+    assert lines[1] == 'remedy: tensor.t0.dtype = "uint16"; tensor.t1.dtype = "uint16": 5.0 -> 25.0 dB'
