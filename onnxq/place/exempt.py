@@ -5,6 +5,7 @@
 - what computes in integers, booleans or strings: shapes, indices, masks as conditions
 - attention masks: an Add of minus infinity (or -1e4) in front of a Softmax; one such value would ruin the range. What
   reads such a result stays float as well
+- a Max or Min with an infinite constant, which has no code
 - nodes between existing QuantizeLinear / DequantizeLinear pairs, which are quantized already
 - the inside of units (a decomposed LayerNorm) that targets compute in float
 """
@@ -36,6 +37,7 @@ def exempt_nodes(graph: Graph, nodes: list[Node], decisive: Mapping[str, Decisio
         reason = (
             _kind_of_values(graph, node)
             or _mask(graph, node)
+            or _infinite_bound(graph, node)
             or _quantized_already(graph, node)
             or _in_unit(graph, node)
         )
@@ -91,6 +93,17 @@ def _mask_constant(graph: Graph, node: Node) -> str | None:
     for tensor in node.inputs:
         if tensor.name and graph.is_constant(tensor) and _holds_mask(graph, tensor):
             return f"'{tensor.name}' holds mask values (minus infinity or nearly): they would ruin the range"
+    return None
+
+
+def _infinite_bound(graph: Graph, node: Node) -> str | None:
+    """A bound that limits nothing, such as what a maximum over an axis begins with in JAX, has no code."""
+    for tensor in node.inputs if node.op in ("Max", "Min") and not node.domain else ():
+        if not tensor.name or not graph.is_constant(tensor):
+            continue
+        values = graph.values(tensor)
+        if values.dtype.name in FLOAT_TYPES and np.isinf(np.asarray(values, dtype=np.float64)).any():
+            return f"'{tensor.name}' is infinite, which no format can say"
     return None
 
 

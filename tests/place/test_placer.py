@@ -283,3 +283,15 @@ def test_placing_twice_gives_the_same_plan(residual: Graph) -> None:
     first, second = (place(residual, get_backend("onnxruntime")).to_json() for _ in range(2))
     assert first == second
     assert list(first["tensors"]) == list(second["tensors"])
+
+
+def test_a_maximum_with_minus_infinity_stays_float_and_what_follows_is_quantized() -> None:
+    graph = graph_of(
+        "lowest = Constant <value_float = -inf> ()\n a = Conv (x, w1)\n m = Max (lowest, a)\n y = Conv (m, w2)",
+        weights={"w1": (4, 3, 1, 1), "w2": (2, 4, 1, 1)},
+        signature="(float[1,3,4,4] x) => (float[1,2,4,4] y)",
+    )
+    plan = place(graph, get_backend("qnn"))
+    (node,) = graph.nodes("Max")
+    assert "infinite" in plan.left_float[node.name]
+    assert graph.nodes("Conv")[1].name in plan.quantized
