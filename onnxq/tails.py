@@ -6,7 +6,7 @@ second plan observes was seen already, but for tensors that had no quantizer of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from onnxq.calibrate import Calibration, Gathered, activation_leaders, calibrate
 from onnxq.calibrate.gather import with_observers
@@ -26,14 +26,25 @@ def calibrate_with_tails(
     """Parameters for a plan, or for the plan with float tails behind joins that one scale would ruin."""
     found = calibrate(prepared.graph, plan, statistics=gathered)
     joins = unlike_joins(prepared.graph, found.plan, found.qparams, gathered.range_of)
-    if not joins:
+    changed = _with_tails(prepared, joins, strict=strict)
+    if changed is None:
         return found
-    refuse_without_float(joins, prepared.graph, prepared.backend)
-    changed = make_plan(prepared, strict=strict, unlike=joins)
     changed.notes.extend(note for note in plan.notes if note not in changed.notes)
     if not _has_all(gathered, changed):
         gathered = gather_again(changed)
     return calibrate(prepared.graph, changed, statistics=gathered)
+
+
+def _with_tails(prepared: Prepared, joins: Sequence[UnlikeJoin], *, strict: bool) -> QuantPlan | None:
+    """The plan with float tails; None where there are none, or the user forces them into quantization."""
+    while joins:
+        plan = make_plan(prepared, strict=strict, unlike=joins)
+        kept = [join for join in joins if join.node in plan.left_float]
+        if len(kept) == len(joins):
+            refuse_without_float(kept, prepared.graph, prepared.backend)
+            return None if prepared.backend.integers_only else plan
+        joins = kept
+    return None
 
 
 def tail_notes(plan: QuantPlan) -> list[str]:

@@ -23,8 +23,14 @@ from onnxq.types.unlike import JoinMember, UnlikeJoin
 FEWEST_STEPS = 16.0
 """A tensor that reaches fewer steps has less than 4 bits left. Of formats of less than 8 bits, half of the bits."""
 
-_MOVES = ("Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Tile")
-"""What comes out has the range of what went in."""
+DEAD_STEPS = 2.0
+"""A tensor that reaches fewer steps says next to nothing: without a scale of its own, the model is refused."""
+
+_MOVES = frozenset(
+    ("DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "Reshape", "Slice", "SpaceToDepth", "Split",
+     "Squeeze", "Tile", "Transpose", "Unsqueeze")
+)  # fmt: skip
+"""What comes out lies within the range of what went in: that range is never too small."""
 
 Ranges = Callable[[str], tuple[float, float] | None]
 """Tensor -> its smallest and largest value in the data; None if it was not observed."""
@@ -42,8 +48,12 @@ def unlike_joins(graph: Graph, plan: QuantPlan, qparams: QParamsTable, ranges: R
 
 
 def refuse_without_float(joins: Iterable[UnlikeJoin], graph: Graph, backend: Backend) -> None:
-    """Raise UnsupportedError with the place to cut, for a target that computes everything in integers."""
-    join = next(iter(joins), None)
+    """Raise UnsupportedError with the place to cut, for a target that computes everything in integers.
+
+    Where all inputs of a join have some steps left, the limit of the outputs decides.
+    """
+    dead = (join for join in joins if any(0 < member.steps < DEAD_STEPS for member in join.members))
+    join = next(dead, None)
     if join is None or not backend.integers_only:
         return
     ends = ", ".join(f"'{member.tensor}'" for member in join.members if not graph.is_constant(member.tensor))
@@ -71,8 +81,9 @@ def _unlike(graph: Graph, node: Node, qparams: QParams, ranges: Ranges) -> Unlik
         if found is not None:
             members.append(JoinMember(str(tensor.name), *found, max(-found[0], found[1]) / scale))
     fewest = min(FEWEST_STEPS, math.sqrt(qparams.spec.qmax - qparams.spec.qmin + 1))
-    # A tensor without any signal has nothing to lose.
-    if len(members) < 2 or not any(0 < member.steps < fewest for member in members):
+    # A tensor without any signal has nothing to lose, and where none is large the scale comes from another join.
+    lost = any(0 < member.steps < fewest for member in members)
+    if not lost or not any(member.steps >= fewest for member in members):
         return None
     tail = _tail(graph, node)
     names = tuple(str(each.name) for each in tail)
@@ -81,7 +92,7 @@ def _unlike(graph: Graph, node: Node, qparams: QParams, ranges: Ranges) -> Unlik
 
 
 def _range(graph: Graph, tensor: Any, ranges: Ranges) -> tuple[float, float] | None:
-    """The range of a tensor: of a constant, as observed, or that of the observed tensor whose values it moves."""
+    """The range of a tensor: of a constant, as observed, or that of the observed tensors whose values it moves."""
     while True:
         if graph.is_constant(tensor):
             values = np.asarray(graph.values(tensor), dtype=np.float64)
@@ -91,6 +102,10 @@ def _range(graph: Graph, tensor: Any, ranges: Ranges) -> tuple[float, float] | N
         if found is not None:
             return found
         maker = graph.producer(tensor)
+        if maker is not None and maker.op == "Concat" and not maker.domain:
+            parts = [_range(graph, read, ranges) for read in maker.inputs]
+            known = [part for part in parts if part is not None]
+            return (min(low for low, _ in known), max(high for _, high in known)) if len(known) == len(parts) else None
         if maker is None or maker.domain or maker.op not in _MOVES:
             return None
         tensor = maker.inputs[0]

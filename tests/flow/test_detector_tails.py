@@ -132,3 +132,71 @@ def test_a_tail_that_the_user_forces_is_quantized(tmp_path: Path) -> None:
     config = {"node": {"join": {"force": True}}, "minimum_sqnr_db": -100}
     plan = quantized(detector(), "qnn", tmp_path, **config).plan
     assert "join" in plan.quantized
+
+
+def split_head() -> onnx.ModelProto:
+    """As in YOLOv5: one head behind a Sigmoid, split to places, sizes and scores, decoded, and joined again."""
+    net = Net("split_head")
+    head = net.conv(net.conv_relu(net.input("image", [1, 3, SIZE, SIZE]), 3, CHANNELS), CHANNELS, 4 + CLASSES)
+    sizes = net.ints(2, 2, CLASSES)
+    places, lengths, scores = net.many(
+        "Split", [net.node("Sigmoid", head, name="sig"), sizes], ("places", "lengths", "scores"), axis=1, name="split"
+    )
+    places = net.node("Mul", places, net.floats(640.0), output="pixels", name="to_pixels")
+    lengths = net.node("Mul", lengths, net.floats(200.0), output="extents", name="to_extents")
+    net.output(net.node("Concat", places, lengths, scores, axis=1, name="join"))
+    return net.model()
+
+
+def nested() -> onnx.ModelProto:
+    """Scores of two heads joined first, then with the boxes."""
+    net = Net("nested")
+    features = net.conv_relu(net.input("image", [1, 3, SIZE, SIZE]), 3, CHANNELS)
+    boxes = net.node("Sigmoid", net.conv(features, CHANNELS, 4), name="box_sigmoid")
+    boxes = net.node("Mul", boxes, net.floats(640.0), output="boxes", name="to_pixels")
+    first, second = (
+        net.node("Sigmoid", net.conv(features, CHANNELS, 2), output=name, name=f"{name}_sigmoid")
+        for name in ("s1", "s2")
+    )
+    inner = net.node("Concat", first, second, axis=1, name="inner")
+    net.output(net.node("Concat", boxes, inner, axis=1, name="outer"))
+    return net.model()
+
+
+ALL_THAT_KEEP_TAILS = sorted({*BACKENDS.names()} - {*INTEGERS_ONLY, *NOT_QUANTIZED_HERE})
+
+
+@pytest.mark.parametrize("target", ALL_THAT_KEEP_TAILS)
+def test_a_head_that_was_split_and_decoded_keeps_its_scores(target: str, tmp_path: Path) -> None:
+    result = quantized(split_head(), target, tmp_path)
+    feeds = images(seed=4)
+    boxes, scores = parts(split_head().SerializeToString(), feeds)
+    found_boxes, found_scores = parts(str(result.model), feeds)
+    assert sqnr_db(boxes, found_boxes) > 20
+    assert sqnr_db(scores, found_scores) > 20
+
+
+@pytest.mark.parametrize("target", ["qnn", "sophgo_bm1684x", "espdl", "rknn"])
+def test_the_join_that_joins_unlike_tensors_is_the_one_that_stays_float(target: str, tmp_path: Path) -> None:
+    plan = quantized(nested(), target, tmp_path).plan
+    assert [join.node for join in plan.unlike] == ["outer"]
+    assert "inner" in plan.quantized
+
+
+def test_the_cut_of_nested_joins_has_all_inputs_of_the_outer_one(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="end with 'boxes'"):
+        quantized(nested(), "stpu", tmp_path)
+
+
+@pytest.mark.parametrize("target", INTEGERS_ONLY)
+def test_an_input_with_a_few_steps_left_is_for_the_limit_to_judge(target: str, tmp_path: Path) -> None:
+    plan = quantized(detector(pixels=14.0), target, tmp_path).plan
+    assert "join" in plan.quantized
+
+
+@pytest.mark.parametrize("target", ["qnn", "stpu"])
+def test_of_a_forced_join_nothing_says_that_it_is_float(target: str, tmp_path: Path) -> None:
+    config = {"node": {"join": {"force": True}}, "minimum_sqnr_db": -100}
+    result = quantized(detector(), target, tmp_path, **config)
+    assert not result.plan.unlike
+    assert not any("joins" in note for note in result.report["notes"])
