@@ -29,7 +29,7 @@ LENGTHS = (64, 224, 512, 640)
 """Sizes of free dimensions that are tried where a model does not run with the first ones."""
 
 LARGEST = 2**24
-"""Inputs of more values than this are not tried."""
+"""Sizes that give inputs more values than this together are not tried, as long as there are smaller ones."""
 
 
 def random_dataset(
@@ -64,12 +64,8 @@ def random_shapes(graph: Graph, wanted: Shapes | None = None) -> tuple[dict[str,
         return first, []
     session = float_session(graph, optimize="none")
     refusal: DataError | None = None
-    tried: list[dict[str, tuple[int, ...]]] = []
-    for last_only, length in itertools.product((False, True), (None, *LENGTHS)):
-        shapes = _concrete(given, length, last_only=last_only)
-        if shapes in tried or sum(math.prod(shape) for shape in shapes.values()) > LARGEST:
-            continue
-        tried.append(shapes)
+    tried = _candidates(given, free)
+    for shapes in tried:
         feed = _random_feed(inputs, shapes, (0, 0))()
         try:
             run_session(session, graph.output_names, feed, "random samples")
@@ -129,6 +125,20 @@ def _with_wishes(inputs: Sequence[InputInfo], wanted: Shapes) -> list[InputInfo]
         )
         for info in inputs
     ]
+
+
+def _candidates(given: Sequence[InputInfo], free: Sequence[InputInfo]) -> list[dict[str, tuple[int, ...]]]:
+    """Shapes to try, in this order: at least one, as nobody can choose the size of an input that is fixed."""
+    every: list[dict[str, tuple[int, ...]]] = []
+    for last_only, length in itertools.product((False, True), (None, *LENGTHS)):
+        shapes = _concrete(given, length, last_only=last_only)
+        if shapes not in every:
+            every.append(shapes)
+
+    def values(shapes: Mapping[str, tuple[int, ...]]) -> int:
+        return sum(math.prod(shapes[info.name]) for info in free)
+
+    return [shapes for shapes in every if values(shapes) <= LARGEST] or [min(every, key=values)]
 
 
 def _concrete(
