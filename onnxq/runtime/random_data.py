@@ -15,13 +15,14 @@ import numpy as np
 
 from onnxq.errors import ConfigError, DataError, did_you_mean
 from onnxq.graph import Graph
+from onnxq.graph.placeholders import placeholders_filled
 from onnxq.runtime.dataset import Dataset
 from onnxq.runtime.feeds import Feed, InputInfo, shape_text
 from onnxq.runtime.pieces import Piece, Source
 from onnxq.runtime.session import float_session, input_infos, run_session
 
 Shapes = Mapping[str, Sequence[int | str]]
-"""Input -> sizes that are wished for; a text leaves a dimension free."""
+"""Input -> sizes that are wished for; a name leaves a dimension free, a placeholder such as "?" as it is."""
 
 DIMENSION = 8
 IMAGE_SIDE = 224
@@ -103,8 +104,9 @@ def _with_wishes(inputs: Sequence[InputInfo], wanted: Shapes) -> list[InputInfo]
                 f"--shape: the model has no input '{name}'.{did_you_mean(name, names)} It has: {', '.join(names)}"
             )
     symbols: dict[str, int | str] = {}
+    wishes = {info.name: placeholders_filled(wanted.get(info.name, info.shape), info.shape) for info in inputs}
     for info in inputs:
-        sizes = wanted.get(info.name, info.shape)
+        sizes = wishes[info.name]
         fits = len(sizes) == len(info.shape) and all(
             not isinstance(dim, int) or dim == size for dim, size in zip(info.shape, sizes, strict=False)
         )
@@ -119,9 +121,7 @@ def _with_wishes(inputs: Sequence[InputInfo], wanted: Shapes) -> list[InputInfo]
         InputInfo(
             info.name,
             info.dtype,
-            tuple(
-                symbols.get(size, size) if isinstance(size, str) else size for size in wanted.get(info.name, info.shape)
-            ),
+            tuple(symbols.get(size, size) if isinstance(size, str) else size for size in wishes[info.name]),
         )
         for info in inputs
     ]

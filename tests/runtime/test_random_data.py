@@ -49,6 +49,11 @@ def test_large_fixed_sizes_are_no_reason_to_try_nothing(
     assert random_shapes(graph)[0] == {"a": fixed, "b": found}
 
 
+def test_placeholders_are_no_name_that_dimensions_share() -> None:
+    graph = Graph.from_model(model([node("Relu", "x", "y")], [value("x", ("a", "b", "c"))], [value("y", None)], {}))
+    assert random_shapes(graph, {"x": ("?", "?", 5)})[0] == {"x": (1, 8, 5)}
+
+
 def test_sizes_that_the_model_does_not_run_on_are_passed_over() -> None:
     """Reflected padding of 100 takes more than 100 values."""
     graph = Graph.from_model(
