@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -65,16 +66,14 @@ def _named(config: Config, *path: str) -> Iterator[None]:
 
 
 def separate_sizes(graph: Graph, dataset: Dataset | None) -> None:
-    """Drop names of dimensions that have different sizes at the inputs in the first sample, where that is known.
+    """Drop names of dimensions that have different sizes at the inputs in the first sample.
 
-    onnxruntime lets tensors share buffers by these names.
+    onnxruntime lets tensors share buffers by these names. Only where several dimensions have one is the sample read.
     """
-    named = {
-        name: shape
-        for name in graph.input_names
-        if (shape := graph.shape(name)) is not None and any(isinstance(dim, str) for dim in shape)
-    }
-    shapes = dataset.first_shapes() if dataset is not None and named else None
+    named = {name: shape for name in graph.input_names if (shape := graph.shape(name)) is not None}
+    uses = Counter(dim for shape in named.values() for dim in shape if isinstance(dim, str))
+    shared = any(count > 1 for count in uses.values())
+    shapes = dataset.first_shapes() if dataset is not None and shared else None
     sizes: dict[str, set[int]] = {}
     for name, shape in named.items():
         for dim, size in zip(shape, (shapes or {}).get(name, ()), strict=False):

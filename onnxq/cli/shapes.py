@@ -17,7 +17,10 @@ _BY_X = re.compile(r"\d+(x\d+)+")
 
 
 def read_shapes(texts: Sequence[str] | None, graph: Graph) -> dict[str, Shape] | None:
-    """Input -> its shape; the name may be left out where the model has one input. A size that is a name stays free."""
+    """Input -> its shape; the name may be left out where the model has one input.
+
+    A size that is a name stays free, and a placeholder such as "?" is what the model has there.
+    """
     if not texts:
         return None
     shapes: dict[str, Shape] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
@@ -57,6 +58,17 @@ class Seen:
         return max(abs(low), abs(high))
 
 
+class _ChannelRange(RangeStatistic):
+    """Ranges along an axis of a declared shape; values of another rank have no such axis, and are passed over."""
+
+    def __init__(self, axis: int, rank: int) -> None:
+        super().__init__(axis)
+        self._rank = rank
+
+    def look(self, array: np.ndarray, sample: int = 0, *, batch: int = 1) -> Any:
+        return super().look(array, sample, batch=batch) if np.ndim(array) == self._rank else None
+
+
 def channel_axis(graph: Graph, tensor: str) -> int | None:
     """Axis 1 of images, the last one of anything else; None where its length is not known."""
     shape = graph.shape(tensor)
@@ -80,7 +92,7 @@ def look_at(
         for name in wanted
         if (axis := channel_axis(graph, name)) is not None and id(graph.home_of(name)) not in inner
     }
-    by_channel = {name: RangeStatistic(axis) for name, axis in axes.items()}
+    by_channel = {name: _ChannelRange(axis, len(graph.shape(name) or ())) for name, axis in axes.items()}
     statistics: Mapping[str, list[RangeStatistic]] = {
         name: [whole[name], *([by_channel[name]] if name in by_channel else [])] for name in wanted
     }

@@ -12,6 +12,7 @@ import onnx_graphsurgeon as gs
 from onnxq.errors import ConfigError
 from onnxq.graph.declare import declared_type, set_dimensions
 from onnxq.graph.graph import Graph
+from onnxq.graph.placeholders import placeholders_filled
 
 Dimension = int | str | None
 
@@ -19,15 +20,16 @@ Dimension = int | str | None
 def fix_input_shape(graph: Graph, name: str, shape: Sequence[int | str]) -> dict[str, Dimension]:
     """Give an input another shape where its own is open; what shares a named dimension with it follows.
 
-    A name that gets two different sizes stands for none of them, and is no name of any dimension afterwards. Returns
-    what has come in the place of names: after shape inference, `redeclare_outputs` tells it of the outputs.
+    A placeholder such as "?" leaves a dimension as it is. A name that gets two different sizes stands for none of them,
+    and is no name of any dimension afterwards. Returns what has come in the place of names: after shape inference,
+    `redeclare_outputs` tells it of the outputs.
     """
     tensor = graph.tensor(name)
     known: Sequence[Dimension] | None = tensor.shape
-    wanted = list(shape)
+    wanted = placeholders_filled(shape, known)
     if known is not None and len(known) != len(wanted):
         raise ConfigError(
-            f"input '{name}' has {len(known)} dimensions {_listed(known)}, the shape {wanted} has {len(wanted)}"
+            f"input '{name}' has {len(known)} dimensions {_listed(known)}, the shape {list(shape)} has {len(wanted)}"
         )
     for number, (old, new) in enumerate(zip(known or wanted, wanted, strict=True)):
         if isinstance(new, int) and new < 1:
@@ -36,7 +38,7 @@ def fix_input_shape(graph: Graph, name: str, shape: Sequence[int | str]) -> dict
             raise ConfigError(
                 f"input '{name}' has size {old} in dimension {number}, not {new}: its shape is {_listed(known)}"
             )
-    sizes: dict[str, set[int | str]] = {}
+    sizes: dict[str, set[Dimension]] = {}
     for old, new in zip(known or (), wanted, strict=False):
         if isinstance(old, str):
             sizes.setdefault(old, set()).add(new)

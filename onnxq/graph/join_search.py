@@ -5,6 +5,7 @@ Parts come from a Concat; and from a Split or Slice in another branch of the gra
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -37,10 +38,10 @@ THROUGH = UNARY | BROADCAST | RESHAPE | NORMALIZED | {"Concat", "Slice", "Split"
 def may_have_parts(graph: Graph) -> bool:
     """Whether a Concat, Split or Slice stands near an output, so that shapes are worth knowing."""
     seen: set[str] = set()
-    pending = [(graph.tensor(name), 0) for name in graph.output_names]
+    pending = deque((graph.tensor(name), 0) for name in graph.output_names)
     with graph.unchanging():
         while pending:
-            tensor, depth = pending.pop()
+            tensor, depth = pending.popleft()  # the nearest first: a tensor is looked at once, and by its shortest way
             node = graph.producer(tensor)
             if any(_cuts(use.node) and use.port == 0 for use in graph.consumers(tensor)):
                 return True
@@ -54,23 +55,26 @@ def may_have_parts(graph: Graph) -> bool:
 
 
 class JoinSearch:
-    """Joins of one graph, each tensor looked at once."""
+    """Joins of one graph, each tensor looked at once for each number of nodes behind it.
+
+    How far the search goes back from a tensor depends on that number, so what was found there does as well.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._found: dict[str, list[Join]] = {}
+        self._found: dict[tuple[str, int], list[Join]] = {}
 
     def of(self, tensor: Any, depth: int = 0) -> list[Join]:
         """The joins of a tensor, one for each axis, those that were made last first."""
-        if tensor.name not in self._found:
-            self._found[tensor.name] = []  # a graph that is not one has no parts
+        key = (tensor.name, depth)
+        if key not in self._found:
             found = [*self._of(tensor, depth), *self._cut_elsewhere(tensor)]
             first: dict[int, Join] = {}
             for join in found:
                 if 1 < len(join.ends) <= MOST_PARTS:
                     first.setdefault(join.axis, join)
-            self._found[tensor.name] = list(first.values())
-        return self._found[tensor.name]
+            self._found[key] = list(first.values())
+        return self._found[key]
 
     def _of(self, tensor: Any, depth: int) -> list[Join]:
         node, shape = self._graph.producer(tensor), self._graph.shape(tensor)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 import onnx
 
@@ -19,6 +19,14 @@ _PLACEHOLDER = re.compile(r"[\W\d_]*|none|null|unk(nown)?_*", re.IGNORECASE)
 def is_placeholder(name: str) -> bool:
     """Whether the name of a dimension says no more than that its size is free."""
     return _PLACEHOLDER.fullmatch(name) is not None
+
+
+def placeholders_filled(
+    shape: Sequence[int | str | None], known: Sequence[int | str | None] | None
+) -> list[int | str | None]:
+    """A shape that somebody wishes for, with the model's own dimensions where it has placeholders."""
+    own = known if known is not None and len(known) == len(shape) else [None] * len(shape)
+    return [old if isinstance(new, str) and is_placeholder(new) else new for old, new in zip(own, shape, strict=True)]
 
 
 def shared_placeholders(graph: onnx.GraphProto) -> dict[str, int]:

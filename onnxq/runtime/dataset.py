@@ -35,6 +35,7 @@ class Dataset:
         self.batch = batch
         self._notes: dict[str, None] = {}
         self._length: int | None = None
+        self._first_shapes: dict[str, tuple[int, ...]] | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -49,10 +50,15 @@ class Dataset:
         return self._length
 
     def first_shapes(self) -> dict[str, tuple[int, ...]] | None:
-        """Input -> its shape in the first feed; None where that can only be found by reading it."""
-        if not self.source.countable:
-            return None
-        return next((cut.first_shapes(piece.shapes) for piece, cut in self._cuts() if cut.count), None)
+        """Input -> its shape in the first feed, which is asked for once; None where there is no feed.
+
+        Only sources whose shapes are not known otherwise are read for it, and the next pass starts with the first feed
+        all the same.
+        """
+        if self._first_shapes is None:
+            found = (cut.first_shapes(piece.shapes) for piece, cut in self._cuts() if cut.count)
+            self._first_shapes = next(found, None)
+        return self._first_shapes
 
     def __len__(self) -> int:
         if self.length is None:

@@ -15,13 +15,14 @@ import numpy as np
 
 from onnxq.errors import ConfigError, DataError, did_you_mean
 from onnxq.graph import Graph
+from onnxq.graph.placeholders import placeholders_filled
 from onnxq.runtime.dataset import Dataset
 from onnxq.runtime.feeds import Feed, InputInfo, shape_text
 from onnxq.runtime.pieces import Piece, Source
 from onnxq.runtime.session import float_session, input_infos, run_session
 
 Shapes = Mapping[str, Sequence[int | str]]
-"""Input -> sizes that are wished for; a text leaves a dimension free."""
+"""Input -> sizes that are wished for; a name leaves a dimension free, a placeholder such as "?" as it is."""
 
 DIMENSION = 8
 IMAGE_SIDE = 224
@@ -29,7 +30,7 @@ LENGTHS = (64, 224, 512, 640)
 """Sizes of free dimensions that are tried where a model does not run with the first ones."""
 
 LARGEST = 2**24
-"""Inputs of more values than this are not tried."""
+"""Sizes that give inputs more values than this together are not tried, as long as there are smaller ones."""
 
 
 def random_dataset(
@@ -64,12 +65,8 @@ def random_shapes(graph: Graph, wanted: Shapes | None = None) -> tuple[dict[str,
         return first, []
     session = float_session(graph, optimize="none")
     refusal: DataError | None = None
-    tried: list[dict[str, tuple[int, ...]]] = []
-    for last_only, length in itertools.product((False, True), (None, *LENGTHS)):
-        shapes = _concrete(given, length, last_only=last_only)
-        if shapes in tried or sum(math.prod(shape) for shape in shapes.values()) > LARGEST:
-            continue
-        tried.append(shapes)
+    tried = _candidates(given, free)
+    for shapes in tried:
         feed = _random_feed(inputs, shapes, (0, 0))()
         try:
             run_session(session, graph.output_names, feed, "random samples")
@@ -107,8 +104,9 @@ def _with_wishes(inputs: Sequence[InputInfo], wanted: Shapes) -> list[InputInfo]
                 f"--shape: the model has no input '{name}'.{did_you_mean(name, names)} It has: {', '.join(names)}"
             )
     symbols: dict[str, int | str] = {}
+    wishes = {info.name: placeholders_filled(wanted.get(info.name, info.shape), info.shape) for info in inputs}
     for info in inputs:
-        sizes = wanted.get(info.name, info.shape)
+        sizes = wishes[info.name]
         fits = len(sizes) == len(info.shape) and all(
             not isinstance(dim, int) or dim == size for dim, size in zip(info.shape, sizes, strict=False)
         )
@@ -123,12 +121,24 @@ def _with_wishes(inputs: Sequence[InputInfo], wanted: Shapes) -> list[InputInfo]
         InputInfo(
             info.name,
             info.dtype,
-            tuple(
-                symbols.get(size, size) if isinstance(size, str) else size for size in wanted.get(info.name, info.shape)
-            ),
+            tuple(symbols.get(size, size) if isinstance(size, str) else size for size in wishes[info.name]),
         )
         for info in inputs
     ]
+
+
+def _candidates(given: Sequence[InputInfo], free: Sequence[InputInfo]) -> list[dict[str, tuple[int, ...]]]:
+    """Shapes to try, in this order: at least one, as nobody can choose the size of an input that is fixed."""
+    every: list[dict[str, tuple[int, ...]]] = []
+    for last_only, length in itertools.product((False, True), (None, *LENGTHS)):
+        shapes = _concrete(given, length, last_only=last_only)
+        if shapes not in every:
+            every.append(shapes)
+
+    def values(shapes: Mapping[str, tuple[int, ...]]) -> int:
+        return sum(math.prod(shapes[info.name]) for info in free)
+
+    return [shapes for shapes in every if values(shapes) <= LARGEST] or [min(every, key=values)]
 
 
 def _concrete(

@@ -58,8 +58,8 @@ class DecisionCount:
             self._kind = DecisionKind.ABOVE_HALF
             self._agreed += int(np.count_nonzero(shown & found))
             self._compared += int(np.count_nonzero(shown | found))
-        elif self._scores.axis is not None and expected.shape[self._scores.axis] > 1:
-            axis = self._scores.axis
+        elif (axis := self._scores.axis) is not None and axis < expected.ndim and expected.shape[axis] > 1:
+            # The axis is that of the declared shape, which may have another rank than the values.
             self._add(DecisionKind.ARG_MAX, expected.argmax(axis), measured.argmax(axis))
 
     def _add(self, kind: DecisionKind, expected: np.ndarray, measured: np.ndarray) -> None:

@@ -48,6 +48,16 @@ def test_a_size_that_is_a_name_stays_free(run, network: Path, tmp_path: Path) ->
     assert shape_of(tmp_path / "o/model.onnx") == ["n", 3, 32, 32]
 
 
+@pytest.mark.parametrize("mark", ["?", "_", "unk", "None"])
+def test_a_placeholder_leaves_a_dimension_as_the_model_has_it(mark: str, run, network: Path, tmp_path: Path) -> None:
+    shape = f"image=1,3,{mark},{mark}"
+    result = run("quantize", network, "-b", "tensorrt", "--random", 2, "--shape", shape, "-o", tmp_path / "o")
+    assert result.exit_code == 0, result.stderr
+    assert shape_of(tmp_path / "o/model.onnx") == [1, 3, "height", "width"]
+    compared = run("compare", network, tmp_path / "o", "--random", 1, "--shape", f"image={mark},{mark},16,{mark}")
+    assert compared.exit_code == 0, compared.stderr
+
+
 def test_sizes_that_nobody_gives_are_chosen_and_told(run, network: Path, tmp_path: Path) -> None:
     folder = tmp_path / "o"
     result = run("quantize", network, "-b", "tensorrt", "--random", 2, "-o", folder, "--json")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -82,6 +83,19 @@ def test_nothing_is_claimed_about_an_ordinary_layer() -> None:
     case = _case(_layer(EVEN), _samples())
 
     assert [e.finding for look in (outliers, masks, channels, operators) for e in look(case)] == []
+
+
+def test_a_tensor_of_another_rank_than_declared_is_seen_without_channels() -> None:
+    """Nothing infers the shape behind an operator of onnxruntime, so a declaration is believed."""
+    text = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+        g (float[1,4] x, float[4] b) => (float[1,1,4] y) <float[1,1,4] h> {
+        h = com.microsoft.BiasGelu(x, b) y = Relu(h) }"""
+    graph = Graph.from_model(onnx.parser.parse_model(text))
+    feeds = [{"x": np.array([[1, 2, 3, 4]], np.float32), "b": np.zeros(4, np.float32)}]
+    seen = look_at(graph, ["x", "h"], open_dataset(feeds, input_infos(graph)), None)
+    assert seen["h"].channels is None
+    assert seen["h"].high > 3.9
+    assert seen["x"].channels is not None
 
 
 def test_channels_that_differ_are_found_in_weights_and_behind_them() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -12,11 +14,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxq
-from onnxq.borders import fix_borders
+from onnxq.borders import fix_borders, separate_sizes
 from onnxq.config import read_config
 from onnxq.graph import Graph
 from onnxq.graph.placeholders import is_placeholder
 from onnxq.graph.settle import settle_declarations
+from onnxq.runtime import input_infos, open_dataset
 from tests.graph.models import model, node, sample, value
 
 FLOAT = TensorProto.FLOAT
@@ -177,6 +180,45 @@ def two_lengths() -> onnx.ModelProto:
         ]
     inputs = [value("a", ("n", 8)), value("b", ("n", 8))]
     return model(nodes, inputs, [value("a_mean", (1, 4)), value("b_mean", (1, 4))], {"w": sample(8, 4)})
+
+
+class Feeds:
+    """Feeds that can be read again, and are counted by reading alone."""
+
+    def __init__(self, feeds: list[dict[str, np.ndarray]]) -> None:
+        self.feeds = feeds
+
+    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
+        return iter(self.feeds)
+
+
+class Reader:
+    """Looks like a CalibrationDataReader of onnxruntime."""
+
+    def __init__(self, feeds: list[dict[str, np.ndarray]]) -> None:
+        self.feeds = feeds
+        self.rewind()
+
+    def rewind(self) -> None:
+        self.rest = iter(self.feeds)
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        return next(self.rest, None)
+
+
+@pytest.mark.parametrize("container", [list, Feeds, Reader, iter, lambda feeds: lambda: iter(feeds)])
+def test_sizes_are_told_apart_whatever_holds_the_samples(container: Callable[[Any], Any]) -> None:
+    feeds = [{"a": sample(3, 8), "b": sample(7, 8)} for _ in range(2)]
+    result = onnxq.quantize(two_lengths(), backend="onnxruntime", data=container(feeds), config={"effort": 0})
+    assert [note for note in result.report["notes"] if "called 'n' have the sizes 3 and 7 in the first sample" in note]
+    assert result.report["calibration_samples"] == 2
+
+
+def test_no_sample_is_read_where_no_name_has_two_dimensions() -> None:
+    graph = Graph.from_model(model([node("Relu", "x", "y")], [value("x", ("n", 8))], [value("y", ("n", 8))]))
+    waiting = iter([{"x": sample(3, 8)}])
+    separate_sizes(graph, open_dataset(waiting, input_infos(graph)))
+    assert len(list(waiting)) == 1
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "qnn"])

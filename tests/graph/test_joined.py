@@ -7,6 +7,7 @@ import pytest
 from onnx import parser
 
 from onnxq.graph import Graph
+from onnxq.graph.join_search import DEEPEST, may_have_parts
 from onnxq.graph.joined import Join, joins, judged_parts
 
 
@@ -28,6 +29,31 @@ def of(body: str, signature: str = "(float[1,4,6] a, float[1,2,6] b) => (float[n
 )
 def test_parts_are_found_through_what_only_moves_them(body: str, axis: int) -> None:
     assert of(body) == [Join(axis, (4, 6))]
+
+
+@pytest.mark.parametrize("deep", [DEEPEST - 3, DEEPEST, DEEPEST + 1, DEEPEST + 9])
+def test_parts_do_not_depend_on_the_order_of_outputs(deep: int) -> None:
+    """One output is behind many nodes that map each value alone, which begin with the other one."""
+    chain = " ".join(f"t{number + 1} = Neg(t{number})" for number in range(deep))
+    body = f"t0 = Concat<axis=1>(a, b) near = Neg(t0) {chain} far = Neg(t{deep})"
+    found = []
+    for names in (("near", "far"), ("far", "near")):
+        outputs = ", ".join(f"float[1,6,6] {name}" for name in names)
+        text = f"g (float[1,4,6] a, float[1,2,6] b) => ({outputs}) {{ {body} }}"
+        graph = Graph.from_model(parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}'))
+        found.append(joins(graph))
+    assert found[0] == found[1]
+    assert found[0]["near"] == [Join(1, (4, 6))]
+    assert bool(found[0]["far"]) == (deep < DEEPEST)
+
+
+def test_a_concat_near_one_output_is_noticed_behind_another_that_is_far() -> None:
+    """The walk from the far output comes by the tensor in front of the Concat first."""
+    chain = " ".join(f"t{number + 1} = Neg(t{number})" for number in range(DEEPEST - 1))
+    body = f"c = Concat<axis=1>(a, b) d = Neg(c) t0 = Neg(d) near = Neg(t0) {chain} far = Neg(t{DEEPEST - 1})"
+    for outputs in ("float[1,6,6] near, float[1,6,6] far", "float[1,6,6] far, float[1,6,6] near"):
+        text = f"g (float[1,4,6] a, float[1,2,6] b) => ({outputs}) {{ {body} }}"
+        assert may_have_parts(Graph.from_model(parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}')))
 
 
 @pytest.mark.parametrize(

@@ -410,4 +410,10 @@ def test_the_shapes_of_the_first_feed_are_known_without_reading_it():
     ):
         dataset = open_dataset(source, [info])
         assert dataset.first_shapes() == {"image": next(iter(dataset))["image"].shape}
-    assert open_dataset(({"image": images(1)} for _ in range(2)), [DYNAMIC]).first_shapes() is None
+
+
+def test_the_shapes_of_a_first_feed_that_is_read_once_are_known_and_it_is_not_lost():
+    dataset = open_dataset(({"image": images(count)} for count in (2, 3)), [DYNAMIC])
+    assert dataset.first_shapes() == {"image": images(2).shape}
+    assert [feed["image"].shape for feed in dataset] == [images(2).shape, images(3).shape]
+    assert open_dataset(iter([]), [DYNAMIC]).first_shapes() is None

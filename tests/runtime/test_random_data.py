@@ -34,6 +34,26 @@ def test_a_free_batch_is_1_without_a_word() -> None:
     assert random_shapes(convolution("batch", 3, 64, 64)) == ({"x": (1, 3, 64, 64)}, [])
 
 
+@pytest.mark.parametrize(
+    ("fixed", "free", "found"),
+    [((2, 1000), ("n", "l"), (1, 8)), ((1, 2), ("n", 500, "l"), (1, 500, 8)), ((1, 2), ("n", "m", 2000), (1, 1, 2000))],
+)
+def test_large_fixed_sizes_are_no_reason_to_try_nothing(
+    fixed: tuple[int, ...], free: tuple[int | str, ...], found: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onnxq.runtime.random_data.LARGEST", 1000)
+    nodes = [node("Relu", "a", "y"), node("Relu", "b", "z")]
+    graph = Graph.from_model(
+        model(nodes, [value("a", fixed), value("b", free)], [value("y", None), value("z", None)], {})
+    )
+    assert random_shapes(graph)[0] == {"a": fixed, "b": found}
+
+
+def test_placeholders_are_no_name_that_dimensions_share() -> None:
+    graph = Graph.from_model(model([node("Relu", "x", "y")], [value("x", ("a", "b", "c"))], [value("y", None)], {}))
+    assert random_shapes(graph, {"x": ("?", "?", 5)})[0] == {"x": (1, 8, 5)}
+
+
 def test_sizes_that_the_model_does_not_run_on_are_passed_over() -> None:
     """Reflected padding of 100 takes more than 100 values."""
     graph = Graph.from_model(

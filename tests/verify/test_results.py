@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -119,6 +120,12 @@ def test_logits_that_always_choose_the_same_may_be_none() -> None:
     assert count(Scores("logits", 1), ([[5.0, 1.0]], [[5.0, 1.0]]), ([[4.0, 1.0]], [[5.0, 1.0]])) is None
     found = count(Scores("logits", 1), ([[5.0, 1.0]], [[5.0, 1.0]]), ([[4.0, 9.0]], [[5.0, 1.0]]))
     assert found == Decisions(DecisionKind.ARG_MAX, 0.5, 2)
+
+
+@pytest.mark.parametrize("kind", ["probabilities", "logits"])
+def test_an_axis_beyond_the_rank_decides_nothing(kind: Any) -> None:
+    """A file may declare one dimension more than its output has."""
+    assert count(Scores(kind, 2), ([[0.6, 0.4]], [[0.55, 0.45]]), ([[0.4, 0.6]], [[0.45, 0.55]])) is None
 
 
 def test_single_values_are_decided_by_a_threshold() -> None:
