@@ -173,6 +173,27 @@ def test_data_as_in_training_is_not_blamed(color: Any) -> None:
     assert wrong_preprocessing(color.model, color.test, None, images=False) is None
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_pixel_that_is_no_number_is_no_other_preprocessing(color: Any, value: float) -> None:
+    broken = [{"image": feed["image"].copy()} for feed in color.test]
+    broken[0]["image"][0, 0, 0, 0] = value
+
+    assert wrong_preprocessing(color.model, broken, None, images=False) is None
+
+
+def test_samples_without_any_number_say_nothing(color: Any) -> None:
+    broken = [{"image": np.full_like(feed["image"], np.nan)} for feed in color.test]
+
+    assert wrong_preprocessing(color.model, broken, None, images=False) is None
+
+
+def test_colours_in_another_order_are_seen_beside_a_pixel_that_is_no_number(color: Any) -> None:
+    swapped = [{"image": feed["image"][:, ::-1].copy()} for feed in color.test]
+    swapped[0]["image"][0, 0, 0, 0] = np.nan
+
+    assert wrong_preprocessing(color.model, swapped, None, images=False) is not None
+
+
 def test_arrays_get_a_line_of_numpy_that_does_what_was_tried(color: Any) -> None:
     axis = 1
     right, pixels = USUAL[1], USUAL[3]
