@@ -147,7 +147,9 @@ def test_too_few_samples_are_noticed_by_those_that_judge() -> None:
 
     cause = next(cause for cause in found.causes if cause.code == "too_few_samples")
     assert cause.gain_db > 3
-    assert any(trial.cause == "too_few_samples" and trial.remedy.by_hand for trial in found.trials)
+    advice = next(trial for trial in found.trials if trial.cause == "too_few_samples" and trial.remedy.by_hand)
+    assert advice.untried
+    assert advice not in found.paying
 
 
 @pytest.mark.parametrize(("kernel_db", "claimed"), [(60.0, False), (30.0, True), (5.0, True)])
