@@ -33,7 +33,7 @@ from onnxq.output_folder import OutputFolder, claim, refuse_folders, refuse_inpu
 from onnxq.passes import run_passes
 from onnxq.place.legal import check_plan
 from onnxq.prepare import Prepared
-from onnxq.report import DIAGNOSE, LOW_SQNR_DB, Examine, Report, build_report
+from onnxq.report import DIAGNOSE, LOW_SQNR_DB, Examine, Explanation, Report, build_report
 from onnxq.runtime import Dataset
 from onnxq.runtime.fault import own_fault, raise_own_fault
 from onnxq.temporary import temporary_folder
@@ -188,7 +188,10 @@ def emit_plan(
         lost = tuple(below_limit(on_the_chip, minimum, " on the chip, as simulated"))
         fail_on(replace(checks, failures=lost), warnings, examine)
         low = any(result.silent or result.sqnr_db < LOW_SQNR_DB for result in (*checks.results, *on_the_chip))
-        explanation = examine() if low and examine is not None else None
+        explanation = None
+        if low and examine is not None:
+            with clock.stage("diagnose"):
+                explanation = _explained(examine)
         further = {} if more is None else more(stage)
         if explanation is not None and explanation.remedy is not None:
             write_toml(stage / f"{name}{REMEDY}", explanation.remedy)
@@ -224,6 +227,16 @@ def emit_plan(
         write_json(stage / "config.json", spelt_out)
         write_json(stage / REPORT, report)
     return Result(folder / f"{name}.onnx", plan, qparams, report)
+
+
+def _explained(examine: Examine) -> Explanation | None:
+    """Why a result is low, for a run whose checks have passed: who stops the search still gets the files."""
+    try:
+        return examine()
+    except KeyboardInterrupt as stop:
+        if type(stop) is not KeyboardInterrupt:
+            raise  # a process that is told to end
+        return Explanation((f"the diagnosis was interrupted, the files are complete; for the cause: {DIAGNOSE}",), None)
 
 
 def _simulated(

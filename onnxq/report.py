@@ -32,12 +32,18 @@ SIMULATED_MARGIN_DB = 3.0
 class Explanation:
     """Why a result is low: sentences for people, and the values behind them (`onnxq.diagnose`) for the report.
 
-    remedy   the configuration with what mends it; None where no configuration does
+    diagnosis  None where it could not be made: the sentences say why
+    remedy     the configuration with what mends it; None where no configuration does
     """
 
     lines: tuple[str, ...]
-    diagnosis: Mapping[str, Any]
+    diagnosis: Mapping[str, Any] | None
     remedy: Mapping[str, Any] | None = None
+
+
+def failed_diagnosis(reason: str) -> Explanation:
+    """What is told where the cause of a low result was looked for in vain, because the search itself has failed."""
+    return Explanation((f"the diagnosis itself failed: {reason}",), None)
 
 
 Examine = Callable[[], Explanation | None]
@@ -100,7 +106,7 @@ def build_report(
             for p in passes
         ],
         "config": resolved_config(backend, config),
-        **({} if explanation is None else {"diagnosis": explanation.diagnosis}),
+        **({} if explanation is None or explanation.diagnosis is None else {"diagnosis": explanation.diagnosis}),
         **_translated(config),
     }
 

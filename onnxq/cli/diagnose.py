@@ -14,10 +14,10 @@ from onnxq.cli.progress import stage_bars
 
 if TYPE_CHECKING:
     from onnxq.bits import Subject
+    from onnxq.config import Config
     from onnxq.diagnose import Diagnosis
+    from onnxq.graph import Graph
     from onnxq.improvement import State
-
-COMMAND = "onnxq diagnose"
 
 
 def diagnose(
@@ -65,9 +65,7 @@ def diagnose(
     load_plugins(plugin)
     target = None if apply is None else _configuration_file(apply, model)
     with stage_bars(quiet=quiet) as progress:
-        subject, state = (
-            _of_folder(given, progress) if model.is_dir() else (_subject(given, model, config, progress), None)
-        )
+        subject, state = _of_folder(given, progress) if model.is_dir() else (_of_model(given, progress), None)
         result = run(subject, state=state)
     for note in result.notes:
         print_warning(note)
@@ -80,20 +78,34 @@ def diagnose(
         say(f"configuration written to {target}" if written else _nothing_to_write(result), quiet=quiet)
 
 
-def _subject(given: Mapping[str, Any], model: Path, config: Path | None, progress: Any) -> Subject:
-    from onnxq.bits import Subject
-    from onnxq.borders import fix_borders
-    from onnxq.cli.data import open_data
+def _of_model(given: Mapping[str, Any], progress: Any) -> Subject:
+    settings = _settings(given, given["config"])
+    return _subject(given, _loaded(given["model"], settings), settings, progress)
+
+
+def _settings(given: Mapping[str, Any], config: Path | None) -> Config:
     from onnxq.cli.settings import read_settings
+
+    keys = ("skip", "data", "observer", "weight_observer", "samples", "preprocess", "workers", "memory_limit",
+            "provider")  # fmt: skip
+    return read_settings(
+        config, allow_code=given["allow_code"], backend=given["backend"], **{key: given[key] for key in keys}
+    )
+
+
+def _loaded(model: Path, settings: Config) -> Graph:
+    from onnxq.borders import fix_borders
     from onnxq.graph import Graph
 
     graph = Graph.load(model)
-    keys = ("skip", "data", "observer", "weight_observer", "samples", "preprocess", "workers", "memory_limit",
-            "provider")  # fmt: skip
-    settings = read_settings(
-        config, allow_code=given["allow_code"], backend=given["backend"], **{key: given[key] for key in keys}
-    )
     fix_borders(graph, settings)
+    return graph
+
+
+def _subject(given: Mapping[str, Any], graph: Graph, settings: Config, progress: Any) -> Subject:
+    from onnxq.bits import Subject
+    from onnxq.cli.data import open_data
+
     dataset = open_data(graph, settings.data, None, settings.samples, settings.preprocess)
     return Subject(
         graph,
@@ -109,28 +121,28 @@ def _of_folder(given: Mapping[str, Any], progress: Any) -> tuple[Subject, State]
     """The subject of a run: its configuration, and the quantized model that its plan and parameters make."""
     from onnxq.cli.artifacts import read_plan, read_qparams
     from onnxq.cli.consistency import check_parameters
+    from onnxq.cli.float_model import float_model_in
     from onnxq.cli.planned import prepare_again
-    from onnxq.deliver import FLOAT_MODEL
     from onnxq.errors import ConfigError
-    from onnxq.graph import Graph
     from onnxq.improvement import State
     from onnxq.output_folder import read_together
 
     folder: Path = given["model"]
     plan, table = read_together(folder, lambda: (read_plan(folder), read_qparams(folder)))
-    settings = folder / "config.json"
-    if not settings.is_file():
+    recorded = folder / "config.json"
+    if not recorded.is_file():
         raise ConfigError(f"{folder} holds no config.json, so it is not the folder of a run: give the model itself")
-    improved = sorted(folder.glob(f"*{FLOAT_MODEL}"))
+    settings = _settings(given, given["config"] or recorded)
     # What improvements have left is a float model too: passes leave a graph alone that they have been through.
-    wanted: Path | None = given["float_model"] or next(iter(improved), None)
-    if wanted is None:
-        raise ConfigError(f"say which float model the run in {folder} was made of: {COMMAND} {folder} --float MODEL")
-    subject = _subject(given, wanted, given["config"] or settings, progress)
-    graph = Graph.load(improved[0] if improved else wanted)
-    prepared = prepare_again(graph, plan, given["backend"], subject.config, given["passes"])  # type: ignore[arg-type]
-    check_parameters(prepared.graph, plan, table)
-    return subject, State(prepared.graph, plan, table)
+    found = float_model_in(
+        folder,
+        plan,
+        given["float_model"],
+        lambda path: _loaded(path, settings),
+        lambda graph: prepare_again(graph, plan, given["backend"], settings, given["passes"]),
+    )
+    check_parameters(found.prepared.graph, plan, table)
+    return _subject(given, found.graph, settings, progress), State(found.prepared.graph, plan, table)
 
 
 def _configuration_file(path: Path, model: Path) -> Path:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from onnxq.calibrate.identity import model_identity
 from onnxq.cli.artifacts import PLAN_NAME, model_in, read_plan
@@ -22,6 +23,16 @@ from onnxq.types import QuantPlan
 
 Prepare = Callable[[Graph], Prepared]
 """Takes a model through the passes that the plan was made behind."""
+
+Load = Callable[[Path], Graph]
+"""Reads a model as the run has read it."""
+
+
+class FloatModel(NamedTuple):
+    """A float model as it was read, and as the plan has it."""
+
+    graph: Graph
+    prepared: Prepared
 
 
 def prepared_for(
@@ -54,6 +65,42 @@ def prepared_for(
         "tensors, but other constants or attributes. Give the model that they were made of, or calibrate again for "
         "this one with 'onnxq calibrate MODEL --plan PLAN'. --other-model takes it all the same"
     )
+
+
+def float_model_in(folder: Path, plan: QuantPlan, given: Path | None, load: Load, prepare: Prepare) -> FloatModel:
+    """The float model that the plan of the run in `folder` belongs to: `given`, or the one that the run has left there.
+
+    A warning says where it is not the given one. ConfigError where none fits, or none is there.
+    """
+    which = f"say which float model the run in {folder} was made of, with --float MODEL"
+    if not plan.model:
+        if given is None:
+            raise ConfigError(which)
+        print_warning(f"the plan does not say to which float model it belongs, so {given} is taken for it")
+        graph = load(given)
+        return FloatModel(graph, prepare(graph.copy()))
+    why = "it has other constants or attributes"
+    if given is not None:
+        graph = load(given)
+        try:
+            prepared = prepare(graph.copy())
+        except OnnxqError as error:
+            why = str(error)
+        else:
+            if model_identity(prepared.graph) == plan.model:
+                return FloatModel(graph, prepared)
+    beside = folder / f"{model_in(folder).stem}{FLOAT_MODEL}"
+    changed = _prepared(beside, plan, prepare)
+    if changed is not None:
+        if given is not None and not _is_same(beside, given):
+            print_warning(
+                f"plan and parameters in {folder} belong to {beside}, whose constants improvements have changed: that "
+                f"is taken instead of {given}"
+            )
+        return FloatModel(load(beside), changed)
+    if given is not None:
+        raise ConfigError(f"{given} is not the float model that the run in {folder} was made of: {why}")
+    raise ConfigError(f"{which}: {beside} is of another run" if beside.is_file() else which)
 
 
 def float_model_of(quantized: Path, given: Path, graph: Graph) -> Path:

@@ -29,7 +29,7 @@ def toml_key(path: tuple[str, ...]) -> str:
 
 
 def toml_text(values: Mapping[str, Any]) -> str:
-    """A whole configuration, one line for each value."""
+    """A whole configuration, one line for each value; None, which TOML has no word for, is what is not said."""
     return "".join(f"{line}\n" for line in _lines((), values))
 
 
@@ -42,6 +42,8 @@ def write_toml(path: Path, values: Mapping[str, Any]) -> None:
 def _lines(path: tuple[str, ...], values: Mapping[str, Any]) -> list[str]:
     found: list[str] = []
     for key, value in values.items():
+        if value is None:
+            continue
         here = (*path, key)
         if isinstance(value, Mapping) and value:
             found += _lines(here, value)
@@ -69,5 +71,9 @@ def _value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_key(str(key))} = {_value(item)}" for key, item in value.items()) + "}"
+        return (
+            "{"
+            + ", ".join(f"{_key(str(key))} = {_value(item)}" for key, item in value.items() if item is not None)
+            + "}"
+        )
     raise ConfigError(f"a {type(value).__name__} cannot be written into a configuration")

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from onnxq.bits.study import Subject
 from onnxq.diagnose.run import AUTOMATIC, Say, diagnose
 from onnxq.diagnose.text import summary_lines
-from onnxq.errors import MachineError, OnnxqError
+from onnxq.errors import OnnxqError
 from onnxq.graph import Graph
 from onnxq.graph.write import weight_bytes
 from onnxq.improve.stage import LARGE
 from onnxq.improvement import State
 from onnxq.passes import Pass
 from onnxq.prepare import Prepared
-from onnxq.report import Examine, Explanation
+from onnxq.report import Examine, Explanation, failed_diagnosis
 from onnxq.runtime import Dataset
 
 
@@ -38,7 +40,7 @@ def examiner(
     if dataset is None or not config.diagnose or not tried or weight_bytes(prepared.graph.gs) > LARGE:
         return None
 
-    def examine() -> Explanation | None:
+    def examine() -> Explanation:
         subject = Subject(
             original,
             backend=backend,
@@ -47,12 +49,20 @@ def examiner(
             passes=tuple(passes),
             progress=progress,
         )
+        # Whatever goes wrong here, the run itself counts: its files, or why its checks have failed.
         try:
             found = diagnose(subject, state=state, budget=AUTOMATIC)
-        except MachineError:
-            raise
-        except OnnxqError:  # such as a model that runs on the samples of calibration alone: the run itself counts
-            return None
+        except OnnxqError as error:
+            return failed_diagnosis(str(error))
+        except Exception as error:  # a fault of onnxq or of a plugin, which must not cost what is finished
+            return failed_diagnosis(_where(error))
         return Explanation(tuple(summary_lines(found)), found.to_json(), found.remedied())
 
     return examine
+
+
+def _where(error: Exception) -> str:
+    """An unexpected error in one line, with the place that a report about it needs."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{place}"

@@ -85,7 +85,8 @@ class Trial:
     """A remedy that was tried: the worst result with and without it, on samples that nothing was fitted to.
 
     cause     what it is a remedy for
-    refused   why the target does not take it; `after_db` is then None
+    after_db  None where there is no result: the target refuses it, or it could not be tried
+    refused   why the target does not take it
     """
 
     remedy: Remedy
@@ -94,6 +95,11 @@ class Trial:
     after_db: float | None
     pays: bool
     refused: str | None = None
+
+    @property
+    def untried(self) -> bool:
+        """Whether it is an advice that nothing was measured for."""
+        return self.after_db is None and self.refused is None
 
     @property
     def gain_db(self) -> float:

@@ -80,6 +80,8 @@ def diagnose(subject: Subject, *, state: State | None = None, budget: Budget = T
     config = read_config(
         subject.config, unused=[key for key in ("backend", "data") if getattr(subject, key) is not None]
     )
+    if subject.backend is not None:  # what the configuration names is then another target
+        config = config.model_copy(update={"backend": None})
     original = load_model(subject.model)
     fix_borders(original, config)
     dataset = _opened(subject.data if subject.data is not None else config.data, original, config)
@@ -126,8 +128,7 @@ class _Run:
         self.score = self._score(self.state)
         self.worst = worst_db(self.score)
         before = max(self.worst, worst_db(study.score(calibrated)))
-        named = subject.backend if isinstance(subject.backend, str) else None
-        self.target = named or config.backend
+        self.target = subject.backend if isinstance(subject.backend, str) else config.backend
         self.ward = Ward(subject, config, self.target, held, before, len(calibrated.plan))
 
     def _score(self, state: State) -> Score:
@@ -216,8 +217,7 @@ class _Run:
         for number, (remedy, code) in enumerate(wanted.items()):
             self.say("remedies", number, len(wanted))
             if remedy.data is not None and remedy.data.action == "more":
-                gain = next(cause.gain_db for cause in causes if cause.code == code)
-                trials.append(Trial(remedy, code, self.ward.before - gain, self.ward.before, True))
+                trials.append(Trial(remedy, code, self.ward.before, None, False))  # nobody has those samples here
             else:
                 trials.append(self.ward.tried(remedy, code))
         self.say("remedies", len(wanted), len(wanted))

@@ -186,6 +186,8 @@ def _data_line(change: DataChange) -> str:
 
 def outcome_text(trial: Trial) -> str:
     """What a remedy comes to."""
+    if trial.untried:
+        return "not tried: it takes samples that were not given"
     if trial.after_db is None:
         return f"refused, {trial.refused}"
     return f"{trial.before_db:.1f} -> {trial.after_db:.1f} dB"
@@ -203,6 +205,7 @@ def summary_lines(diagnosis: Diagnosis, most: int = 2) -> list[str]:
         lines.append(f"remedies together: {_shortened(both, diagnosis.target)}")
     if not best:
         lines.append("remedy: nothing that was tried helps")
+    lines += [f"remedy: {_shortened(trial, diagnosis.target)}" for trial in diagnosis.trials if trial.untried]
     return lines
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from onnxq.config.toml_text import write_toml
+from onnxq.graph import Graph
 from tools.illnesses import ILLNESSES
 
 Run = Callable[..., Any]
@@ -99,6 +100,65 @@ def test_the_float_model_that_improvements_have_left_is_enough(run: Run, files: 
     result = run("diagnose", out, "--json")
 
     assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["causes"][0]["code"] == "tied_ranges"
+
+
+@pytest.fixture(scope="module")
+def tied_run(run: Run, files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run without improvements."""
+    out = tmp_path_factory.mktemp("run") / "out"
+    given = [files / "heads.onnx", "-c", files / "tied.toml", "-d", files / "images.npz"]
+    quantized = run("quantize", *given, "--effort", 0, "--min-sqnr", 0, "-o", out, "-q")
+    assert quantized.exit_code == 0, quantized.stderr
+    return out
+
+
+def _with_other_weights(source: Path, target: Path) -> Path:
+    graph = Graph.load(source)
+    name = next(name for name in graph.tensor_names() if graph.is_constant(name) and graph.values(name).ndim == 4)
+    graph.set_values(name, graph.values(name) * np.float32(1.5))
+    graph.save(target)
+    return target
+
+
+def test_a_float_model_that_the_run_was_not_made_of_is_refused(
+    run: Run, files: Path, tied_run: Path, tmp_path: Path
+) -> None:
+    other = _with_other_weights(files / "heads.onnx", tmp_path / "other.onnx")
+
+    result = run("diagnose", tied_run, "--float", other)
+
+    assert result.exit_code == 2
+    assert "is not the float model" in result.stderr
+    assert "other.onnx" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["model_float.onnx", "a_float.onnx"])
+def test_a_float_model_that_another_run_has_left_is_not_taken(
+    name: str, run: Run, files: Path, tied_run: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(tied_run, out)
+    _with_other_weights(files / "heads.onnx", out / name)
+
+    alone = run("diagnose", out)
+    assert alone.exit_code == 2
+    assert "--float MODEL" in alone.stderr
+    assert run("diagnose", out, "--float", files / "heads.onnx", "-q").exit_code == 0
+
+
+def test_the_float_model_beside_the_run_is_taken_where_the_given_one_does_not_fit(
+    run: Run, files: Path, tied_run: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(tied_run, out)
+    shutil.copy(files / "heads.onnx", out / "model_float.onnx")
+    other = _with_other_weights(files / "heads.onnx", tmp_path / "other.onnx")
+
+    result = run("diagnose", out, "--float", other, "--json")
+
+    assert result.exit_code == 0, result.stderr
+    assert "is taken instead of" in " ".join(result.stderr.split())
     assert json.loads(result.stdout)["causes"][0]["code"] == "tied_ranges"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from onnxq.config import read_config
 from onnxq.config.toml_text import toml_line, toml_text, write_toml
+from onnxq.runtime.preprocessing import Preprocessing
 
 VALUES: dict[str, Any] = {
     "backend": "qnn:activation=uint16",
@@ -41,3 +43,17 @@ def test_a_written_file_is_a_configuration(tmp_path: Path) -> None:
     write_toml(path, {"backend": "qnn", "tensor": {"x": {"dtype": "uint16"}}})
 
     assert read_config(path).tensor["x"].dtype == "uint16"
+
+
+def test_what_is_none_is_not_said() -> None:
+    values: dict[str, Any] = {
+        "preprocess": asdict(Preprocessing(resize=8)),
+        "list": [{"a": None, "b": 1}],
+        "samples": None,
+    }
+
+    read = tomllib.loads(toml_text(values))
+
+    assert read["preprocess"] == {key: value for key, value in values["preprocess"].items() if value is not None}
+    assert read["list"] == [{"b": 1}]
+    assert "samples" not in read

@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 import onnxq
+from onnxq.cli.termination import Terminated
 from onnxq.config import read_config
+from onnxq.diagnose import automatic
 from onnxq.diagnose.text import finding_text
+from onnxq.errors import MachineError, UnsupportedError
 from onnxq.verify import ChecksFailed
 from tools.illnesses import Patient
 
@@ -79,6 +82,56 @@ def test_without_a_diagnosis_the_hint_is_the_command(changes: dict[str, Any], ti
 
     assert "diagnosis" not in result.report
     assert any("has only" in line and "onnxq diagnose" in line for line in result.report["warnings"])
+
+
+FAILURES = [
+    (UnsupportedError("no kernel for this"), "the diagnosis itself failed: no kernel for this"),
+    (MachineError("no space left"), "the diagnosis itself failed: no space left"),
+    (KeyError("lost"), "the diagnosis itself failed: KeyError: 'lost' ("),
+    (KeyboardInterrupt(), "the diagnosis was interrupted, the files are complete"),
+]
+
+
+def _failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(automatic, "diagnose", fail)
+
+
+@pytest.mark.parametrize(("error", "told"), FAILURES, ids=lambda value: type(value).__name__)
+def test_a_diagnosis_that_fails_costs_no_file_and_is_told(
+    error: BaseException, told: str, tied: Patient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _failing(monkeypatch, error)
+
+    result = _quantized(tied, tmp_path, minimum_sqnr_db=0.0)
+
+    assert result.model.exists()
+    assert any(line.startswith(told) for line in result.report["warnings"])
+    assert "diagnosis" not in result.report
+
+
+def test_a_process_that_is_told_to_end_does_so_in_a_diagnosis_too(
+    tied: Patient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _failing(monkeypatch, Terminated())
+
+    with pytest.raises(Terminated):
+        _quantized(tied, tmp_path / "out", minimum_sqnr_db=0.0)
+
+
+def test_a_diagnosis_that_fails_does_not_hide_why_the_checks_do(
+    tied: Patient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _failing(monkeypatch, KeyError("lost"))
+
+    with pytest.raises(ChecksFailed, match="the diagnosis itself failed: KeyError"):
+        _quantized(tied, tmp_path / "out", minimum_sqnr_db=10.0)
+
+
+def test_the_time_of_a_diagnosis_is_part_of_the_report(low: onnxq.Result) -> None:
+    assert low.report["seconds"]["diagnose"] > 0
 
 
 def test_a_good_run_is_not_diagnosed(tied: Patient, tmp_path: Path) -> None:

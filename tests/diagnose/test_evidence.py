@@ -161,7 +161,9 @@ def test_too_few_samples_are_noticed_by_those_that_judge() -> None:
 
     cause = next(cause for cause in found.causes if cause.code == "too_few_samples")
     assert cause.gain_db > 3
-    assert any(trial.cause == "too_few_samples" and trial.remedy.by_hand for trial in found.trials)
+    advice = next(trial for trial in found.trials if trial.cause == "too_few_samples" and trial.remedy.by_hand)
+    assert advice.untried
+    assert advice not in found.paying
 
 
 @pytest.mark.parametrize(("kernel_db", "claimed"), [(60.0, False), (30.0, True), (5.0, True)])
@@ -185,6 +187,27 @@ def color(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_data_as_in_training_is_not_blamed(color: Any) -> None:
     assert wrong_preprocessing(color.model, color.test, None, images=False) is None
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_pixel_that_is_no_number_is_no_other_preprocessing(color: Any, value: float) -> None:
+    broken = [{"image": feed["image"].copy()} for feed in color.test]
+    broken[0]["image"][0, 0, 0, 0] = value
+
+    assert wrong_preprocessing(color.model, broken, None, images=False) is None
+
+
+def test_samples_without_any_number_say_nothing(color: Any) -> None:
+    broken = [{"image": np.full_like(feed["image"], np.nan)} for feed in color.test]
+
+    assert wrong_preprocessing(color.model, broken, None, images=False) is None
+
+
+def test_colours_in_another_order_are_seen_beside_a_pixel_that_is_no_number(color: Any) -> None:
+    swapped = [{"image": feed["image"][:, ::-1].copy()} for feed in color.test]
+    swapped[0]["image"][0, 0, 0, 0] = np.nan
+
+    assert wrong_preprocessing(color.model, swapped, None, images=False) is not None
 
 
 def test_arrays_get_a_line_of_numpy_that_does_what_was_tried(color: Any) -> None:

@@ -126,3 +126,19 @@ def test_weights_of_few_bits_get_eight_before_their_layers_stay_float() -> None:
 
     lines = [line for trial in found.paying for line in remedy_lines(trial.remedy, found.target)]
     assert any(".weight.bits = 8" in line for line in lines)
+
+
+def test_a_target_that_is_an_object_is_not_taken_for_the_one_that_the_configuration_names(tied: Patient) -> None:
+    subject = Subject(
+        tied.model,
+        backend=registered_backend("qnn"),
+        data=tied.data[:8],
+        config={**tied.config, "backend": "onnxruntime"},
+    )
+
+    found = diagnose(subject, budget=Budget(samples=2, rankings=4, looked=2, trials=2))
+
+    assert found.backend == "qnn"
+    assert found.target is None
+    assert "backend" not in (found.remedied() or {})
+    assert found.remedied() is not None

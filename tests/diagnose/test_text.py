@@ -5,7 +5,7 @@ from __future__ import annotations
 from onnxq.config import Config
 from onnxq.diagnose.causes import Cause, FewBits
 from onnxq.diagnose.diagnosis import Diagnosis
-from onnxq.diagnose.remedy import Remedy, Setting, Trial
+from onnxq.diagnose.remedy import DataChange, Remedy, Setting, Trial
 from onnxq.diagnose.text import summary_lines
 
 
@@ -33,3 +33,14 @@ def test_few_settings_are_written_out() -> None:
     few = Remedy(settings=MANY.settings[:2])
     lines = summary_lines(diagnosis(trial(25.0, few), trial(13.0, OPTION)))
     assert lines[1] == 'remedy: tensor.t0.dtype = "uint16"; tensor.t1.dtype = "uint16": 5.0 -> 25.0 dB'
+
+
+def test_what_could_not_be_tried_stands_behind_what_was_and_has_no_figures() -> None:
+    more = Trial(Remedy(data=DataChange("more", count=64)), "few_bits", 5.0, None, False)
+    found = diagnosis(more, trial(13.0, OPTION))
+
+    assert [one.remedy for one in found.paying] == [OPTION]
+    assert summary_lines(found)[1:] == [
+        "remedy: -b qnn:activation=uint16: 5.0 -> 13.0 dB",
+        "remedy: calibrate on more samples, 64 or so: not tried: it takes samples that were not given",
+    ]

@@ -64,12 +64,15 @@ def wrong_preprocessing(
     if not names or len(inputs) != 1 or not feeds:
         return None
     ((name, axis),) = inputs
-    values = [feed[name] for feed in feeds]
-    low, high = min(float(array.min()) for array in values), max(float(array.max()) for array in values)
+    finite = [array[np.isfinite(array)] for array in (feed[name] for feed in feeds)]
+    finite = [array for array in finite if array.size]
+    if not finite:
+        return None
+    low, high = min(float(array.min()) for array in finite), max(float(array.max()) for array in finite)
     known = (values_of(preprocess or Preprocessing()),) if images else meanings(low, high)
     session = float_session(original, [node.inputs[0].name for node in names])
     distance = _distance(original, session, names, feeds)
-    if distance < FAR:
+    if not np.isfinite(distance) or distance < FAR:
         return None
     best: tuple[float, Transformation] | None = None
     for given in known:
@@ -78,7 +81,7 @@ def wrong_preprocessing(
         for wanted in alternatives(given):
             change = Transformation(name, axis, given, wanted)
             found = _distance(original, session, names, [change(feed) for feed in feeds])
-            if best is None or found < best[0]:
+            if np.isfinite(found) and (best is None or found < best[0]):
                 best = found, change
     if best is None or best[0] * BETTER > distance:
         return None
@@ -104,24 +107,30 @@ def _batch_norms(graph: Graph) -> list[Node]:
 
 
 def _distance(graph: Graph, session: object, nodes: Sequence[Node], feeds: Iterable[Feed]) -> float:
-    """Of the samples from the statistics, the mean over the channels of all these batch norms."""
+    """Of the samples from the statistics, the mean over the channels of all these batch norms.
+
+    Values that are no finite numbers say nothing, nor do channels without any others; NaN where there is none left.
+    """
     names = [node.inputs[0].name for node in nodes]
     sums: dict[str, list[np.ndarray]] = {}
     for number, feed in enumerate(feeds):
         for name, array in zip(names, run_session(session, names, feed, f"sample {number}"), strict=True):
             rows = np.moveaxis(np.asarray(array, np.float64), 1, 0)
             rows = rows.reshape(len(rows), -1)
-            sums.setdefault(name, []).append(
-                np.stack([np.full(len(rows), float(rows.shape[1])), rows.sum(1), (rows * rows).sum(1)])
-            )
+            finite = np.isfinite(rows)
+            rows = np.where(finite, rows, 0.0)
+            sums.setdefault(name, []).append(np.stack([finite.sum(1), rows.sum(1), (rows * rows).sum(1)]))
     found = []
     for node, name in zip(nodes, names, strict=True):
-        count, total, squares = np.sum(sums[name], axis=0)
+        held = np.sum(sums[name], axis=0)
+        seen = held[0] > 0
+        count, total, squares = held[:, seen]
         mean = total / count
         variance = np.maximum(squares / count - mean * mean, 0.0)
-        kept_mean, kept = (graph.values(tensor).astype(np.float64) for tensor in node.inputs[3:5])
+        kept_mean, kept = (graph.values(tensor).astype(np.float64)[seen] for tensor in node.inputs[3:5])
         epsilon = float(node.attrs.get("epsilon", 1e-5))
         kept, variance = kept + epsilon, variance + epsilon
-        nats = 0.5 * (variance / kept + (mean - kept_mean) ** 2 / kept - 1.0 - np.log(variance / kept))
-        found.append(np.minimum(nats, MOST_OF_A_CHANNEL))
-    return float(np.mean(np.concatenate(found)))
+        divergence = 0.5 * (variance / kept + (mean - kept_mean) ** 2 / kept - 1.0 - np.log(variance / kept))
+        found.append(np.minimum(divergence, MOST_OF_A_CHANNEL))
+    nats = np.concatenate(found)
+    return float(np.mean(nats)) if nats.size else float("nan")
