@@ -42,6 +42,7 @@ class Ward:
     held      the samples that judge
     before    the worst result without any remedy
     quantizers  how many there are without any remedy
+    first     a study of the same data, which is not read anew for every remedy; None where there is none
     """
 
     subject: Subject
@@ -50,6 +51,7 @@ class Ward:
     held: tuple[Feed, ...]
     before: float
     quantizers: int
+    first: Study | None = None
 
     def tried(self, remedy: Remedy, cause: Code) -> Trial:
         """A remedy with what it comes to; one that the target refuses has the reason."""
@@ -65,7 +67,8 @@ class Ward:
         """A remedy for the data: calibrated on other samples, and judged on others, as the model without it is."""
         held = tuple(feeds[number] for number in _held_numbers(len(feeds), len(self.held)))
         before = worst_db(Judge(study.graph, study.prepared.backend, held)(state))
-        other = replace(self, subject=replace(self.subject, data=self._as_dataset(feeds)), held=held, before=before)
+        given = replace(self.subject, data=self._as_dataset(feeds))
+        other = replace(self, subject=given, held=held, before=before, first=None)
         try:
             after = other._measured(Remedy())
         except MachineError:
@@ -91,9 +94,9 @@ class Ward:
         target = self.subject.backend
         if remedy.options and self.target is not None:
             target = target_with(self.target, remedy.options)
-        data = self.subject.data
+        data, first = self.subject.data, self.first
         if remedy.data is not None and remedy.data.action == "leave_out":
-            left_out = set(remedy.data.samples)
+            left_out, first = set(remedy.data.samples), None
             data = self._as_dataset([feed for number, feed in enumerate(data) if number not in left_out])
         config = apply_to(read_config(self.config), remedy)
         subject = replace(
@@ -104,7 +107,7 @@ class Ward:
             evaluate_on=self._as_dataset(self.held),
             progress=None,
         )
-        return Study(subject)
+        return Study(subject, same_data=first)
 
     def _as_dataset(self, feeds: Sequence[Feed]) -> Dataset:
         """Samples that are ready: a configuration may say how images are read."""

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from onnxq.backends import BACKENDS, get_backend, registered_backend
 from onnxq.bits import Subject
+from onnxq.bits.study import Study
 from onnxq.config import read_config
 from onnxq.demo import load_data, model_path
 from onnxq.diagnose import Budget, diagnose
@@ -115,6 +121,38 @@ def test_what_leaves_hardly_any_quantizer_is_refused(tied: Patient) -> None:
     assert trial.after_db is None
     assert not trial.pays
     assert "quantizers would be left" in str(trial.refused)
+
+
+class Counting:
+    """Samples that know how often they were read."""
+
+    def __init__(self, samples: np.ndarray) -> None:
+        self.samples, self.passes = samples, 0
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        self.passes += 1
+        return iter(self.samples)
+
+
+def test_a_trial_does_not_read_the_data_again(tied: Patient, tmp_path: Path) -> None:
+    data = Counting(tied.data[:8])
+    dataset = open_dataset(data, input_infos(tied.model))
+    held = open_dataset(tied.data[:2], dataset.inputs)
+    subject = Subject(tied.model, backend="qnn", data=dataset, config=tied.config, cache=tmp_path)
+    first = Study(replace(subject, evaluate_on=held))
+    state = first.calibrated(first.plan())
+    remedy = Remedy(settings=(Setting(("tensor", "scores", "skip"), True),))
+    alone = Ward(subject, first.config, "qnn", tuple(held), 0.0, len(state.plan)).tried(remedy, "few_bits")
+    before = data.passes
+
+    trial = Ward(subject, first.config, "qnn", tuple(held), 0.0, len(state.plan), first).tried(remedy, "few_bits")
+
+    assert data.passes == before
+    assert trial == alone
+    assert trial.after_db is not None
 
 
 def test_weights_of_few_bits_get_eight_before_their_layers_stay_float() -> None:
