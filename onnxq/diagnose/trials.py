@@ -17,7 +17,7 @@ from onnxq.diagnose.remedy import Remedy, Trial, apply_to, nearly_best, price, t
 from onnxq.emit import emit
 from onnxq.errors import MachineError, OnnxqError, UnsupportedError
 from onnxq.improve.judge import Judge
-from onnxq.improvement import State
+from onnxq.improvement import Samples, State
 from onnxq.place.legal import check_plan
 from onnxq.runtime import Dataset, open_dataset
 from onnxq.runtime.feeds import Feed
@@ -96,8 +96,7 @@ class Ward:
             target = target_with(self.target, remedy.options)
         data, first = self.subject.data, self.first
         if remedy.data is not None and remedy.data.action == "leave_out":
-            left_out, first = set(remedy.data.samples), None
-            data = self._as_dataset([feed for number, feed in enumerate(data) if number not in left_out])
+            data, first = self.without(remedy.data.samples), None
         config = apply_to(read_config(self.config), remedy)
         subject = replace(
             self.subject,
@@ -109,10 +108,18 @@ class Ward:
         )
         return Study(subject, same_data=first)
 
-    def _as_dataset(self, feeds: Sequence[Feed]) -> Dataset:
+    def without(self, left_out: Sequence[int]) -> Dataset:
+        """The data but for some samples, read as it is needed."""
+        data = self.subject.data
+        assert isinstance(data, Dataset)
+        count = sum(1 for _ in data) if data.length is None else data.length
+        rest = tuple(number for number in range(count) if number not in left_out)
+        return self._as_dataset(Samples(data, rest))
+
+    def _as_dataset(self, feeds: Iterable[Feed]) -> Dataset:
         """Samples that are ready: a configuration may say how images are read."""
         assert isinstance(self.subject.data, Dataset)
-        return open_dataset(list(feeds), self.subject.data.inputs)
+        return open_dataset(feeds, self.subject.data.inputs)
 
 
 def _held_numbers(count: int, held: int) -> list[int]:
