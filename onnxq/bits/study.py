@@ -28,7 +28,8 @@ from onnxq.borders import check_borders, fix_borders, separate_sizes
 from onnxq.calibrate import Gathered, activation_leaders, gather, gather_into
 from onnxq.calibrate.gather import with_observers
 from onnxq.calibrate.identity import SampleHash, model_identity
-from onnxq.calibrate.statistics_file import VERSION
+from onnxq.calibrate.resume import gathered_from
+from onnxq.calibrate.statistics_file import VERSION, read_statistics
 from onnxq.config import Config, ConfigSource, controls, read_config
 from onnxq.errors import ConfigError, UnsupportedError
 from onnxq.graph import Graph
@@ -85,9 +86,10 @@ class Study:
     """The subject made ready. `float_score` is what the float model reaches, `notes` are remarks for the report.
 
     `improvements` are tried for models that `score_improved` judges; there are none unless the configuration says so.
+    `same_data` is another study of the very same data with the same cache: what it has read is not read again.
     """
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: Subject, same_data: Study | None = None) -> None:
         self._say = subject.progress or (lambda stage, done, total: None)
         data = subject.data
         self.config = read_config(
@@ -138,7 +140,8 @@ class Study:
         self._gathered = Gathered()
         self._leaders: list[Placement] = []
         self._model = model_identity(self.prepared.graph)
-        self._samples = _joined(self._model, _identity_of_data(self._dataset, None))[:16]
+        self._data: str = _identity_of_data(self._dataset, None) if same_data is None else same_data._data
+        self._samples = _joined(self._model, self._data)[:16]
         # With the version of the format, so that a cache that an older onnxq has left is no error.
         self._file = None if folder is None else folder / f"statistics-{VERSION}-{self._samples}.npz"
         self._judged_by = _joined(
@@ -148,6 +151,14 @@ class Study:
             json.dumps(describe_runtime(None), sort_keys=True),
             *self.prepared.backend.simulations,
         )
+        if same_data is not None:
+            self._take_up()
+
+    def _take_up(self) -> None:
+        """Begin with the statistics that another study has left for the same graph and data."""
+        # In bodies of If, Loop and Scan values depend on what else is looked at: there, `gather_into` decides.
+        if self._file is not None and self._file.exists() and len(self.graph.scopes()) == 1:
+            self._gathered = gathered_from(read_statistics(self._file))
 
     @property
     def graph(self) -> Graph:

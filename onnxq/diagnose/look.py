@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from onnxq.graph import Graph
 from onnxq.observers import RangeStatistic
 from onnxq.observers.statistics import Bins, HistogramStatistic
-from onnxq.runtime import Dataset
+from onnxq.runtime import Dataset, open_dataset
 from onnxq.runtime.collect import Engine, collect
 
 MOST_SAMPLES = 128
@@ -96,7 +95,8 @@ def look_at(
     statistics: Mapping[str, list[RangeStatistic]] = {
         name: [whole[name], *([by_channel[name]] if name in by_channel else [])] for name in wanted
     }
-    collect(graph, list(islice(dataset, most)), statistics, engine=engine)
+    first = open_dataset(dataset, dataset.inputs, limit=min(most, dataset.limit or most))
+    collect(graph, first, statistics, engine=engine)
     found = {}
     for name, statistic in whole.items():
         if not statistic.rows or not statistic.count[0]:

@@ -129,7 +129,7 @@ class _Run:
         self.worst = worst_db(self.score)
         before = max(self.worst, worst_db(study.score(calibrated)))
         self.target = subject.backend if isinstance(subject.backend, str) else config.backend
-        self.ward = Ward(subject, config, self.target, held, before, len(calibrated.plan))
+        self.ward = Ward(subject, config, self.target, held, before, len(calibrated.plan), study)
 
     def _score(self, state: State) -> Score:
         # What improvements have changed in the graph is not part of what a study knows scores by.

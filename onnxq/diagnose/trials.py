@@ -17,7 +17,7 @@ from onnxq.diagnose.remedy import Remedy, Trial, apply_to, nearly_best, price, t
 from onnxq.emit import emit
 from onnxq.errors import MachineError, OnnxqError, UnsupportedError
 from onnxq.improve.judge import Judge
-from onnxq.improvement import State
+from onnxq.improvement import Samples, State
 from onnxq.place.legal import check_plan
 from onnxq.runtime import Dataset, open_dataset
 from onnxq.runtime.feeds import Feed
@@ -42,6 +42,7 @@ class Ward:
     held      the samples that judge
     before    the worst result without any remedy
     quantizers  how many there are without any remedy
+    first     a study of the same data, which is not read anew for every remedy; None where there is none
     """
 
     subject: Subject
@@ -50,6 +51,7 @@ class Ward:
     held: tuple[Feed, ...]
     before: float
     quantizers: int
+    first: Study | None = None
 
     def tried(self, remedy: Remedy, cause: Code) -> Trial:
         """A remedy with what it comes to; one that the target refuses has the reason."""
@@ -65,7 +67,8 @@ class Ward:
         """A remedy for the data: calibrated on other samples, and judged on others, as the model without it is."""
         held = tuple(feeds[number] for number in _held_numbers(len(feeds), len(self.held)))
         before = worst_db(Judge(study.graph, study.prepared.backend, held)(state))
-        other = replace(self, subject=replace(self.subject, data=self._as_dataset(feeds)), held=held, before=before)
+        given = replace(self.subject, data=self._as_dataset(feeds))
+        other = replace(self, subject=given, held=held, before=before, first=None)
         try:
             after = other._measured(Remedy())
         except MachineError:
@@ -91,10 +94,9 @@ class Ward:
         target = self.subject.backend
         if remedy.options and self.target is not None:
             target = target_with(self.target, remedy.options)
-        data = self.subject.data
+        data, first = self.subject.data, self.first
         if remedy.data is not None and remedy.data.action == "leave_out":
-            left_out = set(remedy.data.samples)
-            data = self._as_dataset([feed for number, feed in enumerate(data) if number not in left_out])
+            data, first = self.without(remedy.data.samples), None
         config = apply_to(read_config(self.config), remedy)
         subject = replace(
             self.subject,
@@ -104,12 +106,20 @@ class Ward:
             evaluate_on=self._as_dataset(self.held),
             progress=None,
         )
-        return Study(subject)
+        return Study(subject, same_data=first)
 
-    def _as_dataset(self, feeds: Sequence[Feed]) -> Dataset:
+    def without(self, left_out: Sequence[int]) -> Dataset:
+        """The data but for some samples, read as it is needed."""
+        data = self.subject.data
+        assert isinstance(data, Dataset)
+        count = sum(1 for _ in data) if data.length is None else data.length
+        rest = tuple(number for number in range(count) if number not in left_out)
+        return self._as_dataset(Samples(data, rest))
+
+    def _as_dataset(self, feeds: Iterable[Feed]) -> Dataset:
         """Samples that are ready: a configuration may say how images are read."""
         assert isinstance(self.subject.data, Dataset)
-        return open_dataset(list(feeds), self.subject.data.inputs)
+        return open_dataset(feeds, self.subject.data.inputs)
 
 
 def _held_numbers(count: int, held: int) -> list[int]:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from onnxq.backends import BACKENDS, get_backend, registered_backend
 from onnxq.bits import Subject
+from onnxq.bits.study import Study
 from onnxq.config import read_config
 from onnxq.demo import load_data, model_path
 from onnxq.diagnose import Budget, diagnose
 from onnxq.diagnose.finer import finer_options, wide_type
+from onnxq.diagnose.look import look_at
 from onnxq.diagnose.remedy import DataChange, Remedy, Setting, applied_document, apply_to, target_with, together
 from onnxq.diagnose.text import remedy_lines
 from onnxq.diagnose.trials import Ward
@@ -115,6 +122,68 @@ def test_what_leaves_hardly_any_quantizer_is_refused(tied: Patient) -> None:
     assert trial.after_db is None
     assert not trial.pays
     assert "quantizers would be left" in str(trial.refused)
+
+
+class Counting:
+    """Samples that know how often they were read."""
+
+    def __init__(self, samples: np.ndarray) -> None:
+        self.samples, self.passes, self.read = samples, 0, 0
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        self.passes += 1
+        for sample in self.samples:
+            self.read += 1
+            yield sample
+
+
+def test_a_trial_does_not_read_the_data_again(tied: Patient, tmp_path: Path) -> None:
+    data = Counting(tied.data[:8])
+    dataset = open_dataset(data, input_infos(tied.model))
+    held = open_dataset(tied.data[:2], dataset.inputs)
+    subject = Subject(tied.model, backend="qnn", data=dataset, config=tied.config, cache=tmp_path)
+    first = Study(replace(subject, evaluate_on=held))
+    state = first.calibrated(first.plan())
+    remedy = Remedy(settings=(Setting(("tensor", "scores", "skip"), True),))
+    alone = Ward(subject, first.config, "qnn", tuple(held), 0.0, len(state.plan)).tried(remedy, "few_bits")
+    before = data.passes
+
+    trial = Ward(subject, first.config, "qnn", tuple(held), 0.0, len(state.plan), first).tried(remedy, "few_bits")
+
+    assert data.passes == before
+    assert trial == alone
+    assert trial.after_db is not None
+
+
+def test_a_sample_that_is_left_out_is_not_seen_and_the_others_are_not_held(tied: Patient) -> None:
+    data = Counting(tied.data[:8])
+    dataset = open_dataset(data, input_infos(tied.model))
+    held = tuple(open_dataset(tied.data[:2], dataset.inputs))
+    ward = Ward(Subject(tied.model, backend="qnn", data=dataset), read_config({}), "qnn", held, 0.0, 1)
+
+    others = ward.without((2, 5))
+
+    passes = data.passes
+    (name,) = (info.name for info in dataset.inputs)
+    for _ in range(2):
+        found = [feed[name][0] for feed in others]
+        np.testing.assert_array_equal(found, tied.data[[0, 1, 3, 4, 6, 7]])
+    assert data.passes == passes + 2
+
+
+def test_only_the_first_samples_are_read_to_look_at_tensors(tied: Patient) -> None:
+    data = Counting(tied.data[:8])
+    dataset = open_dataset(data, input_infos(tied.model))
+    few = open_dataset(tied.data[:3], dataset.inputs)
+
+    seen = look_at(tied.model, ["boxes"], dataset, None, most=3)["boxes"]
+
+    assert data.read < len(data)
+    alone = look_at(tied.model, ["boxes"], few, None)["boxes"]
+    assert (seen.low, seen.high, seen.peaks) == (alone.low, alone.high, alone.peaks)
 
 
 def test_weights_of_few_bits_get_eight_before_their_layers_stay_float() -> None:
