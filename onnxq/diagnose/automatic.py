@@ -52,11 +52,11 @@ def examiner(
         # Whatever goes wrong here, the run itself counts: its files, or why its checks have failed.
         try:
             found = diagnose(subject, state=state, budget=AUTOMATIC)
+            return Explanation(tuple(summary_lines(found)), found.to_json(), found.remedied())
         except OnnxqError as error:
             return failed_diagnosis(str(error))
         except Exception as error:  # a fault of onnxq or of a plugin, which must not cost what is finished
             return failed_diagnosis(_where(error))
-        return Explanation(tuple(summary_lines(found)), found.to_json(), found.remedied())
 
     return examine
 
