@@ -1,7 +1,7 @@
 """From a plan with its parameters to files that have passed every check, and to nothing if they have not.
 
 For onnxruntime as the target, the kernels of this machine are part of the checks: where they saturate, other ways to
-write the weights are tried.
+write the weights are tried (`onnxq.saturating_kernels`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -21,9 +21,9 @@ from onnxq.calibrate.identity import model_identity
 from onnxq.config import resolved_settings
 from onnxq.config.toml_text import write_toml
 from onnxq.emit import Emitted, emit, file_names
-from onnxq.emit.saturation import with_seven_bit_weights, with_unsigned_weights
+from onnxq.emit.saturation import with_unsigned_weights
 from onnxq.emit.simulate import simulate
-from onnxq.errors import ConfigError, OnnxqError, SpecError, UnsupportedError
+from onnxq.errors import ConfigError, OnnxqError, UnsupportedError
 from onnxq.files import write_json
 from onnxq.graph import Graph
 from onnxq.improve.division import checked_on
@@ -36,11 +36,19 @@ from onnxq.prepare import Prepared
 from onnxq.report import DIAGNOSE, LOW_SQNR_DB, Examine, Explanation, Report, build_report
 from onnxq.runtime import Dataset
 from onnxq.runtime.fault import own_fault, raise_own_fault
+from onnxq.saturating_kernels import (
+    UNSIGNED,
+    WAYS_OUT,
+    Attempt,
+    kernel_warnings,
+    may_saturate,
+    wants_unsigned,
+    without_saturation,
+)
 from onnxq.temporary import temporary_folder
 from onnxq.types import Backend, QParamsTable, QuantPlan
 from onnxq.types.note import folded
 from onnxq.verify import (
-    FULL_OPTIMIZATION_NODES,
     ChecksFailed,
     Failure,
     FailureKind,
@@ -48,7 +56,6 @@ from onnxq.verify import (
     VerifyReport,
     below_limit,
     compare_outputs,
-    sums_are_exact,
     verify,
 )
 
@@ -61,16 +68,6 @@ FLOAT_MODEL = "_float.onnx"
 
 REMEDY = "_remedy.toml"
 """What the configuration is called that mends a low result, behind the name of the files."""
-
-KERNEL_MARGIN_DB = 6.0
-"""Kernel errors this far below the error of quantization add less than a quarter to it, and are left alone."""
-
-_SATURATES = "this processor's int8 kernels saturate on this model (it lacks VNNI), so weights"
-SEVEN_BITS = f"{_SATURATES} have 7 bits, which no kernel saturates on"
-UNSIGNED = f"{_SATURATES} are stored as uint8 with zero point 128: the same numbers, exact on every processor"
-WayOut = tuple[str, Callable[[Graph, QuantPlan, QParamsTable], tuple[QuantPlan, QParamsTable]]]
-WAYS_OUT: tuple[WayOut, ...] = ((SEVEN_BITS, with_seven_bit_weights), (UNSIGNED, with_unsigned_weights))
-"""What is tried where kernels saturate, the fastest first; the first that costs no accuracy is taken."""
 
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -89,15 +86,6 @@ class Result:
     plan: QuantPlan
     qparams: QParamsTable
     report: Report
-
-
-class _Attempt(NamedTuple):
-    """One way to write a plan, and how it turned out."""
-
-    plan: QuantPlan
-    qparams: QParamsTable
-    emitted: Emitted
-    checks: VerifyReport
 
 
 @dataclass
@@ -144,7 +132,7 @@ def emit_plan(
     remarks = list(notes)
     name = prepared.config.name
     compared = None if dataset is None else checked_on(dataset, prepared.config.verify_samples)
-    if _wants_unsigned(prepared, plan, measured=dataset is not None):
+    if wants_unsigned(prepared, plan, measured=dataset is not None):
         plan, qparams = with_unsigned_weights(prepared.graph, plan, qparams)
         if not prepared.config.portable:
             remarks.append(f"{UNSIGNED} (the model is too large to try other ways)")
@@ -177,10 +165,10 @@ def emit_plan(
         if checks.refusal is not None:
             raise_own_fault(checks.refusal, _runnable(original) or original, dataset)
         fail_on(checks, warnings, examine)
-        if _may_saturate(checks, prepared):
-            first = _Attempt(plan, qparams, emitted, checks)
+        if may_saturate(checks, prepared):
+            first = Attempt(plan, qparams, emitted, checks)
             ways = WAYS_OUT if own_check is None else WAYS_OUT[1:]  # trained weights keep their numbers
-            (plan, qparams, emitted, checks), remark = _without_saturation(prepared.graph, first, ways, write, judge)
+            (plan, qparams, emitted, checks), remark = without_saturation(prepared.graph, first, ways, write, judge)
             remarks.extend(remark)
         with clock.stage("simulate"):
             simulated = _simulated(original, prepared, plan, qparams, compared, stage)
@@ -207,7 +195,7 @@ def emit_plan(
             config=prepared.config,
             passes=prepared.passes,
             plan=plan,
-            warnings=[*warnings, *emitted.warnings, *checks.warnings, *_kernel_warnings(checks, plan, prepared)],
+            warnings=[*warnings, *emitted.warnings, *checks.warnings, *kernel_warnings(checks, plan, prepared)],
             notes=[*remarks, *emitted.notes, *checks.notes],
             samples=samples,
             checks=checks,
@@ -320,27 +308,6 @@ def fail_on(report: VerifyReport, warnings: Sequence[str], examine: Examine | No
     )
 
 
-def _without_saturation(
-    graph: Graph,
-    first: _Attempt,
-    ways: Sequence[WayOut],
-    write: Callable[[QuantPlan, QParamsTable], Emitted],
-    judge: Callable[[Emitted, QuantPlan], VerifyReport],
-) -> tuple[_Attempt, list[str]]:
-    """The first way to write the weights that kernels do not saturate on, with its remark; else what there was."""
-    for remark, change in ways:
-        try:
-            plan, qparams = change(graph, first.plan, first.qparams)
-            emitted = write(plan, qparams)
-        except (SpecError, UnsupportedError):
-            continue  # the user's format, or how weights are stored, leaves no room for this way
-        checks = judge(emitted, plan)
-        if _helps(checks, first.checks, at_all=change is ways[-1][1]):
-            return _Attempt(plan, qparams, emitted, checks), [remark]
-    write(first.plan, first.qparams)  # the kernels differ for another reason, so the weights stay as they were
-    return first, []
-
-
 def _verified(
     original: Graph,
     emitted: Emitted,
@@ -370,64 +337,6 @@ def _runnable(original: Graph) -> Graph | None:
     widened = original.copy()
     run_passes(widened, ["widen_bfloat16"])
     return widened
-
-
-def _helps(tried: VerifyReport, before: VerifyReport, *, at_all: bool) -> bool:
-    """Whether other weights make the kernels right at a price of at most 1 dB (or half a percent) in any output.
-
-    With `at_all`, kernels that are merely better count too.
-    """
-    enough = before.kernel_margin_db + 1.0 if at_all else KERNEL_MARGIN_DB
-    if tried.failures or tried.kernel_margin_db < enough:
-        return False
-    for new, old in zip(tried.outputs, before.outputs, strict=True):
-        if new.sqnr_db is not None and old.sqnr_db is not None and new.sqnr_db < old.sqnr_db - 1.0:
-            return False
-        if new.agreement is not None and old.agreement is not None and new.agreement < old.agreement - 0.005:
-            return False
-        if any(value < old.parts_db.get(part, value) - 1.0 for part, value in new.parts_db.items()):
-            return False
-    return True
-
-
-def _may_saturate(checks: VerifyReport, prepared: Prepared) -> bool:
-    """Whether the kernels that onnxruntime uses here lose noticeably more than the file says."""
-    if not prepared.backend.runs_in_onnxruntime or prepared.config.portable:
-        return False
-    return checks.kernel_margin_db < KERNEL_MARGIN_DB
-
-
-def _wants_unsigned(prepared: Prepared, plan: QuantPlan, *, measured: bool) -> bool:
-    """Whether weights are unsigned from the start: asked for, or not safe here in a file too large to be tried out."""
-    if not prepared.backend.runs_in_onnxruntime:
-        return False
-    written = len(prepared.graph.nodes()) + sum(2 if placement.observe or placement.tie else 1 for placement in plan)
-    too_large = measured and written > FULL_OPTIMIZATION_NODES
-    return prepared.config.portable or (too_large and not sums_are_exact())
-
-
-def _kernel_warnings(checks: VerifyReport, plan: QuantPlan, prepared: Prepared) -> list[str]:
-    """What onnxruntime does not do here as the plan says: integer kernels that it did not make, or that saturate."""
-    if not prepared.backend.runs_in_onnxruntime or checks.kernels is None:
-        return []
-    layers = [name for name in plan.quantized if prepared.graph.node(name).op in ("Conv", "Gemm", "MatMul")]
-    made = sum(
-        count for op, count in checks.kernels.integer.items() if any(kind in op for kind in ("Conv", "MatMul", "Gemm"))
-    )
-    missing = len(layers) - made
-    few = [f"onnxruntime runs {missing} of {len(layers)} quantized layers in float: see kernels in the report"]
-    return (few if missing > 0 else []) + [
-        f"output '{check.name}': onnxruntime's fused kernels on this machine differ from what the file says by more "
-        f"than the quantization does ({_kernel_difference(check)})"
-        for check in checks.outputs
-        if check.kernel_margin_db < 0
-    ]
-
-
-def _kernel_difference(check: OutputCheck) -> str:
-    if check.kernel_db is not None:
-        return f"{check.kernel_db:.1f} dB"
-    return f"{100 * (check.kernel_agreement or 0.0):.1f} % equal values"
 
 
 def _model_file(emitted: Emitted) -> Path:

@@ -60,6 +60,7 @@ MAY_IMPORT_ALL = frozenset(
         "pipeline",
         "prepare",
         "tails",
+        "saturating_kernels",
         "deliver",
         "output_folder",
         "switch",
