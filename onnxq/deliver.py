@@ -220,7 +220,7 @@ def emit_plan(
 def _explained(examine: Examine) -> Explanation | None:
     """Why a result is low, for a run whose checks have passed: who stops the search still gets the files."""
     try:
-        return examine()
+        return examine(failed=False)
     except KeyboardInterrupt as stop:
         if type(stop) is not KeyboardInterrupt:
             raise  # a process that is told to end
@@ -297,7 +297,7 @@ def fail_on(report: VerifyReport, warnings: Sequence[str], examine: Examine | No
     kinds = {failure.kind for failure in report.failures}
     if kinds & {FailureKind.LOW, FailureKind.SILENT}:
         limit = "a minimum_sqnr_db below 0" if FailureKind.SILENT in kinds else "a lower minimum_sqnr_db"
-        found = None if examine is None else examine()
+        found = None if examine is None else examine(failed=True)
         lines += [f"for the cause: {DIAGNOSE}"] if found is None else found.lines
         if found is not None and found.remedy is not None:
             lines.append(f"for a configuration with what pays: {DIAGNOSE} and --apply FILE")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from onnxq.config import Config
 from onnxq.files import json_number
@@ -46,8 +46,10 @@ def failed_diagnosis(reason: str) -> Explanation:
     return Explanation((f"the diagnosis itself failed: {reason}",), None)
 
 
-Examine = Callable[[], Explanation | None]
-"""Finds out why a result is low; None where that cannot be found out."""
+class Examine(Protocol):
+    """Finds out why a result is low, or with `failed` why a run comes to nothing; None where nobody looks for it."""
+
+    def __call__(self, *, failed: bool) -> Explanation | None: ...
 
 
 def build_report(

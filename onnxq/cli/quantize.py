@@ -109,12 +109,8 @@ def quantize(
         if ranks is not None and not ranks.first:
             contribute(graph, ranks, **given)
             return
-        warnings = data_warnings(random)
-        if diagnose and settings.effort == 0 and settings.improvements is None:
-            which = (
-                "effort 0, which --random has by itself" if effort is None and random and data is None else "effort 0"
-            )
-            warnings.append(f"--diagnose does nothing with {which}: give --effort 1 or more as well")
-        result = run(graph, **given, out=out, progress=progress, warnings=warnings, ranks=ranks, strict=strict)
+        result = run(
+            graph, **given, out=out, progress=progress, warnings=data_warnings(random), ranks=ranks, strict=strict
+        )
     show_report(result.report, model, result.model, as_json=as_json, quiet=quiet)
     fail_on_warnings(result.report, out, strict=strict)

@@ -1,4 +1,8 @@
-"""The diagnosis at the end of a run: only where a result is low, and within what a run of effort 1 takes."""
+"""The diagnosis at the end of a run: only where a result is low, and within what a run of effort 1 takes.
+
+Who asks for calibration alone (effort 0) wants it to be quick: there only a run that fails is diagnosed, and briefly,
+unless somebody asks for more.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxq.bits.study import Subject
-from onnxq.diagnose.run import AUTOMATIC, Say, diagnose
+from onnxq.diagnose.run import AUTOMATIC, BRIEF, Say, diagnose
 from onnxq.diagnose.text import summary_lines
 from onnxq.errors import OnnxqError
 from onnxq.graph import Graph
@@ -19,6 +23,8 @@ from onnxq.passes import Pass
 from onnxq.prepare import Prepared
 from onnxq.report import Examine, Explanation, failed_diagnosis
 from onnxq.runtime import Dataset
+
+UNTRIED = "not tried: what improves weights and ranges (--effort 1, the default)"
 
 
 def examiner(
@@ -33,14 +39,17 @@ def examiner(
 ) -> Examine | None:
     """What to call where a result of `state` is low; None where nobody wants it or it would take too long.
 
-    Who asks for calibration alone (effort 0) gets no more than that. `backend` is what the run was given.
+    `backend` is what the run was given.
     """
     config = prepared.config
-    tried = config.effort > 0 or config.improvements is not None
-    if dataset is None or not config.diagnose or not tried or weight_bytes(prepared.graph.gs) > LARGE:
+    improved = config.effort > 0 or config.improvements is not None
+    whole = improved or "diagnose" in config.model_fields_set
+    if dataset is None or not config.diagnose or weight_bytes(prepared.graph.gs) > LARGE:
         return None
 
-    def examine() -> Explanation:
+    def examine(*, failed: bool) -> Explanation | None:
+        if not (whole or failed):
+            return None
         subject = Subject(
             original,
             backend=backend,
@@ -51,8 +60,9 @@ def examiner(
         )
         # Whatever goes wrong here, the run itself counts: its files, or why its checks have failed.
         try:
-            found = diagnose(subject, state=state, budget=AUTOMATIC)
-            return Explanation(tuple(summary_lines(found)), found.to_json(), found.remedied())
+            found = diagnose(subject, state=state, budget=AUTOMATIC if whole else BRIEF)
+            lines = summary_lines(found) if improved else [*summary_lines(found), UNTRIED]
+            return Explanation(tuple(lines), found.to_json(), found.remedied())
         except OnnxqError as error:
             return failed_diagnosis(str(error))
         except Exception as error:  # a fault of onnxq or of a plugin, which must not cost what is finished

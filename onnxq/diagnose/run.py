@@ -58,6 +58,9 @@ class Budget:
 AUTOMATIC = Budget(samples=8, rankings=64, looked=24, trials=12)
 """At the end of a run: about what a run with effort 1 judges."""
 
+BRIEF = Budget(samples=4, rankings=24, looked=8, trials=4)
+"""At the end of a run that was to be quick, and has failed."""
+
 THOROUGH = Budget(samples=16, rankings=256, looked=32, trials=32)
 """For who asks."""
 

@@ -197,7 +197,7 @@ def summary_lines(diagnosis: Diagnosis, most: int = 2) -> list[str]:
     """The first cause and the remedies that pay most, for a report's warnings and the message of a failed run."""
     lines = [f"cause: {cause_text(cause)}" for cause in diagnosis.causes[:1]]
     if not lines:
-        lines.append("cause: no single one was found; the noise is spread over many quantizers")
+        lines.append(f"cause: no single one was found; the noise is spread over many quantizers{_first(diagnosis)}")
     best = _shown(diagnosis.paying, most)
     lines += [f"remedy: {_shortened(trial, diagnosis.target)}" for trial in best]
     both = diagnosis.combined
@@ -207,6 +207,12 @@ def summary_lines(diagnosis: Diagnosis, most: int = 2) -> list[str]:
         lines.append("remedy: nothing that was tried helps")
     lines += [f"remedy: {_shortened(trial, diagnosis.target)}" for trial in diagnosis.trials if trial.untried]
     return lines
+
+
+def _first(diagnosis: Diagnosis) -> str:
+    """The quantizers that cost most, where no cause says more."""
+    rows = [f"'{row.name}' ({row.share:.0%})" for row in diagnosis.costly[:SHOWN] if row.share > 0]
+    return f", first {', '.join(rows)}" if rows else ""
 
 
 def _shown(paying: Sequence[Trial], most: int) -> list[Trial]:

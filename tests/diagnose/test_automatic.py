@@ -76,12 +76,31 @@ def test_a_run_that_fails_says_why_and_what_to_do(tied: Patient, tmp_path: Path)
     assert not (tmp_path / "out" / "model.onnx").exists()
 
 
-@pytest.mark.parametrize("changes", [{"diagnose": False}, {"improvements": None, "effort": 0}], ids=["off", "effort 0"])
+CALIBRATION_ALONE: dict[str, Any] = {"improvements": None, "effort": 0}
+
+
+@pytest.mark.parametrize("changes", [{"diagnose": False}, CALIBRATION_ALONE], ids=["off", "effort 0"])
 def test_without_a_diagnosis_the_hint_is_the_command(changes: dict[str, Any], tied: Patient, tmp_path: Path) -> None:
     result = _quantized(tied, tmp_path, minimum_sqnr_db=0.0, **changes)
 
     assert "diagnosis" not in result.report
     assert any("has only" in line and "onnxq diagnose" in line for line in result.report["warnings"])
+
+
+def test_effort_0_is_diagnosed_where_somebody_asks_for_it(tied: Patient, tmp_path: Path) -> None:
+    result = _quantized(tied, tmp_path, minimum_sqnr_db=0.0, diagnose=True, **CALIBRATION_ALONE)
+
+    assert result.report["diagnosis"]["causes"][0]["code"] == "tied_ranges"
+
+
+def test_effort_0_that_fails_says_why_and_that_improvements_were_not_tried(tied: Patient, tmp_path: Path) -> None:
+    with pytest.raises(ChecksFailed) as caught:
+        _quantized(tied, tmp_path / "out", minimum_sqnr_db=10.0, **CALIBRATION_ALONE)
+
+    text = str(caught.value)
+    assert "cause: one scale for tensors of unlike ranges" in text
+    assert "remedy: take tensor.boxes.share out" in text
+    assert automatic.UNTRIED in text
 
 
 FAILURES = [
