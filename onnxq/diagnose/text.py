@@ -30,6 +30,9 @@ from onnxq.diagnose.remedy import DataChange, Remedy, Trial, target_with
 SHOWN = 3
 """Members of a list that a sentence names."""
 
+MOST = 1 / 3
+"""The part of the noise from which one quantizer is named alone."""
+
 
 def _listed(parts: list[str]) -> str:
     rest = len(parts) - SHOWN
@@ -197,7 +200,7 @@ def summary_lines(diagnosis: Diagnosis, most: int = 2) -> list[str]:
     """The first cause and the remedies that pay most, for a report's warnings and the message of a failed run."""
     lines = [f"cause: {cause_text(cause)}" for cause in diagnosis.causes[:1]]
     if not lines:
-        lines.append(f"cause: no single one was found; the noise is spread over many quantizers{_first(diagnosis)}")
+        lines.append(f"cause: {_without_a_cause(diagnosis)}")
     best = _shown(diagnosis.paying, most)
     lines += [f"remedy: {_shortened(trial, diagnosis.target)}" for trial in best]
     both = diagnosis.combined
@@ -209,10 +212,13 @@ def summary_lines(diagnosis: Diagnosis, most: int = 2) -> list[str]:
     return lines
 
 
-def _first(diagnosis: Diagnosis) -> str:
-    """The quantizers that cost most, where no cause says more."""
-    rows = [f"'{row.name}' ({row.share:.0%})" for row in diagnosis.costly[:SHOWN] if row.share > 0]
-    return f", first {', '.join(rows)}" if rows else ""
+def _without_a_cause(diagnosis: Diagnosis) -> str:
+    """The quantizers that cost most, where nothing was found wrong with them."""
+    rows = [row for row in diagnosis.costly[:SHOWN] if row.share > 0]
+    if rows and rows[0].share >= MOST:
+        return f"'{rows[0].name}' ({rows[0].format}) makes {rows[0].share:.0%} of the noise; why was not found"
+    first = ", ".join(f"'{row.name}' ({row.share:.0%})" for row in rows)
+    return "no single one was found; the noise is spread over many quantizers" + (f", first {first}" if first else "")
 
 
 def _shown(paying: Sequence[Trial], most: int) -> list[Trial]:

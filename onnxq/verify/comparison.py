@@ -54,6 +54,7 @@ class Comparison:
         self._parts = PartSums(original)
         self._equal: dict[str, list[int]] = {}
         self._reshaped: dict[str, int] = {}
+        self._aligned: dict[str, int] = {}
         self._broken: dict[str, str] = {}
         self._skipped: dict[str, str] = {}
         self.refusal: OnnxqError | None = None
@@ -86,10 +87,9 @@ class Comparison:
             except OnnxqError as error:
                 self.refusal = error
                 return
+            astray = branches is not None and branches.add(feed, where)
             for name, one, other in zip(self._names, expected, measured, strict=True):
-                self._add(name, one, other, number)
-            if branches is not None:
-                branches.add(feed, where)
+                self._add(name, one, other, number, astray=astray)
             self.samples += 1
 
     def _add_kernels(self, exact: list[Any], fused: list[Any]) -> None:
@@ -103,12 +103,18 @@ class Comparison:
             else:
                 self._kernels.setdefault(name, SqnrAccumulator()).add(one, other)
 
-    def _add(self, name: str, expected: Any, measured: Any, number: int) -> None:
+    def _add(self, name: str, expected: Any, measured: Any, number: int, *, astray: bool) -> None:
+        """Take in one output; on a sample where a Loop or an If goes `astray` its shape is part of what is judged."""
         if not isinstance(expected, np.ndarray) or not isinstance(measured, np.ndarray):
             self._skipped[name] = "it is not a tensor"
-        elif expected.shape != measured.shape:
+            return
+        if expected.shape != measured.shape:
             self._reshaped[name] = self._reshaped.get(name, 0) + 1
-        elif _is_float(expected):
+            if not astray:
+                return
+            self._aligned[name] = self._aligned.get(name, 0) + 1
+            expected, measured = _aligned(expected, measured)
+        if _is_float(expected):
             if name not in self._sums:
                 self._sums[name] = ResultSums(self._parts.decisions(name))
             self._sums[name].add(number, expected, measured)
@@ -174,15 +180,32 @@ class Comparison:
 
     def warnings(self) -> Iterator[str]:
         for name, count in self._reshaped.items():
+            lost = self._aligned.get(name, 0)
+            what = "not compared there" if lost < count else "what is missing or too much counts as noise"
+            if 0 < lost < count:
+                what = f"what is missing or too much counts as noise in {lost} of them, the others were not compared"
             yield (
-                f"output '{name}' has another shape than in the float model in {count} of {self.samples} samples: not "
-                "compared there"
+                f"output '{name}' has another shape than in the float model in {count} of {self.samples} samples: {what}"
             )
         for name, sums in self._sums.items():
             if count := sums.total.mismatched:
                 yield f"output '{name}': {count} values are NaN, infinite or masked in the float model only"
         for name, why in self._skipped.items():
             yield f"output '{name}' was not compared: {why}"
+
+
+def _aligned(expected: np.ndarray, measured: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Two outputs of unlike sizes in one shape: values that only one of them has stand beside zeros."""
+    if expected.ndim != measured.ndim:
+        return expected, np.zeros_like(expected)
+    sizes = np.maximum(expected.shape, measured.shape)
+
+    def padded(array: np.ndarray) -> np.ndarray:
+        whole = np.zeros(sizes, array.dtype)
+        whole[tuple(slice(size) for size in array.shape)] = array
+        return whole
+
+    return padded(expected), padded(measured)
 
 
 def _is_float(array: np.ndarray) -> bool:

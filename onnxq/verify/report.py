@@ -148,7 +148,8 @@ class OutputCheck:
     compared     values that went into it; those the float model has as NaN, infinity or mask do not
     kernel_db, kernel_agreement   the same measures between onnxruntime's fused kernels on this machine and the
                  file's own meaning; None where they were not measured
-    reshaped     samples whose output had another shape than the float model's (outputs that depend on the data)
+    reshaped     samples whose output had another shape than the float model's: a selection by the data, which is not
+                 compared, or a Loop or If that went another way, where what is missing or too much counts as noise
     silent       it has one value for everything, where the values of the float model differ
     samples      how its noise lies in single samples
     decisions    whether what is decided by it survives, where it looks like scores

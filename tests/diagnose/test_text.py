@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from onnxq.config import Config
-from onnxq.diagnose.causes import Cause, FewBits
+from onnxq.diagnose.causes import Cause, Costly, FewBits
 from onnxq.diagnose.diagnosis import Diagnosis
 from onnxq.diagnose.remedy import DataChange, Remedy, Setting, Trial
 from onnxq.diagnose.text import summary_lines
@@ -44,3 +48,26 @@ def test_what_could_not_be_tried_stands_behind_what_was_and_has_no_figures() -> 
         "remedy: -b qnn:activation=uint16: 5.0 -> 13.0 dB",
         "remedy: calibrate on more samples, 64 or so: not tried: it takes samples that were not given",
     ]
+
+
+def costly(name: str, share: float) -> Costly:
+    return Costly(name, "activation", (name,), "uint8", "node", 0, 10.0, share)
+
+
+@pytest.mark.parametrize(
+    ("shares", "told"),
+    [
+        ((0.78, 0.004), "cause: 't0' (uint8) makes 78% of the noise; why was not found"),
+        (
+            (0.2, 0.15, 0.1, 0.05),
+            "cause: no single one was found; the noise is spread over many quantizers, first 't0' (20%), 't1' (15%), "
+            "'t2' (10%)",
+        ),
+        ((), "cause: no single one was found; the noise is spread over many quantizers"),
+    ],
+    ids=["one quantizer", "many", "none"],
+)
+def test_without_a_cause_the_costliest_quantizers_are_named(shares: tuple[float, ...], told: str) -> None:
+    rows = tuple(costly(f"t{number}", share) for number, share in enumerate(shares))
+
+    assert summary_lines(replace(diagnosis(), causes=(), costly=rows))[0] == told

@@ -10,7 +10,7 @@ import onnxruntime as ort
 import pytest
 
 import onnxq
-from onnxq.errors import ModelError
+from onnxq.errors import CheckFailed, ModelError
 from onnxq.verify import branches
 from tests.zoo_graphs.net import Net
 
@@ -127,3 +127,43 @@ def test_a_condition_that_cannot_be_looked_at_is_told(monkeypatch: pytest.Monkey
     (line,) = warnings(branching(), [2.0, -2.0], "choice")
     assert line.startswith("If 'choice': not compared")
     assert line.endswith("onnxruntime refuses the model with its conditions as outputs")
+
+
+def growing() -> onnx.ModelProto:
+    """A Loop that runs as often as a layer says, and returns what it has seen: an output whose length is decided."""
+    net = Net("growing")
+    hidden = net.gemm(net.input("x", [1, WIDTH]), WIDTH, WIDTH)
+    start = net.gemm(hidden, WIDTH, 1)
+    times = net.node("Cast", net.node("Reshape", start, net.ints(1)), to=onnx.TensorProto.INT64)
+    body = net.branch("body")
+    body.input("iteration", [], np.int64)
+    body.input("going", [], np.bool_)
+    state = body.input("state", [1, 1])
+    body.output(body.node("Identity", "going"), [], np.bool_)
+    body.output(body.node("Mul", state, body.floats(0.9)), [1, 1])
+    body.output(body.node("Identity", state), [1, 1])
+    _, seen = net.many("Loop", (times, "", start), ("last", "seen"), body=body.graph(), name="grow")
+    net.output(seen, ["times", 1, 1])
+    net.output(net.gemm(hidden, WIDTH, 4), [1, 4])
+    return net.model()
+
+
+def test_what_a_loop_leaves_out_or_adds_is_noise() -> None:
+    model = growing()
+    feeds = samples(model, [4 + sign * 1e-5 for sign in (1, -1) * 4])
+    result = onnxq.quantize(model, backend="onnxruntime", data=feeds, config=SETTINGS)
+
+    check, _ = result.report["checks"]["outputs"]
+    assert check["reshaped"] > 0
+    assert check["sqnr_db"] < 15, "four values where there should be three, or the other way round"
+    assert check["compared"] > 8 * 3, "values of all samples"
+    (line,) = [line for line in result.report["warnings"] if "another shape" in line]
+    assert line.endswith("what is missing or too much counts as noise")
+
+
+def test_a_loop_that_goes_astray_can_fail_the_run() -> None:
+    model = growing()
+    feeds = samples(model, [2 + sign * 1e-5 for sign in (1, -1) * 4])
+
+    with pytest.raises(CheckFailed, match=r"below the required 12 dB(.|\n)*Loop 'grow' runs another number of times"):
+        onnxq.quantize(model, backend="onnxruntime", data=feeds, config={"effort": 0, "minimum_sqnr_db": 12})
