@@ -139,7 +139,8 @@ DiagnoseOption = Annotated[
     bool | None,
     typer.Option(
         "--diagnose/--no-diagnose",
-        help="Find out why a result is below 20 dB and what mends it; yes by default, with --effort 0 only if a check fails.",
+        help="Find out why a result is below 20 dB and what mends it; yes by default, "
+        "with --effort 0 only if a check fails.",
         show_default=False,
     ),
 ]

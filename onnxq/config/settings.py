@@ -121,7 +121,9 @@ class Config(Strict):
         description="an output, or part of one, below this fails the run; so does a silent one, unless this is below 0",
     )
     diagnose: StrictBool = Field(
-        True, description="find out why a result is below 20 dB, and what mends it; with effort 0, unless it is given, only where a check fails"
+        True,
+        description="find out why a result is below 20 dB, and what mends it; with effort 0, unless it is given, only "
+        "where a check fails",
     )
 
     _sources: dict[tuple[str, ...], str] = PrivateAttr(default_factory=dict)

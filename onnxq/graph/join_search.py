@@ -45,12 +45,15 @@ def may_have_parts(graph: Graph) -> bool:
             node = graph.producer(tensor)
             if any(_cuts(use.node) and use.port == 0 for use in graph.consumers(tensor)):
                 return True
-            if node is None or not is_through(node) or depth > DEEPEST or tensor.name in seen:
+            if node is None or depth > DEEPEST or tensor.name in seen:
+                continue
+            seen.add(tensor.name)
+            ends = branch_ends(node, tensor)
+            if not ends and not is_through(node):
                 continue
             if node.op in ("Concat", "Slice", "Split"):
                 return True
-            seen.add(tensor.name)
-            pending += [(read, depth + 1) for read in node.inputs]
+            pending += [(read, depth + 1) for read in ends or node.inputs]
     return False
 
 
@@ -78,7 +81,12 @@ class JoinSearch:
 
     def _of(self, tensor: Any, depth: int) -> list[Join]:
         node, shape = self._graph.producer(tensor), self._graph.shape(tensor)
-        if node is None or not is_through(node) or shape is None or depth > DEEPEST:
+        if node is None or shape is None or depth > DEEPEST:
+            return []
+        ways = [self.of(end, depth + 1) for end in branch_ends(node, tensor)]
+        if ways:  # parts that the result has whichever way is gone
+            return [join for join in ways[0] if all(join in way for way in ways[1:])]
+        if not is_through(node):
             return []
         if node.op == "Concat":
             return self._of_concat(node, len(shape), depth)
@@ -133,8 +141,8 @@ class JoinSearch:
         inner = [self.of(read, depth + 1) for read in node.inputs]
         ends: list[int] = []
         outer: list[int] = []
-        for shape, joined in zip(shapes, inner, strict=True):
-            length = (shape or (None,) * rank)[axis]
+        for read, shape, joined in zip(node.inputs, shapes, inner, strict=True):
+            length = self._single(read, axis, rank) if shape is None else shape[axis]
             if not isinstance(length, int) or length <= 0:
                 ends = outer = []
                 break
@@ -146,6 +154,14 @@ class JoinSearch:
         found = [Join(axis, tuple(ends if len(ends) <= MOST_PARTS else outer))] if len(ends) > 1 else []
         # Levels of a detector, one behind the other, are joined of the same parts.
         return found + [join for join in inner[0] if join.axis != axis and all(join in one for one in inner[1:])]
+
+    def _single(self, tensor: Any, axis: int, rank: int) -> int | None:
+        """The length of an axis that an Unsqueeze has made, which is known whatever it was made of."""
+        node = self._graph.producer(tensor)
+        if node is None or node.op != "Unsqueeze" or node.domain:
+            return None
+        axes = node.attrs.get("axes") or _integers(self._graph, node, 1) or ()
+        return 1 if axis in [one % rank for one in axes] else None
 
     def _cut_elsewhere(self, tensor: Any) -> Iterator[Join]:
         """Parts that another branch takes out of a tensor."""
@@ -223,6 +239,14 @@ def _integers(graph: Graph, node: Any, port: int) -> list[int] | None:
 
 def _cuts(node: Any) -> bool:
     return not node.domain and node.op in ("Slice", "Split")
+
+
+def branch_ends(node: Any, tensor: Any) -> list[Any]:
+    """What the branches of an If give for one of its outputs; empty for any other node."""
+    if node.domain or node.op != "If":
+        return []
+    number = next((index for index, made in enumerate(node.outputs) if made is tensor), 0)
+    return [node.attrs[branch].outputs[number] for branch in ("then_branch", "else_branch")]
 
 
 def is_through(node: Any) -> bool:

@@ -184,9 +184,8 @@ class Comparison:
             what = "not compared there" if lost < count else "what is missing or too much counts as noise"
             if 0 < lost < count:
                 what = f"what is missing or too much counts as noise in {lost} of them, the others were not compared"
-            yield (
-                f"output '{name}' has another shape than in the float model in {count} of {self.samples} samples: {what}"
-            )
+            where = f"in {count} of {self.samples} samples"
+            yield f"output '{name}' has another shape than in the float model {where}: {what}"
         for name, sums in self._sums.items():
             if count := sums.total.mismatched:
                 yield f"output '{name}': {count} values are NaN, infinite or masked in the float model only"

@@ -86,6 +86,39 @@ def test_lengths_that_are_open_give_no_parts() -> None:
     assert of("y = Concat<axis=1>(a, b)", "(float[1,n,6] a, float[1,2,6] b) => (float[k,m,6] y)") == []
 
 
+@pytest.mark.parametrize(
+    ("axes", "expected"), [("[0]", [Join(0, (1, 2))]), ("[-3]", [Join(0, (1, 2))]), ("[1]", [])], ids=str
+)
+def test_an_axis_that_unsqueeze_makes_has_a_length_whatever_is_in_front(axes: str, expected: list[Join]) -> None:
+    """Operators of other makers, say, whose shapes nobody infers."""
+    text = f"""<ir_version: 8, opset_import: ["" : 17, "other" : 1]>
+        g (float[n,m] a, float[n,m] b) => (float[l,n,m] y) {{
+            at = Constant<value_ints={axes}>()
+            c = other.Gate(a)
+            d = other.Gate(b)
+            e = Unsqueeze(c, at)
+            f = Unsqueeze(d, at)
+            y = Concat<axis=0>(e, f)
+        }}"""
+    assert joins(Graph.from_model(parser.parse_model(text)))["y"] == expected
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [("Concat<axis=1>(a, b)", [Join(1, (4, 6))]), ("Concat<axis=1>(b, a)", [])],
+    ids=["alike", "unlike"],
+)
+def test_parts_behind_an_if_are_those_that_both_branches_have(other: str, expected: list[Join]) -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[1,4,6] a, float[1,2,6] b, bool c) => (float[n,m,k] y) {{
+            y = If (c) <
+                then_branch = then () => (float[1,6,6] t) {{ t = Concat<axis=1>(a, b) }},
+                else_branch = otherwise () => (float[1,6,6] e) {{ e = {other} }}
+            >
+        }}"""
+    assert joins(Graph.from_model(parser.parse_model(text)))["y"] == expected
+
+
 def test_the_given_graph_is_not_changed() -> None:
     body = "{ c = Concat<axis=1>(a, a) y = Identity(c) }"
     text = f'<ir_version: 8, opset_import: ["" : 17]> g (float[1,4,6] a) => (float[n,m,k] y) {body}'

@@ -295,6 +295,9 @@ class TestVerdicts:
         assert judge_refusal(2, step) is judge_refusal(1, step) is Verdict.REFUSED
         assert judge_refusal(2, "error: onnxruntime could not run the model: Status 1") is Verdict.UNEXPLAINED
         assert judge_refusal(2, "") is Verdict.UNEXPLAINED
+        low = "error: output 'y': SQNR 2 dB is below the required 5 dB\n  for the files: --min-sqnr"
+        assert judge_refusal(1, low) is Verdict.UNEXPLAINED
+        assert judge_refusal(1, f"{low}\n  cause: one scale for channels that differ") is Verdict.REFUSED
         for code in (3, 70, -11, 137):
             assert judge_refusal(code, step) is Verdict.INTERNAL_FAULT
         assert judge_refusal(2, "Traceback (most recent call last):\n use --skip") is Verdict.INTERNAL_FAULT

@@ -23,6 +23,8 @@ _IMPERATIVES = (
     "split|strip|take|try|upgrade|use|write"
 )
 _IMPERATIVE = re.compile(rf"(?:^|[.;:,]\s+(?:or\s+|and\s+)?|\bor )(?:{_IMPERATIVES})\b", re.IGNORECASE | re.MULTILINE)
+_LOW = re.compile(r"is below the required|is silent")
+_CAUSE = re.compile(r"^\s*cause: ", re.MULTILINE)
 _PREFIX = re.compile(r"^(?:error|failed|failure|check failed):\s*", re.IGNORECASE)
 
 
@@ -38,6 +40,11 @@ def shortened(text: str, letters: int) -> str:
     return text if len(text) <= letters else text[: letters - 4] + " ..."
 
 
+def has_cause(reason: str) -> bool:
+    """Whether it says why; that a result is low or silent is what has to be explained, not an explanation."""
+    return bool(reason) and (_LOW.search(reason) is None or _CAUSE.search(reason) is not None)
+
+
 def has_next_step(reason: str) -> bool:
     text = _PREFIX.sub("", reason)
     return any(pattern.search(text) for pattern in (_OPTION, _KEY, _COMMAND, _IMPERATIVE))
@@ -46,4 +53,4 @@ def has_next_step(reason: str) -> bool:
 def judge_refusal(exit_code: int, reason: str) -> Verdict:
     if exit_code not in REFUSAL_CODES or "Traceback (most recent call last)" in reason:
         return Verdict.INTERNAL_FAULT
-    return Verdict.REFUSED if reason and has_next_step(reason) else Verdict.UNEXPLAINED
+    return Verdict.REFUSED if has_cause(reason) and has_next_step(reason) else Verdict.UNEXPLAINED
