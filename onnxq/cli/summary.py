@@ -74,6 +74,10 @@ def print_summary(report: Mapping[str, Any], model: Path, written: Path) -> None
         for output in report["checks"]["outputs"]
         if "agreement" in output
     ]
+    pairs += [
+        ("selects", f"{found['agreement']:.2%} of what {found['op']} '{found['node']}' selects in the float model")
+        for found in report["checks"].get("selections", ())
+    ]
     pairs += [("improved", line) for line in improvement_lines(report.get("improvements"))]
     if report["calibration_samples"]:
         pairs.append(("samples", str(report["calibration_samples"])))

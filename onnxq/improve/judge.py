@@ -31,6 +31,7 @@ from onnxq.types import Backend
 from onnxq.types.applied import applied
 from onnxq.user_code import current_folder_importable, find_function, users_errors
 from onnxq.verify.results import ResultSums, powers_of
+from onnxq.verify.selections import GivenSession, Selected, indices_of, selecting_nodes
 
 LOWEST_DB, HIGHEST_DB = -20.0, 100.0
 """One output that is equal, or lost, must not decide alone."""
@@ -118,14 +119,14 @@ class LastSession:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._state: State | None = None
-        self._session: Any = None
+        self._session: GivenSession | None = None
 
-    def of(self, state: State) -> Any:
-        """A session for what the target would compute."""
+    def of(self, state: State, selecting: Sequence[str] = ()) -> GivenSession:
+        """A session for what the target would compute; `selecting` nodes are given what they select."""
         if self._session is None or state is not self._state:
             self.forget()
             graph, _ = simulate(state.graph, applied(state.plan), state.qparams, self._backend)
-            self._state, self._session = state, _session_of(graph)
+            self._state, self._session = state, GivenSession.of(graph, selecting, _session_of)
         return self._session
 
     def forget(self) -> None:
@@ -169,7 +170,10 @@ class Judge:
         self._feeds = list(samples)
         if not self._feeds:
             raise DataError("there are no samples to judge the model on: give at least one")
-        self._expected = self._run(_session_of(reference))
+        # Other metrics are those of users, who get what the model selects by itself.
+        self._selecting = selecting_nodes(reference) if metric == "sqnr_db" else ()
+        self._selected: list[Selected] = [{} for _ in self._feeds]
+        self._expected = self._of_reference(reference)
         self._parts = {name: parts for name, found in joins(reference).items() if (parts := self._apart(name, found))}
         self.runs = 0
 
@@ -197,18 +201,30 @@ class Judge:
     def __call__(self, state: State) -> Score:
         """The score of a model with its quantizers, as the target computes it."""
         self.runs += 1
-        return self._score(self._run((self._last or LastSession(self._backend)).of(state)))
+        return self._score(self._run((self._last or LastSession(self._backend)).of(state, self._selecting)))
 
     def of_graph(self, graph: Graph) -> Score:
         """The score of a model as it is."""
         self.runs += 1
-        return self._score(self._run(_session_of(graph)))
+        return self._score(self._run(GivenSession.of(graph, self._selecting, _session_of)))
 
-    def _run(self, session: Any) -> list[Outputs]:
-        names = [output.name for output in session.get_outputs()]
+    def _of_reference(self, reference: Graph) -> list[Outputs]:
+        """The outputs of the float model, and what it selects."""
+        indices = [indices_of(reference, node) for node in self._selecting]
+        session = _session_of(reference, indices)
+        names = reference.output_names
+        found = []
+        for number, feed in enumerate(self._feeds):
+            values = run_session(session, [*names, *indices], feed, f"sample {number}")
+            found.append(dict(zip(names, values, strict=False)))
+            self._selected[number] = dict(zip(self._selecting, values[len(names) :], strict=True))
+        return found
+
+    def _run(self, given: GivenSession) -> list[Outputs]:
+        names = [output.name for output in given.session.get_outputs()]
         return [
-            dict(zip(names, run_session(session, names, feed, f"sample {number}"), strict=True))
-            for number, feed in enumerate(self._feeds)
+            dict(zip(names, given.run(names, feed, selected, f"sample {number}"), strict=True))
+            for number, (feed, selected) in enumerate(zip(self._feeds, self._selected, strict=True))
         ]
 
     def _score(self, found: list[Outputs]) -> Score:
@@ -301,11 +317,11 @@ class Judge:
         return np.concatenate([np.atleast_1d(each) for each in values])
 
 
-def _session_of(graph: Graph) -> Any:
+def _session_of(graph: Graph, further: Sequence[str] = ()) -> Any:
     if any(len(tensor.outputs) > WIDE for node in graph.nodes() for tensor in node.outputs):
-        return float_session(graph, optimize="none")
+        return float_session(graph, further, optimize="none")
     # Around a layer onnxruntime would take a pair of float8 for a wish to compute it in integers.
-    return float_session(graph, optimize="basic" if graph.nodes("QuantizeLinear") else "all")
+    return float_session(graph, further, optimize="basic" if graph.nodes("QuantizeLinear") else "all")
 
 
 def _is_float(values: object) -> bool:

@@ -19,6 +19,7 @@ from onnxq.verify.lint import lint
 from onnxq.verify.quantizers import has_quantizers
 from onnxq.verify.report import Failure, FailureKind, OutputCheck, VerifyReport
 from onnxq.verify.roots import load_session
+from onnxq.verify.selections import selections_of
 
 FULL_OPTIMIZATION_NODES = 3000
 """Larger models are loaded without onnxruntime's optimizer, whose time grows faster than the model."""
@@ -105,8 +106,10 @@ def _verify(
 
     compared = original if reference is None else reference
     comparison, branches = Comparison(compared), Branches(compared, quantized)
+    selections = None
     if dataset is not None and {*original.output_names} <= {*quantized.output_names}:
-        comparison.run(session, fused, dataset, samples, branches, numbers)
+        selections = selections_of(compared, quantized, fused=fused is not None)
+        comparison.run(session, fused, dataset, samples, branches, numbers, selections)
     outputs = tuple(comparison.outputs())
     failures += comparison.failures()
     failures += below_limit((result for check in outputs for result in check.results), minimum_db)
@@ -116,10 +119,17 @@ def _verify(
         outputs=outputs,
         findings=findings,
         failures=tuple(failures),
-        warnings=(*warnings, *_fixed_defaults(original, quantized), *comparison.warnings(), *branches.warnings()),
+        warnings=(
+            *warnings,
+            *_fixed_defaults(original, quantized),
+            *comparison.warnings(),
+            *branches.warnings(),
+            *(() if selections is None else selections.warnings()),
+        ),
         kernels=kernels,
         refusal=comparison.refusal,
         notes=(*checked.inherited, *comparison.notes()),
+        selections=() if selections is None else tuple(selections.checks()),
     )
 
 
@@ -140,7 +150,8 @@ def compare_outputs(
     session = load_session(model_path, optimize="none")
     comparison = Comparison(float_model)
     if dataset is not None and not problems:
-        comparison.run(session, None, dataset, samples, numbers=numbers)
+        selections = selections_of(float_model, Graph.load(model_path), fused=False)
+        comparison.run(session, None, dataset, samples, numbers=numbers, selections=selections)
         if comparison.refusal is not None:
             raise comparison.refusal
         problems += map(str, comparison.failures())

@@ -16,6 +16,7 @@ from onnxq.runtime.session import float_session, run_session
 from onnxq.verify.branches import Branches
 from onnxq.verify.report import Failure, FailureKind, OutputCheck, ResultCheck
 from onnxq.verify.results import PartSums, ResultSums
+from onnxq.verify.selections import Selections
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -70,18 +71,34 @@ class Comparison:
         samples: int,
         branches: Branches | None = None,
         numbers: Sequence[int] | None = None,
+        selections: Selections | None = None,
     ) -> None:
-        """Compare on the first `samples` feeds; `numbers` are those of the feeds, where they are some of a dataset."""
+        """Compare on the first `samples` feeds; `numbers` are those of the feeds, where they are some of a dataset.
+
+        With `selections`, floating-point outputs are those for what the float model selects.
+        """
         # Without the optimizer, whose fusions are not all right: the model's own meaning is what counts.
-        reference = float_session(self._original, optimize="none")
+        indices = [] if selections is None else selections.indices
+        reference = float_session(self._original, indices, optimize="none")
         for count, feed in enumerate(islice(dataset, samples)):
             number = count if numbers is None else numbers[count]
             where = f"sample {number}"
-            expected = run_session(reference, self._names, feed, where)
+            expected = run_session(reference, [*self._names, *indices], feed, where)
+            expected, selected = expected[: len(self._names)], expected[len(self._names) :]
+            kernels = fused is not None and count < KERNEL_SAMPLES
             try:
-                measured = run_session(session, self._names, feed, where)
-                if fused is not None and count < KERNEL_SAMPLES:
-                    self._add_kernels(measured, run_session(fused, self._names, feed, where))
+                if selections is not None:
+                    own, measured, fast = selections.run(self._names, feed, selected, where, fused=kernels)
+                    if fast is not None:
+                        self._add_kernels(measured, fast)
+                    measured = [
+                        given if _is_float_array(given) else as_it_is
+                        for given, as_it_is in zip(measured, own, strict=True)
+                    ]
+                else:
+                    measured = run_session(session, self._names, feed, where)
+                    if kernels:
+                        self._add_kernels(measured, run_session(fused, self._names, feed, where))
             except MachineError:
                 raise
             except OnnxqError as error:
@@ -205,6 +222,10 @@ def _aligned(expected: np.ndarray, measured: np.ndarray) -> tuple[np.ndarray, np
         return whole
 
     return padded(expected), padded(measured)
+
+
+def _is_float_array(value: object) -> bool:
+    return isinstance(value, np.ndarray) and _is_float(value)
 
 
 def _is_float(array: np.ndarray) -> bool:

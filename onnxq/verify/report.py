@@ -220,11 +220,28 @@ def _further(check: OutputCheck | ResultCheck) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
+class SelectionCheck:
+    """What a node selects by itself: the fraction of `compared` entries that it selects in the float model too.
+
+    Outputs behind it are compared for what the float model selects (`onnxq.verify.selections`).
+    """
+
+    node: str
+    op: str
+    agreement: float
+    compared: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {"node": self.node, "op": self.op, "agreement": round(self.agreement, 6), "compared": self.compared}
+
+
+@dataclass(frozen=True)
 class VerifyReport:
     """All checks of one file; it may be used when `failures` is empty. `warnings` are worth a look.
 
     kernels      what onnxruntime's optimizer makes of the file here; None where it was not asked
     refusal      the error with which onnxruntime did not load or run the file; it is among the failures
+    selections   what TopK, NonMaxSuppression and NonZero select; mostly empty
     notes        what is not as ONNX wants it, and was not in the float model either; what could not be judged
     """
 
@@ -237,6 +254,7 @@ class VerifyReport:
     kernels: KernelCount | None = None
     notes: tuple[str, ...] = ()
     refusal: OnnxqError | None = None
+    selections: tuple[SelectionCheck, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -277,6 +295,7 @@ class VerifyReport:
             "samples": self.samples,
             "seconds": round(self.seconds, 3),
             "outputs": [check.to_json() for check in self.outputs],
+            **({"selections": [check.to_json() for check in self.selections]} if self.selections else {}),
             "findings": [vars(finding) for finding in self.findings],
             "failures": [str(failure) for failure in self.failures],
             "warnings": list(self.warnings),
