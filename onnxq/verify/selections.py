@@ -10,6 +10,7 @@ it selects by itself are the same ones is a figure of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -126,7 +127,10 @@ class GivenSession:
 
 
 class Selections:
-    """A quantized model that selects by itself, and that is given what the float model selects."""
+    """A quantized model that selects by itself, and that is given what the float model selects.
+
+    One that does not run with given indices is compared as it is, and says so.
+    """
 
     def __init__(self, original: Graph, quantized: Graph, *, fused: bool) -> None:
         """`fused` asks for the kernels that onnxruntime chooses too."""
@@ -140,10 +144,13 @@ class Selections:
         self._own_indices = [indices_of(quantized, name) for name in self._nodes]
         self._equal = dict.fromkeys(self._nodes, 0)
         self._count = dict.fromkeys(self._nodes, 0)
+        self._unusable: str | None = None
+        self._fused: GivenSession | None = None
         if self._nodes:
             self._own = float_session(quantized, self._own_indices, optimize="none")
-            self._given = GivenSession.of(quantized, self._nodes, lambda graph: float_session(graph, optimize="none"))
-            self._fused = GivenSession.of(quantized, self._nodes, _fused) if fused else None
+            with self._or_as_it_is():
+                self._given = GivenSession.of(quantized, self._nodes, _unoptimized)
+                self._fused = GivenSession.of(quantized, self._nodes, _fused) if fused else None
 
     def __bool__(self) -> bool:
         return bool(self._nodes)
@@ -154,15 +161,33 @@ class Selections:
         """Outputs of the model as it is, of that with the given indices, and of its fused kernels with these."""
         found = run_session(self._own, [*names, *self._own_indices], feed, where)
         by_node = dict(zip(self._nodes, selected, strict=True))
-        for (node, expected), own in zip(by_node.items(), found[len(names) :], strict=True):
-            before, after = (_entries(self._by_name[node], indices) for indices in (expected, own))
+        for (node, expected), indices in zip(by_node.items(), found[len(names) :], strict=True):
+            before, after = (_entries(self._by_name[node], one) for one in (expected, indices))
             self._equal[node] += len(before & after)
             self._count[node] += max(len(before), len(after))
-        given = self._given.run(names, feed, by_node, where)
-        kernels = self._fused.run(names, feed, by_node, where) if fused and self._fused is not None else None
-        return found[: len(names)], given, kernels
+        own = given = found[: len(names)]
+        kernels: list[Any] | None = None
+        if self._unusable is None:
+            with self._or_as_it_is():
+                given = self._given.run(names, feed, by_node, where)
+                kernels = self._fused.run(names, feed, by_node, where) if fused and self._fused is not None else None
+        return own, given, kernels
+
+    @contextmanager
+    def _or_as_it_is(self) -> Iterator[None]:
+        try:
+            yield
+        except MachineError:
+            raise
+        except OnnxqError as error:
+            self._unusable = str(error)
 
     def warnings(self) -> Iterator[str]:
+        if self._unusable is not None:
+            yield (
+                f"what {', '.join(self._nodes)} select was compared as it comes: rows that change places count as "
+                f"noise. With the indices of the float model the file does not run: {self._unusable}"
+            )
         for check in self.checks():
             if check.agreement < FEW:
                 yield (
@@ -177,13 +202,12 @@ class Selections:
 
 
 def selections_of(original: Graph, quantized: Graph, *, fused: bool) -> Selections | None:
-    """None where nothing selects, or the model does not run with indices that it is given."""
-    try:
-        return Selections(original, quantized, fused=fused) or None
-    except MachineError:
-        raise
-    except OnnxqError:  # its outputs are then compared as they come
-        return None
+    """None where nothing selects."""
+    return Selections(original, quantized, fused=fused) or None
+
+
+def _unoptimized(graph: Graph) -> ort.InferenceSession:
+    return float_session(graph, optimize="none")
 
 
 def _fused(graph: Graph) -> ort.InferenceSession:

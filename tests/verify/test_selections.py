@@ -13,6 +13,7 @@ import pytest
 
 import onnxq
 from onnxq.config import read_config
+from onnxq.errors import ModelError
 from onnxq.graph import Graph
 from onnxq.improve.judge import Judge
 from onnxq.improvement import State
@@ -149,6 +150,18 @@ def test_what_is_lost_all_the_same(make: Callable[[], onnx.ModelProto]) -> None:
 
     with pytest.raises(ChecksFailed, match=r"'found.*(below the required|is silent)"):
         _quantized(make, **lost)
+
+
+def test_a_model_that_does_not_run_with_given_indices_is_compared_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise ModelError("no such kernel")
+
+    monkeypatch.setattr(GivenSession, "run", refuse)
+    result = _quantized(best_rows, minimum_sqnr_db=-100)
+
+    (line,) = [line for line in result.report["warnings"] if "as it comes" in line]
+    assert line.endswith("no such kernel")
+    assert result.report["checks"]["outputs"][0]["sqnr_db"] < 15
 
 
 def test_what_is_selected_by_exact_values_is_left_alone() -> None:
