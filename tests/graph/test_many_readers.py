@@ -86,9 +86,9 @@ def test_models_with_very_many_readers_are_judged_without_onnxruntimes_optimizer
 ) -> None:
     asked: list[str] = []
 
-    def noted(graph: Graph, *, optimize: Any) -> Any:
+    def noted(graph: Graph, extra_outputs: Any = (), *, optimize: Any) -> Any:
         asked.append(optimize)
-        return float_session(graph, optimize=optimize)
+        return float_session(graph, extra_outputs, optimize=optimize)
 
     monkeypatch.setattr(judge, "float_session", noted)
     sample = {"x": np.ones((2, 4), np.float32)}
