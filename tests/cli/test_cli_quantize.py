@@ -68,31 +68,18 @@ def test_options_win_over_the_configuration_and_skips_add_up(run, model: Path, d
 
 
 @pytest.mark.parametrize(
-    ("options", "warned"),
-    [
-        (("--random", 2, "--diagnose"), True),
-        (("--random", 2), False),
-        (("--random", 2, "--no-diagnose"), False),
-        (("--random", 8, "--diagnose", "--improve", "bias_correction"), False),
-    ],
+    ("options", "diagnosed"),
+    [(("--diagnose",), True), ((), False), (("--no-diagnose",), False)],
+    ids=["asked for", "by itself", "refused"],
 )
-def test_a_diagnosis_that_was_asked_for_in_vain_is_a_warning(
-    options: tuple[object, ...], warned: bool, run, model: Path, tmp_path: Path
+def test_low_results_of_effort_0_are_diagnosed_where_somebody_asks_for_it(
+    options: tuple[str, ...], diagnosed: bool, run, model: Path, data: Path, tmp_path: Path
 ) -> None:
-    result = run("quantize", model, "-b", "onnxruntime", "-o", tmp_path / "o", "--json", *options)
+    (tmp_path / "rough.toml").write_text('weight.dtype = "int4"\n')
+    given = ["-b", "tensorrt", "-d", data, "-c", tmp_path / "rough.toml", "--samples", 16, "--effort", 0, "--json"]
+    result = run("quantize", model, "-o", tmp_path / "o", *given, *options)
     assert result.exit_code == 0, result.stderr
-    told = [line for line in json.loads(result.stdout)["warnings"] if line.startswith("--diagnose")]
-    assert bool(told) == warned
-    assert all("--random" in line and "--effort 1" in line for line in told)
-
-
-def test_effort_0_and_a_diagnosis_do_not_go_together(run, model: Path, data: Path, tmp_path: Path) -> None:
-    options = ["-b", "onnxruntime", "-d", data, "--effort", 0, "--diagnose", "--json"]
-    result = run("quantize", model, "-o", tmp_path / "o", *options)
-    assert result.exit_code == 0, result.stderr
-    told = [line for line in json.loads(result.stdout)["warnings"] if line.startswith("--diagnose")]
-    assert len(told) == 1
-    assert "--random" not in told[0]
+    assert ("diagnosis" in json.loads(result.stdout)) == diagnosed
 
 
 def test_random_data_is_a_warning_and_strict_makes_it_a_failure(run, model: Path, tmp_path: Path) -> None:
