@@ -8,8 +8,14 @@ import pytest
 
 from onnxq.backends import BACKENDS, get_backend
 from onnxq.bits import Subject
+from onnxq.calibrate import activation_leaders
 from onnxq.diagnose import Budget, diagnose
+from onnxq.diagnose.experiment import with_channels
+from onnxq.diagnose.look import look_at
 from onnxq.diagnose.text import summary_lines
+from onnxq.improve.judge import Judge
+from onnxq.improvement import State
+from onnxq.pipeline import calibrate_model
 from tests.golden_graphs import GOLDEN
 
 LITTLE = Budget(samples=4, rankings=8, looked=4, trials=3)
@@ -28,3 +34,24 @@ def test_a_diagnosis_is_made_of_values_that_json_holds(name: str) -> None:
     assert len(summary_lines(found)) >= 2
     for trial in found.trials:
         assert (trial.after_db is None) == (trial.refused is not None)
+
+
+@pytest.mark.parametrize("graph", ["residual", "transformer"])
+@pytest.mark.parametrize("name", [name for name in BACKENDS.names() if get_backend(name).simulations])
+def test_an_experiment_with_channels_is_judged_where_the_chip_has_none(name: str, graph: str) -> None:
+    """What a chip computes is simulated for formats that it has not, too: that is how causes are proven."""
+    golden = GOLDEN[graph]()
+    found = calibrate_model(golden.model, backend=name, data=golden.samples)
+    assert found.dataset is not None
+    state = State(found.prepared.graph, found.plan, found.qparams)
+    leaders = [placement.tensor for placement in activation_leaders(found.plan)]
+    seen = look_at(state.graph, leaders, found.dataset, None, most=2)
+    judge = Judge(state.graph, found.prepared.backend, golden.samples[:2])
+    changed = state
+    for tensor in leaders:
+        channels = seen[tensor].channels if tensor in seen else None
+        if channels is not None:
+            changed = with_channels(tensor, channels.axis, channels.low, channels.high)(changed)
+
+    assert changed is not state
+    assert judge(changed).sqnr_db

@@ -18,7 +18,7 @@ from onnxq.emit.simulations import SIMULATIONS
 from onnxq.emit.simulations.rewrite import Rewrite, line, on_chip
 from onnxq.emit.sophgo_names import result_of
 from onnxq.graph import Graph, Node
-from onnxq.types import QParamsTable, QuantPlan
+from onnxq.types import PerTensor, QParamsTable, QuantPlan
 
 LARGEST_MULTIPLIER = 127
 
@@ -58,11 +58,12 @@ def simulate_multipliers(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -
 
 
 def _scale(plan: QuantPlan, qparams: QParamsTable, tensor: str) -> float | None:
-    """The scale of an 8-bit symmetric quantizer that every reader of the tensor sees."""
+    """The one scale of an 8-bit symmetric quantizer that every reader of the tensor sees."""
     if tensor not in plan or plan[tensor].edges is not None:
         return None
     spec = plan[tensor].spec
-    return float(qparams[tensor].scale) if spec.dtype in ("int8", "uint8") and spec.symmetric else None
+    simple = spec.dtype in ("int8", "uint8") and spec.symmetric and spec.granularity == PerTensor()
+    return float(qparams[tensor].scale) if simple else None
 
 
 def _rewrite_add(graph: Graph, node: Node, scales: list[float], scale: float) -> None:
