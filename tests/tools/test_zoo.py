@@ -501,6 +501,16 @@ class TestPage:
         assert reasons.texts == [said[0], said[2]]
         assert [reasons.number(cell(Verdict.REFUSED, None, reason=text)) for text in said] == [1, 1, 2]
 
+    def test_results_that_are_low_by_the_same_cause_are_one(self) -> None:
+        low = "error: output '{0}': SQNR {1} dB is below the required 5 dB\n  cause: {2}\n  remedy: -b {0}"
+        said = [
+            low.format("a", 1.5, "channel 4 of 'a' goes up to 90 (and 4 more alike)"),
+            low.format("b", 2, "channel 7 of 'b.c' goes up to 12.5"),
+            low.format("b", 2, "'b' needs more than 8 bits"),
+        ]
+        reasons = page.Reasons(cell(Verdict.REFUSED, None, reason=text) for text in said)
+        assert [reasons.number(cell(Verdict.REFUSED, None, reason=text)) for text in said] == [1, 1, 2]
+
     def test_writes_between_the_marks_of_a_page(self, tmp_path: Path) -> None:
         path = tmp_path / "page.md"
         path.write_text("before\n<!-- zoo: begin -->\nold\n<!-- zoo: end -->\nafter\n")

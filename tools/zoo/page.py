@@ -72,24 +72,27 @@ def _of_effort(now: dict[Slot, Cell], effort: int) -> str:
             rows.append({"model": model.name, "kind": model.kind.value, **shown})
     lines = [f"### Effort {effort}", "", summary(cells.values()), "", markdown_table(rows)]
     if reasons.texts:
-        lines += ["Reasons, as printed for the first of the cells that have them but for figures:", ""]
+        lines += [
+            "Reasons, as printed for the first of the cells that have the same one but for names and figures:",
+            "",
+        ]
         lines += [*(f"{number}. {_one_line(text)}" for number, text in enumerate(reasons.texts, start=1)), ""]
     return "\n".join(lines)
 
 
 class Reasons:
-    """What was printed, numbered; texts that differ in figures alone are one."""
+    """What was printed, numbered; texts that differ in figures and names alone are one, as are those with one cause."""
 
     def __init__(self, cells: Iterable[Cell] = ()) -> None:
         self.texts: list[str] = []
         self._numbers: dict[str, int] = {}
         for cell in cells:
             text = _reason(cell)
-            if text and self._numbers.setdefault(_without_figures(text), len(self.texts) + 1) > len(self.texts):
+            if text and self._numbers.setdefault(_kind(text), len(self.texts) + 1) > len(self.texts):
                 self.texts.append(text)
 
     def number(self, cell: Cell) -> int | None:
-        return self._numbers.get(_without_figures(_reason(cell)))
+        return self._numbers.get(_kind(_reason(cell)))
 
 
 def _reason(cell: Cell) -> str:
@@ -98,8 +101,16 @@ def _reason(cell: Cell) -> str:
     return f"{cell.verdict.value}: {cell.reason}" if cell.reason else ""
 
 
-def _without_figures(text: str) -> str:
-    return re.sub(r"-?\d+(?:\.\d+)?", "0", text)
+def _kind(text: str) -> str:
+    """A reason without what is its model's own: of a result that is too low, the cause."""
+    cause = _CAUSE.search(text)
+    return _OWN.sub("0", text if cause is None else _MORE.sub("", cause.group()))
+
+
+_CAUSE = re.compile(r"^\s*cause: .*$", re.MULTILINE)
+_MORE = re.compile(r" \(and \d+ more alike\)")
+_OWN = re.compile(r"'[^']*'|-?\d+(?:\.\d+)?")
+"""Names and figures."""
 
 
 def cell_text(cell: Cell, reasons: Reasons) -> str:
