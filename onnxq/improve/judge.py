@@ -119,14 +119,16 @@ class LastSession:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._state: State | None = None
+        self._selecting: tuple[str, ...] = ()
         self._session: GivenSession | None = None
 
     def of(self, state: State, selecting: Sequence[str] = ()) -> GivenSession:
         """A session for what the target would compute; `selecting` nodes are given what they select."""
-        if self._session is None or state is not self._state:
+        if self._session is None or state is not self._state or tuple(selecting) != self._selecting:
             self.forget()
             graph, _ = simulate(state.graph, applied(state.plan), state.qparams, self._backend)
-            self._state, self._session = state, GivenSession.of(graph, selecting, _session_of)
+            self._state, self._selecting = state, tuple(selecting)
+            self._session = GivenSession.of(graph, selecting, _session_of)
         return self._session
 
     def forget(self) -> None:
@@ -170,8 +172,8 @@ class Judge:
         self._feeds = list(samples)
         if not self._feeds:
             raise DataError("there are no samples to judge the model on: give at least one")
-        # Other metrics are those of users, who get what the model selects by itself.
-        self._selecting = selecting_nodes(reference) if metric == "sqnr_db" else ()
+        # What users and labels judge by is what the model selects by itself.
+        self._selecting = selecting_nodes(reference) if metric in ("sqnr_db", "kl", "agreement") else ()
         self._selected: list[Selected] = [{} for _ in self._feeds]
         self._expected = self._of_reference(reference)
         self._parts = {name: parts for name, found in joins(reference).items() if (parts := self._apart(name, found))}

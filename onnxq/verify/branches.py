@@ -38,25 +38,25 @@ class Branches:
         self._not_compared: dict[str, str] = {}
         self._samples = 0
 
-    def add(self, feed: Feed, where: str) -> bool:
-        """Run both models on one more sample; whether a node goes another way on it."""
+    def add(self, feed: Feed, where: str) -> frozenset[str]:
+        """Run both models on one more sample; the nodes that go another way on it."""
         if not self._courses:
-            return False
+            return frozenset()
         try:
             before, after = (_seen(tap, feed, where) for tap in self._made_taps())
         except MachineError:
             raise
         except OnnxqError as error:  # a model that runs as it is may not run with its conditions made visible
             self._leave_out({course: str(error) for course in self._courses})
-            return False
+            return frozenset()
         self._samples += 1
-        astray = False
+        astray = set()
         for course in self._courses:
             pairs = zip(course.original, course.quantized, strict=True)
             if any(not np.array_equal(before[one], after[other]) for one, other in pairs):
                 self._differ[course.node] = self._differ.get(course.node, 0) + 1
-                astray = True
-        return astray
+                astray.add(course.node)
+        return frozenset(astray)
 
     def _made_taps(self) -> tuple[Tap, Tap]:
         if self._taps is None:

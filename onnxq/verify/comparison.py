@@ -10,6 +10,7 @@ import numpy as np
 
 from onnxq.errors import MachineError, OnnxqError
 from onnxq.graph import Graph
+from onnxq.graph.ancestors import ancestors
 from onnxq.numerics import SqnrAccumulator
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.session import float_session, run_session
@@ -56,6 +57,7 @@ class Comparison:
         self._equal: dict[str, list[int]] = {}
         self._reshaped: dict[str, int] = {}
         self._aligned: dict[str, int] = {}
+        self._ancestors: dict[str, frozenset[str]] = {}
         self._broken: dict[str, str] = {}
         self._skipped: dict[str, str] = {}
         self.refusal: OnnxqError | None = None
@@ -85,28 +87,27 @@ class Comparison:
             where = f"sample {number}"
             expected = run_session(reference, [*self._names, *indices], feed, where)
             expected, selected = expected[: len(self._names)], expected[len(self._names) :]
-            kernels = fused is not None and count < KERNEL_SAMPLES
             try:
+                measured = exact = run_session(session, self._names, feed, where)
                 if selections is not None:
-                    own, measured, fast = selections.run(self._names, feed, selected, where, fused=kernels)
-                    if fast is not None:
-                        self._add_kernels(measured, fast)
+                    exact = selections.run(self._names, feed, selected, where)
                     measured = [
-                        given if _is_float_array(given) else as_it_is
-                        for given, as_it_is in zip(measured, own, strict=True)
+                        given if _is_float_array(given) else own for given, own in zip(exact, measured, strict=True)
                     ]
-                else:
-                    measured = run_session(session, self._names, feed, where)
-                    if kernels:
-                        self._add_kernels(measured, run_session(fused, self._names, feed, where))
+                if fused is not None and count < KERNEL_SAMPLES:
+                    fast: list[Any] | None = run_session(fused, self._names, feed, where)
+                    if selections is not None:
+                        fast = selections.run_fused(self._names, feed, selected, where)
+                    if fast is not None:
+                        self._add_kernels(exact, fast)
             except MachineError:
                 raise
             except OnnxqError as error:
                 self.refusal = error
                 return
-            astray = branches is not None and branches.add(feed, where)
+            astray = frozenset() if branches is None else branches.add(feed, where)
             for name, one, other in zip(self._names, expected, measured, strict=True):
-                self._add(name, one, other, number, astray=astray)
+                self._add(name, one, other, number, astray=bool(astray) and self._is_behind(name, astray))
             self.samples += 1
 
     def _add_kernels(self, exact: list[Any], fused: list[Any]) -> None:
@@ -120,8 +121,14 @@ class Comparison:
             else:
                 self._kernels.setdefault(name, SqnrAccumulator()).add(one, other)
 
+    def _is_behind(self, output: str, nodes: frozenset[str]) -> bool:
+        """Whether an output depends on one of these nodes of the main graph."""
+        if output not in self._ancestors:
+            self._ancestors[output] = ancestors(self._original, output)
+        return not nodes.isdisjoint(self._ancestors[output])
+
     def _add(self, name: str, expected: Any, measured: Any, number: int, *, astray: bool) -> None:
-        """Take in one output; on a sample where a Loop or an If goes `astray` its shape is part of what is judged."""
+        """Take in one output; behind a Loop or an If that went `astray` its shape is part of what is judged."""
         if not isinstance(expected, np.ndarray) or not isinstance(measured, np.ndarray):
             self._skipped[name] = "it is not a tensor"
             return
@@ -130,6 +137,9 @@ class Comparison:
             if not astray:
                 return
             self._aligned[name] = self._aligned.get(name, 0) + 1
+            if not _is_float(expected):
+                self._count_equal(name, *_in_common(expected, measured), max(expected.size, measured.size))
+                return
             expected, measured = _aligned(expected, measured)
         if _is_float(expected):
             if name not in self._sums:
@@ -142,9 +152,12 @@ class Comparison:
                     name, f"{int(bad.sum())} NaN/inf values in sample {number} where the float model has numbers"
                 )
         else:
-            counts = self._equal.setdefault(name, [0, 0])
-            counts[0] += int(np.count_nonzero(expected == measured))
-            counts[1] += expected.size
+            self._count_equal(name, expected, measured, expected.size)
+
+    def _count_equal(self, name: str, expected: np.ndarray, measured: np.ndarray, of: int) -> None:
+        counts = self._equal.setdefault(name, [0, 0])
+        counts[0] += int(np.count_nonzero(expected == measured))
+        counts[1] += of
 
     def outputs(self) -> Iterator[OutputCheck]:
         for name in self._names:
@@ -211,17 +224,36 @@ class Comparison:
 
 
 def _aligned(expected: np.ndarray, measured: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Two outputs of unlike sizes in one shape: values that only one of them has stand beside zeros."""
+    """Two outputs of unlike sizes in one shape: values that only one of them has stand beside zeros.
+
+    Masks among these have no size, and count as nothing.
+    """
     if expected.ndim != measured.ndim:
         return expected, np.zeros_like(expected)
     sizes = np.maximum(expected.shape, measured.shape)
+    common = _common(expected, measured)
 
     def padded(array: np.ndarray) -> np.ndarray:
         whole = np.zeros(sizes, array.dtype)
         whole[tuple(slice(size) for size in array.shape)] = array
+        inside = whole[common].copy()
+        whole[~np.isfinite(whole.astype(np.float32))] = 0
+        whole[common] = inside
         return whole
 
     return padded(expected), padded(measured)
+
+
+def _in_common(expected: np.ndarray, measured: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The places that two outputs of unlike sizes both have; none where they have another number of axes."""
+    if expected.ndim != measured.ndim:
+        return expected[:0].ravel()[:0], measured[:0].ravel()[:0]
+    common = _common(expected, measured)
+    return expected[common], measured[common]
+
+
+def _common(expected: np.ndarray, measured: np.ndarray) -> tuple[slice, ...]:
+    return tuple(slice(int(size)) for size in np.minimum(expected.shape, measured.shape))
 
 
 def _is_float_array(value: object) -> bool:

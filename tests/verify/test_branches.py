@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,7 +13,9 @@ import pytest
 
 import onnxq
 from onnxq.errors import CheckFailed, ModelError
+from onnxq.graph import Graph
 from onnxq.verify import branches
+from onnxq.verify.comparison import Comparison
 from tests.zoo_graphs.net import Net
 
 WIDTH = 8
@@ -167,3 +171,31 @@ def test_a_loop_that_goes_astray_can_fail_the_run() -> None:
 
     with pytest.raises(CheckFailed, match=r"below the required 12 dB(.|\n)*Loop 'grow' runs another number of times"):
         onnxq.quantize(model, backend="onnxruntime", data=feeds, config={"effort": 0, "minimum_sqnr_db": 12})
+
+
+@pytest.mark.parametrize(
+    ("expected", "measured", "agreement"),
+    [([5, 0, 0, 0], [5], 0.25), ([5], [5, 0, 0, 0], 0.25), ([[5]], [5], 0.0)],
+    ids=["shorter", "longer", "another rank"],
+)
+def test_integers_that_are_missing_or_too_many_do_not_agree(expected: Any, measured: Any, agreement: float) -> None:
+    comparison = Comparison(Graph.from_model(growing()))
+    (name, *_) = comparison._names
+    comparison._add(name, np.array(expected), np.array(measured), 0, astray=True)
+
+    assert next(iter(comparison.outputs())).agreement == agreement
+
+
+def test_masks_in_what_is_too_much_are_no_failure() -> None:
+    comparison = Comparison(Graph.from_model(growing()))
+    (name, *_) = comparison._names
+    comparison._add(name, np.float32([[1, 2]]), np.float32([[1, 2, -np.inf]]), 0, astray=True)
+
+    assert list(comparison.failures()) == []
+    assert next(iter(comparison.outputs())).sqnr_db == math.inf
+
+
+def test_only_outputs_behind_a_loop_that_went_astray_are_aligned() -> None:
+    comparison = Comparison(Graph.from_model(growing()))
+
+    assert [comparison._is_behind(name, frozenset({"grow"})) for name in comparison._names] == [True, False]

@@ -13,7 +13,6 @@ import pytest
 
 import onnxq
 from onnxq.config import read_config
-from onnxq.errors import ModelError
 from onnxq.graph import Graph
 from onnxq.improve.judge import Judge
 from onnxq.improvement import State
@@ -152,18 +151,6 @@ def test_what_is_lost_all_the_same(make: Callable[[], onnx.ModelProto]) -> None:
         _quantized(make, **lost)
 
 
-def test_a_model_that_does_not_run_with_given_indices_is_compared_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise ModelError("no such kernel")
-
-    monkeypatch.setattr(GivenSession, "run", refuse)
-    result = _quantized(best_rows, minimum_sqnr_db=-100)
-
-    (line,) = [line for line in result.report["warnings"] if "as it comes" in line]
-    assert line.endswith("no such kernel")
-    assert result.report["checks"]["outputs"][0]["sqnr_db"] < 15
-
-
 def test_what_is_selected_by_exact_values_is_left_alone() -> None:
     net = Net("masked")
     x, mask = net.input("x", [1, 8]), net.input("mask", [8], np.int64)
@@ -201,5 +188,110 @@ def test_a_metric_of_the_user_sees_what_the_model_selects_by_itself() -> None:
 def test_without_selecting_nodes_a_session_is_that_of_the_graph() -> None:
     graph = Graph.from_model(best_rows())
     made: list[Graph] = []
-    GivenSession.of(graph, (), lambda one: made.append(one))
+    GivenSession.of(graph, (), lambda one, further: made.append(one))
     assert made == [graph]
+
+
+def _ruined(make: Callable[[], onnx.ModelProto]) -> onnxq.Result:
+    return _quantized(make, tensor={"hidden": {"observer": "fixed:low=0,high=20000"}})
+
+
+def labelled() -> onnx.ModelProto:
+    """A classifier whose output is the number of the best class, as a float."""
+    net = Net("labelled")
+    x = net.input("x", [1, ROWS, WIDTH])
+    hidden = net.node("Relu", net.node("MatMul", x, net.weight(WIDTH, WIDTH, fan_in=WIDTH)), output="hidden")
+    scores = net.node("MatMul", hidden, net.weight(WIDTH, 3, fan_in=WIDTH))
+    _, best = net.many("TopK", (scores, net.ints(1)), ("top", "best"), name="select", axis=2)
+    net.output(net.node("Cast", best, to=onnx.TensorProto.FLOAT, output="found"), [1, ROWS, 1])
+    return net.model()
+
+
+def test_an_output_of_indices_alone_is_the_model_s_own() -> None:
+    with pytest.raises(ChecksFailed, match="'found' is silent"):
+        _ruined(labelled)
+
+
+def test_an_output_of_indices_alone_is_judged_as_the_model_s_own() -> None:
+    graph = Graph.from_model(labelled())
+    result = _quantized(labelled)
+    backend = chosen_backend("onnxruntime", read_config({}))
+    score = Judge(graph, backend, samples(4))(State(graph, result.plan, result.qparams))
+
+    assert score.sqnr_db["found"] < 40, "classes that change count"
+
+
+def counted() -> onnx.ModelProto:
+    """As many rows as scores are above a threshold, times a ramp of that length."""
+    net = Net("counted")
+    boxes, scores = _heads(net)
+    above = net.node("Cast", net.node("Greater", scores, net.floats(0.5)), to=onnx.TensorProto.INT64)
+    many = net.node("Reshape", net.node("ReduceSum", above, net.ints(1), keepdims=0), net.ints(1))
+    best, _ = net.many("TopK", (scores, many), ("best", "indices"), name="select", axis=1)
+    number = net.node("Squeeze", many, net.ints(0))
+    ramp = net.node("Range", net.constant(np.int64(0)), number, net.constant(np.int64(1)))
+    net.output(net.node("Mul", best, net.node("Cast", ramp, to=onnx.TensorProto.FLOAT), output="found"), [1, "n"])
+    net.output(boxes, [1, ROWS, 4])
+    return net.model()
+
+
+def compressed() -> onnx.ModelProto:
+    """Rows that Compress leaves, and the best of them."""
+    net = Net("compressed")
+    boxes, scores = _heads(net)
+    kept = net.node("Reshape", net.node("Greater", scores, net.floats(0.4)), net.ints(ROWS))
+    left = net.node("Compress", scores, kept, axis=1)
+    _, indices = net.many("TopK", (left, net.ints(KEPT)), ("best", "indices"), name="select", axis=1)
+    net.output(_rows(net, net.node("Compress", boxes, kept, axis=1), indices), [1, KEPT, 4])
+    return net.model()
+
+
+@pytest.mark.parametrize("make", [counted, compressed], ids=lambda make: make.__name__)
+def test_where_other_sizes_follow_from_the_data_nothing_is_given(make: Callable[[], onnx.ModelProto]) -> None:
+    assert selecting_nodes(Graph.from_model(make())) == ()
+
+    result = onnxq.quantize(
+        make(),
+        backend="onnxruntime",
+        data=samples(),
+        config={"improvements": ["bias_correction"], "minimum_sqnr_db": -100},
+    )
+    assert "selections" not in result.report["checks"]
+
+
+def test_a_selection_behind_another_and_a_sort_have_no_figure() -> None:
+    net = Net("sorted")
+    boxes, scores = _heads(net)
+    _, order = net.many("TopK", (scores, net.ints(ROWS)), ("sorted", "order"), name="sort", axis=1)
+    arranged = net.node("GatherElements", scores, order, axis=1)
+    best, _ = net.many("TopK", (arranged, net.ints(KEPT)), ("best", "indices"), name="again", axis=1)
+    net.output(net.node("Identity", best, output="found"), [1, KEPT])
+    net.output(boxes, [1, ROWS, 4])
+    result = onnxq.quantize(net.model(), backend="onnxruntime", data=samples(), config={"effort": 0})
+
+    assert "selections" not in result.report["checks"]
+    assert result.report["sqnr_db"]["found"] > 20
+
+
+@pytest.mark.parametrize("metric", ["kl", "agreement"])
+def test_what_is_compared_with_the_float_model_is_compared_for_its_rows(metric: str) -> None:
+    graph = Graph.from_model(best_rows())
+    result = _quantized(best_rows)
+    backend = chosen_backend("onnxruntime", read_config({}))
+    score = Judge(graph, backend, samples(4), metric=metric)(State(graph, result.plan, result.qparams))
+
+    assert min(score.sqnr_db.values()) > 20
+
+
+def test_kernels_that_fail_in_a_run_fail_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file itself is run too, as everybody would run it."""
+    from onnxq.verify import checks
+
+    class Failing:
+        def run(self, *_: object) -> None:
+            raise RuntimeError("no such kernel")
+
+    real = checks.fused_session
+    monkeypatch.setattr(checks, "fused_session", lambda path: (Failing(), real(path)[1]))
+    with pytest.raises(Exception, match="no such kernel"):
+        _quantized(best_rows)
