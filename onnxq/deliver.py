@@ -18,7 +18,7 @@ import numpy as np
 from pydantic import StrictStr
 
 from onnxq.calibrate.identity import model_identity
-from onnxq.config import resolved_settings
+from onnxq.config import Config, resolved_settings
 from onnxq.config.toml_text import write_toml
 from onnxq.emit import Emitted, emit, file_names
 from onnxq.emit.saturation import with_unsigned_weights
@@ -53,6 +53,7 @@ from onnxq.verify import (
     Failure,
     FailureKind,
     OutputCheck,
+    ResultCheck,
     VerifyReport,
     below_limit,
     compare_outputs,
@@ -173,13 +174,14 @@ def emit_plan(
         with clock.stage("simulate"):
             simulated = _simulated(original, prepared, plan, qparams, compared, stage)
         on_the_chip = [result for check in simulated for result in check.results]
-        lost = tuple(below_limit(on_the_chip, minimum, " on the chip, as simulated"))
+        surely = limit_is_ours(prepared.config)
+        lost = tuple(below_limit(on_the_chip, minimum, " on the chip, as simulated", surely=surely))
         fail_on(replace(checks, failures=lost), warnings, examine)
         low = any(result.silent or result.sqnr_db < LOW_SQNR_DB for result in (*checks.results, *on_the_chip))
         explanation = None
         if low and examine is not None:
             with clock.stage("diagnose"):
-                explanation = _explained(examine)
+                explanation = _explained(examine, (*checks.results, *on_the_chip))
         further = {} if more is None else more(stage)
         if explanation is not None and explanation.remedy is not None:
             write_toml(stage / f"{name}{REMEDY}", explanation.remedy)
@@ -217,10 +219,10 @@ def emit_plan(
     return Result(folder / f"{name}.onnx", plan, qparams, report)
 
 
-def _explained(examine: Examine) -> Explanation | None:
+def _explained(examine: Examine, results: Sequence[ResultCheck]) -> Explanation | None:
     """Why a result is low, for a run whose checks have passed: who stops the search still gets the files."""
     try:
-        return examine(failed=False)
+        return examine(results, failed=False)
     except KeyboardInterrupt as stop:
         if type(stop) is not KeyboardInterrupt:
             raise  # a process that is told to end
@@ -297,7 +299,7 @@ def fail_on(report: VerifyReport, warnings: Sequence[str], examine: Examine | No
     kinds = {failure.kind for failure in report.failures}
     if kinds & {FailureKind.LOW, FailureKind.SILENT}:
         limit = "a minimum_sqnr_db below 0" if FailureKind.SILENT in kinds else "a lower minimum_sqnr_db"
-        found = None if examine is None else examine(failed=True)
+        found = None if examine is None else examine(report.results, failed=True)
         lines += [f"for the cause: {DIAGNOSE}"] if found is None else found.lines
         if found is not None and found.remedy is not None:
             lines.append(f"for a configuration with what pays: {DIAGNOSE} and --apply FILE")
@@ -327,7 +329,13 @@ def _verified(
         minimum_db=minimum,
         reference=_runnable(original),
         numbers=numbers,
+        surely=limit_is_ours(prepared.config),
     )
+
+
+def limit_is_ours(config: Config) -> bool:
+    """Whether nobody has set a limit: the one that stands in for it must not be kept by luck."""
+    return "minimum_sqnr_db" not in config.model_fields_set
 
 
 def _runnable(original: Graph) -> Graph | None:

@@ -47,9 +47,9 @@ def failed_diagnosis(reason: str) -> Explanation:
 
 
 class Examine(Protocol):
-    """Finds out why a result is low, or with `failed` why a run comes to nothing; None where nobody looks for it."""
+    """Finds out why results are low, or with `failed` why a run comes to nothing; None where nobody looks for it."""
 
-    def __call__(self, *, failed: bool) -> Explanation | None: ...
+    def __call__(self, results: Sequence[ResultCheck], *, failed: bool) -> Explanation | None: ...
 
 
 def build_report(

@@ -118,7 +118,8 @@ class Config(Strict):
         5.0,
         strict=True,
         allow_inf_nan=False,
-        description="an output, or part of one, below this fails the run; so does a silent one, unless this is below 0",
+        description="an output, or part of one, below this fails the run; so does a silent one, unless this is below"
+        " 0. Unless it is set, results have to pass it by a standard error",
     )
     diagnose: StrictBool = Field(
         True,

@@ -23,6 +23,7 @@ from onnxq.passes import Pass
 from onnxq.prepare import Prepared
 from onnxq.report import Examine, Explanation, failed_diagnosis
 from onnxq.runtime import Dataset
+from onnxq.verify import ResultCheck
 
 UNTRIED = "not tried: what improves weights and ranges (--effort 1, the default)"
 
@@ -47,7 +48,7 @@ def examiner(
     if dataset is None or not config.diagnose or weight_bytes(prepared.graph.gs) > LARGE:
         return None
 
-    def examine(*, failed: bool) -> Explanation | None:
+    def examine(results: Sequence[ResultCheck], *, failed: bool) -> Explanation | None:
         if not (whole or failed):
             return None
         subject = Subject(
@@ -60,7 +61,8 @@ def examiner(
         )
         # Whatever goes wrong here, the run itself counts: its files, or why its checks have failed.
         try:
-            found = diagnose(subject, state=state, budget=AUTOMATIC if whole else BRIEF)
+            worst = [result.samples.worst for result in sorted(results, key=lambda one: one.sqnr_db) if result.samples]
+            found = diagnose(subject, state=state, budget=AUTOMATIC if whole else BRIEF, first=worst)
             lines = summary_lines(found) if improved else [*summary_lines(found), UNTRIED]
             return Explanation(tuple(lines), found.to_json(), found.remedied())
         except OnnxqError as error:

@@ -16,7 +16,7 @@ from onnxq.files import json_number
 class Diagnosis:
     """What costs most, why, and what mends it.
 
-    samples    how many judged; nothing was fitted to them
+    samples    how many judged
     results    output, or part of one -> SQNR as it is
     before_db  the worst of them, or that of the calibrated model where this is better: what a remedy has to beat
     costly     quantizers, the costliest first

@@ -27,9 +27,9 @@ from onnxq.diagnose.remedy import DataChange, Remedy, Setting, Trial
 from onnxq.diagnose.trials import PAYS_DB, Ward, combined
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
-from onnxq.improve.division import divide
+from onnxq.improve.division import checked_on
 from onnxq.improve.judge import Score
-from onnxq.improvement import State
+from onnxq.improvement import Samples, State
 from onnxq.prepare import load_model
 from onnxq.runtime import Dataset, input_infos, open_dataset
 from onnxq.runtime.feeds import Feed
@@ -77,8 +77,13 @@ MOST_FEEDS = 64
 """Samples that are computed anew to try other preprocessing."""
 
 
-def diagnose(subject: Subject, *, state: State | None = None, budget: Budget = THOROUGH) -> Diagnosis:
-    """Find out why a model loses accuracy; `state` is the quantized model in question, else the calibrated one."""
+def diagnose(
+    subject: Subject, *, state: State | None = None, budget: Budget = THOROUGH, first: Sequence[int] = ()
+) -> Diagnosis:
+    """Find out why a model loses accuracy; `state` is the quantized model in question, else the calibrated one.
+
+    `first` are numbers of samples that have shown a loss: up to half of those that judge are taken from them.
+    """
     say = subject.progress or (lambda stage, done, total: None)
     config = read_config(
         subject.config, unused=[key for key in ("backend", "data") if getattr(subject, key) is not None]
@@ -88,7 +93,7 @@ def diagnose(subject: Subject, *, state: State | None = None, budget: Budget = T
     original = load_model(subject.model)
     fix_borders(original, config)
     dataset = _opened(subject.data if subject.data is not None else config.data, original, config)
-    held = _held(dataset, budget.samples)
+    held = _held(dataset, budget.samples, first)
     with temporary_folder() as folder:
         given = replace(subject, model=original, data=dataset, config=config, cache=folder, progress=None)
         # As a dataset, which is ready: the configuration may say how images are read.
@@ -103,10 +108,12 @@ def _opened(data: Any, graph: Graph, config: Config) -> Dataset:
     return open_dataset(data, input_infos(graph), limit=config.samples, preprocess=config.preprocess)
 
 
-def _held(dataset: Dataset, most: int) -> tuple[Feed, ...]:
-    """The samples that judge: those that improvements are judged by, or all where they are few."""
-    divided = divide(dataset)
-    return tuple(islice(dataset if divided is None else divided.held, most))
+def _held(dataset: Dataset, most: int, first: Sequence[int]) -> tuple[Feed, ...]:
+    """The samples that judge: some that have shown a loss, and those that improvements are judged by."""
+    shown = list(dict.fromkeys(first))[: most // 2]
+    others = (number for number in checked_on(dataset, most).numbers if number not in shown)
+    numbers = sorted([*shown, *islice(others, most - len(shown))])
+    return tuple(Samples(dataset, tuple(numbers)))
 
 
 class _Run:

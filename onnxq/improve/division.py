@@ -14,8 +14,9 @@ FEWEST = 4
 MOST_HELD, MOST_FITTED = 32, 512
 """More samples than these would cost time and change little."""
 
-ENOUGH = 8
-"""Samples that a figure should come from; one of fewer is hardly one."""
+ENOUGH = 16
+"""Samples that a figure should come from: where a few of many carry the noise, eight often have none of them. A
+classifier of files had 35 dB on eight of its sixteen samples, 5.5 dB on all, and 2.4 dB on others."""
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ def verify(
     minimum_db: float | None = None,
     reference: Graph | None = None,
     numbers: Sequence[int] | None = None,
+    surely: bool = False,
 ) -> VerifyReport:
     """Check an emitted file against the float model it came from; never raises for what it finds wrong with the file.
 
@@ -46,12 +47,15 @@ def verify(
 
     The outputs of both are compared on the first `samples` feeds (none without a dataset), the quantized file node by
     node as it is written: `kernel_margin_db` of the report says what this processor makes of it. `minimum_db` makes a
-    lower SQNR of any float output, or of a part of one, a failure, and so a silent one, unless it is below 0.
+    lower SQNR of any float output, or of a part of one, a failure, and so a silent one, unless it is below 0; `surely`
+    asks for a standard error more (`below_limit`).
     `reference` stands in for a float model that onnxruntime cannot run. `numbers` are those that the feeds have in
     their dataset.
     """
     with collector_paused():
-        return _verify(float_model, Path(model_path), plan, backend, dataset, samples, minimum_db, reference, numbers)
+        return _verify(
+            float_model, Path(model_path), plan, backend, dataset, samples, minimum_db, reference, numbers, surely
+        )
 
 
 def _verify(
@@ -64,6 +68,7 @@ def _verify(
     minimum_db: float | None,
     reference: Graph | None,
     numbers: Sequence[int] | None,
+    surely: bool,
 ) -> VerifyReport:
     started = time.monotonic()
     original = float_model if isinstance(float_model, Graph) else Graph.load(float_model)
@@ -112,7 +117,7 @@ def _verify(
         comparison.run(session, fused, dataset, samples, branches, numbers, selections)
     outputs = tuple(comparison.outputs())
     failures += comparison.failures()
-    failures += below_limit((result for check in outputs for result in check.results), minimum_db)
+    failures += below_limit((result for check in outputs for result in check.results), minimum_db, surely=surely)
     return VerifyReport(
         samples=comparison.samples,
         seconds=time.monotonic() - started,

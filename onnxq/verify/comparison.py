@@ -27,10 +27,13 @@ KERNEL_SAMPLES = 8
 """Samples that show what this processor's kernels make of a file: their errors are the same everywhere."""
 
 
-def below_limit(results: Iterable[ResultCheck], minimum_db: float | None, where: str = "") -> Iterator[Failure]:
+def below_limit(
+    results: Iterable[ResultCheck], minimum_db: float | None, where: str = "", *, surely: bool = False
+) -> Iterator[Failure]:
     """Outputs and parts below an SQNR, or silent; None asks for nothing, and below 0 dB silence is allowed too.
 
-    `where` is said behind the figure.
+    `where` is said behind the figure. With `surely`, a result has to be above the limit by one standard error: the
+    figure of samples few of which carry the noise may be much worse with others.
     """
     if minimum_db is None:
         return
@@ -43,6 +46,12 @@ def below_limit(results: Iterable[ResultCheck], minimum_db: float | None, where:
             yield Failure(FailureKind.SILENT, text, result.name, result.sqnr_db)
         elif result.sqnr_db < minimum_db:
             text = f"{result.title}: SQNR {result.sqnr_db:.1f} dB{where} is below the required {minimum_db:g} dB"
+            yield Failure(FailureKind.LOW, text, result.name, result.sqnr_db)
+        elif surely and result.samples is not None and result.sqnr_db - result.samples.margin_db < minimum_db:
+            text = (
+                f"{result.title}: SQNR {result.sqnr_db:.1f} dB{where}, less {result.samples.margin_db:.1f} dB by which "
+                f"{result.samples.count} samples leave it open, is below the required {minimum_db:g} dB"
+            )
             yield Failure(FailureKind.LOW, text, result.name, result.sqnr_db)
 
 

@@ -61,6 +61,8 @@ class SampleFigures:
     median_db    SQNR of the middle sample
     worst        number of the sample with the most noise, as the dataset counts; worst_db is its SQNR
     worst_share  the part of the noise of all samples that it has
+    margin_db    what one standard error of the noise takes from the SQNR of all samples: much, where few of them have
+                 the noise
     """
 
     count: int
@@ -68,6 +70,7 @@ class SampleFigures:
     worst: int
     worst_db: float
     worst_share: float
+    margin_db: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         return {key: json_number(value) if isinstance(value, float) else value for key, value in asdict(self).items()}

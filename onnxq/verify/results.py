@@ -66,7 +66,16 @@ class ResultSums:
         whole = math.fsum(self.noise)
         share = self.noise[worst] / whole if 0 < whole < math.inf else float(whole > 0)
         middle = sorted(each)[(len(each) - 1) // 2]
-        return SampleFigures(len(each), middle, self._numbers[worst], each[worst], share)
+        return SampleFigures(len(each), middle, self._numbers[worst], each[worst], share, _margin_db(self.noise))
+
+
+def _margin_db(noise: Sequence[float]) -> float:
+    """By how many dB a sum of noise would grow with its standard error, as far as its samples tell."""
+    count, whole = len(noise), math.fsum(noise)
+    if count < 2 or not 0 < whole < math.inf:
+        return 0.0
+    unlike = math.fsum((value / whole - 1 / count) ** 2 for value in noise)
+    return 10 * math.log10(1 + math.sqrt(count / (count - 1) * unlike))
 
 
 def _db(signal: float, noise: float) -> float:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import onnxq
 from onnxq import deliver
+from onnxq.config import read_config
 from onnxq.demo import load_data, model_path
-from onnxq.verify import ChecksFailed, Failure, FailureKind, OutputCheck, ResultCheck, VerifyReport
+from onnxq.verify import ChecksFailed, Failure, FailureKind, OutputCheck, ResultCheck, VerifyReport, below_limit
+from onnxq.verify.results import ResultSums
 
 SILENT = ResultCheck("logits[:, 4:10]", "logits", 0.0, silent=True)
 LOW = ResultCheck("logits[:, 4:10]", "logits", 2.0)
@@ -59,3 +62,32 @@ def test_advice_follows_the_kind_of_a_failure_and_not_its_words(kind: FailureKin
     assert ("to have the files all the same" in str(raised.value)) is (advice is not None)
     assert advice is None or advice in str(raised.value)
     deliver.fail_on(VerifyReport(1, 0.0), ("a warning",))
+
+
+def _of(*noise: float) -> ResultCheck:
+    sums = ResultSums()
+    for number, value in enumerate(noise):
+        sums.add(number, np.float32([2.0, 0.0]), np.float32([2.0, value]))
+    return sums.check("y", "y")
+
+
+def test_a_standard_error_is_what_samples_leave_open() -> None:
+    even, one = _of(1.0, 1.0, 1.0, 1.0).samples, _of(2.0, 0.0, 0.0, 0.0).samples
+    assert even is not None
+    assert one is not None
+    assert even.margin_db == 0
+    assert one.margin_db == pytest.approx(10 * np.log10(2)), "the standard error of such a sum is the sum itself"
+
+
+@pytest.mark.parametrize("surely", [True, False])
+def test_the_limit_of_nobody_is_not_passed_by_luck(surely: bool) -> None:
+    even, one = _of(1.0, 1.0, 1.0, 1.0), _of(2.0, 0.0, 0.0, 0.0)
+    assert even.sqnr_db == one.sqnr_db == pytest.approx(6.02, abs=0.01)
+    assert list(below_limit([even], 5.0, surely=surely)) == []
+    found = [failure.kind for failure in below_limit([one], 5.0, surely=surely)]
+    assert found == ([FailureKind.LOW] if surely else [])
+
+
+def test_a_limit_that_somebody_sets_is_held_against_the_figure() -> None:
+    assert deliver.limit_is_ours(read_config({}))
+    assert not deliver.limit_is_ours(read_config({"minimum_sqnr_db": 5.0}))

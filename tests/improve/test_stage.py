@@ -14,7 +14,7 @@ from onnxq.demo import load_data, model_path
 from onnxq.errors import ConfigError
 from onnxq.improve.judge import Judge
 
-SAMPLES = [{"image": image[None]} for image in load_data().calibration[:32]]
+SAMPLES = [{"image": image[None]} for image in load_data().calibration[:64]]
 FOUR_BITS = "academic:w_bits=4,a_bits=4"
 
 
@@ -23,7 +23,7 @@ def run(out: Path, *, samples: int = 32, **config: Any) -> onnxq.Result:
 
 
 def test_the_figure_of_the_report_is_that_of_samples_which_nothing_was_fitted_to(tmp_path: Path) -> None:
-    result = run(tmp_path / "out", improvements=["gptq"])
+    result = run(tmp_path / "out", samples=64, improvements=["gptq"])
     held = [feed for number, feed in enumerate(SAMPLES) if number % 4 == 3]
     judge = Judge(onnxq.prepare(model_path(), FOUR_BITS).graph, onnxq.get_backend(FOUR_BITS), held)
     assert result.report["sqnr_db"]["logits"] == pytest.approx(judge.of_graph(onnxq.load(result.model)).value, abs=0.2)
