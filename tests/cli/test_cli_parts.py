@@ -43,7 +43,7 @@ def test_parts_and_their_decisions_are_shown(run, detector: Path, tmp_path: Path
     assert (boxes["name"], scores["name"]) == ("y[:, 0:4]", "y[:, 4:6]")
     assert "decisions" not in boxes
     assert scores["decisions"]["kind"] == "above_half"
-    assert scores["per_sample"]["count"] == output["per_sample"]["count"] == 8
+    assert scores["per_sample"]["count"] == output["per_sample"]["count"] == 16
     assert output["parts_db"] == {part["name"]: part["sqnr_db"] for part in output["parts"]}
 
 

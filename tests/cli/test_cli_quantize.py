@@ -28,7 +28,7 @@ def test_summary_names_coverage_accuracy_size_and_files(run, model: Path, data: 
 def test_summary_counts_the_kernels_of_onnxruntime(run, model: Path, data: Path, tmp_path: Path) -> None:
     result = run("quantize", model, "-b", "onnxruntime", "-d", data, "-o", tmp_path / "out", "--effort", 0)
     assert "integer: 6 QLinearConv" in result.stdout
-    assert "outputs compared on 8 samples" in result.stdout
+    assert "outputs compared on 16 samples" in result.stdout
 
 
 def test_json_is_the_report_and_nothing_else(run, model: Path, data: Path, tmp_path: Path) -> None:

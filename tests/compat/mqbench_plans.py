@@ -34,13 +34,14 @@ def planned(extra: Mapping[str, Any] | None, backend: object = "Tensorrt", netwo
 
 
 def quantized(
-    extra: Mapping[str, Any] | None, folder: Path, backend: object = "Tensorrt", network: str = RESNET
+    extra: Mapping[str, Any] | None, folder: Path, backend: object = "Tensorrt", network: str = RESNET, **settings: Any
 ) -> Result:
+    """The files; `settings` are onnxq's own."""
     translation = translated(extra, backend, network)
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / "calibration.npz"
     np.savez(data, **samples(network))  # type: ignore[arg-type]
-    config = read_config(translation, effort=0)  # what the configuration says, and nothing else
+    config = read_config(translation, effort=0, **settings)  # what the configuration says, and nothing else
     return onnxq.quantize(exported(network), backend=translation.backend, data=data, config=config, out=folder / "out")
 
 
