@@ -36,9 +36,8 @@ def branching() -> onnx.ModelProto:
     return net.model()
 
 
-def looping(decided: str) -> onnx.ModelProto:
-    """A Loop that halves a layer's result until it is small ("inside"), or as often as it says ("outside")."""
-    net = Net("looping")
+def _loop_of(net: Net) -> tuple[str, str, str, Net, str]:
+    """A layer, the number that a second one makes of it, that as an integer; the body of a Loop with its state."""
     hidden = net.gemm(net.input("x", [1, WIDTH]), WIDTH, WIDTH)
     start = net.gemm(hidden, WIDTH, 1)
     times = net.node("Cast", net.node("Reshape", start, net.ints(1)), to=onnx.TensorProto.INT64)
@@ -46,6 +45,13 @@ def looping(decided: str) -> onnx.ModelProto:
     body.input("iteration", [], np.int64)
     body.input("going", [], np.bool_)
     state = body.input("state", [1, 1])
+    return hidden, start, times, body, state
+
+
+def looping(decided: str) -> onnx.ModelProto:
+    """A Loop that halves a layer's result until it is small ("inside"), or as often as it says ("outside")."""
+    net = Net("looping")
+    hidden, start, times, body, state = _loop_of(net)
     after = body.node("Mul", state, body.floats(0.5))
     large = body.node("Greater", body.node("ReduceMax", after, keepdims=0), body.floats(0.01), output="large")
     body.output(large if decided == "inside" else body.node("Identity", "going"), [], np.bool_)
@@ -136,13 +142,7 @@ def test_a_condition_that_cannot_be_looked_at_is_told(monkeypatch: pytest.Monkey
 def growing() -> onnx.ModelProto:
     """A Loop that runs as often as a layer says, and returns what it has seen: an output whose length is decided."""
     net = Net("growing")
-    hidden = net.gemm(net.input("x", [1, WIDTH]), WIDTH, WIDTH)
-    start = net.gemm(hidden, WIDTH, 1)
-    times = net.node("Cast", net.node("Reshape", start, net.ints(1)), to=onnx.TensorProto.INT64)
-    body = net.branch("body")
-    body.input("iteration", [], np.int64)
-    body.input("going", [], np.bool_)
-    state = body.input("state", [1, 1])
+    hidden, start, times, body, state = _loop_of(net)
     body.output(body.node("Identity", "going"), [], np.bool_)
     body.output(body.node("Mul", state, body.floats(0.9)), [1, 1])
     body.output(body.node("Identity", state), [1, 1])
