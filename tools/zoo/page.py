@@ -167,7 +167,8 @@ def _worse(losses: Sequence[Worse]) -> str:
 
 def _told(cell: Cell) -> str:
     figures = cell_text(cell, Reasons()) if cell.verdict in (Verdict.GOOD, Verdict.LOW, Verdict.DEAD_PART) else ""
-    return " ".join(word for word in (cell.verdict.value, figures.strip("*")) if word)
+    shown = figures.removeprefix("**FAILED** ").strip("*")  # the verdict says it
+    return " ".join(word for word in (cell.verdict.value, shown) if word)
 
 
 def _one_line(text: str) -> str:
