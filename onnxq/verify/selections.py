@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onnxq.errors import OnnxqError
+from onnxq.errors import MachineError, OnnxqError
 from onnxq.graph import Graph, Node, bodies
 from onnxq.graph.ancestors import ancestors
 from onnxq.place.decisions import DECIDED, LAYERS
@@ -215,6 +215,8 @@ class Selections:
             if fused:
                 try:
                     self._fused = GivenSession.of(quantized, self._nodes, _fused)
+                except MachineError:
+                    raise
                 except OnnxqError as error:
                     self.kernels_refused = str(error)
 
