@@ -19,6 +19,7 @@ from onnxq.errors import (
     UnsupportedError,
 )
 from onnxq.graph import Graph, load
+from onnxq.moved import find_moved_modules
 from onnxq.types import (
     Backend,
     PerBlock,
@@ -30,8 +31,9 @@ from onnxq.types import (
     QuantPlan,
     QuantSpec,
 )
+from onnxq.version import __version__
 
-from onnxq.backends import BACKENDS, get_backend  # isort: skip
+from onnxq.targets import BACKENDS, get_backend  # isort: skip
 from onnxq.config import Config, read_config  # isort: skip
 from onnxq.passes import PASSES, PassResult, run_passes  # isort: skip
 
@@ -40,13 +42,14 @@ from onnxq.calibrate import calibrate  # isort: skip
 from onnxq.refine import refine  # isort: skip
 from onnxq.emit import emit  # isort: skip
 from onnxq.emit.simulate import simulate  # isort: skip
-from onnxq.deliver import Result  # isort: skip
-from onnxq.pipeline import quantize  # isort: skip
-from onnxq.prepare import Prepared, prepare  # isort: skip
+from onnxq.pipeline.artifacts import Result  # isort: skip
+from onnxq.pipeline.run import quantize  # isort: skip
+from onnxq.session.prepare import Prepared, prepare  # isort: skip
 from onnxq.place import place  # isort: skip
-from onnxq.verify import compare_layers as compare, lint  # isort: skip
+from onnxq.verify import compare_layers as compare  # isort: skip
+from onnxq.lint import lint  # isort: skip
 
-__version__ = "0.1.0"
+find_moved_modules()
 
 __all__ = [
     "BACKENDS",
@@ -73,6 +76,7 @@ __all__ = [
     "Result",
     "SpecError",
     "UnsupportedError",
+    "__version__",
     "calibrate",
     "compare",
     "emit",

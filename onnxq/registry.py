@@ -14,7 +14,10 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Name -> thing. `packages` are imported module by module on first use, so that one file is all an entry needs."""
+    """Name -> thing. `packages` are imported module by module on first use, so that one file is all an entry needs.
+
+    Folders in a package are looked through too, one level deep: a vendor's, or those of a family of methods.
+    """
 
     def __init__(self, kind: str, *packages: str) -> None:
         self.kind = kind
@@ -72,14 +75,23 @@ class Registry(Generic[T]):
             return
         self._loaded = True  # before the work: modules that are loaded now may look something up
         try:
-            for name in self._packages:
-                package = importlib.import_module(name)
-                for module in sorted(m.name for m in pkgutil.iter_modules(package.__path__)):
-                    importlib.import_module(f"{name}.{module}")
+            for package in self._packages:
+                for module in _modules(package, depth=1):
+                    importlib.import_module(module)
             load_installed()
         except BaseException:
             self._loaded = False  # the next who asks is told the same, and not that a name is unknown
             raise
+
+
+def _modules(package: str, depth: int) -> Iterator[str]:
+    """The modules of a package and of the folders in it, `depth` levels down."""
+    path = importlib.import_module(package).__path__
+    for found in sorted(pkgutil.iter_modules(path, f"{package}."), key=lambda found: found.name):
+        if not found.ispkg:
+            yield found.name
+        elif depth:
+            yield from _modules(found.name, depth - 1)
 
 
 def _home(item: object) -> tuple[str, str]:

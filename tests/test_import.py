@@ -14,7 +14,7 @@ PROGRAM = "import sys, {module}; print(*sorted({{'torch', 'onnxruntime'}} & set(
     "module",
     [
         *("onnxq", "onnxq.types", "onnxq.demo", "onnxq.config"),
-        *("onnxq.compat.read", "onnxq.compat.mqbench", "onnxq.compat.sophgo", "onnxq.compat.vitis"),
+        *("onnxq.compat.read", "onnxq.compat.mqbench", "onnxq.targets.sophgo.dialect", "onnxq.targets.amd.dialect"),
     ],
 )
 def test_import_loads_neither_torch_nor_onnxruntime(module: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 PLUGIN = """
-from onnxq.backends import BACKENDS
+from onnxq.targets import BACKENDS
 from onnxq.torchnet import op
 from onnxq.torchnet.fake_quantize import FAKE_QUANTIZERS, FakeQuantize
 from onnxq.types.fake_quantizers import Kind, add_kind
@@ -36,7 +36,7 @@ USES = {
         assert read_config({"weight": {"fake_quantizer": "quiet"}}).weight.fake_quantizer == "quiet"
     """,
     "a backend": """
-        from onnxq.backends import BACKENDS
+        from onnxq.targets import BACKENDS
         assert BACKENDS.get("abacus").name == "abacus"
     """,
     "an operator and a module to train with": """
@@ -79,7 +79,7 @@ def test_a_broken_package_is_named_every_time(tmp_path: Path) -> None:
     done = _run(
         tmp_path,
         """
-        from onnxq.backends import BACKENDS
+        from onnxq.targets import BACKENDS
         from onnxq.errors import ConfigError
         said = []
         for _ in range(2):

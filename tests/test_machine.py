@@ -14,17 +14,17 @@ import pytest
 from onnx import helper, numpy_helper
 
 import onnxq
-from onnxq.backends import get_backend
 from onnxq.demo import load_data, model_path
 from onnxq.errors import DataError, MachineError, ModelError
 from onnxq.graph import Graph
-from onnxq.improvement import Chosen
 from onnxq.machine import is_fault_of_machine, machine_error, refusal, system_message, unreadable
+from onnxq.ptq.method import Chosen
 from onnxq.runtime.archive import reading
 from onnxq.runtime.arranged import arranged_session
 from onnxq.runtime.feeds import InputInfo
 from onnxq.runtime.images import open_images
 from onnxq.runtime.session import look_session, make_session, run_bound, run_session
+from onnxq.targets import get_backend
 from onnxq.types import QuantPlan
 from onnxq.verify.checks import verify
 from onnxq.verify.kernels import fused_session

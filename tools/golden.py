@@ -21,7 +21,6 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from onnxq.backends import BACKENDS
 from onnxq.emit import emit, read_back
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph
@@ -30,6 +29,7 @@ from onnxq.observers import make_observer, observe_constant
 from onnxq.passes import run_passes
 from onnxq.place import place
 from onnxq.refine import refine
+from onnxq.targets import BACKENDS
 from onnxq.types import Backend, PerBlock, PerChannel, Placement, QParams, QParamsTable, QuantPlan
 from tests.golden_graphs import GOLDEN
 

@@ -20,14 +20,14 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from onnxq.bits import Subject
-from onnxq.bits.study import Study
 from onnxq.demo import load_data, model_path
 from onnxq.diagnose import THOROUGH, Budget, Diagnosis, diagnose
 from onnxq.diagnose.causes import Code
 from onnxq.diagnose.noise import worst_db
 from onnxq.diagnose.text import remedy_line
 from onnxq.graph import Graph
+from onnxq.mixed_precision import Subject
+from onnxq.mixed_precision.study import Study
 from onnxq.runtime import input_infos, open_dataset
 from onnxq.runtime.session import float_session, run_session
 

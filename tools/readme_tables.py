@@ -19,10 +19,10 @@ import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from onnxq.backends import BACKENDS
 from onnxq.cli import catalogue
 from onnxq.cli.app import app
 from onnxq.config import Config, InputSettings, NodeSettings, QuantizerSettings, config_schema
+from onnxq.targets import BACKENDS
 from onnxq.types import Backend
 from onnxq.types.fake_quantizers import ALIASES, KINDS, Kind
 

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+
 import onnxq
 from onnxq.errors import OnnxqError
-
 from tests.golden_graphs import GOLDEN
 
 OWN = ("report.json", "plan.json", "qparams.json")
@@ -46,7 +46,13 @@ def fingerprints(model: Any, data: Any, target: str, effort: int) -> dict[str, s
         folder = Path(scratch) / "out"
         given = onnx.ModelProto.FromString(model.SerializeToString()) if isinstance(model, onnx.ModelProto) else model
         try:
-            onnxq.quantize(given, backend=target, data=data, config={"effort": effort, "samples": 16, "diagnose": False}, out=folder)
+            onnxq.quantize(
+                given,
+                backend=target,
+                data=data,
+                config={"effort": effort, "samples": 16, "diagnose": False},
+                out=folder,
+            )
         except OnnxqError as error:
             return {"refused": str(error).replace(scratch, "")}
         return {

@@ -2,7 +2,7 @@
 
 import onnxq
 from onnxq.calibrate import activation_leaders, calibrate, gather_into
-from onnxq.prepare import make_plan, prepare
+from onnxq.session.prepare import make_plan, prepare
 from onnxq.runtime import input_infos, open_dataset
 
 model = onnxq.load("digits.onnx")

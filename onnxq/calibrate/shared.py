@@ -22,7 +22,7 @@ from onnxq.types import Placement
 
 
 class Peers(Protocol):
-    """Processes that work together, such as `onnxq.ranks.Ranks`."""
+    """Processes that work together, such as `onnxq.distributed.Ranks`."""
 
     @property
     def number(self) -> int: ...

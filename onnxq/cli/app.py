@@ -36,10 +36,10 @@ from onnxq.cli.simulate import simulate
 from onnxq.cli.strip import strip
 from onnxq.cli.termination import Terminated
 from onnxq.cli.translate import translate
+from onnxq.distributed import AlreadyTold
 from onnxq.errors import InternalError, OnnxqError
 from onnxq.escapes import one_line
 from onnxq.machine import system_message
-from onnxq.ranks import AlreadyTold
 
 # typer has click's exceptions under different names in its releases; BadParameter -> UsageError -> ClickException.
 _USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
@@ -103,7 +103,7 @@ def _shown_usage_errors() -> Iterator[None]:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from onnxq import __version__
+        from onnxq.version import __version__
 
         typer.echo(f"onnxq {__version__}")
         raise typer.Exit()

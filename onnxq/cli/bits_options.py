@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from onnxq.bits import Subject
+    from onnxq.mixed_precision import Subject
 
 EvalOption = Annotated[
     str | None,
@@ -76,13 +76,13 @@ EvaluationsOption = Annotated[
 
 def subject_of(given: Mapping[str, Any], cache: Path | None, progress: Any) -> Subject:
     """What is studied, from the options of a command by the names that both commands give them."""
-    from onnxq.bits import Subject
-    from onnxq.borders import fix_borders
     from onnxq.cli.data import open_data
     from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.cli.shapes import read_shapes
     from onnxq.errors import ConfigError
     from onnxq.graph import Graph
+    from onnxq.mixed_precision import Subject
+    from onnxq.session.model_io import fix_borders
 
     load_plugins(given["plugin"])
     if given["best_by"] not in (None, "max", "min"):

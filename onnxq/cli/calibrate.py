@@ -17,7 +17,7 @@ from onnxq.cli.progress import stage_bars
 if TYPE_CHECKING:
     from onnxq.calibrate import Gathered
     from onnxq.output_folder import OutputFolder
-    from onnxq.prepare import Prepared
+    from onnxq.session.prepare import Prepared
     from onnxq.types import QuantPlan
 
 PLAN_OPTIONS = (
@@ -70,21 +70,21 @@ def calibrate(
     without running the model, for every observer that reads histograms. A run that was cut off goes on where it ended.
     Under torchrun the processes run a part of the samples each.
     """
-    from onnxq.borders import fix_borders, separate_sizes
     from onnxq.calibrate import Gathered, activation_leaders
     from onnxq.cli.artifacts import PLAN_NAME, QPARAMS_NAME, check_statistics_file, output_file, read_plan
     from onnxq.cli.data import chosen_preprocess, data_warnings, open_data
     from onnxq.cli.planned import prepare_again, settings_of, with_observers
     from onnxq.cli.settings import load_plugins, read_foreign, read_settings
     from onnxq.cli.shapes import read_shapes
+    from onnxq.distributed import in_step, torchrun_ranks
     from onnxq.errors import ConfigError
     from onnxq.graph import Graph
     from onnxq.output_folder import claim, refuse_folders
-    from onnxq.pipeline import gather_statistics
-    from onnxq.prepare import chosen_backend, make_plan, prepare
-    from onnxq.ranks import in_step, torchrun_ranks
+    from onnxq.pipeline.run import gather_statistics
     from onnxq.runtime.fault import own_fault
     from onnxq.runtime.samples import read_shard
+    from onnxq.session.model_io import fix_borders, separate_sizes
+    from onnxq.session.prepare import chosen_backend, make_plan, prepare
     from onnxq.types.note import folded
 
     with ExitStack() as stack:
@@ -320,7 +320,7 @@ def _write_parameters(
     from onnxq.files import write_json
     from onnxq.output_folder import staging
     from onnxq.refine import refine
-    from onnxq.tails import calibrate_with_tails, tail_notes
+    from onnxq.session.float_tails import calibrate_with_tails, tail_notes
     from onnxq.types.note import folded
 
     if new_plan:

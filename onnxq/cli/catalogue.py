@@ -6,16 +6,16 @@ import inspect
 import sys
 from dataclasses import fields
 
-from onnxq.backends import BACKENDS
 from onnxq.emit import EMITTERS, file_names
 from onnxq.emit.simulations import SIMULATIONS
-from onnxq.improve.efforts import LEVELS, effort_of
-from onnxq.improvement import IMPROVEMENTS, shown
 from onnxq.observers import ALIASES as OBSERVER_ALIASES
 from onnxq.observers import OBSERVERS
 from onnxq.passes import PASSES
 from onnxq.plugins import load_installed
+from onnxq.ptq.method import IMPROVEMENTS, shown
+from onnxq.ptq.search.schedule import LEVELS, effort_of
 from onnxq.refine import REFINEMENTS
+from onnxq.targets import BACKENDS
 from onnxq.types import Backend, QuantSpec
 from onnxq.types.fake_quantizers import ALIASES as FAKE_QUANTIZER_ALIASES
 from onnxq.types.fake_quantizers import KINDS

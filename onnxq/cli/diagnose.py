@@ -13,11 +13,11 @@ from onnxq.cli.console import print_json, print_pairs, print_table, print_warnin
 from onnxq.cli.progress import stage_bars
 
 if TYPE_CHECKING:
-    from onnxq.bits import Subject
     from onnxq.config import Config
     from onnxq.diagnose import Diagnosis
     from onnxq.graph import Graph
-    from onnxq.improvement import State
+    from onnxq.mixed_precision import Subject
+    from onnxq.ptq.method import State
 
 
 def diagnose(
@@ -94,8 +94,8 @@ def _settings(given: Mapping[str, Any], config: Path | None) -> Config:
 
 
 def _loaded(model: Path, settings: Config) -> Graph:
-    from onnxq.borders import fix_borders
     from onnxq.graph import Graph
+    from onnxq.session.model_io import fix_borders
 
     graph = Graph.load(model)
     fix_borders(graph, settings)
@@ -103,8 +103,8 @@ def _loaded(model: Path, settings: Config) -> Graph:
 
 
 def _subject(given: Mapping[str, Any], graph: Graph, settings: Config, progress: Any) -> Subject:
-    from onnxq.bits import Subject
     from onnxq.cli.data import open_data
+    from onnxq.mixed_precision import Subject
 
     dataset = open_data(graph, settings.data, None, settings.samples, settings.preprocess)
     return Subject(
@@ -124,8 +124,8 @@ def _of_folder(given: Mapping[str, Any], progress: Any) -> tuple[Subject, State]
     from onnxq.cli.float_model import float_model_in
     from onnxq.cli.planned import prepare_again
     from onnxq.errors import ConfigError
-    from onnxq.improvement import State
     from onnxq.output_folder import read_together
+    from onnxq.ptq.method import State
 
     folder: Path = given["model"]
     plan, table = read_together(folder, lambda: (read_plan(folder), read_qparams(folder)))

@@ -11,7 +11,7 @@ import typer
 from onnxq.cli import options
 
 if TYPE_CHECKING:
-    from onnxq.prepare import Prepared
+    from onnxq.session.prepare import Prepared
 
 
 def emit(
@@ -40,7 +40,6 @@ def emit(
 
     With -d the outputs are compared with those of the float model too.
     """
-    from onnxq.borders import fix_borders, separate_sizes
     from onnxq.cli.artifacts import check_writable, folder_of, read_plan, read_qparams
     from onnxq.cli.consistency import check_parameters
     from onnxq.cli.data import chosen_preprocess, open_data
@@ -48,9 +47,10 @@ def emit(
     from onnxq.cli.planned import prepare_again, settings_of
     from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.cli.summary import fail_on_warnings, show_report
-    from onnxq.deliver import emit_plan
     from onnxq.graph import Graph
     from onnxq.output_folder import read_together
+    from onnxq.pipeline.artifacts import emit_plan
+    from onnxq.session.model_io import fix_borders, separate_sizes
 
     load_plugins(plugin)
     wanted, table = read_together(folder_of(plan), lambda: (read_plan(plan), read_qparams(qparams)))

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import onnx
 
-from onnxq.backends import BACKENDS
 from onnxq.cli.protos import data_bytes, external_files, nodes_of, tensors_of
 from onnxq.errors import OnnxqError
 from onnxq.graph import Graph
@@ -20,6 +19,7 @@ from onnxq.graph.load import open_model
 from onnxq.graph.placeholders import is_placeholder, shared_placeholders
 from onnxq.graph.values import checked_shape
 from onnxq.strip import is_dynamic, is_quantized
+from onnxq.targets import BACKENDS
 
 KNOWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
 """Domains with operators that onnxruntime can run."""

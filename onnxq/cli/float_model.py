@@ -15,10 +15,10 @@ from onnxq.cli.artifacts import PLAN_NAME, model_in, read_plan
 from onnxq.cli.console import print_warning, say
 from onnxq.cli.planned import prepare_again
 from onnxq.config import read_config
-from onnxq.deliver import FLOAT_MODEL
 from onnxq.errors import ConfigError, OnnxqError
 from onnxq.graph import Graph
-from onnxq.prepare import Prepared
+from onnxq.pipeline.artifacts import FLOAT_MODEL
+from onnxq.session.prepare import Prepared
 from onnxq.types import QuantPlan
 
 Prepare = Callable[[Graph], Prepared]

@@ -10,7 +10,7 @@ from onnxq.cli import options
 from onnxq.cli.console import print_json, print_table, print_warning, say
 
 if TYPE_CHECKING:
-    from onnxq.verify.report import Finding
+    from onnxq.lint import Finding
 
 
 def lint(
@@ -24,11 +24,11 @@ def lint(
 
     The exit code is 1 when there is a finding. A float model is checked by the rules that concern its operators.
     """
-    from onnxq.backends import get_backend
     from onnxq.cli.settings import load_plugins
     from onnxq.graph import Graph
-    from onnxq.verify.lint import lint as find
-    from onnxq.verify.quantizers import has_quantizers
+    from onnxq.lint.limits import lint as find
+    from onnxq.lint.quantizers import has_quantizers
+    from onnxq.targets import get_backend
 
     load_plugins(plugin)
     target = get_backend(backend)

@@ -58,7 +58,7 @@ def list_registered(
     }[kind]()
     if name is not None:
         if kind is Kind.backends and ":" in name:
-            from onnxq.backends import get_backend
+            from onnxq.targets import get_backend
 
             backend = get_backend(name)
             entries = [catalogue.backend_entry(name, backend)]

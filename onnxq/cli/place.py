@@ -38,7 +38,7 @@ def place(
     from onnxq.cli.settings import load_plugins, read_foreign, read_settings
     from onnxq.cli.summary import print_translation
     from onnxq.graph import Graph
-    from onnxq.prepare import make_plan, prepare
+    from onnxq.session.prepare import make_plan, prepare
 
     load_plugins(plugin)
     graph = Graph.load(model)
@@ -71,7 +71,7 @@ def place(
 
 def _print_plan(plan: QuantPlan, graph: Graph) -> None:
     from onnxq.cli.summary import nodes_line
-    from onnxq.report import coverage
+    from onnxq.pipeline.report import coverage
 
     print_table("nodes", ("node", "operator", "state", "why"), _node_rows(plan, graph))
     print_table("tensors", ("tensor", "role", "format", "quantized for", "why"), _tensor_rows(plan))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from onnxq.backends import file_of_backend, get_backend, registered_backend
 from onnxq.cli.consistency import check_references
 from onnxq.config import Config, read_config
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.observers import make_observer
 from onnxq.place.legal import check_every_operator_has_a_rule, check_plan
-from onnxq.prepare import Prepared, prepare
+from onnxq.session.prepare import Prepared, prepare
+from onnxq.targets import file_of_backend, get_backend, registered_backend
 from onnxq.types import Backend, QuantPlan
 
 

@@ -11,7 +11,7 @@ from onnxq.cli.console import console
 from onnxq.escapes import one_line
 
 Report = Callable[[str, int, int | None], None]
-"""Called with (stage, done, total); the same as `onnxq.deliver.Progress`, which is costly to import."""
+"""Called with (stage, done, total); the same as `onnxq.pipeline.artifacts.Progress`, which is costly to import."""
 
 
 @contextmanager

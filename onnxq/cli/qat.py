@@ -90,8 +90,8 @@ def qat(
     from onnxq.cli.artifacts import check_writable
     from onnxq.cli.settings import load_plugins, read_foreign, read_settings
     from onnxq.cli.summary import fail_on_warnings, show_report
+    from onnxq.distributed import in_step, torchrun_ranks
     from onnxq.graph import Graph
-    from onnxq.ranks import in_step, torchrun_ranks
 
     try:
         from onnxq.qat.flow import qat as run

@@ -44,17 +44,17 @@ def quantize(
 
     Under torchrun the processes calibrate on a part of the samples each, and the first one writes the files.
     """
-    from onnxq.borders import fix_borders
     from onnxq.cli.artifacts import check_statistics_file, check_writable
     from onnxq.cli.data import data_warnings, open_data
     from onnxq.cli.settings import load_plugins, read_foreign, read_settings
     from onnxq.cli.shapes import read_shapes
     from onnxq.cli.summary import fail_on_warnings, show_report
+    from onnxq.distributed import in_step, torchrun_ranks
     from onnxq.graph import Graph
-    from onnxq.pipeline import contribute
-    from onnxq.pipeline import quantize as run
-    from onnxq.prepare import chosen_backend
-    from onnxq.ranks import in_step, torchrun_ranks
+    from onnxq.pipeline.run import contribute
+    from onnxq.pipeline.run import quantize as run
+    from onnxq.session.model_io import fix_borders
+    from onnxq.session.prepare import chosen_backend
 
     with (
         torchrun_ranks(print_error) as ranks,

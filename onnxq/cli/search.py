@@ -11,7 +11,7 @@ from onnxq.cli.progress import stage_bars
 from onnxq.errors import ConfigError
 
 if TYPE_CHECKING:
-    from onnxq.bits import Found, Held
+    from onnxq.mixed_precision import Found, Held
 
 
 def search(
@@ -56,12 +56,12 @@ def search(
     Writes config.json for 'onnxq quantize -c'. The same command again goes on where it was cut off.
     """
     given = dict(locals())  # the options by name, before anything else has one
-    from onnxq.bits import hold as put_back
-    from onnxq.bits import search as run
-    from onnxq.bits.files import write_found
-    from onnxq.bits.search import EVALUATIONS
     from onnxq.cli.artifacts import check_writable
     from onnxq.cli.data import data_warnings
+    from onnxq.mixed_precision import hold as put_back
+    from onnxq.mixed_precision import search as run
+    from onnxq.mixed_precision.files import write_found
+    from onnxq.mixed_precision.search import EVALUATIONS
     from onnxq.output_folder import claim
 
     _check(bits, budget, fallback, what)

@@ -12,7 +12,7 @@ from onnxq.cli.console import print_json, print_table, print_warning, say
 from onnxq.cli.progress import stage_bars
 
 if TYPE_CHECKING:
-    from onnxq.bits import Effect, Sensitivity
+    from onnxq.mixed_precision import Effect, Sensitivity
 
 
 def sensitivity(
@@ -54,10 +54,10 @@ def sensitivity(
     Without --eval the outputs of the float model on calibration samples are what counts.
     """
     given = dict(locals())  # the options by name, before anything else has one
-    from onnxq.bits import sensitivity as run
     from onnxq.cli.artifacts import check_writable, output_file, write_output
     from onnxq.cli.data import data_warnings
     from onnxq.errors import ConfigError
+    from onnxq.mixed_precision import sensitivity as run
 
     if by not in ("layer", "quantizer"):
         raise ConfigError(f"--by is layer or quantizer, got '{by}'")
@@ -80,7 +80,7 @@ def sensitivity(
 
 
 def _show(result: Sensitivity, worst: int) -> None:
-    from onnxq.bits.study import overall_db
+    from onnxq.mixed_precision.study import overall_db
 
     name = result.metric
     shown = result.effects[:worst] if worst else result.effects
@@ -103,7 +103,7 @@ def _show(result: Sensitivity, worst: int) -> None:
 
 
 def _row(effect: Effect, result: Sensitivity) -> list[str]:
-    from onnxq.bits.study import noise
+    from onnxq.mixed_precision.study import noise
 
     formats = ", ".join(dict.fromkeys(text.partition(",")[0] for text in effect.quantizers.values()))
     cells = [effect.name, effect.kind, formats, f"{effect.sqnr_db:.2f} dB"]

@@ -12,7 +12,7 @@ from onnxq.cli.console import print_json, print_table, print_warning, say
 from onnxq.cli.figures import decibels, decision_line, sample_line
 
 if TYPE_CHECKING:
-    from onnxq.prepare import Prepared
+    from onnxq.session.prepare import Prepared
     from onnxq.verify.report import OutputCheck
 
 SIMULATED_NAME = "simulated.onnx"
@@ -50,7 +50,6 @@ def simulate(
     The chip's own grids, roundings and operators are in it as float operators. With -d its outputs are compared with
     those of the float model.
     """
-    from onnxq.borders import fix_borders, separate_sizes
     from onnxq.cli.artifacts import folder_of, model_in, output_file, read_plan, read_qparams
     from onnxq.cli.consistency import check_parameters
     from onnxq.cli.data import chosen_preprocess, open_data
@@ -58,11 +57,12 @@ def simulate(
     from onnxq.cli.planned import prepare_again, settings_of
     from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.cli.shapes import read_shapes
-    from onnxq.deliver import check_simulated, limit_is_ours
     from onnxq.emit.simulate import simulate as build
     from onnxq.graph import Graph
-    from onnxq.improve.division import checked_on
     from onnxq.output_folder import claim, read_together, staging
+    from onnxq.pipeline.artifacts import check_simulated, limit_is_ours
+    from onnxq.ptq.search.division import checked_on
+    from onnxq.session.model_io import fix_borders, separate_sizes
     from onnxq.types.note import folded
     from onnxq.verify import below_limit
 

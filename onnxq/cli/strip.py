@@ -54,11 +54,11 @@ def strip(
     from onnxq.cli.artifacts import output_file
     from onnxq.cli.data import open_data
     from onnxq.cli.shapes import read_shapes
-    from onnxq.deliver import check_simulated
     from onnxq.errors import UnsupportedError
     from onnxq.graph import Graph
-    from onnxq.improve.division import checked_on
     from onnxq.output_folder import claim, staging
+    from onnxq.pipeline.artifacts import check_simulated
+    from onnxq.ptq.search.division import checked_on
     from onnxq.strip import strip as take_out
 
     target = output_file(out, STRIPPED_NAME, model)

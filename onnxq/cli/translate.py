@@ -38,7 +38,7 @@ def translate(
     from onnxq.config import read_config
     from onnxq.errors import ConfigError
     from onnxq.graph import Graph
-    from onnxq.prepare import make_plan, prepare
+    from onnxq.session.prepare import make_plan, prepare
 
     load_plugins(plugin)
     graph = Graph.load(model)

@@ -1,8 +1,8 @@
 """Configurations of other tools, read as they are: each becomes settings of onnxq, and a line for every key says which.
 
 onnxq.compat.mqbench   MQBench's `extra_config` and its flow (prepare_by_platform ... convert_deploy)
-onnxq.compat.sophgo    Sophgo-mq's `prepare_custom_config_dict`
-onnxq.compat.vitis     a quantize strategy of Vitis AI
+onnxq.targets.sophgo.dialect    Sophgo-mq's `prepare_custom_config_dict`
+onnxq.targets.amd.dialect     a quantize strategy of Vitis AI
 """
 
 from onnxq.compat.translation import Translator

@@ -28,14 +28,14 @@ def read_mqbench(path: Path, graph: Graph, backend: str, *, allow_code: bool = F
 
 def read_sophgo(path: Path, graph: Graph, *, allow_code: bool = False) -> Translation:
     """Sophgo-mq's `prepare_custom_config_dict` in a file, for a model."""
-    from onnxq.compat import sophgo
+    from onnxq.targets.sophgo import dialect as sophgo
 
     return sophgo.translate(read_dictionary(path, SOPHGO_NAMES, "Sophgo", allow_code=allow_code), graph)
 
 
 def read_vitis(strategy: str, graph: Graph, *, allow_code: bool = False) -> Translation:
     """A quantize strategy of Vitis AI, by the name of a built-in one or in a file, for a model."""
-    from onnxq.compat import vitis
+    from onnxq.targets.amd import dialect as vitis
 
     path = Path(strategy)
     if path.suffix == ".py":

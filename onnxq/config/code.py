@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from onnxq.backends import file_of_backend
 from onnxq.errors import ConfigError
 from onnxq.runtime.sources import names_function
+from onnxq.targets import file_of_backend
 
 CODE_KEYS: Mapping[str, tuple[Callable[[str], bool], str]] = {
     "backend": (lambda text: file_of_backend(text) is not None, "-b"),

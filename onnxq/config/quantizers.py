@@ -11,8 +11,8 @@ from pydantic_core import PydanticCustomError
 
 from onnxq.errors import ConfigError, OnnxqError, did_you_mean
 from onnxq.observers import make_observer
-from onnxq.types.control import Wish, with_bits
 from onnxq.types.fake_quantizers import read_fake_quantizer
+from onnxq.types.overrides import Wish, with_bits
 from onnxq.types.spec import DTYPES, INT_DTYPES, ROUNDINGS
 
 Check = TypeVar("Check", bound=Callable[..., Any])

@@ -9,9 +9,9 @@ from typing import Any
 from onnxq.config.quantizers import NodeSettings, QuantizerSettings
 from onnxq.config.settings import Config
 from onnxq.errors import ConfigError, SpecError, did_you_mean
-from onnxq.refine.dpu_switches import REFINEMENT, switched_off
+from onnxq.targets.amd.dpu_switches import REFINEMENT, switched_off
 from onnxq.types import Backend, QuantSpec, Scheme
-from onnxq.types.control import FORMAT_FIELDS, PARTS, Controls, Override, changed
+from onnxq.types.overrides import FORMAT_FIELDS, PARTS, Controls, Override, changed
 
 EVERYWHERE = ("activation", "weight", "bias", "input", "output")
 """The tables that are about all quantizers of a kind."""

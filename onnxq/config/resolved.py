@@ -7,12 +7,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from onnxq.backends import registered_backend
 from onnxq.config.quantizers import QuantizerSettings
 from onnxq.config.read import read_config
 from onnxq.config.resolve import resolve
 from onnxq.config.settings import Config
 from onnxq.errors import OnnxqError
+from onnxq.targets import registered_backend
 from onnxq.types import Backend, PerChannel, QuantSpec
 
 

@@ -11,8 +11,8 @@ from pydantic import Field, PrivateAttr, StrictBool, field_validator, model_vali
 
 from onnxq.config.quantizers import InputSettings, NodeSettings, QuantizerSettings, Strict, located
 from onnxq.errors import ConfigError
-from onnxq.improvement import read_improvement
 from onnxq.observers import make_observer
+from onnxq.ptq.method import read_improvement
 from onnxq.runtime.collect import Engine
 from onnxq.runtime.memory import read_size
 from onnxq.runtime.preprocessing import read_preprocessing

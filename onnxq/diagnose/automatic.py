@@ -11,18 +11,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from onnxq.bits.study import Subject
 from onnxq.diagnose.run import AUTOMATIC, BRIEF, Say, diagnose
 from onnxq.diagnose.text import summary_lines
 from onnxq.errors import OnnxqError
 from onnxq.graph import Graph
 from onnxq.graph.write import weight_bytes
-from onnxq.improve.stage import LARGE
-from onnxq.improvement import State
+from onnxq.mixed_precision.study import Subject
 from onnxq.passes import Pass
-from onnxq.prepare import Prepared
-from onnxq.report import Examine, Explanation, failed_diagnosis
+from onnxq.pipeline.report import Examine, Explanation, failed_diagnosis
+from onnxq.ptq.method import State
+from onnxq.ptq.search.stage import LARGE
 from onnxq.runtime import Dataset
+from onnxq.session.prepare import Prepared
 from onnxq.verify import ResultCheck
 
 UNTRIED = "not tried: what improves weights and ranges (--effort 1, the default)"

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from onnxq.improvement import State
 from onnxq.numerics import qparams_from_range
 from onnxq.numerics.float_grid import float_max
+from onnxq.ptq.method import State
 from onnxq.types import PerChannel, PerTensor, QParams, QuantSpec
 
 Change = Callable[[State], State]

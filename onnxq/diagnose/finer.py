@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from onnxq.backends import BACKENDS, registered_backend
 from onnxq.diagnose.experiment import WIDE
 from onnxq.diagnose.remedy import target_with
 from onnxq.errors import OnnxqError
+from onnxq.targets import BACKENDS, registered_backend
 from onnxq.types import Backend, Limits, PerTensor, QuantSpec
 
 

@@ -11,14 +11,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from onnxq.bits.parts import Part, alone, quantizers
-from onnxq.bits.study import noise
 from onnxq.diagnose.causes import Costly
 from onnxq.diagnose.look import Seen
 from onnxq.graph import Graph
-from onnxq.improve.judge import HIGHEST_DB, LOWEST_DB, Score
-from onnxq.improvement import State
+from onnxq.mixed_precision.parts import Part, alone, quantizers
+from onnxq.mixed_precision.study import noise
 from onnxq.numerics import fake_quantize
+from onnxq.ptq.method import State
+from onnxq.ptq.search.evaluator import HIGHEST_DB, LOWEST_DB, Score
 from onnxq.types.applied import applied
 
 ScoreOf = Callable[[State], Score]

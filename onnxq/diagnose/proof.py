@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from onnxq.bits.parts import Part, alone
-from onnxq.bits.study import noise
 from onnxq.diagnose.causes import Cause, Code, Costly, FewBits
 from onnxq.diagnose.evidence import EVIDENCE, Case, Evidence
 from onnxq.diagnose.experiment import WIDE, in_turn, with_more_bits
 from onnxq.diagnose.noise import ScoreOf, worst_db
-from onnxq.improvement import State
+from onnxq.mixed_precision.parts import Part, alone
+from onnxq.mixed_precision.study import noise
+from onnxq.ptq.method import State
 from onnxq.types.applied import applied
 
 EXPLAINED = 0.15

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from onnxq.backends import BACKENDS
-from onnxq.bits.study import document, merged
 from onnxq.config import Config
 from onnxq.diagnose.causes import Code
 from onnxq.files import json_number
+from onnxq.mixed_precision.study import document, merged
+from onnxq.targets import BACKENDS
 
 Kind = Literal["setting", "target", "skip", "data", "preprocess"]
 Path = tuple[str, ...]

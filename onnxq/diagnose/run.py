@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from onnxq.bits.study import Study, Subject
-from onnxq.borders import fix_borders
 from onnxq.config import Config, read_config
 from onnxq.diagnose.causes import Cause
 from onnxq.diagnose.diagnosis import Diagnosis
@@ -27,13 +25,15 @@ from onnxq.diagnose.remedy import DataChange, Remedy, Setting, Trial
 from onnxq.diagnose.trials import PAYS_DB, Ward, combined
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
-from onnxq.improve.division import checked_on
-from onnxq.improve.judge import Score
-from onnxq.improvement import Samples, State
-from onnxq.prepare import load_model
+from onnxq.mixed_precision.study import Study, Subject
+from onnxq.ptq.method import Samples, State
+from onnxq.ptq.search.division import checked_on
+from onnxq.ptq.search.evaluator import Score
 from onnxq.runtime import Dataset, input_infos, open_dataset
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.preprocessing import read_preprocessing
+from onnxq.session.model_io import fix_borders
+from onnxq.session.prepare import load_model
 from onnxq.temporary import temporary_folder
 
 Say = Callable[[str, int, int | None], None]

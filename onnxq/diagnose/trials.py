@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from onnxq.bits.study import Study, Subject
 from onnxq.config import Config, read_config
 from onnxq.diagnose.causes import Code
 from onnxq.diagnose.noise import worst_db
 from onnxq.diagnose.remedy import Remedy, Trial, apply_to, nearly_best, price, target_with, together
 from onnxq.emit import emit
 from onnxq.errors import MachineError, OnnxqError, UnsupportedError
-from onnxq.improve.judge import Judge
-from onnxq.improvement import Samples, State
+from onnxq.mixed_precision.study import Study, Subject
 from onnxq.place.legal import check_plan
+from onnxq.ptq.method import Samples, State
+from onnxq.ptq.search.evaluator import Judge
 from onnxq.runtime import Dataset, open_dataset
 from onnxq.runtime.feeds import Feed
 from onnxq.temporary import temporary_folder

@@ -44,8 +44,8 @@ class ReadBack(Protocol):
     ) -> Iterator[str]: ...
 
 
-EMITTERS: Registry[Emitter] = Registry("emitter", "onnxq.emit")
-READ_BACKS: Registry[ReadBack] = Registry("read-back", "onnxq.emit")
+EMITTERS: Registry[Emitter] = Registry("emitter", "onnxq.emit", "onnxq.targets")
+READ_BACKS: Registry[ReadBack] = Registry("read-back", "onnxq.emit", "onnxq.targets")
 """Emitter name -> how its files are read again after writing; emitters of models need none."""
 
 

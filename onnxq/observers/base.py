@@ -72,7 +72,7 @@ class Observer(ABC):
         return f"{self.name}:{','.join(changed)}" if changed else self.name
 
 
-OBSERVERS: Registry[type[Observer]] = Registry("observer", "onnxq.observers")
+OBSERVERS: Registry[type[Observer]] = Registry("observer", "onnxq.observers", "onnxq.targets")
 
 
 def qparams(observer: Observer, statistic: RangeStatistic, spec: QuantSpec, *, tensor: str = "") -> QParams:

@@ -8,12 +8,12 @@ from typing import Any
 
 from onnxq.errors import ConfigError, SpecError, UnsupportedError
 from onnxq.graph import Graph, Node
-from onnxq.place.choices import Choices, Picks, formats
 from onnxq.place.formats import Formats, wider
+from onnxq.place.override_resolver import Choices, Picks, formats
 from onnxq.place.select import Selection
 from onnxq.place.ties import Ties
 from onnxq.types import Backend, BiasOf, Edge, QuantSpec
-from onnxq.types.control import changed
+from onnxq.types.overrides import changed
 
 
 @dataclass

@@ -5,8 +5,8 @@ from __future__ import annotations
 from onnxq.errors import ConfigError
 from onnxq.graph import Node
 from onnxq.place.asked import Asked, Request
-from onnxq.place.choices import Picks, formats
 from onnxq.place.facts import Facts
+from onnxq.place.override_resolver import Picks, formats
 from onnxq.types import BiasOf, Edge, OpRule, PerBlock, PerChannel, QuantSpec
 from onnxq.types.backend import per_tensor
 from onnxq.types.presets import usual_block_axis, usual_weight_axis

@@ -14,12 +14,12 @@ from dataclasses import replace
 from typing import Any
 
 from onnxq.graph import Graph, Node, collector_paused
-from onnxq.place.choices import Choices
 from onnxq.place.facts import FLOAT_TYPES
 from onnxq.place.legal import no_rule
+from onnxq.place.override_resolver import Choices
 from onnxq.place.wishes import Wishes
 from onnxq.types import Backend, Edge, Placement, QuantPlan
-from onnxq.types.control import Controls, Override
+from onnxq.types.overrides import Controls, Override
 from onnxq.types.spec import why_no_derived_bias
 from onnxq.types.unlike import UnlikeJoin
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from onnxq.graph import Graph, Node
-from onnxq.place.choices import Choices
 from onnxq.place.constants import Constants
 from onnxq.place.facts import Facts
+from onnxq.place.override_resolver import Choices
 from onnxq.types import Backend, Edge, OpRule
 from onnxq.types.backend import per_tensor
 

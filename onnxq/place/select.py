@@ -7,12 +7,12 @@ from typing import Any
 
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph, Node
-from onnxq.place.choices import Choices
 from onnxq.place.decisions import decisive_nodes
 from onnxq.place.exempt import exempt_nodes, masked_tensors, why_no_table
 from onnxq.place.facts import FLOAT_TYPES, Facts
 from onnxq.place.forced import forced_rule
 from onnxq.place.fusions import Fusions
+from onnxq.place.override_resolver import Choices
 from onnxq.place.residual import fused_port
 from onnxq.types import Backend, OpRule
 from onnxq.types.backend import Decline

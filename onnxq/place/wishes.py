@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.place.asked import Request
-from onnxq.place.choices import Choices, Picks
+from onnxq.place.override_resolver import Choices, Picks
 from onnxq.place.requests import Requests
 from onnxq.types import Backend, PerChannel, PerTensor, QuantSpec
 from onnxq.types.backend import per_tensor
-from onnxq.types.control import FORMAT_FIELDS
 from onnxq.types.fake_quantizers import Kind, read_fake_quantizer
+from onnxq.types.overrides import FORMAT_FIELDS
 
 
 class Wishes(Requests):

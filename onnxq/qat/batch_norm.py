@@ -21,7 +21,7 @@ from onnxq.errors import ConfigError
 from onnxq.graph import Graph, Node
 from onnxq.passes import run_passes
 from onnxq.passes.channels import group_of, output_axis, over_outputs
-from onnxq.prepare import Prepared
+from onnxq.session.prepare import Prepared
 
 BatchNorms = Literal["folded", "frozen", "live"]
 """folded: into the weights before training; frozen, live: apart, with fixed or with learnt statistics."""

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from onnxq.deliver import Progress, Result, emit_plan
 from onnxq.emit.simulate import simulate
 from onnxq.graph import Graph
 from onnxq.output_folder import OutputFolder
+from onnxq.pipeline.artifacts import Progress, Result, emit_plan
 from onnxq.qat.agreement import Agreement, agreement, disagreements
 from onnxq.qat.convert import Converted, convert
 from onnxq.qat.net import QatNet

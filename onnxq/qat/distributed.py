@@ -12,8 +12,8 @@ import torch.distributed as distributed
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from onnxq.distributed import Ranks, in_step
 from onnxq.errors import OnnxqError
-from onnxq.ranks import Ranks, in_step
 
 
 class Team:

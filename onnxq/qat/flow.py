@@ -14,16 +14,15 @@ import onnx
 import torch
 from torch import Tensor
 
-from onnxq.borders import fix_borders
 from onnxq.config import ConfigSource, read_config
-from onnxq.deliver import Progress, Result, refuse_overwriting
+from onnxq.distributed import Ranks, in_step
 from onnxq.emit import emit
 from onnxq.errors import CheckFailed, ConfigError, did_you_mean
 from onnxq.files import json_number
 from onnxq.graph import Graph
 from onnxq.output_folder import OutputFolder, claim
 from onnxq.passes import Pass
-from onnxq.prepare import load_model
+from onnxq.pipeline.artifacts import Progress, Result, refuse_overwriting
 from onnxq.qat.agreement import agreement, disagreements
 from onnxq.qat.batch_norm import BatchNorms
 from onnxq.qat.batches import IndexedData, TrainingData
@@ -40,9 +39,10 @@ from onnxq.qat.net import QatNet
 from onnxq.qat.prepare import prepare
 from onnxq.qat.settings import TrainSettings, train_settings
 from onnxq.qat.training_data import open_training_data
-from onnxq.ranks import Ranks, in_step
 from onnxq.runtime import input_infos
 from onnxq.runtime.session import make_session, run_session
+from onnxq.session.model_io import fix_borders
+from onnxq.session.prepare import load_model
 from onnxq.temporary import temporary_folder
 from onnxq.torchnet import to_torch
 from onnxq.types import Backend

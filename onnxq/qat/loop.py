@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from onnxq.distributed import Ranks
 from onnxq.errors import CheckFailed, ConfigError
 from onnxq.qat.batches import Batch, TrainingData
 from onnxq.qat.checkpoint import ADVICE, Checkpoints, check_parameters, identity_of
@@ -29,7 +30,6 @@ from onnxq.qat.roundings import let_decide, undecided
 from onnxq.qat.schedules import Schedule
 from onnxq.qat.settings import TrainSettings, idle_settings, train_settings
 from onnxq.qat.training_data import open_training_data
-from onnxq.ranks import Ranks
 from onnxq.runtime import input_infos
 from onnxq.torchnet import TorchNet, to_torch
 
@@ -78,7 +78,7 @@ def train(
     teacher   the float network, for distillation; made from the model as it was given when left out
     folder    where checkpoints go; None keeps none
     resume    go on from the newest checkpoint in `folder`, if there is one
-    ranks     the processes of a torchrun (`onnxq.ranks`) that train together
+    ranks     the processes of a torchrun (`onnxq.distributed`) that train together
     """
     settings = train_settings(settings)
     data = batches if isinstance(batches, TrainingData) else open_training_data(batches, input_infos(net.graph))

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from onnxq.graph import Graph
-from onnxq.pipeline import Calibrated
-from onnxq.prepare import Prepared
+from onnxq.pipeline.run import Calibrated
 from onnxq.qat.batch_norm import BatchNorms, unfold
 from onnxq.qat.following import following
+from onnxq.session.prepare import Prepared
 from onnxq.torchnet.dotted import ModuleTable
 from onnxq.torchnet.fake_quantize import FakeQuantize
 from onnxq.torchnet.net import TorchNet, copy_tensors

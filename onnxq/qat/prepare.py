@@ -9,15 +9,15 @@ from typing import Any
 import onnx
 
 from onnxq.config import ConfigSource
-from onnxq.deliver import Progress
+from onnxq.distributed import Ranks
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph
-from onnxq.improve.efforts import DEFAULT
 from onnxq.passes import Pass
-from onnxq.pipeline import calibrate_model
+from onnxq.pipeline.artifacts import Progress
+from onnxq.pipeline.run import calibrate_model
+from onnxq.ptq.search.schedule import DEFAULT
 from onnxq.qat.batch_norm import BatchNorms
 from onnxq.qat.net import QatNet
-from onnxq.ranks import Ranks
 from onnxq.torchnet.trainable import Trainable
 from onnxq.types import Backend
 

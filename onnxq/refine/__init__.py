@@ -24,7 +24,7 @@ class Refinement(Protocol):
     def __call__(self, graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> Refined: ...
 
 
-REFINEMENTS: Registry[Refinement] = Registry("refinement", "onnxq.refine")
+REFINEMENTS: Registry[Refinement] = Registry("refinement", "onnxq.targets")
 
 
 def refine(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> Refined:

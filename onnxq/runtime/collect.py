@@ -18,10 +18,10 @@ from onnxq.errors import ConfigError, DataError
 from onnxq.graph import Graph
 from onnxq.graph.write import weight_bytes
 from onnxq.observers import RangeStatistic
+from onnxq.runtime.collect_pass import Look, Statistics, TooLarge
 from onnxq.runtime.dataset import Dataset
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.inputs import InputWatch
-from onnxq.runtime.look import Look, Statistics, TooLarge
 from onnxq.runtime.pinned import pinned_tensors
 from onnxq.runtime.reduce import reducible
 from onnxq.runtime.samples import Sample, Samples, Shard

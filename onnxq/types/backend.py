@@ -170,7 +170,7 @@ class Backend:
     options, configure   choices behind the name, and the function that makes the backend for them
     refinements      what is changed in the parameters after calibration (`onnxq.refine`), in order
     simulations      how operators differ on the chip (`onnxq.emit.simulations`), for `simulate`
-    lints            further rules for files (`onnxq.verify.rules`)
+    lints            further rules for files (`onnxq.lint`)
     checked_by       the real tools that have read the files, for the tables in the documentation
     """
 

@@ -1,16 +1,15 @@
 """Did it work: the checks of an emitted model, its target's lint, and the comparison with the float model."""
 
+from onnxq.lint.limits import lint
 from onnxq.verify.checks import FULL_OPTIMIZATION_NODES, compare_outputs, verify
 from onnxq.verify.compare import LayerError, compare_layers
 from onnxq.verify.comparison import below_limit
 from onnxq.verify.kernels import KernelCount, integer_kernels, sums_are_exact
-from onnxq.verify.lint import lint
 from onnxq.verify.report import (
     ChecksFailed,
     Decisions,
     Failure,
     FailureKind,
-    Finding,
     OutputCheck,
     ResultCheck,
     SampleFigures,
@@ -23,7 +22,6 @@ __all__ = [
     "Decisions",
     "Failure",
     "FailureKind",
-    "Finding",
     "KernelCount",
     "LayerError",
     "OutputCheck",

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from onnxq.errors import CheckFailed, MachineError, OnnxqError
 from onnxq.graph import Graph, collector_paused
+from onnxq.lint.limits import lint
+from onnxq.lint.quantizers import has_quantizers
 from onnxq.runtime.feeds import Feed, shape_text
 from onnxq.types import Backend, QuantPlan
 from onnxq.types.applied import applied
@@ -15,8 +17,6 @@ from onnxq.verify.branches import Branches
 from onnxq.verify.checker import check_file
 from onnxq.verify.comparison import Comparison, below_limit
 from onnxq.verify.kernels import fused_session
-from onnxq.verify.lint import lint
-from onnxq.verify.quantizers import has_quantizers
 from onnxq.verify.report import Failure, FailureKind, OutputCheck, VerifyReport
 from onnxq.verify.roots import load_session
 from onnxq.verify.selections import selections_of

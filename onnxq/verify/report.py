@@ -9,6 +9,7 @@ from typing import Any
 
 from onnxq.errors import CheckFailed, OnnxqError
 from onnxq.files import json_number
+from onnxq.lint.finding import Finding
 from onnxq.verify.kernels import KernelCount
 
 
@@ -126,20 +127,6 @@ class ResultCheck:
 
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name, "sqnr_db": json_number(self.sqnr_db), **_further(self)}
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One violation of a target's limits: which rule, where, what is wrong, and what to do about it."""
-
-    rule: str
-    tensor: str
-    node: str
-    message: str
-    remedy: str
-
-    def __str__(self) -> str:
-        return f"[{self.rule}] {self.message}. {self.remedy}"
 
 
 @dataclass(frozen=True)

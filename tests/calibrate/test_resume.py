@@ -28,11 +28,11 @@ from onnxq.demo import load_data, model_path
 from onnxq.errors import DataError, UnsupportedError
 from onnxq.graph import Graph
 from onnxq.place import place
-from onnxq.prepare import Prepared, prepare
 from onnxq.runtime.buffers import BufferedTap
 from onnxq.runtime.collect import Engine
 from onnxq.runtime.expose import Exposer
 from onnxq.runtime.samples import Shard
+from onnxq.session.prepare import Prepared, prepare
 from onnxq.types import Backend, Placement, QuantPlan, QuantSpec
 from tests.runtime.small_graphs import build, constant, info
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import onnxq
-from onnxq.backends import BACKENDS
 from onnxq.errors import ConfigError
+from onnxq.targets import BACKENDS
 
 CHIP = """
 from pathlib import Path
-from onnxq.backends import BACKENDS, get_backend
+from onnxq.targets import BACKENDS, get_backend
 
 Path({witness!r}).write_text("ran")
 BACKENDS.add("own_chip", get_backend("onnxruntime").replace(name="own_chip"))

@@ -106,7 +106,7 @@ def test_interruption_exits_with_130_and_leaves_no_files(run, here: Path, monkey
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(import_module("onnxq.deliver"), "verify", interrupted)
+    monkeypatch.setattr(import_module("onnxq.pipeline.artifacts"), "verify", interrupted)
     result = run(*QUANTIZE.split())
     assert result.exit_code == 130
     assert result.stderr.strip().endswith("interrupted")
@@ -117,7 +117,7 @@ def test_a_system_error_names_its_file(run, here: Path, monkeypatch: pytest.Monk
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device", "out/model.onnx")
 
-    monkeypatch.setattr(import_module("onnxq.deliver"), "emit", full)
+    monkeypatch.setattr(import_module("onnxq.pipeline.artifacts"), "emit", full)
     result = run(*QUANTIZE.split())
     assert result.exit_code == 2
     assert result.stderr.startswith("error: out/model.onnx: No space left on device (")
@@ -129,7 +129,7 @@ def test_a_bug_is_not_hidden(run, here: Path, monkeypatch: pytest.MonkeyPatch) -
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(import_module("onnxq.prepare"), "place", broken)
+    monkeypatch.setattr(import_module("onnxq.session.prepare"), "place", broken)
     with pytest.raises(ZeroDivisionError, match="a bug"):
         run(*QUANTIZE.split())
     assert not (here / "out").exists()

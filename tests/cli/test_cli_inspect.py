@@ -10,9 +10,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxq.backends import BACKENDS
 from onnxq.observers import OBSERVERS
 from onnxq.passes import PASSES
+from onnxq.targets import BACKENDS
 from onnxq.types.spec import DTYPES
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxq.backends import BACKENDS
+from onnxq.targets import BACKENDS
 
 PASS = '''
 from onnxq.passes import PASSES, PassResult
@@ -20,7 +20,7 @@ def plugin_note(graph):
 '''
 
 BACKEND = """
-from onnxq.backends import BACKENDS
+from onnxq.targets import BACKENDS
 
 BACKENDS.add("plugin_target", BACKENDS.get("tensorrt").replace(name="plugin_target", summary="of the user's own"))
 """

@@ -12,8 +12,8 @@ import onnxq
 from onnxq.compat import Translation
 from onnxq.compat.mqbench import translate
 from onnxq.config import read_config
-from onnxq.deliver import Result
-from onnxq.prepare import make_plan, prepare
+from onnxq.pipeline.artifacts import Result
+from onnxq.session.prepare import make_plan, prepare
 from onnxq.types import QuantPlan
 from tests.networks.exported import exported, samples
 

@@ -10,8 +10,8 @@ import pytest
 
 import onnxq
 from onnxq.compat import Translation, mqbench, sophgo, structure, vitis
-from onnxq.compat.vitis import layers
 from onnxq.graph import Graph
+from onnxq.targets.amd.dialect import layers
 from tests.networks.exported import exported
 
 CONVOLUTIONS = ["layer1.0.conv1", "layer1.0.conv2", "layer1.1.conv1", "layer1.1.conv2", "layer2.0.conv1"]

@@ -16,8 +16,8 @@ from onnxq.errors import ConfigError
 from tests.compat import mqbench_plans as mqbench
 from tests.compat import vitis_runs as vitis
 from tests.compat.printed_keys import CASES, SCHEME_KEYS
-from tests.compat.vitis_runs import one_quantizer
 from tests.networks.exported import exported, samples
+from tests.targets.amd.vitis_runs import one_quantizer
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

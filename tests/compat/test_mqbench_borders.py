@@ -16,7 +16,7 @@ from onnxq.compat.mqbench import translate
 from onnxq.config import read_config
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
-from onnxq.prepare import make_plan, prepare
+from onnxq.session.prepare import make_plan, prepare
 from onnxq.types import QuantPlan
 from tests.compat.mqbench_plans import SCHEMES, TRANSFORMER, became, planned, quantized, translated
 from tests.networks.exported import exported, samples

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from onnxq.backends import BACKENDS
 from onnxq.compat.mqbench import BackendType
 from onnxq.errors import ConfigError
+from onnxq.targets import BACKENDS
 from tests.compat.mqbench_plans import SCHEMES, became, planned, qconfig, translated
 
 TARGETS = {

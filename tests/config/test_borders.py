@@ -13,7 +13,7 @@ import pytest
 import onnxq
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
-from onnxq.prepare import prepare
+from onnxq.session.prepare import prepare
 from tests.networks.exported import exported, samples
 
 NETWORK = exported("resnet_torchscript")

@@ -11,10 +11,10 @@ import onnx
 import onnx.parser
 import pytest
 
-from onnxq.borders import fix_borders
 from onnxq.config import read_config
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
+from onnxq.session.model_io import fix_borders
 
 MODEL = """<ir_version: 9, opset_import: ["" : 17]>
     g (float[n,n] x, int64[2] count, uint8[2] pixels, float16[2] half, bool[2] flag) => (float[n,n] o) {

@@ -16,7 +16,7 @@ from onnxq.cli.app import app
 from onnxq.config import Config, read_config
 from onnxq.demo import load_data, model_path
 from onnxq.errors import ConfigError
-from onnxq.prepare import make_plan, prepare
+from onnxq.session.prepare import make_plan, prepare
 from onnxq.types import PerChannel, Placement, QuantPlan
 from tests.networks.exported import exported
 from tests.products import each_once

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import onnxq
-from onnxq.backends import BACKENDS
 from onnxq.config import read_config
 from onnxq.graph import Graph
-from onnxq.prepare import make_plan, prepare
+from onnxq.session.prepare import make_plan, prepare
+from onnxq.targets import BACKENDS
 from tests.golden_graphs import GOLDEN
 from tests.networks.exported import exported, samples
 

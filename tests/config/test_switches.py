@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import onnxq
-from onnxq.backends import get_backend
 from onnxq.config import Config, read_config, resolve
 from onnxq.demo import load_data, model_path
 from onnxq.errors import ConfigError
-from onnxq.prepare import Prepared, make_plan, prepare
+from onnxq.session.prepare import Prepared, make_plan, prepare
+from onnxq.targets import get_backend
 from onnxq.types import QuantPlan
 
 Outcome = Callable[[Prepared, QuantPlan], Any]

@@ -27,11 +27,11 @@ from onnxq.calibrate import (
 )
 from onnxq.demo import load_data, model_path
 from onnxq.observers import OBSERVERS, make_observer
-from onnxq.prepare import Prepared, make_plan, prepare
 from onnxq.runtime import input_infos, open_dataset
 from onnxq.runtime.collect import Engine
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.samples import Shard
+from onnxq.session.prepare import Prepared, make_plan, prepare
 from onnxq.types import QuantPlan, QuantSpec
 from tests.zoo_graphs.attention import HEADS, TOKENS, WIDTH, gelu, heads, layer_norm
 from tests.zoo_graphs.net import Net

@@ -6,16 +6,16 @@ import json
 
 import pytest
 
-from onnxq.backends import BACKENDS, get_backend
-from onnxq.bits import Subject
 from onnxq.calibrate import activation_leaders
 from onnxq.diagnose import Budget, diagnose
 from onnxq.diagnose.experiment import with_channels
 from onnxq.diagnose.look import look_at
 from onnxq.diagnose.text import summary_lines
-from onnxq.improve.judge import Judge
-from onnxq.improvement import State
-from onnxq.pipeline import calibrate_model
+from onnxq.mixed_precision import Subject
+from onnxq.pipeline.run import calibrate_model
+from onnxq.ptq.method import State
+from onnxq.ptq.search.evaluator import Judge
+from onnxq.targets import BACKENDS, get_backend
 from tests.golden_graphs import GOLDEN
 
 LITTLE = Budget(samples=4, rankings=8, looked=4, trials=3)

@@ -11,8 +11,6 @@ import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxq.bits import Subject
-from onnxq.bits.study import Study
 from onnxq.demo import load_data, model_path
 from onnxq.diagnose import AUTOMATIC, diagnose
 from onnxq.diagnose.causes import ChannelsDiffer, NormalizationInFewBits, OutlierSample, OutlierValues
@@ -27,6 +25,8 @@ from onnxq.diagnose.images import USUAL, Transformation, alternatives
 from onnxq.diagnose.look import look_at
 from onnxq.diagnose.noise import costliest
 from onnxq.graph import Graph
+from onnxq.mixed_precision import Subject
+from onnxq.mixed_precision.study import Study
 from onnxq.runtime import input_infos, open_dataset
 from onnxq.verify import OutputCheck, VerifyReport
 from tools.illnesses import ILLNESSES

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from onnxq.bits import Subject
-from onnxq.bits.study import Study
 from onnxq.diagnose.look import look_at
 from onnxq.diagnose.noise import costliest, local_noise
-from onnxq.improve.judge import Score
-from onnxq.improvement import State
+from onnxq.mixed_precision import Subject
+from onnxq.mixed_precision.study import Study
+from onnxq.ptq.method import State
+from onnxq.ptq.search.evaluator import Score
 from onnxq.runtime import input_infos, open_dataset
 from tools.illnesses import Patient
 

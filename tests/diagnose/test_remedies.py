@@ -9,9 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onnxq.backends import BACKENDS, get_backend, registered_backend
-from onnxq.bits import Subject
-from onnxq.bits.study import Study
 from onnxq.config import read_config
 from onnxq.demo import load_data, model_path
 from onnxq.diagnose import Budget, diagnose
@@ -20,7 +17,10 @@ from onnxq.diagnose.look import look_at
 from onnxq.diagnose.remedy import DataChange, Remedy, Setting, applied_document, apply_to, target_with, together
 from onnxq.diagnose.text import remedy_lines
 from onnxq.diagnose.trials import Ward
+from onnxq.mixed_precision import Subject
+from onnxq.mixed_precision.study import Study
 from onnxq.runtime import input_infos, open_dataset
+from onnxq.targets import BACKENDS, get_backend, registered_backend
 from onnxq.types import Limits, QuantSpec
 from tools.illnesses import Patient
 

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
-from onnxq.backends import get_backend
 from onnxq.emit.qdq import to_qdq
 from onnxq.emit.simulate import simulate
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph
 from onnxq.numerics import fake_quantize, qparams_from_range
+from onnxq.targets import get_backend
 from onnxq.types import Edge, PerBlock, Placement, QParamsTable, QuantPlan, QuantSpec
 
 BACKEND = get_backend("vitis:strategy=fs")

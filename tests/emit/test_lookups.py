@@ -7,10 +7,10 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from onnxq.backends import get_backend
 from onnxq.emit.qdq import to_qdq
 from onnxq.graph import Graph
 from onnxq.numerics import fake_quantize, qparams_from_range
+from onnxq.targets import get_backend
 from onnxq.types import Edge, Placement, QParamsTable, QuantPlan, QuantSpec
 from onnxq.types.granularity import Granularity, PerChannel, PerTensor
 from tests.zoo_graphs.net import Net

@@ -11,10 +11,10 @@ import onnxruntime as ort
 import pytest
 from onnx import numpy_helper
 
-from onnxq.backends import get_backend
 from onnxq.emit.qdq import to_qdq
 from onnxq.graph import Graph
 from onnxq.numerics import fake_quantize
+from onnxq.targets import get_backend
 from onnxq.types import PerChannel, PerTensor, Placement, QParams, QParamsTable, QuantPlan, QuantSpec
 from tests.products import pairwise
 

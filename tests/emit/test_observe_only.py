@@ -10,7 +10,6 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxq.backends import BACKENDS, get_backend
 from onnxq.calibrate import calibrate
 from onnxq.emit import emit
 from onnxq.emit.observed import plan_for
@@ -20,6 +19,7 @@ from onnxq.graph import Graph
 from onnxq.passes import run_passes
 from onnxq.place import place
 from onnxq.refine import refine
+from onnxq.targets import BACKENDS, get_backend
 from onnxq.types import Backend, Edge, Placement, QParamsTable, QuantPlan, QuantSpec
 from onnxq.types.applied import applied
 from onnxq.verify import verify

@@ -8,11 +8,11 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxq.backends import get_backend
 from onnxq.emit.qdq import required_opset, to_qdq
 from onnxq.errors import SpecError, UnsupportedError
 from onnxq.graph import Graph
 from onnxq.numerics import fake_quantize, qparams_from_range
+from onnxq.targets import get_backend
 from onnxq.types import Edge, PerBlock, PerChannel, Placement, QParams, QParamsTable, QuantPlan, QuantSpec
 
 ANY = get_backend("onnxruntime")

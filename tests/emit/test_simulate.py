@@ -8,12 +8,12 @@ import onnxruntime as ort
 import pytest
 from onnx import helper, numpy_helper
 
-from onnxq.backends import get_backend
 from onnxq.calibrate import calibrate
 from onnxq.emit.simulate import simulate
 from onnxq.graph import Graph
 from onnxq.numerics import fake_quantize, qparams_from_range
-from onnxq.prepare import make_plan, prepare
+from onnxq.session.prepare import make_plan, prepare
+from onnxq.targets import get_backend
 from onnxq.types import Edge, Limits, PerBlock, PerChannel, Placement, QParamsTable, QuantPlan, QuantSpec, Scheme
 from tests.golden_graphs import GOLDEN
 from tests.zoo import ZOO

@@ -9,7 +9,7 @@ import pytest
 from onnxq.cli.explanation import Decisions
 from onnxq.demo import model_path
 from onnxq.graph import Graph
-from onnxq.prepare import make_plan, prepare
+from onnxq.session.prepare import make_plan, prepare
 from onnxq.types import QuantPlan
 from tests.examples.runnable import ROOT
 

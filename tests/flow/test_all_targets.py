@@ -9,8 +9,8 @@ import onnx
 import pytest
 
 import onnxq
-from onnxq.backends import BACKENDS
 from onnxq.errors import CheckFailed, OnnxqError
+from onnxq.targets import BACKENDS
 from tests.zoo import ZOO
 from tests.zoo_graphs.net import Net
 

@@ -10,10 +10,10 @@ import onnxruntime as ort
 import pytest
 
 import onnxq
-from onnxq.backends import BACKENDS
 from onnxq.cli.explanation import Decisions
 from onnxq.errors import UnsupportedError
 from onnxq.numerics import sqnr_db
+from onnxq.targets import BACKENDS
 from onnxq.types import QuantPlan
 from tests.zoo_graphs.net import Net
 

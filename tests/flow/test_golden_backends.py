@@ -9,12 +9,12 @@ import onnxruntime as ort
 import pytest
 
 import onnxq
-from onnxq.backends import BACKENDS
 from onnxq.emit import read_back
 from onnxq.emit.simulate import simulate
 from onnxq.errors import UnsupportedError
 from onnxq.place.legal import violations
-from onnxq.prepare import prepare
+from onnxq.session.prepare import prepare
+from onnxq.targets import BACKENDS
 from tests.golden_graphs import GOLDEN, Samples
 from tools.golden import FOLDER, golden_texts
 

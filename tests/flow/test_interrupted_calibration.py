@@ -152,7 +152,7 @@ def test_a_write_that_fails_at_the_last_step_leaves_the_result_before_it(
     here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from onnxq.calibrate import activation_leaders, gather_into
-    from onnxq.prepare import make_plan, prepare
+    from onnxq.session.prepare import make_plan, prepare
 
     prepared = prepare(here / "m.onnx", "onnxruntime")
     leaders = activation_leaders(make_plan(prepared))

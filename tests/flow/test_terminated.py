@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from onnxq.demo import load_data, model_path
-from onnxq.improve.stage import BLOCK_FILE
+from onnxq.ptq.search.stage import BLOCK_FILE
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
@@ -22,7 +22,7 @@ PROGRAM = """
 import signal
 signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whatever the tests were started with
 from onnxq.cli import main
-from onnxq.reconstruct.fitting import run
+from onnxq.ptq.reconstruction.fitting import run
 save = run.save_outcome
 def save_and_wait(*arguments):
     save(*arguments)

@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 
 from onnxq.cli.app import app
 from onnxq.demo import load_data, model_path
+from onnxq.distributed import torchrun_ranks
 from onnxq.errors import ConfigError
-from onnxq.ranks import torchrun_ranks
 
 pytest.importorskip("torch")
 

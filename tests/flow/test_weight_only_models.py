@@ -15,7 +15,7 @@ import pytest
 import onnxq
 from onnxq.graph import Graph
 from onnxq.numerics import fake_quantize
-from onnxq.prepare import prepare
+from onnxq.session.prepare import prepare
 from onnxq.types import QParamsTable
 from tests.flow.language_model import WIDTH, WORDS, language_model, sentences
 from tools.bench.large_model import write_model

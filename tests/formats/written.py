@@ -10,7 +10,7 @@ import onnx
 from onnxq import quantize
 from onnxq.emit import read_back
 from onnxq.graph import Graph
-from onnxq.prepare import prepare
+from onnxq.session.prepare import prepare
 from onnxq.types import Backend, QParamsTable, QuantPlan
 from tests.golden_graphs import GOLDEN
 

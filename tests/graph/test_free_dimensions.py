@@ -14,12 +14,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxq
-from onnxq.borders import fix_borders, separate_sizes
 from onnxq.config import read_config
 from onnxq.graph import Graph
 from onnxq.graph.placeholders import is_placeholder
 from onnxq.graph.settle import settle_declarations
 from onnxq.runtime import input_infos, open_dataset
+from onnxq.session.model_io import fix_borders, separate_sizes
 from tests.graph.models import model, node, sample, value
 
 FLOAT = TensorProto.FLOAT

@@ -14,11 +14,11 @@ from onnx_graphsurgeon.util.misc import SynchronizedList
 from onnxq.emit.qdq import to_qdq
 from onnxq.emit.simulate import simulate
 from onnxq.graph import Graph
-from onnxq.improve import judge
-from onnxq.improve.judge import WIDE
-from onnxq.pipeline import calibrate_model
-from onnxq.prepare import make_plan, prepare
+from onnxq.pipeline.run import calibrate_model
+from onnxq.ptq.search import judge
+from onnxq.ptq.search.evaluator import WIDE
 from onnxq.runtime.session import float_session
+from onnxq.session.prepare import make_plan, prepare
 
 
 def many_readers(count: int) -> onnx.ModelProto:

@@ -10,7 +10,7 @@ from onnx import helper
 from onnxq.errors import ModelError
 from onnxq.graph import Graph
 from onnxq.passes import run_passes
-from onnxq.prepare import prepare
+from onnxq.session.prepare import prepare
 from tests.passes.equivalence import build_model
 
 PLACES = {

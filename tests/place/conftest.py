@@ -12,7 +12,7 @@ from onnxq.types import QuantSpec
 @pytest.fixture(autouse=True)
 def _target_that_takes_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """A target with quantized results that refuses no format, under the name academic_any."""
-    from onnxq.backends import BACKENDS, get_backend
+    from onnxq.targets import BACKENDS, get_backend
     from onnxq.types import Limits
 
     dtypes = ("int4", "uint4", "int8", "uint8", "int16", "uint16", "int32", "float8e4m3fn")

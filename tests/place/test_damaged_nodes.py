@@ -6,7 +6,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from onnxq.prepare import make_plan, prepare
+from onnxq.session.prepare import make_plan, prepare
 from tests.zoo_graphs.net import Net
 
 NOTHING = helper.make_graph([], "nothing", [], [])

@@ -8,10 +8,10 @@ import onnxruntime as ort
 import pytest
 
 import onnxq
-from onnxq.backends import BACKENDS
 from onnxq.numerics import sqnr_db
 from onnxq.place import place
-from onnxq.prepare import make_plan, prepare
+from onnxq.session.prepare import make_plan, prepare
+from onnxq.targets import BACKENDS
 from onnxq.types import Edge, QuantPlan
 from tests.zoo_graphs.net import Net
 

@@ -10,7 +10,7 @@ from onnxq.graph import Graph
 from onnxq.graph.signs import Signs
 from onnxq.passes import run_passes
 from onnxq.place import place
-from onnxq.prepare import make_plan, prepare
+from onnxq.session.prepare import make_plan, prepare
 from onnxq.types import Backend, Limits, NodeFacts, OpRule, PerTensor, QuantPlan, QuantSpec, SameScaleRule, Scheme
 from tests.zoo_graphs.net import Net
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onnxq.backends import get_backend
 from onnxq.errors import UnsupportedError
-from onnxq.pipeline import quantize
+from onnxq.pipeline.run import quantize
 from onnxq.place.legal import violations
-from onnxq.prepare import make_plan, prepare
+from onnxq.session.prepare import make_plan, prepare
+from onnxq.targets import get_backend
 from onnxq.types import PerChannel, Placement, QuantPlan, QuantSpec, Scheme
 from tests.golden_graphs import GOLDEN
 from tests.zoo_graphs.net import Net

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from onnxq.place import place
-from onnxq.prepare import prepare
+from onnxq.session.prepare import prepare
 from onnxq.types import QuantPlan
 from tests.zoo_graphs.net import Net
 

@@ -15,7 +15,7 @@ from onnx import numpy_helper
 import onnxq
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph
-from onnxq.prepare import make_plan, prepare
+from onnxq.session.prepare import make_plan, prepare
 from onnxq.types import PerTensor, QuantPlan
 
 WEIGHTS = {"w1": (8, 4, 1, 1), "b1": (8,), "w2": (8, 8, 1, 1), "b2": (8,)}

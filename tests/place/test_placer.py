@@ -8,10 +8,10 @@ import onnx.parser
 import pytest
 from onnx import numpy_helper
 
-from onnxq.backends import get_backend
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.place import place
+from onnxq.targets import get_backend
 from onnxq.types import Edge, PerChannel, PerTensor
 
 

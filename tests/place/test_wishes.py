@@ -13,7 +13,7 @@ from onnx import numpy_helper
 from onnxq.config import read_config
 from onnxq.errors import ConfigError, UnsupportedError
 from onnxq.graph import Graph
-from onnxq.prepare import make_plan, prepare
+from onnxq.session.prepare import make_plan, prepare
 from onnxq.types import QuantPlan
 from tests.place.wished import network, plan_of
 

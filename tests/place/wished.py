@@ -10,7 +10,7 @@ import onnx.parser
 from onnx import numpy_helper
 
 from onnxq.graph import Graph
-from onnxq.prepare import make_plan, prepare
+from onnxq.session.prepare import make_plan, prepare
 from onnxq.types import QuantPlan
 
 NETWORK = """

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onnxq.backends import BACKENDS
 from onnxq.errors import CheckFailed
 from onnxq.qat import QatNet, deliver
 from onnxq.qat.convert import trained_values
+from onnxq.targets import BACKENDS
 from tests.qat.digits_qat import accuracy, prepared, trained
 
 KINDS = {

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 
+from onnxq.distributed import Ranks
 from onnxq.qat.loop import train
 from onnxq.qat.net import QatNet
-from onnxq.ranks import Ranks
 from tests.qat.digits_qat import DATA, prepared
 from tests.qat.test_train_loop import accuracy
 from tests.qat.toy_net import toy_data, toy_net
@@ -31,7 +31,7 @@ from tests.qat.toy_net import toy_data, toy_net
 from onnxq.errors import OnnxqError
 from onnxq.qat.distributed import Team
 from onnxq.qat.loop import train
-from onnxq.ranks import torchrun_ranks
+from onnxq.distributed import torchrun_ranks
 
 told = []
 with torchrun_ranks(told.append) as ranks:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import onnxq
-from onnxq.emit.encodings_versions import Encoding, encoding_of
+from onnxq.targets.qualcomm.encodings_versions import Encoding, encoding_of
 from tests.golden_graphs import GOLDEN
 from tests.readers.environment import reader_python, record, run_check
 

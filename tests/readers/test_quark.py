@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from onnxq.emit.qdq import to_qdq
-from onnxq.emit.simulations.dpu_average_pool import average_factor, mean_factor
-from onnxq.emit.simulations.dpu_clip import chip_bound
-from onnxq.emit.simulations.dpu_hard_sigmoid import SIXTH
-from onnxq.emit.simulations.dpu_leaky_relu import chip_slope
 from onnxq.refine import refine
+from onnxq.targets.amd.simulate_average_pool import average_factor, mean_factor
+from onnxq.targets.amd.simulate_clip import chip_bound
+from onnxq.targets.amd.simulate_hard_sigmoid import SIXTH
+from onnxq.targets.amd.simulate_leaky_relu import chip_slope
 from tests.readers.environment import reader_python, record, run_check
-from tests.refine.dpu_graphs import drawn, planned
+from tests.targets.amd.dpu_graphs import drawn, planned
 
 pytestmark = pytest.mark.readers
 

@@ -14,9 +14,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxq
-from onnxq.backends import get_backend
 from onnxq.emit.simulate import simulate
 from onnxq.graph import Graph
+from onnxq.targets import get_backend
 from onnxq.types import QParamsTable, QuantPlan
 from tests.golden_graphs import GOLDEN, GoldenGraph
 from tests.readers.environment import reader_python, record, run_check

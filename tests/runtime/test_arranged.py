@@ -13,10 +13,10 @@ from onnx import TensorProto, helper
 
 from onnxq.calibrate import calibrate
 from onnxq.graph import Graph
-from onnxq.prepare import make_plan, prepare
 from onnxq.runtime import tap
 from onnxq.runtime.arranged import put_early, read_blocked
 from onnxq.runtime.collect import _Run
+from onnxq.session.prepare import make_plan, prepare
 from tests.zoo import ZOO
 
 CASES = sorted(ZOO)[::4]

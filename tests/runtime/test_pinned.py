@@ -13,12 +13,12 @@ import pytest
 from onnxq.demo import load_data, model_path
 from onnxq.graph import Graph, load
 from onnxq.observers import HistogramStatistic, RangeStatistic
-from onnxq.prepare import prepare
 from onnxq.runtime import tap as tap_module
 from onnxq.runtime.collect import Engine, _Run, collect
 from onnxq.runtime.pinned import pinned_tensors
 from onnxq.runtime.session import Optimize, float_model
 from onnxq.runtime.tap import Tap
+from onnxq.session.prepare import prepare
 from tests.networks.exported import exported
 from tests.networks.exported import samples as exported_samples
 from tests.runtime.kernel_expressions import kernel_expressions

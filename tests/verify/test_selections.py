@@ -14,9 +14,9 @@ import pytest
 import onnxq
 from onnxq.config import read_config
 from onnxq.graph import Graph
-from onnxq.improve.judge import Judge
-from onnxq.improvement import State
-from onnxq.prepare import chosen_backend
+from onnxq.ptq.method import State
+from onnxq.ptq.search.evaluator import Judge
+from onnxq.session.prepare import chosen_backend
 from onnxq.verify import ChecksFailed
 from onnxq.verify.selections import GivenSession, indices_of, selecting_nodes, with_given_indices
 from tests.zoo_graphs.net import Net

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 
 from onnxq import calibrate, emit, place
-from onnxq.prepare import load_model, prepare
+from onnxq.session.prepare import load_model, prepare
 from tools.bench.models import residual_chain
 from tools.bench.results import Row
 

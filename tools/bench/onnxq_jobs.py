@@ -15,11 +15,11 @@ import onnxruntime as ort
 import onnxq
 from onnxq.calibrate.activations import activation_ranges
 from onnxq.calibrate.gather import activation_leaders, gather
-from onnxq.deliver import emit_plan
-from onnxq.improvement import State
-from onnxq.pipeline import calibrate_model, improve_model
-from onnxq.prepare import Prepared, make_plan
+from onnxq.pipeline.artifacts import emit_plan
+from onnxq.pipeline.run import calibrate_model, improve_model
+from onnxq.ptq.method import State
 from onnxq.runtime import Dataset, input_infos, open_dataset
+from onnxq.session.prepare import Prepared, make_plan
 from onnxq.types import QParamsTable, QuantPlan
 from tools.bench.peers.formats import BLOCK, W4, W4_ZERO_POINTS, W4A4, W4A8, W8A8, W8A8_PER_TENSOR
 from tools.bench.peers.protocol import Action, Climber, Job, main
@@ -75,7 +75,7 @@ def three_methods(prepared: Prepared, plan: QuantPlan, dataset: Dataset) -> dict
 
 
 def _ready(model: Path, samples: Sequence[Feed], observer: str) -> tuple[Prepared, QuantPlan, Dataset]:
-    prepared = onnxq.prepare(model, BACKEND, {"observer": observer})
+    prepared = onnxq.session.prepare(model, BACKEND, {"observer": observer})
     return prepared, make_plan(prepared), open_dataset(samples, input_infos(prepared.graph))
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 import onnxq.demo
-from onnxq.backends import BACKENDS
+from onnxq.targets import BACKENDS
 from tests.golden_graphs import GOLDEN
 from tests.zoo import ZOO
 from tools.fuzz.formats.archives import NPZ, ZIP

@@ -27,7 +27,7 @@ from tools.fuzz.hostile import CODE_MARK
 from tools.fuzz.isolation import GIBIBYTE, Limits, exit_code, run_isolated, text_of
 from tools.fuzz.outcomes import Ended
 
-WITHOUT = ("onnxq.torchnet", "onnxq.qat", "onnxq.reconstruct", "onnxq.__main__")
+WITHOUT = ("onnxq.torchnet", "onnxq.qat", "onnxq.ptq.reconstruction", "onnxq.__main__")
 """Modules that load torch, or run something: left to the process that needs them."""
 
 OF_LIBRARIES = frozenset({f"{TEMPORARY}/.ses", f"{TEMPORARY}/torchinductor_{getpass.getuser()}"})

@@ -14,11 +14,11 @@ from onnxq.compat.mqbench.prepared import PreparedModel
 from onnxq.compat.mqbench.targets import find_target
 from onnxq.compat.mqbench.translate import translate
 from onnxq.compat.translation import shown
-from onnxq.deliver import Result
 from onnxq.errors import ConfigError, ModelError, did_you_mean
 from onnxq.graph import Graph
-from onnxq.prepare import load_model
+from onnxq.pipeline.artifacts import Result
 from onnxq.runtime.pieces import as_array
+from onnxq.session.prepare import load_model
 from onnxq.types.translation import Row
 
 QUANTIZER_TYPES = ("fake_quant", "act_fake_quant", "weight_fake_quant")

@@ -7,17 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from onnxq.borders import check_borders, fix_borders
 from onnxq.compat.mqbench.spool import Spool
 from onnxq.config import read_config
-from onnxq.deliver import Result
 from onnxq.errors import ConfigError, DataError, OnnxqError, did_you_mean
 from onnxq.graph import Graph
-from onnxq.pipeline import quantize
+from onnxq.pipeline.artifacts import Result
+from onnxq.pipeline.run import quantize
 from onnxq.runtime import input_infos
 from onnxq.runtime.feeds import Feed, fit_feed
 from onnxq.runtime.pieces import as_array
 from onnxq.runtime.session import float_session, make_session, run_session
+from onnxq.session.model_io import check_borders, fix_borders
 from onnxq.temporary import OwnedFolder
 from onnxq.types.translation import Row, Translation
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 
-from onnxq.backends import BACKENDS, file_of_backend, get_backend
 from onnxq.errors import ConfigError, did_you_mean
+from onnxq.targets import BACKENDS, file_of_backend, get_backend
 from onnxq.types import Backend
 
 
@@ -107,7 +107,7 @@ def find_target(backend: object) -> Target:
         name = wanted
     elif wanted.lower().startswith("sophgo") and name not in BACKENDS:
         raise ConfigError(
-            f"'{wanted}' belongs to Sophgo's tool, whose configuration names the chip: use onnxq.compat.sophgo"
+            f"'{wanted}' belongs to Sophgo's tool, whose configuration names the chip: use onnxq.targets.sophgo.dialect"
         )
     elif name.partition(":")[0] not in BACKENDS:
         raise ConfigError(f"unknown backend '{wanted}'.{did_you_mean(wanted, _known())} Known: {', '.join(_known())}")

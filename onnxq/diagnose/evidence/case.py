@@ -11,7 +11,7 @@ from onnxq.diagnose.causes import Costly, Finding
 from onnxq.diagnose.experiment import Change, range_of
 from onnxq.diagnose.look import Seen
 from onnxq.graph import Graph
-from onnxq.improvement import State
+from onnxq.ptq.method import State
 
 
 @dataclass(frozen=True, eq=False)

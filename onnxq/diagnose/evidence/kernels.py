@@ -13,7 +13,7 @@ from onnxq.diagnose.causes import SaturatingKernel
 from onnxq.emit import emit
 from onnxq.emit.saturation import with_unsigned_weights
 from onnxq.graph import Graph
-from onnxq.improvement import State
+from onnxq.ptq.method import State
 from onnxq.runtime.feeds import Feed
 from onnxq.types import Backend
 from onnxq.verify import OutputCheck, VerifyReport, verify

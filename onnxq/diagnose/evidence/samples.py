@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onnxq.bits.study import Study
 from onnxq.calibrate import activation_leaders, calibrate, gather
 from onnxq.diagnose.causes import Cause, Costly, TooFewSamples
 from onnxq.diagnose.experiment import range_of
 from onnxq.diagnose.noise import worst_db
-from onnxq.improve.division import divide
-from onnxq.improvement import State
+from onnxq.mixed_precision.study import Study
+from onnxq.ptq.method import State
+from onnxq.ptq.search.division import divide
 from onnxq.refine import refine
 from onnxq.runtime import Dataset
 

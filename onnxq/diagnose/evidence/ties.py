@@ -10,8 +10,8 @@ from onnxq.diagnose.causes import Costly, Member, TiedRanges
 from onnxq.diagnose.evidence.case import Case, Evidence
 from onnxq.diagnose.experiment import Change, in_turn, step_of, with_channels, with_parameters, without
 from onnxq.graph import Node
-from onnxq.improvement import State
 from onnxq.numerics import qparams_from_range
+from onnxq.ptq.method import State
 from onnxq.types import QParams
 
 FEWEST_STEPS = 8.0

@@ -15,4 +15,4 @@ class Simulation(Protocol):
     def __call__(self, graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> list[str]: ...
 
 
-SIMULATIONS: Registry[Simulation] = Registry("simulation", "onnxq.emit.simulations")
+SIMULATIONS: Registry[Simulation] = Registry("simulation", "onnxq.targets")

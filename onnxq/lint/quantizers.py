@@ -1,0 +1,118 @@
+"""The QuantizeLinear and DequantizeLinear nodes of any model, with their parameters read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import onnx
+
+from onnxq.graph import Graph
+from onnxq.lint.finding import Finding
+
+_OPS = ("QuantizeLinear", "DequantizeLinear")
+
+
+@dataclass(frozen=True, eq=False)
+class Quantizer:
+    """One node. `scale` and `zero_point` are None when they are computed at run time (or there is no zero point).
+
+    dtype      name of the quantized element type, None when the file does not tell
+    constant   the quantized values are known: a weight or a bias, stored as integers or as floats behind Q and DQ, or
+               rows of a stored table
+    """
+
+    node: str
+    op: str
+    data_name: str
+    output_name: str
+    scale_name: str
+    zero_point_name: str
+    scale: np.ndarray | None
+    zero_point: np.ndarray | None
+    axis: int
+    dtype: str | None
+    constant: bool
+
+    def finding(self, rule: str, message: str, remedy: str) -> Finding:
+        return Finding(
+            rule,
+            self.data_name,
+            self.node,
+            f"tensor '{self.data_name}' (node '{self.node}', {self.op}) {message}",
+            remedy,
+        )
+
+
+def has_quantizers(graph: Graph) -> bool:
+    """Whether there is any Q or DQ."""
+    return any(node.op in _OPS for node in graph.nodes())
+
+
+def quantizers(graph: Graph) -> list[Quantizer]:
+    """Every Q and DQ of a graph, bodies included, whatever domain they come from."""
+    parameters: dict[str, np.ndarray | None] = {}
+    return [_read(graph, node, parameters) for node in graph.nodes() if node.op in _OPS]
+
+
+@cache
+def element_name(name: str) -> str:
+    """One spelling for an element type: numpy's, ONNX's and onnxq's names of the float8 formats differ."""
+    plain = name.lower().replace("_", "")
+    return {"fp8e4m3": "float8e4m3fn", "fp8e5m2": "float8e5m2"}.get(plain, plain)
+
+
+def _read(graph: Graph, node: Any, parameters: dict[str, np.ndarray | None]) -> Quantizer:
+    """`parameters` keeps the values of scales and zero points, which a Q and its DQ share."""
+    data, scale = node.inputs[0], node.inputs[1]
+    zero_point = node.inputs[2] if len(node.inputs) > 2 and node.inputs[2].name else None
+    return Quantizer(
+        node=str(node.name),
+        op=str(node.op),
+        data_name=str(data.name),
+        output_name=str(node.outputs[0].name),
+        scale_name=str(scale.name),
+        zero_point_name="" if zero_point is None else str(zero_point.name),
+        scale=_values(graph, scale, parameters),
+        zero_point=None if zero_point is None else _values(graph, zero_point, parameters),
+        axis=int(node.attrs.get("axis", 1)),
+        dtype=_dtype(graph, node, zero_point),
+        constant=_is_constant(graph, data, node.op),
+    )
+
+
+def _values(graph: Graph, tensor: Any, parameters: dict[str, np.ndarray | None]) -> np.ndarray | None:
+    name = str(tensor.name)
+    if name not in parameters:
+        parameters[name] = graph.values(tensor) if graph.is_constant(tensor) else None
+    return parameters[name]
+
+
+def _dtype(graph: Graph, node: Any, zero_point: Any) -> str | None:
+    """Type of the stored values: what the node reads (DQ), or what it is told to write (Q)."""
+    if node.op == "DequantizeLinear":
+        data = node.inputs[0]
+        known = graph.dtype(data)
+        if known is not None:
+            return element_name(known.name)
+        producer = graph.producer(data)
+        if producer is not None and producer.op == "QuantizeLinear":
+            given = producer.inputs[2] if len(producer.inputs) > 2 and producer.inputs[2].name else None
+            return _dtype(graph, producer, given)
+    if zero_point is not None:
+        known = graph.dtype(zero_point)
+        return None if known is None else element_name(known.name)
+    if node.op == "DequantizeLinear":
+        return None
+    told = int(node.attrs.get("output_dtype", 0))
+    return element_name(onnx.TensorProto.DataType.Name(told)) if told else "uint8"
+
+
+def _is_constant(graph: Graph, tensor: Any, reader: str) -> bool:
+    if graph.is_constant(tensor):
+        return True
+    producer = graph.producer(tensor)
+    makers = ("QuantizeLinear", "Gather") if reader == "DequantizeLinear" else ("QuantizeLinear",)
+    return producer is not None and producer.op in makers and graph.is_constant(producer.inputs[0])

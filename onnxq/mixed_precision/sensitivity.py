@@ -1,0 +1,140 @@
+"""sensitivity: how much each layer or quantizer costs, measured one at a time.
+
+    alone     this part is quantized, everything else is float: what the part costs by itself
+    all_but   everything is quantized but this part: what one gains by putting it back
+
+Nothing is calibrated anew: parts have the parameters of the whole plan. Noise of different layers is nearly
+independent, so the noise powers of all parts alone add up to about that of the whole (the assumption of HAWQ and of
+the mixed-precision search here); interactions, such as a bias that one layer leaves and the next one compensates,
+show in `all_but`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from onnxq.errors import ConfigError
+from onnxq.files import json_number
+from onnxq.mixed_precision.parts import By, Only, Part, all_but, alone, parts_of
+from onnxq.mixed_precision.study import Study, Subject, overall_db
+from onnxq.ptq.method import State
+from onnxq.ptq.search.evaluator import Score
+from onnxq.types import QuantPlan
+
+Mode = Literal["alone", "all_but"]
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What one part does.
+
+    sqnr_db  of the outputs against the float model
+    loss     alone: by how much the metric is worse than that of the float model; all_but: than that of the model in
+             which everything is quantized, so that a negative loss is what is gained. Above 0 is worse for any metric
+    """
+
+    name: str
+    kind: str
+    quantizers: Mapping[str, str]
+    score: Score
+    sqnr_db: float
+    loss: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "sqnr_db": json_number(self.sqnr_db),
+            "value": json_number(self.score.value),
+            "loss": json_number(self.loss),
+            "quantizers": dict(self.quantizers),
+        }
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """The parts of a model, those that matter most first; `of_float` and `quantized` are the whole model."""
+
+    by: By
+    mode: Mode
+    metric: str
+    of_float: Score
+    quantized: Score
+    effects: tuple[Effect, ...]
+    samples: int
+    evaluations: Mapping[str, int]
+    notes: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "by": self.by,
+            "mode": self.mode,
+            "metric": self.metric,
+            "float": json_number(self.of_float.value),
+            "quantized": json_number(self.quantized.value),
+            "quantized_sqnr_db": json_number(overall_db(self.quantized)),
+            "runs_of_a_sample": self.samples,
+            "evaluations": dict(self.evaluations),
+            "notes": list(self.notes),
+            "parts": [effect.to_json() for effect in self.effects],
+        }
+
+
+def sensitivity(subject: Subject, *, by: By = "layer", mode: Mode = "alone", only: Only | None = None) -> Sensitivity:
+    """Score every part of the model's plan alone, or everything but it; `only` leaves weights or activations out."""
+    if by not in ("layer", "quantizer") or mode not in ("alone", "all_but") or only not in (None, *_ONLY):
+        raise ConfigError(f"by is layer or quantizer, mode alone or all_but, only weights or activations; got {by}, "
+                          f"{mode}, {only}")  # fmt: skip
+    study = Study(subject)
+    state = study.calibrated(study.plan())
+    parts = parts_of(study.graph, state.plan, by, only)
+    if not parts:
+        what = f"{only} of it" if only else "it"
+        raise ConfigError(
+            f"nothing in this model is quantized for {study.prepared.backend.name}, so {what} costs nothing"
+        )
+    effects, quantized = measure(study, state, parts, mode, subject)
+    return Sensitivity(
+        by,
+        mode,
+        study.judge.name,
+        study.float_score,
+        quantized,
+        tuple(ranked(effects, mode)),
+        study.judge.samples,
+        study.evaluations,
+        tuple(study.notes),
+    )
+
+
+_ONLY = ("weights", "activations")
+
+
+def measure(study: Study, state: State, parts: list[Part], mode: Mode, subject: Subject) -> tuple[list[Effect], Score]:
+    """The effect of each part, in the order of the parts, and the score of the whole plan."""
+    say = subject.progress or (lambda stage, done, total: None)
+    quantized = study.score(state)
+    effects = []
+    for number, part in enumerate(parts):
+        say("sensitivity", number, len(parts))
+        if mode == "alone":
+            plan, reference = alone(study.graph, state.plan, part), study.float_score
+        else:
+            plan, reference = all_but(study.graph, state.plan, parts, part), quantized
+        score = study.score(State(state.graph, plan, state.qparams))
+        loss = reference.goodness - score.goodness
+        effects.append(Effect(part.name, part.kind, _formats(state.plan, part), score, overall_db(score), loss))
+    say("sensitivity", len(parts), len(parts))
+    return effects, quantized
+
+
+def _formats(plan: QuantPlan, part: Part) -> dict[str, str]:
+    return {name: str(plan[name].spec) for name in part.share}
+
+
+def ranked(effects: Sequence[Effect], mode: Mode) -> list[Effect]:
+    """What costs most first, or what gains most; where the metric does not tell parts apart, the noise does."""
+    sign = -1.0 if mode == "alone" else 1.0
+    return sorted(effects, key=lambda effect: (sign * effect.loss, -sign * effect.sqnr_db, effect.name))

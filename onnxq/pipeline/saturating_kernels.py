@@ -1,0 +1,116 @@
+"""What this machine's kernels make of a file for onnxruntime, and other ways to write the weights where they saturate.
+
+x86 processors without VNNI saturate on some models (`onnxq.emit.saturation`): the checks of a written file see it, and
+weights of 7 bits, or unsigned ones, are tried instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from onnxq.emit import Emitted
+from onnxq.emit.saturation import with_seven_bit_weights, with_unsigned_weights
+from onnxq.errors import SpecError, UnsupportedError
+from onnxq.graph import Graph
+from onnxq.session.prepare import Prepared
+from onnxq.types import QParamsTable, QuantPlan
+from onnxq.verify import FULL_OPTIMIZATION_NODES, OutputCheck, VerifyReport, sums_are_exact
+
+KERNEL_MARGIN_DB = 6.0
+"""Kernel errors this far below the error of quantization add less than a quarter to it, and are left alone."""
+
+_SATURATES = "this processor's int8 kernels saturate on this model (it lacks VNNI), so weights"
+SEVEN_BITS = f"{_SATURATES} have 7 bits, which no kernel saturates on"
+UNSIGNED = f"{_SATURATES} are stored as uint8 with zero point 128: the same numbers, exact on every processor"
+WayOut = tuple[str, Callable[[Graph, QuantPlan, QParamsTable], tuple[QuantPlan, QParamsTable]]]
+WAYS_OUT: tuple[WayOut, ...] = ((SEVEN_BITS, with_seven_bit_weights), (UNSIGNED, with_unsigned_weights))
+"""What is tried where kernels saturate, the fastest first; the first that costs no accuracy is taken."""
+
+
+class Attempt(NamedTuple):
+    """One way to write a plan, and how it turned out."""
+
+    plan: QuantPlan
+    qparams: QParamsTable
+    emitted: Emitted
+    checks: VerifyReport
+
+
+def without_saturation(
+    graph: Graph,
+    first: Attempt,
+    ways: Sequence[WayOut],
+    write: Callable[[QuantPlan, QParamsTable], Emitted],
+    judge: Callable[[Emitted, QuantPlan], VerifyReport],
+) -> tuple[Attempt, list[str]]:
+    """The first way to write the weights that kernels do not saturate on, with its remark; else what there was."""
+    for remark, change in ways:
+        try:
+            plan, qparams = change(graph, first.plan, first.qparams)
+            emitted = write(plan, qparams)
+        except (SpecError, UnsupportedError):
+            continue  # the user's format, or how weights are stored, leaves no room for this way
+        checks = judge(emitted, plan)
+        if _helps(checks, first.checks, at_all=change is ways[-1][1]):
+            return Attempt(plan, qparams, emitted, checks), [remark]
+    write(first.plan, first.qparams)  # the kernels differ for another reason, so the weights stay as they were
+    return first, []
+
+
+def _helps(tried: VerifyReport, before: VerifyReport, *, at_all: bool) -> bool:
+    """Whether other weights make the kernels right at a price of at most 1 dB (or half a percent) in any output.
+
+    With `at_all`, kernels that are merely better count too.
+    """
+    enough = before.kernel_margin_db + 1.0 if at_all else KERNEL_MARGIN_DB
+    if tried.failures or tried.kernel_margin_db < enough:
+        return False
+    for new, old in zip(tried.outputs, before.outputs, strict=True):
+        if new.sqnr_db is not None and old.sqnr_db is not None and new.sqnr_db < old.sqnr_db - 1.0:
+            return False
+        if new.agreement is not None and old.agreement is not None and new.agreement < old.agreement - 0.005:
+            return False
+        if any(value < old.parts_db.get(part, value) - 1.0 for part, value in new.parts_db.items()):
+            return False
+    return True
+
+
+def may_saturate(checks: VerifyReport, prepared: Prepared) -> bool:
+    """Whether the kernels that onnxruntime uses here lose noticeably more than the file says."""
+    if not prepared.backend.runs_in_onnxruntime or prepared.config.portable:
+        return False
+    return checks.kernel_margin_db < KERNEL_MARGIN_DB
+
+
+def wants_unsigned(prepared: Prepared, plan: QuantPlan, *, measured: bool) -> bool:
+    """Whether weights are unsigned from the start: asked for, or not safe here in a file too large to be tried out."""
+    if not prepared.backend.runs_in_onnxruntime:
+        return False
+    written = len(prepared.graph.nodes()) + sum(2 if placement.observe or placement.tie else 1 for placement in plan)
+    too_large = measured and written > FULL_OPTIMIZATION_NODES
+    return prepared.config.portable or (too_large and not sums_are_exact())
+
+
+def kernel_warnings(checks: VerifyReport, plan: QuantPlan, prepared: Prepared) -> list[str]:
+    """What onnxruntime does not do here as the plan says: integer kernels that it did not make, or that saturate."""
+    if not prepared.backend.runs_in_onnxruntime or checks.kernels is None:
+        return []
+    layers = [name for name in plan.quantized if prepared.graph.node(name).op in ("Conv", "Gemm", "MatMul")]
+    made = sum(
+        count for op, count in checks.kernels.integer.items() if any(kind in op for kind in ("Conv", "MatMul", "Gemm"))
+    )
+    missing = len(layers) - made
+    few = [f"onnxruntime runs {missing} of {len(layers)} quantized layers in float: see kernels in the report"]
+    return (few if missing > 0 else []) + [
+        f"output '{check.name}': onnxruntime's fused kernels on this machine differ from what the file says by more "
+        f"than the quantization does ({_kernel_difference(check)})"
+        for check in checks.outputs
+        if check.kernel_margin_db < 0
+    ]
+
+
+def _kernel_difference(check: OutputCheck) -> str:
+    if check.kernel_db is not None:
+        return f"{check.kernel_db:.1f} dB"
+    return f"{100 * (check.kernel_agreement or 0.0):.1f} % equal values"

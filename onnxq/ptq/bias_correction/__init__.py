@@ -1,0 +1,1 @@
+"""Bias correction: the shift of a mean that quantization causes, taken back in the bias."""

@@ -1,0 +1,199 @@
+"""Biases corrected by the shift that quantization gives the mean of each output channel.
+
+Nagel, van Baalen, Blankevoort, Welling: "Data-Free Quantization Through Weight Equalization and Bias Correction", 2019;
+Banner, Nahshan, Soudry: "Post training 4-bit quantization of convolutional networks for rapid-deployment", 2019.
+Rounded weights are off by W - Q, which is no noise: the same weights multiply every input, so that the mean of an
+output is off by (W - Q) E[x] plus what came with x. A bias can take that back.
+
+Corrected one layer after the other, each shift is measured with all layers before it corrected, and is gone afterwards.
+That takes a run of the model for each layer on the longest way through it. With fewer `rounds`,
+
+    1. one run finds (W - Q) E[x] of every layer, and all are corrected: none of it is counted twice, since what comes
+       with x is left out;
+    2. a run for each round finds the whole shift of the layers at one depth, the depths evenly apart, and the last
+       layers at the end: what has come together up to there is taken back too.
+
+Only sums over samples are held: one number for each channel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from onnxq.emit.simulate import simulate
+from onnxq.graph import Graph
+from onnxq.numerics import sqnr_db
+from onnxq.ptq.bias_correction.analytic import expected_shift
+from onnxq.ptq.bias_correction.sites import BiasSite, add_to_bias, bias_sites
+from onnxq.ptq.method import Improved, State, Task, at_least, improvement, limits
+from onnxq.runtime.tap import Tap
+from onnxq.types.applied import applied
+
+SAME_DB = 60.0
+"""Two float models whose outputs are this near are the same up to rounding."""
+
+
+@improvement(
+    "bias_correction",
+    "biases take back the shift of the mean that quantization gives each output channel",
+    "Nagel et al. 2019; Banner et al. 2019",
+    {"rounds": 4, "analytic": False},
+    check=limits("bias_correction", rounds=at_least(1)),
+)
+def bias_correction(state: State, task: Task, *, rounds: int, analytic: bool) -> Improved:
+    """Correct the biases of all quantized layers that have one.
+
+    rounds    depths of the model at which the whole shift is measured, each in a run of its own; as many as the model
+              is deep, or more, correct layer after layer
+    analytic  no samples: E[x] follows from the BatchNormalization in front of a layer, where there is one
+    """
+    correction = _Correction(state, task)
+    if analytic:
+        correction.by_expectation()
+    else:
+        levels = sorted({site.level for site in correction.sites})
+        chosen = levels
+        if rounds < len(levels):
+            correction.by_weights()
+            chosen = [levels[number] for number in _evenly(len(levels), rounds)]
+        for done, level in enumerate(chosen):
+            task.progress("bias_correction", done, len(chosen))
+            correction.by_outputs([site for site in correction.sites if site.level == level])
+    return correction.result()
+
+
+def _evenly(count: int, rounds: int) -> list[int]:
+    """`rounds` numbers below `count`, evenly apart, with the last one among them."""
+    return sorted({math.ceil(count * (number + 1) / rounds) - 1 for number in range(rounds)})
+
+
+class _Correction:
+    """A state whose biases are being corrected; `shifts` are what has been added to the means of the outputs."""
+
+    def __init__(self, state: State, task: Task) -> None:
+        self._old = state
+        self._state = state.copy()
+        self._task = task
+        self.sites, self._declined = bias_sites(self._state)
+        self._shifts: dict[str, np.ndarray] = {}
+        self._float: Graph | None = None
+        self._float_means: dict[str, np.ndarray] = {}
+
+    def by_expectation(self) -> None:
+        """Correct by (W - Q) E[x] with E[x] from the batch norm in front of each layer."""
+        for site in self.sites:
+            shift = expected_shift(self._state, site)
+            if isinstance(shift, str):
+                self._declined.append(f"{site.node}: {shift}")
+            else:
+                self._correct(site, shift * site.gain)
+
+    def by_weights(self) -> None:
+        """Correct every layer by the mean of (W - Q) x, which a second layer with these weights computes."""
+        simulated = self._simulated()
+        twins: dict[str, str] = {}
+        for site in self.sites:
+            if not simulated.has_node(site.node):
+                continue
+            node = simulated.node(site.node)
+            exact = self._counterpart().values(self._counterpart().node(site.node).inputs[site.weight])
+            rounded = simulated.values(node.inputs[site.weight])
+            if np.array_equal(exact, rounded):
+                continue
+            inputs = list(node.inputs[:2])
+            inputs[site.weight] = simulated.add_constant(
+                f"{site.node}_difference", (exact - rounded).astype(rounded.dtype)
+            )
+            twin = simulated.add_node(node.op, inputs, attrs=dict(node.attrs), name=f"{site.node}_difference")
+            twins[site.node] = twin.outputs[0].name
+        means = self._means(
+            simulated, {site.node: (twins[site.node], site.axis) for site in self.sites if site.node in twins}
+        )
+        for site in self.sites:
+            if site.node in means:
+                self._correct(site, means[site.node] * site.gain)
+
+    def by_outputs(self, sites: Sequence[BiasSite]) -> None:
+        """Correct layers of which none is behind another by the difference of their means from the float model."""
+        if not self._float_means:
+            graph = self._counterpart()
+            self._float_means = self._means(graph, self._outputs(graph, self.sites))
+        simulated = self._simulated()
+        means = self._means(simulated, self._outputs(simulated, sites))
+        for site in sites:
+            if site.node in means and site.node in self._float_means:
+                self._correct(site, self._float_means[site.node] - means[site.node])
+
+    def result(self) -> Improved:
+        changed, details = [], dict[str, Any]()
+        for site in self.sites:
+            shift = self._shifts.get(site.node)
+            if shift is None or not shift.any():
+                continue
+            largest = float(np.abs(shift).max())
+            changed.append(f"{site.node}: bias '{site.bias}' moved by up to {largest:.3g}")
+            details[site.node] = {"largest": largest, "mean": float(np.abs(shift).mean())}
+        state = self._state if changed else self._old
+        return Improved(state, tuple(changed), tuple(dict.fromkeys(self._declined)), details=details)
+
+    def _correct(self, site: BiasSite, shift: np.ndarray) -> None:
+        """Add what is missing in the mean of each channel."""
+        if not np.isfinite(shift).all():
+            self._declined.append(f"{site.node}: the mean of its output is not finite")
+            return
+        add_to_bias(self._state, site, shift)
+        self._shifts[site.node] = self._shifts.get(site.node, 0.0) + shift
+
+    # ---- models and means ----------------------------------------------------------------------------------------
+
+    def _simulated(self) -> Graph:
+        state = self._state
+        return simulate(state.graph, applied(state.plan), state.qparams, self._task.backend)[0]
+
+    def _counterpart(self) -> Graph:
+        """The float model whose layers are what the state's layers should be.
+
+        That is the reference, unless equalization has scaled channels since: then the float graph of the state itself
+        computes the same as the reference, with other values in between.
+        """
+        if self._float is None:
+            feed = next(iter(self._task.samples))
+            names = self._task.reference.output_names
+            expected = Tap(self._task.reference, names).run(feed)
+            found = Tap(self._old.graph, names).run(feed)
+            kept = [name for name in names if expected[name].dtype.kind == "f"]
+            same = all(
+                expected[name].shape == found[name].shape and sqnr_db(expected[name], found[name]) > SAME_DB
+                for name in kept
+            )
+            self._float = self._old.graph if same else self._task.reference
+        return self._float
+
+    def _outputs(self, graph: Graph, sites: Sequence[BiasSite]) -> dict[str, tuple[str, int]]:
+        found = {}
+        for site in sites:
+            if graph.has_node(site.last):
+                found[site.node] = (graph.node(site.last).outputs[0].name, site.axis)
+            else:
+                self._declined.append(f"{site.node}: the target computes it in its own way")
+        return found
+
+    def _means(self, graph: Graph, wanted: dict[str, tuple[str, int]]) -> dict[str, np.ndarray]:
+        """Site -> mean over all samples and positions of each channel of a tensor."""
+        if not wanted:
+            return {}
+        tap = Tap(graph, [tensor for tensor, _ in wanted.values()])
+        totals: dict[str, np.ndarray] = {}
+        counts = dict.fromkeys(wanted, 0)
+        for number, feed in zip(self._task.samples.numbers, self._task.samples, strict=False):
+            values = tap.run(feed, f"sample {number}")
+            for site, (tensor, axis) in wanted.items():
+                channels = np.moveaxis(values[tensor], axis, -1)
+                channels = channels.reshape(-1, channels.shape[-1])
+                totals[site] = totals.get(site, 0.0) + channels.sum(0, dtype=np.float64)
+                counts[site] += len(channels)
+        return {site: total / max(counts[site], 1) for site, total in totals.items()}

@@ -1,0 +1,145 @@
+"""Which channels of a graph can be scaled without changing its outputs, and carrying such scales out.
+
+A class is a set of channels that must have one scale: those of a tensor before and behind a Relu, of both inputs of an
+Add. A group holds the classes that lie side by side in some tensor; its scales are chosen together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from onnxq.graph import Graph
+from onnxq.ptq.equalization import carriers, layers  # noqa: F401  (they register the rules)
+from onnxq.ptq.equalization.flow import Bound, Edit, Flow, Made
+from onnxq.ptq.equalization.variables import Layout
+
+LARGEST_SCALE = 1e4
+"""Scales lie between its inverse and this, so that float32 keeps all digits of what is multiplied with them."""
+
+
+@dataclass(frozen=True)
+class Freedom:
+    """What can be scaled. All layouts hold classes; arrays of scales have one entry for each class number.
+
+    layouts   tensor -> the class of each channel
+    groups    arrays of free classes whose scales belong together, in the order of the graph
+    reasons   class -> why its scale stays 1
+    """
+
+    layouts: dict[str, Layout]
+    edits: tuple[Edit, ...]
+    bounds: tuple[Bound, ...]
+    made: tuple[Made, ...]
+    groups: tuple[np.ndarray, ...]
+    reasons: dict[int, str]
+    classes: int
+
+    def free(self) -> np.ndarray:
+        """For each class whether its scale can be chosen."""
+        found = np.zeros(self.classes, bool)
+        for group in self.groups:
+            found[group] = True
+        return found
+
+    def without(self, fixed: np.ndarray, reason: str) -> Freedom:
+        """The same with some classes held at 1."""
+        lost = set(np.unique(fixed).tolist())
+        groups = [np.array([item for item in group.tolist() if item not in lost], np.int64) for group in self.groups]
+        reasons = {**dict.fromkeys(lost, reason), **self.reasons}
+        return replace(self, groups=tuple(group for group in groups if len(group)), reasons=reasons)
+
+    def edits_of(self, group: np.ndarray) -> list[Edit]:
+        """The constants that scales of a group change."""
+        return [edit for edit in self.edits if touches(edit.up, group) or touches(edit.down, group)]
+
+    def tensors_of(self, group: np.ndarray) -> list[str]:
+        """The activations that scales of a group change."""
+        return [name for name, layout in self.layouts.items() if touches(layout, group)]
+
+
+def touches(layout: Layout, group: np.ndarray) -> bool:
+    """Whether some channel of a layout belongs to a group."""
+    return bool(np.isin(layout, group).any())
+
+
+def find_freedom(graph: Graph) -> Freedom:
+    """What can be scaled in the main graph; its nodes are brought into topological order."""
+    flow = Flow(graph)
+    roots = flow.variables.roots()
+    layouts = {name: roots[layout] for name, layout in flow.layouts.items()}
+    made = tuple(replace(item, variables=roots[item.variables]) for item in flow.made)
+    numbers = np.unique(np.concatenate([item.variables for item in made])).tolist() if made else []
+    every = {number: flow.variables.reason(number) for number in np.unique(roots).tolist()}
+    free = {number for number in numbers if every[number] is None}
+    return Freedom(
+        layouts=layouts,
+        edits=tuple(replace(edit, up=roots[edit.up], down=roots[edit.down]) for edit in flow.edits),
+        bounds=tuple(replace(bound, layout=roots[bound.layout]) for bound in flow.bounds),
+        made=made,
+        groups=_groups(layouts.values(), free),
+        reasons={number: reason for number, reason in every.items() if reason is not None},
+        classes=len(roots),
+    )
+
+
+def _groups(layouts: Iterable[Layout], free: set[int]) -> tuple[np.ndarray, ...]:
+    """Free classes that meet in a layout, joined as far as that goes."""
+    parents: dict[int, int] = {}
+
+    def root(item: int) -> int:
+        while parents.setdefault(item, item) != item:
+            item = parents[item]
+        return item
+
+    for layout in layouts:
+        members = [item for item in np.unique(layout).tolist() if item in free]
+        for item in members:
+            one, other = root(members[0]), root(item)
+            parents[max(one, other)] = min(one, other)
+    found: dict[int, list[int]] = {}
+    for item in sorted(parents):
+        found.setdefault(root(item), []).append(item)
+    return tuple(np.array(members, np.int64) for members in found.values())
+
+
+def scaled(values: np.ndarray, edit: Edit, scales: np.ndarray) -> np.ndarray:
+    """A constant with scales taken up, in float64."""
+    return np.asarray(values.astype(np.float64) * scales[edit.up] / scales[edit.down])
+
+
+def carry_out(graph: Graph, freedom: Freedom, scales: np.ndarray) -> list[str]:
+    """Put scales into the constants of a graph; returns the names of those that have changed."""
+    changed = []
+    for edit in freedom.edits:
+        if (scales[edit.up] == 1.0).all() and (scales[edit.down] == 1.0).all():
+            continue
+        values = graph.values(edit.constant)
+        graph.set_values(edit.constant, scaled(values, edit, scales).astype(values.dtype))
+        changed.append(edit.constant)
+    return changed
+
+
+def changed_lines(freedom: Freedom, scales: np.ndarray) -> list[str]:
+    """A line for each layer whose output has other scales now."""
+    lines = []
+    for item in freedom.made:
+        own = 1.0 / scales[item.variables]
+        if (own != 1.0).any():
+            lines.append(
+                f"'{item.node}' ({item.op}): {own.size} channels, values times {own.min():.3g} .. {own.max():.3g}"
+            )
+    return lines
+
+
+def declined_lines(freedom: Freedom) -> list[str]:
+    """A line for each layer of which some channels keep their scale."""
+    lines = []
+    for item in freedom.made:
+        kept = [number for number in item.variables.tolist() if number in freedom.reasons]
+        if kept:
+            part = "" if len(kept) == item.variables.size else f"{len(kept)} of {item.variables.size} channels of "
+            lines.append(f"{part}'{item.node}' ({item.op}) keep their scale: {freedom.reasons[kept[0]]}")
+    return lines

@@ -1,0 +1,147 @@
+"""SmoothQuant for layers whose input cannot be divided where it is made: a multiplication in front of them does it.
+
+The output of a normalisation behind a residual addition (BERT, and every other transformer with the norm last) is read
+by the next addition as well, and what a GELU makes cannot be scaled through it. A Mul with a constant of ones between
+such a tensor and the layers gives these a tensor of their own, whose channels `smoothquant` can scale; a Mul that gains
+nothing is taken out again. It runs in float, the quantizer moves behind it, and so it is done only where the target
+reads the tensor quantized in these layers alone, and not at inputs of the model. Since it adds work, it has to gain
+more than other steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from onnxq.graph import Graph
+from onnxq.ptq.equalization.flow import Edit
+from onnxq.ptq.equalization.freedom import Freedom, touches
+from onnxq.ptq.equalization.smoothquant import ALPHA, LAYERS, movable, smooth
+from onnxq.ptq.method import FOR_EACH_CHANNEL, Improved, State, Task, improvement, limits
+from onnxq.types import Placement, QuantPlan
+
+PRICE_DB = 1.0
+"""What the additional nodes have to be worth."""
+
+WHY = "divides channels before they are quantized, for layers that share their input with others; runs in float"
+
+
+@improvement(
+    "insert_smoothing",
+    "divides outliers of activations in front of layers, by a Mul, where smoothquant cannot",
+    "Xiao et al., SmoothQuant, 2022",
+    {"alpha": 0.0, "unseen": True},
+    check=limits("insert_smoothing", alpha=ALPHA),
+    least_samples=FOR_EACH_CHANNEL,
+)
+def insert_smoothing(state: State, task: Task, *, alpha: float, unseen: bool) -> Improved:
+    """Smooth the inputs of layers behind a Mul of their own; arguments as for `smoothquant`."""
+    own, rooms = make_room(state, movable(state.copy())[0], LAYERS)
+    if not rooms:
+        return Improved(state)
+    freedom, shares = movable(own)
+    layouts = [freedom.layouts[room.own] for room in rooms]
+    groups = tuple(group for group in freedom.groups if any(touches(layout, group) for layout in layouts))
+    found = smooth(own, task, alpha, replace(freedom, groups=groups), shares, unseen=unseen)
+    if not found.changed:
+        return Improved(state, declined=found.declined)
+    idle = [room for room in rooms if (own.graph.values(room.constant) == 1.0).all()]
+    added = [room.node for room in rooms if room not in idle]
+    return replace(
+        found, state=give_back(found.state, idle), price_db=PRICE_DB, details={**found.details, "added": added}
+    )
+
+
+@dataclass(frozen=True)
+class Room:
+    """A Mul `node` that reads `tensor` and makes `own`, which only layers read; `constant` holds its factors."""
+
+    node: str
+    tensor: str
+    own: str
+    constant: str
+
+
+def make_room(state: State, freedom: Freedom, ops: Sequence[str]) -> tuple[State, list[Room]]:
+    """A state with a Mul of ones behind every tensor that only layers of `ops` read quantized and that is not free."""
+    state, free, rooms = state.copy(), freedom.free(), []
+    layers = {}
+    for edit in freedom.edits:
+        node = state.graph.node(edit.node)
+        if edit.op in ops and edit.constant == node.inputs[1].name and not node.attrs.get("transA", 0):
+            layers[edit.node, node.inputs[0].name] = edit
+    shared = _shared(state.plan)
+    for placement in list(state.plan):
+        edits = [] if placement.tensor in shared else _readers(placement, layers)
+        if not edits or any(free[edit.up].any() for edit in edits):
+            continue
+        graph, name = state.graph, placement.tensor
+        shapes = {_channels(graph, edit) for edit in edits}
+        if graph.is_constant(name) or name in graph.input_names or len(shapes) > 1:
+            continue  # what a model is given is quantized as it comes
+        ones = np.ones(shapes.pop(), graph.dtype(name))
+        readers = {edit.node for edit in edits}
+        uses = [use for use in graph.consumers(name) if use.node.name in readers]
+        constant = graph.add_constant(f"{name}_division", ones)
+        made = graph.insert_after(name, "Mul", extra_inputs=[constant], uses=uses)
+        room = Room(made.name, name, made.outputs[0].name, constant.name)
+        plan = _renamed(state.plan, name, room.own)
+        state = replace(state, plan=replace(plan, left_float={**plan.left_float, room.node: WHY}))
+        rooms.append(room)
+    return state, rooms
+
+
+def give_back(state: State, rooms: Sequence[Room]) -> State:
+    """A state without some of the multiplications again."""
+    for room in rooms:
+        graph = state.graph
+        graph.redirect(room.own, room.tensor)
+        graph.remove(graph.node(room.node))
+        kept = {node: why for node, why in state.plan.left_float.items() if node != room.node}
+        state = replace(state, plan=replace(_renamed(state.plan, room.own, room.tensor), left_float=kept))
+    return state
+
+
+def _channels(graph: Graph, edit: Edit) -> tuple[int, ...]:
+    """The shape of a constant with one factor for each channel that a layer reads."""
+    node = graph.node(edit.node)
+    weight = graph.values(edit.constant)
+    if "Conv" not in node.op:
+        return (edit.up.size,)
+    groups = int(node.attrs.get("group", 1)) if node.op == "Conv" else 1
+    channels = weight.shape[1] * groups if node.op == "Conv" else weight.shape[0]
+    return (channels, *[1] * (weight.ndim - 2))
+
+
+def _shared(plan: QuantPlan) -> set[str]:
+    """Tensors whose ranges or parameters other quantizers use too."""
+    tied = {placement.tie for placement in plan if placement.tie is not None}
+    return tied | {name for placement in plan for name in placement.observe if name != placement.tensor}
+
+
+def _readers(placement: Placement, layers: dict[tuple[str, str], Edit]) -> list[Edit]:
+    """The layers that read a tensor quantized; none if anything else does, or its range is not its own."""
+    name = placement.tensor
+    if placement.role != "activation" or placement.edges is None or placement.tie is not None:
+        return []
+    if placement.observe != (name,):
+        return []
+    found = [layers.get((edge.node, name)) for edge in placement.edges if edge.port == 0]
+    if len(found) != len(placement.edges) or None in found:
+        return []
+    return [edit for edit in found if edit is not None]
+
+
+def _renamed(plan: QuantPlan, old: str, new: str) -> QuantPlan:
+    """A plan with the quantizer of a tensor moved to another, and the biases that derive from it."""
+
+    def moved(placement: Placement) -> Placement:
+        if placement.tensor == old:
+            return replace(placement, tensor=new, observe=(new,))
+        if placement.derive is not None and placement.derive.input == old:
+            return replace(placement, derive=placement.derive._replace(input=new))
+        return placement
+
+    return replace(plan, placements={item.tensor: item for item in map(moved, plan)})

@@ -1,0 +1,159 @@
+"""How much of its quantizer's range each channel uses, for weights and activations that have quantizers.
+
+The share of a channel is its largest magnitude divided by the largest of all that have the same scale: 1 uses every
+step, 0.01 one step in a hundred. Scaling a channel moves its share in what the channel is made of (rows of a weight,
+the activation itself) one way, and its share in what reads it (columns of the next weight) the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnxq.graph import Graph
+from onnxq.ptq.equalization.flow import Edit
+from onnxq.ptq.equalization.freedom import Freedom
+from onnxq.ptq.equalization.observed import ChannelRanges
+from onnxq.ptq.equalization.variables import Layout
+from onnxq.types import PerChannel, PerTensor, QuantPlan, QuantSpec
+from onnxq.types.granularity import resolve_axis
+
+FEW_BITS = 16
+"""From this many bits on a channel may use a small share without loss."""
+
+TINY = float(np.finfo(np.float32).tiny)
+"""Stands in for a range of 0, so that all shares are 0."""
+
+
+def is_coarse(spec: QuantSpec) -> bool:
+    """Whether the share of a channel matters: integers of few bits."""
+    return spec.grid == "affine" and spec.bits < FEW_BITS
+
+
+@dataclass(frozen=True)
+class WeightShares:
+    """A quantized weight; `makes` and `reads` say whether scales of its outputs and inputs change any share."""
+
+    edit: Edit
+    magnitudes: np.ndarray
+    spec: QuantSpec
+
+    @property
+    def makes(self) -> bool:
+        return self._matters(self.edit.down)
+
+    @property
+    def reads(self) -> bool:
+        return self._matters(self.edit.up)
+
+    def _matters(self, layout: Layout) -> bool:
+        """A weight with one scale per channel follows what is scaled along that same axis."""
+        granularity = self.spec.granularity
+        if layout.size == 1:
+            return False
+        if not isinstance(granularity, PerChannel):
+            return True
+        axis = resolve_axis(granularity.axis, self.magnitudes.ndim)
+        return any(length > 1 for position, length in enumerate(layout.shape) if position != axis)
+
+    def raise_shares(self, target: np.ndarray, layout: Layout, scales: np.ndarray) -> None:
+        """Raise the entries of `target`, one for each class, to the shares of the classes of `up` or `down`."""
+        values = self.magnitudes * scales[self.edit.up].astype(np.float32)
+        values /= scales[self.edit.down].astype(np.float32)
+        if isinstance(self.spec.granularity, PerTensor):  # one number for all, so that it can be divided by at the end
+            shares = _reduced(values, layout)
+            shares /= max(float(shares.max()), TINY)
+        else:
+            values /= np.maximum(_largest(values, self.spec), TINY)
+            shares = _reduced(values, layout)
+        np.maximum.at(target, np.broadcast_to(layout, shares.shape).ravel(), shares.ravel())
+
+
+def _largest(values: np.ndarray, spec: QuantSpec) -> np.ndarray:
+    """The largest value among those that share a scale, for each value."""
+    granularity = spec.granularity
+    assert not isinstance(granularity, PerTensor)
+    axis = resolve_axis(granularity.axis, values.ndim)
+    if isinstance(granularity, PerChannel):
+        others = tuple(position for position in range(values.ndim) if position != axis)
+        return np.asarray(values.max(axis=others, keepdims=True))
+    starts = np.arange(0, values.shape[axis], granularity.size)
+    blocks = np.maximum.reduceat(values, starts, axis=axis)
+    return blocks.take(np.arange(values.shape[axis]) // granularity.size, axis)
+
+
+def weight_shares(graph: Graph, plan: QuantPlan, freedom: Freedom) -> list[WeightShares]:
+    """Every quantized weight that takes scales up."""
+    found = []
+    for edit in freedom.edits:
+        if edit.constant not in plan or plan[edit.constant].role == "bias":
+            continue
+        spec = plan[edit.constant].spec
+        if is_coarse(spec) and not plan[edit.constant].observe_only:
+            magnitudes = np.abs(graph.values(edit.constant))
+            found.append(WeightShares(edit, _without_kernel(magnitudes, edit, spec), spec))
+    return found
+
+
+def _without_kernel(magnitudes: np.ndarray, edit: Edit, spec: QuantSpec) -> np.ndarray:
+    """The largest magnitude over positions of a kernel, which nobody scales apart."""
+    granularity = spec.granularity
+    kept = set() if isinstance(granularity, PerTensor) else {resolve_axis(granularity.axis, magnitudes.ndim)}
+    for layout in (edit.up, edit.down):
+        extra = magnitudes.ndim - layout.ndim
+        kept |= {axis + extra for axis, length in enumerate(layout.shape) if length > 1}
+    over = tuple(axis for axis in range(magnitudes.ndim) if axis not in kept)
+    return np.asarray(magnitudes.max(axis=over, keepdims=True))
+
+
+@dataclass(frozen=True)
+class ActivationShares:
+    """Tensors that have one scale together: the class and the largest magnitude of every channel."""
+
+    classes: np.ndarray
+    magnitudes: np.ndarray
+
+    def raise_shares(self, target: np.ndarray, scales: np.ndarray) -> None:
+        """Raise the entries of `target`, one for each class, to the shares of the classes."""
+        values = self.magnitudes / scales[self.classes]
+        np.maximum.at(target, self.classes, values / max(float(values.max(initial=0.0)), TINY))
+
+
+def quantized_activations(plan: QuantPlan, freedom: Freedom) -> dict[str, list[str]]:
+    """Leader -> the tensors with its scale, where channels of one of them can be scaled."""
+    free = freedom.free()
+    found: dict[str, list[str]] = {}
+    for placement in plan:
+        layout = freedom.layouts.get(placement.tensor)
+        if layout is None or placement.role not in ("activation", "output") or placement.observe_only:
+            continue
+        if is_coarse(placement.spec) and isinstance(placement.spec.granularity, PerTensor):
+            found.setdefault(plan.leader(placement.tensor), []).append(placement.tensor)
+    return {
+        leader: names for leader, names in found.items() if any(free[freedom.layouts[name]].any() for name in names)
+    }
+
+
+def activation_shares(tied: dict[str, list[str]], ranges: dict[str, ChannelRanges]) -> list[ActivationShares]:
+    """One entry for each scale of activations, as far as their channels are known."""
+    found = []
+    for names in tied.values():
+        known = [ranges[name] for name in names if name in ranges]
+        if known:
+            classes = np.concatenate([item.classes for item in known])
+            found.append(ActivationShares(classes, np.concatenate([item.magnitude for item in known])))
+    return found
+
+
+def largest_of_class(target: np.ndarray, layout: Layout, values: np.ndarray) -> None:
+    """Raise the entries of `target`, one for each class, to the largest value of the class."""
+    reduced = _reduced(values, layout)
+    np.maximum.at(target, np.broadcast_to(layout, reduced.shape).ravel(), reduced.ravel())
+
+
+def _reduced(values: np.ndarray, layout: Layout) -> np.ndarray:
+    """The largest value over all axes along which a layout does not change."""
+    extra = values.ndim - layout.ndim
+    over = tuple(range(extra)) + tuple(axis + extra for axis, length in enumerate(layout.shape) if length == 1)
+    return np.asarray(values.max(axis=over, keepdims=True))

@@ -1,0 +1,179 @@
+"""SmoothQuant: large channels of activations are divided, and the weights that read them multiplied.
+
+A few channels of a transformer are tens of times larger than the others and take all steps of their common scale. With
+
+    s_i = max|X_i|^alpha / max|W_i|^(1 - alpha),      X_i <- X_i / s_i,      W_i <- W_i * s_i
+
+the difficulty moves from the activation to the weight (Xiao et al., "SmoothQuant: Accurate and Efficient Post-Training
+Quantization for Large Language Models", 2022). The division goes into what makes the tensor: gamma and beta of a
+normalisation, the constant of a Mul, a layer in front. All layers that read the tensor (query, key, value) share s. A
+tensor that somebody reads who cannot take s up, such as a residual Add, stays as it is (see `insert_smoothing`).
+
+alpha = 0 searches it for each tensor: the layers are computed on some rows of the samples with quantized activations
+and weights, and the alpha with the smallest squared error, relative to the output of each layer, is taken; or none.
+Other quantized tensors with the same channels, such as inputs of a residual Add, count as noise of their step^2 / 12.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from onnxq.graph import Graph
+from onnxq.ptq.equalization.freedom import (
+    Freedom,
+    carry_out,
+    changed_lines,
+    find_freedom,
+    touches,
+)
+from onnxq.ptq.equalization.observed import channel_axis, channel_ranges
+from onnxq.ptq.equalization.precision import WeightShares, is_coarse, quantized_activations, weight_shares
+from onnxq.ptq.equalization.rows import sample_rows, unknown_lines
+from onnxq.ptq.equalization.smoothing import Reader, Smoothing
+from onnxq.ptq.method import FOR_EACH_CHANNEL, Improved, Limit, Samples, State, Task, improvement, limits
+from onnxq.types import PerTensor, QuantPlan, QuantSpec
+
+ALPHAS = (0.3, 0.5, 0.7, 0.9)
+LAYERS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
+ALPHA = Limit("lies between 0 (search) and 1", lambda value: 0 <= value <= 1)
+
+
+@improvement(
+    "smoothquant",
+    "moves outliers of activations into the weights that read them",
+    "Xiao et al., SmoothQuant, 2022",
+    {"alpha": 0.0, "unseen": True},
+    check=limits("smoothquant", alpha=ALPHA),
+    least_samples=FOR_EACH_CHANNEL,
+)
+def smoothquant(state: State, task: Task, *, alpha: float, unseen: bool) -> Improved:
+    """Smooth the inputs of layers; alpha between 0 and 1, 0 searches it for each tensor, on samples not seen or all."""
+    own = state.copy()
+    freedom, shares = movable(own)
+    found = smooth(own, task, alpha, freedom, shares, unseen=unseen)
+    return found if found.changed else Improved(state, declined=found.declined)
+
+
+def smooth(
+    own: State, task: Task, alpha: float, freedom: Freedom, shares: list[WeightShares], *, unseen: bool
+) -> Improved:
+    """Scale the groups of `freedom` in the graph of a state of one's own; nothing is `changed` if none gains."""
+    readers = _readers(own.graph, own.plan, freedom)
+    axes = {reader.tensor: reader.axis for reader in readers}
+    tied = quantized_activations(own.plan, freedom)
+    wanted = dict.fromkeys([*axes, *(name for names in tied.values() for name in names)])
+    one, other = _halves(task) if unseen else (task, task)
+    ranges = channel_ranges(own.graph, freedom.layouts, wanted, task, "ranges of channels")
+    half = (
+        channel_ranges(own.graph, freedom.layouts, wanted, one, "ranges of half of the samples") if unseen else ranges
+    )
+    rows = sample_rows(own.graph, axes, other, "inputs of layers")
+    known = [reader for reader in readers if reader.tensor in half and reader.tensor in rows]
+    scales = np.ones(freedom.classes)
+    details: dict[str, Any] = {"alpha": {}, "error": {}}
+    declined = _declined(own.graph, own.plan, freedom)
+    declined += unknown_lines({reader.edit.node: reader.tensor for reader in readers}, [item.tensor for item in known])
+    for group in freedom.groups:
+        mine = [reader for reader in known if touches(freedom.layouts[reader.tensor], group)]
+        if not mine:
+            continue
+        beside = [(own.plan[name].spec, half[name]) for name in _beside(own.plan, tied, mine) if name in half]
+        beside = [(spec, seen) for spec, seen in beside if touches(seen.classes, group)]
+        makers = [item for item in shares if item.makes and touches(item.edit.down, group)]
+        smoothing = Smoothing(own.graph, group, mine, makers, beside, half, rows, freedom.classes)
+        found = smoothing.best(ALPHAS if alpha == 0 else (alpha,))
+        names = ", ".join(dict.fromkeys(f"'{reader.edit.node}'" for reader in mine))
+        if found is None:
+            declined.append(f"{names}: no alpha makes the error of the output smaller")
+            continue
+        chosen, before, after = found
+        scales[group] = smoothing.scales(chosen, ranges)[group]
+        for reader in mine:
+            details["alpha"][reader.edit.node] = chosen
+            details["error"][reader.edit.node] = [before, after]
+    changed = changed_lines(freedom, scales)
+    if not changed:
+        return Improved(own, declined=tuple(declined))
+    carry_out(own.graph, freedom, scales)
+    return Improved(own, tuple(changed), tuple(declined), recalibrate=True, details=details)
+
+
+def _halves(task: Task) -> tuple[Task, Task]:
+    """The samples that ranges are found on, and others that errors are measured on.
+
+    A large alpha brings each channel to its own largest value, so that a value above it, in any channel, is cut off:
+    on the samples of the ranges themselves it would always look best.
+    """
+    numbers = task.samples.numbers
+    if len(numbers) < 2:
+        return task, task
+    parts = numbers[::2], numbers[1::2]
+    one, other = (replace(task, samples=Samples(task.samples.dataset, part)) for part in parts)
+    return one, other
+
+
+def movable(state: State) -> tuple[Freedom, list[WeightShares]]:
+    """What can be scaled, without bounds of Clip and without rows that share their one scale with others."""
+    freedom = find_freedom(state.graph)
+    for bound in freedom.bounds:
+        freedom = freedom.without(bound.layout, f"'{bound.node}' (Clip) has a bound that cannot be scaled")
+    shares = weight_shares(state.graph, state.plan, freedom)
+    return _without_shared_scales(shares, freedom), shares
+
+
+def _readers(graph: Graph, plan: QuantPlan, freedom: Freedom) -> list[Reader]:
+    free = freedom.free()
+    found = []
+    for edit in freedom.edits:
+        if edit.op not in LAYERS or not free[edit.up].any():
+            continue
+        node = graph.node(edit.node)
+        tensor = node.inputs[0].name
+        axis = channel_axis(freedom.layouts[tensor])
+        spec = _read_as(plan, tensor, edit.node)
+        if axis is not None and spec is not None and isinstance(spec.granularity, PerTensor):
+            weight = plan[edit.constant].spec if edit.constant in plan else None
+            groups = int(node.attrs.get("group", 1))
+            found.append(Reader(edit, tensor, axis, spec, weight, groups))
+    return found
+
+
+def _read_as(plan: QuantPlan, tensor: str, node: str) -> QuantSpec | None:
+    """The format in which a node reads a tensor; None for float."""
+    if tensor not in plan:
+        return None
+    placement = plan[tensor]
+    seen = placement.edges is None or (node, 0) in placement.edges
+    return placement.spec if seen and is_coarse(placement.spec) else None
+
+
+def _without_shared_scales(shares: list[WeightShares], freedom: Freedom) -> Freedom:
+    """A weight with one scale for all its rows would lose what the activation gains: cross_layer weighs the two."""
+    for item in shares:
+        if item.makes and item.edit.op in LAYERS:
+            reason = f"the weight of '{item.edit.node}' makes it with one scale for all channels (see cross_layer)"
+            lost = np.unique(item.edit.down)
+            freedom = freedom.without(lost[freedom.free()[lost]], reason)
+    return freedom
+
+
+def _declined(graph: Graph, plan: QuantPlan, freedom: Freedom) -> list[str]:
+    """A line for each layer whose input is quantized and cannot be scaled."""
+    lines = []
+    for edit in freedom.edits:
+        if edit.op not in LAYERS or edit.up.size == 1:
+            continue
+        tensor = graph.node(edit.node).inputs[0].name
+        kept = [number for number in np.unique(edit.up).tolist() if number in freedom.reasons]
+        if kept and _read_as(plan, tensor, edit.node) is not None:
+            lines.append(f"'{edit.node}' ({edit.op}) reads '{tensor}' as it is: {freedom.reasons[kept[0]]}")
+    return lines
+
+
+def _beside(plan: QuantPlan, tied: dict[str, list[str]], readers: list[Reader]) -> list[str]:
+    """Quantized tensors with scales of their own, other than those that the readers read."""
+    read = {plan.leader(reader.tensor) for reader in readers}
+    return [name for leader, names in tied.items() if leader not in read for name in names]

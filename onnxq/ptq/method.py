@@ -1,0 +1,279 @@
+"""What an improvement is: a step after calibration that makes a quantized model more accurate without training it.
+
+An improvement changes constants of the float graph, parameters, or both, and nothing else: nodes, plan and formats
+stay as they are (but for `insert_smoothing`, which adds multiplications and names its price). A weight that is to be
+rounded in a chosen way gets the float value of the number that was chosen, so that every emitter, table and simulation
+writes that number. Improvements are files in `equalize/` (the float graph computes the same), `refine/` (numpy) and
+`reconstruct/` (torch). `onnxq.ptq.search` runs them and keeps what helps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+from onnxq.errors import ConfigError, did_you_mean
+from onnxq.graph import Graph
+from onnxq.registry import Registry, read_arguments
+from onnxq.runtime import Dataset
+from onnxq.runtime.collect import Engine
+from onnxq.runtime.feeds import Feed
+from onnxq.types import Backend, QParamsTable, QuantPlan
+
+Argument = bool | int | float | str
+Arguments = Mapping[str, Argument]
+
+
+@dataclass(frozen=True)
+class State:
+    """A model between two steps: the float graph after the passes with its present constants, plan and parameters.
+
+    A step returns a new State with a graph of its own (`graph.copy()` is cheap); the one it got stays as it is.
+    """
+
+    graph: Graph
+    plan: QuantPlan
+    qparams: QParamsTable
+
+    def copy(self) -> State:
+        """A state whose graph and table can be changed."""
+        table = self.qparams
+        entries = QParamsTable(dict(table.entries), dict(table.integer_weights), dict(table.provenance))
+        return replace(self, graph=self.graph.copy(), qparams=entries)
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Some feeds of a dataset, by their numbers; iterating twice gives the same ones, none is kept in memory."""
+
+    dataset: Dataset
+    numbers: tuple[int, ...]
+
+    def __iter__(self) -> Iterator[Feed]:
+        wanted = set(self.numbers)
+        last = max(wanted, default=-1)
+        for number, feed in enumerate(islice(self.dataset, last + 1)):
+            if number in wanted:
+                yield feed
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+
+Progress = Callable[[str, int, int | None], None]
+"""Called with (what, done, total)."""
+
+
+def _silent(what: str, done: int, total: int | None) -> None: ...
+
+
+ACTIVATIONS = "activations-"
+"""In front of the names of temporary folders with values of layers, below the folder of a task."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What all steps work with.
+
+    reference      the float graph after the last step that left the outputs equal: what layers should compute
+    samples        feeds to fit to; those that judge a step are not among them
+    folder         where steps may keep activations that do not fit into memory, and what they have done so far, so
+                   that a run that was cut off goes on; None keeps nothing
+    memory_limit   bytes of activations to hold at once
+    engine         how calibration runs the model
+    seed           of everything random
+    """
+
+    reference: Graph
+    backend: Backend
+    samples: Samples
+    folder: Path | None = None
+    memory_limit: int = 2 * 2**30
+    engine: Engine | None = None
+    seed: int = 0
+    progress: Progress = _silent
+
+
+@dataclass(frozen=True)
+class Improved:
+    """What a step has done.
+
+    changed      a line for each layer or tensor that was changed; empty if nothing was, `state` is then the old one
+    declined     a line for each one that was not, and why
+    recalibrate  the ranges of activations have changed and are to be found again
+    follows_plan the parameters are those that a new calibration finds with the changed plan: it may be done on some
+                 samples alone, to see what becomes of the others
+    price_db     what it has to gain in SQNR to be kept: nodes that it adds take time wherever the model runs
+    details      figures for the report, as JSON values: losses of blocks, alpha of layers ...
+    """
+
+    state: State
+    changed: tuple[str, ...] = ()
+    declined: tuple[str, ...] = ()
+    recalibrate: bool = False
+    follows_plan: bool = False
+    price_db: float = 0.0
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+Improvement = Callable[..., Improved]
+"""The function of an improvement, called with (state, task, **arguments): arguments that it was registered with."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """An improvement with what users are told about it; `arguments` are its arguments with their defaults.
+
+    One that needs no data looks at nothing but constants and parameters. One that `rounds` chooses every single weight
+    by the samples that it is fitted to, so that what these say of it means little. One that finds a number for each
+    channel from samples has `least_samples`, below which an effort does not try it: the largest value of a channel in a
+    few samples says little about the next one. `check` raises a ConfigError for values of arguments that it cannot
+    take, before anything is run.
+    """
+
+    name: str
+    run: Improvement
+    summary: str
+    paper: str
+    arguments: Arguments
+    needs_torch: bool = False
+    needs_data: bool = True
+    rounds: bool = False
+    check: Callable[[Arguments], object] | None = None
+    least_samples: int = 0
+
+
+IMPROVEMENTS: Registry[Method] = Registry("improvement", "onnxq.ptq")
+"""Modules that register improvements must be importable without torch: those of `reconstruct` import it inside."""
+
+F = TypeVar("F", bound=Improvement)
+
+FOR_EACH_CHANNEL = 16
+"""Samples that a number for each channel takes: with 8 of them, such steps cost small models up to 8 dB on others."""
+
+
+def improvement(
+    name: str,
+    summary: str,
+    paper: str,
+    arguments: Arguments | None = None,
+    *,
+    needs_torch: bool = False,
+    needs_data: bool = True,
+    rounds: bool = False,
+    check: Callable[[Arguments], object] | None = None,
+    least_samples: int = 0,
+) -> Callable[[F], F]:
+    """Register a function as an improvement."""
+
+    def register(function: F) -> F:
+        method = Method(
+            name,
+            function,
+            summary,
+            paper,
+            dict(arguments or {}),
+            needs_torch,
+            needs_data,
+            rounds,
+            check,
+            least_samples,
+        )
+        IMPROVEMENTS.add(name, method)
+        return function
+
+    return register
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """An improvement with its arguments, as a user writes it: `gptq`, `gptq:act_order=no`, `smoothquant:0.6`."""
+
+    method: Method
+    arguments: Arguments
+
+    def __str__(self) -> str:
+        own = ",".join(f"{key}={shown(value)}" for key, value in self.arguments.items())
+        return f"{self.method.name}:{own}" if own else self.method.name
+
+    def run(self, state: State, task: Task) -> Improved:
+        return self.method.run(state, task, **{**self.method.arguments, **self.arguments})
+
+
+def read_improvement(text: str) -> Chosen:
+    """An improvement from its name and arguments; ConfigError names what is wrong."""
+    name, _, rest = text.partition(":")
+    method = IMPROVEMENTS.get(name)
+    given = read_arguments(rest, list(method.arguments), f"improvement '{name}'", "argument")
+    values: dict[str, Argument] = {}
+    for key, value in given.items():
+        if key not in method.arguments:
+            known = ", ".join(method.arguments) or "none"
+            raise ConfigError(
+                f"improvement '{name}' has no argument '{key}'.{did_you_mean(key, method.arguments)} It has: {known}"
+            )
+        values[key] = _read(value, method.arguments[key], f"{key} of improvement '{name}'")
+    if method.check is not None:
+        method.check({**method.arguments, **values})
+    return Chosen(method, values)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What an argument may be: `text` says it after the argument's name, as in "must be at least 1"."""
+
+    text: str
+    holds: Callable[[Any], bool]
+    choices: tuple[str, ...] = ()
+
+
+def at_least(least: float) -> Limit:
+    return Limit(f"must be at least {least:g}", lambda value: least <= value < math.inf)
+
+
+def above(least: float) -> Limit:
+    return Limit(f"must be above {least:g}", lambda value: least < value < math.inf)
+
+
+def one_of(*choices: str) -> Limit:
+    return Limit(f"is {' or '.join(choices)}", lambda value: value in choices, choices)
+
+
+def limits(name: str, **allowed: Limit) -> Callable[[Arguments], None]:
+    """The `check` of an improvement from what each of its arguments may be; whole numbers are whole already."""
+
+    def check(arguments: Arguments) -> None:
+        for key, limit in allowed.items():
+            value = arguments[key]
+            if not limit.holds(value):
+                given = f"{value:g}" if isinstance(value, float) else f"'{value}'" if limit.choices else str(value)
+                near = did_you_mean(str(value), limit.choices)
+                raise ConfigError(f"{key} of improvement '{name}' {limit.text}, got {given}.{near}".removesuffix("."))
+
+    return check
+
+
+def _read(text: str, default: Argument, what: str) -> Argument:
+    """A value of the type of the default."""
+    if isinstance(default, bool):
+        if text not in ("yes", "no"):
+            raise ConfigError(f"{what} is yes or no, got '{text}'")
+        return text == "yes"
+    if isinstance(default, str):
+        return text
+    try:
+        return type(default)(text)
+    except ValueError:
+        kind = "a whole number" if isinstance(default, int) else "a number"
+        raise ConfigError(f"{what} must be {kind}, got '{text}'") from None
+
+
+def shown(value: Argument) -> str:
+    """An argument as users write it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)

@@ -1,0 +1,35 @@
+"""AdaQuant, "Improving Post Training Neural Quantization" (Hubara et al. 2020): fast finetuning, layer by layer.
+
+    min over W, b, scales of  |f(W x + b) - f(Q(W) Q(x~) + b)|^2
+
+Weights move freely, not only to the next number. Their gradients and those of scales (LSQ, Esser et al. 2020) go
+straight through the rounding. It learns more numbers than AdaRound from the same samples, and needs more of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from onnxq.ptq.method import Improved, State, Task, improvement
+from onnxq.ptq.reconstruction.recipe import Recipe
+
+
+def recipe(settings: Mapping[str, Any]) -> Recipe:
+    return Recipe("adaquant", learnt="weights", scales=True, **settings)
+
+
+@improvement(
+    "adaquant",
+    "fits weights, biases and scales of each layer to what the layer computed in float",
+    "Improving Post Training Neural Quantization: Layer-wise Calibration and Integer Programming, Hubara et al. 2020",
+    {"iterations": 600, "batch": 32, "lr": 0.01, "scale_lr": 5e-3, "block": "layer", "samples": 1024},
+    needs_torch=True,
+    rounds=True,
+    check=recipe,
+)
+def adaquant(state: State, task: Task, **settings: Any) -> Improved:
+    """Learn weights, biases and scales, layer by layer."""
+    from onnxq.ptq.reconstruction.fitting.run import reconstruct
+
+    return reconstruct(state, task, recipe(settings))

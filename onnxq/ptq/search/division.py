@@ -1,0 +1,54 @@
+"""Which samples of a calibration steps are fitted to, which judge them, and on which the written files are checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+
+from onnxq.ptq.method import Samples
+from onnxq.runtime import Dataset
+
+FEWEST = 4
+"""Fewer samples than this can hardly be fitted to, let alone judge the result."""
+
+MOST_HELD, MOST_FITTED = 32, 512
+"""More samples than these would cost time and change little."""
+
+ENOUGH = 16
+"""Samples that a figure should come from: where a few of many carry the noise, eight often have none of them. A
+classifier of files had 35 dB on eight of its sixteen samples, 5.5 dB on all, and 2.4 dB on others."""
+
+
+@dataclass(frozen=True)
+class Divided:
+    """The samples of a calibration: those that steps are fitted to, and those that judge them."""
+
+    fitted: Samples
+    held: Samples
+
+
+def divide(dataset: Dataset) -> Divided | None:
+    """Every fourth sample judges, every second of fewer than 16; None where there are too few."""
+    count = dataset.length
+    count = sum(1 for _ in dataset) if count is None else count
+    if count < FEWEST:
+        return None
+    every = 4 if count >= 16 else 2
+    held = tuple(number for number in range(count) if number % every == every - 1)[:MOST_HELD]
+    apart = set(held)
+    fitted = tuple(number for number in range(count) if number not in apart)[:MOST_FITTED]
+    return Divided(Samples(dataset, fitted), Samples(dataset, held))
+
+
+def checked_on(dataset: Dataset, most: int) -> Samples:
+    """The samples on which what is written is checked, the same for every effort.
+
+    They are those that judge, which no step was fitted to, and others only where these are fewer than ENOUGH.
+    """
+    divided = divide(dataset)
+    if divided is None:
+        numbers = tuple(number for number, _ in enumerate(islice(dataset, min(most, FEWEST))))
+    else:
+        held, fitted = divided.held.numbers, divided.fitted.numbers
+        numbers = (*held, *fitted[: max(0, ENOUGH - len(held))])[:most]
+    return Samples(dataset, tuple(sorted(numbers)))

@@ -1,0 +1,361 @@
+"""How good a quantized model is: what the target would compute, held against the float model or against labels.
+
+The model that is judged is the one that `simulate` writes, so that a chip's own roundings and operators count.
+
+    sqnr_db    mean over the floating-point outputs of the signal to noise ratio, each limited to [-20, 100] dB; boxes
+               and scores that are one output count apart (`onnxq.graph.joined`)
+    kl         mean divergence of the outputs' classes from those of the float model, in nats, lower is better; the
+               last axis holds the classes of outputs that are no images, axis 1 those of the others
+    agreement  fraction of samples and positions with the class of the float model
+    accuracy   fraction of samples with the class of their label, on the first output
+    function   of (outputs by name, labels), numpy arrays over all samples
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from onnxq.emit.simulate import simulate
+from onnxq.errors import ConfigError, DataError
+from onnxq.graph import Graph
+from onnxq.graph.joined import Join, joins, judged_parts
+from onnxq.ptq.method import State
+from onnxq.runtime.feeds import Feed
+from onnxq.runtime.session import float_session, run_session
+from onnxq.types import Backend
+from onnxq.types.applied import applied
+from onnxq.user_code import current_folder_importable, find_function, users_errors
+from onnxq.verify.results import ResultSums, powers_of
+from onnxq.verify.selections import GivenSession, Selected, indices_of, selecting_nodes
+
+LOWEST_DB, HIGHEST_DB = -20.0, 100.0
+"""One output that is equal, or lost, must not decide alone."""
+
+METRICS = ("sqnr_db", "kl", "agreement", "accuracy")
+LOWER_IS_BETTER = ("kl",)
+
+NEGLIGIBLE = 0.1
+"""Part of the mean noise below which samples are not told apart: where a classifier is sure there is next to none,
+whether that becomes ten times as much or a tenth."""
+
+WIDE = 500
+"""Readers of one tensor from which onnxruntime's optimizer takes longer than what it saves: its time grows with their
+square."""
+
+Outputs = dict[str, np.ndarray]
+UserMetric = Callable[[Mapping[str, np.ndarray], np.ndarray | None], float]
+
+
+@dataclass(frozen=True)
+class Score:
+    """`goodness` compares, higher is better; `value` is the metric as users know it; `sqnr_db` has each output.
+
+    `noise` has the squared error of each output in each sample.
+    """
+
+    metric: str
+    value: float
+    goodness: float
+    sqnr_db: Mapping[str, float] = field(default_factory=dict)
+    noise: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
+
+
+def typical_gain_db(new: Score, old: Score) -> float:
+    """By how much a score is better in the mean over samples, each of which counts alike.
+
+    The noise of all samples together can be that of a few, which one step helps and the next harms by chance.
+    """
+    found = []
+    for name, after in new.noise.items():
+        before = old.noise[name]
+        floor = NEGLIGIBLE * max(float(before.mean()), float(after.mean()))
+        if 0 < floor < math.inf:
+            found.append(float(10 * np.log10((before + floor) / (after + floor)).mean()))
+    return float(np.mean(found)) if found else 0.0
+
+
+def doubt_db(new: Score, old: Score) -> float:
+    """The standard error of the difference of two scores in dB, from how unlike it is in single samples.
+
+    A classifier of two classes has one number to say about a sample: its SQNR on eight of them is uncertain by
+    decibels, that of an image with thousands of values is not.
+    """
+    found = []
+    for name, after in new.noise.items():
+        before, count = old.noise[name], len(after)
+        if count > 1 and 0 < before.sum() < math.inf and 0 < after.sum() < math.inf:
+            shares = after / after.sum() - before / before.sum()
+            found.append(10 / math.log(10) * math.sqrt(count / (count - 1) * float(np.square(shares).sum())))
+    return float(np.mean(found)) if found else 0.0
+
+
+def least_gain_db(new: Score, old: Score) -> float:
+    """The gain that is left without the one sample that speaks most for it.
+
+    Where few samples have most of the noise, one that came out well by chance makes decibels of them all.
+    """
+    found = []
+    for name, after in new.noise.items():
+        before = old.noise[name]
+        if len(after) > 1 and 0 < before.sum() < math.inf and 0 < after.sum() < math.inf:
+            # What a sample leaves behind may be nothing, of which a tenth or ten times is nothing as well.
+            floor = _NOTHING * max(float(before.sum()), float(after.sum()))
+            left = 10 * np.log10((before.sum() - before + floor) / (after.sum() - after + floor))
+            found.append(float(left.min()))
+    return float(np.mean(found)) if found else new.goodness - old.goodness
+
+
+_NOTHING = 1e-3
+
+
+class LastSession:
+    """The session of the state that was judged last: two judges of one state need it once."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._state: State | None = None
+        self._selecting: tuple[str, ...] = ()
+        self._session: GivenSession | None = None
+
+    def of(self, state: State, selecting: Sequence[str] = ()) -> GivenSession:
+        """A session for what the target would compute; `selecting` nodes are given what they select."""
+        if self._session is None or state is not self._state or tuple(selecting) != self._selecting:
+            self.forget()
+            graph, _ = simulate(state.graph, applied(state.plan), state.qparams, self._backend)
+            self._state, self._selecting = state, tuple(selecting)
+            self._session = GivenSession.of(graph, selecting, _session_of)
+        return self._session
+
+    def forget(self) -> None:
+        """Give back its memory."""
+        self._state = self._session = None
+
+
+class Judge:
+    """Scores of models on the same samples, with the outputs of the float model computed once and kept."""
+
+    def __init__(
+        self,
+        reference: Graph,
+        backend: Backend,
+        samples: Iterable[Feed],
+        *,
+        metric: str | UserMetric = "sqnr_db",
+        labels: np.ndarray | None = None,
+        lower_is_better: bool | None = None,
+        last: LastSession | None = None,
+    ) -> None:
+        """`reference` is the float model; a metric that is text is one of METRICS or a module:function.
+
+        `last` is for judges of the same states; somebody has to call its `forget`.
+        """
+        if isinstance(metric, str) and metric not in METRICS:
+            if ":" not in metric:
+                raise ConfigError(f"unknown metric '{metric}'. Known: {', '.join(METRICS)}, or module:function")
+            metric = find_function(metric, "metric")
+        if isinstance(metric, str) and metric in METRICS and lower_is_better is not None:
+            best = "smallest" if metric in LOWER_IS_BETTER else "largest"
+            raise ConfigError(f"{metric} is best where it is {best}: leave out what says otherwise")
+        if metric == "accuracy" and labels is None:
+            raise ConfigError("accuracy needs labels: give them with the data, or choose another metric")
+        self._metric = metric
+        self._labels = labels
+        self._backend = backend
+        self._last = last
+        lower = metric in LOWER_IS_BETTER if lower_is_better is None else lower_is_better
+        self._sign = -1.0 if lower else 1.0
+        self._feeds = list(samples)
+        if not self._feeds:
+            raise DataError("there are no samples to judge the model on: give at least one")
+        # What users and labels judge by is what the model selects by itself.
+        self._selecting = selecting_nodes(reference) if metric in ("sqnr_db", "kl", "agreement") else ()
+        self._selected: list[Selected] = [{} for _ in self._feeds]
+        self._expected = self._of_reference(reference)
+        self._parts = {name: parts for name, found in joins(reference).items() if (parts := self._apart(name, found))}
+        self.runs = 0
+
+    @property
+    def name(self) -> str:
+        return self._metric if isinstance(self._metric, str) else getattr(self._metric, "__name__", "metric")
+
+    @property
+    def lower_is_better(self) -> bool:
+        return self._sign < 0
+
+    @property
+    def samples(self) -> int:
+        return len(self._feeds)
+
+    def forget(self) -> None:
+        """Give back what is kept for other judges of the same state."""
+        if self._last is not None:
+            self._last.forget()
+
+    def of_float(self) -> Score:
+        """The score of the float model itself."""
+        return self._score(self._expected)
+
+    def __call__(self, state: State) -> Score:
+        """The score of a model with its quantizers, as the target computes it."""
+        self.runs += 1
+        return self._score(self._run((self._last or LastSession(self._backend)).of(state, self._selecting)))
+
+    def of_graph(self, graph: Graph) -> Score:
+        """The score of a model as it is."""
+        self.runs += 1
+        return self._score(self._run(GivenSession.of(graph, self._selecting, _session_of)))
+
+    def _of_reference(self, reference: Graph) -> list[Outputs]:
+        """The outputs of the float model, and what it selects."""
+        indices = [indices_of(reference, node) for node in self._selecting]
+        session = _session_of(reference, indices)
+        names = reference.output_names
+        found = []
+        for number, feed in enumerate(self._feeds):
+            values = run_session(session, [*names, *indices], feed, f"sample {number}")
+            found.append(dict(zip(names, values, strict=False)))
+            self._selected[number] = dict(zip(self._selecting, values[len(names) :], strict=True))
+        return found
+
+    def _run(self, given: GivenSession) -> list[Outputs]:
+        names = [output.name for output in given.session.get_outputs()]
+        return [
+            dict(zip(names, given.run(names, feed, selected, f"sample {number}"), strict=True))
+            for number, (feed, selected) in enumerate(zip(self._feeds, self._selected, strict=True))
+        ]
+
+    def _score(self, found: list[Outputs]) -> Score:
+        each, noise = self._sqnr(found)
+        value = self._value(found, each)
+        worst = -math.inf
+        goodness = self._sign * value if not math.isnan(value) else worst
+        return Score(self.name, value, goodness, each, noise)
+
+    def _value(self, found: list[Outputs], each: Mapping[str, float]) -> float:
+        if callable(self._metric):
+            return self._of_user(found)
+        if self._metric == "sqnr_db":
+            limited = [min(max(value, LOWEST_DB), HIGHEST_DB) for value in each.values()]
+            return float(np.mean(limited)) if limited else HIGHEST_DB
+        if self._metric == "accuracy":
+            return self._accuracy(found)
+        parts = [
+            (_divergence if self._metric == "kl" else _agreement)(expected[name], outputs[name])
+            for expected, outputs in zip(self._expected, found, strict=True)
+            for name in expected
+            if _is_float(expected[name]) and expected[name].ndim >= 2 and expected[name].size
+        ]
+        if not parts:
+            raise ConfigError(f"{self._metric} needs an output with classes, of two axes or more: choose sqnr_db")
+        return float(np.mean(parts))
+
+    def _sqnr(self, found: list[Outputs]) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+        """Of each output, or part of one, over all samples, and its noise in each of them."""
+        sums: dict[str, ResultSums] = {}
+        for number, (expected, outputs) in enumerate(zip(self._expected, found, strict=True)):
+            for name, whole in expected.items():
+                if not _is_float(whole):
+                    continue
+                # A condition or a selection inside the model may have come out differently.
+                measured = outputs[name] if outputs[name].shape == whole.shape else np.zeros_like(whole)
+                for label, reference, test in self._compared(name, whole, measured):
+                    sums.setdefault(label, ResultSums()).add(number, reference, test)
+        each = {name: one.total.value for name, one in sums.items()}
+        return each, {name: np.array(one.noise) for name, one in sums.items()}
+
+    def _compared(
+        self, name: str, expected: np.ndarray, found: np.ndarray
+    ) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+        """What is compared by itself: an output, or its parts, with what it is called."""
+        if name not in self._parts:
+            yield name, expected, found
+            return
+        join, shown = self._parts[name]
+        parts = list(zip(join.labels(name), join.cut(expected) or (), join.cut(found) or (), strict=True))
+        yield from (parts[index] for index in shown)
+
+    def _apart(self, name: str, found: Sequence[Join]) -> tuple[Join, list[int]] | None:
+        """The parts of an output that are judged by themselves, by all samples together."""
+        outputs = [each[name] for each in self._expected]
+        if not all(_is_float(output) for output in outputs):
+            return None
+        return judged_parts(found, lambda join: powers_of(join, outputs))
+
+    def _accuracy(self, found: list[Outputs]) -> float:
+        assert self._labels is not None
+        name, first = next(iter(found[0].items()))
+        if not isinstance(first, np.ndarray) or first.ndim < 2 or not first.shape[1]:
+            raise ConfigError(
+                f"accuracy needs classes along axis 1 of the first output, '{name}': choose another metric"
+            )
+        classes = np.concatenate([outputs[name].argmax(axis=1).ravel() for outputs in found])
+        labels = np.asarray(self._labels).ravel()
+        if len(labels) != len(classes):
+            raise DataError(f"there are {len(labels)} labels for {len(classes)} answers of output '{name}'")
+        return float((classes == labels).mean())
+
+    def _of_user(self, found: list[Outputs]) -> float:
+        joined = {name: self._joined(name, [outputs[name] for outputs in found]) for name in found[0]}
+        with users_errors(f"metric '{self.name}'"), current_folder_importable():
+            value = self._metric(joined, self._labels)  # type: ignore[operator]
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            raise ConfigError(f"metric '{self.name}' returned a {type(value).__name__}: return a number") from None
+
+    def _joined(self, name: str, values: list[np.ndarray]) -> np.ndarray:
+        """An output over all samples; single numbers become a vector."""
+        shapes = {np.shape(each)[1:] for each in values}
+        if len(shapes) > 1 or not all(isinstance(each, np.ndarray) for each in values):
+            raise ConfigError(
+                f"metric '{self.name}' gets each output of all samples as one array, which those of '{name}' do not "
+                "make: give samples for which it has one shape, or choose another metric"
+            )
+        return np.concatenate([np.atleast_1d(each) for each in values])
+
+
+def _session_of(graph: Graph, further: Sequence[str] = ()) -> Any:
+    if any(len(tensor.outputs) > WIDE for node in graph.nodes() for tensor in node.outputs):
+        return float_session(graph, further, optimize="none")
+    # Around a layer onnxruntime would take a pair of float8 for a wish to compute it in integers.
+    return float_session(graph, further, optimize="basic" if graph.nodes("QuantizeLinear") else "all")
+
+
+def _is_float(values: object) -> bool:
+    return isinstance(values, np.ndarray) and values.dtype.kind == "f"
+
+
+def _class_axis(values: np.ndarray) -> int:
+    return 1 if values.ndim == 4 else values.ndim - 1
+
+
+def _agreement(expected: np.ndarray, found: np.ndarray) -> float:
+    if expected.shape != found.shape:
+        return 0.0
+    axis = _class_axis(expected)
+    return float((expected.argmax(axis) == found.argmax(axis)).mean())
+
+
+def _divergence(expected: np.ndarray, found: np.ndarray) -> float:
+    """KL(float, quantized) of the classes; outputs that are no probabilities are taken for logits."""
+    if expected.shape != found.shape:
+        return math.inf
+    axis = _class_axis(expected)
+    probable = bool((expected >= 0).all() and np.allclose(expected.sum(axis), 1.0, atol=1e-3))
+    p, log_p = _probabilities(expected, axis, probable)
+    _, log_q = _probabilities(found, axis, probable)
+    return float((p * (log_p - log_q)).sum(axis).mean())
+
+
+def _probabilities(values: np.ndarray, axis: int, probable: bool) -> tuple[np.ndarray, np.ndarray]:
+    values = values.astype(np.float64)
+    if probable:
+        values = np.log(np.maximum(values, 1e-12))
+    shifted = values - values.max(axis, keepdims=True)
+    logs = shifted - np.log(np.exp(shifted).sum(axis, keepdims=True))
+    return np.exp(logs), logs

@@ -1,0 +1,99 @@
+"""What a run of improvements came to: every step that was tried, each effort, and the state that was best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from onnxq.files import json_number
+from onnxq.ptq.method import State
+from onnxq.ptq.search.evaluator import Score
+
+
+@dataclass(frozen=True)
+class Step:
+    """One improvement that was tried, and what came of it; `before` and `after` are scores, None if not judged."""
+
+    name: str
+    paper: str
+    applied: bool
+    why: str
+    before: Score | None
+    after: Score | None
+    changed: tuple[str, ...]
+    declined: tuple[str, ...]
+    seconds: float
+    peak_memory: int
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "paper": self.paper,
+            "applied": self.applied,
+            "why": self.why,
+            "before": _number(self.before),
+            "after": _number(self.after),
+            "changed": list(self.changed),
+            "declined": list(self.declined),
+            "seconds": round(self.seconds, 3),
+            "peak_memory": self.peak_memory,
+            **({"details": self.details} if self.details else {}),
+        }
+
+
+@dataclass(frozen=True)
+class Level:
+    """What a run had come to when all of an effort was done; `seconds` and `peak_memory` are those until then."""
+
+    effort: int
+    score: Score
+    seconds: float
+    peak_memory: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "effort": self.effort,
+            "after": _number(self.score),
+            "seconds": round(self.seconds, 3),
+            "peak_memory": self.peak_memory,
+        }
+
+
+Reached = Callable[[Level, State], None]
+"""Called with what each effort up to the one that was asked for has come to."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The state that was best, the scores before and after (None without data), and every step that was tried.
+
+    `levels` has what each effort up to the one that was asked for came to: a higher one begins with all that the lower
+    ones do.
+    """
+
+    state: State
+    before: Score | None
+    after: Score | None
+    steps: tuple[Step, ...]
+    samples: int
+    held: int
+    levels: tuple[Level, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "metric": None if self.before is None else self.before.metric,
+            "before": _number(self.before),
+            "after": _number(self.after),
+            "fitted_to": self.samples,
+            "judged_on": self.held,
+            "levels": [level.to_json() for level in self.levels],
+            "steps": [step.to_json() for step in self.steps],
+        }
+
+
+def _number(score: Score | None) -> float | str | None:
+    if score is None:
+        return None
+    return json_number(round(score.value, 4))

@@ -1,0 +1,61 @@
+"""Improvements that need no data, where there is none: what a user asks for by name is done, and not judged."""
+
+from __future__ import annotations
+
+import time
+from typing import cast
+
+from onnxq.errors import ConfigError
+from onnxq.ptq.method import Progress, Samples, State, Task, read_improvement
+from onnxq.ptq.search.outcome import Outcome, Step
+from onnxq.ptq.search.run import settled
+from onnxq.ptq.search.stage import wanted_effort
+from onnxq.runtime import Dataset
+from onnxq.runtime.memory import peak_memory
+from onnxq.session.prepare import Prepared
+
+NO_SAMPLES = Samples(cast(Dataset, ()), ())
+"""Steps that need no data do not ask for any."""
+
+UNJUDGED = "applied as asked for; without data nothing says whether it helps"
+
+
+def improve_without_data(prepared: Prepared, state: State, *, progress: Progress | None = None) -> Outcome | None:
+    """The improvements that the configuration names, one after the other; None if it names none.
+
+    One that needs samples is an error.
+    """
+    if prepared.config.improvements is None:
+        return None
+    chosen = [read_improvement(name) for name in wanted_effort(prepared.config).names()]
+    for item in chosen:
+        if item.method.needs_data:
+            raise ConfigError(
+                f"improvement '{item.method.name}' needs samples, and no data was given: give some with -d, or leave "
+                "the improvement out"
+            )
+    task = Task(prepared.graph, prepared.backend, NO_SAMPLES, engine=prepared.config.engine())
+    steps = []
+    for item in chosen:
+        if progress is not None:
+            progress(f"improve: {item.method.name}", 0, None)
+        started = time.perf_counter()
+        found = item.run(state, task)
+        if found.changed:
+            state = settled(found.state, prepared.backend)
+        steps.append(
+            Step(
+                name=str(item),
+                paper=item.method.paper,
+                applied=bool(found.changed),
+                why=UNJUDGED if found.changed else "there was nothing to change",
+                before=None,
+                after=None,
+                changed=found.changed,
+                declined=found.declined,
+                seconds=time.perf_counter() - started,
+                peak_memory=peak_memory(),
+                details=dict(found.details),
+            )
+        )
+    return Outcome(state, None, None, tuple(steps), 0, 0)

@@ -1,0 +1,1 @@
+"""Methods that choose scales and roundings of weights: GPTQ, HQQ, weight scale search."""

@@ -1,0 +1,248 @@
+"""One pass through the data for some tensors: threads run samples and take what they see into the statistics."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from onnxq.errors import UnsupportedError
+from onnxq.graph import Graph
+from onnxq.observers import HistogramStatistic, RangeStatistic
+from onnxq.runtime.buffers import BufferedTap, Seen
+from onnxq.runtime.range_accumulator import RangeBank
+from onnxq.runtime.samples import Sample
+from onnxq.runtime.session import Optimize
+from onnxq.runtime.tap import Tap, divide, estimated_sizes
+from onnxq.runtime.workers import Line, run_workers
+
+Statistics = Mapping[str, Sequence[RangeStatistic]]
+"""Tensor -> the statistics that look at it."""
+
+
+Addition = tuple[Callable[[Any], None], Any]
+"""A method of a statistic, and what to call it with once it is the sample's turn."""
+
+FARTHEST_AHEAD = 64
+"""How far samples may be ahead of the one that a statistic which needs them in order waits for."""
+
+MOST_PARTS = 16
+"""Sessions for single samples that are kept, for samples that are too large or hold NaN."""
+
+
+class TooLarge(Exception):
+    """A run returns more than is allowed; `sizes` are the bytes of each tensor."""
+
+    def __init__(self, sizes: Mapping[str, int]) -> None:
+        super().__init__("a run holds more than the memory limit")
+        self.sizes = sizes
+
+
+class Look:
+    """A session for the tensors of `statistics`, and threads that run it.
+
+    reduced   tensors of which only minimum and maximum are wanted and can be taken inside the graph
+    pinned    tensors that every session pins, those of all passes among them
+    limit     bytes of observed tensors that one run may hold, unless it returns a single tensor
+    arranged  take more time over each session, so that runs are faster and let go of tensors as soon as they can
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        statistics: Statistics,
+        reduced: Collection[str],
+        pinned: Collection[str],
+        *,
+        limit: int,
+        arranged: bool,
+        optimize: Optimize | None,
+        provider: str | None,
+        done: Callable[[], None],
+    ) -> None:
+        self._graph = graph
+        self._statistics = statistics
+        self._reduced = {name for name in reduced if name in statistics}
+        self._pinned = pinned
+        self._limit = limit
+        self._arranged = arranged
+        self._optimize: Optimize | None = optimize
+        self._provider = provider
+        self._done = done
+        self._parts: dict[tuple[str, ...], Tap] = {}
+        self._banked = [name for name, kinds in statistics.items() if all(_fits_bank(kind) for kind in kinds)]
+        self._tap = self._new_tap(list(statistics), self._reduced)
+        self._idle: list[_Worker] = []
+        self._in_order = any(statistic.ordered for kinds in statistics.values() for statistic in kinds)
+        self._adding, self._building = threading.Condition(), threading.Lock()
+        self._waiting: dict[int, list[Addition]] = {}
+        self._next = 0
+        self._stopped = False
+        self.over_the_limit: dict[str, int] = {}
+        """A single tensor that holds more than the limit, with its bytes."""
+
+    @property
+    def unreachable(self) -> dict[str, str]:
+        """Tensors that no run can return -> the reason."""
+        return self._tap.unreachable
+
+    def begin(self, sample: Sample) -> None:
+        """Run the first sample alone; raises TooLarge when that shows that a run holds too much.
+
+        onnxruntime's memory grows to what a run needs. When several runs begin at once, it grows to more.
+        """
+        worker = self._new_worker()
+        seen = worker.runs.run(sample.feed, _where(sample))
+        sizes = {name: array.nbytes for name, array in seen.values.items()}
+        if sum(sizes.values()) > self._limit:
+            if len(sizes) > 1:
+                raise TooLarge({name: sizes.get(name, 0) for name in self._statistics})
+            self.over_the_limit = sizes
+        self._take_in(worker, 0, sample, seen)
+        self._idle.append(worker)
+
+    def run(self, line: Line[Sample], threads: int) -> None:
+        """Look at the samples of `line`, which are numbered from 1 on: `begin` has seen number 0."""
+
+        def stop() -> None:
+            line.close()
+            with self._adding:
+                self._stopped = True
+                self._adding.notify_all()
+
+        run_workers(threads, lambda: self._work(line), stop)
+
+    def _work(self, line: Line[Sample]) -> None:
+        with self._building:
+            worker = self._idle.pop() if self._idle else self._new_worker()
+        with np.errstate(invalid="ignore"):  # a NaN is found and reported, numpy need not warn of it
+            while (item := line.take()) is not None:
+                number, sample = item
+                if worker.runs.tap is not self._tap:
+                    self._take_ranges(worker)
+                    worker = self._new_worker()
+                seen = None
+                if worker.runs.knows(sample.feed) or self._held(sample) <= self._limit:
+                    seen = worker.runs.run(sample.feed, _where(sample))
+                self._take_in(worker, number, sample, seen)
+        self._take_ranges(worker)
+        with self._building:
+            self._idle.append(worker)
+
+    def _held(self, sample: Sample) -> int:
+        """Bytes that a run of the whole tap would hold, as far as shapes tell."""
+        return sum(estimated_sizes(self._graph, list(self._tap.outputs), sample.feed).values())
+
+    def _new_worker(self) -> _Worker:
+        return _Worker(self._tap, self._banked)
+
+    def _new_tap(self, tensors: Sequence[str], reduced: Collection[str]) -> Tap:
+        # One thread in each kernel: cores work on different samples, and sums have one order however many there are.
+        return Tap(
+            self._graph,
+            tensors,
+            reduce=reduced,
+            pinned=self._pinned,
+            arranged=self._arranged,
+            any_order=self._banked,
+            optimize=self._optimize,
+            threads=1,
+            provider=self._provider,
+        )
+
+    def _take_in(self, worker: _Worker, number: int, sample: Sample, seen: Seen | None) -> None:
+        """Take in one sample: what its run has shown, or, without one, all tensors in runs that are small enough."""
+        bank = worker.bank
+        bank.begin()
+        if seen is None:
+            found = list(self._in_parts(bank, sample, list(self._statistics)))
+        else:
+            found = list(self._all_looks(bank, sample, seen.values))
+            if seen.reduced is not None:
+                good = [i for i, name in enumerate(self._tap.reductions) if name not in seen.suspicious]
+                low, high, count = seen.reduced.low, seen.reduced.high, seen.reduced.count
+                bank.put_many([worker.reduced[i] for i in good], low[good], high[good], count[good])
+            if seen.suspicious:
+                found += self._in_parts(bank, sample, seen.suspicious)
+                self._distrust([name for name in seen.suspicious if bank.holds(name)])
+        bank.end(sample.number)
+        with self._adding:
+            if self._in_order:
+                # A slow sample must not let the others pile up.
+                self._adding.wait_for(lambda: number - self._next < FARTHEST_AHEAD or self._stopped)
+            self._waiting[number] = found
+            ready = number if not self._in_order else self._next
+            while ready in self._waiting:
+                for add, partial in self._waiting.pop(ready):
+                    add(partial)
+                self._next = ready = ready + 1
+            self._adding.notify_all()
+            self._done()
+
+    def _distrust(self, tensors: Sequence[str]) -> None:
+        """Return these tensors from now on: all values are finite though their sum is not."""
+        with self._building:
+            if self._reduced & set(tensors):
+                self._reduced -= set(tensors)
+                self._tap = self._new_tap(list(self._statistics), self._reduced)
+
+    def _in_parts(self, bank: RangeBank, sample: Sample, tensors: Sequence[str]) -> Iterator[Addition]:
+        """Look at the values of some tensors, by as many runs as the limit asks for."""
+        for group in divide(tensors, estimated_sizes(self._graph, tensors, sample.feed), self._limit):
+            with self._building:
+                key = tuple(group)
+                if key not in self._parts:
+                    if len(self._parts) >= MOST_PARTS:
+                        self._parts.clear()
+                    self._parts[key] = self._new_tap(group, ())
+                tap = self._parts[key]
+            yield from self._all_looks(bank, sample, tap.run(sample.feed, _where(sample)))
+
+    def _all_looks(self, bank: RangeBank, sample: Sample, seen: Mapping[str, np.ndarray]) -> Iterator[Addition]:
+        """What statistics have to add for one run; ranges go into the bank where they can."""
+        for tensor, values in seen.items():
+            plain = tensor in bank.place and sample.rows == 1 and values.dtype == np.float32 and values.size > 0
+            if plain and bank.put(tensor, values):
+                for statistic in self._statistics[tensor]:
+                    if isinstance(statistic, HistogramStatistic):
+                        yield statistic.add_counted, statistic.counted(values)
+            else:
+                yield from self._look(tensor, values, sample)
+
+    def _look(self, tensor: str, values: np.ndarray, sample: Sample) -> Iterator[Addition]:
+        """The general way, for every kind of statistic and every array."""
+        flat = tensor in self._tap.flat
+        for statistic in self._statistics[tensor]:
+            if flat and statistic.axis is not None:
+                raise UnsupportedError(
+                    f"tensor '{tensor}' lies inside an If, Loop or Scan body: it can be observed per tensor only"
+                )
+            partial = statistic.look(values, sample.number, batch=1 if flat else sample.rows)
+            if partial is not None:
+                yield statistic.add, partial
+
+    def _take_ranges(self, worker: _Worker) -> None:
+        """What a thread has gathered in its bank."""
+        with self._adding:
+            for tensor, extent in worker.bank.take():
+                for statistic in self._statistics[tensor]:
+                    statistic.add_extent(extent)
+
+
+class _Worker:
+    """What belongs to one thread: memory for the outputs of its runs, and the ranges that it has seen."""
+
+    def __init__(self, tap: Tap, banked: Sequence[str]) -> None:
+        self.runs = BufferedTap(tap)
+        self.bank = RangeBank(banked)
+        self.reduced = [self.bank.place[tensor] for tensor in tap.reductions]
+
+
+def _fits_bank(statistic: RangeStatistic) -> bool:
+    return statistic.axis is None and statistic.kind in ("range", "histogram")
+
+
+def _where(sample: Sample) -> str:
+    return f"sample {sample.number}"

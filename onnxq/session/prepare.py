@@ -1,0 +1,133 @@
+"""A model made ready for a backend: loaded, checked at its borders, through the passes, placed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import onnx
+
+from onnxq.config import Config, ConfigSource, controls, read_config, resolve
+from onnxq.errors import ConfigError, ModelError, UnsupportedError
+from onnxq.graph import Graph
+from onnxq.observers import make_observer
+from onnxq.passes import Pass, PassReport, run_passes
+from onnxq.passes.batchnorm import check_batchnorm_statistics
+from onnxq.place import place
+from onnxq.place.finite import check_constants_are_finite
+from onnxq.place.legal import check_every_operator_has_a_rule, check_opset, check_plan
+from onnxq.session.model_io import fix_borders
+from onnxq.strip import quantized_operators
+from onnxq.targets import get_backend
+from onnxq.types import Backend, QuantPlan
+from onnxq.types.unlike import UnlikeJoin
+
+
+@dataclass
+class Prepared:
+    """A float graph after a backend's passes, ready to be placed, calibrated or emitted.
+
+    `own_passes` are the registered ones that the caller added, `target` is the backend as it was named.
+    """
+
+    graph: Graph
+    backend: Backend
+    config: Config
+    passes: list[PassReport] = field(default_factory=list)
+    own_passes: tuple[str, ...] = ()
+    target: str | None = None
+
+
+def load_model(model: str | Path | onnx.ModelProto | Graph) -> Graph:
+    """A graph of one's own: changes to it do not reach the caller's object or file."""
+    if isinstance(model, Graph):
+        return model.copy()
+    if isinstance(model, onnx.ModelProto):
+        return Graph.from_model(model)
+    if not isinstance(model, str | Path):
+        raise ModelError(f"a model is a path, a ModelProto or a Graph, not a {type(model).__name__}")
+    return Graph.load(model)
+
+
+def prepare(
+    model: str | Path | onnx.ModelProto | Graph,
+    backend: str | Backend | None = None,
+    config: ConfigSource = None,
+    *,
+    passes: Sequence[str | Pass] = (),
+) -> Prepared:
+    """Run the backend's passes, then the caller's, and infer shapes; repeating it gives the same graph.
+
+    Without a `backend` the configuration names it.
+    """
+    graph = model if isinstance(model, Graph) else load_model(model)
+    if isinstance(passes, str):
+        raise ConfigError(f"passes is a list: write [{passes!r}]")
+    settings = read_config(config, unused=("data",) if backend is None else ("data", "backend"))
+    target = resolve(settings, chosen_backend(backend, settings))
+    for observer in (target.activation_observer, target.weight_observer):
+        make_observer(observer)  # a wrong name is an error now, not after minutes of inference
+    fix_borders(graph, settings)
+    graph.infer_shapes()
+    reports = run_passes(graph, [*target.passes, *settings.passes, *passes])
+    check_batchnorm_statistics(graph)  # behind the passes, which make constants of what can be computed
+    if not graph.shapes_known():
+        graph.infer_shapes()
+    named = tuple(item for item in passes if isinstance(item, str))
+    wanted = backend if backend is not None else settings.backend
+    return Prepared(graph, target, settings, reports, named, wanted if isinstance(wanted, str) else None)
+
+
+def chosen_backend(backend: str | Backend | None, config: Config) -> Backend:
+    """The target that was given, else the one that the configuration names."""
+    wanted = backend if backend is not None else config.backend
+    if wanted is None:
+        raise ConfigError(
+            "say for which target: -b BACKEND (see 'onnxq list backends'), or backend = ... in the configuration"
+        )
+    try:
+        return get_backend(wanted)
+    except ConfigError as error:
+        said = config.source("backend") if backend is None else "backend"
+        raise ConfigError(str(error) if said == "backend" else f"{said}: {error}") from None
+
+
+def make_plan(prepared: Prepared, *, strict: bool = False, unlike: Sequence[UnlikeJoin] = ()) -> QuantPlan:
+    """Place quantizers and hold them against the target's limits; `unlike` is what the data showed (`float_tails`).
+
+    A model in which nothing can be quantized is refused with the reasons; with `strict` so is one with an operator that
+    the target has no rule for.
+    """
+    check_opset(prepared.graph, prepared.backend)
+    plan = place(prepared.graph, prepared.backend, controls(prepared.config), unlike=unlike)
+    check_plan(plan, prepared.backend)
+    check_constants_are_finite(prepared.graph, plan)
+    if strict:
+        check_every_operator_has_a_rule(prepared.graph, plan, prepared.backend)
+    plan.config = prepared.config.recorded()
+    found = quantized_operators(prepared.graph)
+    already = f"{found.total()} nodes of this model are quantized already ({_counted(found)})"
+    if not plan.quantized:
+        reasons = list(dict.fromkeys(plan.left_float.values()))
+        shown = "; ".join(reasons[:4]) + ("; ..." if len(reasons) > 4 else "")
+        way = f"{already}: {_STRIP}, then quantize that" if found else _OTHER_TARGET
+        raise UnsupportedError(
+            f"nothing in this model can be quantized for {prepared.backend.name}: {shown or 'it has no nodes'}. {way}"
+        )
+    if found:
+        plan.notes.append(f"{already} and stay as they are. To quantize all of it anew: {_STRIP}, and quantize that")
+    return plan
+
+
+_OTHER_TARGET = (
+    "Choose another target: 'onnxq list backends' lists them, 'onnxq list backends NAME' says what one is for"
+)
+
+_STRIP = "make a float model of it with 'onnxq strip MODEL -o float.onnx'"
+"""The way out for a model that is quantized already."""
+
+
+def _counted(operators: Counter[str]) -> str:
+    return ", ".join(f"{count} {op}" for op, count in operators.most_common())

@@ -1,0 +1,97 @@
+"""Targets, one file of data each; a file from outside is loaded by its path."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from onnxq.errors import ConfigError, did_you_mean
+from onnxq.plugins import run_file
+from onnxq.registry import Registry
+from onnxq.types import Backend
+
+BACKENDS: Registry[Backend] = Registry("backend", "onnxq.targets")
+
+
+def get_backend(backend: str | Backend) -> Backend:
+    """A backend by name, by the path of a Python file that registers one, or as it is.
+
+    A name may carry the target's options: "ryzenai:precision=A16W8", "vitis:strategy=fs,academic=yes".
+    """
+    if isinstance(backend, Backend):
+        return backend
+    if not isinstance(backend, str):
+        raise ConfigError(f"a backend is a name, the path of a file or a Backend, not a {type(backend).__name__}")
+    path = file_of_backend(backend)
+    if path is None:
+        return registered_backend(backend)
+    loaded = load_backend(path)
+    chosen = backend.rpartition(".py")[2].removeprefix(":")
+    return _configured(loaded, loaded.name, chosen) if chosen else loaded
+
+
+def registered_backend(name: str) -> Backend:
+    """A backend by its name, perhaps with options; no code is run for it, whatever the name says."""
+    family, mark, chosen = name.partition(":")
+    return _configured(BACKENDS.get(family), family, chosen) if mark else BACKENDS.get(name)
+
+
+def file_of_backend(backend: str) -> Path | None:
+    """The file of Python that a text names as a backend, perhaps with options; None for a name.
+
+    What follows the name of a backend are its options, whatever they look like: "sophgo:chip=x.py" is no file.
+    """
+    path, is_file, chosen = backend.rpartition(".py")
+    if not is_file or (chosen and not chosen.startswith(":")) or backend.partition(":")[0] in BACKENDS:
+        return None
+    return Path(f"{path}.py")
+
+
+def _configured(backend: Backend, name: str, text: str) -> Backend:
+    """The backend with the options written in `text`: "key=value,key=value"."""
+    known = {option.name: option for option in backend.options}
+    if not known or backend.configure is None:
+        raise ConfigError(f"backend '{name}' has no options, write it without '{text}'")
+    values = {option.name: option.default for option in backend.options}
+    given: dict[str, str] = {}
+    for part in text.split(","):
+        key, mark, value = (piece.strip() for piece in part.partition("="))
+        if key not in known:
+            raise ConfigError(
+                f"backend '{name}' has no option '{key}'.{did_you_mean(key, known)} Known: {', '.join(known)}"
+            )
+        if not mark:
+            raise ConfigError(f"option '{key}' of backend '{name}' needs a value: {key}={known[key].default}")
+        if key in given:
+            raise ConfigError(f"option '{key}' of backend '{name}' is given twice")
+        allowed = {choice.lower(): choice for choice in known[key].values}
+        if value.lower() not in allowed:
+            raise ConfigError(
+                f"option '{key}' of backend '{name}' cannot be '{value}'.{did_you_mean(value, known[key].values)} "
+                f"Known: {', '.join(known[key].values)}"
+            )
+        given[key] = allowed[value.lower()]
+    changed = {key: value for key, value in given.items() if value != known[key].default}
+    made = backend.configure({**values, **given})
+    full = ",".join(f"{key}={changed[key]}" for key in known if key in changed)
+    return made.replace(name=f"{name}:{full}" if full else name)
+
+
+def load_backend(path: Path) -> Backend:
+    """Run a Python file that registers one backend (`BACKENDS.add(...)`) and return that backend.
+
+    A file that was run before is run again, and what it registers replaces what it registered then.
+    """
+    earlier = sys.modules.get(f"onnxq_backend_{path.stem}")
+    if earlier is not None and earlier.__file__ == str(path.resolve()):
+        BACKENDS.forget(getattr(earlier, "registered_backend", None))
+    before = set(BACKENDS.names())
+    module = run_file(path.resolve(), "backend")
+    added = [name for name in BACKENDS.names() if name not in before]
+    if len(added) != 1:
+        raise ConfigError(
+            f"{path} must register exactly one backend with onnxq.targets.BACKENDS.add(name, backend), "
+            f"it registered {', '.join(added) or 'none'}"
+        )
+    module.registered_backend = added[0]  # type: ignore[attr-defined]
+    return BACKENDS.get(added[0])

@@ -1,0 +1,1 @@
+"""Targets of papers: any bits, to compare methods with what is published."""

@@ -1,0 +1,1 @@
+"""Tencent's ncnn."""

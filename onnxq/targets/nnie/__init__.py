@@ -1,0 +1,1 @@
+"""HiSilicon's NNIE."""

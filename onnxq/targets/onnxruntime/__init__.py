@@ -1,0 +1,1 @@
+"""onnxruntime itself: Q/DQ pairs, and the QLinear operators of older runtimes."""

@@ -1,0 +1,1 @@
+"""Qualcomm: SNPE and QNN, and the encodings that both of their converters read."""

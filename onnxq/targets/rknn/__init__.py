@@ -1,0 +1,1 @@
+"""Rockchip's RKNN."""

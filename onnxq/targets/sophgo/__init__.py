@@ -1,0 +1,1 @@
+"""Sophgo's chips, by way of tpu-mlir."""

@@ -1,0 +1,1 @@
+"""OPEN AI LAB's Tengine with uint8."""

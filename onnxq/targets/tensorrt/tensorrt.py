@@ -1,0 +1,80 @@
+"""TensorRT, explicit quantization (QDQ): INT8, symmetric, per-channel weights, float biases.
+
+TensorRT fuses what stands between a DequantizeLinear and the next QuantizeLinear, so quantizers go on the inputs of
+weighted layers and nowhere else. Two rules are its own: of a residual Add only the skip input is quantized (the other
+one is computed inside the convolution), and MaxPool, Reshape and the like get no quantizers because TensorRT swaps them
+with the one behind. Implicit quantization, which older versions have, reads the same ranges from a calibration cache or
+through setDynamicRange; these tables are written too. Sources: NVIDIA's Q/DQ placement recommendations; NvInfer.h
+(IQuantizeLayer, IDequantizeLayer).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from onnxq.targets import BACKENDS
+from onnxq.types import Backend, Limits, NodeFacts, OpRule, Option, PerChannel, QuantSpec, Scheme
+from onnxq.types.layer_rules import CONVOLUTIONS
+from onnxq.types.presets import CLEAN_UP, FOLD_LAYERS, RECOGNIZE, SETTLE, gemm_weight_axis, matmul_weight_axis
+
+
+def _matrix_vector(node: NodeFacts) -> str | None:
+    shape = node.output_shape()
+    if shape is not None and (shape[-1:] == (1,) or shape[-2:-1] == (1,)):
+        return "multiplies a matrix by a vector: INT8 gains nothing there"
+    return None
+
+
+LIMITS = Limits(
+    dtypes=("int8", "int4", "float8e4m3fn"),
+    weight_only_dtypes=("int4",),
+    zero_point_zero=True,
+    min_opset=10,
+    float_types=("float32", "float16"),
+    bias_quantized=False,
+)
+"""What TensorRT takes, whatever the placement."""
+
+TABLES = Option("tables", ("yes", "no"), "yes", "also write the calibration cache, the clip ranges and the float model")
+
+
+def _configure(values: Mapping[str, str]) -> Backend:
+    tables = ("clip_ranges", "calibration_cache", "deploy") if values["tables"] == "yes" else ()
+    return Backend(
+        name="tensorrt",
+        summary="NVIDIA TensorRT, explicit quantization: QDQ model, INT8 symmetric, weights per channel, biases float",
+        scheme=Scheme(activation=QuantSpec("int8"), weight=QuantSpec("int8", granularity=PerChannel(0))),
+        rules=(
+            *CONVOLUTIONS,
+            OpRule(("Gemm",), weight=1, weight_axis=gemm_weight_axis),
+            OpRule(("MatMul",), inputs=(0,), weight=1, weight_axis=matmul_weight_axis, decline=_matrix_vector),
+            OpRule(("Add",), inputs=(0, 1)),
+        ),
+        tied=("Concat",),
+        commuting=(
+            "MaxPool",
+            "Reshape",
+            "Flatten",
+            "Transpose",
+            "Squeeze",
+            "Unsqueeze",
+            "Concat",
+            "Slice",
+            "Split",
+            "DepthToSpace",
+            "SpaceToDepth",
+            "Identity",
+        ),
+        residual="skip",
+        weight_storage="float",
+        float8_pairs="plain",
+        limits=LIMITS,
+        passes=(*CLEAN_UP, "widen_bfloat16", *FOLD_LAYERS, *RECOGNIZE, "recognize_silu", *SETTLE),
+        emitters=("qdq", *tables),
+        options=(TABLES,),
+        configure=_configure,
+        checked_by=("nvidia-modelopt (calibration cache)", "openvino"),
+    )
+
+
+BACKENDS.add("tensorrt", _configure({"tables": TABLES.default}))

@@ -1,0 +1,1 @@
+"""Weights of few bits in blocks, activations in float: language models."""

@@ -1,0 +1,116 @@
+"""Weights of few bits, everything else float: language models and others that are limited by the size of their weights.
+
+A weight is stored in 8, 4 or 2 bits (or as float8) with a scale, and a zero point if wanted, for every block of
+neighbours along the axis that its layer sums over; activations are not quantized, so no data is needed. form=dq writes
+blocked DequantizeLinear nodes of ONNX (opset 21; int2 needs 25), form=nbits the operators MatMulNBits and
+GatherBlockQuantized of onnxruntime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from onnxq.errors import ConfigError
+from onnxq.targets import BACKENDS
+from onnxq.types import Backend, Limits, NodeFacts, OpRule, Option, PerBlock, PerChannel, QuantSpec, Scheme
+from onnxq.types.presets import declines_computed_weight, declines_other_gathers, gemm_weight_axis, matmul_weight_axis
+
+OPTIONS = (
+    Option("bits", ("auto", "4", "8", "2"), "auto", "bits of weights; auto: 4, or 8 for float8"),
+    Option("block", ("32", "16", "64", "128", "channel"), "32", "how many weights share a scale"),
+    Option("symmetric", ("auto", "yes", "no"), "auto", "no zero points; auto: none for 8 bits, one a block for fewer"),
+    Option("format", ("int", "fp8_e4m3", "fp8_e5m2"), "int", "integers, or float8, which has 8 bits"),
+    Option("form", ("dq", "nbits"), "dq", "blocked DequantizeLinear of ONNX, or MatMulNBits of onnxruntime"),
+    Option("ops", ("all", "linear"), "all", "MatMul, Gemm, Gather and 1x1 Conv, or only MatMul and Gemm"),
+)
+INTEGERS = tuple(f"{sign}int{bits}" for bits in (4, 8, 2) for sign in ("", "u"))
+FLOATS = ("float8e4m3fn", "float8e5m2")
+
+
+def _declines_matmul(node: NodeFacts) -> str | None:
+    if node.made_by(1) == "Transpose" and node.made_of_constants(1):
+        return "its weight is another one transposed, and reads what that one is stored as"
+    if node.is_constant(1) and len(node.shape(1) or ()) < 2:
+        return "its weight is a vector, too small to be worth it"
+    return declines_computed_weight(node)
+
+
+def _declines_conv(node: NodeFacts) -> str | None:
+    shape = node.shape(1) or ()
+    if any(size != 1 for size in shape[2:]):
+        return f"its kernel is {'x'.join(str(size) for size in shape[2:])}: blocks are for 1x1 convolutions"
+    if int(node.attrs.get("group", 1)) > 1:
+        return "it has groups, whose weights are too short for blocks"
+    return declines_computed_weight(node)
+
+
+def _declines_transpose(node: NodeFacts) -> str | None:
+    """A reason against a Transpose that does not lie between a shared matrix and a MatMul."""
+    if not node.is_constant(0) or len(node.shape(0) or ()) != 2 or node.attrs.get("perm", [1, 0]) != [1, 0]:
+        return "it does not transpose a constant matrix"
+    return None if set(node.read_by()) == {"MatMul:1"} else "its result is not the weight of a MatMul"
+
+
+def _rules(ops: str) -> tuple[OpRule, ...]:
+    linear = (
+        OpRule(("MatMul",), weight=1, weight_axis=matmul_weight_axis, decline=_declines_matmul),
+        OpRule(("Gemm",), weight=1, weight_axis=gemm_weight_axis, decline=declines_computed_weight),
+        OpRule(("Transpose",), inputs=(), weight=0, weight_axis=0, decline=_declines_transpose),
+    )
+    if ops == "linear":
+        return linear
+    return (
+        *linear,
+        OpRule(("Gather",), inputs=(), weight=0, weight_axis=0, decline=declines_other_gathers),
+        OpRule(("Conv",), weight=1, weight_axis=0, decline=_declines_conv),
+    )
+
+
+def _weight(values: Mapping[str, str]) -> QuantSpec:
+    """The format that the options say; place finds the axis of each weight."""
+    block, kind = values["block"], values["format"]
+    granularity = PerChannel(0) if block == "channel" else PerBlock(0, int(block))
+    bits = "4" if values["bits"] == "auto" else values["bits"]
+    symmetric = values["symmetric"] == "yes" or (values["symmetric"] == "auto" and bits == "8")
+    if kind == "int" and symmetric:
+        return QuantSpec(f"int{bits}", granularity=granularity)
+    if kind == "int":
+        return QuantSpec(f"uint{bits}", symmetric=False, granularity=granularity)
+    if values["symmetric"] == "no":
+        raise ConfigError(f"weight_only: format={kind} has no zero point. Leave out symmetric=no")
+    if values["bits"] not in ("auto", "8"):
+        raise ConfigError(f"weight_only: format={kind} has 8 bits. Leave out bits={values['bits']} or the format")
+    return QuantSpec(kind, granularity=granularity)
+
+
+def _configure(values: Mapping[str, str]) -> Backend:
+    weight, packed = _weight(values), values["form"] == "nbits"
+    if packed and values["format"] != "int":
+        raise ConfigError(
+            f"weight_only: MatMulNBits holds integers, not {values['format']}. Leave out form=nbits or the format"
+        )
+    if packed and values["block"] == "channel":
+        raise ConfigError("weight_only: MatMulNBits has blocks of 16 .. 128. Leave out form=nbits or block=channel")
+    dtypes = INTEGERS if packed else (*INTEGERS, *FLOATS)
+    return Backend(
+        name="weight_only",
+        summary="weights of 8, 4 or 2 bits in blocks, activations float; no data needed",
+        scheme=Scheme(activation=None, weight=weight),
+        rules=_rules(values["ops"]),
+        fused_activations=(),
+        limits=Limits(dtypes=dtypes, weight_only_dtypes=dtypes, bias_quantized=False),
+        passes=(
+            *("constants_to_initializers", "fold_unshared_constants", "remove_identity", "remove_dropout"),
+            *("widen_bfloat16", "widen_float16", "fuse_conv_bias", "fold_batchnorm"),
+            *("split_block_weights", "remove_dead"),
+        ),
+        emitters=("matmul_nbits",) if packed else ("qdq",),
+        refinements=("block_scales",),
+        lints=("weight_blocks",),
+        options=OPTIONS,
+        configure=_configure,
+        checked_by=("onnxruntime",),
+    )
+
+
+BACKENDS.add("weight_only", _configure({option.name: option.default for option in OPTIONS}))

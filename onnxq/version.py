@@ -1,0 +1,3 @@
+"""onnxq's version."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,61 @@
+"""Models made ready for an improvement: placed and calibrated, with what compares them before and after."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+
+from onnxq.calibrate import calibrate
+from onnxq.graph import Graph
+from onnxq.pipeline.run import calibrate_model
+from onnxq.ptq.method import Improved, Samples, State, Task, read_improvement
+from onnxq.ptq.search.evaluator import Judge
+from onnxq.runtime.session import float_session, run_session
+
+Feeds = list[dict[str, np.ndarray]]
+
+PER_TENSOR, PER_CHANNEL = "qnn", "onnxruntime"
+"""Targets with uint8 activations, and int8 weights with one scale or with one for each channel."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A calibrated model; all of its samples are there to fit to."""
+
+    state: State
+    task: Task
+    feeds: Feeds
+
+    def improve(self, text: str) -> Improved:
+        return read_improvement(text).run(self.state, self.task)
+
+    def recalibrated(self, state: State) -> State:
+        found = calibrate(state.graph, state.plan, self.task.samples)
+        return State(state.graph, found.plan, found.qparams)
+
+    def sqnr(self, state: State) -> float:
+        """The mean SQNR of the outputs, in dB, of what the target computes."""
+        return Judge(self.task.reference, self.task.backend, self.feeds)(state).value
+
+    def change(self, graph: Graph) -> float:
+        """The largest difference of a float output to that of the reference, relative to its largest value."""
+        return largest_change(self.task.reference, graph, self.feeds)
+
+
+def ready(model: onnx.ModelProto, feeds: Feeds, backend: str = PER_TENSOR) -> Ready:
+    found = calibrate_model(model, backend=backend, data=feeds)
+    graph = found.prepared.graph
+    task = Task(graph.copy(), found.prepared.backend, Samples(found.dataset, tuple(range(len(feeds)))))
+    return Ready(State(graph, found.plan, found.qparams), task, feeds)
+
+
+def largest_change(one: Graph, other: Graph, feeds: Feeds) -> float:
+    sessions = float_session(one), float_session(other)
+    worst = 0.0
+    for feed in feeds:
+        before, after = (run_session(session, one.output_names, feed, "a sample") for session in sessions)
+        for old, new in zip(before, after, strict=True):
+            worst = max(worst, float(np.abs(old - new).max() / max(np.abs(old).max(), 1e-30)))
+    return worst

@@ -1,0 +1,69 @@
+"""Which samples are fitted to, which judge, and that every effort is checked on the same ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onnxq
+from onnxq import deliver
+from onnxq.demo import load_data, model_path
+from onnxq.graph import Graph
+from onnxq.ptq.search.division import checked_on, divide
+from onnxq.runtime import Dataset, input_infos, open_dataset
+
+
+def dataset(count: int) -> Dataset:
+    values = np.arange(count, dtype=np.float32)[:, None, None, None] + load_data().calibration[:1]
+    return open_dataset({"image": values.astype(np.float32)}, input_infos(Graph.load(model_path())))
+
+
+@pytest.mark.parametrize(
+    ("count", "most", "numbers"),
+    [
+        (3, 8, (0, 1, 2)),
+        (3, 2, (0, 1)),
+        (8, 8, tuple(range(8))),
+        (8, 4, (1, 3, 5, 7)),
+        (64, 8, (3, 7, 11, 15, 19, 23, 27, 31)),
+        (16, 8, (0, 1, 2, 3, 4, 7, 11, 15)),
+        (16, 16, tuple(range(16))),
+        (32, 16, (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 15, 19, 23, 27, 31)),
+        (64, 16, tuple(range(3, 64, 4))),
+    ],
+)
+def test_what_judges_is_checked_on_first(count: int, most: int, numbers: tuple[int, ...]) -> None:
+    samples = checked_on(dataset(count), most)
+    assert samples.numbers == numbers
+    assert len(list(samples)) == len(numbers)
+
+
+def test_most_samples_judge_or_are_fitted_to_and_none_both() -> None:
+    divided = divide(dataset(20))
+    assert divided is not None
+    assert divided.held.numbers == (3, 7, 11, 15, 19)
+    assert sorted((*divided.held.numbers, *divided.fitted.numbers)) == list(range(20))
+
+
+def test_every_effort_is_checked_on_the_same_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, ...]] = []
+    verify = deliver.verify
+
+    def looked_at(*arguments: Any, **named: Any) -> Any:
+        seen.append(tuple(named["numbers"]))
+        return verify(*arguments, **named)
+
+    monkeypatch.setattr(deliver, "verify", looked_at)
+    given = load_data().calibration[:32]
+    for name, config in (("plain", {"effort": 0}), ("improved", {"improvements": ["bias_correction"]})):
+        onnxq.quantize(
+            model_path(),
+            backend="tensorrt",
+            data={"image": given},
+            out=tmp_path / name,
+            config={**config, "verify_samples": 8},
+        )
+    assert set(seen) == {(3, 7, 11, 15, 19, 23, 27, 31)}

@@ -1,0 +1,231 @@
+"""The judge: what each metric says of models whose distance to the float model is known."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import onnxq
+from onnxq.demo import load_data, model_path
+from onnxq.emit.simulate import simulate
+from onnxq.errors import ConfigError, DataError
+from onnxq.graph import Graph
+from onnxq.numerics import sqnr_db
+from onnxq.pipeline.run import calibrate_model
+from onnxq.ptq.method import State
+from onnxq.ptq.search.evaluator import Judge, LastSession, Score, least_gain_db, typical_gain_db
+from onnxq.runtime.session import make_session
+from onnxq.types import QuantPlan
+from tests.zoo_graphs.net import Net
+
+FEEDS = [{"image": image[None]} for image in load_data().test_images[:24]]
+LABELS = load_data().test_labels[:24]
+
+
+def judge(**settings: object) -> Judge:
+    return Judge(Graph.load(model_path()), onnxq.get_backend("tensorrt"), FEEDS, **settings)
+
+
+def noisy(strength: float) -> Graph:
+    graph = Graph.load(model_path())
+    weight = graph.node("classifier").inputs[1]
+    values = graph.values(weight)
+    noise = np.random.default_rng(0).normal(0, strength, values.shape)
+    graph.set_values(weight, (values + noise).astype(np.float32))
+    return graph
+
+
+def logits(graph: Graph) -> np.ndarray:
+    session = make_session(graph.to_model().SerializeToString())
+    return np.concatenate([session.run(None, feed)[0] for feed in FEEDS])
+
+
+def test_sqnr_is_that_of_the_outputs() -> None:
+    expected = sqnr_db(logits(Graph.load(model_path())), logits(noisy(0.05)))
+    score = judge().of_graph(noisy(0.05))
+    assert score.value == pytest.approx(expected, abs=1e-3)
+    assert score.sqnr_db == {"logits": pytest.approx(expected, abs=1e-3)}
+
+
+def test_the_float_model_has_the_best_score_of_every_metric() -> None:
+    for metric in ("sqnr_db", "kl", "agreement"):
+        judging = judge(metric=metric)
+        assert judging.of_float().goodness > judging.of_graph(noisy(0.3)).goodness
+    assert judge(metric="kl").of_float().value == pytest.approx(0.0, abs=1e-12)
+    assert judge(metric="agreement").of_float().value == 1.0
+
+
+def test_accuracy_counts_labels() -> None:
+    right = (logits(Graph.load(model_path())).argmax(1) == LABELS).mean()
+    assert judge(metric="accuracy", labels=LABELS).of_float().value == pytest.approx(right)
+    with pytest.raises(ConfigError, match="accuracy needs labels"):
+        judge(metric="accuracy")
+    with pytest.raises(DataError, match="3 labels for 24 answers"):
+        judge(metric="accuracy", labels=LABELS[:3]).of_float()
+
+
+def test_a_metric_of_the_user_sees_all_samples_and_labels() -> None:
+    def errors(outputs: dict[str, np.ndarray], labels: np.ndarray | None) -> float:
+        assert labels is not None
+        assert outputs["logits"].shape == (24, 10)
+        return float((outputs["logits"].argmax(1) != labels).sum())
+
+    judging = judge(metric=errors, labels=LABELS, lower_is_better=True)
+    assert judging.name == "errors"
+    assert judging.of_float().goodness > judging.of_graph(noisy(5.0)).goodness
+
+
+def test_a_metric_may_import_from_the_current_folder_when_it_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "late_part.py").write_text("VALUE = 0.25\n")
+    text = "def metric(outputs, labels):\n    from late_part import VALUE\n    return VALUE\n"
+    (tmp_path / "late_metric.py").write_text(text)
+    assert judge(metric="late_metric:metric").of_float().value == 0.25
+
+
+def test_a_metric_that_is_not_a_number_is_the_worst() -> None:
+    score = judge(metric=lambda outputs, labels: math.nan).of_float()
+    assert score.goodness == -math.inf
+
+
+def test_wrong_metrics_are_named() -> None:
+    with pytest.raises(ConfigError, match="unknown metric 'snr'"):
+        judge(metric="snr")
+    with pytest.raises(ConfigError, match="returned a str: return a number"):
+        judge(metric=lambda outputs, labels: "good").of_float()
+
+
+def test_a_state_is_judged_as_the_target_computes_it() -> None:
+    ready = calibrate_model(model_path(), backend="tensorrt", data=FEEDS)
+    state = State(ready.prepared.graph, ready.plan, ready.qparams)
+    judging = judge()
+    assert 25 < judging(state).value < 60
+    unquantized = State(state.graph, QuantPlan("tensorrt"), state.qparams)
+    assert judging(unquantized).value == 100.0 or judging(unquantized).value > 90
+
+
+def of_outputs(metric: object, *samples: np.ndarray) -> Judge:
+    """A judge of a model that returns its input, of any length, and the sum of it."""
+    net = Net("outputs")
+    x = net.input("x", [None] * samples[0].ndim)
+    net.output(net.node("Identity", x), [None] * samples[0].ndim)
+    net.output(net.node("ReduceSum", x, keepdims=0), [])
+    backend = onnxq.get_backend("tensorrt")
+    graph = Graph.from_model(net.model())
+    return Judge(graph, backend, [{"x": each} for each in samples], metric=metric, labels=np.zeros(len(samples)))
+
+
+def test_metrics_say_which_output_does_not_fit_them() -> None:
+    vector, short, long = (np.ones(shape, np.float32) for shape in ((3,), (1, 2), (1, 4)))
+    with pytest.raises(ConfigError, match="classes along axis 1"):
+        of_outputs("accuracy", vector).of_float()
+    with pytest.raises(ConfigError, match="as one array"):
+        of_outputs(lambda outputs, labels: 0.0, short, long).of_float()
+
+
+def test_single_numbers_and_samples_without_values_can_be_judged() -> None:
+    one, none = np.ones((1, 2), np.float32), np.ones((1, 0), np.float32)
+    totals = of_outputs(lambda outputs, labels: list(outputs.values())[1].sum(), one, one).of_float()
+    assert totals.value == 4.0
+    assert of_outputs("agreement", one, none).of_float().value == 1.0
+    assert of_outputs("kl", one, none).of_float().value == 0.0
+
+
+def test_the_typical_sample_is_one_that_has_noise() -> None:
+    """A classifier is sure of most samples: ten times their noise is still none, and says nothing about the others."""
+
+    def score(doubtful: float, sure: float) -> Score:
+        return Score("sqnr_db", 20.0, 20.0, {"y": 20.0}, {"y": np.array([doubtful] * 4 + [sure] * 28)})
+
+    assert typical_gain_db(score(0.5, 1e-7), score(1.0, 1e-8)) > 0.2
+    assert typical_gain_db(score(2.0, 1e-8), score(1.0, 1e-7)) < -0.2
+    assert typical_gain_db(score(1.0, 0.4), score(1.0, 0.8)) > 1  # samples that all have noise count alike
+
+
+def test_what_is_left_of_a_gain_without_its_best_sample() -> None:
+    def score(*noise: float) -> Score:
+        return Score("sqnr_db", 20.0, 20.0, {"y": 20.0}, {"y": np.array(noise)})
+
+    # One bad sample became good, all others a little worse.
+    assert least_gain_db(score(1.0, 1.2, 1.2, 1.2), score(50.0, 1.0, 1.0, 1.0)) == pytest.approx(-0.79, abs=0.1)
+    # All became better.
+    assert least_gain_db(score(1.0, 1.0, 1.0, 1.0), score(2.0, 2.0, 2.0, 2.0)) == pytest.approx(3.0, abs=0.1)
+    # One sample alone has noise, so that nothing is left without it.
+    assert abs(least_gain_db(score(1.0, 0.0, 0.0), score(4.0, 1e-9, 0.0))) < 0.1
+
+
+def detector() -> Net:
+    """Boxes of hundreds and scores below 1, as one output."""
+    net = Net("detector")
+    x = net.input("x", [1, 8, 5, 5])
+    boxes = net.node("Mul", net.conv(x, 8, 4, kernel=1), net.floats(300.0), name="boxes")
+    scores = net.node("Sigmoid", net.conv(x, 8, 2, kernel=1), name="scores")
+    net.output(net.node("Concat", boxes, scores, axis=1, output="found"))
+    return net
+
+
+def test_boxes_and_scores_that_are_one_output_count_apart() -> None:
+    graph = Graph.from_model(detector().model())
+    random = np.random.default_rng(0)
+    feeds = [{"x": random.normal(size=(1, 8, 5, 5)).astype(np.float32)} for _ in range(4)]
+    judging = Judge(graph, onnxq.get_backend("tensorrt"), feeds)
+    wrong = graph.copy()
+    weight = wrong.producer(wrong.node("scores").inputs[0]).inputs[1]
+    wrong.set_values(weight, np.zeros_like(wrong.values(weight)))
+    score = judging.of_graph(wrong)
+    assert score.sqnr_db["found[:, 0:4]"] == math.inf
+    assert score.sqnr_db["found[:, 4:6]"] < 20
+    assert set(score.sqnr_db) == set(score.noise) == {"found[:, 0:4]", "found[:, 4:6]"}
+    assert judging.of_float().goodness > score.goodness + 30
+
+
+def test_parts_of_one_size_are_one_output() -> None:
+    net = Net("halves")
+    x = net.input("x", [1, 8, 5, 5])
+    net.output(net.node("Concat", net.conv(x, 8, 4), net.conv(x, 8, 4), axis=1, output="found"))
+    graph = Graph.from_model(net.model())
+    feeds = [{"x": np.random.default_rng(0).normal(size=(1, 8, 5, 5)).astype(np.float32)}]
+    assert set(Judge(graph, onnxq.get_backend("tensorrt"), feeds).of_float().sqnr_db) == {"found"}
+
+
+def test_two_judges_of_a_state_make_its_session_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ready = calibrate_model(model_path(), backend="onnxruntime", data=FEEDS, config={"effort": 0})
+    state = State(ready.prepared.graph, ready.plan, ready.qparams)
+    made: list[State] = []
+
+    def counted(graph: Graph, *others: object) -> tuple[Graph, object]:
+        made.append(state)
+        return simulate(graph, *others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("onnxq.ptq.search.evaluator.simulate", counted)
+    last = LastSession(ready.prepared.backend)
+    judges = [Judge(state.graph, ready.prepared.backend, feeds, last=last) for feeds in (FEEDS[:8], FEEDS[8:])]
+    alone = [Judge(state.graph, ready.prepared.backend, feeds)(state) for feeds in (FEEDS[:8], FEEDS[8:])]
+    made.clear()
+    assert [each(state) for each in judges] == alone
+    assert len(made) == 1
+    judges[0](state.copy())
+    assert len(made) == 2
+    judges[0].forget()
+    judges[1](state)
+    assert len(made) == 3
+
+
+def test_a_part_without_any_signal_does_not_count() -> None:
+    net = Net("silent")
+    x = net.input("x", [1, 8, 5, 5])
+    large = net.node("Mul", net.conv(x, 8, 4, kernel=1), net.floats(300.0))
+    silent = net.node("Mul", net.conv(x, 8, 2, kernel=1), net.floats(0.0), name="silent")
+    small = net.node("Sigmoid", net.conv(x, 8, 2, kernel=1))
+    net.output(net.node("Concat", large, silent, small, axis=1, output="found"))
+    graph = Graph.from_model(net.model())
+    feeds = [{"x": np.random.default_rng(0).normal(size=(1, 8, 5, 5)).astype(np.float32)}]
+    assert set(Judge(graph, onnxq.get_backend("tensorrt"), feeds).of_float().sqnr_db) == {
+        "found[:, 0:4]",
+        "found[:, 6:8]",
+    }

@@ -1,0 +1,103 @@
+"""The stage of the pipeline: what is refused before anything runs, what is measured on, and whose files are removed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onnxq
+from onnxq.demo import load_data, model_path
+from onnxq.errors import ConfigError
+from onnxq.ptq.search.evaluator import Judge
+
+SAMPLES = [{"image": image[None]} for image in load_data().calibration[:64]]
+FOUR_BITS = "academic:w_bits=4,a_bits=4"
+
+
+def run(out: Path, *, samples: int = 32, **config: Any) -> onnxq.Result:
+    return onnxq.quantize(model_path(), backend=FOUR_BITS, data=SAMPLES[:samples], out=out, config=config)
+
+
+def test_the_figure_of_the_report_is_that_of_samples_which_nothing_was_fitted_to(tmp_path: Path) -> None:
+    result = run(tmp_path / "out", samples=64, improvements=["gptq"])
+    held = [feed for number, feed in enumerate(SAMPLES) if number % 4 == 3]
+    judge = Judge(onnxq.session.prepare(model_path(), FOUR_BITS).graph, onnxq.get_backend(FOUR_BITS), held)
+    assert result.report["sqnr_db"]["logits"] == pytest.approx(judge.of_graph(onnxq.load(result.model)).value, abs=0.2)
+    assert result.report["improvements"]["after"] == pytest.approx(result.report["sqnr_db"]["logits"], abs=0.2)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["adaround:iterations=-5", "adaround:batch=0", "adaquant:lr=-1", "brecq:block=0", "qdrop:drop=2"],
+)
+def test_wrong_arguments_are_refused_before_anything_is_fitted(wrong: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=wrong.partition(":")[0]):
+        run(tmp_path / "out", improvements=["adaround:iterations=100000", wrong])
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_of_the_user_stay_beside_the_files_of_unfinished_runs(tmp_path: Path) -> None:
+    folder = tmp_path / "out" / "improving"
+    folder.mkdir(parents=True)
+    (folder / "notes.txt").write_text("mine")
+    unfinished = folder / f"adaround-000-{'0' * 16}.npz"
+    unfinished.write_bytes(b"")
+    run(tmp_path / "out", effort=0)
+    assert unfinished.exists()
+    run(tmp_path / "out", improvements=["adaround:iterations=2"])
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+
+
+def test_values_of_a_killed_run_are_removed_by_the_next_one_whatever_its_effort(tmp_path: Path) -> None:
+    (tmp_path / "out" / "improving" / "activations-abcd1234").mkdir(parents=True)
+    run(tmp_path / "out", effort=0)
+    assert not (tmp_path / "out" / "improving").exists()
+
+
+def test_named_improvements_are_not_left_out_without_a_word(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="4 samples or more"):
+        run(tmp_path / "out", samples=3, improvements=["gptq"])
+    with pytest.raises(ConfigError, match="asked for by name, and to be left out"):
+        run(tmp_path / "out", improvements=["gptq:act_order=no"], skip_improvements=["gptq"])
+
+
+def test_an_accuracy_that_was_asked_for_and_not_measured_is_a_warning(tmp_path: Path) -> None:
+    result = onnxq.quantize(
+        model_path(), backend="weight_only:ops=all", out=tmp_path / "out", config={"minimum_sqnr_db": 20.0}
+    )
+    assert any("20 dB" in line for line in result.report["warnings"])
+
+
+@pytest.mark.parametrize("effort", [1, 2])
+def test_an_effort_that_was_asked_for_and_had_no_data_is_a_warning(effort: int, tmp_path: Path) -> None:
+    result = onnxq.quantize(model_path(), backend="weight_only", out=tmp_path / "out", config={"effort": effort})
+    (warning,) = result.report["warnings"]
+    assert warning.startswith(f"effort: effort {effort} has changed nothing: there is no data")
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["effort"] == effort
+
+
+@pytest.mark.parametrize("config", [{}, {"effort": 0}, {"effort": 2, "improvements": ["hqq"]}])
+def test_an_effort_that_nobody_asked_for_or_that_is_replaced_needs_none(config: dict[str, Any], tmp_path: Path) -> None:
+    result = onnxq.quantize(model_path(), backend="weight_only", out=tmp_path / "out", config=config)
+    assert result.report["warnings"] == []
+    again = onnxq.quantize(model_path(), config=tmp_path / "out" / "config.json", out=tmp_path / "again")
+    assert again.report["warnings"] == []
+
+
+def test_known_metrics_know_what_is_best() -> None:
+    graph = onnxq.load(model_path())
+    with pytest.raises(ConfigError, match="sqnr_db is best where it is largest"):
+        Judge(graph, onnxq.get_backend("tensorrt"), SAMPLES[:2], lower_is_better=True)
+
+
+def leave(outputs: dict[str, np.ndarray], labels: np.ndarray | None) -> float:
+    raise SystemExit(7)
+
+
+def test_a_metric_that_ends_the_process_is_an_error_like_others() -> None:
+    with pytest.raises(ConfigError, match="metric 'leave' failed: SystemExit"):
+        Judge(onnxq.load(model_path()), onnxq.get_backend("tensorrt"), SAMPLES[:2], metric=leave).of_float()

@@ -1,0 +1,59 @@
+"""Scales of blocks without data: never a larger error, and nobody's choice is overridden."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import onnxq
+from onnxq.calibrate import calibrate
+from onnxq.numerics import fake_quantize
+from onnxq.refine import refine
+from onnxq.session.prepare import make_plan, prepare
+from onnxq.types import QParamsTable
+from tests.golden_graphs import GOLDEN
+
+
+def parameters(options: str, **config: object) -> tuple[onnxq.Graph, QParamsTable, QParamsTable]:
+    prepared = prepare(GOLDEN["transformer"]().model, f"weight_only:{options}", config)
+    plan = make_plan(prepared)
+    before, table = (calibrate(prepared.graph, plan).qparams for _ in range(2))
+    return prepared.graph, before, refine(prepared.graph, plan, table, prepared.backend).qparams
+
+
+def error(graph: onnxq.Graph, table: QParamsTable, name: str) -> float:
+    values = graph.values(name)
+    return float(np.square(values - fake_quantize(values, table[name])).sum())
+
+
+@pytest.mark.parametrize("options", ["bits=4", "bits=2", "bits=4,symmetric=yes", "bits=2,symmetric=yes,block=16"])
+def test_blocks_are_nearer_to_their_weights(options: str) -> None:
+    graph, before, after = parameters(options)
+    assert len(after) > 0
+    for name in after:
+        assert error(graph, after, name) <= error(graph, before, name)
+        assert after.provenance[name] == "block_scales"
+    total = [sum(error(graph, table, name) for name in table) for table in (before, after)]
+    assert total[1] < 0.99 * total[0]
+
+
+def test_eight_bits_keep_their_range() -> None:
+    _, before, after = parameters("bits=8")
+    assert all(before[name] == after[name] for name in before)
+
+
+def test_scales_that_were_chosen_are_kept() -> None:
+    _, before, after = parameters("bits=4", weight_observer="minmax")
+    assert all(before[name] == after[name] for name in before)
+
+
+def test_it_can_be_left_out(tmp_path: Path) -> None:
+    result = onnxq.quantize(
+        GOLDEN["transformer"]().model,
+        backend="weight_only",
+        config={"skip_refinements": ["block_scales"], "effort": 0},
+        out=tmp_path,
+    )
+    assert set(result.qparams.provenance.values()) == {"minmax"}
