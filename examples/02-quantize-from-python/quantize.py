@@ -39,7 +39,7 @@ result = onnxq.quantize(
 print(f"stem.conv stays float: {result.plan.left_float['stem.conv']}")
 
 # The same in single steps; every value between two stages can be looked at or changed.
-prepared = onnxq.session.prepare("digits.onnx", "tensorrt")
+prepared = onnxq.prepare("digits.onnx", "tensorrt")
 plan = onnxq.place(prepared.graph, prepared.backend)
 calibration = onnxq.calibrate(prepared.graph, plan, [{"image": image[None]} for image in images])
 print(f"{len(plan)} quantizers, ranges from {calibration.report.samples} samples")

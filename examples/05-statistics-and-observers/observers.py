@@ -2,8 +2,8 @@
 
 import onnxq
 from onnxq.calibrate import activation_leaders, calibrate, gather_into
-from onnxq.session.prepare import make_plan, prepare
 from onnxq.runtime import input_infos, open_dataset
+from onnxq.session.prepare import make_plan, prepare
 
 model = onnxq.load("digits.onnx")
 dataset = open_dataset("calib.npz", input_infos(model))

@@ -3,7 +3,7 @@
 from onnxq.config.documents import read_document
 from onnxq.config.quantizers import InputSettings, NodeSettings, QuantizerSettings
 from onnxq.config.read import ConfigSource, read_config
-from onnxq.config.resolve import controls, resolve
+from onnxq.config.resolve import override_set, resolve
 from onnxq.config.resolved import resolved_settings
 from onnxq.config.schema import config_schema
 from onnxq.config.settings import Config
@@ -15,7 +15,7 @@ __all__ = [
     "NodeSettings",
     "QuantizerSettings",
     "config_schema",
-    "controls",
+    "override_set",
     "read_config",
     "read_document",
     "resolve",

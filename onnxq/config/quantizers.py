@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 from onnxq.errors import ConfigError, OnnxqError, did_you_mean
 from onnxq.observers import make_observer
 from onnxq.types.fake_quantizers import read_fake_quantizer
-from onnxq.types.overrides import Wish, with_bits
+from onnxq.types.overrides import QuantizerOverride, with_bits
 from onnxq.types.spec import DTYPES, INT_DTYPES, ROUNDINGS
 
 Check = TypeVar("Check", bound=Callable[..., Any])
@@ -121,10 +121,10 @@ class QuantizerSettings(Strict):
     def _implied(self) -> Mapping[str, Any]:
         return {} if self.fake_quantizer is None else read_fake_quantizer(self.fake_quantizer).implied
 
-    def wish(self) -> Wish:
+    def wish(self) -> QuantizerOverride:
         """The same as a plain value for the stages, with what the fake-quantizer demands of the format."""
         given = {key: value for key, value in self.model_dump().items() if value is not None}
-        return Wish(**{**self._implied(), **given})
+        return QuantizerOverride(**{**self._implied(), **given})
 
 
 class NodeSettings(Strict):

@@ -11,7 +11,7 @@ from onnxq.config.settings import Config
 from onnxq.errors import ConfigError, SpecError, did_you_mean
 from onnxq.targets.amd.dpu_switches import REFINEMENT, switched_off
 from onnxq.types import Backend, QuantSpec, Scheme
-from onnxq.types.overrides import FORMAT_FIELDS, PARTS, Controls, Override, changed
+from onnxq.types.overrides import FORMAT_FIELDS, PARTS, Override, OverrideSet, changed
 
 EVERYWHERE = ("activation", "weight", "bias", "input", "output")
 """The tables that are about all quantizers of a kind."""
@@ -52,10 +52,10 @@ def resolve(config: Config, backend: Backend) -> Backend:
     )
 
 
-def controls(config: Config) -> Controls:
+def override_set(config: Config) -> OverrideSet:
     """What is left for placement: levels below the whole model, and what no backend can hold."""
     everywhere = {role: _settings(config, role).wish() for role in EVERYWHERE}
-    return Controls(
+    return OverrideSet(
         overrides=tuple(_overrides(config)),
         everywhere={role: wish for role, wish in everywhere.items() if wish.given()},
         where={

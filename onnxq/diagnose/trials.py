@@ -18,7 +18,7 @@ from onnxq.errors import MachineError, OnnxqError, UnsupportedError
 from onnxq.mixed_precision.study import Study, Subject
 from onnxq.place.legal import check_plan
 from onnxq.ptq.method import Samples, State
-from onnxq.ptq.search.evaluator import Judge
+from onnxq.ptq.search.evaluator import Evaluator
 from onnxq.runtime import Dataset, open_dataset
 from onnxq.runtime.feeds import Feed
 from onnxq.temporary import temporary_folder
@@ -66,7 +66,7 @@ class Ward:
     def tried_on(self, remedy: Remedy, cause: Code, state: State, study: Study, feeds: Sequence[Feed]) -> Trial:
         """A remedy for the data: calibrated on other samples, and judged on others, as the model without it is."""
         held = tuple(feeds[number] for number in _held_numbers(len(feeds), len(self.held)))
-        before = worst_db(Judge(study.graph, study.prepared.backend, held)(state))
+        before = worst_db(Evaluator(study.graph, study.prepared.backend, held)(state))
         given = replace(self.subject, data=self._as_dataset(feeds))
         other = replace(self, subject=given, held=held, before=before, first=None)
         try:

@@ -25,7 +25,7 @@ from onnxq.calibrate.gather import with_observers
 from onnxq.calibrate.identity import SampleHash, model_identity
 from onnxq.calibrate.resume import gathered_from
 from onnxq.calibrate.statistics_file import VERSION, read_statistics
-from onnxq.config import Config, ConfigSource, controls, read_config
+from onnxq.config import Config, ConfigSource, override_set, read_config
 from onnxq.errors import ConfigError, UnsupportedError
 from onnxq.graph import Graph
 from onnxq.mixed_precision.evaluation import open_evaluation
@@ -36,7 +36,7 @@ from onnxq.passes import Pass
 from onnxq.place import place
 from onnxq.place.legal import check_opset, check_plan
 from onnxq.ptq.method import State
-from onnxq.ptq.search.evaluator import HIGHEST_DB, LOWEST_DB, METRICS, Judge, Score, UserMetric
+from onnxq.ptq.search.evaluator import HIGHEST_DB, LOWEST_DB, METRICS, Evaluator, Score, UserMetric
 from onnxq.refine import refine
 from onnxq.runtime import input_infos, open_dataset
 from onnxq.runtime.fault import own_fault
@@ -120,7 +120,7 @@ class Study:
         self._say("passes", 0, None)
         self.prepared: Prepared = prepare(graph, subject.backend, self.config, passes=subject.passes)
         check_opset(self.prepared.graph, self.prepared.backend)
-        self.judge = Judge(
+        self.judge = Evaluator(
             self.prepared.graph,
             self.prepared.backend,
             evaluation.feeds,
@@ -174,7 +174,7 @@ class Study:
     def plan(self, config: Config | None = None, *, checked: bool = True) -> QuantPlan:
         """The plan of a configuration; unlike for `onnxq quantize` it may be empty."""
         prepared = replace(self.prepared, config=config or self.config)
-        plan = place(prepared.graph, prepared.backend, controls(prepared.config))
+        plan = place(prepared.graph, prepared.backend, override_set(prepared.config))
         if checked:
             check_plan(plan, prepared.backend)
         plan.config = prepared.config.recorded()

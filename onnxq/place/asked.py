@@ -9,7 +9,7 @@ from typing import Any
 from onnxq.errors import ConfigError, SpecError, UnsupportedError
 from onnxq.graph import Graph, Node
 from onnxq.place.formats import Formats, wider
-from onnxq.place.override_resolver import Choices, Picks, formats
+from onnxq.place.override_resolver import OverrideResolver, Picks, formats
 from onnxq.place.select import Selection
 from onnxq.place.ties import Ties
 from onnxq.types import Backend, BiasOf, Edge, QuantSpec
@@ -44,7 +44,7 @@ class Asked(Selection):
     remarks    what the user should know about wishes that could not be fulfilled
     """
 
-    def __init__(self, graph: Graph, backend: Backend, choices: Choices) -> None:
+    def __init__(self, graph: Graph, backend: Backend, choices: OverrideResolver) -> None:
         super().__init__(graph, backend, choices)
         self.requests: dict[str, Request] = {}
         self.ties = Ties()

@@ -62,7 +62,7 @@ class Constants(Asked):
 
     def _wants_bias(self, node: Node) -> bool:
         """Whether the user wants biases quantized that the target's rules leave float."""
-        wish = self.choices.controls.everywhere.get("bias")
+        wish = self.choices.overrides.everywhere.get("bias")
         return (wish is not None and not wish.skip) or bool(
             formats(self.choices.of_constant(node.inputs[2].name, node.name, "bias"))
         )

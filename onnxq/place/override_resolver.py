@@ -14,7 +14,7 @@ from typing import Any
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph, Node
 from onnxq.match import names_matching, rank_among
-from onnxq.types.overrides import FORMAT_FIELDS, LEVELS, PARTS, Controls, Override
+from onnxq.types.overrides import FORMAT_FIELDS, LEVELS, PARTS, Override, OverrideSet
 from onnxq.types.spec import INT_DTYPES
 from onnxq.types.unlike import UnlikeJoin
 
@@ -44,26 +44,26 @@ _NOT_IN_BACKEND = ("minimum_scale", "observe_only")
 """Fields of the global tables that no backend holds."""
 
 
-class Choices:
+class OverrideResolver:
     """The overrides of `controls` on one graph; a pattern that names nothing is an error with the nearest names.
 
     `silent` is set where nothing is wanted, the usual case, in which nobody needs to be asked. `tails` are nodes that
     the data says have to stay float.
     """
 
-    def __init__(self, graph: Graph, controls: Controls, unlike: Iterable[UnlikeJoin] = ()) -> None:
+    def __init__(self, graph: Graph, overrides: OverrideSet, unlike: Iterable[UnlikeJoin] = ()) -> None:
         self.graph = graph
-        self.controls = controls
+        self.overrides = overrides
         self.tails = {node: join for join in unlike for node in join.tail}
         self._flags: dict[str, Picks] = {}
         self._parts: dict[tuple[str, str], Picks] = {}
         self._tensors: dict[str, Picks] = {}
         self._used: set[tuple[int, str]] = set()
-        self.silent = not controls.overrides and not controls.everywhere
+        self.silent = not overrides.overrides and not overrides.everywhere
         self._graph_inputs = set(graph.input_names)
         nodes = _node_names(graph)
         tensors: dict[str, str] | None = None
-        for order, override in enumerate(controls.overrides):
+        for order, override in enumerate(overrides.overrides):
             level = LEVELS.index(override.level)
             if override.level == "tensor":
                 tensors = tensors or _tensor_names(graph)
@@ -131,9 +131,9 @@ class Choices:
         roles = [("output", is_output), ("input", tensor in self._graph_inputs)]
         roles.append(("activation" if part == "output" else part, True))
         for role, applies in roles:
-            wish = self.controls.everywhere.get(role)
+            wish = self.overrides.everywhere.get(role)
             if applies and wish is not None and wish.skip is not None:
-                return self.controls.where[(role, "skip")] if wish.skip else None
+                return self.overrides.where[(role, "skip")] if wish.skip else None
         return None
 
     def of_constant(self, tensor: str, node: str, part: str) -> Picks:
@@ -154,12 +154,12 @@ class Choices:
 
     def format_source(self, role: str, field: str) -> str | None:
         """Where a format field or observer was set for the whole model."""
-        return self.controls.where.get((role, field))
+        return self.overrides.where.get((role, field))
 
     def unused(self) -> list[str]:
         """One line for every override that has found its nodes or tensors, but no quantizer there to change."""
         lines = []
-        for order, override in enumerate(self.controls.overrides):
+        for order, override in enumerate(self.overrides.overrides):
             parts = [part for part in override.wishes if (order, part) not in self._used]
             for part in parts:
                 where = " and ".join(dict.fromkeys(override.source(part, key) for key in override.wishes[part].given()))
@@ -170,10 +170,10 @@ class Choices:
     def unused_everywhere(self, roles: set[str]) -> list[str]:
         """One line for every global table whose kind of tensor (`roles` are the ones there are) has no quantizer."""
         lines = []
-        for role, wish in self.controls.everywhere.items():
+        for role, wish in self.overrides.everywhere.items():
             asked = [key for key in wish.given() if key != "skip"]
             if asked and role not in roles and not wish.skip:
-                where = " and ".join(dict.fromkeys(self.controls.where[(role, key)] for key in asked))
+                where = " and ".join(dict.fromkeys(self.overrides.where[(role, key)] for key in asked))
                 what = f"{role} of the model" if role in ("input", "output") else role
                 lines.append(f"no effect: no {what} has a quantizer ({where})")
         return lines
@@ -189,7 +189,7 @@ class Choices:
             yield picks
 
     def _everywhere(self, role: str, *, formats: bool = False) -> Picks:
-        wish = self.controls.everywhere.get(role)
+        wish = self.overrides.everywhere.get(role)
         if wish is None:
             return {}
         keys: tuple[str, ...] = _NOT_IN_BACKEND
@@ -198,7 +198,7 @@ class Choices:
         elif role == "bias":  # its format is the backend's already
             keys = (*keys, "observer", "fake_quantizer")
         return {
-            key: Pick(value, self.controls.where[(role, key)], (_EVERYWHERE, int(formats)))
+            key: Pick(value, self.overrides.where[(role, key)], (_EVERYWHERE, int(formats)))
             for key, value in wish.given().items()
             if key in keys
         }

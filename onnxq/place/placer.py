@@ -16,10 +16,10 @@ from typing import Any
 from onnxq.graph import Graph, Node, collector_paused
 from onnxq.place.facts import FLOAT_TYPES
 from onnxq.place.legal import no_rule
-from onnxq.place.override_resolver import Choices
+from onnxq.place.override_resolver import OverrideResolver
 from onnxq.place.wishes import Wishes
 from onnxq.types import Backend, Edge, Placement, QuantPlan
-from onnxq.types.overrides import Controls, Override
+from onnxq.types.overrides import Override, OverrideSet
 from onnxq.types.spec import why_no_derived_bias
 from onnxq.types.unlike import UnlikeJoin
 
@@ -27,7 +27,7 @@ from onnxq.types.unlike import UnlikeJoin
 def place(
     graph: Graph,
     backend: Backend,
-    controls: Controls | None = None,
+    overrides: OverrideSet | None = None,
     *,
     skip: Sequence[str] = (),
     unlike: Sequence[UnlikeJoin] = (),
@@ -37,12 +37,12 @@ def place(
     The tails of `unlike` joins, which only data can show, stay float too. The graph's shapes must be inferred. A pure
     function of its arguments: the graph is not changed.
     """
-    wanted = controls or Controls()
+    wanted = overrides or OverrideSet()
     if skip:
         named = (Override.of_nodes(text, {"skip": True}, {("skip",): f"'{text}'"}) for text in skip)
         wanted = replace(wanted, overrides=(*named, *wanted.overrides))
     with collector_paused(), graph.unchanging():
-        plan = _Placer(graph, backend, Choices(graph, wanted, unlike)).plan()
+        plan = _Placer(graph, backend, OverrideResolver(graph, wanted, unlike)).plan()
     plan.unlike = tuple(unlike)
     return plan
 
@@ -187,7 +187,7 @@ class _Placer(Wishes):
 
     def _only_watched(self, node: Node) -> bool:
         """Whether no quantizer that changes values is left of those that a node asked for."""
-        if not self.choices.controls.overrides and not self.choices.controls.everywhere:
+        if not self.choices.overrides.overrides and not self.choices.overrides.everywhere:
             return False
         if any(self._reads_quantized(node, port) for port, tensor in enumerate(node.inputs) if tensor.name):
             return False

@@ -7,7 +7,7 @@ from typing import Any
 from onnxq.graph import Graph, Node
 from onnxq.place.constants import Constants
 from onnxq.place.facts import Facts
-from onnxq.place.override_resolver import Choices
+from onnxq.place.override_resolver import OverrideResolver
 from onnxq.types import Backend, Edge, OpRule
 from onnxq.types.backend import per_tensor
 
@@ -19,7 +19,7 @@ class Requests(Constants):
     fused      nodes that run inside another one -> that one
     """
 
-    def __init__(self, graph: Graph, backend: Backend, choices: Choices) -> None:
+    def __init__(self, graph: Graph, backend: Backend, choices: OverrideResolver) -> None:
         super().__init__(graph, backend, choices)
         self.carried: dict[str, str] = {}
         self.fused: dict[str, str] = {}

@@ -12,7 +12,7 @@ from onnxq.place.exempt import exempt_nodes, masked_tensors, why_no_table
 from onnxq.place.facts import FLOAT_TYPES, Facts
 from onnxq.place.forced import forced_rule
 from onnxq.place.fusions import Fusions
-from onnxq.place.override_resolver import Choices
+from onnxq.place.override_resolver import OverrideResolver
 from onnxq.place.residual import fused_port
 from onnxq.types import Backend, OpRule
 from onnxq.types.backend import Decline
@@ -31,13 +31,13 @@ class Selection:
     integer_tensors   tensors that integer kernels make, or that only move such values
     """
 
-    def __init__(self, graph: Graph, backend: Backend, choices: Choices) -> None:
+    def __init__(self, graph: Graph, backend: Backend, choices: OverrideResolver) -> None:
         self.graph = graph
         self.backend = backend
         self.choices = choices
         self.nodes: list[Node] = graph.nodes()
         self.skipped = {node.name for node in self.nodes if choices.flag(node.name, "skip") is not None}
-        self.fusions = Fusions(graph, self.nodes, choices.controls.fuse, self.skipped)
+        self.fusions = Fusions(graph, self.nodes, choices.overrides.fuse, self.skipped)
         self._wanted = {node.name for node in self.nodes if choices.flag(node.name, "force") is not None}
         self.decisive = decisive_nodes(graph, self.nodes, backend.fused_activations)
         reasons = exempt_nodes(graph, self.nodes, self.decisive)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.place.asked import Request
-from onnxq.place.override_resolver import Choices, Picks
+from onnxq.place.override_resolver import OverrideResolver, Picks
 from onnxq.place.requests import Requests
 from onnxq.types import Backend, PerChannel, PerTensor, QuantSpec
 from onnxq.types.backend import per_tensor
@@ -18,7 +18,7 @@ from onnxq.types.overrides import FORMAT_FIELDS
 class Wishes(Requests):
     """Requests with the wishes of the configuration in them."""
 
-    def __init__(self, graph: Graph, backend: Backend, choices: Choices) -> None:
+    def __init__(self, graph: Graph, backend: Backend, choices: OverrideResolver) -> None:
         super().__init__(graph, backend, choices)
         self._without_channels: dict[str, None] = {}
         self._kinds: dict[str, Kind] = {}
@@ -133,7 +133,7 @@ class Wishes(Requests):
 
     def set_by(self, request: Request) -> Iterator[tuple[str, str]]:
         """Every field that somebody has set, and where: what is said for the whole model counts where it holds."""
-        for key in (*FORMAT_FIELDS, "observer", "fake_quantizer") if self.choices.controls.where else ():
+        for key in (*FORMAT_FIELDS, "observer", "fake_quantizer") if self.choices.overrides.where else ():
             said = self.choices.format_source(request.role, key)
             if said is not None and key not in request.picks and self._holds(request, key):
                 yield key, said
@@ -143,7 +143,7 @@ class Wishes(Requests):
                 yield key, pick.source
 
     def _holds(self, request: Request, key: str) -> bool:
-        wish = self.choices.controls.everywhere.get(request.role)
+        wish = self.choices.overrides.everywhere.get(request.role)
         wanted = None if wish is None else getattr(wish, key)
         if key == "observer":
             given = self.backend.weight_observer if request.role == "weight" else self.backend.activation_observer

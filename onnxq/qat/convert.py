@@ -85,7 +85,7 @@ def trained_values(net: QatNet) -> dict[str, np.ndarray]:
             found[name] = net.value(name)
     for name in net.trained_constants():
         if name in found:
-            found[name] = net.fake_quantizer(name).settled(found[name])
+            found[name] = net.fake_quantizer(name).export_values(found[name])
     return {name: to_numpy(value) for name, value in found.items()}
 
 
@@ -95,7 +95,7 @@ def _follow(net: QatNet, qparams: QParamsTable, notes: list[str]) -> bool:
     for name, module in net.fake_quantizers.items():
         if net.plan[name].derive is not None or module.to_qparams() == qparams[name]:
             continue
-        module.take(qparams[name])
+        module.set_qparams(qparams[name])
         changed = True
         notes.append(f"the scale of '{name}' was changed after training, as the target demands")
     net.notes.extend(note for note in notes if note not in net.notes)

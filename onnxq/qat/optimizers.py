@@ -21,8 +21,8 @@ def parameter_groups(net: QatNet, settings: TrainSettings) -> list[dict[str, Any
     """
     # Adam moves every parameter by its learning rate, whatever the size of its gradient; plain descent does not.
     relative = settings.optimizer != "sgd"
-    speeds = {
-        id(parameter): module.speeds.get(name, 1.0) if relative else 1.0
+    lr_multipliers = {
+        id(parameter): module.lr_multipliers.get(name, 1.0) if relative else 1.0
         for module in net.fake_quantizers.values()
         for name, parameter in module.named_parameters()
     }
@@ -30,7 +30,7 @@ def parameter_groups(net: QatNet, settings: TrainSettings) -> list[dict[str, Any
     for parameter in net.parameters():
         if not parameter.requires_grad:
             continue
-        speed = speeds.get(id(parameter))
+        speed = lr_multipliers.get(id(parameter))
         own = (WEIGHTS if parameter.ndim > 1 else PLAIN, 1.0)
         groups.setdefault(own if speed is None else (LEARNT, speed), []).append(parameter)
     return [

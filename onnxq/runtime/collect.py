@@ -18,7 +18,7 @@ from onnxq.errors import ConfigError, DataError
 from onnxq.graph import Graph
 from onnxq.graph.write import weight_bytes
 from onnxq.observers import RangeStatistic
-from onnxq.runtime.collect_pass import Look, Statistics, TooLarge
+from onnxq.runtime.collect_pass import CollectPass, Statistics, TooLarge
 from onnxq.runtime.dataset import Dataset
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.inputs import InputWatch
@@ -27,7 +27,7 @@ from onnxq.runtime.reduce import reducible
 from onnxq.runtime.samples import Sample, Samples, Shard
 from onnxq.runtime.session import CPU, Optimize, find_provider
 from onnxq.runtime.tap import default_memory_limit, divide, estimated_sizes, known_sizes
-from onnxq.runtime.workers import Line, available_cores
+from onnxq.runtime.workers import SampleQueue, available_cores
 
 ARRANGING_SECONDS, ARRANGING_PER_BYTE = 0.05, 2e-9
 """What it costs to arrange a session: a part for every model, and one for each byte of weights."""
@@ -235,7 +235,7 @@ class _Run:
         first = next(todo, None)
         if first is None:
             return
-        look = Look(
+        look = CollectPass(
             self._graph,
             planned.statistics,
             planned.reduced,
@@ -252,7 +252,7 @@ class _Run:
         taken, empty = 1, False
         while not empty:
             until = None if self._journal is None else time.monotonic() + self._journal.seconds
-            line = Line(todo, taken, until)
+            line = SampleQueue(todo, taken, until)
             look.run(line, self._engine.threads())
             taken, empty = line.number, line.empty
             for kinds in planned.statistics.values():

@@ -12,11 +12,11 @@ from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph
 from onnxq.observers import HistogramStatistic, RangeStatistic
 from onnxq.runtime.buffers import BufferedTap, Seen
-from onnxq.runtime.range_accumulator import RangeBank
+from onnxq.runtime.range_accumulator import RangeAccumulator
 from onnxq.runtime.samples import Sample
 from onnxq.runtime.session import Optimize
 from onnxq.runtime.tap import Tap, divide, estimated_sizes
-from onnxq.runtime.workers import Line, run_workers
+from onnxq.runtime.workers import SampleQueue, run_workers
 
 Statistics = Mapping[str, Sequence[RangeStatistic]]
 """Tensor -> the statistics that look at it."""
@@ -40,7 +40,7 @@ class TooLarge(Exception):
         self.sizes = sizes
 
 
-class Look:
+class CollectPass:
     """A session for the tensors of `statistics`, and threads that run it.
 
     reduced   tensors of which only minimum and maximum are wanted and can be taken inside the graph
@@ -103,7 +103,7 @@ class Look:
         self._take_in(worker, 0, sample, seen)
         self._idle.append(worker)
 
-    def run(self, line: Line[Sample], threads: int) -> None:
+    def run(self, line: SampleQueue[Sample], threads: int) -> None:
         """Look at the samples of `line`, which are numbered from 1 on: `begin` has seen number 0."""
 
         def stop() -> None:
@@ -114,7 +114,7 @@ class Look:
 
         run_workers(threads, lambda: self._work(line), stop)
 
-    def _work(self, line: Line[Sample]) -> None:
+    def _work(self, line: SampleQueue[Sample]) -> None:
         with self._building:
             worker = self._idle.pop() if self._idle else self._new_worker()
         with np.errstate(invalid="ignore"):  # a NaN is found and reported, numpy need not warn of it
@@ -188,7 +188,7 @@ class Look:
                 self._reduced -= set(tensors)
                 self._tap = self._new_tap(list(self._statistics), self._reduced)
 
-    def _in_parts(self, bank: RangeBank, sample: Sample, tensors: Sequence[str]) -> Iterator[Addition]:
+    def _in_parts(self, bank: RangeAccumulator, sample: Sample, tensors: Sequence[str]) -> Iterator[Addition]:
         """Look at the values of some tensors, by as many runs as the limit asks for."""
         for group in divide(tensors, estimated_sizes(self._graph, tensors, sample.feed), self._limit):
             with self._building:
@@ -200,7 +200,7 @@ class Look:
                 tap = self._parts[key]
             yield from self._all_looks(bank, sample, tap.run(sample.feed, _where(sample)))
 
-    def _all_looks(self, bank: RangeBank, sample: Sample, seen: Mapping[str, np.ndarray]) -> Iterator[Addition]:
+    def _all_looks(self, bank: RangeAccumulator, sample: Sample, seen: Mapping[str, np.ndarray]) -> Iterator[Addition]:
         """What statistics have to add for one run; ranges go into the bank where they can."""
         for tensor, values in seen.items():
             plain = tensor in bank.place and sample.rows == 1 and values.dtype == np.float32 and values.size > 0
@@ -236,7 +236,7 @@ class _Worker:
 
     def __init__(self, tap: Tap, banked: Sequence[str]) -> None:
         self.runs = BufferedTap(tap)
-        self.bank = RangeBank(banked)
+        self.bank = RangeAccumulator(banked)
         self.reduced = [self.bank.place[tensor] for tensor in tap.reductions]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from onnxq.observers.statistics.range import Extent
 
 
-class RangeBank:
+class RangeAccumulator:
     """Minimum, maximum, count and the two largest samples of whole tensors, until `take` hands them on.
 
     Each run is begun with `begin`, filled with `put` and `put_many`, and ended with `end`.

@@ -22,7 +22,7 @@ def available_cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
     return max(1, min(cores, -(-int(share) // int(period)))) if share.isdigit() else max(1, cores)
 
 
-class Line(Generic[T]):
+class SampleQueue(Generic[T]):
     """Items that threads take one after the other, numbered from `number`, until none is left or `until` has passed.
 
     One item is handed out even when it is late. `empty` tells that none is left. The items are made by the thread that

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnx
 
-from onnxq.config import Config, ConfigSource, controls, read_config, resolve
+from onnxq.config import Config, ConfigSource, override_set, read_config, resolve
 from onnxq.errors import ConfigError, ModelError, UnsupportedError
 from onnxq.graph import Graph
 from onnxq.observers import make_observer
@@ -101,7 +101,7 @@ def make_plan(prepared: Prepared, *, strict: bool = False, unlike: Sequence[Unli
     the target has no rule for.
     """
     check_opset(prepared.graph, prepared.backend)
-    plan = place(prepared.graph, prepared.backend, controls(prepared.config), unlike=unlike)
+    plan = place(prepared.graph, prepared.backend, override_set(prepared.config), unlike=unlike)
     check_plan(plan, prepared.backend)
     check_constants_are_finite(prepared.graph, plan)
     if strict:

@@ -1,4 +1,4 @@
-"""Wish, Override, Controls: what a user wants of quantizers, level by level, and where it was said."""
+"""QuantizerOverride, Override, OverrideSet: what a user wants of quantizers, level by level, and where it was said."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PARTS = ("activation", "weight", "bias", "output")
 
 
 @dataclass(frozen=True)
-class Wish:
+class QuantizerOverride:
     """Field by field what somebody wants of a quantizer; None leaves the field as it is."""
 
     dtype: str | None = None
@@ -67,7 +67,7 @@ class Override:
 
     level: Level
     pattern: str
-    wishes: Mapping[str, Wish] = field(default_factory=dict)
+    wishes: Mapping[str, QuantizerOverride] = field(default_factory=dict)
     flags: Mapping[str, bool] = field(default_factory=dict)
     where: Mapping[tuple[str, ...], str] = field(default_factory=dict)
 
@@ -77,7 +77,7 @@ class Override:
         pattern: str,
         flags: Mapping[str, bool],
         where: Mapping[tuple[str, ...], str],
-        wishes: Mapping[str, Wish] | None = None,
+        wishes: Mapping[str, QuantizerOverride] | None = None,
     ) -> Override:
         """About nodes, whose pattern tells the level: op:Conv is about an operator."""
         return cls("op" if pattern.startswith("op:") else "node", pattern, wishes or {}, flags, where)
@@ -88,7 +88,7 @@ class Override:
 
 
 @dataclass(frozen=True)
-class Controls:
+class OverrideSet:
     """Everything that a user wants beyond the backend.
 
     everywhere   role (activation, weight, bias, input, output) -> wish; its format is part of the backend already
@@ -97,7 +97,7 @@ class Controls:
     """
 
     overrides: tuple[Override, ...] = ()
-    everywhere: Mapping[str, Wish] = field(default_factory=dict)
+    everywhere: Mapping[str, QuantizerOverride] = field(default_factory=dict)
     where: Mapping[tuple[str, ...], str] = field(default_factory=dict)
     fuse: tuple[tuple[str, ...], ...] = ()
 

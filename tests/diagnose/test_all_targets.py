@@ -14,7 +14,7 @@ from onnxq.diagnose.text import summary_lines
 from onnxq.mixed_precision import Subject
 from onnxq.pipeline.run import calibrate_model
 from onnxq.ptq.method import State
-from onnxq.ptq.search.evaluator import Judge
+from onnxq.ptq.search.evaluator import Evaluator
 from onnxq.targets import BACKENDS, get_backend
 from tests.golden_graphs import GOLDEN
 
@@ -46,7 +46,7 @@ def test_an_experiment_with_channels_is_judged_where_the_chip_has_none(name: str
     state = State(found.prepared.graph, found.plan, found.qparams)
     leaders = [placement.tensor for placement in activation_leaders(found.plan)]
     seen = look_at(state.graph, leaders, found.dataset, None, most=2)
-    judge = Judge(state.graph, found.prepared.backend, golden.samples[:2])
+    judge = Evaluator(state.graph, found.prepared.backend, golden.samples[:2])
     changed = state
     for tensor in leaders:
         channels = seen[tensor].channels if tensor in seen else None

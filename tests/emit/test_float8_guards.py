@@ -76,7 +76,7 @@ def test_tensorrt_gets_plain_float8_pairs_and_the_report_says_how_onnxruntime_lo
 
 def test_layers_between_guarded_quantizers_count_as_quantized_already() -> None:
     first = onnxq.quantize(network(), backend="sophgo_academic", data=samples(), config={"effort": 0})
-    prepared = onnxq.session.prepare(onnx.load(first.model), "onnxruntime")
+    prepared = onnxq.prepare(onnx.load(first.model), "onnxruntime")
     plan = onnxq.place(prepared.graph, prepared.backend)
     layers = [node.name for node in prepared.graph.nodes("Conv")]
     assert layers

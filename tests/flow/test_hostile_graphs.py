@@ -127,7 +127,7 @@ def assert_every_node_is_accounted_for(case: Case, result: Any) -> None:
         for node, reason in reasons.items():
             assert reason.strip(), f"node '{node}' has no reason"
     # Passes fold and remove nodes before the plan is made; their record says what became of each name of the file.
-    origins = onnxq.session.prepare(case.model, plan.backend).graph.origins
+    origins = onnxq.prepare(case.model, plan.backend).graph.origins
     planned = {*plan.quantized, *plan.fused, *plan.left_float}
     for node in Graph.from_model(case.model).nodes():
         # Constant nodes compute nothing: they are values, like initializers.

@@ -29,7 +29,7 @@ from onnxq.runtime.workers import Line
 most, log = int(sys.argv.pop(1)), open(sys.argv.pop(1), "a", buffering=1)
 resume.gather_into.__kwdefaults__["save_seconds"] = 0.02
 resume.SAVING_SHARE = float("inf")
-run, write, close, closed = BufferedTap.run, resume.write_statistics, Line.close, threading.Event()
+run, write, close, closed = BufferedTap.run, resume.write_statistics, SampleQueue.close, threading.Event()
 def logged_run(*arguments):
     if run_number() > most:
         closed.wait()
@@ -45,7 +45,7 @@ def logged_write(path, file):
 def logged_close(line):
     close(line)
     closed.set()
-BufferedTap.run, resume.write_statistics, Line.close = logged_run, logged_write, logged_close
+BufferedTap.run, resume.write_statistics, SampleQueue.close = logged_run, logged_write, logged_close
 main()
 """
 """The command line, which saves after every run; runs behind the number in the first argument wait to be stopped.

@@ -93,7 +93,7 @@ def test_models_with_very_many_readers_are_judged_without_onnxruntimes_optimizer
     monkeypatch.setattr(judge, "float_session", noted)
     sample = {"x": np.ones((2, 4), np.float32)}
     prepared = prepare(many_readers(count), "onnxruntime")
-    judge.Judge(prepared.graph, prepared.backend, [sample]).of_float()
+    judge.Evaluator(prepared.graph, prepared.backend, [sample]).of_float()
     assert asked == [optimize]
 
 

@@ -14,7 +14,7 @@ from onnxq import demo
 from onnxq.numerics import quantize
 from onnxq.pipeline.run import calibrate_model
 from onnxq.ptq.method import Improved, Samples, State, Task, read_improvement
-from onnxq.ptq.search.evaluator import Judge
+from onnxq.ptq.search.evaluator import Evaluator
 
 Feeds = list[dict[str, np.ndarray]]
 
@@ -25,7 +25,7 @@ FOUR_BITS = {"weight": {"bits": 4}}
 class Ready:
     state: State
     task: Task
-    judge: Judge
+    judge: Evaluator
 
     def improve(self, text: str) -> Improved:
         return read_improvement(text).run(self.state, self.task)
@@ -44,7 +44,7 @@ def ready(
     count = len(found.dataset) if judged is not None else max(len(found.dataset) // 2, 1)
     task = Task(graph.copy(), found.prepared.backend, Samples(found.dataset, tuple(range(count))))
     held = list(found.dataset)[count:] if judged is None else judged
-    return Ready(State(graph, found.plan, found.qparams), task, Judge(graph, found.prepared.backend, held))
+    return Ready(State(graph, found.plan, found.qparams), task, Evaluator(graph, found.prepared.backend, held))
 
 
 @cache

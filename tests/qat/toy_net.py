@@ -23,7 +23,7 @@ class LearntScale(nn.Module):
     """
 
     seen: Tensor
-    speeds: ClassVar[dict[str, float]] = {}
+    lr_multipliers: ClassVar[dict[str, float]] = {}
 
     def __init__(self, scale: float) -> None:
         super().__init__()

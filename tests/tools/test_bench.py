@@ -122,7 +122,7 @@ def test_three_methods_give_what_calibrate_gives_for_each(tiny_path: Path) -> No
     tables = three_methods(prepared, plan, dataset)
     assert tuple(tables) == HISTOGRAM_METHODS
     for method, table in tables.items():
-        alone = onnxq.session.prepare(tiny_path, onnxq_jobs.BACKEND, Config(observer=method))
+        alone = onnxq.prepare(tiny_path, onnxq_jobs.BACKEND, Config(observer=method))
         feeds = open_dataset(samples, input_infos(alone.graph))
         expected = onnxq.calibrate(alone.graph, onnxq.place(alone.graph, alone.backend), feeds).qparams
         tensors = [placement.tensor for placement in activation_leaders(plan)]

@@ -167,7 +167,7 @@ def test_efforts_out_of_one_run_are_those_of_runs_of_their_own(tmp_path: Path) -
 
 def test_a_broken_file_is_a_failed_row(tmp_path: Path) -> None:
     chosen = ptq_sets.PTQ_SETS["digits"](tmp_path, 2, 10)
-    judge = ptq_accuracy.Judge(chosen, ptq_accuracy.outputs(chosen.model, chosen.test))
+    judge = ptq_accuracy.Evaluator(chosen, ptq_accuracy.outputs(chosen.model, chosen.test))
     peer = ptq_accuracy.Tool(ptq_accuracy.PEERS["onnxruntime"][1])
     row = ptq_accuracy._written(judge, peer, W8A8, "default", tmp_path / "no feeds.npz")
     assert row["note"].startswith("failed: ")
@@ -179,7 +179,7 @@ def test_a_broken_file_is_a_failed_row(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_judged_costs_its_own_row_alone(tmp_path: Path) -> None:
     chosen = ptq_sets.PTQ_SETS["digits"](tmp_path, 2, 10)
-    judge = ptq_accuracy.Judge(chosen, ptq_accuracy.outputs(chosen.model, chosen.test))
+    judge = ptq_accuracy.Evaluator(chosen, ptq_accuracy.outputs(chosen.model, chosen.test))
 
     class Half(ptq_accuracy.Tool):
         def climb(self, form: str, settings: object, model: Path, feeds: Path, folder: Path) -> Climbed:

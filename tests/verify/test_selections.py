@@ -15,7 +15,7 @@ import onnxq
 from onnxq.config import read_config
 from onnxq.graph import Graph
 from onnxq.ptq.method import State
-from onnxq.ptq.search.evaluator import Judge
+from onnxq.ptq.search.evaluator import Evaluator
 from onnxq.session.prepare import chosen_backend
 from onnxq.verify import ChecksFailed
 from onnxq.verify.selections import GivenSession, indices_of, selecting_nodes, with_given_indices
@@ -179,7 +179,7 @@ def test_a_metric_of_the_user_sees_what_the_model_selects_by_itself() -> None:
 
     result = _quantized(best_rows)
     backend = chosen_backend("onnxruntime", read_config({}))
-    Judge(graph, backend, samples(2), metric=metric)(State(graph, result.plan, result.qparams))
+    Evaluator(graph, backend, samples(2), metric=metric)(State(graph, result.plan, result.qparams))
 
     expected = np.concatenate([_run(result.model, feed) for feed in samples(2)])
     assert np.allclose(seen[-1], expected, atol=0.05)
@@ -216,7 +216,7 @@ def test_an_output_of_indices_alone_is_judged_as_the_model_s_own() -> None:
     graph = Graph.from_model(labelled())
     result = _quantized(labelled)
     backend = chosen_backend("onnxruntime", read_config({}))
-    score = Judge(graph, backend, samples(4))(State(graph, result.plan, result.qparams))
+    score = Evaluator(graph, backend, samples(4))(State(graph, result.plan, result.qparams))
 
     assert score.sqnr_db["found"] < 40, "classes that change count"
 
@@ -278,7 +278,7 @@ def test_what_is_compared_with_the_float_model_is_compared_for_its_rows(metric: 
     graph = Graph.from_model(best_rows())
     result = _quantized(best_rows)
     backend = chosen_backend("onnxruntime", read_config({}))
-    score = Judge(graph, backend, samples(4), metric=metric)(State(graph, result.plan, result.qparams))
+    score = Evaluator(graph, backend, samples(4), metric=metric)(State(graph, result.plan, result.qparams))
 
     assert min(score.sqnr_db.values()) > 20
 

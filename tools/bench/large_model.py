@@ -53,7 +53,7 @@ from onnxq.numerics import qparams_from_range
 from onnxq.types import QParamsTable
 from tools.bench.peers.protocol import peak_megabytes
 path, backend, out = sys.argv[1:]
-prepared = onnxq.session.prepare(path, backend)
+prepared = onnxq.prepare(path, backend)
 plan = onnxq.place(prepared.graph, prepared.backend)
 table = QParamsTable()
 for placement in plan:

@@ -75,7 +75,7 @@ def three_methods(prepared: Prepared, plan: QuantPlan, dataset: Dataset) -> dict
 
 
 def _ready(model: Path, samples: Sequence[Feed], observer: str) -> tuple[Prepared, QuantPlan, Dataset]:
-    prepared = onnxq.session.prepare(model, BACKEND, {"observer": observer})
+    prepared = onnxq.prepare(model, BACKEND, {"observer": observer})
     return prepared, make_plan(prepared), open_dataset(samples, input_infos(prepared.graph))
 
 

@@ -57,7 +57,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Judge:
+class Evaluator:
     """Scores files of one set against its labels, or against the float model."""
 
     chosen: PtqSet
@@ -129,7 +129,7 @@ def _commit() -> str:
 def _rows(
     chosen: PtqSet, tools: Mapping[str, Tool], writers: Mapping[str, Mapping[str, list[str]]], settings: Settings
 ) -> Iterator[Row]:
-    judge = Judge(chosen, outputs(chosen.model, chosen.test))
+    judge = Evaluator(chosen, outputs(chosen.model, chosen.test))
     floating: Row = {"format": FLOAT, "tool": "", "setting": "", **judge.row(chosen.model, run=False)}
     judged = len(chosen.test) if chosen.labels is None else len(chosen.labels)
     note = f"{len(chosen.calibration)} samples to calibrate with, {judged} to judge with"
@@ -159,7 +159,7 @@ def _climbs(known: Sequence[str], settings: Settings) -> Iterator[list[str]]:
             yield found
 
 
-def _climbed(judge: Judge, tool: Tool, form: str, settings: Sequence[str], feeds: Path) -> Iterator[Row]:
+def _climbed(judge: Evaluator, tool: Tool, form: str, settings: Sequence[str], feeds: Path) -> Iterator[Row]:
     """A row for each effort, out of one run."""
     with tempfile.TemporaryDirectory() as folder:
         climbed = tool.climb(form, settings, judge.chosen.model, feeds, Path(folder))
@@ -173,7 +173,7 @@ def _climbed(judge: Judge, tool: Tool, form: str, settings: Sequence[str], feeds
                 yield row | {"note": failure_text(error)}
 
 
-def _written(judge: Judge, tool: Tool, form: str, setting: str, feeds: Path) -> Row:
+def _written(judge: Evaluator, tool: Tool, form: str, setting: str, feeds: Path) -> Row:
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "quantized.onnx"
         try:
@@ -183,7 +183,7 @@ def _written(judge: Judge, tool: Tool, form: str, setting: str, feeds: Path) -> 
             return {"note": failure_text(error)}
 
 
-def _judged(judge: Judge, form: str, result: Path, outcome: Outcome) -> Row:
+def _judged(judge: Evaluator, form: str, result: Path, outcome: Outcome) -> Row:
     row = judge.row(result, run=form in RUN_HERE)
     size = result.stat().st_size / 1e6
     if row["SQNR dB"] == EQUAL:

@@ -136,7 +136,7 @@ class LastSession:
         self._state = self._session = None
 
 
-class Judge:
+class Evaluator:
     """Scores of models on the same samples, with the outputs of the float model computed once and kept."""
 
     def __init__(

@@ -22,15 +22,15 @@ class Evidence:
     """
 
     gain: float
-    doubt: float
+    stderr: float
     typical: float
     samples: int
     least: float
 
     @property
     def is_enough(self) -> bool:
-        doubts = DOUBTS if self.samples >= FEW else DOUBTS_OF_FEW
-        return self.gain > doubts * self.doubt and self.typical >= 0 and self.least > 0
+        stderrs = DOUBTS if self.samples >= FEW else DOUBTS_OF_FEW
+        return self.gain > stderrs * self.stderr and self.typical >= 0 and self.least > 0
 
     @classmethod
     def of(cls, new: Score, old: Score, samples: int) -> Evidence:
@@ -43,8 +43,8 @@ class Evidence:
         """The mean over the samples of both."""
         total = self.samples + other.samples
         gain = (self.gain * self.samples + other.gain * other.samples) / total
-        doubt = math.hypot(self.doubt * self.samples, other.doubt * other.samples) / total
+        stderr = math.hypot(self.stderr * self.samples, other.stderr * other.samples) / total
         typical = (self.typical * self.samples + other.typical * other.samples) / total
         without_own = (self.least * self.samples + other.gain * other.samples) / total
         without_other = (self.gain * self.samples + other.least * other.samples) / total
-        return Evidence(gain, doubt, typical, total, min(without_own, without_other))
+        return Evidence(gain, stderr, typical, total, min(without_own, without_other))

@@ -11,7 +11,7 @@ from onnxq.calibrate import complete
 from onnxq.errors import ConfigError, MachineError, OnnxqError
 from onnxq.graph import Graph, collector_paused
 from onnxq.ptq.method import Chosen, Improved, Progress, Samples, State, Task, read_improvement
-from onnxq.ptq.search.evaluator import Judge, Score
+from onnxq.ptq.search.evaluator import Evaluator, Score
 from onnxq.ptq.search.evidence import Evidence
 from onnxq.ptq.search.outcome import Level, Outcome, Reached, Step
 from onnxq.ptq.search.schedule import Effort
@@ -55,36 +55,36 @@ class _Candidate:
     price_db: float = 0.0
     fresh: bool = True
     rounded_by: tuple[int, ...] = ()
-    promises: bool = False
+    deferred: bool = False
 
 
 def improve(
     state: State,
     task: Task,
-    judge: Judge,
+    evaluator: Evaluator,
     effort: Effort,
     recalibrate: Recalibrate,
     *,
-    witness: Judge | None = None,
+    fit_evaluator: Evaluator | None = None,
     progress: Progress | None = None,
     reached: Reached | None = None,
 ) -> Outcome:
-    """Try everything of an effort, and give back the state that is best where `judge` looks.
+    """Try everything of an effort, and give back the state that is best where `evaluator` looks.
 
-    `witness` judges on samples that steps may have been fitted to: a step that loses there what it gains on the held
-    ones has only been lucky with those few. A step after which all ranges are found anew is first judged with ranges
-    that the held samples had no part in, as any later sample has none: one that brings channels to the largest values
-    that were ever seen cuts off all others. Wrong names and arguments are errors before anything is run; what a step
-    cannot do for this model is a line of it.
+    `fit_evaluator` judges on samples that steps may have been fitted to: a step that loses there what it gains on the
+    held ones has only been lucky with those few. A step after which all ranges are found anew is first judged with
+    ranges that the held samples had no part in, as any later sample has none: one that brings channels to the largest
+    values that were ever seen cuts off all others. Wrong names and arguments are errors before anything is run; what a
+    step cannot do for this model is a line of it.
     """
     chosen = {name: read_improvement(name) for name in effort.names()}
-    run = _Run(task, judge, witness, recalibrate, progress, chosen, reached)
+    run = _Run(task, evaluator, fit_evaluator, recalibrate, progress, chosen, reached)
     run.preset = effort.preset
     run.finish = {name: effort.finish for name in effort.unfinished if effort.finish}
-    first = _Candidate(state, judge(state), task.reference)
+    first = _Candidate(state, evaluator(state), task.reference)
     run.floor = first.score.goodness
     if run.is_enough(first.score):
-        return Outcome(state, first.score, first.score, (), len(task.samples), judge.samples)
+        return Outcome(state, first.score, first.score, (), len(task.samples), evaluator.samples)
     base, best = run.prepared(first, effort.prepare, effort.finish)
     if effort.preset:
         run.level(1, best)
@@ -102,7 +102,7 @@ def improve(
         best.score,
         run.told(best),
         len(task.samples),
-        judge.samples,
+        evaluator.samples,
         levels=tuple(run.levels),
     )
 
@@ -113,16 +113,16 @@ class _Run:
     def __init__(
         self,
         task: Task,
-        judge: Judge,
-        witness: Judge | None,
+        evaluator: Evaluator,
+        fit_evaluator: Evaluator | None,
         recalibrate: Recalibrate,
         progress: Progress | None,
         chosen: dict[str, Chosen],
         reached: Reached | None,
     ) -> None:
         self.task = task
-        self.judge = judge
-        self.witness = witness
+        self.evaluator = evaluator
+        self.fit_evaluator = fit_evaluator
         self._supported: dict[tuple[int, ...], Score] = {}
         self._rehearsed: dict[tuple[int, ...], Score] = {}
         self.recalibrate = recalibrate
@@ -132,7 +132,7 @@ class _Run:
         self.levels: list[Level] = []
         self.floor = -math.inf
         self.preset = False
-        self.seen = len(task.samples) + judge.samples
+        self.seen = len(task.samples) + evaluator.samples
         self.finish: dict[str, tuple[str, ...]] = {}
         self._reached = reached
         self._started = time.perf_counter()
@@ -142,32 +142,32 @@ class _Run:
         return score.metric == "sqnr_db" and all(value >= ENOUGH_DB for value in score.sqnr_db.values())
 
     def is_better(self, new: _Candidate, old: _Candidate) -> bool:
-        """By more than chance, on the held samples and those of the witness together.
+        """By more than chance, on the held samples and those of `fit_evaluator` together.
 
-        Where single weights were chosen by the witness's samples, the held ones alone must say so too. Elsewhere they
-        may differ by what chance explains, but no model becomes worse on them than calibration alone has made it.
+        Where single weights were chosen by samples of `fit_evaluator`, the held ones alone must say so too. Elsewhere
+        they may differ by what chance explains, but no model becomes worse on them than calibration alone has made it.
         """
-        held = Evidence.of(new.score, old.score, self.judge.samples)
+        held = Evidence.of(new.score, old.score, self.evaluator.samples)
         margin = _margin(new, old)
-        alone = self.witness is None or new.rounded_by != old.rounded_by
-        if held.gain <= (margin if alone else -held.doubt) or new.score.goodness < self.floor:
+        alone = self.fit_evaluator is None or new.rounded_by != old.rounded_by
+        if held.gain <= (margin if alone else -held.stderr) or new.score.goodness < self.floor:
             return False
-        if self.witness is None:
+        if self.fit_evaluator is None:
             return True
-        after, before = self._support(self.witness, new), self._support(self.witness, old)
-        both = held.with_more(Evidence.of(after, before, self.witness.samples))
+        after, before = self._support(self.fit_evaluator, new), self._support(self.fit_evaluator, old)
+        both = held.with_more(Evidence.of(after, before, self.fit_evaluator.samples))
         return both.gain > margin and both.is_enough
 
-    def _support(self, witness: Judge, candidate: _Candidate) -> Score:
-        """What the witness says of a candidate, each asked for once."""
+    def _support(self, fit_evaluator: Evaluator, candidate: _Candidate) -> Score:
+        """What the fit_evaluator says of a candidate, each asked for once."""
         if candidate.path not in self._supported:
-            self._supported[candidate.path] = witness(candidate.state)
+            self._supported[candidate.path] = fit_evaluator(candidate.state)
         return self._supported[candidate.path]
 
     def _rehearsal(self, state: State, path: tuple[int, ...]) -> Score:
         """The score with ranges from the fitted samples alone, each found once."""
         if path not in self._rehearsed:
-            self._rehearsed[path] = self.judge(self.recalibrate(state, self.task.samples))
+            self._rehearsed[path] = self.evaluator(self.recalibrate(state, self.task.samples))
         return self._rehearsed[path]
 
     def prepared(
@@ -179,7 +179,7 @@ class _Run:
         """
         for number, stage in enumerate(stages[:-1], 1):
             kept, others = self._tournament(base, stage)
-            promising = next((other for other in others if other.promises), None)
+            promising = next((other for other in others if other.deferred), None)
             if promising is not None:
                 without = self.prepared(kept, stages[number:], finish)
                 floor, self.floor = self.floor, min(self.floor, promising.score.goodness)
@@ -214,7 +214,7 @@ class _Run:
         best, others = base, []
         for name in names:
             tried = self.attempt(base, name, best)
-            if tried is not None and not tried.promises and self.is_better(tried, best):
+            if tried is not None and not tried.deferred and self.is_better(tried, best):
                 best = tried
             elif tried is not None:
                 others.append(tried)
@@ -242,7 +242,7 @@ class _Run:
         if self.preset and self.seen < chosen.method.least_samples:
             self._note_untried(chosen)
             return None
-        self.judge.forget()
+        self.evaluator.forget()
         if chosen.method.needs_torch and self.task.folder is not None:
             self.task.folder.mkdir(parents=True, exist_ok=True)
         if self.progress is not None:
@@ -268,13 +268,17 @@ class _Run:
                 score = result.score
                 helps = self.is_better(result, to_beat)
                 why = _verdict(helps, result, to_beat)
-            if score is not None and not helps and self._promises(name, base, found, score.goodness - to_tell.goodness):
-                result = replace(result or self._candidate(base, found, chosen), promises=True)
+            if (
+                score is not None
+                and not helps
+                and self._deserves_deferral(name, base, found, score.goodness - to_tell.goodness)
+            ):
+                result = replace(result or self._candidate(base, found, chosen), deferred=True)
         except OnnxqError as error:  # what one method cannot do must not cost the others
             if isinstance(error, ConfigError | MachineError):
                 raise
             why = f"not possible here: {error}"
-        self.judge.forget()
+        self.evaluator.forget()
         self.steps.append(
             Step(
                 name=str(chosen),
@@ -305,7 +309,7 @@ class _Run:
         number = len(self.steps)
         return _Candidate(
             new,
-            self.judge(new),
+            self.evaluator(new),
             reference=new.graph if found.recalibrate else base.reference,
             path=(*base.path, number),
             price_db=base.price_db + found.price_db,
@@ -313,7 +317,7 @@ class _Run:
             rounded_by=(*base.rounded_by, number) if chosen.method.rounds else base.rounded_by,
         )
 
-    def _promises(self, name: str, base: _Candidate, found: Improved, alone: float) -> bool:
+    def _deserves_deferral(self, name: str, base: _Candidate, found: Improved, alone: float) -> bool:
         """Whether a step that gains nothing `alone` is much better in front of what finishes it.
 
         Judged with ranges that the held samples had no part in.
@@ -328,20 +332,20 @@ class _Run:
             if isinstance(error, ConfigError | MachineError):
                 raise
             return False
-        evidence = Evidence.of(after, before, self.judge.samples)
+        evidence = Evidence.of(after, before, self.evaluator.samples)
         return evidence.gain > WORTH_DB and evidence.is_enough
 
     def _finished(self, state: State, reference: Graph, finish: Sequence[str], shown: str) -> Score:
         """The best score of a state with ranges from the fitted samples alone, as it is or with steps behind it."""
         state = self.recalibrate(state, self.task.samples)
-        best = self.judge(state)
+        best = self.evaluator(state)
         for name in finish:
-            self.judge.forget()
+            self.evaluator.forget()
             progress = self._shown(self.chosen[shown].method.name)
             found = self.chosen[name].run(state, replace(self.task, reference=reference, progress=progress))
             if found.changed:
                 state = settled(found.state, self.task.backend)
-                best = max(best, self.judge(state), key=lambda score: score.goodness)
+                best = max(best, self.evaluator(state), key=lambda score: score.goodness)
         return best
 
     def _fails_unseen(self, base: _Candidate, found: Improved, to_beat: _Candidate) -> tuple[Score, Score] | None:

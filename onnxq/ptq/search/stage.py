@@ -14,7 +14,7 @@ from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph.write import weight_bytes
 from onnxq.ptq.method import ACTIVATIONS, IMPROVEMENTS, Progress, Samples, State, Task
 from onnxq.ptq.search.division import FEWEST, divide
-from onnxq.ptq.search.evaluator import Judge, LastSession
+from onnxq.ptq.search.evaluator import Evaluator, LastSession
 from onnxq.ptq.search.outcome import Outcome, Reached
 from onnxq.ptq.search.run import improve
 from onnxq.ptq.search.schedule import Effort, effort_of
@@ -123,11 +123,13 @@ def improve_calibrated(
     )
     last = LastSession(prepared.backend)
     others = islice(divided.fitted, WITNESSES * len(divided.held))
-    judge = Judge(prepared.graph, prepared.backend, divided.held, last=last)
-    witness = Judge(prepared.graph, prepared.backend, others, last=last)
+    evaluator = Evaluator(prepared.graph, prepared.backend, divided.held, last=last)
+    fit_evaluator = Evaluator(prepared.graph, prepared.backend, others, last=last)
 
     def recalibrate(changed: State, samples: Samples | None) -> State:
         return gather(replace(prepared, graph=changed.graph), changed.plan, dataset if samples is None else samples)
 
-    outcome = improve(state, task, judge, effort, recalibrate, witness=witness, progress=progress, reached=reached)
+    outcome = improve(
+        state, task, evaluator, effort, recalibrate, fit_evaluator=fit_evaluator, progress=progress, reached=reached
+    )
     return outcome, []

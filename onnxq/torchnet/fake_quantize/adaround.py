@@ -37,11 +37,11 @@ class AdaRound(FakeQuantize):
     """Learnt rounding for weights; the scale stays."""
 
     observes_by_default = False
-    speeds: ClassVar[Mapping[str, float]] = {"alpha": 1000.0}  # from one side of 0 to the other
+    lr_multipliers: ClassVar[Mapping[str, float]] = {"alpha": 1000.0}  # from one side of 0 to the other
     alpha: nn.Parameter | None
 
-    def hold(self, qparams: QParams) -> None:
-        super().hold(qparams)
+    def init_qparams(self, qparams: QParams) -> None:
+        super().init_qparams(qparams)
         self.register_parameter("alpha", None)
         self.deciding = False
 
@@ -87,10 +87,10 @@ class AdaRound(FakeQuantize):
         return layout.join(soft * scale)
 
     @torch.no_grad()
-    def settled(self, x: Tensor) -> Tensor:
+    def export_values(self, x: Tensor) -> Tensor:
         """The weight where the format's own rounding brings it to the learnt number, else the middle of what does."""
         if self.alpha is None:
-            return super().settled(x)
+            return super().export_values(x)
         values = x.detach().float()
         layout, ratio, scale = self._ratio(values)
         own = round_in_place(ratio.clone(), self.spec.rounding)

@@ -14,8 +14,9 @@ Values of another type than float32 are computed in float32, and the result has 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -29,24 +30,40 @@ from onnxq.types.fake_quantizers import FakeQuantizer
 from onnxq.types.plan import Placement
 from onnxq.types.qparams import QParams
 
+RENAMED = {
+    "hold": "init_qparams",
+    "take": "set_qparams",
+    "numbers": "qparams",
+    "settled": "export_values",
+    "speeds": "lr_multipliers",
+}
+"""What users' own kinds may still call and override by its old name, for one version."""
+
 
 class FakeQuantize(nn.Module):
     """The base of all kinds: scale and zero point are given or observed, gradients go straight through.
 
-    A kind overrides `hold` (which numbers are learnt), `take` (new numbers from outside), `numbers` (those that forward
-    uses), `transform` (what is quantized) and `quantize` (the gradients), as far as it differs.
+    A kind overrides `init_qparams` (which numbers are learnt), `set_qparams` (new numbers from outside), `qparams`
+    (those that forward uses), `transform` (what is quantized) and `quantize` (the gradients), as far as it differs.
     """
 
     observes_by_default: ClassVar[bool] = True
     """Whether observing is on when training starts: not for kinds that learn their scale."""
 
-    speeds: ClassVar[Mapping[str, float]] = {}
+    lr_multipliers: ClassVar[Mapping[str, float]] = {}
     """Parameter -> its learning rate in multiples of that of a scale, for those in other units than a scale."""
 
     scale: Tensor
     zero_point: Tensor
     low: Tensor
     high: Tensor
+
+    def __init_subclass__(cls, **settings: object) -> None:
+        super().__init_subclass__(**settings)
+        for old, new in RENAMED.items():
+            if old in vars(cls):
+                warnings.warn(f"{cls.__name__}.{old} is now called {new}", DeprecationWarning, stacklevel=2)
+                setattr(cls, new, vars(cls)[old])
 
     def __init__(self, placement: Placement, qparams: QParams, settings: FakeQuantizer) -> None:
         super().__init__()
@@ -60,7 +77,7 @@ class FakeQuantize(nn.Module):
         self.shared = False
         self._seen: tuple[Tensor, Tensor] | None = None
         self.register_state_dict_pre_hook(_complete)  # type: ignore[no-untyped-call]
-        self.hold(qparams)
+        self.init_qparams(qparams)
         if self.averages:
             low, high = range_of(qparams)
             self.register_buffer("low", torch.from_numpy(np.array(low)))
@@ -71,18 +88,18 @@ class FakeQuantize(nn.Module):
         """Whether observing averages over batches; constants have the range that they have now."""
         return self.spec.has_scale and self.role in ("activation", "output")
 
-    def hold(self, qparams: QParams) -> None:
+    def init_qparams(self, qparams: QParams) -> None:
         """Make the parameters and buffers, from the numbers of calibration."""
         self.register_buffer("scale", torch.from_numpy(qparams.scale.copy()))
         self.register_buffer("zero_point", torch.from_numpy(qparams.zero_point.copy()))
 
-    def take(self, qparams: QParams) -> None:
+    def set_qparams(self, qparams: QParams) -> None:
         """Set the numbers to others of the same shapes, such as those of an observed range."""
         with torch.no_grad():
             self.scale.copy_(torch.from_numpy(qparams.scale.copy()))
             self.zero_point.copy_(torch.from_numpy(qparams.zero_point.copy()))
 
-    def numbers(self) -> tuple[Tensor, Tensor]:
+    def qparams(self) -> tuple[Tensor, Tensor]:
         """Scale (float32) and zero point that forward uses, with their gradients where they are learnt."""
         return self.scale, self.zero_point
 
@@ -104,7 +121,7 @@ class FakeQuantize(nn.Module):
 
     def quantized(self, values: Tensor) -> Tensor:
         """The quantized values of float32 values, with the numbers of now."""
-        scale, zero_point = self.numbers()
+        scale, zero_point = self.qparams()
         if self.observing and self.training:
             # The next observation changes them in place; gradients of this call, if they come later, need these.
             scale, zero_point = scale.clone(), zero_point.clone()
@@ -117,7 +134,7 @@ class FakeQuantize(nn.Module):
         """Follow these values: the range of a constant, or one more batch of an activation."""
         if not self.spec.has_scale or values.numel() == 0:
             return
-        layout = layout_of(values.shape, self.numbers()[0], self.spec, self.tensor)
+        layout = layout_of(values.shape, self.qparams()[0], self.spec, self.tensor)
         low, high = layout.ranges(values.detach().float())
         found = shared_range(low, high) if self.averages else own_range(low, high)
         if found is None:
@@ -138,15 +155,15 @@ class FakeQuantize(nn.Module):
 
     def _follow(self, found: tuple[Tensor, Tensor]) -> None:
         if not self.averages:
-            self.take(numbers_of_range(*found, self.spec, self.minimum_scale))
+            self.set_qparams(numbers_of_range(*found, self.spec, self.minimum_scale))
             return
         for average, end in zip((self.low, self.high), found, strict=True):
             average.mul_(MOMENTUM).add_(end, alpha=1 - MOMENTUM)
-        self.take(numbers_of_range(self.low, self.high, self.spec, self.minimum_scale))
+        self.set_qparams(numbers_of_range(self.low, self.high, self.spec, self.minimum_scale))
 
     def to_qparams(self) -> QParams:
         """Exactly the numbers that forward uses now."""
-        scale, zero_point = self.numbers()
+        scale, zero_point = self.qparams()
         return QParams(self.spec, scale.detach().cpu().numpy(), zero_point.detach().cpu().to(torch.int32).numpy())
 
     @property
@@ -159,12 +176,25 @@ class FakeQuantize(nn.Module):
         return values
 
     @torch.no_grad()
-    def settled(self, x: Tensor) -> Tensor:
+    def export_values(self, x: Tensor) -> Tensor:
         """Float32 values for the file: `numerics.fake_quantize` of them is what forward(x) gives in eval mode."""
         return self.transform(x.detach().float())
 
     def extra_repr(self) -> str:
         return f"{self.settings}, {self.role} '{self.tensor}', {self.spec}"
+
+
+def _renamed(old: str, new: str) -> Callable[..., Any]:
+    def call(self: FakeQuantize, *arguments: Any) -> Any:
+        warnings.warn(f"FakeQuantize.{old} is now called {new}", DeprecationWarning, stacklevel=2)
+        return getattr(FakeQuantize, new)(self, *arguments)  # of the base: a kind's own one may be what calls it
+
+    return call
+
+
+for _old, _new in RENAMED.items():
+    if callable(getattr(FakeQuantize, _new)):
+        setattr(FakeQuantize, _old, _renamed(_old, _new))
 
 
 def _complete(module: FakeQuantize, prefix: str, keep_vars: bool) -> None:

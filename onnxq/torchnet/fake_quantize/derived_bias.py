@@ -32,18 +32,18 @@ class DerivedBias(FakeQuantize):
         start = _derived(input.to_qparams(), weight.to_qparams(), spec, placement.tensor)
         super().__init__(placement, start, read_fake_quantizer("fixed"))
 
-    def hold(self, qparams: QParams) -> None:
+    def init_qparams(self, qparams: QParams) -> None:
         """Nothing: the numbers belong to the two others."""
 
-    def take(self, qparams: QParams) -> None:
+    def set_qparams(self, qparams: QParams) -> None:
         """Nothing: the numbers belong to the two others."""
 
     def observe(self, values: Tensor) -> None:
         """Nothing: the scale does not depend on the bias."""
 
-    def numbers(self) -> tuple[Tensor, Tensor]:
+    def qparams(self) -> tuple[Tensor, Tensor]:
         input, weight = self.sources
-        scale = input.numbers()[0].detach() * weight.numbers()[0].detach()
+        scale = input.qparams()[0].detach() * weight.qparams()[0].detach()
         return scale, torch.zeros_like(scale, dtype=torch.int32)
 
     def to_qparams(self) -> QParams:

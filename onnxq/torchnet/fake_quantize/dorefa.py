@@ -27,8 +27,8 @@ class DoReFa(FakeQuantize):
     correction: Tensor | None
     largest: Tensor
 
-    def hold(self, qparams: QParams) -> None:
-        super().hold(qparams)
+    def init_qparams(self, qparams: QParams) -> None:
+        super().init_qparams(qparams)
         self.register_buffer("largest", torch.zeros(()))
         self.register_buffer("correction", None)
 

@@ -29,15 +29,15 @@ class LearntScaleBase(FakeQuantize):
 
     observes_by_default = False
 
-    def hold(self, qparams: QParams) -> None:
-        super().hold(qparams)
+    def init_qparams(self, qparams: QParams) -> None:
+        super().init_qparams(qparams)
         self.floor = smallest_scale(self.spec, self.minimum_scale)
         if self.spec.has_scale:
             calibrated = self.scale.clone()
             del self.scale
             self.scale = nn.Parameter(calibrated)
 
-    def numbers(self) -> tuple[Tensor, Tensor]:
+    def qparams(self) -> tuple[Tensor, Tensor]:
         if not self.spec.has_scale:
             return self.scale, self.zero_point
         positive = self.scale.abs()

@@ -23,17 +23,17 @@ from onnxq.types.qparams import QParams
 class LsqPlus(Lsq):
     """A learnt scale and a learnt zero point."""
 
-    speeds: ClassVar[Mapping[str, float]] = {"zero_point": 100.0}  # it counts steps
+    lr_multipliers: ClassVar[Mapping[str, float]] = {"zero_point": 100.0}  # it counts steps
 
-    def hold(self, qparams: QParams) -> None:
-        super().hold(qparams)
+    def init_qparams(self, qparams: QParams) -> None:
+        super().init_qparams(qparams)
         if not self.spec.symmetric:
             calibrated = self.zero_point.to(torch.float32)
             del self.zero_point
             self.zero_point = nn.Parameter(calibrated)
 
-    def numbers(self) -> tuple[Tensor, Tensor]:
-        scale, zero_point = super().numbers()
+    def qparams(self) -> tuple[Tensor, Tensor]:
+        scale, zero_point = super().qparams()
         if self.spec.symmetric:
             return scale, zero_point
         whole = zero_point.detach().round().clamp_(self.spec.qmin, self.spec.qmax)

@@ -61,12 +61,12 @@ class Pact(FakeQuantize):
     """A learnt range; while observing is on, the range of the values sets it anew."""
 
     observes_by_default = False
-    speeds: ClassVar[Mapping[str, float]] = {"alpha": 10.0, "lower": 10.0}  # a range is many steps
+    lr_multipliers: ClassVar[Mapping[str, float]] = {"alpha": 10.0, "lower": 10.0}  # a range is many steps
     settled_alpha: Tensor
     settled_lower: Tensor
 
-    def hold(self, qparams: QParams) -> None:
-        super().hold(qparams)
+    def init_qparams(self, qparams: QParams) -> None:
+        super().init_qparams(qparams)
         if not self.spec.has_scale:
             return
         low, high = range_of(qparams)
@@ -80,14 +80,14 @@ class Pact(FakeQuantize):
     def _two_ends(self) -> bool:
         return not self.spec.symmetric
 
-    def take(self, qparams: QParams) -> None:
+    def set_qparams(self, qparams: QParams) -> None:
         low, high = range_of(qparams)
         if self._two_ends and self.lower is None:
             # Calibration saw no negative values; those of a later batch are cut off like before.
             ends = torch.zeros((), dtype=torch.float64), torch.tensor(float(high), dtype=torch.float64)
             qparams = numbers_of_range(*ends, self.spec, self.minimum_scale)
             low, high = range_of(qparams)
-        super().take(qparams)
+        super().set_qparams(qparams)
         with torch.no_grad():
             self.alpha.fill_(float(high))
             if self.lower is not None:
@@ -104,7 +104,7 @@ class Pact(FakeQuantize):
             return torch.zeros_like(high), high
         return -high, high
 
-    def numbers(self) -> tuple[Tensor, Tensor]:
+    def qparams(self) -> tuple[Tensor, Tensor]:
         if not self.spec.has_scale or self._unmoved():
             return self.scale, self.zero_point
         low, high = (end.detach() for end in self.ends())

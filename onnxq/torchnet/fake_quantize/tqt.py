@@ -33,18 +33,18 @@ class Tqt(FakeQuantize):
     """A learnt threshold; while observing is on, the range of the values sets it anew."""
 
     observes_by_default = False
-    speeds: ClassVar[Mapping[str, float]] = {"log2_threshold": 100.0}  # a unit doubles the scale
+    lr_multipliers: ClassVar[Mapping[str, float]] = {"log2_threshold": 100.0}  # a unit doubles the scale
 
-    def hold(self, qparams: QParams) -> None:
-        super().hold(qparams)
+    def init_qparams(self, qparams: QParams) -> None:
+        super().init_qparams(qparams)
         if not self.spec.has_scale:
             return
         self.lowest_exponent = round(math.log2(smallest_scale(self.spec, self.minimum_scale)))
         self.log2_threshold = nn.Parameter(torch.empty_like(self.scale))
         del self.scale
-        self.take(qparams)
+        self.set_qparams(qparams)
 
-    def take(self, qparams: QParams) -> None:
+    def set_qparams(self, qparams: QParams) -> None:
         if not self.spec.has_scale:
             return
         scale = torch.from_numpy(qparams.scale.copy())
@@ -58,7 +58,7 @@ class Tqt(FakeQuantize):
         """log2 of threshold / scale: the bits of a magnitude; a convention, as only the sum counts."""
         return self.spec.bits - 1 if self.spec.signed else self.spec.bits
 
-    def numbers(self) -> tuple[Tensor, Tensor]:
+    def qparams(self) -> tuple[Tensor, Tensor]:
         if not self.spec.has_scale:
             return self.scale, self.zero_point
         exponent = self.log2_threshold.detach().ceil() - self.threshold_bits

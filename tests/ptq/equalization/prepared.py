@@ -11,7 +11,7 @@ from onnxq.calibrate import calibrate
 from onnxq.graph import Graph
 from onnxq.pipeline.run import calibrate_model
 from onnxq.ptq.method import Improved, Samples, State, Task, read_improvement
-from onnxq.ptq.search.evaluator import Judge
+from onnxq.ptq.search.evaluator import Evaluator
 from onnxq.runtime.session import float_session, run_session
 
 Feeds = list[dict[str, np.ndarray]]
@@ -37,7 +37,7 @@ class Ready:
 
     def sqnr(self, state: State) -> float:
         """The mean SQNR of the outputs, in dB, of what the target computes."""
-        return Judge(self.task.reference, self.task.backend, self.feeds)(state).value
+        return Evaluator(self.task.reference, self.task.backend, self.feeds)(state).value
 
     def change(self, graph: Graph) -> float:
         """The largest difference of a float output to that of the reference, relative to its largest value."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from onnxq.pipeline.run import calibrate_model
 from onnxq.ptq.method import Improved, Samples, State, Task, read_improvement
-from onnxq.ptq.search.evaluator import Judge
+from onnxq.ptq.search.evaluator import Evaluator
 from tests.golden_graphs import GOLDEN
 
 FEW_BITS = "academic:w_bits=3,a_bits=4"
@@ -27,8 +27,8 @@ class Case:
     held: list[dict[str, np.ndarray]]
 
     @property
-    def judge(self) -> Judge:
-        return Judge(self.task.reference, self.task.backend, self.held)
+    def judge(self) -> Evaluator:
+        return Evaluator(self.task.reference, self.task.backend, self.held)
 
     def run(self, method: str, **changes: Any) -> Improved:
         return read_improvement(method).run(self.state, replace(self.task, **changes))

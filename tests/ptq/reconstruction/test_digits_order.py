@@ -7,7 +7,7 @@ import pytest
 
 from onnxq import demo
 from onnxq.ptq.method import read_improvement
-from onnxq.ptq.search.evaluator import Judge
+from onnxq.ptq.search.evaluator import Evaluator
 from tests.ptq.reconstruction.small_models import METHODS, case
 
 FORMATS = ("w_bits=3,a_bits=3", "w_bits=4,a_bits=4", "w_bits=4,a_bits=4,a_symmetric=no")
@@ -22,7 +22,7 @@ def test_the_methods_come_out_in_the_order_of_the_papers() -> None:
     for form in FORMATS:
         feeds = [{"image": image[None]} for image in data.train_images[:128]]
         made = case(demo.model_path(), feeds, f"academic:{form}")
-        judge = Judge(made.task.reference, made.task.backend, [{"image": data.test_images}])
+        judge = Evaluator(made.task.reference, made.task.backend, [{"image": data.test_images}])
         nearest = judge(made.state).value
         found = {name: judge(read_improvement(name).run(made.state, made.task).state).value for name in METHODS}
         assert found["adaround"] > nearest + 1, form

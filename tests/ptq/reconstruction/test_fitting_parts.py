@@ -19,7 +19,7 @@ from onnxq.ptq.reconstruction.fitting.batches import Samples
 from onnxq.ptq.reconstruction.fitting.outcome import Outcome, load_outcome, on_grid, save_outcome
 from onnxq.ptq.reconstruction.fitting.segment_net import float_net, quantized_net
 from onnxq.ptq.reconstruction.fitting.soft_rounding import SoftRounding
-from onnxq.ptq.reconstruction.fitting.streams import Stream, shelf
+from onnxq.ptq.reconstruction.fitting.streams import Stream, store
 from onnxq.ptq.reconstruction.fitting.target import float_model
 from onnxq.runtime.session import float_session, run_session
 from onnxq.torchnet.fake_quantize import make_fake_quantizer
@@ -114,7 +114,7 @@ def test_adam_is_the_one_of_torch() -> None:
 
 def test_values_beyond_the_limit_are_files_until_they_are_dropped(tmp_path: Path) -> None:
     values = [torch.full((10, 10), float(number)) for number in range(5)]
-    with shelf(tmp_path, 1000) as room:
+    with store(tmp_path, 1000) as room:
         stream = Stream(room)
         for value in values:
             stream.append("x", value)
@@ -181,7 +181,7 @@ def test_rounded_weights_are_compared_with_the_reference_and_equalized_ones_with
 
 @pytest.mark.parametrize(("side", "most"), [(4, 16), (128, 8), (1024, 1)])
 def test_a_step_takes_fewer_samples_of_large_images(side: int, most: int, tmp_path: Path) -> None:
-    with shelf(tmp_path, 2**30) as room:
+    with store(tmp_path, 2**30) as room:
         stream = Stream(room)
         for _ in range(24):
             for name in ("x", "y"):

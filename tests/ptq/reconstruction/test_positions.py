@@ -16,7 +16,7 @@ from onnxq.ptq.reconstruction.fitting.batches import Evidence, Samples
 from onnxq.ptq.reconstruction.fitting.fit import loss_of
 from onnxq.ptq.reconstruction.fitting.positions import PointLayer, Positions, point_layer, positions
 from onnxq.ptq.reconstruction.fitting.segment_net import FitNet, float_net, quantized_net
-from onnxq.ptq.reconstruction.fitting.streams import Stream, shelf
+from onnxq.ptq.reconstruction.fitting.streams import Stream, store
 from onnxq.ptq.reconstruction.learnable import Rules
 from onnxq.ptq.reconstruction.recipe import Recipe
 from onnxq.torchnet.values import from_numpy
@@ -79,7 +79,7 @@ class Layer:
         self.case, self.segment = case, segments[number]
         self.learnable = Rules(graph, self.plan, segments, RECIPE).of(number, self.segment)
         self.count = len(case.task.samples)
-        with shelf(folder, 2**30) as room, torch.no_grad():
+        with store(folder, 2**30) as room, torch.no_grad():
             exact, quantized = Stream(room), Stream(room)
             for feed in case.task.samples:
                 for name in graph.input_names:

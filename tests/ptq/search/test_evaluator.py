@@ -1,4 +1,4 @@
-"""The judge: what each metric says of models whose distance to the float model is known."""
+"""The evaluator: what each metric says of models whose distance to the float model is known."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onnxq.graph import Graph
 from onnxq.numerics import sqnr_db
 from onnxq.pipeline.run import calibrate_model
 from onnxq.ptq.method import State
-from onnxq.ptq.search.evaluator import Judge, LastSession, Score, least_gain_db, typical_gain_db
+from onnxq.ptq.search.evaluator import Evaluator, LastSession, Score, least_gain_db, typical_gain_db
 from onnxq.runtime.session import make_session
 from onnxq.types import QuantPlan
 from tests.zoo_graphs.net import Net
@@ -25,8 +25,8 @@ FEEDS = [{"image": image[None]} for image in load_data().test_images[:24]]
 LABELS = load_data().test_labels[:24]
 
 
-def judge(**settings: object) -> Judge:
-    return Judge(Graph.load(model_path()), onnxq.get_backend("tensorrt"), FEEDS, **settings)
+def evaluator(**settings: object) -> Evaluator:
+    return Evaluator(Graph.load(model_path()), onnxq.get_backend("tensorrt"), FEEDS, **settings)
 
 
 def noisy(strength: float) -> Graph:
@@ -45,26 +45,26 @@ def logits(graph: Graph) -> np.ndarray:
 
 def test_sqnr_is_that_of_the_outputs() -> None:
     expected = sqnr_db(logits(Graph.load(model_path())), logits(noisy(0.05)))
-    score = judge().of_graph(noisy(0.05))
+    score = evaluator().of_graph(noisy(0.05))
     assert score.value == pytest.approx(expected, abs=1e-3)
     assert score.sqnr_db == {"logits": pytest.approx(expected, abs=1e-3)}
 
 
 def test_the_float_model_has_the_best_score_of_every_metric() -> None:
     for metric in ("sqnr_db", "kl", "agreement"):
-        judging = judge(metric=metric)
+        judging = evaluator(metric=metric)
         assert judging.of_float().goodness > judging.of_graph(noisy(0.3)).goodness
-    assert judge(metric="kl").of_float().value == pytest.approx(0.0, abs=1e-12)
-    assert judge(metric="agreement").of_float().value == 1.0
+    assert evaluator(metric="kl").of_float().value == pytest.approx(0.0, abs=1e-12)
+    assert evaluator(metric="agreement").of_float().value == 1.0
 
 
 def test_accuracy_counts_labels() -> None:
     right = (logits(Graph.load(model_path())).argmax(1) == LABELS).mean()
-    assert judge(metric="accuracy", labels=LABELS).of_float().value == pytest.approx(right)
+    assert evaluator(metric="accuracy", labels=LABELS).of_float().value == pytest.approx(right)
     with pytest.raises(ConfigError, match="accuracy needs labels"):
-        judge(metric="accuracy")
+        evaluator(metric="accuracy")
     with pytest.raises(DataError, match="3 labels for 24 answers"):
-        judge(metric="accuracy", labels=LABELS[:3]).of_float()
+        evaluator(metric="accuracy", labels=LABELS[:3]).of_float()
 
 
 def test_a_metric_of_the_user_sees_all_samples_and_labels() -> None:
@@ -73,7 +73,7 @@ def test_a_metric_of_the_user_sees_all_samples_and_labels() -> None:
         assert outputs["logits"].shape == (24, 10)
         return float((outputs["logits"].argmax(1) != labels).sum())
 
-    judging = judge(metric=errors, labels=LABELS, lower_is_better=True)
+    judging = evaluator(metric=errors, labels=LABELS, lower_is_better=True)
     assert judging.name == "errors"
     assert judging.of_float().goodness > judging.of_graph(noisy(5.0)).goodness
 
@@ -85,31 +85,31 @@ def test_a_metric_may_import_from_the_current_folder_when_it_is_called(
     (tmp_path / "late_part.py").write_text("VALUE = 0.25\n")
     text = "def metric(outputs, labels):\n    from late_part import VALUE\n    return VALUE\n"
     (tmp_path / "late_metric.py").write_text(text)
-    assert judge(metric="late_metric:metric").of_float().value == 0.25
+    assert evaluator(metric="late_metric:metric").of_float().value == 0.25
 
 
 def test_a_metric_that_is_not_a_number_is_the_worst() -> None:
-    score = judge(metric=lambda outputs, labels: math.nan).of_float()
+    score = evaluator(metric=lambda outputs, labels: math.nan).of_float()
     assert score.goodness == -math.inf
 
 
 def test_wrong_metrics_are_named() -> None:
     with pytest.raises(ConfigError, match="unknown metric 'snr'"):
-        judge(metric="snr")
+        evaluator(metric="snr")
     with pytest.raises(ConfigError, match="returned a str: return a number"):
-        judge(metric=lambda outputs, labels: "good").of_float()
+        evaluator(metric=lambda outputs, labels: "good").of_float()
 
 
 def test_a_state_is_judged_as_the_target_computes_it() -> None:
     ready = calibrate_model(model_path(), backend="tensorrt", data=FEEDS)
     state = State(ready.prepared.graph, ready.plan, ready.qparams)
-    judging = judge()
+    judging = evaluator()
     assert 25 < judging(state).value < 60
     unquantized = State(state.graph, QuantPlan("tensorrt"), state.qparams)
     assert judging(unquantized).value == 100.0 or judging(unquantized).value > 90
 
 
-def of_outputs(metric: object, *samples: np.ndarray) -> Judge:
+def of_outputs(metric: object, *samples: np.ndarray) -> Evaluator:
     """A judge of a model that returns its input, of any length, and the sum of it."""
     net = Net("outputs")
     x = net.input("x", [None] * samples[0].ndim)
@@ -117,7 +117,7 @@ def of_outputs(metric: object, *samples: np.ndarray) -> Judge:
     net.output(net.node("ReduceSum", x, keepdims=0), [])
     backend = onnxq.get_backend("tensorrt")
     graph = Graph.from_model(net.model())
-    return Judge(graph, backend, [{"x": each} for each in samples], metric=metric, labels=np.zeros(len(samples)))
+    return Evaluator(graph, backend, [{"x": each} for each in samples], metric=metric, labels=np.zeros(len(samples)))
 
 
 def test_metrics_say_which_output_does_not_fit_them() -> None:
@@ -173,7 +173,7 @@ def test_boxes_and_scores_that_are_one_output_count_apart() -> None:
     graph = Graph.from_model(detector().model())
     random = np.random.default_rng(0)
     feeds = [{"x": random.normal(size=(1, 8, 5, 5)).astype(np.float32)} for _ in range(4)]
-    judging = Judge(graph, onnxq.get_backend("tensorrt"), feeds)
+    judging = Evaluator(graph, onnxq.get_backend("tensorrt"), feeds)
     wrong = graph.copy()
     weight = wrong.producer(wrong.node("scores").inputs[0]).inputs[1]
     wrong.set_values(weight, np.zeros_like(wrong.values(weight)))
@@ -190,7 +190,7 @@ def test_parts_of_one_size_are_one_output() -> None:
     net.output(net.node("Concat", net.conv(x, 8, 4), net.conv(x, 8, 4), axis=1, output="found"))
     graph = Graph.from_model(net.model())
     feeds = [{"x": np.random.default_rng(0).normal(size=(1, 8, 5, 5)).astype(np.float32)}]
-    assert set(Judge(graph, onnxq.get_backend("tensorrt"), feeds).of_float().sqnr_db) == {"found"}
+    assert set(Evaluator(graph, onnxq.get_backend("tensorrt"), feeds).of_float().sqnr_db) == {"found"}
 
 
 def test_two_judges_of_a_state_make_its_session_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,8 +204,8 @@ def test_two_judges_of_a_state_make_its_session_once(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("onnxq.ptq.search.evaluator.simulate", counted)
     last = LastSession(ready.prepared.backend)
-    judges = [Judge(state.graph, ready.prepared.backend, feeds, last=last) for feeds in (FEEDS[:8], FEEDS[8:])]
-    alone = [Judge(state.graph, ready.prepared.backend, feeds)(state) for feeds in (FEEDS[:8], FEEDS[8:])]
+    judges = [Evaluator(state.graph, ready.prepared.backend, feeds, last=last) for feeds in (FEEDS[:8], FEEDS[8:])]
+    alone = [Evaluator(state.graph, ready.prepared.backend, feeds)(state) for feeds in (FEEDS[:8], FEEDS[8:])]
     made.clear()
     assert [each(state) for each in judges] == alone
     assert len(made) == 1
@@ -225,7 +225,7 @@ def test_a_part_without_any_signal_does_not_count() -> None:
     net.output(net.node("Concat", large, silent, small, axis=1, output="found"))
     graph = Graph.from_model(net.model())
     feeds = [{"x": np.random.default_rng(0).normal(size=(1, 8, 5, 5)).astype(np.float32)}]
-    assert set(Judge(graph, onnxq.get_backend("tensorrt"), feeds).of_float().sqnr_db) == {
+    assert set(Evaluator(graph, onnxq.get_backend("tensorrt"), feeds).of_float().sqnr_db) == {
         "found[:, 0:4]",
         "found[:, 6:8]",
     }

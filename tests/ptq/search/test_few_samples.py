@@ -53,12 +53,12 @@ def test_the_steps_that_take_many_samples_are_those_of_the_efforts() -> None:
 
 @pytest.mark.parametrize(("samples", "enough"), [(FEW - 1, False), (FEW, True)])
 def test_few_samples_have_to_be_surer(samples: int, enough: bool) -> None:
-    assert Evidence(gain=1.0, doubt=1.0, typical=0.5, samples=samples, least=0.5).is_enough == enough
+    assert Evidence(gain=1.0, stderr=1.0, typical=0.5, samples=samples, least=0.5).is_enough == enough
 
 
 def test_a_gain_that_one_sample_makes_is_none() -> None:
-    assert not Evidence(gain=6.0, doubt=1.0, typical=0.5, samples=32, least=-0.1).is_enough
-    held = Evidence(gain=1.0, doubt=0.1, typical=0.5, samples=8, least=0.5)
-    lucky = Evidence(gain=2.0, doubt=0.1, typical=0.5, samples=24, least=-1.0)
+    assert not Evidence(gain=6.0, stderr=1.0, typical=0.5, samples=32, least=-0.1).is_enough
+    held = Evidence(gain=1.0, stderr=0.1, typical=0.5, samples=8, least=0.5)
+    lucky = Evidence(gain=2.0, stderr=0.1, typical=0.5, samples=24, least=-1.0)
     assert held.with_more(lucky).least == pytest.approx((1.0 * 8 - 1.0 * 24) / 32)
     assert not held.with_more(lucky).is_enough

@@ -15,7 +15,7 @@ from onnxq.numerics import SqnrAccumulator
 from onnxq.pipeline.run import Calibrated, calibrate_model, quantize
 from onnxq.ptq.method import IMPROVEMENTS, Chosen, Improved, Samples, State, Task, improvement
 from onnxq.ptq.search.division import divide
-from onnxq.ptq.search.evaluator import Judge, Score
+from onnxq.ptq.search.evaluator import Evaluator, Score
 from onnxq.ptq.search.outcome import Level, Outcome, Reached
 from onnxq.ptq.search.run import Recalibrate, _Candidate, _Run, improve, settled
 from onnxq.ptq.search.schedule import LEVELS, Effort, effort_of
@@ -89,19 +89,19 @@ def _as_it_is(state: State, samples: Samples | None) -> State:
 
 def _improve(
     ready: Calibrated, effort: Effort, recalibrate: Recalibrate = _as_it_is, reached: Reached | None = None
-) -> tuple[Outcome, Judge]:
+) -> tuple[Outcome, Evaluator]:
     divided = divide(ready.dataset)
     assert divided is not None
     prepared = ready.prepared
     task = Task(prepared.graph, prepared.backend, divided.fitted)
-    judge = Judge(ready.original, prepared.backend, divided.held)
+    evaluator = Evaluator(ready.original, prepared.backend, divided.held)
     coarse = settled(_scaled(State(prepared.graph, ready.plan, ready.qparams), 4.0), prepared.backend)
-    return improve(coarse, task, judge, effort, recalibrate, reached=reached), judge
+    return improve(coarse, task, evaluator, effort, recalibrate, reached=reached), evaluator
 
 
 @pytest.mark.usefixtures("steps")
 def test_what_helps_is_kept_and_what_does_not_is_dropped(ready: Calibrated) -> None:
-    outcome, judge = _improve(ready, Effort(prepare=(("damage",), ("repair",), ("nothing",), ("impossible",))))
+    outcome, evaluator = _improve(ready, Effort(prepare=(("damage",), ("repair",), ("nothing",), ("impossible",))))
     assert [(step.name, step.applied) for step in outcome.steps] == [
         ("damage", False),
         ("repair", True),
@@ -109,7 +109,7 @@ def test_what_helps_is_kept_and_what_does_not_is_dropped(ready: Calibrated) -> N
         ("impossible", False),
     ]
     assert outcome.after.value > outcome.before.value + 6
-    assert judge(outcome.state) == outcome.after
+    assert evaluator(outcome.state) == outcome.after
     damaged, _, nothing, impossible = outcome.steps
     assert damaged.why.startswith("did not help: sqnr_db")
     assert nothing.why == "there was nothing to change"
@@ -153,7 +153,7 @@ LOOSENED_AND_TIGHTENED = Effort(prepare=(("loosen",), ("nothing",)), finish=("ti
 
 @pytest.mark.usefixtures("steps")
 def test_what_is_unfinished_is_judged_with_what_finishes_it(ready: Calibrated) -> None:
-    outcome, judge = _improve(ready, LOOSENED_AND_TIGHTENED)
+    outcome, evaluator = _improve(ready, LOOSENED_AND_TIGHTENED)
     assert [(step.name, step.applied) for step in outcome.steps] == [
         ("loosen", True),
         ("nothing", False),  # without the first step
@@ -163,7 +163,7 @@ def test_what_is_unfinished_is_judged_with_what_finishes_it(ready: Calibrated) -
     ]
     assert outcome.steps[0].why.startswith("helps with what follows: sqnr_db")
     assert outcome.after.value > outcome.before.value + 4
-    assert judge(outcome.state) == outcome.after
+    assert evaluator(outcome.state) == outcome.after
 
     alone, _ = _improve(ready, replace(LOOSENED_AND_TIGHTENED, unfinished=()))
     assert not any(step.applied for step in alone.steps)
@@ -178,7 +178,7 @@ def test_what_was_promised_and_did_not_come_costs_nothing(ready: Calibrated) -> 
         return state if samples is not None else _scaled(state, 8.0)
 
     effort = replace(LOOSENED_AND_TIGHTENED, prepare=(("loosen",), ("repair_a_little",), ("nothing",)))
-    outcome, judge = _improve(ready, effort, recalibrate)
+    outcome, evaluator = _improve(ready, effort, recalibrate)
     assert [(step.name, step.applied) for step in outcome.steps if step.after is not None] == [
         ("loosen", False),
         ("repair_a_little", True),
@@ -186,7 +186,7 @@ def test_what_was_promised_and_did_not_come_costs_nothing(ready: Calibrated) -> 
         ("repair_a_little", False),  # of what was recalibrated
         ("tighten", False),
     ]
-    assert judge(outcome.state) == outcome.after
+    assert evaluator(outcome.state) == outcome.after
     plain, _ = _improve(ready, replace(effort, unfinished=()), recalibrate)
     assert outcome.after == plain.after
 
@@ -245,12 +245,12 @@ def test_a_run_tells_what_each_effort_below_it_came_to(ready: Calibrated) -> Non
     rounding = (("repair_a_little",), ("damage",), ("repair",))
     whole = Effort(prepare=(("nothing",),), rounding=rounding, preset=True)
     seen: list[tuple[Level, State]] = []
-    outcome, judge = _improve(ready, whole, reached=lambda level, state: seen.append((level, state)))
+    outcome, evaluator = _improve(ready, whole, reached=lambda level, state: seen.append((level, state)))
     assert [level for level, _ in seen] == list(outcome.levels)
     assert [level.effort for level in outcome.levels] == [1, 2, 3, 4]
     for number, (level, state) in enumerate(seen):
         alone, _ = _improve(ready, replace(whole, rounding=rounding[:number]))
-        assert level.score == alone.after == judge(state)
+        assert level.score == alone.after == evaluator(state)
     assert [level.seconds for level in outcome.levels] == sorted(level.seconds for level in outcome.levels)
     assert outcome.to_json()["levels"][-1]["after"] == outcome.to_json()["after"]
     named, _ = _improve(ready, Effort(prepare=(("repair",),)))
@@ -274,11 +274,11 @@ def test_names_and_arguments_are_checked_before_anything_runs(ready: Calibrated)
 def test_a_model_that_is_near_enough_is_left_alone(ready: Calibrated) -> None:
     divided = divide(ready.dataset)
     assert divided is not None
-    judge = Judge(ready.original, ready.prepared.backend, divided.held)
+    evaluator = Evaluator(ready.original, ready.prepared.backend, divided.held)
     plan = replace(ready.plan, placements={}, quantized={})
     state = State(ready.prepared.graph, plan, ready.qparams)
     outcome = improve(
-        state, Task(state.graph, ready.prepared.backend, divided.fitted), judge, effort_of(1), lambda s: s
+        state, Task(state.graph, ready.prepared.backend, divided.fitted), evaluator, effort_of(1), lambda s: s
     )
     assert outcome.steps == ()
     assert outcome.state is state
@@ -326,7 +326,7 @@ def test_ranges_of_another_observer_must_help_samples_that_they_were_not_found_b
     assert None not in asked
 
 
-class _Told(Judge):
+class _Told(Evaluator):
     """A judge of so many samples that says of each state what it was told."""
 
     def __init__(self, scores: dict[int, Score], count: int) -> None:
@@ -363,15 +363,15 @@ def test_held_samples_decide_alone_where_others_were_fitted_to_weight_by_weight(
 ) -> None:
     graph = ready.prepared.graph
     old, new = (State(graph, ready.plan, ready.qparams) for _ in range(2))
-    judge = _Told({id(old): _said(1, 1, 1, 1), id(new): _said(*held)}, 4)
-    witness = _Told({id(old): _said(*[1] * 12), id(new): _said(*others)}, 12)
+    evaluator = _Told({id(old): _said(1, 1, 1, 1), id(new): _said(*held)}, 4)
+    fit_evaluator = _Told({id(old): _said(*[1] * 12), id(new): _said(*others)}, 12)
     task = Task(graph, ready.prepared.backend, Samples(ready.dataset, ()))
-    run = _Run(task, judge, witness, _as_it_is, None, {}, None)
-    before = _Candidate(old, judge(old), graph)
-    after = _Candidate(new, judge(new), graph, (0,), rounded_by=(0,) if rounds else ())
+    run = _Run(task, evaluator, fit_evaluator, _as_it_is, None, {}, None)
+    before = _Candidate(old, evaluator(old), graph)
+    after = _Candidate(new, evaluator(new), graph, (0,), rounded_by=(0,) if rounds else ())
     assert run.is_better(after, before) == kept
     run.floor = before.score.goodness
-    assert run.is_better(after, before) == (kept and judge(new).goodness >= judge(old).goodness)
+    assert run.is_better(after, before) == (kept and evaluator(new).goodness >= evaluator(old).goodness)
 
 
 def test_a_rounding_that_helps_is_not_lost_by_what_finishes_it(
@@ -391,13 +391,13 @@ def test_a_rounding_that_helps_is_not_lost_by_what_finishes_it(
             return None
         number = len(base.path)
         rounded_by = (*base.rounded_by, number) if name == "round" else base.rounded_by
-        return _Candidate(state, self.judge(state), graph, (*base.path, number), rounded_by=rounded_by)
+        return _Candidate(state, self.evaluator(state), graph, (*base.path, number), rounded_by=rounded_by)
 
     monkeypatch.setattr(_Run, "attempt", attempt)
     monkeypatch.setattr("onnxq.ptq.search.run.read_improvement", lambda name: Chosen(IMPROVEMENTS.get("gptq"), {}))
     task = Task(graph, ready.prepared.backend, Samples(ready.dataset, ()))
     effort = Effort((), (("round",),), ("finish",), preset=True)
-    outcome = improve(first, task, _Told(held, 4), effort, _as_it_is, witness=_Told(others, 12))
+    outcome = improve(first, task, _Told(held, 4), effort, _as_it_is, fit_evaluator=_Told(others, 12))
     assert outcome.state is rounded
 
 

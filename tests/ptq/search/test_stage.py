@@ -12,7 +12,7 @@ import pytest
 import onnxq
 from onnxq.demo import load_data, model_path
 from onnxq.errors import ConfigError
-from onnxq.ptq.search.evaluator import Judge
+from onnxq.ptq.search.evaluator import Evaluator
 
 SAMPLES = [{"image": image[None]} for image in load_data().calibration[:64]]
 FOUR_BITS = "academic:w_bits=4,a_bits=4"
@@ -25,8 +25,10 @@ def run(out: Path, *, samples: int = 32, **config: Any) -> onnxq.Result:
 def test_the_figure_of_the_report_is_that_of_samples_which_nothing_was_fitted_to(tmp_path: Path) -> None:
     result = run(tmp_path / "out", samples=64, improvements=["gptq"])
     held = [feed for number, feed in enumerate(SAMPLES) if number % 4 == 3]
-    judge = Judge(onnxq.session.prepare(model_path(), FOUR_BITS).graph, onnxq.get_backend(FOUR_BITS), held)
-    assert result.report["sqnr_db"]["logits"] == pytest.approx(judge.of_graph(onnxq.load(result.model)).value, abs=0.2)
+    evaluator = Evaluator(onnxq.prepare(model_path(), FOUR_BITS).graph, onnxq.get_backend(FOUR_BITS), held)
+    assert result.report["sqnr_db"]["logits"] == pytest.approx(
+        evaluator.of_graph(onnxq.load(result.model)).value, abs=0.2
+    )
     assert result.report["improvements"]["after"] == pytest.approx(result.report["sqnr_db"]["logits"], abs=0.2)
 
 
@@ -91,7 +93,7 @@ def test_an_effort_that_nobody_asked_for_or_that_is_replaced_needs_none(config: 
 def test_known_metrics_know_what_is_best() -> None:
     graph = onnxq.load(model_path())
     with pytest.raises(ConfigError, match="sqnr_db is best where it is largest"):
-        Judge(graph, onnxq.get_backend("tensorrt"), SAMPLES[:2], lower_is_better=True)
+        Evaluator(graph, onnxq.get_backend("tensorrt"), SAMPLES[:2], lower_is_better=True)
 
 
 def leave(outputs: dict[str, np.ndarray], labels: np.ndarray | None) -> float:
@@ -100,4 +102,4 @@ def leave(outputs: dict[str, np.ndarray], labels: np.ndarray | None) -> float:
 
 def test_a_metric_that_ends_the_process_is_an_error_like_others() -> None:
     with pytest.raises(ConfigError, match="metric 'leave' failed: SystemExit"):
-        Judge(onnxq.load(model_path()), onnxq.get_backend("tensorrt"), SAMPLES[:2], metric=leave).of_float()
+        Evaluator(onnxq.load(model_path()), onnxq.get_backend("tensorrt"), SAMPLES[:2], metric=leave).of_float()

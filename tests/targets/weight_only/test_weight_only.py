@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from onnxq.config import controls
+from onnxq.config import override_set
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.place import place
@@ -23,7 +23,7 @@ def plan_of(
     model: onnx.ModelProto, backend: str = "weight_only", config: dict | None = None
 ) -> tuple[Graph, QuantPlan]:
     prepared = prepare(model, backend, config)
-    return prepared.graph, place(prepared.graph, prepared.backend, controls(prepared.config))
+    return prepared.graph, place(prepared.graph, prepared.backend, override_set(prepared.config))
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from onnxq.cli import catalogue
 from onnxq.errors import ConfigError
 from onnxq.numerics import fake_quantize, qparams_from_range
 from onnxq.plugins import run_file
-from onnxq.torchnet.fake_quantize import FAKE_QUANTIZERS, make_fake_quantizer
+from onnxq.torchnet.fake_quantize import FAKE_QUANTIZERS, FakeQuantize, make_fake_quantizer
 from onnxq.types import Placement, QuantSpec
-from onnxq.types.fake_quantizers import Argument, Kind, add_kind, forget_kind
+from onnxq.types.fake_quantizers import Argument, Kind, add_kind, forget_kind, read_fake_quantizer
 
 PLUGIN = '''
 from onnxq.torchnet.fake_quantize import FAKE_QUANTIZERS, FakeQuantize
@@ -76,3 +76,20 @@ def test_a_kind_without_a_module_says_how_to_register_one() -> None:
             make_fake_quantizer(placement, qparams_from_range(-1.0, 1.0, QuantSpec()))
     finally:
         forget_kind("bare")
+
+
+def test_methods_with_their_old_names_go_on_working() -> None:
+    with pytest.warns(DeprecationWarning, match="Doubled.numbers is now called qparams"):
+
+        class Doubled(FakeQuantize):
+            def numbers(self) -> tuple[torch.Tensor, torch.Tensor]:
+                scale, zero_point = super().numbers()  # type: ignore[misc]
+                return scale * 2, zero_point
+
+    spec = QuantSpec("int4")
+    made = Doubled(
+        Placement("w", spec, "weight", "test"), qparams_from_range(-1.0, 1.0, spec), read_fake_quantizer("fixed")
+    )
+    with pytest.warns(DeprecationWarning, match="FakeQuantize.numbers is now called qparams"):
+        scale, _ = made.qparams()
+    assert float(scale) == 2 * float(made.scale)

@@ -118,7 +118,7 @@ def test_a_state_that_was_kept_gives_the_same_bits_again(kind: str, spec: QuantS
     for one, other in ((quantizer, resumed), (quantizer, copy.deepcopy(quantizer))):
         one.eval(), other.eval()
         assert torch.equal(one(trained.detach()), other(trained.detach()))
-        assert torch.equal(one.settled(trained), other.settled(trained))
+        assert torch.equal(one.export_values(trained), other.export_values(trained))
 
 
 @pytest.mark.parametrize("kind", LEARNT)
@@ -192,7 +192,7 @@ def test_dorefa_trains_its_latent_weights_and_keeps_the_largest() -> None:
     quantizer = module("dorefa", numbers(spec, width=0.5))
     weights = torch.from_numpy(some_values(width=0.2))
     latent = quantizer.latent(weights)
-    assert torch.equal(quantizer.settled(latent), weights)
+    assert torch.equal(quantizer.export_values(latent), weights)
     trained = latent.clone().requires_grad_()
     target = torch.from_numpy(some_values(9, 0.1))
     optimizer = torch.optim.SGD([trained], lr=0.1)
@@ -204,7 +204,7 @@ def test_dorefa_trains_its_latent_weights_and_keeps_the_largest() -> None:
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.5 * losses[0]
-    assert float(quantizer.settled(trained).abs().max()) == pytest.approx(float(weights.abs().max()), rel=1e-5)
+    assert float(quantizer.export_values(trained).abs().max()) == pytest.approx(float(weights.abs().max()), rel=1e-5)
 
 
 def test_dorefa_of_weights_that_are_all_zero() -> None:
@@ -233,7 +233,7 @@ def test_adaround_is_soft_in_training_and_decides_for_every_weight(rounding: str
     steps = (hard / weights.new_tensor(qparams.scale[0, 0, 0])).round()
     lower = (weights / weights.new_tensor(qparams.scale[0, 0, 0])).floor()
     assert set((steps - lower).unique().tolist()) <= {0.0, 1.0}
-    assert same_bits(hard, fake_quantize(quantizer.settled(weights).numpy(), quantizer.to_qparams()))
+    assert same_bits(hard, fake_quantize(quantizer.export_values(weights).numpy(), quantizer.to_qparams()))
     assert not torch.equal(hard, torch.from_numpy(fake_quantize(weights.numpy(), qparams)))
 
 

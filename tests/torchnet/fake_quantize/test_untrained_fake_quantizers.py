@@ -73,7 +73,7 @@ def test_what_is_written_to_the_file_quantizes_to_what_forward_gives(kind: str, 
         loss.backward()
         optimizer.step()
     quantizer.eval()
-    written = fake_quantize(quantizer.settled(trained).numpy(), quantizer.to_qparams())
+    written = fake_quantize(quantizer.export_values(trained).numpy(), quantizer.to_qparams())
     assert same_bits(quantizer(trained), written)
 
 

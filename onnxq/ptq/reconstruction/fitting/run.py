@@ -26,7 +26,7 @@ from onnxq.ptq.reconstruction.fitting.fit import fit, loss_of
 from onnxq.ptq.reconstruction.fitting.outcome import Outcome, apply, found_by, load_outcome, save_outcome
 from onnxq.ptq.reconstruction.fitting.positions import point_layer, positions
 from onnxq.ptq.reconstruction.fitting.segment_net import FitNet, SegmentNet, float_net, quantized_net
-from onnxq.ptq.reconstruction.fitting.streams import Shelf, Stream, shelf
+from onnxq.ptq.reconstruction.fitting.streams import ActivationStore, Stream, store
 from onnxq.ptq.reconstruction.fitting.target import float_model
 from onnxq.ptq.reconstruction.learnable import Learnable, Rules
 from onnxq.ptq.reconstruction.recipe import Recipe
@@ -115,7 +115,7 @@ class _Reconstruction:
         first = next(iter(self._task.samples))
         self._float = float_model(self._state.graph, self._task.reference, self._segments, first)
         chain = Chain([self._recipe.to_json(), self._task.seed])
-        with shelf(self._task.folder, self._task.memory_limit) as room, torch.random.fork_rng(devices=[]):
+        with store(self._task.folder, self._task.memory_limit) as room, torch.random.fork_rng(devices=[]):
             self._room = room
             exact, quantized = self._streams(room, chain)
             self._walk(exact, quantized, chain, blocks)
@@ -125,7 +125,7 @@ class _Reconstruction:
         result = self._state if report.changed else self._given
         return Improved(result, tuple(report.changed), tuple(report.declined), details=details)
 
-    def _streams(self, room: Shelf, chain: Chain) -> tuple[Stream, Stream]:
+    def _streams(self, room: ActivationStore, chain: Chain) -> tuple[Stream, Stream]:
         exact, quantized = Stream(room), Stream(room)
         names = self._state.graph.input_names
         for feed in islice(self._task.samples, self._feeds):

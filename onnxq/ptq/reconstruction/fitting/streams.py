@@ -21,7 +21,7 @@ from onnxq.temporary import remove_stale, temporary_folder
 from onnxq.torchnet.values import Value
 
 
-class Shelf:
+class ActivationStore:
     """Room for values: memory first, files in `folder` when `limit` bytes are held."""
 
     def __init__(self, folder: Path, limit: int) -> None:
@@ -52,10 +52,10 @@ class Shelf:
 
 
 class Kept:
-    """One value on a shelf."""
+    """One value on a store."""
 
-    def __init__(self, shelf: Shelf, value: Value, size: int) -> None:
-        self._shelf = shelf
+    def __init__(self, store: ActivationStore, value: Value, size: int) -> None:
+        self._store = store
         self._value = value
         self._size = size
 
@@ -66,20 +66,20 @@ class Kept:
         """Make room; dropping twice changes nothing."""
         if isinstance(self._value, Path):
             self._value.unlink(missing_ok=True)
-        self._shelf.held -= self._size
+        self._store.held -= self._size
         self._value, self._size = None, 0
 
 
 class Stream:
     """The tensors of one model that are alive now: for each the values of all samples."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
+    def __init__(self, store: ActivationStore) -> None:
+        self._store = store
         self._kept: dict[str, list[Kept]] = {}
 
     def append(self, tensor: str, value: Value) -> None:
         """The value of the next sample."""
-        self._kept.setdefault(tensor, []).append(self._shelf.put(value))
+        self._kept.setdefault(tensor, []).append(self._store.put(value))
 
     def share(self, tensor: str, other: Stream) -> None:
         """Take the values of a tensor that is the same in both models."""
@@ -99,12 +99,12 @@ class Stream:
 
 
 @contextmanager
-def shelf(folder: Path | None, limit: int) -> Iterator[Shelf]:
-    """A shelf whose files are in a folder of its own below `folder`, which is gone afterwards."""
+def store(folder: Path | None, limit: int) -> Iterator[ActivationStore]:
+    """A store whose files are in a folder of its own below `folder`, which is gone afterwards."""
     if folder is None:
         with temporary_folder() as own:
-            yield Shelf(own, limit)
+            yield ActivationStore(own, limit)
         return
     remove_stale(folder, ACTIVATIONS)
     with temporary_folder(ACTIVATIONS, folder) as own:
-        yield Shelf(own, limit)
+        yield ActivationStore(own, limit)
