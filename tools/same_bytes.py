@@ -1,7 +1,7 @@
 """Fingerprints of everything that onnxq writes, to show that a change of the code has changed no byte of it.
 
     python -m tools.same_bytes write before.json [--models FOLDER ...] [--efforts 0 1] [--targets NAME ...]
-    python -m tools.same_bytes compare before.json after.json
+    python -m tools.same_bytes compare before.json after.json [--except FILE ...]
 
 The networks of `tests/golden_graphs.py` are quantized for every target, and so is each FOLDER that holds a model.onnx
 with samples in `calibration`. A report's clock and paths are left out; a refused run is its error.
@@ -87,7 +87,7 @@ def write(path: Path, folders: Sequence[Path], efforts: Sequence[int], targets: 
         print(f"{name}: {len(found)} runs", flush=True)
 
 
-def compare(before: Path, after: Path) -> int:
+def compare(before: Path, after: Path, left_out: Sequence[str] = ()) -> int:
     """Print what differs, run by run, and a summary by file; return the number of differing files."""
     old, new = (json.loads(path.read_text(encoding="utf-8")) for path in (before, after))
     differing: Counter[str] = Counter()
@@ -96,7 +96,7 @@ def compare(before: Path, after: Path) -> int:
         if run not in old or run not in new:
             print(f"{run}: only {'after' if run in new else 'before'}")
             continue
-        for file in sorted({*old[run], *new[run]}):
+        for file in sorted({*old[run], *new[run]} - set(left_out)):
             if old[run].get(file) == new[run].get(file):
                 equal += 1
                 continue
@@ -117,9 +117,10 @@ def main() -> int:
     comparing = commands.add_parser("compare")
     comparing.add_argument("before", type=Path)
     comparing.add_argument("after", type=Path)
+    comparing.add_argument("--except", dest="left_out", nargs="*", default=[], help="files that may differ")
     arguments = parser.parse_args()
     if arguments.command == "compare":
-        return 1 if compare(arguments.before, arguments.after) else 0
+        return 1 if compare(arguments.before, arguments.after, arguments.left_out) else 0
     write(arguments.path, arguments.models, arguments.efforts, arguments.targets or onnxq.BACKENDS.names())
     return 0
 
