@@ -19,7 +19,6 @@ from onnxq.mixed_precision.study import noise
 from onnxq.numerics import fake_quantize
 from onnxq.ptq.method import State
 from onnxq.ptq.search.evaluator import HIGHEST_DB, LOWEST_DB, Score
-from onnxq.types.applied import applied
 
 ScoreOf = Callable[[State], Score]
 Say = Callable[[int, int], None]
@@ -47,7 +46,7 @@ def costliest(
     `suspicion` says without a run how noisy a quantizer may be: where runs are few, the most suspicious are judged, and
     the others together.
     """
-    graph, plan = state.graph, applied(state.plan)
+    graph, plan = state.graph, state.plan.active
     places = {node.name: number for number, node in enumerate(graph.nodes())}
     parts = sorted(quantizers(plan), key=lambda part: (_place(graph, part.name, places)[1], part.name))
     done = 0

@@ -12,7 +12,6 @@ from onnxq.diagnose.noise import ScoreOf, worst_db
 from onnxq.mixed_precision.parts import Part, alone
 from onnxq.mixed_precision.study import noise
 from onnxq.ptq.method import State
-from onnxq.types.applied import applied
 
 EXPLAINED = 0.15
 """Part of the noise that has to vanish with a cause for it to count."""
@@ -73,7 +72,7 @@ def _proven(
 def _only(state: State, costly: Sequence[Costly]) -> State:
     """The quantizers of some rows, while all others are float."""
     share: dict[str, None] = {name: None for row in costly for name in row.tensors}
-    return replace(state, plan=alone(state.graph, applied(state.plan), Part("", "", share, ())))
+    return replace(state, plan=alone(state.graph, state.plan.active, Part("", "", share, ())))
 
 
 def _in_order(proven: Sequence[tuple[float, Cause]]) -> list[Cause]:

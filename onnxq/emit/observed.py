@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from onnxq.graph import Graph
 from onnxq.types import Placement, QuantPlan
-from onnxq.types.applied import applied
 
 RANGES = frozenset(
     {
@@ -35,7 +34,7 @@ def plan_for(emitter: str, graph: Graph, plan: QuantPlan) -> QuantPlan:
     observed = [placement for placement in plan if placement.observe_only]
     if not observed:
         return plan
-    result = applied(plan)
+    result = plan.active
     if emitter in RANGES:
         listed = {placement.tensor: placement for placement in observed if not graph.is_constant(placement.tensor)}
         shown = {**listed, **result.placements}

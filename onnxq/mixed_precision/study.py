@@ -46,7 +46,6 @@ from onnxq.session.float_tails import calibrate_with_tails
 from onnxq.session.model_io import check_borders, fix_borders, separate_sizes
 from onnxq.session.prepare import Prepared, load_model, prepare
 from onnxq.types import Placement, QParamsTable, QuantPlan
-from onnxq.types.applied import applied
 from onnxq.user_code import find_function
 
 Progress = Callable[[str, int, int | None], None]
@@ -189,7 +188,7 @@ class Study:
 
     def score(self, state: State) -> Score:
         """How good a model with these quantizers is; one that was scored before is not run again."""
-        plan = applied(state.plan)
+        plan = state.plan.active
         if not plan.placements:
             return self.float_score
         key = _joined(self._judged_by, _identity_of_plan(plan, state.qparams, self.prepared.backend.simulations))
@@ -205,7 +204,7 @@ class Study:
 
         Where no improvements are asked for or possible, that is the calibrated model.
         """
-        plan = applied(state.plan)
+        plan = state.plan.active
         if not self.improvements or not plan.placements:
             return self.score(state)
         key = _joined(

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph, Node
 from onnxq.types import Backend, PerTensor, Placement, QuantPlan
-from onnxq.types.applied import applied
 from onnxq.types.containers import stored_type
 
 
@@ -21,7 +20,7 @@ def check_plan(plan: QuantPlan, backend: Backend) -> None:
 
 def violations(plan: QuantPlan, backend: Backend) -> Iterator[str]:
     """One line for each limit that a placement breaks."""
-    for placement in applied(plan):
+    for placement in plan.active:
         for rule, message, remedy in _broken(placement, backend):
             said = ", ".join(dict.fromkeys(where for _, where in placement.set_by))
             asked = f" (asked for by {said})" if said else ""

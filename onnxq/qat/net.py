@@ -19,7 +19,6 @@ from onnxq.torchnet.quantizers import fake_quantizers, quantizer
 from onnxq.torchnet.trainable import MASK, Trainable, looks_like_mask
 from onnxq.torchnet.values import Value
 from onnxq.types import Edge, QuantPlan
-from onnxq.types.applied import applied
 
 
 class QatNet(TorchNet):
@@ -41,7 +40,7 @@ class QatNet(TorchNet):
     ) -> None:
         self._ready = ready
         unfolded = unfold(ready.original, ready.prepared, batch_norms)
-        self.carried_out = applied(ready.plan)
+        self.carried_out = ready.plan.active
         self._following = following(ready.prepared.graph, self.carried_out, ready.qparams)
         modules = fake_quantizers(self.carried_out, ready.qparams)
         quantizers = {

@@ -7,7 +7,6 @@ from typing import NamedTuple, Protocol
 from onnxq.graph import Graph
 from onnxq.registry import Registry
 from onnxq.types import Backend, QParamsTable, QuantPlan
-from onnxq.types.applied import applied
 
 
 class Refined(NamedTuple):
@@ -33,7 +32,7 @@ def refine(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backen
     The table is used up: refinements may change it. What stands behind a colon of a name is for the refinement itself
     to read: rules that are left out.
     """
-    plan = applied(plan)
+    plan = plan.active
     notes: list[str] = []
     warnings: list[str] = []
     with graph.unchanging():

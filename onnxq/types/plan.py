@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from onnxq.errors import SpecError, did_you_mean
@@ -157,6 +157,29 @@ class QuantPlan:
 
     def __len__(self) -> int:
         return len(self.placements)
+
+    @property
+    def active(self) -> QuantPlan:
+        """The plan without the quantizers that are only observed, and without biases whose scale derives from one.
+
+        Tensors that share a scale with one that is gone keep theirs: the first of them leads the group from there on. A
+        plan in which nothing is only observed is its own.
+        """
+        gone = {placement.tensor for placement in self if placement.observe_only}
+        if not gone:
+            return self
+        placements: dict[str, Placement] = {}
+        leaders: dict[str, str] = {}
+        for placement in self:
+            if placement.tensor in gone or (placement.derive is not None and not gone.isdisjoint(placement.derive)):
+                continue
+            if placement.tie in gone:
+                lost = self[placement.tie]
+                leader = leaders.setdefault(lost.tensor, placement.tensor)
+                own = leader == placement.tensor
+                placement = replace(placement, tie=None if own else leader, observe=lost.observe if own else ())
+            placements[placement.tensor] = placement
+        return replace(self, placements=placements)
 
     def leader(self, tensor: str) -> str:
         """The tensor whose parameters `tensor` uses: itself, or the leader it is tied to."""

@@ -12,7 +12,6 @@ from onnxq.lint.limits import lint
 from onnxq.lint.quantizers import has_quantizers
 from onnxq.runtime.feeds import Feed, shape_text
 from onnxq.types import Backend, QuantPlan
-from onnxq.types.applied import applied
 from onnxq.verify.branches import Branches
 from onnxq.verify.checker import check_file
 from onnxq.verify.comparison import Comparison, below_limit
@@ -100,7 +99,7 @@ def _verify(
     findings = tuple(lint(quantized, backend))
     failures += [Failure(FailureKind.LIMITS, str(finding)) for finding in findings]
     # fp16 and bf16 are written as Casts, bfp16 as float operators.
-    written = [placement for placement in applied(plan) if placement.spec.has_scale]
+    written = [placement for placement in plan.active if placement.spec.has_scale]
     if written and "qdq" in backend.emitters and not has_quantizers(quantized):
         failures.append(
             Failure(

@@ -21,7 +21,6 @@ from onnxq.place import place
 from onnxq.refine import refine
 from onnxq.targets import BACKENDS, get_backend
 from onnxq.types import Backend, Edge, Placement, QParamsTable, QuantPlan, QuantSpec
-from onnxq.types.applied import applied
 from onnxq.verify import verify
 
 WATCHED = "watched_tensor"
@@ -190,7 +189,7 @@ def test_other_forms_of_weights_leave_observed_ones_alone() -> None:
 
 def test_a_plan_without_observed_tensors_is_used_as_it_is() -> None:
     run = Run("tensorrt")
-    assert applied(run.placed) is run.placed
+    assert run.placed.active is run.placed
     assert plan_for("qdq", run.graph, run.placed) is run.placed
 
 
@@ -205,7 +204,7 @@ def test_a_group_goes_on_when_its_leader_is_only_observed() -> None:
             "c": Placement("c", spec, "activation", "", edges, tie="a"),
         },
     )
-    kept = applied(plan)
+    kept = plan.active
     assert list(kept.placements) == ["b", "c"]
     assert (kept["b"].tie, kept["b"].observe) == (None, ("a", "b", "c"))
     assert (kept["c"].tie, kept["c"].observe) == ("b", ())

@@ -31,7 +31,6 @@ from onnxq.ptq.bias_correction.analytic import expected_shift
 from onnxq.ptq.bias_correction.sites import BiasSite, add_to_bias, bias_sites
 from onnxq.ptq.method import Improved, State, Task, at_least, improvement, limits
 from onnxq.runtime.tap import Tap
-from onnxq.types.applied import applied
 
 SAME_DB = 60.0
 """Two float models whose outputs are this near are the same up to rounding."""
@@ -152,7 +151,7 @@ class _Correction:
 
     def _simulated(self) -> Graph:
         state = self._state
-        return simulate(state.graph, applied(state.plan), state.qparams, self._task.backend)[0]
+        return simulate(state.graph, state.plan.active, state.qparams, self._task.backend)[0]
 
     def _counterpart(self) -> Graph:
         """The float model whose layers are what the state's layers should be.

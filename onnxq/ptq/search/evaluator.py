@@ -28,7 +28,6 @@ from onnxq.ptq.method import State
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.session import float_session, run_session
 from onnxq.types import Backend
-from onnxq.types.applied import applied
 from onnxq.user_code import current_folder_importable, find_function, users_errors
 from onnxq.verify.results import ResultSums, powers_of
 from onnxq.verify.selections import GivenSession, Selected, indices_of, selecting_nodes
@@ -126,7 +125,7 @@ class LastSession:
         """A session for what the target would compute; `selecting` nodes are given what they select."""
         if self._session is None or state is not self._state or tuple(selecting) != self._selecting:
             self.forget()
-            graph, _ = simulate(state.graph, applied(state.plan), state.qparams, self._backend)
+            graph, _ = simulate(state.graph, state.plan.active, state.qparams, self._backend)
             self._state, self._selecting = state, tuple(selecting)
             self._session = GivenSession.of(graph, selecting, _session_of)
         return self._session

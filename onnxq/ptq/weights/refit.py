@@ -34,7 +34,6 @@ from onnxq.ptq.weights.gptq_matrix import Grid, gptq_stack, inverse_factor, outp
 from onnxq.ptq.weights.moments import Source, in_batches
 from onnxq.ptq.weights.paired_moments import FloatRows, PairedMoments, collect_paired
 from onnxq.ptq.weights.weights import Layers, layers_of, quantized_weights, source_of, write_chosen
-from onnxq.types.applied import applied
 
 SWEEPS = 4
 """Of the coordinate descent, at most; hardly anything changes after three."""
@@ -108,7 +107,7 @@ class _Refit:
     def _moments(self, stage: _Stage, later: Sequence[Layers]) -> Iterator[tuple[Layers, PairedMoments | str]]:
         """Each weight with the moments of all layers that read it, or why they are not known."""
         state, task = self._state, self._task
-        quantized, _ = simulate(state.graph, applied(state.plan), state.qparams, task.backend)
+        quantized, _ = simulate(state.graph, state.plan.active, state.qparams, task.backend)
         quantized.sort()
         sources = [_sources(quantized, layer) for layer in stage.layers]
         of_float = [_sources(self._old.graph, layer) for layer in stage.layers]

@@ -20,7 +20,6 @@ from onnxq.ptq.weights.moments import Source, collect_moments, in_batches
 from onnxq.ptq.weights.rows import ConvRows, MatrixRows, Rows
 from onnxq.ptq.weights.shrinkage import shrunk
 from onnxq.types import Placement, QParams
-from onnxq.types.applied import applied
 
 INPUTS = ("quantized", "float")
 """Whose activations a layer is fitted to: those of the model with its quantizers, or of the float model."""
@@ -55,7 +54,7 @@ class Layers:
 def quantized_weights(state: State) -> tuple[list[Placement], list[str]]:
     """The weights whose scales or numbers may be changed, and a line for each other one with its reason."""
     found, declined = [], []
-    for placement in applied(state.plan):
+    for placement in state.plan.active:
         if placement.role != "weight":
             continue
         reason = _why_not(state, placement)
@@ -165,7 +164,7 @@ def with_moments(
     """
     graph = state.graph
     if inputs == "quantized":
-        graph, _ = simulate(graph, applied(state.plan), state.qparams, task.backend)
+        graph, _ = simulate(graph, state.plan.active, state.qparams, task.backend)
     needs = [[source_of(graph, reader) for reader in each.readers] for each in layers]
     known = [[source for source in need if isinstance(source, Source)] for need in needs]
     every = dict.fromkeys(source for sources in known for source in sources)

@@ -17,7 +17,6 @@ from onnxq.ptq.bias_correction.bias_correction import _evenly
 from onnxq.ptq.bias_correction.sites import bias_sites
 from onnxq.ptq.method import State
 from onnxq.runtime.tap import Tap
-from onnxq.types.applied import applied
 from tests.golden_graphs import if_body, residual, transformer
 from tests.ptq.calibrated import FOUR_BITS, Ready, digits, improved, numbers, ready
 from tests.zoo_graphs.net import Net
@@ -28,7 +27,7 @@ SEQUENTIAL = "bias_correction:rounds=99"
 def shifts(model: Ready, state: State) -> dict[str, float]:
     """Layer -> the largest difference of a channel's mean from the float model, relative to the layer's deviation."""
     sites, _ = bias_sites(state.copy())
-    simulated, _ = simulate(state.graph, applied(state.plan), state.qparams, model.task.backend)
+    simulated, _ = simulate(state.graph, state.plan.active, state.qparams, model.task.backend)
 
     def outputs(graph: Graph) -> dict[str, np.ndarray]:
         names = {site.node: graph.node(site.last).outputs[0].name for site in sites}

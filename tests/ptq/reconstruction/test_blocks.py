@@ -12,14 +12,13 @@ from onnxq.graph import Graph
 from onnxq.ptq.reconstruction.blocks import MOST_LAYERS, Segment, partition
 from onnxq.session.prepare import make_plan, prepare
 from onnxq.types import QuantPlan
-from onnxq.types.applied import applied
 from tests.golden_graphs import GOLDEN
 from tests.zoo_graphs.net import Net
 
 
 def planned(model, backend: str = "academic") -> tuple[Graph, QuantPlan]:
     prepared = prepare(model, backend)
-    plan = applied(make_plan(prepared))
+    plan = make_plan(prepared).active
     prepared.graph.sort()
     return prepared.graph, plan
 

@@ -24,7 +24,6 @@ from onnxq.ptq.reconstruction.fitting.target import float_model
 from onnxq.runtime.session import float_session, run_session
 from onnxq.torchnet.fake_quantize import make_fake_quantizer
 from onnxq.types import PerBlock, PerChannel, PerTensor, Placement, QParams, QuantSpec
-from onnxq.types.applied import applied
 from tests.golden_graphs import GOLDEN
 from tests.ptq.reconstruction.small_models import Case, golden
 
@@ -141,7 +140,7 @@ def test_a_file_of_an_outcome_comes_back_and_a_damaged_one_counts_as_none(tmp_pa
 
 
 def through_segments(made: Case, *, quantized: bool) -> dict[str, np.ndarray]:
-    graph, plan = made.state.graph, applied(made.state.plan)
+    graph, plan = made.state.graph, made.state.plan.active
     graph.sort()
     values = {name: torch.from_numpy(value) for name, value in made.held[0].items()}
     for segment in partition(graph, plan):
@@ -154,7 +153,7 @@ def through_segments(made: Case, *, quantized: bool) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("name", GOLDEN)
 def test_segments_one_after_the_other_compute_what_onnxruntime_computes(name: str) -> None:
     made = golden(name, "academic")
-    graph, plan = made.state.graph, applied(made.state.plan)
+    graph, plan = made.state.graph, made.state.plan.active
     simulated, _ = simulate(graph, plan, made.state.qparams, made.task.backend)
     for quantized, model in ((False, graph), (True, simulated)):
         wanted = run_session(float_session(model), graph.output_names, made.held[0], "a sample")
@@ -167,7 +166,7 @@ def test_segments_one_after_the_other_compute_what_onnxruntime_computes(name: st
 def test_rounded_weights_are_compared_with_the_reference_and_equalized_ones_with_themselves() -> None:
     made = golden("residual")
     state = made.state.copy()
-    graph, plan = state.graph, applied(state.plan)
+    graph, plan = state.graph, state.plan.active
     graph.sort()
     segments = partition(graph, plan)
     assert float_model(graph, made.task.reference, segments, made.held[0]) is made.task.reference

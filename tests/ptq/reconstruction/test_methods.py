@@ -17,7 +17,6 @@ from onnxq.ptq.reconstruction.blocks import partition
 from onnxq.ptq.reconstruction.learnable import Rules
 from onnxq.ptq.reconstruction.recipe import Recipe
 from onnxq.torchnet.registry import OPERATORS
-from onnxq.types.applied import applied
 from tests.ptq.reconstruction.small_models import METHODS, case, golden
 from tests.zoo_graphs.net import Net
 
@@ -97,7 +96,7 @@ def test_blocks_that_got_worse_are_put_back_with_both_figures() -> None:
 def test_learnt_scales_reach_biases_that_derive_from_them_and_tensors_that_share_them() -> None:
     made = golden("residual", "onnxruntime")
     done = made.run(f"brecq:{FEW}")
-    plan, table = applied(made.state.plan), done.state.qparams
+    plan, table = made.state.plan.active, done.state.qparams
     moved = [n for n, q in table.entries.items() if not np.array_equal(q.scale, made.state.qparams[n].scale)]
     assert any(plan[name].role == "activation" for name in moved)
     for placement in plan:
@@ -113,7 +112,7 @@ def test_power_of_two_scales_stay() -> None:
     made = golden("residual", "vitis")
     for method in ("brecq", "adaquant"):
         done = made.run(f"{method}:{FEW}")
-        leaders = [p.tensor for p in applied(made.state.plan) if p.spec.power_of_two and p.derive is None]
+        leaders = [p.tensor for p in made.state.plan.active if p.spec.power_of_two and p.derive is None]
         assert leaders
         for name in leaders:
             assert done.state.qparams[name] == made.state.qparams[name]
@@ -221,7 +220,7 @@ def test_wrong_arguments_are_named(text: str, message: str) -> None:
 
 def test_a_scale_belongs_to_the_first_block_that_reads_through_it() -> None:
     made = golden("residual")
-    graph, plan = made.state.graph, applied(made.state.plan)
+    graph, plan = made.state.graph, made.state.plan.active
     graph.sort()
     segments = partition(graph, plan, "layer")
     rules = Rules(graph, plan, segments, Recipe("brecq", "layer", "roundings", True, 1, 1, 0.1, 1, 0.1))

@@ -20,7 +20,6 @@ from onnxq.ptq.reconstruction.fitting.streams import Stream, store
 from onnxq.ptq.reconstruction.learnable import Rules
 from onnxq.ptq.reconstruction.recipe import Recipe
 from onnxq.torchnet.values import from_numpy
-from onnxq.types.applied import applied
 from tests.ptq.reconstruction.small_models import Case, case
 
 SAMPLES = 8
@@ -72,7 +71,7 @@ class Layer:
     """The segment of the first layer of a case, with the streams that it is fitted to."""
 
     def __init__(self, case: Case, folder: Path) -> None:
-        graph, self.plan = case.state.graph, applied(case.state.plan)
+        graph, self.plan = case.state.graph, case.state.plan.active
         graph.sort()
         segments = partition(graph, self.plan, "layer")
         number = next(i for i, segment in enumerate(segments) if segment.weights)

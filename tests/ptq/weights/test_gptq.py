@@ -17,7 +17,6 @@ from onnxq.ptq.weights.cells import cell_ranges, qparams_of_cells
 from onnxq.ptq.weights.gptq_matrix import output_errors
 from onnxq.ptq.weights.weights import layers_of, quantized_weights, with_moments
 from onnxq.types import PerBlock, QParams
-from onnxq.types.applied import applied
 from tests.golden_graphs import depthwise, if_body, transformer
 from tests.ptq.calibrated import FOUR_BITS, digits, improved, numbers, ready, weights
 from tests.zoo_graphs.net import Net
@@ -187,7 +186,7 @@ def test_weights_in_blocks(transposed: bool, recompute: str) -> None:
 def test_the_simulated_model_has_the_values_of_the_graph() -> None:
     model = digits("tensorrt", 4)
     found = improved("gptq", "tensorrt", 4).state
-    simulated, _ = simulate(found.graph, applied(found.plan), found.qparams, model.task.backend)
+    simulated, _ = simulate(found.graph, found.plan.active, found.qparams, model.task.backend)
     for node in found.graph.nodes("Conv"):
         read = simulated.values(simulated.node(node.name).inputs[1])
         np.testing.assert_array_equal(read, found.graph.values(node.inputs[1]))

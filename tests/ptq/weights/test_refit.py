@@ -10,7 +10,6 @@ from onnxq.errors import ConfigError
 from onnxq.graph.depths import in_stages
 from onnxq.numerics import dequantize
 from onnxq.runtime.tap import Tap
-from onnxq.types.applied import applied
 from tests.golden_graphs import depthwise, if_body, transformer
 from tests.ptq.calibrated import FOUR_BITS, digits, improved, numbers, ready, weights
 from tests.ptq.weights.test_gptq import shared_weight
@@ -61,8 +60,8 @@ def test_the_mean_of_each_channel_is_that_of_the_float_model() -> None:
     model = ready(net.model(), feeds, "academic", FOUR_BITS, judged=feeds)
     found = model.improve("refit").state
     name = found.graph.output_names[0]
-    simulated, _ = simulate(found.graph, applied(found.plan), found.qparams, model.task.backend)
-    plain, _ = simulate(model.state.graph, applied(model.state.plan), model.state.qparams, model.task.backend)
+    simulated, _ = simulate(found.graph, found.plan.active, found.qparams, model.task.backend)
+    plain, _ = simulate(model.state.graph, model.state.plan.active, model.state.qparams, model.task.backend)
     means = [
         np.mean([Tap(graph, [name]).run(feed)[name].mean(0) for feed in feeds], 0)
         for graph in (model.task.reference, simulated, plain)

@@ -31,7 +31,6 @@ from onnxq.ptq.reconstruction.fitting.target import float_model
 from onnxq.ptq.reconstruction.learnable import Learnable, Rules
 from onnxq.ptq.reconstruction.recipe import Recipe
 from onnxq.torchnet.values import from_numpy
-from onnxq.types.applied import applied
 
 FEW_PRODUCTS = 2**26
 """A step at single positions with fewer is done by one thread: others would cost more than they help, and on a machine
@@ -101,7 +100,7 @@ class _Reconstruction:
         self._recipe = recipe
         self._state = state.copy()
         self._state.graph.sort()
-        self._plan = applied(state.plan)
+        self._plan = state.plan.active
         self._segments = partition(self._state.graph, self._plan, recipe.block)
         self._rules = Rules(self._state.graph, self._plan, self._segments, recipe)
         self._feeds = len(task.samples) if len(task.samples) < recipe.samples else recipe.samples
