@@ -43,7 +43,7 @@ from onnxq.refine import refine  # isort: skip
 from onnxq.emit import emit  # isort: skip
 from onnxq.emit.simulate import simulate  # isort: skip
 from onnxq.pipeline.artifacts import Result  # isort: skip
-from onnxq.pipeline.run import quantize  # isort: skip
+from onnxq.quantize import quantize  # isort: skip
 from onnxq.session.prepare import Prepared, prepare  # isort: skip
 from onnxq.place import place  # isort: skip
 from onnxq.verify import compare_layers as compare  # isort: skip

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tools.check_layers import FOR_EVERYONE, MAY_IMPORT, check_table
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 TOOL = REPOSITORY / "tools" / "check_layers.py"
 
@@ -42,8 +44,8 @@ def test_a_wrong_import_planted_in_a_copy_of_the_tree_is_found(tmp_path: Path) -
     assert len(planted) == 1
     assert planted[0].startswith("onnxq/types/planted.py:3: 'types' imports onnxq.graph; allowed: ")
     assert (
-        "onnxq.errors, onnxq.escapes, onnxq.files, onnxq.json_file, onnxq.machine, onnxq.plugins, onnxq.registry, "
-        "onnxq.temporary, onnxq.types" in planted[0]
+        "onnxq.errors, onnxq.escapes, onnxq.files, onnxq.json_file, onnxq.machine, onnxq.plugins, onnxq.progress, "
+        "onnxq.registry, onnxq.temporary, onnxq.types" in planted[0]
     )
 
 
@@ -83,6 +85,24 @@ def test_an_allowed_import_passes(small_tree: Path, file: str, code: str) -> Non
     (small_tree / "onnxq" / file).write_text(code)
     result = run_check(small_tree)
     assert result.returncode == 0, result.stdout
+
+
+def test_every_entry_of_the_table_stands_behind_what_it_may_import() -> None:
+    assert check_table(MAY_IMPORT) == []
+    assert set(MAY_IMPORT) >= FOR_EVERYONE
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"a": frozenset({"b"}), "b": frozenset({"a"})},
+        {"a": frozenset({"c"}), "b": frozenset({"a"}), "c": frozenset({"b"})},
+        {"a": frozenset({"a"})},
+        {"a": frozenset({"unknown"})},
+    ],
+)
+def test_a_table_with_a_cycle_or_an_unknown_unit_is_wrong(table: dict[str, frozenset[str]]) -> None:
+    assert len(check_table(table)) == 1
 
 
 def test_a_package_that_is_in_no_table_is_named(small_tree: Path) -> None:

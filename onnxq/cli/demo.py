@@ -30,7 +30,7 @@ def demo(
     """Quantize a digit classifier that comes with onnxq; show accuracy, size and speed before and after."""
     from onnxq.cli.artifacts import check_writable
     from onnxq.demo import load_data, model_path
-    from onnxq.pipeline.run import quantize
+    from onnxq.quantize import quantize
     from onnxq.types.note import folded
 
     check_writable(out)

@@ -51,8 +51,8 @@ def quantize(
     from onnxq.cli.summary import fail_on_warnings, show_report
     from onnxq.distributed import in_step, torchrun_ranks
     from onnxq.graph import Graph
-    from onnxq.pipeline.run import contribute
-    from onnxq.pipeline.run import quantize as run
+    from onnxq.quantize import contribute
+    from onnxq.quantize import quantize as run
     from onnxq.session.model_io import fix_borders
     from onnxq.session.prepare import chosen_backend
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from onnxq.diagnose.run import AUTOMATIC, BRIEF, Say, diagnose
+from onnxq.diagnose.run import AUTOMATIC, BRIEF, diagnose
 from onnxq.diagnose.text import summary_lines
 from onnxq.errors import OnnxqError
 from onnxq.graph import Graph
@@ -19,6 +19,7 @@ from onnxq.graph.write import weight_bytes
 from onnxq.mixed_precision.study import Subject
 from onnxq.passes import Pass
 from onnxq.pipeline.report import Examine, Explanation, failed_diagnosis
+from onnxq.progress import Progress
 from onnxq.ptq.method import State
 from onnxq.ptq.search.stage import LARGE
 from onnxq.runtime import Dataset
@@ -36,7 +37,7 @@ def examiner(
     *,
     backend: Any,
     passes: Sequence[str | Pass] = (),
-    progress: Say | None = None,
+    progress: Progress | None = None,
 ) -> Examine | None:
     """What to call where a result of `state` is low; None where nobody wants it or it would take too long.
 

@@ -5,7 +5,7 @@ No clock decides anything, so that the same model and data give the same diagnos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -26,6 +26,7 @@ from onnxq.diagnose.trials import PAYS_DB, Ward, combined
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.mixed_precision.study import Study, Subject
+from onnxq.progress import Progress, silent
 from onnxq.ptq.method import Samples, State
 from onnxq.ptq.search.division import checked_on
 from onnxq.ptq.search.evaluator import Score
@@ -35,8 +36,6 @@ from onnxq.runtime.preprocessing import read_preprocessing
 from onnxq.session.model_io import fix_borders
 from onnxq.session.prepare import load_model
 from onnxq.temporary import temporary_folder
-
-Say = Callable[[str, int, int | None], None]
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ def diagnose(
 
     `first` are numbers of samples that have shown a loss: up to half of those that judge are taken from them.
     """
-    say = subject.progress or (lambda stage, done, total: None)
+    say = subject.progress or silent
     config = read_config(
         subject.config, unused=[key for key in ("backend", "data") if getattr(subject, key) is not None]
     )
@@ -130,7 +129,7 @@ class _Run:
         subject: Subject,
         config: Config,
         budget: Budget,
-        say: Say,
+        say: Progress,
     ) -> None:
         self.study, self.calibrated, self.state = study, calibrated, calibrated if state is None else state
         self.original, self.dataset, self.held = original, dataset, held

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from onnxq.config import Config
 from onnxq.pipeline.run import calibrate_again
-from onnxq.ptq.method import Progress, State, read_improvement
+from onnxq.progress import Progress
+from onnxq.ptq.method import State, read_improvement
 from onnxq.ptq.search.run import refuse_without_torch
 from onnxq.ptq.search.stage import improve_calibrated, wanted_effort
 from onnxq.runtime import Dataset

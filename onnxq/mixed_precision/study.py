@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -35,6 +35,7 @@ from onnxq.mixed_precision.scores import Scores
 from onnxq.passes import Pass
 from onnxq.place import place
 from onnxq.place.legal import check_opset, check_plan
+from onnxq.progress import Progress, silent
 from onnxq.ptq.method import State
 from onnxq.ptq.search.evaluator import HIGHEST_DB, LOWEST_DB, METRICS, Evaluator, Score, UserMetric
 from onnxq.refine import refine
@@ -47,9 +48,6 @@ from onnxq.session.model_io import check_borders, fix_borders, separate_sizes
 from onnxq.session.prepare import Prepared, load_model, prepare
 from onnxq.types import Placement, QParamsTable, QuantPlan
 from onnxq.user_code import find_function
-
-Progress = Callable[[str, int, int | None], None]
-"""Called with (stage, done, total)."""
 
 BestBy = Literal["max", "min"]
 
@@ -90,7 +88,7 @@ class Study:
     """
 
     def __init__(self, subject: Subject, same_data: Study | None = None) -> None:
-        self._say = subject.progress or (lambda stage, done, total: None)
+        self._say = subject.progress or silent
         data = subject.data
         self.config = read_config(
             subject.config,

@@ -1,5 +1,1 @@
-"""The whole flow: a model made ready, calibrated, improved, written and checked."""
-
-from onnxq.pipeline.run import Calibrated, quantize
-
-__all__ = ["Calibrated", "quantize"]
+"""Between the plan and the files: a model calibrated, improved, written and checked."""

@@ -6,10 +6,9 @@ write the weights are tried (`onnxq.pipeline.saturating_kernels`).
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +39,7 @@ from onnxq.pipeline.saturating_kernels import (
     without_saturation,
 )
 from onnxq.place.legal import check_plan
+from onnxq.progress import Clock, Progress, silent
 from onnxq.ptq.method import Samples
 from onnxq.ptq.search.division import checked_on
 from onnxq.runtime import Dataset
@@ -75,9 +75,6 @@ _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FileCheck = Callable[[Path], Sequence[str]]
 """Looks at a written model and returns what is wrong with it, a sentence each."""
 
-Progress = Callable[[str, int, int | None], None]
-"""Called with (stage, done, total); total is None while it is unknown."""
-
 
 @dataclass
 class Result:
@@ -87,17 +84,6 @@ class Result:
     plan: QuantPlan
     qparams: QParamsTable
     report: Report
-
-
-@dataclass
-class Clock:
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
 
 def emit_plan(
@@ -129,7 +115,7 @@ def emit_plan(
     out why a result is low; what it finds is part of the report, or of the error.
     """
     clock = Clock(dict(seconds or {}))
-    say = progress or (lambda stage, done, total: None)
+    say = progress or silent
     remarks = list(notes)
     name = prepared.config.name
     compared = None if dataset is None else checked_on(dataset, prepared.config.verify_samples)

@@ -16,7 +16,7 @@ import numpy as np
 
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph, Node
-from onnxq.place.decisions import LAYERS
+from onnxq.graph.operator_kinds import LAYERS
 from onnxq.types import Backend, PerTensor, QParams, QParamsTable, QuantPlan
 from onnxq.types.unlike import JoinMember, UnlikeJoin
 

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph import Graph
+from onnxq.progress import Progress, silent
 from onnxq.registry import Registry, read_arguments
 from onnxq.runtime import Dataset
 from onnxq.runtime.collect import Engine
@@ -64,13 +65,6 @@ class Samples:
         return len(self.numbers)
 
 
-Progress = Callable[[str, int, int | None], None]
-"""Called with (what, done, total)."""
-
-
-def _silent(what: str, done: int, total: int | None) -> None: ...
-
-
 ACTIVATIONS = "activations-"
 """In front of the names of temporary folders with values of layers, below the folder of a task."""
 
@@ -95,7 +89,7 @@ class Task:
     memory_limit: int = 2 * 2**30
     engine: Engine | None = None
     seed: int = 0
-    progress: Progress = _silent
+    progress: Progress = silent
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from typing import Any
 from onnxq.emit.simulate import simulate
 from onnxq.graph import Graph
 from onnxq.output_folder import OutputFolder
-from onnxq.pipeline.artifacts import Progress, Result, emit_plan
+from onnxq.pipeline.artifacts import Result, emit_plan
+from onnxq.progress import Progress
 from onnxq.qat.agreement import Agreement, agreement, disagreements
 from onnxq.qat.convert import Converted, convert
 from onnxq.qat.net import QatNet

@@ -22,7 +22,8 @@ from onnxq.files import json_number
 from onnxq.graph import Graph
 from onnxq.output_folder import OutputFolder, claim
 from onnxq.passes import Pass
-from onnxq.pipeline.artifacts import Progress, Result, refuse_overwriting
+from onnxq.pipeline.artifacts import Result, refuse_overwriting
+from onnxq.progress import Progress
 from onnxq.qat.agreement import agreement, disagreements
 from onnxq.qat.batch_norm import BatchNorms
 from onnxq.qat.batches import IndexedData, TrainingData

@@ -13,8 +13,8 @@ from onnxq.distributed import Ranks
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph
 from onnxq.passes import Pass
-from onnxq.pipeline.artifacts import Progress
 from onnxq.pipeline.run import calibrate_model
+from onnxq.progress import Progress
 from onnxq.ptq.search.schedule import DEFAULT
 from onnxq.qat.batch_norm import BatchNorms
 from onnxq.qat.net import QatNet

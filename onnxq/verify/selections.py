@@ -22,7 +22,7 @@ import numpy as np
 from onnxq.errors import MachineError, OnnxqError
 from onnxq.graph import Graph, Node, bodies
 from onnxq.graph.ancestors import ancestors
-from onnxq.place.decisions import DECIDED, LAYERS
+from onnxq.graph.operator_kinds import DECIDED, LAYERS
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.session import float_session, run_session
 from onnxq.temporary import temporary_folder

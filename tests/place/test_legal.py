@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from onnxq.errors import UnsupportedError
-from onnxq.pipeline.run import quantize
 from onnxq.place.legal import violations
+from onnxq.quantize import quantize
 from onnxq.session.prepare import make_plan, prepare
 from onnxq.targets import get_backend
 from onnxq.types import PerChannel, Placement, QuantPlan, QuantSpec, Scheme

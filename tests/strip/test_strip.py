@@ -13,7 +13,7 @@ from onnxruntime.quantization import QuantFormat, QuantType
 from onnxq.demo import load_data, model_path
 from onnxq.graph import Graph
 from onnxq.numerics import fake_quantize
-from onnxq.pipeline.run import quantize
+from onnxq.quantize import quantize
 from onnxq.strip import is_quantized, strip
 from onnxq.targets import BACKENDS
 from tests.strip.quantized_models import (

@@ -12,7 +12,7 @@ from onnxq.config import read_config
 from onnxq.errors import ConfigError, DataError, OnnxqError, did_you_mean
 from onnxq.graph import Graph
 from onnxq.pipeline.artifacts import Result
-from onnxq.pipeline.run import quantize
+from onnxq.quantize import quantize
 from onnxq.runtime import input_infos
 from onnxq.runtime.feeds import Feed, fit_feed
 from onnxq.runtime.pieces import as_array

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from onnxq.calibrate import complete
 from onnxq.errors import ConfigError, MachineError, OnnxqError
 from onnxq.graph import Graph, collector_paused
-from onnxq.ptq.method import Chosen, Improved, Progress, Samples, State, Task, read_improvement
+from onnxq.progress import Progress
+from onnxq.ptq.method import Chosen, Improved, Samples, State, Task, read_improvement
 from onnxq.ptq.search.evaluator import Evaluator, Score
 from onnxq.ptq.search.evidence import Evidence
 from onnxq.ptq.search.outcome import Level, Outcome, Reached, Step

@@ -12,7 +12,8 @@ from pathlib import Path
 from onnxq.config import Config
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph.write import weight_bytes
-from onnxq.ptq.method import ACTIVATIONS, IMPROVEMENTS, Progress, Samples, State, Task
+from onnxq.progress import Progress
+from onnxq.ptq.method import ACTIVATIONS, IMPROVEMENTS, Samples, State, Task
 from onnxq.ptq.search.division import FEWEST, divide
 from onnxq.ptq.search.evaluator import Evaluator, LastSession
 from onnxq.ptq.search.outcome import Outcome, Reached

@@ -6,7 +6,8 @@ import time
 from typing import cast
 
 from onnxq.errors import ConfigError
-from onnxq.ptq.method import Progress, Samples, State, Task, read_improvement
+from onnxq.progress import Progress
+from onnxq.ptq.method import Samples, State, Task, read_improvement
 from onnxq.ptq.search.outcome import Outcome, Step
 from onnxq.ptq.search.run import settled
 from onnxq.ptq.search.stage import wanted_effort

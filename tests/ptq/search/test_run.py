@@ -12,13 +12,14 @@ import pytest
 from onnxq.demo import load_data, model_path
 from onnxq.errors import ConfigError, UnsupportedError
 from onnxq.numerics import SqnrAccumulator
-from onnxq.pipeline.run import Calibrated, calibrate_model, quantize
+from onnxq.pipeline.run import Calibrated, calibrate_model
 from onnxq.ptq.method import IMPROVEMENTS, Chosen, Improved, Samples, State, Task, improvement
 from onnxq.ptq.search.division import divide
 from onnxq.ptq.search.evaluator import Evaluator, Score
 from onnxq.ptq.search.outcome import Level, Outcome, Reached
 from onnxq.ptq.search.run import Recalibrate, _Candidate, _Run, improve, settled
 from onnxq.ptq.search.schedule import LEVELS, Effort, effort_of
+from onnxq.quantize import quantize
 from onnxq.runtime import input_infos, open_dataset
 from onnxq.runtime.session import make_session
 from onnxq.types import QParams

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxq
 from onnxq.errors import ConfigError
-from onnxq.pipeline.run import Result
+from onnxq.pipeline.artifacts import Result
 from onnxq.targets import BACKENDS, get_backend
 
 BM = ("sophgo_bm1688", "sophgo_bm1684x", "sophgo_bm1690", "sophgo_sg2260")
