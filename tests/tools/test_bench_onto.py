@@ -31,10 +31,17 @@ FIRST = ptq("bench first", HERE, [row("Quark", "default", 30.0), row("onnxq", "e
 OTHER = ptq("bench other", THERE, [row("onnxq", "effort 1", 41.5), row("onnxq", "effort 2", 42.25)])
 
 
-@pytest.mark.parametrize("name", ["accuracy.md", "benchmarks.md", "qat-accuracy.md"])
+@pytest.mark.parametrize("name", ["accuracy-tables.md", "benchmarks.md", "qat-accuracy.md"])
 def test_the_pages_of_this_repository_are_what_their_own_results_make(name: str, tmp_path: Path) -> None:
     main(["report", "--onto", str(DOCS / name), "-o", str(tmp_path / name)])
     assert (tmp_path / name).read_bytes() == (DOCS / name).read_bytes()
+
+
+def test_the_summary_of_accuracy_and_its_picture_are_what_the_tables_make(tmp_path: Path) -> None:
+    out = ["-o", str(tmp_path / "tables.md"), "--summary", str(tmp_path / "accuracy.md")]
+    main(["report", "--onto", str(DOCS / "accuracy-tables.md"), *out])
+    for name in ("accuracy.md", "accuracy.svg"):
+        assert (tmp_path / name).read_bytes() == (DOCS / name).read_bytes()
 
 
 def test_a_page_with_two_machines_is_read_and_written_with_the_same_bytes(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import onnxruntime as ort
@@ -20,7 +21,7 @@ from tools.bench.peers.formats import W4A4, W8A8, ends
 from tools.bench.photographs import take_over
 from tools.bench.ptq_overview import arranged
 from tools.bench.ptq_sets import PTQ_SETS, above, classes, nearest_sentences
-from tools.bench.results import Row, read_result
+from tools.bench.results import Result, Row, read_result
 from tools.bench.samples import read_feeds, save_feeds
 from tools.bench.sentences import LENGTH, WordPieces, sentence_feeds
 
@@ -132,8 +133,8 @@ def test_files_of_all_tools_are_judged_by_accuracy_and_noise(
     assert own["SQNR dB, kernels"] == pytest.approx(own["SQNR dB"], abs=0.2)  # its weights saturate in no kernel
     main(["report", str(tmp_path / "ptq.json"), "-o", str(tmp_path / "page.md")])
     text = (tmp_path / "page.md").read_text(encoding="utf-8")
-    assert text.startswith("# Accuracy without training")
-    assert "-o docs/accuracy.md" in text
+    assert text.startswith("# Accuracy without training: all tables")
+    assert "-o docs/accuracy-tables.md --summary docs/accuracy.md" in text
 
 
 def test_what_goes_wrong_is_the_note_of_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,3 +249,38 @@ def test_runs_on_different_samples_are_not_put_together() -> None:
     rows = [{"format": "float", "tool": "", "setting": "", "note": note} for note in ("8 to judge", "9 to judge")]
     with pytest.raises(ValueError, match="net: runs on different samples"):
         arranged({"net": rows})
+
+
+# The summary
+
+
+def test_the_summary_counts_rows_by_format_and_the_picture_has_a_line_for_each_model(tmp_path: Path) -> None:
+    rows = [
+        {"format": "float", "tool": "", "setting": "", "accuracy %": 99.0},
+        _row(W8A8, "onnxq", "effort 1", 98.0, 30.0),
+        _row(W8A8, "onnxq", "effort 2", 98.0, 36.0),
+        _row(W8A8, "first", "default", 98.5, 31.0),
+        _row(W8A8, "second", "best", 98.0, 36.05),
+        _row(W4A4, "onnxq", "effort 1", 90.0, 12.0),
+        _row(W4A4, "first", "default", 80.0, 10.0),
+    ]
+    Result("ptq-accuracy", "bench", {}, {"net": rows}).save(tmp_path / "ptq.json")
+    out = ["-o", str(tmp_path / "tables.md"), "--summary", str(tmp_path / "short.md")]
+    main(["report", str(tmp_path / "ptq.json"), *out])
+    page = (tmp_path / "short.md").read_text(encoding="utf-8")
+    assert "| net | accuracy | 99.0 | 98.0 (30.0 dB) | 98.5 (31.0 dB) first |" in page
+    assert "| W8A8 | 1 | 0 / 0 / 1 | -1.0 | 0 / 1 / 0 | -0.0 |" in page
+    assert "| W4A4 | 1 | 1 / 0 / 0 | +2.0 | 1 / 0 / 0 | +2.0 |" in page
+    assert "higher in 1 of 2 rows, equal in 0 and lower in 1 (by 0.50 points at most)" in page
+    drawing = ElementTree.parse(tmp_path / "short.svg")
+    texts = [text.text for text in drawing.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"net", "-1.0", "best of 2 other tools"} <= set(texts)
+    assert "![SQNR of onnxq and of the best peer with default settings](short.svg)" in page
+
+
+def test_other_benchmarks_have_no_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Result("graph", "bench", {}, {"": [{"nodes": 500}]}).save(tmp_path / "graph.json")
+    out = ["-o", str(tmp_path / "tables.md"), "--summary", str(tmp_path / "short.md")]
+    with pytest.raises(SystemExit):
+        main(["report", str(tmp_path / "graph.json"), *out])
+    assert "there is a summary of ptq-accuracy alone" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from tools.bench import accuracy, calibration, graph_work, large_model, quantize
 from tools.bench.models import MODELS
 from tools.bench.peers.formats import FORMATS
 from tools.bench.read_page import read_page
-from tools.bench.report import write_page
+from tools.bench.report import write_page, write_summary
 from tools.bench.results import ReportError, Result, Tables, machine_facts, read_result
 
 Arguments = argparse.Namespace
@@ -198,6 +198,9 @@ def make_parser() -> argparse.ArgumentParser:
         "--onto", type=Path, metavar="PAGE", help="a page of this tool whose results come before the files'"
     )
     report.add_argument("-o", "--out", type=Path, required=True)
+    report.add_argument(
+        "--summary", type=Path, metavar="PAGE", help="also write the summary of ptq-accuracy, and its picture beside it"
+    )
     return parser
 
 
@@ -225,7 +228,10 @@ def main(arguments: Sequence[str]) -> None:
             parser.error("report needs JSON files of results, or a page with --onto, or both")
         try:
             earlier = [] if given.onto is None else read_page(given.onto)
-            write_page([*earlier, *(read_result(path) for path in given.files)], given.out)
+            results = [*earlier, *(read_result(path) for path in given.files)]
+            write_page(results, given.out)
+            if given.summary is not None:
+                write_summary(results, given.summary)
         except (OSError, ReportError) as error:
             parser.error(str(error))
         return
