@@ -188,8 +188,9 @@ class Decisions:
             yield "observed only", "its range is found and reported, its values stay float"
         if placement.fake_quantizer != "fixed":
             yield "fake-quantizer", placement.fake_quantizer
-        if placement.minimum_scale:
-            yield "minimum scale", f"{placement.minimum_scale:g}"
+        for key, value in placement.changed_treatment().items():
+            if key not in ("observer", "fake_quantizer", "observe_only"):  # told in words of their own
+                yield key.replace("_", " "), f"{value:g}" if isinstance(value, float) else str(value)
         yield from self._decided_by(placement)
         if placement.observe:
             yield "range from", ", ".join(f"'{name}'" for name in placement.observe) + f" by {placement.observer}"

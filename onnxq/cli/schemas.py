@@ -5,13 +5,16 @@ What values mean (is this a format, does the scale fit it) is for the types to s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Annotated, Any
 
-from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, field_validator
+from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, create_model, field_validator
 from pydantic_core import PydanticCustomError
 
 from onnxq.config.code import CODE_KEYS
 from onnxq.json_file import Stored
+from onnxq.types.overrides import QuantizerOverride, Treatment
 
 Text = StrictStr
 Whole = Annotated[StrictInt, Field(ge=-(2**63), le=2**63 - 1)]
@@ -39,7 +42,19 @@ class BiasEntry(Stored):
     weight: Text
 
 
-class PlacementEntry(Stored):
+_STRICT: Mapping[type, Any] = {str: Text, bool: StrictBool, float: StrictFloat}
+
+_treatment: dict[str, Any] = {
+    item.name: (
+        Annotated[_STRICT[type(item.default)], Field(), *QuantizerOverride.model_fields[item.name].metadata],
+        item.default,
+    )
+    for item in fields(Treatment)
+}
+_TreatmentEntry: Any = create_model("_TreatmentEntry", __base__=Stored, **_treatment)
+
+
+class PlacementEntry(_TreatmentEntry):
     spec: SpecEntry
     role: Text
     why: Text = ""
@@ -47,10 +62,6 @@ class PlacementEntry(Stored):
     tie: Text | None = None
     observe: list[Text] = Field([])
     derive: BiasEntry | None = None
-    observer: Text = ""
-    fake_quantizer: Text = ""
-    observe_only: StrictBool = False
-    minimum_scale: Annotated[StrictFloat, Field(ge=0)] = 0
     set_by: dict[Text, Text] = Field({})
 
 

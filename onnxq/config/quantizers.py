@@ -40,37 +40,8 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class QuantizerSettings(Strict):
+class QuantizerSettings(QuantizerOverride):
     """What to change in quantizers; everything left out stays as the next wider level has it."""
-
-    dtype: str | None = Field(
-        None, description="int1 .. int16, uint1 .. uint16, int32 (biases), fp8_e4m3, fp8_e5m2, fp16, bf16, bfp16, nnie8"
-    )
-    bits: int | None = Field(
-        None, ge=1, le=32, strict=True, description="1 .. 16, with the sign that the type has; 32 for biases"
-    )
-    symmetric: StrictBool | None = Field(None, description="zero point 0, or a zero point of its own")
-    per_channel: StrictBool | None = Field(None, description="one scale per channel, or one per tensor")
-    channel_axis: int | None = Field(None, strict=True, description="axis of the channels, where it is not the usual")
-    narrow_range: StrictBool | None = Field(
-        None, description="drop the lowest value of a signed format: int8 becomes -127 .. 127"
-    )
-    power_of_two: StrictBool | None = Field(None, description="round every scale up to a power of two")
-    rounding: str | None = Field(None, description="half_even, half_up, half_away, half_to_zero or floor")
-    observer: str | dict[str, Any] | None = Field(
-        None, description="how the range is found: percentile:99.99, or a table with name and parameters"
-    )
-    fake_quantizer: str | dict[str, Any] | None = Field(
-        None, description="how training treats it: lsq, pact:alpha=6, or a table with name and arguments"
-    )
-    minimum_scale: float | None = Field(
-        None, ge=0, strict=True, allow_inf_nan=False, description="no scale is below this"
-    )
-    skip: StrictBool | None = Field(None, description="no quantizer here")
-    observe_only: StrictBool | None = Field(None, description="find and report the range, leave the values float")
-    share: str | None = Field(
-        None, min_length=1, description="a name: all quantizers that have it share scale and zero point"
-    )
 
     @field_validator("dtype", "rounding")
     @classmethod
@@ -122,9 +93,8 @@ class QuantizerSettings(Strict):
         return {} if self.fake_quantizer is None else read_fake_quantizer(self.fake_quantizer).implied
 
     def wish(self) -> QuantizerOverride:
-        """The same as a plain value for the stages, with what the fake-quantizer demands of the format."""
-        given = {key: value for key, value in self.model_dump().items() if value is not None}
-        return QuantizerOverride(**{**self._implied(), **given})
+        """The same with what the fake-quantizer demands of the format."""
+        return self.model_copy(update={k: v for k, v in self._implied().items() if getattr(self, k) is None})
 
 
 class NodeSettings(Strict):

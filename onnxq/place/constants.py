@@ -9,9 +9,12 @@ from onnxq.place.facts import Facts
 from onnxq.place.override_resolver import Picks, formats
 from onnxq.types import BiasOf, Edge, OpRule, PerBlock, PerChannel, QuantSpec
 from onnxq.types.backend import per_tensor
+from onnxq.types.overrides import IN_BACKENDS, NOT_IN_BACKENDS
 from onnxq.types.presets import usual_block_axis, usual_weight_axis
 
 LAYERS_WITH_BIAS = ("Conv", "ConvTranspose", "Gemm")
+OF_DERIVED = ("dtype", "bits", "fake_quantizer", "observe_only")
+"""What can be chosen for a bias whose scale derives from those of its input and weight."""
 
 
 class Constants(Asked):
@@ -107,10 +110,10 @@ class Constants(Asked):
 
     def _of_derived(self, bias: str, picks: Picks) -> Picks:
         """What is left to choose for a bias whose scale derives from those of its input and weight."""
-        for key in ("observer", "minimum_scale", "per_channel", "channel_axis", "share"):
-            if key in picks:
+        for key in (*IN_BACKENDS, *NOT_IN_BACKENDS, "per_channel", "channel_axis", "share"):
+            if key in picks and key not in OF_DERIVED:
                 self.remarks.append(
                     f"no effect: {key} of bias '{bias}', whose scale is that of its input times that of its weight "
                     f"({picks[key].source})"
                 )
-        return {key: pick for key, pick in picks.items() if key in ("dtype", "bits", "fake_quantizer", "observe_only")}
+        return {key: pick for key, pick in picks.items() if key in OF_DERIVED}

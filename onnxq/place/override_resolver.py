@@ -14,7 +14,7 @@ from typing import Any
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph, Node
 from onnxq.match import names_matching, rank_among
-from onnxq.types.overrides import FORMAT_FIELDS, LEVELS, PARTS, Override, OverrideSet
+from onnxq.types.overrides import FORMAT_FIELDS, IN_BACKENDS, LEVELS, NOT_IN_BACKENDS, PARTS, Override, OverrideSet
 from onnxq.types.spec import INT_DTYPES
 from onnxq.types.unlike import UnlikeJoin
 
@@ -39,9 +39,6 @@ Picks = dict[str, Pick]
 _EVERYWHERE = -1
 _FOLDED = ("BatchNormalization", "Dropout", "Identity", "Constant")
 """Operators that a model often has and that passes take away before anything is placed."""
-
-_NOT_IN_BACKEND = ("minimum_scale", "observe_only")
-"""Fields of the global tables that no backend holds."""
 
 
 class OverrideResolver:
@@ -192,11 +189,11 @@ class OverrideResolver:
         wish = self.overrides.everywhere.get(role)
         if wish is None:
             return {}
-        keys: tuple[str, ...] = _NOT_IN_BACKEND
+        keys: tuple[str, ...] = NOT_IN_BACKENDS
         if formats:
-            keys = (*keys, *FORMAT_FIELDS, "observer", "fake_quantizer")
+            keys = (*keys, *FORMAT_FIELDS, *IN_BACKENDS)
         elif role == "bias":  # its format is the backend's already
-            keys = (*keys, "observer", "fake_quantizer")
+            keys = (*keys, *IN_BACKENDS)
         return {
             key: Pick(value, self.overrides.where[(role, key)], (_EVERYWHERE, int(formats)))
             for key, value in wish.given().items()

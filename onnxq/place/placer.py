@@ -19,7 +19,7 @@ from onnxq.place.legal import no_rule
 from onnxq.place.override_resolver import OverrideResolver
 from onnxq.place.wishes import Wishes
 from onnxq.types import Backend, Edge, Placement, QuantPlan
-from onnxq.types.overrides import Override, OverrideSet
+from onnxq.types.overrides import NOT_IN_BACKENDS, Override, OverrideSet
 from onnxq.types.spec import why_no_derived_bias
 from onnxq.types.unlike import UnlikeJoin
 
@@ -75,9 +75,8 @@ class _Placer(Wishes):
                 derive=request.derive,
                 observer=request.observer,
                 fake_quantizer=self.fake_quantizer(request),
-                observe_only=request.observe_only,
-                minimum_scale=float(request.picks["minimum_scale"].value) if "minimum_scale" in request.picks else 0.0,
                 set_by=tuple(self.set_by(request)),
+                **{key: request.picks[key].value for key in NOT_IN_BACKENDS if key in request.picks},
             )
         self._account(plan)
         plan.left_out.update((name, said) for name, said in self.left_out.items() if name not in plan)

@@ -12,7 +12,7 @@ from onnxq.place.requests import Requests
 from onnxq.types import Backend, PerChannel, PerTensor, QuantSpec
 from onnxq.types.backend import per_tensor
 from onnxq.types.fake_quantizers import Kind, read_fake_quantizer
-from onnxq.types.overrides import FORMAT_FIELDS
+from onnxq.types.overrides import FORMAT_FIELDS, IN_BACKENDS
 
 
 class Wishes(Requests):
@@ -133,7 +133,7 @@ class Wishes(Requests):
 
     def set_by(self, request: Request) -> Iterator[tuple[str, str]]:
         """Every field that somebody has set, and where: what is said for the whole model counts where it holds."""
-        for key in (*FORMAT_FIELDS, "observer", "fake_quantizer") if self.choices.overrides.where else ():
+        for key in (*FORMAT_FIELDS, *IN_BACKENDS) if self.choices.overrides.where else ():
             said = self.choices.format_source(request.role, key)
             if said is not None and key not in request.picks and self._holds(request, key):
                 yield key, said

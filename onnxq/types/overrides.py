@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from onnxq.errors import SpecError
 from onnxq.types.granularity import PerBlock, PerChannel, PerTensor
@@ -19,41 +21,90 @@ PARTS = ("activation", "weight", "bias", "output")
 """What a node has: the computed tensors that it reads, its weight, its bias, its result."""
 
 
-@dataclass(frozen=True)
-class QuantizerOverride:
-    """Field by field what somebody wants of a quantizer; None leaves the field as it is."""
+FORMAT = "format"
+"""Marks the fields of a QuantizerOverride that a QuantSpec holds."""
 
-    dtype: str | None = None
-    bits: int | None = None
-    symmetric: bool | None = None
-    per_channel: bool | None = None
-    channel_axis: int | None = None
-    narrow_range: bool | None = None
-    power_of_two: bool | None = None
-    rounding: str | None = None
-    observer: str | None = None
-    fake_quantizer: str | None = None
-    minimum_scale: float | None = None
-    skip: bool | None = None
-    observe_only: bool | None = None
-    share: str | None = None
+
+class QuantizerOverride(BaseModel):
+    """Field by field what somebody wants of a quantizer; None leaves the field as it is.
+
+    This is the one list of what can be said about quantizers: `onnxq.config.QuantizerSettings` adds the checks of their
+    values, FORMAT_FIELDS and the schema of a plan follow from it.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    dtype: Annotated[str | None, FORMAT] = Field(
+        None, description="int1 .. int16, uint1 .. uint16, int32 (biases), fp8_e4m3, fp8_e5m2, fp16, bf16, bfp16, nnie8"
+    )
+    bits: Annotated[int | None, FORMAT] = Field(
+        None, ge=1, le=32, strict=True, description="1 .. 16, with the sign that the type has; 32 for biases"
+    )
+    symmetric: Annotated[StrictBool | None, FORMAT] = Field(
+        None, description="zero point 0, or a zero point of its own"
+    )
+    per_channel: Annotated[StrictBool | None, FORMAT] = Field(
+        None, description="one scale per channel, or one per tensor"
+    )
+    channel_axis: Annotated[int | None, FORMAT] = Field(
+        None, strict=True, description="axis of the channels, where it is not the usual"
+    )
+    narrow_range: Annotated[StrictBool | None, FORMAT] = Field(
+        None, description="drop the lowest value of a signed format: int8 becomes -127 .. 127"
+    )
+    power_of_two: Annotated[StrictBool | None, FORMAT] = Field(
+        None, description="round every scale up to a power of two"
+    )
+    rounding: Annotated[str | None, FORMAT] = Field(
+        None, description="half_even, half_up, half_away, half_to_zero or floor"
+    )
+    observer: str | dict[str, Any] | None = Field(
+        None, description="how the range is found: percentile:99.99, or a table with name and parameters"
+    )
+    fake_quantizer: str | dict[str, Any] | None = Field(
+        None, description="how training treats it: lsq, pact:alpha=6, or a table with name and arguments"
+    )
+    minimum_scale: float | None = Field(
+        None, ge=0, strict=True, allow_inf_nan=False, description="no scale is below this"
+    )
+    skip: StrictBool | None = Field(None, description="no quantizer here")
+    observe_only: StrictBool | None = Field(None, description="find and report the range, leave the values float")
+    share: str | None = Field(
+        None, min_length=1, description="a name: all quantizers that have it share scale and zero point"
+    )
 
     def given(self) -> dict[str, Any]:
         """The fields that are set."""
-        return {item.name: getattr(self, item.name) for item in fields(self) if getattr(self, item.name) is not None}
+        return {name: value for name in type(self).model_fields if (value := getattr(self, name)) is not None}
 
 
-FORMAT_FIELDS = (
-    "dtype",
-    "bits",
-    "symmetric",
-    "per_channel",
-    "channel_axis",
-    "narrow_range",
-    "power_of_two",
-    "rounding",
-)
-"""The fields of a wish that a QuantSpec holds."""
+FORMAT_FIELDS = tuple(name for name, item in QuantizerOverride.model_fields.items() if FORMAT in item.metadata)
+"""The fields of a QuantizerOverride that a QuantSpec holds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Treatment:
+    """The fields of a QuantizerOverride that a Placement holds beside its format, as they are where nobody says more.
+
+    fake_quantizer   how training treats the quantizer (`onnxq.types.fake_quantizers`), such as "lsq" or "pact:alpha=6"
+    observe_only     its range is found and reported, its values stay float
+    """
+
+    observer: str = "minmax"
+    fake_quantizer: str = "fixed"
+    observe_only: bool = False
+    minimum_scale: float = 0.0
+
+    def changed_treatment(self) -> dict[str, Any]:
+        """The fields that are not as they are where nobody says more."""
+        given = {item.name: (getattr(self, item.name), item.default) for item in fields(Treatment)}
+        return {name: value for name, (value, default) in given.items() if value != default}
+
+
+IN_BACKENDS = ("observer", "fake_quantizer")
+"""Fields of a Treatment of which a backend has its own for all quantizers of a role."""
+
+NOT_IN_BACKENDS = tuple(item.name for item in fields(Treatment) if item.name not in IN_BACKENDS)
 
 
 @dataclass(frozen=True)
@@ -107,7 +158,7 @@ def changed(spec: QuantSpec, wanted: Mapping[str, Any]) -> QuantSpec:
 
     Channels are marked as axis 0 where no axis is given: the caller knows which axis a tensor's channels are on.
     """
-    changes = {key: wanted[key] for key in ("symmetric", "narrow_range", "power_of_two", "rounding") if key in wanted}
+    changes = {key: wanted[key] for key in FORMAT_FIELDS if key in wanted and key in _OF_SPEC}
     dtype = wanted.get("dtype", spec.dtype)
     if "bits" in wanted:
         dtype = with_bits(dtype, wanted["bits"])
@@ -122,6 +173,9 @@ def changed(spec: QuantSpec, wanted: Mapping[str, Any]) -> QuantSpec:
     elif per_channel or (axis is not None and isinstance(spec.granularity, PerChannel)):
         changes["granularity"] = PerChannel(0 if axis is None else axis)
     return spec.replace(**changes)
+
+
+_OF_SPEC = frozenset(item.name for item in fields(QuantSpec)) - {"dtype"}
 
 
 def with_bits(dtype: str, bits: int) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from onnxq.errors import SpecError, did_you_mean
+from onnxq.types.overrides import Treatment
 from onnxq.types.spec import QuantSpec
 from onnxq.types.unlike import UnlikeJoin
 
@@ -33,8 +34,8 @@ class BiasOf(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Placement:
-    """One quantizer on one tensor.
+class Placement(Treatment):
+    """One quantizer on one tensor; the edges of one that is only observed are empty.
 
     edges    the uses that read the quantized value; None means every use, a graph output included
     tie      the tensor whose parameters this one shares; None means that it has its own
@@ -42,9 +43,6 @@ class Placement:
              empty for tied and derived placements and for constants
     derive   set on a bias whose scale follows from an input and a weight
     why      the rule that put it here, in words for the user
-    fake_quantizer   how training treats the quantizer (`onnxq.types.fake_quantizers`), such as "lsq" or "pact:alpha=6"
-    observe_only     its range is found and reported, its values stay float; its edges are then empty
-    minimum_scale    no scale is below this
     set_by   (field, where) for every field that somebody has set: the line of a configuration, an option
     """
 
@@ -56,10 +54,6 @@ class Placement:
     tie: str | None = None
     observe: tuple[str, ...] = ()
     derive: BiasOf | None = None
-    observer: str = "minmax"
-    fake_quantizer: str = "fixed"
-    observe_only: bool = False
-    minimum_scale: float = 0.0
     set_by: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
@@ -84,14 +78,9 @@ class Placement:
             data["observe"] = list(self.observe)
         if self.derive is not None:
             data["derive"] = {"input": self.derive.input, "weight": self.derive.weight}
-        if self.observe or self.role == "weight" or self.observer != "minmax":
+        if self.observe or self.role == "weight":
             data["observer"] = self.observer
-        if self.fake_quantizer != "fixed":
-            data["fake_quantizer"] = self.fake_quantizer
-        if self.observe_only:
-            data["observe_only"] = True
-        if self.minimum_scale:
-            data["minimum_scale"] = self.minimum_scale
+        data |= self.changed_treatment()
         if self.set_by:
             data["set_by"] = dict(self.set_by)
         return data
@@ -113,11 +102,8 @@ class Placement:
             tie=data.get("tie"),
             observe=tuple(data.get("observe", ())),
             derive=None if derive is None else BiasOf(derive["input"], derive["weight"]),
-            observer=data.get("observer", "minmax"),
-            fake_quantizer=data.get("fake_quantizer", "fixed"),
-            observe_only=bool(data.get("observe_only", False)),
-            minimum_scale=float(data.get("minimum_scale", 0.0)),
             set_by=tuple((str(field), str(where)) for field, where in data.get("set_by", {}).items()),
+            **{key: type(default)(data[key]) for key, default in vars(Treatment()).items() if key in data},
         )
 
 
