@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from onnxq.graph import Graph
 from onnxq.types import Edge, Placement, QuantPlan
+from onnxq.types.reason import Reason
 
 
 def drop_unseen(graph: Graph, plan: QuantPlan, unseen: Mapping[str, str]) -> QuantPlan:
@@ -18,13 +19,13 @@ def drop_unseen(graph: Graph, plan: QuantPlan, unseen: Mapping[str, str]) -> Qua
     if not unseen:
         return plan
     gone = {name: reason for name in plan.placements if (reason := _reason(plan, name, unseen)) is not None}
-    floating: dict[str, str] = {}
+    floating: dict[str, Reason] = {}
     for name, reason in gone.items():
         for node in _readers(graph, plan[name]):
-            floating.setdefault(node, f"its input '{name}' has no range: {reason}")
+            floating.setdefault(node, Reason("no_range", f"its input '{name}' has no range: {reason}"))
     for node, lead in plan.fused.items():
         if lead in floating:
-            floating.setdefault(node, f"runs with '{lead}', which stays float")
+            floating.setdefault(node, Reason("leader_float", f"runs with '{lead}', which stays float"))
 
     kept = {
         name: _without(graph, placement, floating) for name, placement in plan.placements.items() if name not in gone
@@ -65,7 +66,7 @@ def _edges(graph: Graph, placement: Placement) -> tuple[Edge, ...]:
     return tuple(Edge(use.node.name, use.port) for use in graph.consumers(placement.tensor))
 
 
-def _without(graph: Graph, placement: Placement, floating: Mapping[str, str]) -> Placement | None:
+def _without(graph: Graph, placement: Placement, floating: Mapping[str, Reason]) -> Placement | None:
     """The placement without the uses by nodes that stay float; None when no use is left."""
     edges = _edges(graph, placement)
     left = tuple(edge for edge in edges if edge.node not in floating)

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from onnxq.graph import Graph
 from onnxq.types import Placement, QuantPlan
+from onnxq.types.reason import Reason
 
 RANGES = frozenset(
     {
@@ -47,19 +48,20 @@ def _with_float_nodes(graph: Graph, plan: QuantPlan, observed: Sequence[Placemen
 
     A float bias keeps no layer from computing in integers.
     """
-    floating: dict[str, str] = {}
+    floating: dict[str, Reason] = {}
     for placement in observed:
         tensor = placement.tensor
         for use in graph.consumers(tensor) if placement.role != "bias" else ():
-            floating[str(use.node.name)] = f"its input '{tensor}' is only observed"
+            floating[str(use.node.name)] = Reason("only_observed", f"its input '{tensor}' is only observed")
         maker = graph.producer(tensor)
         if makers_too and maker is not None:
             name = str(maker.name)
-            floating.setdefault(plan.fused.get(name, name), f"its result '{tensor}' is only observed")
+            reason = Reason("only_observed", f"its result '{tensor}' is only observed")
+            floating.setdefault(plan.fused.get(name, name), reason)
     floating = {node: why for node, why in floating.items() if node in plan.quantized}
     for node, lead in plan.fused.items():
         if lead in floating:
-            floating.setdefault(node, f"runs with '{lead}', which stays float")
+            floating.setdefault(node, Reason("leader_float", f"runs with '{lead}', which stays float"))
     return replace(
         plan,
         quantized={node: why for node, why in plan.quantized.items() if node not in floating},

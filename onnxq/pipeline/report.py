@@ -13,6 +13,7 @@ from onnxq.files import json_number
 from onnxq.passes import PassReport
 from onnxq.types import Backend, QuantPlan
 from onnxq.types.note import by_kind
+from onnxq.types.reason import by_code
 from onnxq.verify import ResultCheck, VerifyReport
 
 Report = dict[str, Any]
@@ -133,6 +134,7 @@ def coverage(plan: QuantPlan) -> dict[str, Any]:
         "fraction": round(inside / total, 4) if total else 0.0,
         "tensors": dict(Counter(placement.role for placement in plan)),
         "float_nodes": dict(plan.left_float),
+        "float_codes": by_code(plan.left_float),
     }
 
 

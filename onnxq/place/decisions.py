@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from onnxq.graph import Graph, Node, bodies
 from onnxq.graph.operator_kinds import DECIDED, LAYERS
+from onnxq.types.reason import Reason
 
 _BRANCHES = ("If", "Loop")
 _OF_SHAPES = ("Shape", "Size")
@@ -27,10 +28,11 @@ class Decision(NamedTuple):
     node: str
     op: str
 
-    def __str__(self) -> str:
+    @property
+    def why_float(self) -> Reason:
         if self.op in _BRANCHES:
-            return f"decides the course of '{self.node}': rounding could take another branch"
-        return f"decides what {self.op} '{self.node}' takes: rounding could take something else"
+            return Reason("decides", f"decides the course of '{self.node}': rounding could take another branch")
+        return Reason("decides", f"decides what {self.op} '{self.node}' takes: rounding could take something else")
 
 
 def decisive_nodes(graph: Graph, nodes: list[Node], inside_layers: Collection[str]) -> dict[str, Decision]:

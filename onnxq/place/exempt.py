@@ -21,6 +21,7 @@ from onnxq.graph import Graph, Node, bodies
 from onnxq.graph.sort import captured
 from onnxq.place.decisions import Decision
 from onnxq.place.facts import FLOAT_TYPES
+from onnxq.types.reason import Reason
 
 MASK_VALUE = -1e4
 """Additive constants at or below this are masks: no trained bias is that large."""
@@ -30,9 +31,9 @@ _MOVES = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Expand", "Flatten", "
 _TRANSPARENT_UNITS = ("MatMulAdd",)
 
 
-def exempt_nodes(graph: Graph, nodes: list[Node], decisive: Mapping[str, Decision]) -> dict[str, str]:
+def exempt_nodes(graph: Graph, nodes: list[Node], decisive: Mapping[str, Decision]) -> dict[str, Reason]:
     """Node name -> why it stays float; `decisive` are those that decide something."""
-    reasons: dict[str, str] = {}
+    reasons: dict[str, Reason] = {}
     for node in nodes:
         reason = (
             _kind_of_values(graph, node)
@@ -44,26 +45,26 @@ def exempt_nodes(graph: Graph, nodes: list[Node], decisive: Mapping[str, Decisio
         if reason:
             reasons[node.name] = reason
     for name, owner in _serving_conditions(graph, nodes).items():
-        reasons.setdefault(name, str(Decision(owner, "If")))
+        reasons.setdefault(name, Decision(owner, "If").why_float)
     for name, decision in decisive.items():
-        reasons.setdefault(name, str(decision))
+        reasons.setdefault(name, decision.why_float)
     return reasons
 
 
-def _kind_of_values(graph: Graph, node: Node) -> str | None:
+def _kind_of_values(graph: Graph, node: Node) -> Reason | None:
     if node.op in ("If", "Loop", "Scan"):
-        return "control flow: the nodes inside are treated one by one"
+        return Reason("control_flow", "control flow: the nodes inside are treated one by one")
     made = [graph.dtype(t) for t in node.outputs if t.name]
     if made and made[0] is not None and made[0].name not in FLOAT_TYPES:
-        return f"computes {made[0].name} values"
+        return Reason("not_float", f"computes {made[0].name} values")
     return None
 
 
-def _in_unit(graph: Graph, node: Node) -> str | None:
+def _in_unit(graph: Graph, node: Node) -> Reason | None:
     unit = graph.units.of(node.name)
     if unit is None or unit.kind in _TRANSPARENT_UNITS:
         return None
-    return f"part of a {unit.kind}, which is computed in float as a whole"
+    return Reason("composite", f"part of a {unit.kind}, which is computed in float as a whole")
 
 
 def masked_tensors(graph: Graph, nodes: list[Node]) -> set[str]:
@@ -76,7 +77,7 @@ def masked_tensors(graph: Graph, nodes: list[Node]) -> set[str]:
     return found
 
 
-def _mask(graph: Graph, node: Node) -> str | None:
+def _mask(graph: Graph, node: Node) -> Reason | None:
     if node.op == "Pad":
         return _pads_with_mask(graph, node)
     if node.op not in ("Add", "Sub", "Mul", "Where"):
@@ -85,33 +86,35 @@ def _mask(graph: Graph, node: Node) -> str | None:
     if node.op == "Mul" or any(tensor.name and graph.is_constant(tensor) for tensor in node.inputs):
         return _mask_constant(graph, node)
     if _feeds_softmax(graph, node):
-        return "adds the attention mask in front of a Softmax: a mask value would ruin the range"
+        text = "adds the attention mask in front of a Softmax: a mask value would ruin the range"
+        return Reason("mask_values", text)
     return _mask_constant(graph, node)
 
 
-def _mask_constant(graph: Graph, node: Node) -> str | None:
+def _mask_constant(graph: Graph, node: Node) -> Reason | None:
     for tensor in node.inputs:
         if tensor.name and graph.is_constant(tensor) and _holds_mask(graph, tensor):
-            return f"'{tensor.name}' holds mask values (minus infinity or nearly): they would ruin the range"
+            text = f"'{tensor.name}' holds mask values (minus infinity or nearly): they would ruin the range"
+            return Reason("mask_values", text)
     return None
 
 
-def _infinite_bound(graph: Graph, node: Node) -> str | None:
+def _infinite_bound(graph: Graph, node: Node) -> Reason | None:
     """A bound that limits nothing, such as what a maximum over an axis begins with in JAX, has no code."""
     for tensor in node.inputs if node.op in ("Max", "Min") and not node.domain else ():
         if not tensor.name or not graph.is_constant(tensor):
             continue
         values = graph.values(tensor)
         if values.dtype.name in FLOAT_TYPES and np.isinf(np.asarray(values, dtype=np.float64)).any():
-            return f"'{tensor.name}' is infinite, which no format can say"
+            return Reason("not_finite", f"'{tensor.name}' is infinite, which no format can say")
     return None
 
 
-def _pads_with_mask(graph: Graph, node: Node) -> str | None:
+def _pads_with_mask(graph: Graph, node: Node) -> Reason | None:
     value = float(node.attrs.get("value", 0.0))
     if len(node.inputs) > 2 and node.inputs[2].name and graph.is_constant(node.inputs[2]):
         value = float(np.asarray(graph.values(node.inputs[2]), np.float64).min(initial=0.0))
-    return f"pads with {value:g}, which would ruin the range" if value <= MASK_VALUE else None
+    return Reason("mask_values", f"pads with {value:g}, which would ruin the range") if value <= MASK_VALUE else None
 
 
 def _feeds_softmax(graph: Graph, node: Node) -> bool:
@@ -134,27 +137,28 @@ def _holds_mask(graph: Graph, tensor: Any) -> bool:
     return bool(np.asarray(values, dtype=np.float64).min() <= MASK_VALUE)
 
 
-def why_no_table(graph: Graph, node: Node, table: Any) -> str | None:
+def why_no_table(graph: Graph, node: Node, table: Any) -> Reason | None:
     """A reason to leave a constant float that a node looks rows up in."""
     others = [use.node.name for use in graph.consumers(table) if use.node.op != node.op or use.port != 0]
     if others or graph.is_output(table):
         who = f"'{others[0]}' reads" if others else "the caller gets"
-        return f"{who} its table too, which would have to be stored twice"
+        return Reason("shared_table", f"{who} its table too, which would have to be stored twice")
     values = graph.values(table)
     if values.dtype.name not in FLOAT_TYPES or not np.isfinite(values).all() or values.min() <= MASK_VALUE:
-        return f"'{table.name}' holds mask values (minus infinity or nearly), or others that are no numbers"
+        text = f"'{table.name}' holds mask values (minus infinity or nearly), or others that are no numbers"
+        return Reason("mask_values", text)
     return None
 
 
-def _quantized_already(graph: Graph, node: Node) -> str | None:
+def _quantized_already(graph: Graph, node: Node) -> Reason | None:
     if node.op in _QDQ:
-        return "quantizes already: it is in the model that was given"
+        return Reason("already_quantized", "quantizes already: it is in the model that was given")
     sources = [_maker(graph, t) for t in node.inputs if t.name and not graph.is_constant(t)]
     if any(source is not None and source.op == "DequantizeLinear" for source in sources):
-        return "its input is quantized already in the model that was given"
+        return Reason("already_quantized", "its input is quantized already in the model that was given")
     readers = [reader for t in node.outputs if t.name for reader in _readers(graph, t)]
     if readers and all(reader.op == "QuantizeLinear" for reader in readers):
-        return "its result is quantized already in the model that was given"
+        return Reason("already_quantized", "its result is quantized already in the model that was given")
     return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxq.errors import UnsupportedError
-from onnxq.graph import Graph, Node
+from onnxq.graph import Graph
 from onnxq.types import Backend, PerTensor, Placement, QuantPlan
 from onnxq.types.containers import stored_type
 
@@ -38,7 +38,8 @@ def check_opset(graph: Graph, backend: Backend) -> None:
 
 def check_every_operator_has_a_rule(graph: Graph, plan: QuantPlan, backend: Backend) -> None:
     """Raise UnsupportedError for the first nodes that stay float only because the target does not know them."""
-    unknown = [node for node in graph.nodes() if plan.left_float.get(node.name) == no_rule(node, backend.name)]
+    float_nodes = (node for node in graph.nodes() if node.name in plan.left_float)
+    unknown = [node for node in float_nodes if plan.left_float[node.name].code == "no_rule"]
     if not unknown:
         return
     lines = [
@@ -51,13 +52,6 @@ def check_every_operator_has_a_rule(graph: Graph, plan: QuantPlan, backend: Back
         f"{len(unknown)} nodes would stay float because {backend.name} does not know their operators, and --strict was "
         f"given:\n  " + "\n  ".join(lines) + f"{more}\nSay that they may stay float ({kinds}), or leave --strict out"
     )
-
-
-def no_rule(node: Node, target: str) -> str:
-    """The reason that a plan gives for a node whose operator the target does not know."""
-    if node.domain:
-        return f"operator {node.domain}.{node.op} is unknown to {target}"
-    return f"{target} has no rule for {node.op}"
 
 
 def _broken(placement: Placement, backend: Backend) -> Iterator[tuple[str, str, str]]:

@@ -14,12 +14,11 @@ from dataclasses import replace
 from typing import Any
 
 from onnxq.graph import Graph, Node, collector_paused
-from onnxq.place.facts import FLOAT_TYPES
-from onnxq.place.legal import no_rule
 from onnxq.place.override_resolver import OverrideResolver
 from onnxq.place.wishes import Wishes
 from onnxq.types import Backend, Edge, Placement, QuantPlan
 from onnxq.types.overrides import NOT_IN_BACKENDS, Override, OverrideSet
+from onnxq.types.reason import Reason
 from onnxq.types.spec import why_no_derived_bias
 from onnxq.types.unlike import UnlikeJoin
 
@@ -171,7 +170,8 @@ class _Placer(Wishes):
         for node in self.nodes:
             name = node.name
             if name in self.selected and self._only_watched(node):
-                plan.left_float[name] = "its quantizers are left out, or only observe, as the configuration says"
+                text = "its quantizers are left out, or only observe, as the configuration says"
+                plan.left_float[name] = Reason("only_observed", text)
             elif name in self.selected:
                 rule = f"{node.op}: rule of {self.backend.name}"
                 plan.quantized[name] = f"forced by {self.forced[name]}" if name in self.forced else rule
@@ -198,7 +198,8 @@ class _Placer(Wishes):
         result = self.result(self.graph.node(self.fused[name])).name
         apart = self.backend.absorb_activations and result not in self.requests
         if apart:
-            self.reasons[name] = f"computed in float: the result of '{self.fused[name]}' is not quantized"
+            text = f"computed in float: the result of '{self.fused[name]}' is not quantized"
+            self.reasons[name] = Reason("not_fused", text)
         return apart
 
     def _commuting(self) -> dict[str, str]:
@@ -222,14 +223,11 @@ class _Placer(Wishes):
         edge = Edge(node.name, port)
         return edge in request.edges or (request.everywhere and edge not in self.float_edges(name))
 
-    def _no_rule(self, node: Node) -> str:
+    def _no_rule(self, node: Node) -> Reason:
         if node.domain:
-            return no_rule(node, self.backend.name)
-        kind = self.graph.dtype(node.outputs[0]) if node.outputs else None
-        if kind is not None and kind.name not in FLOAT_TYPES:
-            return f"computes {kind.name} values"
+            return Reason("no_rule", f"operator {node.domain}.{node.op} is unknown to {self.backend.name}")
         if node.op in self.backend.commuting:
-            return "not every reader of its result is quantized"
+            return Reason("result_not_quantized", "not every reader of its result is quantized")
         if node.op in self.backend.fused_activations:
-            return "not directly behind a quantized operator"
-        return no_rule(node, self.backend.name)
+            return Reason("not_fused", "not directly behind a quantized operator")
+        return Reason("no_rule", f"{self.backend.name} has no rule for {node.op}")

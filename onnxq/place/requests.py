@@ -8,8 +8,10 @@ from onnxq.graph import Graph, Node
 from onnxq.place.constants import Constants
 from onnxq.place.facts import Facts
 from onnxq.place.override_resolver import OverrideResolver
+from onnxq.place.select import declined
 from onnxq.types import Backend, Edge, OpRule
 from onnxq.types.backend import per_tensor
+from onnxq.types.reason import Reason
 
 
 class Requests(Constants):
@@ -44,7 +46,7 @@ class Requests(Constants):
         ports = self.activation_ports(facts, rule)
         left_out, residual_why = None, ""
         if self.backend.residual == "skip" and node.op == "Add":
-            left_out, residual_why = self.residual_port(node)
+            left_out, residual_why, _ = self.residual(node)
         if scheme.activation is not None:
             for port in ports:
                 if not facts.has(port) or port == left_out or self._taken_as_it_is(node, port):
@@ -158,13 +160,14 @@ class Requests(Constants):
             if rule is None:
                 continue
             facts = Facts(self.graph, node)
-            reason = rule.decline(facts) if rule.decline is not None else None
+            reason = declined(rule.decline, facts)
             data = self.data_tensors(node, rule.inputs)
             outputs = self.moved_outputs(node)
             if not data and node.name in self.reasons:
                 continue  # a rule of its own has refused its constants
             if reason or not data or not all(self._quantized_for(t) for t in data):
-                self.reasons[node.name] = reason or "its input is not quantized, and moving values needs no arithmetic"
+                text = "its input is not quantized, and moving values needs no arithmetic"
+                self.reasons[node.name] = reason or Reason("input_not_quantized", text)
                 continue
             self.reasons.pop(node.name, None)
             ports = range(len(node.inputs)) if rule.inputs is None else rule.inputs

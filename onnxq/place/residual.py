@@ -7,7 +7,7 @@ both have one, it is the branch with the longer way back to where the branches p
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from onnxq.graph import Graph, Node
 
@@ -25,25 +25,37 @@ _PASSED_THROUGH = (
 )
 
 
-def fused_port(graph: Graph, add: Node) -> tuple[int | None, str]:
-    """The port to leave unquantized (None: there is none), and the reason in words."""
+class Residual(NamedTuple):
+    """How an Add is quantized, and why.
+
+    port       the input that stays unquantized; None: there is none
+    in_float   no convolution can compute the Add, which stays float; without it and `port`, both inputs are quantized
+    """
+
+    port: int | None
+    why: str
+    in_float: bool = False
+
+
+def residual_of(graph: Graph, add: Node) -> Residual:
+    """The port to leave unquantized, and the reason in words."""
     if len(add.inputs) != 2 or any(graph.is_constant(tensor) for tensor in add.inputs):
-        return None, "an input is a constant"
+        return Residual(None, "an input is a constant", in_float=True)
     left, right = (_backbone(graph, tensor) for tensor in add.inputs)
     if left is None and right is None:
-        return None, "no input comes from a convolution"
+        return Residual(None, "no input comes from a convolution", in_float=True)
     if left is right:
-        return None, "both inputs come from the same convolution"
+        return Residual(None, "both inputs come from the same convolution")
     way_left, way_right, meeting = _ways_to_common_ancestor(graph, add)
     if left is None or right is None:
         port, backbone = (0, left) if left is not None else (1, right)
-        if meeting is backbone:
-            return None, f"the branches part at the convolution '{meeting.name}' itself" if meeting else ""
         assert backbone is not None
-        return port, f"'{backbone.name}' is computed together with this Add"
+        if meeting is backbone:
+            return Residual(None, f"the branches part at the convolution '{backbone.name}' itself")
+        return Residual(port, f"'{backbone.name}' is computed together with this Add")
     port = 0 if way_left >= way_right else 1
     kept = left if port == 0 else right
-    return port, f"'{kept.name}' is computed together with this Add (the longer of two convolution branches)"
+    return Residual(port, f"'{kept.name}' is computed together with this Add (the longer of two convolution branches)")
 
 
 def _backbone(graph: Graph, tensor: Any) -> Node | None:

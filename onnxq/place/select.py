@@ -13,12 +13,10 @@ from onnxq.place.facts import FLOAT_TYPES, Facts
 from onnxq.place.forced import forced_rule
 from onnxq.place.fusions import Fusions
 from onnxq.place.override_resolver import OverrideResolver
-from onnxq.place.residual import fused_port
+from onnxq.place.residual import Residual, residual_of
 from onnxq.types import Backend, OpRule
 from onnxq.types.backend import Decline
-
-_BOTH_QUANTIZED = ("both inputs come from the same", "the branches part at")
-"""Residual Adds of convolutions in which no input can be left out: both are quantized."""
+from onnxq.types.reason import Reason
 
 
 class Selection:
@@ -46,9 +44,9 @@ class Selection:
         self.forced: dict[str, str] = {}
         self.masked = masked_tensors(graph, self.nodes)
         self.selected: dict[str, OpRule] = {}
-        self.reasons: dict[str, str] = {}
+        self.reasons: dict[str, Reason] = {}
         self.integer_tensors: set[str] = set()
-        self._fused_ports: dict[str, tuple[int | None, str]] = {}
+        self._residuals: dict[str, Residual] = {}
         for node in self.nodes:
             self._select(node)
         self._drop_pointless_joins()
@@ -59,7 +57,7 @@ class Selection:
         if reason is None and name in self.skipped:
             skip = self.choices.flag(name, "skip")
             assert skip is not None
-            reason = f"excluded by {skip.source}"
+            reason = Reason("excluded", f"excluded by {skip.source}")
         facts = Facts(self.graph, node)
         rules = self.backend.rules_for(facts.op)
         if reason is None and self._adds_a_bias(node):
@@ -85,7 +83,7 @@ class Selection:
         elif reason is not None:
             self.reasons[name] = reason
 
-    def _force(self, facts: Facts, reason: str | None) -> bool:
+    def _force(self, facts: Facts, reason: Reason | None) -> bool:
         """Select a node that the rules leave float, if the user wants it quantized all the same."""
         node = facts.node
         force = self.choices.flag(node.name, "force")
@@ -112,9 +110,7 @@ class Selection:
 
     def _is_carrier(self, facts: Facts, ports: tuple[int, ...] | None, decline: Decline | None) -> bool:
         data = self.data_tensors(facts.node, ports)
-        return (
-            bool(data) and all(t in self.integer_tensors for t in data) and not (decline is not None and decline(facts))
-        )
+        return bool(data) and all(t in self.integer_tensors for t in data) and declined(decline, facts) is None
 
     def data_tensors(self, node: Node, ports: tuple[int, ...] | None) -> list[str]:
         chosen = range(len(node.inputs)) if ports is None else [p for p in ports if p < len(node.inputs)]
@@ -122,45 +118,42 @@ class Selection:
             node.inputs[p].name for p in chosen if node.inputs[p].name and not self.graph.is_constant(node.inputs[p])
         ]
 
-    def _refusal(self, facts: Facts, rule: OpRule) -> str | None:
+    def _refusal(self, facts: Facts, rule: OpRule) -> Reason | None:
         """Why a node that has a rule stays float nevertheless, or None."""
         node = facts.node
         ports = self.activation_ports(facts, rule)
         variable = [p for p in ports if facts.has(p) and not facts.is_constant(p)]
         only_a_weight = rule.inputs == () and rule.weight is not None and facts.is_constant(rule.weight)
         if not variable and not only_a_weight:
-            return "all its inputs are constants"
+            return Reason("constant_inputs", "all its inputs are constants")
         read = [*ports, rule.weight] if only_a_weight and rule.weight is not None else ports
         if any(0 in (facts.shape(port) or ()) for port in read if facts.is_constant(port)):
-            return "one of its inputs is empty"
+            return Reason("empty_input", "one of its inputs is empty")
         for port in variable:
             name = node.inputs[port].name
             if name in self.masked:
-                return f"its input '{name}' holds mask values, which would ruin the range"
+                return Reason("mask_values", f"its input '{name}' holds mask values, which would ruin the range")
             kind = facts.dtype(port)
             if kind is not None and kind not in self.backend.limits.float_types:
-                return (
-                    f"computes in {kind}, {self.backend.name} quantizes {' or '.join(self.backend.limits.float_types)}"
-                )
-        if rule.decline is not None:
-            reason = rule.decline(facts)
-            if reason:
-                return reason
-        if only_a_weight and rule.weight is not None and self.backend.scheme.activation is not None:
+                types = " or ".join(self.backend.limits.float_types)
+                return Reason("float_type", f"computes in {kind}, {self.backend.name} quantizes {types}")
+        reason = declined(rule.decline, facts)
+        if reason is None and only_a_weight and rule.weight is not None and self.backend.scheme.activation is not None:
             reason = why_no_table(self.graph, node, node.inputs[rule.weight])
-            if reason:
-                return reason
+        if reason is not None:
+            return reason
         if rule.weight is not None and facts.has(rule.weight) and not facts.is_constant(rule.weight):
             source = self.graph.producer(node.inputs[rule.weight])
             if source is not None and source.op == "DequantizeLinear":
-                return "its weight is quantized already in the model that was given"
+                return Reason("already_quantized", "its weight is quantized already in the model that was given")
         if self.backend.residual == "skip" and node.op == "Add":
-            left_out, why = self.residual_port(node)
-            if left_out is None and not why.startswith(_BOTH_QUANTIZED):
-                return why
+            residual = self.residual(node)
+            if residual.in_float:
+                return Reason("residual", residual.why)
         if rule.joins and not all(self._comes_as_integer(node.inputs[p].name) for p in variable):
             float_input = next(node.inputs[p].name for p in variable if not self._comes_as_integer(node.inputs[p].name))
-            return f"its input '{float_input}' is not quantized, so quantizing it would only add conversions"
+            text = f"its input '{float_input}' is not quantized, so quantizing it would only add conversions"
+            return Reason("input_not_quantized", text)
         return None
 
     def _comes_as_integer(self, tensor: str) -> bool:
@@ -184,7 +177,7 @@ class Selection:
             if not self._reaches_quantized(self.result(node)):
                 del self.selected[node.name]
                 self.integer_tensors.discard(self.result(node).name)
-                self.reasons[node.name] = "no quantized node reads its result"
+                self.reasons[node.name] = Reason("result_not_quantized", "no quantized node reads its result")
 
     def _reaches_quantized(self, tensor: Any) -> bool:
         pending, seen = [tensor], set()
@@ -197,10 +190,10 @@ class Selection:
                     pending.extend(made for made in use.node.outputs if made.name)
         return False
 
-    def residual_port(self, add: Node) -> tuple[int | None, str]:
-        if add.name not in self._fused_ports:
-            self._fused_ports[add.name] = fused_port(self.graph, add)
-        return self._fused_ports[add.name]
+    def residual(self, add: Node) -> Residual:
+        if add.name not in self._residuals:
+            self._residuals[add.name] = residual_of(self.graph, add)
+        return self._residuals[add.name]
 
     def result(self, node: Node) -> Any:
         """The tensor that leaves a node together with the bias Add and the activation fused behind it."""
@@ -236,3 +229,9 @@ class Selection:
         """The outputs that hold moved values: all float ones (MaxPool also gives indices)."""
         kinds = [(tensor, self.graph.dtype(tensor)) for tensor in node.outputs if tensor.name]
         return [tensor for tensor, kind in kinds if kind is None or kind.name in FLOAT_TYPES]
+
+
+def declined(decline: Decline | None, facts: Facts) -> Reason | None:
+    """Why the target's rule does not take a node."""
+    text = decline(facts) if decline is not None else None
+    return Reason.of(text, "declined_by_target") if text else None

@@ -38,7 +38,7 @@ class NodeFacts(Protocol):
 
 
 Decline = Callable[[NodeFacts], str | None]
-"""Return the reason why a node stays float, or None to quantize it."""
+"""Return the reason why a node stays float (a text, or a `Reason` with a code of its own), or None to quantize it."""
 
 WeightAxis = Callable[[NodeFacts], int | None] | int | None
 """Channel axis of a weight: a number, a function of the node, or None for per tensor."""

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from onnxq.errors import SpecError, did_you_mean
 from onnxq.types.overrides import Treatment
+from onnxq.types.reason import Reason
 from onnxq.types.spec import QuantSpec
 from onnxq.types.unlike import UnlikeJoin
 
@@ -122,7 +123,7 @@ class QuantPlan:
     placements: dict[str, Placement] = field(default_factory=dict)
     quantized: dict[str, str] = field(default_factory=dict)
     fused: dict[str, str] = field(default_factory=dict)
-    left_float: dict[str, str] = field(default_factory=dict)
+    left_float: dict[str, Reason] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
@@ -203,7 +204,7 @@ class QuantPlan:
             placements={name: entry_of(name, entry, Placement.from_json) for name, entry in data["tensors"].items()},
             quantized=dict(nodes.get("quantized", {})),
             fused=dict(nodes.get("fused", {})),
-            left_float=dict(nodes.get("float", {})),
+            left_float={node: Reason("from_plan", why) for node, why in nodes.get("float", {}).items()},
             config=dict(data.get("config", {})),
             notes=[str(line) for line in data.get("notes", ())],
             left_out=dict(data.get("left_out", {})),

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from onnxq.types.reason import Reason
+
 
 @dataclass(frozen=True)
 class JoinMember:
@@ -49,9 +51,10 @@ class UnlikeJoin:
             f"{lost.steps:.2g} steps"
         )
 
-    def why_float(self, node: str) -> str:
+    def why_float(self, node: str) -> Reason:
         """Why a node of the tail stays float."""
-        return str(self) if node == self.node else f"behind '{self.node}', which joins what one scale cannot hold"
+        behind = f"behind '{self.node}', which joins what one scale cannot hold"
+        return Reason("unlike_join", str(self) if node == self.node else behind)
 
     def to_json(self) -> dict[str, Any]:
         members = [dict(vars(member)) for member in self.members]

@@ -65,6 +65,7 @@ def test_options_win_over_the_configuration_and_skips_add_up(run, model: Path, d
     report = json.loads(result.stdout)
     assert report["config"]["observer"] == "percentile:99.9"
     assert {"stem.conv", "head.conv"} <= set(report["coverage"]["float_nodes"])
+    assert {"stem.conv", "head.conv"} <= set(report["coverage"]["float_codes"]["excluded"])
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from onnxq.cli.planned import prepare_again
+from onnxq.config import read_config
 from onnxq.errors import UnsupportedError
+from onnxq.graph import Graph
 from onnxq.place.legal import violations
 from onnxq.quantize import quantize
 from onnxq.session.prepare import make_plan, prepare
@@ -79,18 +82,31 @@ def test_strict_refuses_an_operator_without_a_rule() -> None:
     net = convolutions()
     net.output(net.node("Erf", "y", name="unknown_one", output="z"))
     prepared = prepare(net.model(), "tensorrt")
-    assert make_plan(prepared).left_float["unknown_one"] == "tensorrt has no rule for Erf"
+    reason = make_plan(prepared).left_float["unknown_one"]
+    assert (reason.code, reason) == ("no_rule", "tensorrt has no rule for Erf")
     with pytest.raises(UnsupportedError) as error:
         make_plan(prepared, strict=True)
     assert "[no-rule] tensor 'z' (node 'unknown_one'): tensorrt has no rule for Erf" in str(error.value)
     assert "--skip op:Erf" in str(error.value)
 
 
+@pytest.mark.parametrize("reason", ["tensorrt has no rule for Erf", "edited"])
+def test_strict_refuses_it_in_a_plan_that_was_read_too(reason: str) -> None:
+    net = convolutions()
+    net.output(net.node("Erf", "y", name="unknown_one", output="z"))
+    data = make_plan(prepare(net.model(), "tensorrt")).to_json()
+    data["nodes"]["float"]["unknown_one"] = reason
+    plan = QuantPlan.from_json(data)
+    assert plan.left_float["unknown_one"].code == "from_plan"
+    with pytest.raises(UnsupportedError, match="tensorrt has no rule for Erf"):
+        prepare_again(Graph.from_model(net.model()), plan, None, read_config(None), None, strict=True)
+
+
 def test_strict_accepts_what_was_excluded_by_name() -> None:
     net = convolutions()
     net.output(net.node("Erf", "y", output="z"))
     plan = make_plan(prepare(net.model(), "tensorrt", {"skip": ["op:Erf"]}), strict=True)
-    assert "excluded by 'op:Erf'" in plan.left_float.values()
+    assert [(reason.code, reason) for reason in plan.left_float.values()] == [("excluded", "excluded by 'op:Erf'")]
 
 
 @pytest.mark.parametrize(

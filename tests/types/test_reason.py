@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+from pathlib import Path
 
 from onnxq.types.reason import CODES, MEANING, Reason, by_code
 
@@ -33,3 +34,8 @@ def test_a_text_without_a_code_gets_one() -> None:
 def test_names_are_listed_under_the_codes_of_their_reasons() -> None:
     reasons = {"a": Reason("no_rule", "x"), "b": Reason("excluded", "y"), "c": Reason("no_rule", "z")}
     assert by_code(reasons) == {"no_rule": ["a", "c"], "excluded": ["b"]}
+
+
+def test_every_code_is_documented() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
+    assert [code for code, meaning in MEANING.items() if f"| `{code}` | {meaning} |" not in text] == []

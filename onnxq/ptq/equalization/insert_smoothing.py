@@ -21,11 +21,15 @@ from onnxq.ptq.equalization.freedom import Freedom, touches
 from onnxq.ptq.equalization.smoothquant import ALPHA, LAYERS, movable, smooth
 from onnxq.ptq.method import FOR_EACH_CHANNEL, Improved, State, Task, improvement, limits
 from onnxq.types import Placement, QuantPlan
+from onnxq.types.reason import Reason
 
 PRICE_DB = 1.0
 """What the additional nodes have to be worth."""
 
-WHY = "divides channels before they are quantized, for layers that share their input with others; runs in float"
+WHY = Reason(
+    "inserted",
+    "divides channels before they are quantized, for layers that share their input with others; runs in float",
+)
 
 
 @improvement(
