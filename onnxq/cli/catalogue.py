@@ -13,7 +13,7 @@ from onnxq.observers import OBSERVERS
 from onnxq.passes import PASSES
 from onnxq.plugins import load_installed
 from onnxq.ptq.method import IMPROVEMENTS, shown
-from onnxq.ptq.search.schedule import LEVELS, effort_of
+from onnxq.ptq.search.schedule import LEVELS, schedule_of
 from onnxq.refine import REFINEMENTS
 from onnxq.targets import BACKENDS
 from onnxq.types import Backend, QuantSpec
@@ -136,7 +136,7 @@ def improvements() -> list[Entry]:
 
 
 def _tried_by(level: int) -> set[str]:
-    return {text.partition(":")[0] for text in effort_of(level).names()}
+    return {text.partition(":")[0] for text in schedule_of(level).names()}
 
 
 def names_of_other_tools(kind: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ from onnxq.pipeline.run import calibrate_again
 from onnxq.progress import Progress
 from onnxq.ptq.method import State, read_improvement
 from onnxq.ptq.search.run import refuse_without_torch
-from onnxq.ptq.search.stage import improve_calibrated, wanted_effort
+from onnxq.ptq.search.stage import improve_calibrated, wanted_schedule
 from onnxq.runtime import Dataset
 from onnxq.session.prepare import Prepared
 from onnxq.version import __version__
@@ -23,7 +23,7 @@ from onnxq.version import __version__
 
 def improvements_of(config: Config) -> tuple[str, ...]:
     """What is tried for every configuration that a search ends with; nothing where nobody has said so."""
-    return tuple(wanted_effort(config).names()) if {"effort", "improvements"} & config.model_fields_set else ()
+    return tuple(wanted_schedule(config).names()) if {"effort", "improvements"} & config.model_fields_set else ()
 
 
 def check_improvements(names: Iterable[str]) -> None:

@@ -15,7 +15,7 @@ from onnxq.emit.qdq import to_qdq
 from onnxq.emit.simulate import simulate
 from onnxq.graph import Graph
 from onnxq.pipeline.run import calibrate_model
-from onnxq.ptq.search import judge
+from onnxq.ptq.search import evaluator
 from onnxq.ptq.search.evaluator import WIDE
 from onnxq.runtime.session import float_session
 from onnxq.session.prepare import make_plan, prepare
@@ -90,10 +90,10 @@ def test_models_with_very_many_readers_are_judged_without_onnxruntimes_optimizer
         asked.append(optimize)
         return float_session(graph, extra_outputs, optimize=optimize)
 
-    monkeypatch.setattr(judge, "float_session", noted)
+    monkeypatch.setattr(evaluator, "float_session", noted)
     sample = {"x": np.ones((2, 4), np.float32)}
     prepared = prepare(many_readers(count), "onnxruntime")
-    judge.Evaluator(prepared.graph, prepared.backend, [sample]).of_float()
+    evaluator.Evaluator(prepared.graph, prepared.backend, [sample]).of_float()
     assert asked == [optimize]
 
 

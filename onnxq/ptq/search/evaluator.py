@@ -38,10 +38,6 @@ LOWEST_DB, HIGHEST_DB = -20.0, 100.0
 METRICS = ("sqnr_db", "kl", "agreement", "accuracy")
 LOWER_IS_BETTER = ("kl",)
 
-NEGLIGIBLE = 0.1
-"""Part of the mean noise below which samples are not told apart: where a classifier is sure there is next to none,
-whether that becomes ten times as much or a tenth."""
-
 WIDE = 500
 """Readers of one tensor from which onnxruntime's optimizer takes longer than what it saves: its time grows with their
 square."""
@@ -63,53 +59,9 @@ class Score:
     sqnr_db: Mapping[str, float] = field(default_factory=dict)
     noise: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
 
-
-def typical_gain_db(new: Score, old: Score) -> float:
-    """By how much a score is better in the mean over samples, each of which counts alike.
-
-    The noise of all samples together can be that of a few, which one step helps and the next harms by chance.
-    """
-    found = []
-    for name, after in new.noise.items():
-        before = old.noise[name]
-        floor = NEGLIGIBLE * max(float(before.mean()), float(after.mean()))
-        if 0 < floor < math.inf:
-            found.append(float(10 * np.log10((before + floor) / (after + floor)).mean()))
-    return float(np.mean(found)) if found else 0.0
-
-
-def doubt_db(new: Score, old: Score) -> float:
-    """The standard error of the difference of two scores in dB, from how unlike it is in single samples.
-
-    A classifier of two classes has one number to say about a sample: its SQNR on eight of them is uncertain by
-    decibels, that of an image with thousands of values is not.
-    """
-    found = []
-    for name, after in new.noise.items():
-        before, count = old.noise[name], len(after)
-        if count > 1 and 0 < before.sum() < math.inf and 0 < after.sum() < math.inf:
-            shares = after / after.sum() - before / before.sum()
-            found.append(10 / math.log(10) * math.sqrt(count / (count - 1) * float(np.square(shares).sum())))
-    return float(np.mean(found)) if found else 0.0
-
-
-def least_gain_db(new: Score, old: Score) -> float:
-    """The gain that is left without the one sample that speaks most for it.
-
-    Where few samples have most of the noise, one that came out well by chance makes decibels of them all.
-    """
-    found = []
-    for name, after in new.noise.items():
-        before = old.noise[name]
-        if len(after) > 1 and 0 < before.sum() < math.inf and 0 < after.sum() < math.inf:
-            # What a sample leaves behind may be nothing, of which a tenth or ten times is nothing as well.
-            floor = _NOTHING * max(float(before.sum()), float(after.sum()))
-            left = 10 * np.log10((before.sum() - before + floor) / (after.sum() - after + floor))
-            found.append(float(left.min()))
-    return float(np.mean(found)) if found else new.goodness - old.goodness
-
-
-_NOTHING = 1e-3
+    @property
+    def in_db(self) -> bool:
+        return self.metric == "sqnr_db"
 
 
 class LastSession:

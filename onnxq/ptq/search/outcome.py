@@ -9,6 +9,7 @@ from typing import Any
 from onnxq.files import json_number
 from onnxq.ptq.method import State
 from onnxq.ptq.search.evaluator import Score
+from onnxq.ptq.search.reasons import Why
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Step:
     name: str
     paper: str
     applied: bool
-    why: str
+    why: Why
     before: Score | None
     after: Score | None
     changed: tuple[str, ...]
@@ -32,7 +33,7 @@ class Step:
             "name": self.name,
             "paper": self.paper,
             "applied": self.applied,
-            "why": self.why,
+            "why": str(self.why),
             "before": _number(self.before),
             "after": _number(self.after),
             "changed": list(self.changed),

@@ -1,82 +1,115 @@
-"""Efforts: how much is tried, from calibration alone (0) to the reconstruction of blocks (3).
+"""The schedule of the search: which methods each effort tries, in which order, and which of them exclude one another.
 
-    1  seconds   channels equalized, ranges and weight scales by squared error, biases corrected
-    2  minutes   roundings of weights chosen layer by layer
-    3  longer    roundings and ranges chosen block by block
+    effort 1  seconds   STAGES, then FINISH    equalization, ranges and weight scales by squared error, biases corrected
+    effort 2  minutes   ROUNDINGS[0]           roundings of weights chosen layer by layer
+    effort 3  longer    ROUNDINGS[1]           roundings and ranges chosen block by block
 
-The stages of `prepare` follow one another. Alternatives of a stage all start from the same state; the best of them is
-kept if it is better than none. Those of the last stage that were not better get a second chance with `finish` behind
-them: scales that cut weights off are only good with biases that make up for it. So are equalized channels: what is
-`unfinished` and promises much with `finish` behind it is gone on with beside the rest. `rounding` methods all start
-from the state after `prepare`, since a weight that was rounded once cannot be rounded otherwise. Each of their results,
-and the state without any, is finished by `finish`, if that helps, and the best of all is the result. So an effort tries
-everything that the one below tries, on the same samples, and can only come out better where it is judged.
+Stages follow one another. The methods of a stage exclude one another: all start from the same state, and the one that
+the acceptance test prefers is kept, or none. `finish` comes behind the last stage. Methods of the last stage that were
+rejected get a second chance with `finish` behind them: scales that clip weights shift means, which a correction of
+biases takes back. So do equalized channels, whose stage is `deferrable`: where a method of it is rejected alone and
+gains DEFERRED_GAIN_DB with `finish` behind it, all later stages are done with it and without it.
 
-Reconstructing blocks takes minutes, and what it comes to shows early. So its methods are tried with a fifth of their
-steps, and the best of them follows with all (`longer`), if that is near enough to the best of all.
+Roundings start from the state after the stages, since a weight that was rounded once cannot be rounded otherwise. Each
+result, and the state without any, is finished by `finish`, if that helps, and the best of all is the result. So an
+effort tries everything that the one below tries, on the same samples, and can only come out better where it is judged.
+
+Reconstructing blocks takes minutes, and what it comes to shows early. So those methods are tried with a fifth of their
+iterations, and the best of them follows with all (`full_length`), if it is at most NEAR_DB behind the best of all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 LEVELS = (0, 1, 2, 3)
 DEFAULT = 1
 
-PREPARE: tuple[tuple[str, ...], ...] = (
-    ("smoothquant", "smoothquant:unseen=no", "awq"),
-    ("insert_smoothing", "insert_smoothing:unseen=no"),
-    ("cross_layer",),
-    ("absorb_bias",),
-    ("ranges:mse", "ranges:percentile"),
-    ("weight_search",),
-)
-FINISH: tuple[str, ...] = ("bias_correction",)
-UNFINISHED: tuple[str, ...] = ("cross_layer",)
-"""Channels that were made small have means that rounding shifts."""
-ROUNDING: tuple[tuple[str, ...], ...] = (
-    ("gptq", "refit", "refit:alpha=0", "adaround"),
-    ("adaquant:iterations=120", "brecq:iterations=100", "qdrop:iterations=200"),
-)
-"""What levels 2 and 3 add."""
-LONGER: dict[str, str] = {name: name.partition(":")[0] for name in ROUNDING[1]}
+ENOUGH_DB = 55.0
+"""Where every output has this SQNR, there is nothing to gain."""
+
+NEAR_DB = 1.0
+"""What a short trial may be behind the best by, for its full length to be tried: more iterations rarely gain more."""
+
+DEFERRED_GAIN_DB = 2.0
+"""What a deferred method has to gain with `finish` behind it, and may lose without, to be worth doing all that follows
+twice: in four cases of four (three networks, W4A4 and W8A8) smaller gains were none on other samples."""
 
 
 @dataclass(frozen=True)
-class Effort:
-    """What is tried, in order; see the module.
+class Stage:
+    """Methods that exclude one another; `deferrable` ones may be rejected alone and kept with what finishes them."""
 
-    `rounding` has the methods of each level from 2 on, `longer` those of them that are short, with what each is short
-    for. A `preset` is one of the levels, whose parts are those below it. What is `unfinished` by itself is judged with
-    `finish` behind it, where it does not help alone.
-    """
+    methods: tuple[str, ...]
+    deferrable: bool = False
 
-    prepare: tuple[tuple[str, ...], ...] = ()
-    rounding: tuple[tuple[str, ...], ...] = ()
+
+@dataclass(frozen=True)
+class Roundings:
+    """Methods of one effort that choose roundings of weights; `full_length` has what the short trials are short for."""
+
+    methods: tuple[str, ...]
+    full_length: Mapping[str, str] = field(default_factory=dict)
+
+
+STAGES = (
+    Stage(("smoothquant", "smoothquant:unseen=no", "awq")),
+    Stage(("insert_smoothing", "insert_smoothing:unseen=no")),
+    Stage(("cross_layer",), deferrable=True),
+    Stage(("absorb_bias",)),
+    Stage(("ranges:mse", "ranges:percentile")),
+    Stage(("weight_search",)),
+)
+FINISH = ("bias_correction",)
+SHORT_TRIALS = {
+    "adaquant:iterations=120": "adaquant",
+    "brecq:iterations=100": "brecq",
+    "qdrop:iterations=200": "qdrop",
+}
+ROUNDINGS = (
+    Roundings(("gptq", "refit", "refit:alpha=0", "adaround")),
+    Roundings(tuple(SHORT_TRIALS), SHORT_TRIALS),
+)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What is tried, in order; see the module. A `preset` is that of an effort, whose parts are those below it."""
+
+    stages: tuple[Stage, ...] = ()
+    roundings: tuple[Roundings, ...] = ()
     finish: tuple[str, ...] = ()
     preset: bool = False
-    longer: Mapping[str, str] = field(default_factory=dict)
-    unfinished: tuple[str, ...] = ()
 
-    def without(self, names: frozenset[str]) -> Effort:
-        """The same without the improvements of these names."""
+    @classmethod
+    def of_names(cls, names: Iterable[str]) -> Schedule:
+        """Methods one after the other."""
+        return cls(tuple(Stage((name,)) for name in names))
 
-        def left(items: tuple[str, ...]) -> tuple[str, ...]:
-            return tuple(item for item in items if item.partition(":")[0] not in names)
+    def without(self, names: frozenset[str]) -> Schedule:
+        """The same without the methods of these names."""
 
-        stages = tuple(stage for stage in map(left, self.prepare) if stage)
-        return replace(self, prepare=stages, rounding=tuple(map(left, self.rounding)), finish=left(self.finish))
+        def left(methods: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(method for method in methods if method.partition(":")[0] not in names)
+
+        stages = (replace(stage, methods=left(stage.methods)) for stage in self.stages)
+        roundings = (replace(each, methods=left(each.methods)) for each in self.roundings)
+        return replace(
+            self,
+            stages=tuple(stage for stage in stages if stage.methods),
+            roundings=tuple(roundings),
+            finish=left(self.finish),
+        )
 
     def names(self) -> list[str]:
-        """Every improvement that is tried."""
-        listed = [item for stage in (*self.prepare, *self.rounding) for item in stage]
-        longer = [self.longer[item] for item in listed if item in self.longer]
-        return list(dict.fromkeys([*listed, *longer, *self.finish]))
+        """Every method that is tried."""
+        stages = [method for stage in self.stages for method in stage.methods]
+        listed = [*stages, *(method for each in self.roundings for method in each.methods)]
+        full = {short: whole for each in self.roundings for short, whole in each.full_length.items()}
+        return list(dict.fromkeys([*listed, *(full[method] for method in listed if method in full), *self.finish]))
 
 
-def effort_of(level: int) -> Effort:
-    """The preset of a level."""
-    if level == 0:
-        return Effort()
-    return Effort(PREPARE, ROUNDING[: level - 1], FINISH, preset=True, longer=LONGER, unfinished=UNFINISHED)
+def schedule_of(effort: int) -> Schedule:
+    """The preset of an effort."""
+    return Schedule(STAGES, ROUNDINGS[: effort - 1], FINISH, preset=True) if effort else Schedule()

@@ -18,14 +18,14 @@ from onnxq.ptq.search.division import FEWEST, divide
 from onnxq.ptq.search.evaluator import Evaluator, LastSession
 from onnxq.ptq.search.outcome import Outcome, Reached
 from onnxq.ptq.search.run import improve
-from onnxq.ptq.search.schedule import Effort, effort_of
+from onnxq.ptq.search.schedule import Schedule, schedule_of
 from onnxq.runtime import Dataset
 from onnxq.session.prepare import Prepared
 from onnxq.temporary import remove_stale
 from onnxq.types import QuantPlan
 
-WITNESSES = 3
-"""Fitted samples that are asked too, for each held one: all of them where every fourth is held."""
+FITTED_FOR_EACH_HELD = 3
+"""Fitted samples that the acceptance test pools with each held-out one: all of them where every fourth is held out."""
 
 LARGE = 2**30
 """Bytes of weights from which improvements are tried only if somebody asks for them."""
@@ -53,7 +53,7 @@ def remove_stale_values(folder: Path) -> None:
             folder.rmdir()
 
 
-def wanted_effort(config: Config) -> Effort:
+def wanted_schedule(config: Config) -> Schedule:
     """What a configuration wants to be tried; a name that is left out and not tried anyway is an error."""
     both = [name for name in config.improvements or () if name.partition(":")[0] in config.skip_improvements]
     if both:
@@ -61,10 +61,8 @@ def wanted_effort(config: Config) -> Effort:
             f"{config.source('skip_improvements')}: '{both[0]}' is asked for by name, and to be left out: take it out "
             "of one of the two"
         )
-    if config.improvements is not None:
-        effort = Effort(prepare=tuple((name,) for name in config.improvements))
-    else:
-        effort = effort_of(config.effort)
+    named = config.improvements
+    schedule = schedule_of(config.effort) if named is None else Schedule.of_names(named)
     for name in config.skip_improvements:
         if name not in IMPROVEMENTS:
             near = did_you_mean(name, IMPROVEMENTS.names())
@@ -72,7 +70,7 @@ def wanted_effort(config: Config) -> Effort:
                 f"{config.source('skip_improvements')}: there is no improvement '{name}'.{near} Known: "
                 f"{', '.join(IMPROVEMENTS.names())}"
             )
-    return effort.without(frozenset(config.skip_improvements))
+    return schedule.without(frozenset(config.skip_improvements))
 
 
 def _too_large(prepared: Prepared) -> bool:
@@ -95,8 +93,8 @@ def improve_calibrated(
     `gather` calibrates a graph anew on all samples or on some, `folder` keeps what long steps have done. `reached` gets
     what each level of the effort has come to.
     """
-    effort = wanted_effort(prepared.config)
-    if not effort.names():
+    schedule = wanted_schedule(prepared.config)
+    if not schedule.names():
         return None, []
     if _too_large(prepared):
         return None, [
@@ -123,7 +121,7 @@ def improve_calibrated(
         progress=progress or (lambda what, done, total: None),
     )
     last = LastSession(prepared.backend)
-    others = islice(divided.fitted, WITNESSES * len(divided.held))
+    others = islice(divided.fitted, FITTED_FOR_EACH_HELD * len(divided.held))
     evaluator = Evaluator(prepared.graph, prepared.backend, divided.held, last=last)
     fit_evaluator = Evaluator(prepared.graph, prepared.backend, others, last=last)
 
@@ -131,6 +129,6 @@ def improve_calibrated(
         return gather(replace(prepared, graph=changed.graph), changed.plan, dataset if samples is None else samples)
 
     outcome = improve(
-        state, task, evaluator, effort, recalibrate, fit_evaluator=fit_evaluator, progress=progress, reached=reached
+        state, task, evaluator, schedule, recalibrate, fit_evaluator=fit_evaluator, progress=progress, reached=reached
     )
     return outcome, []

@@ -8,9 +8,10 @@ from typing import cast
 from onnxq.errors import ConfigError
 from onnxq.progress import Progress
 from onnxq.ptq.method import Samples, State, Task, read_improvement
+from onnxq.ptq.search.candidates import settled
 from onnxq.ptq.search.outcome import Outcome, Step
-from onnxq.ptq.search.run import settled
-from onnxq.ptq.search.stage import wanted_effort
+from onnxq.ptq.search.reasons import NOTHING_TO_CHANGE, StepReason, Why
+from onnxq.ptq.search.stage import wanted_schedule
 from onnxq.runtime import Dataset
 from onnxq.runtime.memory import peak_memory
 from onnxq.session.prepare import Prepared
@@ -18,7 +19,7 @@ from onnxq.session.prepare import Prepared
 NO_SAMPLES = Samples(cast(Dataset, ()), ())
 """Steps that need no data do not ask for any."""
 
-UNJUDGED = "applied as asked for; without data nothing says whether it helps"
+NOT_JUDGED = Why(StepReason.NOT_JUDGED, "applied as asked for; without data nothing says whether it helps")
 
 
 def improve_without_data(prepared: Prepared, state: State, *, progress: Progress | None = None) -> Outcome | None:
@@ -28,7 +29,7 @@ def improve_without_data(prepared: Prepared, state: State, *, progress: Progress
     """
     if prepared.config.improvements is None:
         return None
-    chosen = [read_improvement(name) for name in wanted_effort(prepared.config).names()]
+    chosen = [read_improvement(name) for name in wanted_schedule(prepared.config).names()]
     for item in chosen:
         if item.method.needs_data:
             raise ConfigError(
@@ -49,7 +50,7 @@ def improve_without_data(prepared: Prepared, state: State, *, progress: Progress
                 name=str(item),
                 paper=item.method.paper,
                 applied=bool(found.changed),
-                why=UNJUDGED if found.changed else "there was nothing to change",
+                why=NOT_JUDGED if found.changed else NOTHING_TO_CHANGE,
                 before=None,
                 after=None,
                 changed=found.changed,

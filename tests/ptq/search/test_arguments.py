@@ -11,7 +11,7 @@ import onnxq
 from onnxq.demo import model_path
 from onnxq.errors import ConfigError
 from onnxq.ptq.method import IMPROVEMENTS, Argument, above, limits, read_improvement, shown
-from onnxq.ptq.search.schedule import LEVELS, effort_of
+from onnxq.ptq.search.schedule import LEVELS, schedule_of
 
 
 def wrong_values(default: Argument) -> tuple[str, ...]:
@@ -49,7 +49,7 @@ def test_defaults_are_within_the_limits(name: str) -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_what_efforts_try_is_within_the_limits(level: int) -> None:
-    for name in effort_of(level).names():
+    for name in schedule_of(level).names():
         read_improvement(name)
 
 

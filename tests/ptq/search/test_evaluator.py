@@ -16,7 +16,7 @@ from onnxq.graph import Graph
 from onnxq.numerics import sqnr_db
 from onnxq.pipeline.run import calibrate_model
 from onnxq.ptq.method import State
-from onnxq.ptq.search.evaluator import Evaluator, LastSession, Score, least_gain_db, typical_gain_db
+from onnxq.ptq.search.evaluator import Evaluator, LastSession
 from onnxq.runtime.session import make_session
 from onnxq.types import QuantPlan
 from tests.zoo_graphs.net import Net
@@ -134,29 +134,6 @@ def test_single_numbers_and_samples_without_values_can_be_judged() -> None:
     assert totals.value == 4.0
     assert of_outputs("agreement", one, none).of_float().value == 1.0
     assert of_outputs("kl", one, none).of_float().value == 0.0
-
-
-def test_the_typical_sample_is_one_that_has_noise() -> None:
-    """A classifier is sure of most samples: ten times their noise is still none, and says nothing about the others."""
-
-    def score(doubtful: float, sure: float) -> Score:
-        return Score("sqnr_db", 20.0, 20.0, {"y": 20.0}, {"y": np.array([doubtful] * 4 + [sure] * 28)})
-
-    assert typical_gain_db(score(0.5, 1e-7), score(1.0, 1e-8)) > 0.2
-    assert typical_gain_db(score(2.0, 1e-8), score(1.0, 1e-7)) < -0.2
-    assert typical_gain_db(score(1.0, 0.4), score(1.0, 0.8)) > 1  # samples that all have noise count alike
-
-
-def test_what_is_left_of_a_gain_without_its_best_sample() -> None:
-    def score(*noise: float) -> Score:
-        return Score("sqnr_db", 20.0, 20.0, {"y": 20.0}, {"y": np.array(noise)})
-
-    # One bad sample became good, all others a little worse.
-    assert least_gain_db(score(1.0, 1.2, 1.2, 1.2), score(50.0, 1.0, 1.0, 1.0)) == pytest.approx(-0.79, abs=0.1)
-    # All became better.
-    assert least_gain_db(score(1.0, 1.0, 1.0, 1.0), score(2.0, 2.0, 2.0, 2.0)) == pytest.approx(3.0, abs=0.1)
-    # One sample alone has noise, so that nothing is left without it.
-    assert abs(least_gain_db(score(1.0, 0.0, 0.0), score(4.0, 1e-9, 0.0))) < 0.1
 
 
 def detector() -> Net:

@@ -1,4 +1,4 @@
-"""With few samples an effort tries less, says so, and is harder to convince."""
+"""With few samples an effort tries less, and says so."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 import onnxq
 from onnxq.ptq.method import FOR_EACH_CHANNEL, read_improvement
-from onnxq.ptq.search.evidence import FEW, Evidence
-from onnxq.ptq.search.schedule import effort_of
+from onnxq.ptq.search.schedule import schedule_of
 from tests.zoo import ZOO
 
 CHANNEL_STEPS = {"smoothquant", "insert_smoothing", "awq", "cross_layer"}
@@ -47,18 +45,5 @@ def test_enough_samples_try_everything(tmp_path: Path) -> None:
 
 
 def test_the_steps_that_take_many_samples_are_those_of_the_efforts() -> None:
-    taking = {name.partition(":")[0] for name in effort_of(3).names() if read_improvement(name).method.least_samples}
+    taking = {name.partition(":")[0] for name in schedule_of(3).names() if read_improvement(name).method.least_samples}
     assert taking == CHANNEL_STEPS
-
-
-@pytest.mark.parametrize(("samples", "enough"), [(FEW - 1, False), (FEW, True)])
-def test_few_samples_have_to_be_surer(samples: int, enough: bool) -> None:
-    assert Evidence(gain=1.0, stderr=1.0, typical=0.5, samples=samples, least=0.5).is_enough == enough
-
-
-def test_a_gain_that_one_sample_makes_is_none() -> None:
-    assert not Evidence(gain=6.0, stderr=1.0, typical=0.5, samples=32, least=-0.1).is_enough
-    held = Evidence(gain=1.0, stderr=0.1, typical=0.5, samples=8, least=0.5)
-    lucky = Evidence(gain=2.0, stderr=0.1, typical=0.5, samples=24, least=-1.0)
-    assert held.with_more(lucky).least == pytest.approx((1.0 * 8 - 1.0 * 24) / 32)
-    assert not held.with_more(lucky).is_enough

@@ -14,11 +14,13 @@ from onnxq.errors import ConfigError, UnsupportedError
 from onnxq.numerics import SqnrAccumulator
 from onnxq.pipeline.run import Calibrated, calibrate_model
 from onnxq.ptq.method import IMPROVEMENTS, Chosen, Improved, Samples, State, Task, improvement
+from onnxq.ptq.search.candidates import Candidate, Recalibrate, Scores, settled
 from onnxq.ptq.search.division import divide
 from onnxq.ptq.search.evaluator import Evaluator, Score
 from onnxq.ptq.search.outcome import Level, Outcome, Reached
-from onnxq.ptq.search.run import Recalibrate, _Candidate, _Run, improve, settled
-from onnxq.ptq.search.schedule import LEVELS, Effort, effort_of
+from onnxq.ptq.search.reasons import StepReason
+from onnxq.ptq.search.run import _Search, improve
+from onnxq.ptq.search.schedule import LEVELS, Roundings, Schedule, Stage, schedule_of
 from onnxq.quantize import quantize
 from onnxq.runtime import input_infos, open_dataset
 from onnxq.runtime.session import make_session
@@ -84,12 +86,16 @@ def ready() -> Calibrated:
     return calibrate_model(model_path(), backend="tensorrt", data={"image": load_data().calibration[:16]})
 
 
+def staged(*names: str, finish: tuple[str, ...] = ()) -> Schedule:
+    return replace(Schedule.of_names(names), finish=finish)
+
+
 def _as_it_is(state: State, samples: Samples | None) -> State:
     return state
 
 
 def _improve(
-    ready: Calibrated, effort: Effort, recalibrate: Recalibrate = _as_it_is, reached: Reached | None = None
+    ready: Calibrated, schedule: Schedule, recalibrate: Recalibrate = _as_it_is, reached: Reached | None = None
 ) -> tuple[Outcome, Evaluator]:
     divided = divide(ready.dataset)
     assert divided is not None
@@ -97,12 +103,12 @@ def _improve(
     task = Task(prepared.graph, prepared.backend, divided.fitted)
     evaluator = Evaluator(ready.original, prepared.backend, divided.held)
     coarse = settled(_scaled(State(prepared.graph, ready.plan, ready.qparams), 4.0), prepared.backend)
-    return improve(coarse, task, evaluator, effort, recalibrate, reached=reached), evaluator
+    return improve(coarse, task, evaluator, schedule, recalibrate, reached=reached), evaluator
 
 
 @pytest.mark.usefixtures("steps")
 def test_what_helps_is_kept_and_what_does_not_is_dropped(ready: Calibrated) -> None:
-    outcome, evaluator = _improve(ready, Effort(prepare=(("damage",), ("repair",), ("nothing",), ("impossible",))))
+    outcome, evaluator = _improve(ready, Schedule.of_names(("damage", "repair", "nothing", "impossible")))
     assert [(step.name, step.applied) for step in outcome.steps] == [
         ("damage", False),
         ("repair", True),
@@ -112,26 +118,33 @@ def test_what_helps_is_kept_and_what_does_not_is_dropped(ready: Calibrated) -> N
     assert outcome.after.value > outcome.before.value + 6
     assert evaluator(outcome.state) == outcome.after
     damaged, _, nothing, impossible = outcome.steps
-    assert damaged.why.startswith("did not help: sqnr_db")
-    assert nothing.why == "there was nothing to change"
+    assert [step.why.reason for step in outcome.steps] == [
+        StepReason.NO_GAIN,
+        StepReason.ACCEPTED,
+        StepReason.NOTHING_TO_CHANGE,
+        StepReason.NOT_POSSIBLE,
+    ]
+    assert str(damaged.why).startswith("did not help: sqnr_db")
+    assert str(nothing.why) == "there was nothing to change"
     assert nothing.declined == ("no layer",)
-    assert impossible.why == "not possible here: no layer of this kind"
+    assert str(impossible.why) == "not possible here: no layer of this kind"
 
 
 @pytest.mark.usefixtures("steps")
 def test_of_alternatives_only_the_best_counts_as_applied(ready: Calibrated) -> None:
-    outcome, _ = _improve(ready, Effort(prepare=(("repair_a_little", "repair"),)))
+    outcome, _ = _improve(ready, Schedule((Stage(("repair_a_little", "repair")),)))
     little, whole = outcome.steps
     assert not little.applied
-    assert little.why.endswith("something else was better still")
+    assert little.why.reason is StepReason.SUPERSEDED
+    assert str(little.why).endswith("something else was better still")
     assert whole.applied
-    twice, _ = _improve(ready, Effort(prepare=(("repair_a_little",), ("repair_a_little",))))
+    twice, _ = _improve(ready, Schedule.of_names(("repair_a_little", "repair_a_little")))
     assert [step.applied for step in twice.steps] == [True, True]  # one after the other, not instead of each other
 
 
 @pytest.mark.usefixtures("steps")
 def test_what_only_helps_when_it_is_finished_is_kept(ready: Calibrated) -> None:
-    outcome, _ = _improve(ready, Effort(prepare=(("nothing",), ("cut_off",)), finish=("widen",)))
+    outcome, _ = _improve(ready, staged("nothing", "cut_off", finish=("widen",)))
     assert [(step.name, step.applied) for step in outcome.steps] == [
         ("nothing", False),
         ("cut_off", True),
@@ -139,8 +152,9 @@ def test_what_only_helps_when_it_is_finished_is_kept(ready: Calibrated) -> None:
         ("widen", True),
     ]
     assert outcome.after.value > outcome.before.value + 6
-    assert outcome.steps[1].why.startswith("helps with what follows: sqnr_db")
-    useless, _ = _improve(ready, Effort(prepare=(("damage",),), finish=("repair",)))
+    assert outcome.steps[1].why.reason is StepReason.NEEDED_LATER
+    assert str(outcome.steps[1].why).startswith("helps with what follows: sqnr_db")
+    useless, _ = _improve(ready, staged("damage", finish=("repair",)))
     assert [(step.name, step.applied) for step in useless.steps] == [
         ("damage", False),
         ("repair", True),
@@ -148,7 +162,8 @@ def test_what_only_helps_when_it_is_finished_is_kept(ready: Calibrated) -> None:
     ]
 
 
-LOOSENED_AND_TIGHTENED = Effort(prepare=(("loosen",), ("nothing",)), finish=("tighten",), unfinished=("loosen",))
+LOOSENED = Stage(("loosen",), deferrable=True)
+LOOSENED_AND_TIGHTENED = Schedule((LOOSENED, Stage(("nothing",))), finish=("tighten",))
 """The first step alone loses 1.8 dB, and the second one 6; both together bring scales to where they belong."""
 
 
@@ -162,11 +177,12 @@ def test_what_is_unfinished_is_judged_with_what_finishes_it(ready: Calibrated) -
         ("nothing", False),  # with it
         ("tighten", True),
     ]
-    assert outcome.steps[0].why.startswith("helps with what follows: sqnr_db")
+    assert outcome.steps[0].why.reason is StepReason.NEEDED_LATER
+    assert str(outcome.steps[0].why).startswith("helps with what follows: sqnr_db")
     assert outcome.after.value > outcome.before.value + 4
     assert evaluator(outcome.state) == outcome.after
 
-    alone, _ = _improve(ready, replace(LOOSENED_AND_TIGHTENED, unfinished=()))
+    alone, _ = _improve(ready, staged("loosen", "nothing", finish=("tighten",)))
     assert not any(step.applied for step in alone.steps)
     unneeded, _ = _improve(ready, replace(LOOSENED_AND_TIGHTENED, finish=("repair",)))
     assert [step.name for step in unneeded.steps] == ["loosen", "nothing", "repair"]
@@ -178,8 +194,8 @@ def test_what_was_promised_and_did_not_come_costs_nothing(ready: Calibrated) -> 
     def recalibrate(state: State, samples: Samples | None) -> State:
         return state if samples is not None else _scaled(state, 8.0)
 
-    effort = replace(LOOSENED_AND_TIGHTENED, prepare=(("loosen",), ("repair_a_little",), ("nothing",)))
-    outcome, evaluator = _improve(ready, effort, recalibrate)
+    schedule = replace(LOOSENED_AND_TIGHTENED, stages=(LOOSENED, Stage(("repair_a_little",)), Stage(("nothing",))))
+    outcome, evaluator = _improve(ready, schedule, recalibrate)
     assert [(step.name, step.applied) for step in outcome.steps if step.after is not None] == [
         ("loosen", False),
         ("repair_a_little", True),
@@ -188,7 +204,7 @@ def test_what_was_promised_and_did_not_come_costs_nothing(ready: Calibrated) -> 
         ("tighten", False),
     ]
     assert evaluator(outcome.state) == outcome.after
-    plain, _ = _improve(ready, replace(effort, unfinished=()), recalibrate)
+    plain, _ = _improve(ready, staged("loosen", "repair_a_little", "nothing", finish=("tighten",)), recalibrate)
     assert outcome.after == plain.after
 
 
@@ -197,8 +213,8 @@ def test_steps_behind_a_promise_may_stay_below_what_calibration_made(ready: Cali
     def recalibrate(state: State, samples: Samples | None) -> State:
         return state if samples is not None else _scaled(state, 5.0)
 
-    effort = replace(LOOSENED_AND_TIGHTENED, prepare=(("loosen",), ("tighten",), ("nothing",)))
-    outcome, _ = _improve(ready, effort, recalibrate)
+    schedule = replace(LOOSENED_AND_TIGHTENED, stages=(LOOSENED, Stage(("tighten",)), Stage(("nothing",))))
+    outcome, _ = _improve(ready, schedule, recalibrate)
     applied = [step for step in outcome.steps if step.applied]
     assert [step.name for step in applied] == ["loosen", "tighten", "tighten"]
     assert applied[1].after is not None
@@ -209,14 +225,14 @@ def test_steps_behind_a_promise_may_stay_below_what_calibration_made(ready: Cali
 def test_an_error_of_what_finishes_a_step_is_not_told_as_its_own(ready: Calibrated) -> None:
     outcome, _ = _improve(ready, replace(LOOSENED_AND_TIGHTENED, finish=("impossible",)))
     first, _, last = outcome.steps
-    assert first.why.startswith("did not help: sqnr_db")
-    assert last.why == "not possible here: no layer of this kind"
+    assert str(first.why).startswith("did not help: sqnr_db")
+    assert str(last.why) == "not possible here: no layer of this kind"
 
 
 @pytest.mark.usefixtures("steps")
 def test_roundings_start_from_the_prepared_state_and_each_is_finished(ready: Calibrated) -> None:
-    effort = Effort(prepare=(("nothing",),), rounding=(("damage", "repair_a_little"),), finish=("repair_a_little",))
-    outcome, _ = _improve(ready, effort)
+    roundings = (Roundings(("damage", "repair_a_little")),)
+    outcome, _ = _improve(ready, replace(staged("nothing", finish=("repair_a_little",)), roundings=roundings))
     applied = [step.name for step in outcome.steps if step.applied]
     assert applied == ["repair_a_little", "repair_a_little"]  # the rounding, and what finished it
     assert [step.name for step in outcome.steps].count("repair_a_little") == 4
@@ -235,41 +251,42 @@ def test_the_best_short_trial_is_followed_by_the_whole(
     ready: Calibrated, short: dict[str, str], follows: list[str]
 ) -> None:
     tried = ("damage", "repair_a_little")
-    outcome, _ = _improve(ready, Effort(prepare=(("nothing",),), rounding=(tried,), longer=short, preset=True))
+    schedule = Schedule((Stage(("nothing",)),), (Roundings(tried, short),), preset=True)
+    outcome, _ = _improve(ready, schedule)
     assert [step.name for step in outcome.steps] == ["nothing", *tried, *follows]
     assert [step.applied for step in outcome.steps][-1]
-    assert Effort(rounding=(tried,), longer=short).names() == [*tried, *short.values()]
+    assert schedule.names() == ["nothing", *tried, *short.values()]
 
 
 @pytest.mark.usefixtures("steps")
 def test_a_run_tells_what_each_effort_below_it_came_to(ready: Calibrated) -> None:
-    rounding = (("repair_a_little",), ("damage",), ("repair",))
-    whole = Effort(prepare=(("nothing",),), rounding=rounding, preset=True)
+    roundings = tuple(Roundings((name,)) for name in ("repair_a_little", "damage", "repair"))
+    whole = Schedule((Stage(("nothing",)),), roundings, preset=True)
     seen: list[tuple[Level, State]] = []
     outcome, evaluator = _improve(ready, whole, reached=lambda level, state: seen.append((level, state)))
     assert [level for level, _ in seen] == list(outcome.levels)
     assert [level.effort for level in outcome.levels] == [1, 2, 3, 4]
     for number, (level, state) in enumerate(seen):
-        alone, _ = _improve(ready, replace(whole, rounding=rounding[:number]))
+        alone, _ = _improve(ready, replace(whole, roundings=roundings[:number]))
         assert level.score == alone.after == evaluator(state)
     assert [level.seconds for level in outcome.levels] == sorted(level.seconds for level in outcome.levels)
     assert outcome.to_json()["levels"][-1]["after"] == outcome.to_json()["after"]
-    named, _ = _improve(ready, Effort(prepare=(("repair",),)))
+    named, _ = _improve(ready, Schedule.of_names(["repair"]))
     assert named.levels == ()  # what is asked for by name is no effort
 
 
 @pytest.mark.usefixtures("steps")
 def test_the_state_that_was_given_is_not_changed(ready: Calibrated) -> None:
     before = {name: ready.qparams[name] for name in ready.qparams}
-    _improve(ready, Effort(prepare=(("repair",), ("damage",))))
+    _improve(ready, Schedule.of_names(["repair", "damage"]))
     assert all(ready.qparams[name] == held for name, held in before.items())
 
 
 def test_names_and_arguments_are_checked_before_anything_runs(ready: Calibrated) -> None:
     with pytest.raises(ConfigError, match=r"unknown improvement 'rangs'\. Did you mean 'ranges'"):
-        _improve(ready, Effort(prepare=(("rangs",),)))
+        _improve(ready, Schedule.of_names(["rangs"]))
     with pytest.raises(ConfigError, match=r"improvement 'ranges' has no argument 'obsever'.*'observer'"):
-        _improve(ready, Effort(prepare=(("ranges:obsever=mse",),)))
+        _improve(ready, Schedule.of_names(["ranges:obsever=mse"]))
 
 
 def test_a_model_that_is_near_enough_is_left_alone(ready: Calibrated) -> None:
@@ -279,7 +296,7 @@ def test_a_model_that_is_near_enough_is_left_alone(ready: Calibrated) -> None:
     plan = replace(ready.plan, placements={}, quantized={})
     state = State(ready.prepared.graph, plan, ready.qparams)
     outcome = improve(
-        state, Task(state.graph, ready.prepared.backend, divided.fitted), evaluator, effort_of(1), lambda s: s
+        state, Task(state.graph, ready.prepared.backend, divided.fitted), evaluator, schedule_of(1), lambda s: s
     )
     assert outcome.steps == ()
     assert outcome.state is state
@@ -298,10 +315,10 @@ def test_a_new_calibration_must_help_samples_that_it_has_not_seen(ready: Calibra
             return state
         return _scaled(state, 8.0 if samples is not None and seen_only else 0.25)
 
-    outcome, _ = _improve(ready, Effort(prepare=(("equalize",),)), recalibrate)
+    outcome, _ = _improve(ready, Schedule.of_names(["equalize"]), recalibrate)
     (step,) = outcome.steps
     assert step.applied is not seen_only
-    assert ("had no part in" in step.why) is seen_only
+    assert (step.why.reason is StepReason.UNSEEN_RANGES) is seen_only
     assert step.before is not None
     assert step.after is not None
     assert (step.after.value < step.before.value) is seen_only
@@ -319,10 +336,10 @@ def test_ranges_of_another_observer_must_help_samples_that_they_were_not_found_b
         asked.append(samples)
         return _scaled(state, 1 / 64) if clips and len(asked) == 2 else state
 
-    outcome, _ = _improve(ready, Effort(prepare=(("observe",),)), recalibrate)
+    outcome, _ = _improve(ready, Schedule.of_names(["observe"]), recalibrate)
     (step,) = outcome.steps
     assert step.applied is not clips
-    assert ("had no part in" in step.why) is clips
+    assert (step.why.reason is StepReason.UNSEEN_RANGES) is clips
     assert len(asked) == 2  # before and after, on the fitted samples alone; the parameters themselves stay
     assert None not in asked
 
@@ -366,13 +383,12 @@ def test_held_samples_decide_alone_where_others_were_fitted_to_weight_by_weight(
     old, new = (State(graph, ready.plan, ready.qparams) for _ in range(2))
     evaluator = _Told({id(old): _said(1, 1, 1, 1), id(new): _said(*held)}, 4)
     fit_evaluator = _Told({id(old): _said(*[1] * 12), id(new): _said(*others)}, 12)
-    task = Task(graph, ready.prepared.backend, Samples(ready.dataset, ()))
-    run = _Run(task, evaluator, fit_evaluator, _as_it_is, None, {}, None)
-    before = _Candidate(old, evaluator(old), graph)
-    after = _Candidate(new, evaluator(new), graph, (0,), rounded_by=(0,) if rounds else ())
-    assert run.is_better(after, before) == kept
-    run.floor = before.score.goodness
-    assert run.is_better(after, before) == (kept and evaluator(new).goodness >= evaluator(old).goodness)
+    scores = Scores(evaluator, fit_evaluator, Samples(ready.dataset, ()), _as_it_is)
+    before = Candidate(old, evaluator(old), graph)
+    after = Candidate(new, evaluator(new), graph, path=(0,), rounded_by=(0,) if rounds else ())
+    assert scores.test(after, before).accepts == kept
+    calibrated = replace(before, least=before.score.goodness)
+    assert scores.test(after, calibrated).accepts == (kept and evaluator(new).goodness >= evaluator(old).goodness)
 
 
 def test_a_rounding_that_helps_is_not_lost_by_what_finishes_it(
@@ -385,20 +401,24 @@ def test_a_rounding_that_helps_is_not_lost_by_what_finishes_it(
     held[id(finished)] = _said(0.7, 0.75, 1.85, 0.72)
     others = {id(first): _said(*[1] * 12), id(rounded): _said(*[0.6] * 12), id(finished): _said(*[0.5] * 12)}
     after = {id(first): rounded, id(rounded): finished}
+    evaluator = _Told(held, 4)
 
-    def attempt(self: _Run, base: _Candidate, name: str, to_beat: _Candidate) -> _Candidate | None:
+    def attempt(
+        self: _Search, base: Candidate, name: str, to_beat: Candidate, *, deferrable: bool = False
+    ) -> Candidate | None:
         state = after.get(id(base.state)) if name == "round" or base.rounded_by else None
         if state is None:
             return None
         number = len(base.path)
         rounded_by = (*base.rounded_by, number) if name == "round" else base.rounded_by
-        return _Candidate(state, self.evaluator(state), graph, (*base.path, number), rounded_by=rounded_by)
+        path = (*base.path, number)
+        return Candidate(state, evaluator(state), graph, base.least, path, rounded_by=rounded_by)
 
-    monkeypatch.setattr(_Run, "attempt", attempt)
+    monkeypatch.setattr(_Search, "attempt", attempt)
     monkeypatch.setattr("onnxq.ptq.search.run.read_improvement", lambda name: Chosen(IMPROVEMENTS.get("gptq"), {}))
     task = Task(graph, ready.prepared.backend, Samples(ready.dataset, ()))
-    effort = Effort((), (("round",),), ("finish",), preset=True)
-    outcome = improve(first, task, _Told(held, 4), effort, _as_it_is, fit_evaluator=_Told(others, 12))
+    schedule = Schedule((), (Roundings(("round",)),), ("finish",), preset=True)
+    outcome = improve(first, task, evaluator, schedule, _as_it_is, fit_evaluator=_Told(others, 12))
     assert outcome.state is rounded
 
 
@@ -441,4 +461,4 @@ def test_samples_that_judge_are_not_those_that_fit(count: int) -> None:
 
 def test_each_effort_tries_what_the_one_below_tries() -> None:
     for level in LEVELS[1:]:
-        assert set(effort_of(level - 1).names()) <= set(effort_of(level).names())
+        assert set(schedule_of(level - 1).names()) <= set(schedule_of(level).names())

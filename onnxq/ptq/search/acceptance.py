@@ -1,0 +1,179 @@
+"""The acceptance test of the search: is a new model better than an old one by more than chance explains?
+
+Both run on the same samples, so the comparison is paired. Of each output, a_i is the squared error of the new model in
+sample i = 1 .. n, b_i that of the old one, and A, B are their sums. What is compared, as means over the outputs:
+
+    gain               d = 10 log10(B / A)                 difference of the SQNR in dB, each within its limits
+    standard error     e = 10 / ln(10) sqrt(n / (n - 1) sum_i (a_i / A - b_i / B)^2)
+                                                           of that difference: delta method for a ratio of two sums
+    mean sample gain   m = mean_i 10 log10((b_i + f) / (a_i + f)),    f = 0.1 max(A, B) / n
+                                                           each sample has the same weight, errors below f are alike
+    leave-one-out      l = min_i 10 log10((B - b_i + g) / (A - a_i + g)),    g = 0.001 max(A, B)
+                                                           the gain without the sample that contributes most to it
+
+They are found on the held-out samples (index h), which no method was fitted to, and pooled over these and samples that
+methods were fitted to (index p), weighted by the number of samples. The new model is accepted where all of these hold:
+
+    NO_GAIN                  d_h > margin    if the new model alone has weights that were rounded by the fitted samples
+                             d_h > -e_h      otherwise: few samples may disagree by chance
+    BELOW_CALIBRATION        its score is not below that of the model after calibration alone
+    NOT_CONFIRMED            d_p > margin
+    WITHIN_STANDARD_ERROR    d_p > k e_p,    k = 0.5, or 2 with fewer than 16 samples, of which e is uncertain itself
+    MEAN_SAMPLE_WORSE        m_p >= 0
+    SINGLE_SAMPLE            l_p > 0
+
+where the margin is 0.05 dB, or what the nodes that were added have to be worth (BELOW_PRICE: d_h is between the two).
+Without fitted samples to ask, the first two decide with d_h > margin. A metric other than the SQNR has no error of
+single samples: e = m = 0, l = d, and the margin is 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnxq.ptq.search.evaluator import Score
+from onnxq.ptq.search.reasons import StepReason, Why
+
+MARGIN_DB = 0.05
+"""A gain smaller than this is noise of the few samples that measure it."""
+
+STANDARD_ERRORS, STANDARD_ERRORS_OF_FEW, FEW = 0.5, 2.0, 16
+"""Standard errors that a gain must exceed, with FEW samples and more and with fewer."""
+
+NEGLIGIBLE = 0.1
+"""Part of the mean noise below which samples are not told apart: where a classifier is sure there is next to none,
+whether that becomes ten times as much or a tenth."""
+
+NOTHING = 1e-3
+"""What a sample leaves behind may be nothing, of which a tenth or ten times is nothing as well."""
+
+
+@dataclass(frozen=True)
+class PairedComparison:
+    """Gain of one model over another on the same samples, and how much of it may be chance; see the module."""
+
+    gain: float
+    standard_error: float
+    mean_sample_gain: float
+    leave_one_out_gain: float
+    samples: int
+
+    @classmethod
+    def of(cls, new: Score, old: Score, samples: int) -> PairedComparison:
+        gain = new.goodness - old.goodness
+        if not new.in_db:
+            return cls(gain, 0.0, 0.0, gain, samples)
+        pairs = [(after, old.noise[name]) for name, after in new.noise.items()]
+        return cls(gain, standard_error_db(pairs), mean_sample_gain_db(pairs), leave_one_out_db(pairs, gain), samples)
+
+    def pooled(self, other: PairedComparison) -> PairedComparison:
+        """The comparison on the samples of both."""
+        own, others, total = self.samples, other.samples, self.samples + other.samples
+        return PairedComparison(
+            (self.gain * own + other.gain * others) / total,
+            math.hypot(self.standard_error * own, other.standard_error * others) / total,
+            (self.mean_sample_gain * own + other.mean_sample_gain * others) / total,
+            min(
+                (self.leave_one_out_gain * own + other.gain * others) / total,
+                (self.gain * own + other.leave_one_out_gain * others) / total,
+            ),
+            total,
+        )
+
+
+Pairs = list[tuple[np.ndarray, np.ndarray]]
+"""Squared errors of each sample, after and before, of each output."""
+
+
+def standard_error_db(outputs: Pairs) -> float:
+    """The standard error of the difference of two SQNRs."""
+    found = []
+    for after, before in outputs:
+        if _comparable(after, before):
+            shares = after / after.sum() - before / before.sum()
+            count = len(after)
+            found.append(10 / math.log(10) * math.sqrt(count / (count - 1) * float(np.square(shares).sum())))
+    return float(np.mean(found)) if found else 0.0
+
+
+def mean_sample_gain_db(outputs: Pairs) -> float:
+    """The mean of the gains of single samples: the noise of all together can be that of a few."""
+    found = []
+    for after, before in outputs:
+        floor = NEGLIGIBLE * max(float(before.mean()), float(after.mean()))
+        if 0 < floor < math.inf:
+            found.append(float(10 * np.log10((before + floor) / (after + floor)).mean()))
+    return float(np.mean(found)) if found else 0.0
+
+
+def leave_one_out_db(outputs: Pairs, gain: float) -> float:
+    """The least gain that is left without one of the samples; `gain` where there is nothing to leave out."""
+    found = []
+    for after, before in outputs:
+        if _comparable(after, before):
+            floor = NOTHING * max(float(before.sum()), float(after.sum()))
+            left = 10 * np.log10((before.sum() - before + floor) / (after.sum() - after + floor))
+            found.append(float(left.min()))
+    return float(np.mean(found)) if found else gain
+
+
+def _comparable(after: np.ndarray, before: np.ndarray) -> bool:
+    return len(after) > 1 and 0 < before.sum() < math.inf and 0 < after.sum() < math.inf
+
+
+def margin_of(score: Score, price_db: float = 0.0) -> float:
+    """What a gain has to exceed in the metric of a score."""
+    return max(MARGIN_DB, price_db) if score.in_db else 0.0
+
+
+def acceptance(
+    held_out: PairedComparison,
+    margin: float,
+    *,
+    above_calibration: bool,
+    rounded: bool,
+    pooled: Callable[[], PairedComparison] | None,
+) -> StepReason:
+    """The criterion of the module that rejects the new model, or ACCEPTED.
+
+    `rounded` says that it alone has weights rounded by the fitted samples. `pooled` runs both models on these, and is
+    called only where the held-out samples have not decided; None without such samples.
+    """
+    if held_out.gain <= (margin if rounded or pooled is None else -held_out.standard_error):
+        return StepReason.NO_GAIN
+    if not above_calibration:
+        return StepReason.BELOW_CALIBRATION
+    return StepReason.ACCEPTED if pooled is None else significance(pooled(), margin)
+
+
+def significance(found: PairedComparison, margin: float) -> StepReason:
+    """The criteria for a gain on all samples: the first that does not hold, or ACCEPTED."""
+    least = STANDARD_ERRORS if found.samples >= FEW else STANDARD_ERRORS_OF_FEW
+    if found.gain <= margin:
+        return StepReason.NOT_CONFIRMED
+    if found.gain <= least * found.standard_error:
+        return StepReason.WITHIN_STANDARD_ERROR
+    if found.mean_sample_gain < 0:
+        return StepReason.MEAN_SAMPLE_WORSE
+    return StepReason.SINGLE_SAMPLE if found.leave_one_out_gain <= 0 else StepReason.ACCEPTED
+
+
+def explained(reason: StepReason, new: Score, old: Score, margin: float) -> Why:
+    """The result of the test in words."""
+    gain, figures = new.goodness - old.goodness, figures_of(new, old)
+    if reason.accepts:
+        return Why(reason, figures if gain > 0 else f"{figures}, which is chance: with the other samples it helps")
+    if gain > margin:
+        return Why(reason, f"{figures}, which chance can explain or the samples that it was fitted to do not confirm")
+    if gain > MARGIN_DB:
+        return Why(StepReason.BELOW_PRICE, f"{figures}, less than the {margin:g} dB that its nodes must be worth")
+    return Why(reason, figures)
+
+
+def figures_of(new: Score, old: Score) -> str:
+    unit = " dB" if new.in_db else ""
+    return f"{new.metric} {old.value:.4g}{unit} -> {new.value:.4g}{unit} on the held samples"

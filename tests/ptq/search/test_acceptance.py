@@ -1,0 +1,127 @@
+"""The acceptance test: its statistics against numbers that are known, and each criterion by itself."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from onnxq.ptq.search.acceptance import FEW, PairedComparison, acceptance, explained, significance
+from onnxq.ptq.search.evaluator import Score
+from onnxq.ptq.search.reasons import StepReason
+
+
+def score(*noise: float) -> Score:
+    """The score of samples with a signal of 100 each."""
+    value = 10 * math.log10(100 * len(noise) / sum(noise))
+    return Score("sqnr_db", value, value, {"y": value}, {"y": np.array(noise)})
+
+
+def compared(new: tuple[float, ...], old: tuple[float, ...]) -> PairedComparison:
+    return PairedComparison.of(score(*new), score(*old), len(new))
+
+
+def test_the_gain_is_the_difference_of_the_sqnr() -> None:
+    assert compared((1, 1), (2, 2)).gain == pytest.approx(10 * math.log10(2))
+
+
+def test_the_standard_error_is_that_of_many_such_comparisons() -> None:
+    """Drawn again and again, the gain differs by what a single comparison says."""
+    random = np.random.default_rng(0)
+    found = [
+        compared(tuple(before * random.uniform(0.2, 1.0, 64)), tuple(before))
+        for before in random.uniform(0.1, 1.0, (1000, 64))
+    ]
+    spread = float(np.std([each.gain for each in found]))
+    assert float(np.mean([each.standard_error for each in found])) == pytest.approx(spread, rel=0.1)
+
+
+def test_equal_gains_in_all_samples_have_no_standard_error() -> None:
+    assert compared((1, 2, 3), (2, 4, 6)).standard_error == pytest.approx(0.0, abs=1e-12)
+
+
+def test_the_mean_sample_is_one_that_has_noise() -> None:
+    """A classifier is sure of most samples: ten times their noise is still none, and says nothing about the others."""
+
+    def noise(doubtful: float, sure: float) -> tuple[float, ...]:
+        return (doubtful,) * 4 + (sure,) * 28
+
+    assert compared(noise(0.5, 1e-7), noise(1.0, 1e-8)).mean_sample_gain > 0.2
+    assert compared(noise(2.0, 1e-8), noise(1.0, 1e-7)).mean_sample_gain < -0.2
+    assert compared(noise(1.0, 0.4), noise(1.0, 0.8)).mean_sample_gain > 1  # samples that all have noise count alike
+
+
+def test_what_is_left_of_a_gain_without_its_best_sample() -> None:
+    # One bad sample became good, all others a little worse.
+    lucky = compared((1.0, 1.2, 1.2, 1.2), (50.0, 1.0, 1.0, 1.0))
+    assert lucky.leave_one_out_gain == pytest.approx(-0.79, abs=0.1)
+    # All became better.
+    assert compared((1.0,) * 4, (2.0,) * 4).leave_one_out_gain == pytest.approx(3.0, abs=0.1)
+    # One sample alone has noise, so that nothing is left without it.
+    assert abs(compared((1.0, 0.0, 0.0), (4.0, 1e-9, 0.0)).leave_one_out_gain) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("samples", "reason"), [(FEW - 1, StepReason.WITHIN_STANDARD_ERROR), (FEW, StepReason.ACCEPTED)]
+)
+def test_few_samples_have_to_be_surer(samples: int, reason: StepReason) -> None:
+    assert significance(PairedComparison(1.0, 1.0, 0.5, 0.5, samples), 0.05) is reason
+
+
+def test_a_gain_that_one_sample_makes_is_none() -> None:
+    assert significance(PairedComparison(6.0, 1.0, 0.5, -0.1, 32), 0.05) is StepReason.SINGLE_SAMPLE
+    held_out = PairedComparison(1.0, 0.1, 0.5, 0.5, 8)
+    pooled = held_out.pooled(PairedComparison(2.0, 0.1, 0.5, -1.0, 24))
+    assert pooled.leave_one_out_gain == pytest.approx((1.0 * 8 - 1.0 * 24) / 32)
+    assert significance(pooled, 0.05) is StepReason.SINGLE_SAMPLE
+
+
+@pytest.mark.parametrize(
+    ("gain", "mean_sample", "margin", "reason"),
+    [
+        (0.5, 0.5, 1.0, StepReason.NOT_CONFIRMED),
+        (1.5, 0.5, 1.0, StepReason.ACCEPTED),
+        (0.4, 0.5, 0.05, StepReason.WITHIN_STANDARD_ERROR),
+        (1.5, -0.1, 0.05, StepReason.MEAN_SAMPLE_WORSE),
+    ],
+)
+def test_each_criterion_rejects_by_itself(gain: float, mean_sample: float, margin: float, reason: StepReason) -> None:
+    assert significance(PairedComparison(gain, 1.0, mean_sample, 0.3, 32), margin) is reason
+
+
+@pytest.mark.parametrize(
+    ("gain", "above", "rounded", "reason"),
+    [
+        (-0.5, True, False, StepReason.ACCEPTED),  # the held-out samples disagree by less than one standard error
+        (-1.5, True, False, StepReason.NO_GAIN),
+        (-0.5, True, True, StepReason.NO_GAIN),  # the others were rounded to, so that these decide
+        (0.5, False, False, StepReason.BELOW_CALIBRATION),
+    ],
+)
+def test_held_out_samples_decide_first(gain: float, above: bool, rounded: bool, reason: StepReason) -> None:
+    held_out = PairedComparison(gain, 1.0, 0.0, 0.0, 8)
+    sure = PairedComparison(3.0, 1.0, 1.0, 1.0, 32)
+    found = acceptance(held_out, 0.05, above_calibration=above, rounded=rounded, pooled=lambda: sure)
+    assert found is reason
+
+
+def test_the_fitted_samples_are_not_run_where_the_held_out_ones_decide() -> None:
+    def pooled() -> PairedComparison:
+        raise AssertionError
+
+    held_out = PairedComparison(-1.5, 1.0, 0.0, 0.0, 8)
+    assert not acceptance(held_out, 0.05, above_calibration=True, rounded=False, pooled=pooled).accepts
+
+
+def test_other_metrics_have_no_margin_and_no_error_of_samples() -> None:
+    new, old = (Score("agreement", value, value) for value in (0.75, 0.5))
+    assert PairedComparison.of(new, old, 32) == PairedComparison(0.25, 0.0, 0.0, 0.25, 32)
+    assert explained(StepReason.NO_GAIN, old, new, 0.0).detail == "agreement 0.75 -> 0.5 on the held samples"
+
+
+def test_a_gain_below_the_price_of_its_nodes_is_told_so() -> None:
+    why = explained(StepReason.NO_GAIN, score(1.0, 1.0), score(1.1, 1.1), 1.0)
+    assert why.reason is StepReason.BELOW_PRICE
+    assert str(why).startswith("did not help enough: sqnr_db")
+    assert str(why).endswith("less than the 1 dB that its nodes must be worth")
