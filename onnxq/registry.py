@@ -95,6 +95,8 @@ def _modules(package: str, depth: int) -> Iterator[str]:
 
 
 def _home(item: object) -> tuple[str, str]:
+    """Where an item was defined: a file that is run again registers its own things anew."""
+    item = getattr(item, "__wrapped__", item)
     return getattr(item, "__module__", ""), getattr(item, "__qualname__", repr(item))
 
 

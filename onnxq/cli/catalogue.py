@@ -43,7 +43,7 @@ def backend_entry(name: str, backend: Backend) -> Entry:
         "refinements": [f"{name}: {_sentence(REFINEMENTS.get(name))}" for name in backend.refinements],
         "simulations": [f"{name}: {_sentence(SIMULATIONS.get(name))}" for name in backend.simulations],
         "one scale on both sides": [", ".join(backend.tied)],
-        "writes": [f"{emitter}: {_sentence(EMITTERS.get(emitter))}" for emitter in backend.emitters],
+        "writes": [f"{emitter}: {_sentence(EMITTERS.get(emitter).write)}" for emitter in backend.emitters],
         "summary": backend.summary,
     }
 

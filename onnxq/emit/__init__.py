@@ -2,51 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
-import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
+from onnxq.emit.emitter import EMITTERS, READ_BACKS, Emitted, Emitter, ReadBack
 from onnxq.emit.observed import plan_for
 from onnxq.errors import CheckFailed
 from onnxq.graph import Graph
-from onnxq.registry import Registry
 from onnxq.types import Backend, QParamsTable, QuantPlan
 
-
-@dataclass(frozen=True)
-class Emitted:
-    """Files written (the model first, if there is one) and what was worth saying on the way.
-
-    `warnings` say what is missing though nobody asked for that, such as a file that cannot hold the model's names.
-    """
-
-    files: tuple[Path, ...]
-    notes: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-
-class Emitter(Protocol):
-    """Writes files into `folder`, named after `name`."""
-
-    def __call__(
-        self, graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-    ) -> Emitted: ...
-
-
-class ReadBack(Protocol):
-    """Reads what the emitter of the same name wrote, and yields a line for everything that is not as it should be."""
-
-    def __call__(
-        self, graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-    ) -> Iterator[str]: ...
-
-
-EMITTERS: Registry[Emitter] = Registry("emitter", "onnxq.emit", "onnxq.targets")
-READ_BACKS: Registry[ReadBack] = Registry("read-back", "onnxq.emit", "onnxq.targets")
-"""Emitter name -> how its files are read again after writing; emitters of models need none."""
+__all__ = ["EMITTERS", "READ_BACKS", "Emitted", "Emitter", "ReadBack", "emit", "file_names", "read_back"]
 
 
 def emit(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str) -> Emitted:
@@ -59,8 +23,8 @@ def emit(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend,
     notes: list[str] = []
     warnings: list[str] = []
     with graph.unchanging():
-        for emitter in backend.emitters:
-            written = EMITTERS.get(emitter)(graph, plan_for(emitter, graph, plan), qparams, backend, folder, name)
+        for emitter in map(EMITTERS.get, backend.emitters):
+            written = emitter(graph, plan_for(emitter.observed, graph, plan), qparams, backend, folder, name)
             files.extend(written.files)
             notes.extend(written.notes)
             warnings.extend(written.warnings)
@@ -72,15 +36,8 @@ def emit(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend,
 
 
 def file_names(backend: Backend, name: str) -> list[str]:
-    """The files that a backend's emitters say they write, for a model of this name; weights of large models apart."""
-    found: dict[str, None] = {}
-    for emitter in backend.emitters:
-        found.update((f"{name}{end}", None) for end in _FILE.findall(inspect.getdoc(EMITTERS.get(emitter)) or ""))
-    return [file for file in found if not file.endswith(".data")]
-
-
-_FILE = re.compile(r"`<name>([^`]*)`")
-"""How the docstrings of emitters name their files."""
+    """The files that a backend's emitters declare, for a model of this name; weights of large models apart."""
+    return list(dict.fromkeys(file for known in backend.emitters for file in EMITTERS.get(known).file_names(name)))
 
 
 def read_back(
@@ -88,8 +45,9 @@ def read_back(
 ) -> list[str]:
     """What the tables of a backend do not say as the parameters do; empty when all is well."""
     problems: list[str] = []
-    for emitter in backend.emitters:
-        if emitter in READ_BACKS:
-            wanted = plan_for(emitter, graph, plan)
-            problems += READ_BACKS.get(emitter)(graph, wanted, qparams, backend, folder, name)
+    for known in backend.emitters:
+        emitter = EMITTERS.get(known)
+        check = emitter.read_back or (READ_BACKS.get(known) if known in READ_BACKS else None)
+        if check is not None:
+            problems += check(graph, plan_for(emitter.observed, graph, plan), qparams, backend, folder, name)
     return problems

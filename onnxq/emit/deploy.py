@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from onnxq.emit import EMITTERS, Emitted
+from onnxq.emit import EMITTERS, Emitted, Emitter
 from onnxq.emit.tables import MODEL_SUFFIX, broadcast, real_range
 from onnxq.emit.uses import keep_for_others
 from onnxq.graph import DeferredValues, Graph
@@ -48,9 +48,11 @@ def _limit(graph: Graph, placement: Placement, qparams: QParamsTable) -> None:
     graph.tensor(tensor).values = DeferredValues(values.shape, values.dtype, compute)
 
 
-@EMITTERS.register("deploy")
 def write_deploy_model(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Emitted:
     """Write `<name>_deploy_model.onnx`: the float model that the table belongs to."""
     return Emitted(tuple(deploy_model(graph, plan, qparams).save(folder / f"{name}{MODEL_SUFFIX}.onnx")))
+
+
+EMITTERS.add("deploy", Emitter(write_deploy_model, files=("_deploy_model.onnx",)))

@@ -3,44 +3,39 @@
 Such a tensor has a range and stays float. Models have no quantizer for it, constants keep their values, and a node that
 reads it does not run in integers. Most tables quantize what they list, so it is not in them. tpu-mlir decides by
 another table in which precision an operator runs: its tables of ranges list the activation, and the operators around it
-run in float.
+run in float. Each emitter declares which of these it is (`Emitter.observed`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 from onnxq.graph import Graph
 from onnxq.types import Placement, QuantPlan
 from onnxq.types.reason import Reason
 
-RANGES = frozenset(
-    {
-        "sophgo_cali_table",
-        "sophgo_cali_table_nlp",
-        "sophgo_float_cali_table",
-        "sophgo_float_cali_table_nlp",
-        "sophgo_clip_ranges",
-    }
-)
-"""Emitters of tables that hold ranges and decide nothing."""
+Observed = Literal["float", "range", "precision"]
+"""What the files of an emitter say of a tensor that is only observed.
 
-MODES = frozenset({"sophgo_q_table", "sophgo_q_table_nlp", "sophgo_q_table_nlp_float"})
-"""Emitters of tables that say in which precision an operator reads and gives its values."""
+float      nothing: it is float, and so is what reads it
+range      its range, which decides nothing: what reads or makes it is float
+precision  nothing of the tensor, but that what reads or makes it runs in float
+"""
 
 
-def plan_for(emitter: str, graph: Graph, plan: QuantPlan) -> QuantPlan:
+def plan_for(shown_as: Observed, graph: Graph, plan: QuantPlan) -> QuantPlan:
     """The plan as an emitter has to carry it out; the plan itself where nothing is only observed."""
     observed = [placement for placement in plan if placement.observe_only]
     if not observed:
         return plan
     result = plan.active
-    if emitter in RANGES:
+    if shown_as == "range":
         listed = {placement.tensor: placement for placement in observed if not graph.is_constant(placement.tensor)}
         shown = {**listed, **result.placements}
         result = replace(result, placements={name: shown[name] for name in plan.placements if name in shown})
-    return _with_float_nodes(graph, result, observed, makers_too=emitter in RANGES | MODES)
+    return _with_float_nodes(graph, result, observed, makers_too=shown_as != "float")
 
 
 def _with_float_nodes(graph: Graph, plan: QuantPlan, observed: Sequence[Placement], *, makers_too: bool) -> QuantPlan:

@@ -16,7 +16,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from onnxq.emit import EMITTERS, Emitted
+from onnxq.emit import EMITTERS, Emitted, Emitter
 from onnxq.emit.absorb import absorb_activation
 from onnxq.emit.float_formats import CASTS, write_blocks, write_casts
 from onnxq.emit.guards import guard
@@ -335,10 +335,12 @@ def _as_float32(values: np.ndarray) -> np.ndarray:
     return values if values.dtype == np.float32 else values.astype(np.float32)
 
 
-@EMITTERS.register("qdq")
 def write_qdq(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Emitted:
     """Write `<name>.onnx` with Q/DQ nodes (and `<name>.onnx.data` for large models)."""
     result, notes = to_qdq(graph, plan, qparams, backend)
     return Emitted(tuple(result.save(folder / f"{name}.onnx")), tuple(notes))
+
+
+EMITTERS.add("qdq", Emitter(write_qdq, files=(".onnx",)))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from onnxq.emit import EMITTERS, Emitted
+from onnxq.emit import EMITTERS, Emitted, Emitter
 from onnxq.emit.arithmetic import Arithmetic
 from onnxq.emit.float_formats import CASTS, write_blocks, write_casts
 from onnxq.emit.qdq import QdqWriter, check_names
@@ -95,10 +95,12 @@ class _Simulator:
         return values.reshape([-1 if i == granularity.axis % rank else 1 for i in range(rank)])
 
 
-@EMITTERS.register("simulate")
 def write_simulated(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Emitted:
     """Write `<name>.onnx`: float operators that compute what the target computes; it runs in onnxruntime."""
     result, notes = simulate(graph, plan, qparams, backend)
     return Emitted(tuple(result.save(folder / f"{name}.onnx")), tuple(notes))
+
+
+EMITTERS.add("simulate", Emitter(write_simulated, files=(".onnx",)))

@@ -9,7 +9,7 @@ import onnxruntime as ort
 import pytest
 
 import onnxq
-from onnxq.emit import read_back
+from onnxq.emit import file_names, read_back
 from onnxq.emit.simulate import simulate
 from onnxq.errors import UnsupportedError
 from onnxq.place.legal import violations
@@ -89,6 +89,9 @@ def test_plan_and_files_are_the_stored_ones(backend: str, graph: str) -> None:
     stored = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
     made = golden_texts(BACKENDS.get(backend), graph)
     assert sorted(made) == sorted(stored), f"other files than {folder}: {remedy}"
+    written = {name.replace(".onnx.txt", ".onnx") for name in made} - {"plan.txt"}
+    if written and "refused.txt" not in written:
+        assert written == set(file_names(BACKENDS.get(backend), "model"))
     for name, text in made.items():
         assert text.splitlines() == stored[name].splitlines(), f"{folder / name} differs: {remedy}"
 

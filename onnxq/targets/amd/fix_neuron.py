@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from onnxq.emit import EMITTERS, READ_BACKS, Emitted
+from onnxq.emit import EMITTERS, Emitted, Emitter
 from onnxq.emit.tables import rows_of
 from onnxq.emit.uses import keep_for_others, origin, readings, uses_of
 from onnxq.graph import DeferredValues, Graph, collector_paused
@@ -68,7 +68,6 @@ def _store_quantized(graph: Graph, placement: Placement, qparams: QParamsTable) 
     original.values = DeferredValues(values.shape, values.dtype, compute)
 
 
-@EMITTERS.register("fix_neuron")
 def write_fix_neurons(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Emitted:
@@ -76,7 +75,6 @@ def write_fix_neurons(
     return Emitted(tuple(to_fix_neurons(graph, plan, qparams).save(folder / f"{name}{SUFFIX}")))
 
 
-@READ_BACKS.register("fix_neuron")
 def check_fix_neurons(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Iterator[str]:
@@ -98,3 +96,6 @@ def check_fix_neurons(
                 yield f"{file}: '{node.name}' has (bits, 2^-pos, scale, zero point) {said}, not {meant}"
     for label in sorted(left):
         yield f"{file}: node '{label}' is there without a quantizer"
+
+
+EMITTERS.add("fix_neuron", Emitter(write_fix_neurons, files=(SUFFIX,), read_back=check_fix_neurons))

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from onnxq.emit import EMITTERS, READ_BACKS, Emitted
+from onnxq.emit import EMITTERS, Emitted, Emitter
 from onnxq.emit.tables import MODEL_SUFFIX, Row, differs, missing_and_extra, rows_of
 from onnxq.errors import UnsupportedError
 from onnxq.files import write_json
@@ -39,7 +39,6 @@ def position_of(row: Row) -> int:
     return position
 
 
-@EMITTERS.register("vitis_clip_ranges")
 def write_clip_ranges(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Emitted:
@@ -57,7 +56,6 @@ def write_clip_ranges(
     return Emitted((path,))
 
 
-@READ_BACKS.register("vitis_clip_ranges")
 def check_clip_ranges(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Iterator[str]:
@@ -70,7 +68,6 @@ def check_clip_ranges(
             yield f"{file}: '{tensor}' has scale {found[tensor]['scale']}, not {float(wanted[tensor].qparams.scale)}"
 
 
-@EMITTERS.register("vitis_quant_info")
 def write_quant_info(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Emitted:
@@ -87,7 +84,6 @@ def write_quant_info(
     return Emitted((path,))
 
 
-@READ_BACKS.register("vitis_quant_info")
 def check_quant_info(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Iterator[str]:
@@ -106,3 +102,7 @@ def check_quant_info(
 
 def _part(row: Row) -> str:
     return "output" if row.role == "activation" else "param"
+
+
+EMITTERS.add("vitis_clip_ranges", Emitter(write_clip_ranges, files=(CLIP_RANGES,), read_back=check_clip_ranges))
+EMITTERS.add("vitis_quant_info", Emitter(write_quant_info, files=(QUANT_INFO,), read_back=check_quant_info))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxq.emit import EMITTERS, READ_BACKS, Emitted
+from onnxq.emit import EMITTERS, Emitted, Emitter
 from onnxq.emit.tables import Row, missing_and_extra, rows_of
 from onnxq.errors import UnsupportedError
 from onnxq.files import write_json
@@ -20,7 +20,6 @@ ROLES = ("activation", "weight", "bias")
 MULTIPLIES = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Mul")
 
 
-@EMITTERS.register("espdl_exponents")
 def write_exponents(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Emitted:
@@ -31,7 +30,6 @@ def write_exponents(
     return Emitted((path,), tuple(_left_shifts(graph, plan, qparams)))
 
 
-@READ_BACKS.register("espdl_exponents")
 def check_exponents(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Iterator[str]:
@@ -105,3 +103,6 @@ def _result(graph: Graph, plan: QuantPlan, tensor: str) -> str | None:
             return None
         tensor = uses[0].node.outputs[0].name
     return tensor
+
+
+EMITTERS.add("espdl_exponents", Emitter(write_exponents, files=("_espdl.json",), read_back=check_exponents))

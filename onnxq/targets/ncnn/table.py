@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from onnxq.emit import EMITTERS, READ_BACKS, Emitted
+from onnxq.emit import EMITTERS, Emitted, Emitter
 from onnxq.emit.tables import differs, lines_of, missing_and_extra, without_spaces
 from onnxq.errors import UnsupportedError
 from onnxq.files import replace_file
@@ -36,7 +36,6 @@ class Layer(NamedTuple):
     weight: np.ndarray
 
 
-@EMITTERS.register("ncnn_table")
 def write_table(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Emitted:
@@ -50,7 +49,6 @@ def write_table(
     return Emitted((path,), (note,))
 
 
-@READ_BACKS.register("ncnn_table")
 def check_table(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Iterator[str]:
@@ -125,3 +123,6 @@ def _key(layer: Layer) -> str:
 def _numbers(steps: np.ndarray) -> str:
     """1 / step with the digits of a float32: `%f` would leave few of them for large steps."""
     return " ".join(str(np.float32(1.0 / step)) for step in steps)
+
+
+EMITTERS.add("ncnn_table", Emitter(write_table, files=(".table",), read_back=check_table))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from onnxq.emit import EMITTERS, Emitted
+from onnxq.emit import EMITTERS, Emitted, Emitter
 from onnxq.emit.deploy import deploy_model
 from onnxq.emit.tables import MODEL_SUFFIX
 from onnxq.graph import Graph, Node
@@ -21,7 +21,6 @@ from onnxq.types import Backend, QParamsTable, QuantPlan
 _ROUND = ("round_prefer_floor", "round_prefer_ceil")
 
 
-@EMITTERS.register("nnie_deploy")
 def write_nnie_deploy_model(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Emitted:
@@ -107,3 +106,6 @@ def resize_scales(graph: Graph, node: Node) -> np.ndarray | None:
         else:
             return None
     return np.array(factors)
+
+
+EMITTERS.add("nnie_deploy", Emitter(write_nnie_deploy_model, files=("_deploy_model.onnx",)))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from onnxq.emit import EMITTERS, READ_BACKS, Emitted
+from onnxq.emit import EMITTERS, Emitted, Emitter
 from onnxq.emit.tables import Row, derived_key, differs, missing_and_extra, rows
 from onnxq.emit.uses import uses_of
 from onnxq.errors import UnsupportedError
@@ -80,7 +80,6 @@ def _clip_values(graph: Graph, node: Node, plan: QuantPlan, qparams: QParamsTabl
     return values
 
 
-@EMITTERS.register("gfpq")
 def write_gfpq(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Emitted:
@@ -98,7 +97,6 @@ def write_gfpq(
     return Emitted((path,), tuple(notes))
 
 
-@READ_BACKS.register("gfpq")
 def check_gfpq(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Iterator[str]:
@@ -134,3 +132,6 @@ def _layers_that_read(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> d
 
 def _path(folder: Path, name: str) -> Path:
     return folder / f"{name}_gfpq_param_dict.json"
+
+
+EMITTERS.add("gfpq", Emitter(write_gfpq, files=("_gfpq_param_dict.json",), read_back=check_gfpq))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from onnxq.emit import EMITTERS, Emitted
+from onnxq.emit import EMITTERS, Emitted, Emitter
 from onnxq.emit.qdq import to_qdq
 from onnxq.graph import Graph, Node, collector_paused
 from onnxq.types import Backend, QParamsTable, QuantPlan
@@ -175,10 +175,12 @@ _FORMS: dict[str, Form] = {
 }
 
 
-@EMITTERS.register("qlinear")
 def write_qlinear(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Emitted:
     """Write `<name>.onnx` with QLinear operators: integers from operator to operator."""
     result, notes = to_qlinear(graph, plan, qparams, backend)
     return Emitted(tuple(result.save(folder / f"{name}.onnx")), tuple(notes))
+
+
+EMITTERS.add("qlinear", Emitter(write_qlinear, files=(".onnx",)))

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from onnxq.emit import EMITTERS, READ_BACKS, Emitted
+from onnxq.emit import EMITTERS, Emitted, Emitter
 from onnxq.emit.deploy import deploy_model
 from onnxq.emit.passed_back import moves_values
 from onnxq.emit.tables import MODEL_SUFFIX, broadcast, differs
@@ -116,7 +116,6 @@ def _write(graph: Graph, placement: Placement, qparams: QParamsTable) -> None:
     graph.insert_after(source, OPERATOR, attrs=attrs, extra_inputs=bounds, uses=uses, domain=DOMAIN)
 
 
-@EMITTERS.register("fake_quantize")
 def write_fake_quantize(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Emitted:
@@ -137,7 +136,6 @@ def _misread_pairs(graph: Graph, plan: QuantPlan, file: str) -> Iterator[str]:
             )
 
 
-@READ_BACKS.register("fake_quantize")
 def check_fake_quantize(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Iterator[str]:
@@ -191,3 +189,8 @@ def _other_grid(written: Graph, node: Node, grid: FakeGrid) -> Iterator[str]:
         held = written.values(node.inputs[port])
         if held.shape != wanted.shape or differs(held, wanted, _TOLERANCE):
             yield f"'{node.inputs[port].name}' in the file is not what the parameters say"
+
+
+EMITTERS.add(
+    "fake_quantize", Emitter(write_fake_quantize, files=("_deploy_model.onnx",), read_back=check_fake_quantize)
+)

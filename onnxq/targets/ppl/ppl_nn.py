@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxq.emit import EMITTERS, READ_BACKS, Emitted
+from onnxq.emit import EMITTERS, Emitted, Emitter
 from onnxq.emit.tables import Row, differs, missing_and_extra, plain
 from onnxq.files import write_json
 from onnxq.graph import Graph
@@ -28,7 +28,6 @@ from onnxq.types import Backend, PerBlock, PerTensor, QParamsTable, QuantPlan
 INT8_BITS = 8
 
 
-@EMITTERS.register("ppl_nn")
 def write_quant_file(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Emitted:
@@ -51,7 +50,6 @@ def write_quant_file(
     return Emitted((path,), tuple(notes))
 
 
-@READ_BACKS.register("ppl_nn")
 def check_quant_file(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Iterator[str]:
@@ -131,3 +129,6 @@ def _entry(row: Row) -> dict[str, Any]:
         "q_max": 2 ** (bits - 1) - 1,
         "q_min": -(2 ** (bits - 1)),
     }
+
+
+EMITTERS.add("ppl_nn", Emitter(write_quant_file, files=("_quant.json",), read_back=check_quant_file))

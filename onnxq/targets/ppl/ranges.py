@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxq.emit import EMITTERS, READ_BACKS, Emitted
+from onnxq.emit import EMITTERS, Emitted, Emitter
 from onnxq.emit.passed_back import operand_rows
 from onnxq.emit.tables import Row, differs, lines_of, missing_and_extra, plain, rows
 from onnxq.files import replace_file, write_json
@@ -32,7 +32,6 @@ def half_width(row: Row) -> np.ndarray:
     return np.asarray(np.maximum(-row.low, row.high))
 
 
-@EMITTERS.register("ppl_cuda_ranges")
 def write_cuda_ranges(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Emitted:
@@ -51,7 +50,6 @@ def write_cuda_ranges(
     return Emitted((path,), (f"{path.name} is text, as MQBench writes it; {name}_quant.json is for ppl.nn itself",))
 
 
-@READ_BACKS.register("ppl_cuda_ranges")
 def check_cuda_ranges(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Iterator[str]:
@@ -75,7 +73,6 @@ def _unfit_for_lines(tensors: Iterable[str]) -> str | None:
     return next((name for name in tensors if "\n" in name or "\r" in name), None)
 
 
-@EMITTERS.register("ppl_ranges")
 def write_ranges(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Emitted:
@@ -85,7 +82,6 @@ def write_ranges(
     return Emitted((path,))
 
 
-@READ_BACKS.register("ppl_ranges")
 def check_ranges(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Iterator[str]:
@@ -123,3 +119,7 @@ def _entry(row: Row) -> dict[str, Any]:
         "bit": row.qparams.spec.bits,
         "type": "biased",
     }
+
+
+EMITTERS.add("ppl_cuda_ranges", Emitter(write_cuda_ranges, files=("_clip_ranges.json",), read_back=check_cuda_ranges))
+EMITTERS.add("ppl_ranges", Emitter(write_ranges, files=("_clip_ranges.json",), read_back=check_ranges))

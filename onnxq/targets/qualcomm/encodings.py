@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxq.emit import EMITTERS, READ_BACKS, Emitted
+from onnxq.emit import EMITTERS, Emitted, Emitter
 from onnxq.emit.tables import Row, differs, missing_and_extra, rows, rows_of
 from onnxq.files import write_json
 from onnxq.graph import Graph
@@ -117,26 +117,25 @@ def _differences(read: Encoding, wanted: Encoding) -> Iterator[str]:
         yield f"has its channels along axis {read.axis}, they are along {wanted.axis}"
 
 
-def _register(emitter: str, version: str, suffix: str, summary: str) -> None:
+def _register(emitter: str, version: str, end: str, summary: str) -> None:
     """An emitter and its read-back for one version."""
 
     def write(
         graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
     ) -> Emitted:
-        path = folder / f"{name}_{suffix}.json"
+        path = folder / f"{name}{end}"
         write_json(path, encodings_document(graph, plan, qparams, version))
         return Emitted((path,))
 
     def check(
         graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
     ) -> Iterator[str]:
-        return _check(graph, plan, qparams, folder / f"{name}_{suffix}.json", version)
+        return _check(graph, plan, qparams, folder / f"{name}{end}", version)
 
-    write.__doc__ = f"Write `<name>_{suffix}.json`: {summary}."
-    EMITTERS.add(emitter, write)
-    READ_BACKS.add(emitter, check)
+    write.__doc__ = f"Write `<name>{end}`: {summary}."
+    EMITTERS.add(emitter, Emitter(write, (end,), read_back=check))
 
 
 for _version in VERSIONS:
-    _register(f"encodings_{_version}", _version, f"encodings_{_version}", f"all parameters, encodings {_version}")
-_register("snpe_clip_ranges", "0.4.0", "clip_ranges", "all parameters in the form that names no version")
+    _register(f"encodings_{_version}", _version, f"_encodings_{_version}.json", f"all parameters, encodings {_version}")
+_register("snpe_clip_ranges", "0.4.0", "_clip_ranges.json", "all parameters in the form that names no version")

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from onnxq.emit import EMITTERS, READ_BACKS, Emitted
+from onnxq.emit import EMITTERS, Emitted, Emitter
 from onnxq.emit.tables import Row, derived_key, differs, missing_and_extra, rows
 from onnxq.files import replace_file
 from onnxq.graph import Graph
@@ -39,7 +39,6 @@ class _Dumper(_SafeDumper):  # type: ignore[misc]
         return True
 
 
-@EMITTERS.register("rknn_hybrid")
 def write_hybrid(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Emitted:
@@ -53,7 +52,6 @@ def write_hybrid(
     return Emitted((path,))
 
 
-@READ_BACKS.register("rknn_hybrid")
 def check_hybrid(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Iterator[str]:
@@ -127,3 +125,6 @@ def _entry(row: Row, *, border: bool) -> dict[str, Any]:
         "scale": [] if border else [float(str(row.qparams.scale))],
         "zero_point": [] if border else [int(row.qparams.zero_point)],
     }
+
+
+EMITTERS.add("rknn_hybrid", Emitter(write_hybrid, files=(".quantization.cfg",), read_back=check_hybrid))

@@ -20,11 +20,12 @@ from pathlib import Path
 
 import numpy as np
 
-from onnxq.emit import EMITTERS, Emitted
+from onnxq.emit import EMITTERS, Emitted, Emitter
 from onnxq.emit.tables import rows
 from onnxq.errors import UnsupportedError
 from onnxq.files import replace_file
 from onnxq.graph import Graph
+from onnxq.targets.sophgo.cali_table_check import checker
 from onnxq.targets.sophgo.modes import four_bit_operators, mode_of, operators
 from onnxq.targets.sophgo.names import MATRICES, names_of, result_of, scale_count
 from onnxq.targets.sophgo.ranges import Row, ranges
@@ -145,4 +146,4 @@ def _writer(ending: str) -> Callable[..., Emitted]:
 
 
 for _name, _ending in FILES.items():
-    EMITTERS.add(_name, _writer(_ending))
+    EMITTERS.add(_name, Emitter(_writer(_ending), (_ending,), read_back=checker(_ending), observed="range"))

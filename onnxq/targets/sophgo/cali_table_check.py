@@ -6,16 +6,15 @@ the graph. Only ranges that follow from others are compared with the formulas th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
-from onnxq.emit import READ_BACKS
+from onnxq.emit import ReadBack
 from onnxq.emit.tables import Row, differs, rows
 from onnxq.graph import Graph
 from onnxq.numerics import float_max
-from onnxq.targets.sophgo.cali_table import FILES
 from onnxq.targets.sophgo.names import LAYERS, names_of, operator_names, scale_count, weight_uses
 from onnxq.targets.sophgo.ranges import behind_relu, has_unsigned, ranges
 from onnxq.types import Backend, QParamsTable, QuantPlan
@@ -178,7 +177,9 @@ def _extra(what: str, read: Iterable[str], wanted: set[str]) -> Iterator[str]:
             yield f"the {what} '{name}' belongs to nothing in the model"
 
 
-def _checker(ending: str) -> Callable[..., Iterator[str]]:
+def checker(ending: str) -> ReadBack:
+    """The read-back of a table whose file's name ends so."""
+
     def check(
         graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
     ) -> Iterator[str]:
@@ -188,7 +189,3 @@ def _checker(ending: str) -> Callable[..., Iterator[str]]:
             yield f"{path.name}: {problem}"
 
     return check
-
-
-for _name, _ending in FILES.items():
-    READ_BACKS.add(_name, _checker(_ending))

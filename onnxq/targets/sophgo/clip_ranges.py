@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from onnxq.emit import EMITTERS, READ_BACKS, Emitted
+from onnxq.emit import EMITTERS, Emitted, Emitter
 from onnxq.emit.tables import Row, differs, rows
 from onnxq.files import write_json
 from onnxq.graph import Graph
@@ -20,7 +20,6 @@ from onnxq.types import Backend, QParamsTable, QuantPlan, QuantSpec
 _PRECISION = 1e-12
 
 
-@EMITTERS.register("sophgo_clip_ranges")
 def write_clip_ranges(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Emitted:
@@ -54,7 +53,6 @@ def _weights(graph: Graph, plan: QuantPlan) -> dict[str, str]:
     }
 
 
-@READ_BACKS.register("sophgo_clip_ranges")
 def check_clip_ranges(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Iterator[str]:
@@ -115,7 +113,6 @@ def _first_names(graph: Graph, plan: QuantPlan, weight: str) -> list[str]:
     return [operator_names(graph, node, plan.fused)[0] for node in weight_uses(graph, weight)]
 
 
-@EMITTERS.register("sophgo_weight_ids")
 def write_weight_ids(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Emitted:
@@ -128,7 +125,6 @@ def write_weight_ids(
     return Emitted((path,))
 
 
-@READ_BACKS.register("sophgo_weight_ids")
 def check_weight_ids(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Iterator[str]:
@@ -144,3 +140,13 @@ def check_weight_ids(
             yield f"{path.name}: '{row.tensor}' is no weight of a layer, the file says {found!r}"
     for weight in read:
         yield f"{path.name}: '{weight}' is no quantized weight"
+
+
+EMITTERS.add(
+    "sophgo_clip_ranges",
+    Emitter(write_clip_ranges, files=("_clip_ranges.json",), read_back=check_clip_ranges, observed="range"),
+)
+EMITTERS.add(
+    "sophgo_weight_ids",
+    Emitter(write_weight_ids, files=("_weight_name_to_unique_id.json",), read_back=check_weight_ids),
+)

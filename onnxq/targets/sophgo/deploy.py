@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from onnxq.emit import EMITTERS, Emitted
+from onnxq.emit import EMITTERS, Emitted, Emitter
 from onnxq.emit.deploy import deploy_model
 from onnxq.emit.tables import MODEL_SUFFIX
 from onnxq.errors import UnsupportedError
@@ -69,7 +69,6 @@ def _upper_end(graph: Graph, node: Node) -> float:
     return float(graph.values(node.inputs[2]).reshape(-1)[0]) if graph.is_constant(node.inputs[2]) else 0.0
 
 
-@EMITTERS.register("sophgo_deploy")
 def write_deploy_model(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Emitted:
@@ -77,3 +76,6 @@ def write_deploy_model(
     result = deploy_model(graph, plan, qparams)
     notes = [*write_out_defaults(result), *clips_as_relus(result, plan, qparams)]
     return Emitted(tuple(result.save(folder / f"{name}{MODEL_SUFFIX}.onnx")), tuple(notes))
+
+
+EMITTERS.add("sophgo_deploy", Emitter(write_deploy_model, files=("_deploy_model.onnx",)))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from onnxq.emit import EMITTERS, READ_BACKS, Emitted
+from onnxq.emit import EMITTERS, Emitted, Emitter
 from onnxq.files import replace_file
 from onnxq.graph import Graph
 from onnxq.targets.sophgo.modes import Operator, float_mode, mode_of, mode_of_unit, operators
@@ -108,5 +108,4 @@ def _wrong(
 
 
 for _name, _ending in FILES.items():
-    EMITTERS.add(_name, _writer(_ending))
-    READ_BACKS.add(_name, _checker(_ending))
+    EMITTERS.add(_name, Emitter(_writer(_ending), (_ending,), read_back=_checker(_ending), observed="precision"))

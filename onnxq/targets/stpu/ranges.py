@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from onnxq.emit import EMITTERS, READ_BACKS, Emitted
+from onnxq.emit import EMITTERS, Emitted, Emitter
 from onnxq.emit.deploy import deploy_model
 from onnxq.emit.passed_back import LAYERS, operand_rows
 from onnxq.emit.tables import Row, derived_key, differs, missing_and_extra, rows
@@ -38,7 +38,6 @@ SIGMOID = 1.0
 Entry = dict[str, float | int]
 
 
-@EMITTERS.register("stpu_ranges")
 def write_ranges(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Emitted:
@@ -55,7 +54,6 @@ def write_ranges(
     return Emitted((path,), tuple(notes))
 
 
-@EMITTERS.register("stpu_model")
 def write_model(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Emitted:
@@ -63,7 +61,6 @@ def write_model(
     return Emitted(tuple(deploy_model(graph, plan, qparams).save(folder / f"{name}_for_stpu.onnx")))
 
 
-@READ_BACKS.register("stpu_ranges")
 def check_ranges(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Iterator[str]:
@@ -192,3 +189,7 @@ def exponent_field(value: float) -> int:
     if value == 0:
         return 0
     return min(max(math.frexp(value)[1] + 126, 1), 254)
+
+
+EMITTERS.add("stpu_ranges", Emitter(write_ranges, files=("_stpu_minmax.json",), read_back=check_ranges))
+EMITTERS.add("stpu_model", Emitter(write_model, files=("_for_stpu.onnx",)))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from onnxq.emit import EMITTERS, READ_BACKS, Emitted
+from onnxq.emit import EMITTERS, Emitted, Emitter
 from onnxq.emit.deploy import deploy_model
 from onnxq.emit.passed_back import operand_rows
 from onnxq.emit.tables import Row, differs, lines_of, missing_and_extra, without_spaces
@@ -28,7 +28,6 @@ SCALE_PRECISION = 1e-7
 TAKES_THE_SCALE_BEHIND = ("Flatten", "Reshape", "Squeeze", "Clip", "Slice", "MaxPool", "Relu")
 
 
-@EMITTERS.register("tengine_scales")
 def write_scales(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Emitted:
@@ -48,7 +47,6 @@ def write_scales(
     return Emitted((path,), tuple(notes))
 
 
-@EMITTERS.register("tengine_model")
 def write_model(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Emitted:
@@ -56,7 +54,6 @@ def write_model(
     return Emitted(tuple(deploy_model(graph, plan, qparams).save(folder / f"{name}_for_tengine.onnx")))
 
 
-@READ_BACKS.register("tengine_scales")
 def check_scales(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Iterator[str]:
@@ -138,3 +135,7 @@ def _without_scale(graph: Graph, entries: dict[str, Row]) -> list[str]:
             if not (passed_on and readers[0].outputs[0].name not in lacking):
                 lacking.append(tensor.name)
     return lacking[::-1]
+
+
+EMITTERS.add("tengine_scales", Emitter(write_scales, files=("_for_tengine.scale",), read_back=check_scales))
+EMITTERS.add("tengine_model", Emitter(write_model, files=("_for_tengine.onnx",)))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from onnxq.emit import EMITTERS, READ_BACKS, Emitted
+from onnxq.emit import EMITTERS, Emitted, Emitter
 from onnxq.emit.passed_back import pass_back
 from onnxq.emit.tables import differs, lines_of, missing_and_extra, rows
 from onnxq.files import replace_file, write_json
@@ -38,7 +38,6 @@ def _int8_scales(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> tuple[
     return pass_back(graph, scales), ""
 
 
-@EMITTERS.register("clip_ranges")
 def write_clip_ranges(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Emitted:
@@ -52,7 +51,6 @@ def write_clip_ranges(
     return Emitted((path,))
 
 
-@READ_BACKS.register("clip_ranges")
 def check_clip_ranges(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Iterator[str]:
@@ -67,7 +65,6 @@ def check_clip_ranges(
             yield f"{path.name}: tensor '{tensor}' has {read[tensor]}, not {STEPS} steps of its scale {scales[tensor]}"
 
 
-@EMITTERS.register("calibration_cache")
 def write_calibration_cache(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Emitted:
@@ -99,7 +96,6 @@ def write_calibration_cache(
     return Emitted((path,), tuple(notes))
 
 
-@READ_BACKS.register("calibration_cache")
 def check_calibration_cache(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Iterator[str]:
@@ -131,3 +127,10 @@ def _json_path(folder: Path, name: str) -> Path:
 
 def _cache_path(folder: Path, name: str) -> Path:
     return folder / f"{name}_calibration.cache"
+
+
+EMITTERS.add("clip_ranges", Emitter(write_clip_ranges, files=("_clip_ranges.json",), read_back=check_clip_ranges))
+EMITTERS.add(
+    "calibration_cache",
+    Emitter(write_calibration_cache, files=("_calibration.cache",), read_back=check_calibration_cache),
+)

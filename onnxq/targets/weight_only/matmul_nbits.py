@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxq.emit import EMITTERS, Emitted
+from onnxq.emit import EMITTERS, Emitted, Emitter
 from onnxq.emit.qdq import check_names, to_qdq
 from onnxq.emit.uses import uses_of
 from onnxq.graph import DeferredValues, Graph, Node, Use, collector_paused
@@ -183,10 +183,12 @@ class _Writer:
         node.inputs.extend(inputs)
 
 
-@EMITTERS.register("matmul_nbits")
 def write_nbits(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Emitted:
     """Write `<name>.onnx` with MatMulNBits and GatherBlockQuantized (and `<name>.onnx.data` for large models)."""
     result, notes = to_nbits(graph, plan, qparams, backend)
     return Emitted(tuple(result.save(folder / f"{name}.onnx")), tuple(notes))
+
+
+EMITTERS.add("matmul_nbits", Emitter(write_nbits, files=(".onnx",)))

@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from onnxq.calibrate import calibrate
-from onnxq.emit import EMITTERS, READ_BACKS
+from onnxq.emit import EMITTERS
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph
 from onnxq.numerics import fake_quantize, qparams_from_range
@@ -22,7 +22,7 @@ from onnxq.passes import run_passes
 from onnxq.place import place
 from onnxq.runtime import input_infos, open_dataset
 from onnxq.targets import get_backend
-from onnxq.targets.openvino.fake_quantize import DOMAIN, fake_grid
+from onnxq.targets.openvino.fake_quantize import DOMAIN, check_fake_quantize, fake_grid
 from onnxq.types import Backend, PerBlock, PerChannel, QParams, QParamsTable, QuantPlan, QuantSpec
 from tests.formats.tied_layers import BETWEEN, tied_layers
 from tests.formats.written import write_model
@@ -140,7 +140,7 @@ def test_the_model_computes_what_the_qdq_model_computes(name: str, backend: str,
     graph, plan, table, samples = calibrated(name, target)
     paths = [EMITTERS.get(kind)(graph, plan, table, target, tmp_path, "model").files[0] for kind in target.emitters]
     assert [path.name for path in paths] == ["model.onnx", FILE]
-    assert list(READ_BACKS.get("fake_quantize")(graph, plan, table, target, tmp_path, "model")) == []
+    assert list(check_fake_quantize(graph, plan, table, target, tmp_path, "model")) == []
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL  # int8 kernels may saturate
     session = ort.InferenceSession(str(paths[0]), options)
@@ -300,7 +300,7 @@ def test_reading_back_notices_what_is_wrong(change: Any, word: str, tmp_path: Pa
     graph, plan, table, _ = calibrated("if_body", target)
     (path,) = EMITTERS.get("fake_quantize")(graph, plan, table, target, tmp_path, "model").files
     tampered(path, change)
-    problems = list(READ_BACKS.get("fake_quantize")(graph, plan, table, target, tmp_path, "model"))
+    problems = list(check_fake_quantize(graph, plan, table, target, tmp_path, "model"))
     assert problems
     assert word in problems[0]
 
@@ -324,4 +324,4 @@ def test_a_quantized_output_keeps_its_name(tmp_path: Path) -> None:
     assert [output.name for output in written.graph.output] == ["y"]
     maker = next(item for item in written.graph.node if "y" in item.output)
     assert maker.op_type == "FakeQuantize"
-    assert list(READ_BACKS.get("fake_quantize")(graph, plan, table, target, tmp_path, "model")) == []
+    assert list(check_fake_quantize(graph, plan, table, target, tmp_path, "model")) == []

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxq.emit import EMITTERS, READ_BACKS
+from onnxq.emit import EMITTERS
 from onnxq.errors import SpecError, UnsupportedError
 from onnxq.graph import Graph
 from onnxq.targets import get_backend
@@ -237,7 +237,9 @@ def written(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path, 
 
 def _findings(written: tuple[str, Path, Graph, QuantPlan, QParamsTable]) -> list[str]:
     emitter, path, graph, plan, table = written
-    return list(READ_BACKS.get(emitter)(graph, plan, table, get_backend("snpe"), path.parent, "model"))
+    check = EMITTERS.get(emitter).read_back
+    assert check is not None
+    return list(check(graph, plan, table, get_backend("snpe"), path.parent, "model"))
 
 
 def test_the_file_reads_back_as_it_should(written: tuple[str, Path, Graph, QuantPlan, QParamsTable]) -> None:

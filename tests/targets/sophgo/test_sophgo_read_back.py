@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxq
-from onnxq.emit import EMITTERS, READ_BACKS, emit, read_back
+from onnxq.emit import EMITTERS, emit, read_back
 from onnxq.graph import Graph
 from onnxq.passes import run_passes
 from onnxq.place import place
@@ -42,12 +42,11 @@ class Written(NamedTuple):
 
     def tables(self) -> Iterator[tuple[Path, Callable[[], bool]]]:
         """Each table, and whether its own read-back is content with it."""
-        for emitter in self.backend.emitters:
-            if emitter in READ_BACKS:
+        for emitter in map(EMITTERS.get, self.backend.emitters):
+            if emitter.read_back is not None:
                 arguments = (self.graph, self.plan, self.qparams, self.backend, self.folder, "model")
-                (path,) = EMITTERS.get(emitter)(*arguments).files
-                check = READ_BACKS.get(emitter)
-                yield path, partial(_content, check, arguments)
+                (path,) = emitter(*arguments).files
+                yield path, partial(_content, emitter.read_back, arguments)
 
 
 def written(target: str, model: onnx.ModelProto, folder: Path) -> Written:
@@ -151,7 +150,7 @@ def other_value(value: Any) -> Any:
 def test_every_sophgo_table_has_a_read_back() -> None:
     for target in ("sophgo_bm1688", "sophgo_bm1690:precision=F8E4M3,strategy=Transformer", "sophgo_academic"):
         for emitter in get_backend(target).emitters:
-            assert emitter in READ_BACKS or emitter in ("qdq", "sophgo_deploy")
+            assert EMITTERS.get(emitter).read_back or emitter in ("qdq", "sophgo_deploy")
 
 
 # ---- weights that several layers read --------------------------------------------------------------------------------
