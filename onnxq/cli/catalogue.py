@@ -40,7 +40,7 @@ def backend_entry(name: str, backend: Backend) -> Entry:
         "checked by": list(backend.checked_by),
         "options": [f"{option.name}={'|'.join(option.values)}: {option.summary}" for option in backend.options],
         "passes": [", ".join(backend.passes)],
-        "refinements": [f"{name}: {_sentence(REFINEMENTS.get(name))}" for name in backend.refinements],
+        "refinements": [f"{name}: {_sentence(REFINEMENTS.get(name).change)}" for name in backend.refinements],
         "simulations": [f"{name}: {_sentence(SIMULATIONS.get(name))}" for name in backend.simulations],
         "one scale on both sides": [", ".join(backend.tied)],
         "writes": [f"{emitter}: {_sentence(EMITTERS.get(emitter).write)}" for emitter in backend.emitters],

@@ -9,7 +9,7 @@ from typing import Any
 from onnxq.config.quantizers import NodeSettings, QuantizerSettings
 from onnxq.config.settings import Config
 from onnxq.errors import ConfigError, SpecError, did_you_mean
-from onnxq.targets.amd.dpu_switches import REFINEMENT, switched_off
+from onnxq.refine import REFINEMENTS
 from onnxq.types import Backend, QuantSpec, Scheme
 from onnxq.types.overrides import FORMAT_FIELDS, PARTS, Override, OverrideSet, changed
 
@@ -30,6 +30,7 @@ def resolve(config: Config, backend: Backend) -> Backend:
         )
         for rule in backend.rules
     )
+    refinements, skipped_rules = _refinements(config, backend)
     return backend.replace(
         scheme=_scheme(config, backend.scheme, activation, weight),
         rules=rules,
@@ -44,7 +45,8 @@ def resolve(config: Config, backend: Backend) -> Backend:
         residual=config.residual or backend.residual,
         tied=_without(config, "skip_ties", "operator with one scale on both sides", backend.tied, backend),
         passes=_without(config, "skip_passes", "pass", backend.passes, backend),
-        refinements=_refinements(config, backend),
+        refinements=refinements,
+        skipped_rules=skipped_rules,
         # What is not corrected is not complained about.
         lints=tuple(name for name in backend.lints if name not in config.skip_refinements),
         emitters=_emitters(config, backend),
@@ -160,20 +162,21 @@ def _emitters(config: Config, backend: Backend) -> tuple[str, ...]:
     return _without(config, "skip_emitters", "emitter", backend.emitters, backend)
 
 
-def _refinements(config: Config, backend: Backend) -> tuple[str, ...]:
-    """Whole refinements, or single rules of them: "dpu_positions.shift_cut" leaves one rule out."""
-    rules: dict[str, list[str]] = {}
+def _refinements(config: Config, backend: Backend) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
+    """The refinements that are left, and of those the rules that are left out: "refinement.rule" names one rule."""
+    rules: dict[str, tuple[str, ...]] = {}
     whole = []
     for name in config.skip_refinements:
         head, dot, rule = name.partition(".")
-        if dot and head == REFINEMENT and head in backend.refinements:
-            rules.setdefault(head, []).append(rule)
-        else:
+        known = REFINEMENTS.get(head).rules if dot and head in backend.refinements else ()
+        if not known:
             whole.append(name)
+        elif rule not in known:
+            raise ConfigError(f"{head} has no rule '{rule}'.{did_you_mean(rule, known)} Known: {', '.join(known)}")
+        else:
+            rules[head] = (*rules.get(head, ()), rule)
     kept = _without(config, "skip_refinements", "refinement", backend.refinements, backend, whole)
-    found = tuple(f"{name}:without={'+'.join(rules[name])}" if name in rules else name for name in kept)
-    switched_off(found)  # an unknown rule is an error now, not after calibration
-    return found
+    return kept, {name: skipped for name, skipped in rules.items() if name in kept}
 
 
 def _overrides(config: Config) -> Iterator[Override]:

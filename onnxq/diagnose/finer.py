@@ -5,7 +5,7 @@ from __future__ import annotations
 from onnxq.diagnose.experiment import WIDE
 from onnxq.diagnose.remedy import target_with
 from onnxq.errors import OnnxqError
-from onnxq.targets import BACKENDS, registered_backend
+from onnxq.targets import BACKENDS, registered_backend, split_name
 from onnxq.types import Backend, Limits, PerTensor, QuantSpec
 
 
@@ -21,7 +21,7 @@ def wide_type(spec: QuantSpec, limits: Limits) -> str | None:
 def finer_options(backend: Backend, target: str | None) -> list[tuple[str, str]]:
     """Single options of a registered target with which some format is finer, and none is coarser."""
     name = target or backend.name
-    if name.partition(":")[0] not in BACKENDS:
+    if split_name(name)[0] not in BACKENDS:
         return []
     found = []
     for option in backend.options:

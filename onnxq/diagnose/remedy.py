@@ -10,7 +10,7 @@ from onnxq.config import Config
 from onnxq.diagnose.causes import Code
 from onnxq.files import json_number
 from onnxq.mixed_precision.study import document, merged
-from onnxq.targets import BACKENDS
+from onnxq.targets import BACKENDS, joined_name, split_name
 
 Kind = Literal["setting", "target", "skip", "data", "preprocess"]
 Path = tuple[str, ...]
@@ -175,12 +175,10 @@ def apply_to(config: Config, remedy: Remedy) -> Config:
 
 def target_with(name: str, options: Iterable[tuple[str, str]]) -> str:
     """The name of a registered target with further options."""
-    family, _, text = name.partition(":")
-    held = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
+    family, held = split_name(name)
     held |= dict(options)
     known = [option.name for option in BACKENDS.get(family).options]
-    joined = ",".join(f"{key}={held[key]}" for key in known if key in held)
-    return f"{family}:{joined}" if joined else family
+    return joined_name(family, {key: held[key] for key in known if key in held})
 
 
 def applied_document(config: Config, target: str | None, remedy: Remedy) -> dict[str, Any]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeVar
 
 from onnxq.graph import Graph
 from onnxq.registry import Registry
 from onnxq.types import Backend, QParamsTable, QuantPlan
+
+C = TypeVar("C", bound="Change")
 
 
 class Refined(NamedTuple):
@@ -17,27 +21,52 @@ class Refined(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-class Refinement(Protocol):
+class Change(Protocol):
     """Changes parameters, never the graph or the plan; the table is its own, to change or to replace."""
 
     def __call__(self, graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> Refined: ...
 
 
-REFINEMENTS: Registry[Refinement] = Registry("refinement", "onnxq.targets")
+@dataclass(frozen=True)
+class Refinement:
+    """One correction of parameters; `rules` are parts of it that a configuration may leave out by name.
+
+    Which it leaves out is in `Backend.skipped_rules`, for the function to obey, and for the lint of the same rules.
+    """
+
+    change: Change
+    rules: tuple[str, ...] = ()
+
+    @property
+    def __wrapped__(self) -> Change:
+        return self.change
+
+
+class Refinements(Registry[Refinement]):
+    """Refinements by name; `register` takes a plain function, which has no rules of its own."""
+
+    def register(self, name: str) -> Callable[[C], C]:  # type: ignore[override]
+        def add(change: C) -> C:
+            self.add(name, Refinement(change))
+            return change
+
+        return add
+
+
+REFINEMENTS = Refinements("refinement", "onnxq.targets")
 
 
 def refine(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> Refined:
     """Run all refinements of a backend, in order; tensors that are only observed take no part.
 
-    The table is used up: refinements may change it. What stands behind a colon of a name is for the refinement itself
-    to read: rules that are left out.
+    The table is used up: refinements may change it.
     """
     plan = plan.active
     notes: list[str] = []
     warnings: list[str] = []
     with graph.unchanging():
         for name in backend.refinements:
-            step = REFINEMENTS.get(name.partition(":")[0])(graph, plan, qparams, backend)
+            step = REFINEMENTS.get(name).change(graph, plan, qparams, backend)
             qparams = step.qparams
             notes.extend(step.notes)
             warnings.extend(step.warnings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from onnxq.errors import ConfigError, did_you_mean
@@ -28,6 +29,18 @@ def get_backend(backend: str | Backend) -> Backend:
     loaded = load_backend(path)
     chosen = backend.rpartition(".py")[2].removeprefix(":")
     return _configured(loaded, loaded.name, chosen) if chosen else loaded
+
+
+def split_name(name: str) -> tuple[str, dict[str, str]]:
+    """The target and the options that a text names: "vitis:strategy=fs" -> "vitis", {"strategy": "fs"}."""
+    family, _, text = name.partition(":")
+    pairs = (part.partition("=") for part in text.split(",") if part)
+    return family.strip(), {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def joined_name(family: str, options: Mapping[str, str]) -> str:
+    """The text that names a target with options: the other direction of `split_name`."""
+    return f"{family}:{','.join(f'{key}={value}' for key, value in options.items())}" if options else family
 
 
 def registered_backend(name: str) -> Backend:
@@ -71,10 +84,8 @@ def _configured(backend: Backend, name: str, text: str) -> Backend:
                 f"Known: {', '.join(known[key].values)}"
             )
         given[key] = allowed[value.lower()]
-    changed = {key: value for key, value in given.items() if value != known[key].default}
-    made = backend.configure({**values, **given})
-    full = ",".join(f"{key}={changed[key]}" for key in known if key in changed)
-    return made.replace(name=f"{name}:{full}" if full else name)
+    chosen = {key: given[key] for key, option in known.items() if key in given and given[key] != option.default}
+    return backend.configure({**values, **given}).replace(name=joined_name(name, chosen), chosen=chosen)
 
 
 def load_backend(path: Path) -> Backend:

@@ -112,7 +112,7 @@ class Limits:
     weights_per_tensor  one scale for a weight, too
     weights_symmetric   zero point 0 for weights, whatever activations may have
     power_of_two        every scale is a power of two
-    minimum_range       the least width of an activation's range, for the refinement of that name
+    minimum_range       the least width of an activation's range
     steps               (lowest, highest) integers of activations and weights; empty allows any inside a type
     weight_steps        those of weights, where they differ
     roundings           of activations and weights; empty allows any
@@ -168,7 +168,9 @@ class Backend:
     activation_fake_quantizer, weight_fake_quantizer   how training treats quantizers (`onnxq.types.fake_quantizers`)
     rounding_in_files    "half_even": QuantizeLinear stands for the chip's own rounding, which `simulate` has
     options, configure   choices behind the name, and the function that makes the backend for them
+    chosen           option -> value, for those that differ from their defaults; `option` has them all
     refinements      what is changed in the parameters after calibration (`onnxq.refine`), in order
+    skipped_rules    refinement -> rules of it that are left out
     simulations      how operators differ on the chip (`onnxq.emit.simulations`), for `simulate`
     lints            further rules for files (`onnxq.lint`)
     checked_by       the real tools that have read the files, for the tables in the documentation
@@ -202,13 +204,20 @@ class Backend:
     rounding_in_files: Literal["exact", "half_even"] = "exact"
     options: tuple[Option, ...] = ()
     configure: Callable[[Mapping[str, str]], Backend] | None = None
+    chosen: Mapping[str, str] = field(default_factory=dict)
     refinements: tuple[str, ...] = ()
+    skipped_rules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     simulations: tuple[str, ...] = ()
     lints: tuple[str, ...] = ()
     checked_by: tuple[str, ...] = ()
 
     def replace(self, **changes: Any) -> Backend:
         return dataclass_replace(self, **changes)
+
+    def option(self, name: str) -> str:
+        """The value of one of the target's options: the chosen one, or its default."""
+        defaults = {option.name: option.default for option in self.options}
+        return self.chosen.get(name, defaults[name])
 
     @property
     def needs_data(self) -> bool:

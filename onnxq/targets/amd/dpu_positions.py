@@ -10,17 +10,17 @@ import numpy as np
 
 from onnxq.graph import Graph, Node
 from onnxq.numerics.positions import exact_position, scale_at
-from onnxq.refine import REFINEMENTS, Refined
+from onnxq.refine import REFINEMENTS, Refined, Refinement
 from onnxq.targets.amd.dpu_costs import Costs
-from onnxq.targets.amd.dpu_rules import Breach
+from onnxq.targets.amd.dpu_rules import SWITCHES, Breach
 from onnxq.targets.amd.dpu_settle import QUARK_ROUNDS, Settled, settle
 from onnxq.targets.amd.dpu_sites import find_sites
-from onnxq.targets.amd.dpu_switches import switched_off
 from onnxq.types import Backend, Edge, QParams, QParamsTable, QuantPlan
 from onnxq.types.note import Note
 
+NAME = "dpu_positions"
 
-@REFINEMENTS.register("dpu_positions")
+
 def refine_positions(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> Refined:
     """Move positions until every shift fits the chip; one note for each quantizer that moved."""
     positions = plan_positions(plan, qparams)
@@ -38,8 +38,8 @@ def refine_positions(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backe
 
     sites = find_sites(graph, input_slot, output_slot, sigmoid_is_hard="dpu_sigmoid" in backend.simulations)
     costs = Costs(graph, plan, qparams, positions)
-    settled = settle(sites, positions, switched_off(backend.refinements), costs)
-    moved = with_positions(plan, qparams, positions, settled.positions, "dpu_positions")
+    settled = settle(sites, positions, backend.skipped_rules.get(NAME, ()), costs)
+    moved = with_positions(plan, qparams, positions, settled.positions, NAME)
     return Refined(moved, tuple(_notes(positions, settled, qparams)))
 
 
@@ -93,3 +93,6 @@ def _notes(before: dict[str, int], settled: Settled, qparams: QParamsTable) -> l
             f"the positions settled after {settled.rounds} rounds; tools that stop after {QUARK_ROUNDS} do not"
         )
     return notes
+
+
+REFINEMENTS.add(NAME, Refinement(refine_positions, rules=SWITCHES))

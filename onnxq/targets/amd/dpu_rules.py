@@ -184,7 +184,7 @@ LEAKY_BIAS = "shift_bias_leaky"
 """The part of shift_bias that holds before a LeakyRelu only; without it such a bias has the bounds of the others."""
 
 SWITCHES = (*RULES, LEAKY_BIAS)
-"""What can be switched off, by name."""
+"""What a configuration can leave out: skip_refinements = ["dpu_positions.shift_cut"]."""
 
 
 def active_rules(without: Collection[str] = ()) -> tuple[Rule, ...]:

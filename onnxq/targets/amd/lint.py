@@ -16,7 +16,6 @@ from onnxq.lint.rules import LINTS
 from onnxq.numerics.positions import exact_position
 from onnxq.targets.amd.dpu_rules import breaches
 from onnxq.targets.amd.dpu_sites import find_sites
-from onnxq.targets.amd.dpu_switches import switched_off
 from onnxq.types import Backend
 
 
@@ -37,7 +36,7 @@ def check_positions(graph: Graph, found: list[Quantizer], backend: Backend) -> I
 
     hard = "dpu_sigmoid" in backend.simulations
     sites = find_sites(graph, input_slot, output_slot, sigmoid_is_hard=hard)
-    for breach in breaches(sites, positions, switched_off(backend.refinements)):
+    for breach in breaches(sites, positions, backend.skipped_rules.get("dpu_positions", ())):
         now = positions[breach.slot]
         yield Finding(
             breach.rule,

@@ -29,9 +29,7 @@ def float_mode(backend: Backend) -> str:
     activation = backend.scheme.activation
     if activation is not None and activation.dtype in ("fp16", "bf16"):
         return _word(activation)
-    chosen = dict(part.split("=", 1) for part in backend.name.partition(":")[2].split(",") if "=" in part)
-    default = next((option.default for option in backend.options if option.name == "float"), "F32")
-    mode = chosen.get("float", default)
+    mode = backend.option("float")
     return "F16" if activation is None and mode == "F32" else mode  # weights alone: W8F16 exists, W8F32 does not
 
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from onnxq.config import read_config
+from onnxq.config.resolve import resolve
 from onnxq.emit.qdq import to_qdq
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
@@ -14,11 +16,11 @@ from onnxq.lint.limits import lint
 from onnxq.observers import make_observer, observe_constant
 from onnxq.refine import refine
 from onnxq.session.prepare import make_plan, prepare
+from onnxq.targets import get_backend
 from onnxq.targets.amd.dialect import translate
 from onnxq.targets.amd.dpu_rules import LEAKY_BIAS, SWITCHES, Site, breaches
 from onnxq.targets.amd.dpu_settle import settle
-from onnxq.targets.amd.dpu_switches import switched_off
-from onnxq.types import QuantSpec
+from onnxq.types import Backend, QuantSpec
 from tests.targets.amd.dpu_graphs import drawn, network
 
 CONV = Site("conv", "Conv", ("i",), "w", "b", "o")
@@ -50,11 +52,19 @@ def test_a_rule_that_is_off_neither_moves_positions_nor_complains(rule: str) -> 
     assert settle([site], positions, {rule}).positions == positions
 
 
-def test_the_switches_are_read_from_the_list_of_refinements() -> None:
-    assert switched_off(("dpu_positions", "coarse_weights")) == frozenset()
-    assert switched_off(("a", "dpu_positions:without=shift_cut+align_pool")) == {"shift_cut", "align_pool"}
+def test_the_switches_are_values_of_the_backend() -> None:
+    def resolved(*names: str) -> Backend:
+        return resolve(read_config({"skip_refinements": names}), get_backend("vitis"))
+
+    assert resolved().skipped_rules == {}
+    both = resolved("dpu_positions.shift_cut", "dpu_positions.align_pool")
+    assert both.skipped_rules == {"dpu_positions": ("shift_cut", "align_pool")}
+    assert both.refinements == get_backend("vitis").refinements
+    assert resolved("dpu_positions.shift_cut", "dpu_positions").skipped_rules == {}
     with pytest.raises(ConfigError, match="Did you mean 'shift_cut'"):
-        switched_off(("dpu_positions:without=shift_cuts",))
+        resolved("dpu_positions.shift_cuts")
+    with pytest.raises(ConfigError, match=r"no refinement 'coarse_weights\.shift_cut'"):
+        resolved("coarse_weights.shift_cut")
 
 
 SWITCHES_OF_VITIS = {

@@ -17,6 +17,7 @@ from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.pipeline.artifacts import Result
 from onnxq.session.prepare import load_model
+from onnxq.targets import split_name
 from onnxq.targets.sophgo.dialect.target import CHIPS, STRATEGIES, known_word
 from onnxq.targets.sophgo.dialect.translate import translate
 from onnxq.types.translation import Row
@@ -93,11 +94,11 @@ def convert_deploy(
 
 def _check_same(backend: str, net_type: Any, chip: Any) -> None:
     """Refuse a strategy or a chip that is not the one that the model was prepared for."""
-    family, _, options = backend.partition(":")
+    family, options = split_name(backend)
     remedy = f"but the model was prepared for {backend}. Call prepare_by_platform with that"
     if net_type is not None:
         strategy = known_word(net_type, STRATEGIES, "convert_deploy: net_type")
-        if f"strategy={strategy}" not in options.split(","):
+        if options.get("strategy") != strategy:
             raise ConfigError(f"convert_deploy: net_type is '{net_type}', {remedy} strategy, or leave net_type out")
     if chip is not None and CHIPS[known_word(chip, tuple(CHIPS), "convert_deploy: chip")] != family:
         raise ConfigError(f"convert_deploy: chip is '{chip}', {remedy} chip, or leave chip out")
