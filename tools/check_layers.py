@@ -66,7 +66,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "ptq": "types graph numerics observers runtime emit",
         "ptq.reconstruction": "types graph numerics runtime torchnet ptq",
         "targets": "types graph numerics observers emit refine lint ptq",
-        "config": "types observers runtime ptq targets",
+        "config": "types observers runtime refine ptq targets",
         "session": "types graph match observers runtime passes strip place calibrate refine ptq targets config"
         " distributed",
         "ptq.search": "types graph numerics observers runtime calibrate refine emit verify ptq config session",
