@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from onnxq.graph import Graph, Node
+from onnxq.types import OpRule
 
 FLOAT_TYPES = ("float32", "float16", "bfloat16", "float64")
 _NORMALIZATIONS = ("LayerNormalization", "LayerNorm", "RMSNormalization", "RMSNorm", "SimplifiedLayerNormalization")
@@ -87,6 +88,25 @@ class Facts:
         """Whether it is a LayerNorm or an RMSNorm, or one of the small operators of such."""
         unit = self._graph.units.of(self.node.name)
         return (self.node.op if unit is None else unit.kind) in _NORMALIZATIONS
+
+    def activation_ports(self, rule: OpRule) -> list[int]:
+        """Ports read as activations: the rule's, and the weight port when its tensor is computed at run time."""
+        if rule.inputs is None:
+            return [p for p in range(self.input_count) if p not in (rule.weight, rule.bias)]
+        ports = [p for p in rule.inputs if p < self.input_count]
+        if rule.weight is not None and self.has(rule.weight) and not self.is_constant(rule.weight):
+            ports.append(rule.weight)
+        return ports
+
+    def data_tensors(self, ports: tuple[int, ...] | None) -> list[str]:
+        """The computed tensors at these ports; None means all of them."""
+        chosen = range(self.input_count) if ports is None else ports
+        return [self.node.inputs[p].name for p in chosen if self.has(p) and not self.is_constant(p)]
+
+    def moved_outputs(self) -> list[Any]:
+        """The outputs that hold moved values: all float ones (MaxPool also gives indices)."""
+        kinds = [(tensor, self._graph.dtype(tensor)) for tensor in self.node.outputs if tensor.name]
+        return [tensor for tensor, kind in kinds if kind is None or kind.name in FLOAT_TYPES]
 
     @staticmethod
     def _known(shape: Any) -> tuple[int | None, ...] | None:

@@ -11,11 +11,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from onnxq.errors import ConfigError
+from onnxq.errors import ConfigError, SpecError
 from onnxq.graph import Graph, Node
 from onnxq.match import names_matching, rank_among
-from onnxq.types.overrides import FORMAT_FIELDS, IN_BACKENDS, LEVELS, NOT_IN_BACKENDS, PARTS, Override, OverrideSet
-from onnxq.types.spec import INT_DTYPES
+from onnxq.types.overrides import (
+    FORMAT_FIELDS,
+    IN_BACKENDS,
+    LEVELS,
+    NOT_IN_BACKENDS,
+    PARTS,
+    Override,
+    OverrideSet,
+    changed,
+)
+from onnxq.types.spec import INT_DTYPES, QuantSpec
 from onnxq.types.unlike import UnlikeJoin
 
 
@@ -204,6 +213,18 @@ class OverrideResolver:
 def formats(picks: Mapping[str, Pick]) -> dict[str, Any]:
     """The wanted fields of the number format."""
     return {key: pick.value for key, pick in picks.items() if key in FORMAT_FIELDS}
+
+
+def with_overrides(tensor: str, spec: QuantSpec, picks: Mapping[str, Pick]) -> QuantSpec:
+    """The format of a tensor with what the user wants changed in it."""
+    wanted = formats(picks)
+    if not wanted:
+        return spec
+    try:
+        return changed(spec, wanted)
+    except SpecError as error:
+        said = ", ".join(dict.fromkeys(picks[key].source for key in wanted))
+        raise ConfigError(f"tensor '{tensor}' ({spec}) cannot be changed as {said} wants: {error}") from None
 
 
 def _strongest(sources: Iterable[Picks]) -> Picks:

@@ -8,7 +8,7 @@ import pytest
 
 from onnxq.errors import UnsupportedError
 from onnxq.types import PerChannel, PerTensor, Placement
-from tests.place.wished import plan_of
+from tests.place.small_network import plan_of
 from tests.products import pairwise
 
 

@@ -189,7 +189,7 @@ def test_the_graph_of_a_trained_net_is_the_one_that_is_converted(batch_norms: st
         np.testing.assert_array_equal(graph.values(constant.name), converted.values(constant.name))
 
 
-def test_wishes_for_improvements_are_not_silently_dropped() -> None:
+def test_overrides_of_quantizers_for_improvements_are_not_silently_dropped() -> None:
     data = {"image": demo.load_data().calibration[:4]}
     asked = prepare(demo.model_path(), "tensorrt", data, {"effort": 2})
     assert any("training starts from plain calibration" in note for note in asked.notes)

@@ -15,7 +15,7 @@ from onnxq.errors import ConfigError, UnsupportedError
 from onnxq.graph import Graph
 from onnxq.session.prepare import make_plan, prepare
 from onnxq.types import QuantPlan
-from tests.place.wished import network, plan_of
+from tests.place.small_network import network, plan_of
 
 # ---- no quantizer, only an observer, one for several -------------------------------------------------------------
 
