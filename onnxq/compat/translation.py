@@ -8,7 +8,7 @@ from typing import Any
 
 from onnxq.compat.torch_lookup import torch_name
 from onnxq.errors import ConfigError, did_you_mean
-from onnxq.types.translation import Row, Translation
+from onnxq.types.translation import Outcome, Row, Translation
 
 _WRITTEN = re.compile(r"\((?P<round>.*)\)|\[(?P<square>.*)\]")
 """A tuple or list that is a text."""
@@ -40,9 +40,9 @@ class Translator:
                 held.append(value)
                 self.sources[path] = f"{self.tool}: {key}"
 
-    def row(self, key: str, value: Any, became: str) -> None:
-        """Say what a key has become, also where that is nothing, with the reason."""
-        self.rows.append(Row(key, shown(value), became))
+    def row(self, key: str, value: Any, became: str | Outcome) -> None:
+        """Say what a key has become, also where that is nothing, with the reason; a text alone is a setting."""
+        self.rows.append(Row(key, shown(value), Outcome(became) if isinstance(became, str) else became))
 
     def done(self, backend: str) -> Translation:
         return Translation(self.tool, backend, self.config, dict(self.sources), tuple(self.rows))

@@ -8,12 +8,13 @@ from typing import Any
 from onnxq.compat.translation import Translator, shown
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph import Graph
+from onnxq.types.translation import Outcome, no_effect
 
 
 def translate_arguments(translator: Translator, given: Any, graph: Graph, where: str = "concrete_args") -> None:
     """Fix inputs; arguments of Python that never became inputs get a row."""
     if given is None or (isinstance(given, Mapping) and not given):
-        translator.row(where, given, "no effect: no input is fixed")
+        translator.row(where, given, no_effect("no input is fixed"))
         return
     if not isinstance(given, Mapping):
         raise ConfigError(f"{where} must hold names of inputs and values, it holds {shown(given)}")
@@ -24,19 +25,19 @@ def translate_arguments(translator: Translator, given: Any, graph: Graph, where:
         translator.row(full, _brief(value), became)
 
 
-def _absent(name: str, value: Any, graph: Graph, where: str) -> str:
+def _absent(name: str, value: Any, graph: Graph, where: str) -> Outcome:
     """Flags, texts and None never are inputs of an ONNX file: whoever exported it has fixed them."""
     if value is None or isinstance(value, bool | str):
-        return f"no effect: the model has no input '{name}'; its exporter has fixed it"
+        return no_effect(f"the model has no input '{name}'; its exporter has fixed it")
     raise ConfigError(
         f"{where}: the model has no input '{name}'.{did_you_mean(name, graph.input_names)} Inputs: "
         f"{', '.join(graph.input_names)}"
     )
 
 
-def _fix(translator: Translator, name: str, value: Any, where: str) -> str:
+def _fix(translator: Translator, name: str, value: Any, where: str) -> str | Outcome:
     if type(value).__name__ == "PHBase":  # torch.fx.PH: "leave this argument open"
-        return "no effect: it stays an input"
+        return no_effect("it stays an input")
     if value is None:
         raise ConfigError(
             f"{where}: '{name}' is an input of the model, so something must be fed to it. Give a value, or export the "

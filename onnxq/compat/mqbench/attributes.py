@@ -8,6 +8,7 @@ from typing import Any
 from onnxq.compat.modules import Exported, nodes_of_module
 from onnxq.compat.translation import Translator, items_of, shown
 from onnxq.errors import ConfigError, did_you_mean
+from onnxq.types.translation import Outcome, no_effect
 
 
 def translate_attributes(translator: Translator, given: Any, model: Exported, where: str = "preserve_attr") -> None:
@@ -23,14 +24,14 @@ def translate_attributes(translator: Translator, given: Any, model: Exported, wh
             translator.row(full, attribute, _preserve(translator, name, model, full))
 
 
-def _preserve(translator: Translator, name: str, model: Exported, where: str) -> str:
+def _preserve(translator: Translator, name: str, model: Exported, where: str) -> str | Outcome:
     graph = model.graph
     if name in graph.metadata:
         return f"metadata '{name}' of the model is kept, as all of it always is"
     tensors = [name] if graph.has_tensor(name) else _results(model, name, where)
     hidden = [tensor for tensor in tensors if tensor not in graph.output_names]
     if not hidden:
-        return f"no effect: {', '.join(tensors)} is an output of the model already"
+        return no_effect(f"{', '.join(tensors)} is an output of the model already")
     for tensor in hidden:
         if tensor in graph.input_names or graph.is_constant(tensor):
             raise ConfigError(f"{where}: '{tensor}' is an input or a constant, which needs no preserving; leave it out")

@@ -19,7 +19,7 @@ from onnxq.graph import Graph
 from onnxq.pipeline.artifacts import Result
 from onnxq.runtime.pieces import as_array
 from onnxq.session.prepare import load_model
-from onnxq.types.translation import Row
+from onnxq.types.translation import Outcome, Row, no_effect
 
 QUANTIZER_TYPES = ("fake_quant", "act_fake_quant", "weight_fake_quant")
 """Parts of names by which MQBench picks quantizers: all of them, those of activations, those of weights."""
@@ -45,7 +45,7 @@ def prepare_by_platform(
     graph = load_model(model)
     translation = translate(prepare_custom_config_dict, graph, deploy_backend)
     rows = [
-        Row(key, shown(value), f"no effect: {why}")
+        Row(key, shown(value), no_effect(why))
         for key, value, default, why in (
             ("custom_tracer", custom_tracer, None, "an ONNX file is traced already"),
             ("is_qat", is_qat, True, "nothing is trained between calibration and deployment"),
@@ -123,9 +123,11 @@ def convert_deploy(
     shapes = _shapes(input_shape_dict, dummy_input, names)
     axes = _open_axes(extra_kwargs.get("dynamic_axes"), model.graph)
     rows = [_open(shapes, name, opened) for name, opened in axes.items()]
-    rows += [Row(f"convert_deploy.{key}", shown(shape), f"inputs.{key}.shape") for key, shape in shapes.items()]
+    rows += [
+        Row(f"convert_deploy.{key}", shown(shape), Outcome(f"inputs.{key}.shape")) for key, shape in shapes.items()
+    ]
     if deploy_to_qlinear:
-        became = "no effect: the model has QuantizeLinear and DequantizeLinear, or what the target reads, either way"
+        became = no_effect("the model has QuantizeLinear and DequantizeLinear, or what the target reads, either way")
         rows.append(Row("convert_deploy.deploy_to_qlinear", "True", became))
     minimum = extra_kwargs.get("minimum_sqnr_db")
     return model.deploy(output_path, model_name, shapes=shapes, rows=rows, minimum_sqnr_db=minimum)
@@ -213,12 +215,12 @@ def _open(shapes: dict[str, Shape], name: str, axes: Mapping[int, str]) -> Row:
     """Leave dimensions of a shape open that is about to be fixed; the row says what became of it."""
     key = f"convert_deploy.dynamic_axes.{name}"
     if name not in shapes:
-        return Row(key, shown(axes), "no effect: no shape is given for it, so its dimensions stay as the file has them")
+        return Row(key, shown(axes), no_effect("no shape is given for it, so its dimensions stay as the file has them"))
     rank = len(shapes[name])
     if any(axis >= rank for axis in axes):
         raise ConfigError(f"convert_deploy: dynamic_axes['{name}'] has {shown(axes)}, but it has {rank} dimensions")
     shapes[name] = tuple(axes.get(axis, size) for axis, size in enumerate(shapes[name]))
-    return Row(key, shown(axes), f"dimensions that stay open in inputs.{name}.shape")
+    return Row(key, shown(axes), Outcome(f"dimensions that stay open in inputs.{name}.shape"))
 
 
 def _by_name(dummy_input: Any, names: Sequence[str]) -> Mapping[str, Any]:

@@ -13,6 +13,7 @@ from onnxq.compat.torch_names import chain_of, nodes_of_type
 from onnxq.compat.translation import Translator, check_keys, counted, shown
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph, Node
+from onnxq.types.translation import Outcome, joined, no_effect
 
 CHAIN_KEYS = ("additional_fuser_method_mapping", "additional_fusion_pattern")
 MAPPING_KEYS = ("additional_qat_module_mapping", "additional_qat_module_mappings")
@@ -31,40 +32,40 @@ def translate_fusing(
         if not isinstance(value, Mapping):
             raise ConfigError(f"{full} must hold types and what they become, it holds {shown(value)}")
         if not value:
-            translator.row(full, value, "no effect: it is empty")
+            translator.row(full, value, no_effect("it is empty"))
         for pattern, method in value.items():
             if key in CHAIN_KEYS:
                 types = _types(pattern, full, backwards=key == "additional_fusion_pattern")
                 became = _fuse(translator, types, structure.graph, target, full)
                 if method is not None:
-                    became += f" ({shown(method)} is code for torch, onnxq fuses by itself)"
+                    became = became.adding(f"({shown(method)} is code for torch, onnxq fuses by itself)", " ")
             else:
                 became = _quantize(translator, pattern, structure, full)
             translator.row(full, {pattern: method}, became)
 
 
-def _fuse(translator: Translator, types: Sequence[Any], graph: Graph, target: Target, key: str) -> str:
+def _fuse(translator: Translator, types: Sequence[Any], graph: Graph, target: Target, key: str) -> Outcome:
     """What a chain of torch types becomes: nothing where the model has no such chain, or the target fuses it anyway."""
     wanted = [operators for kind in types for operators in chain_of(kind, key)]
     found = list(_chains(graph, wanted))
     if not found:
-        return f"no effect: the model has no {' -> '.join('|'.join(operators) for operators in wanted)}"
+        return no_effect(f"the model has no {' -> '.join('|'.join(operators) for operators in wanted)}")
     skipped = set(translator.config.get("skip", ()))
     present = sorted({tuple(node.op for node in nodes) for nodes in found if not any(n.name in skipped for n in nodes)})
     if not present:
-        return f"no effect: {counted([nodes[0].name for nodes in found])} excluded, and that wins"
+        return no_effect(f"{counted([nodes[0].name for nodes in found])} excluded, and that wins")
     said = []
     for chain in present:
         rest = _after_folding(chain, target)
         shorter = "" if rest == chain else f" ({target.family} folds the BatchNormalization into its layer)"
         if len(rest) < 2:
-            said.append(f"no effect: {target.family} folds {' -> '.join(chain)} anyway")
+            said.append(no_effect(f"{target.family} folds {' -> '.join(chain)} anyway"))
         elif all(op in target.backend.fused_activations for op in rest[1:]) and target.backend.rules_for(rest[0]):
-            said.append(f"no effect: {target.family} runs {' -> '.join(rest)} as one anyway{shorter}")
+            said.append(no_effect(f"{target.family} runs {' -> '.join(rest)} as one anyway{shorter}"))
         else:
             translator.append("fuse", [list(rest)], key)
-            said.append(f"fuse: {' -> '.join(rest)}{shorter}")
-    return "; ".join(said)
+            said.append(Outcome(f"fuse: {' -> '.join(rest)}{shorter}"))
+    return joined(said)
 
 
 def _after_folding(chain: Chain, target: Target) -> Chain:
@@ -88,12 +89,12 @@ def _chains(graph: Graph, wanted: Sequence[Sequence[str]]) -> Iterator[list[Node
             yield chain
 
 
-def _quantize(translator: Translator, kind: Any, structure: Structure, key: str) -> str:
+def _quantize(translator: Translator, kind: Any, structure: Structure, key: str) -> Outcome:
     nodes = nodes_of_type(structure, kind, key)
     if not nodes:
-        return f"no effect: the model has no node of {shown(kind)}"
+        return no_effect(f"the model has no node of {shown(kind)}")
     translator.append("force", nodes, key)
-    return f"force, so that their weights get quantizers: {counted(nodes)}"
+    return Outcome(f"force, so that their weights get quantizers: {counted(nodes)}")
 
 
 def _types(pattern: Any, where: str, *, backwards: bool) -> list[Any]:

@@ -12,6 +12,7 @@ from onnxq.compat.translation import Translator, check_keys, shown
 from onnxq.errors import ConfigError
 from onnxq.observers import make_observer
 from onnxq.types.fake_quantizers import FakeQuantizer, read_fake_quantizer
+from onnxq.types.translation import Outcome, Setting, no_effect
 
 Letter = Literal["w", "a"]
 TABLES: Mapping[Letter, str] = {"w": "weight", "a": "activation"}
@@ -119,11 +120,11 @@ def _translate_observer(
         translator.row(part.key("observer"), named, said)
     for kind, values in (("qscheme", from_scheme), ("observer_extra_args", extra)):
         for key, value in values.items():
-            became = said if named is not None else f"{said}: {name} is the default of {target.family}"
+            became = Outcome(said if named is not None else f"{said}: {name} is the default of {target.family}")
             if kind == "qscheme" and key in extra:
-                became = f"no effect: {part.key('observer_extra_args')} has it too, and wins"
+                became = no_effect(f"{part.key('observer_extra_args')} has it too, and wins")
             elif key == "bins":
-                became = "no effect: histograms of onnxq are fine enough for every quantile"
+                became = no_effect("histograms of onnxq are fine enough for every quantile")
             translator.row(f"{part.key(kind)}.{key}", value, became)
     _note_empty(translator, part, "observer_extra_args")
 
@@ -152,13 +153,13 @@ def _translate_fake_quantizer(translator: Translator, part: Part, target: Target
             translator.row(
                 f"{part.key('fakeq_params')}.{key}",
                 parameters[key],
-                "no effect: calibration finds where training starts from",
+                no_effect("calibration finds where training starts from"),
             )
     if "use_grad_scaling" in parameters:
         translator.row(
             f"{part.key('fakeq_params')}.use_grad_scaling",
             parameters["use_grad_scaling"],
-            "no effect: it scales gradients, and there is no training",
+            no_effect("it scales gradients, and there is no training"),
         )
     own = {key: value for key, value in parameters.items() if key not in (*_START_OF_TRAINING, "use_grad_scaling")}
     if named is None and not own:
@@ -205,9 +206,11 @@ def _demand(
         wanted["dtype"] = str(fields["dtype"]).removeprefix("u")
     for field, value in wanted.items():
         if field in fields and fields[field] != value:
-            translator.row(key, given, f"{field} = {shown(value)} instead of the scheme's {shown(fields[field])}")
+            said = Setting(field, value, f"{field} = {shown(value)} instead of the scheme's {shown(fields[field])}")
+            translator.row(key, given, Outcome(settings=(said,)))
         elif field not in fields:
-            translator.row(key, given, f"{field} = {shown(value)}, which it needs")
+            said = Setting(field, value, f"{field} = {shown(value)}")
+            translator.row(key, given, Outcome("which it needs", settings=(said,)))
         fields[field] = value
         sources[field] = key
 
@@ -228,14 +231,14 @@ def _translate_observer_only(translator: Translator, part: Part, target: Target)
         translator.row(part.key("observer"), named, f"[{TABLES[part.letter]}] observer = {observer}")
     for kind in KINDS[1:]:
         if f"{part.letter}_{kind}" in part.given:
-            became = f"no effect: {target.family} has one number format, and MQBench reads only observers' names for it"
+            became = no_effect(f"{target.family} has one number format, and MQBench reads only observers' names for it")
             translator.row(part.key(kind), part.value(kind), became)
 
 
 def _note_empty(translator: Translator, part: Part, kind: str) -> None:
     """A key that is there and says nothing gets its row too."""
     if f"{part.letter}_{kind}" in part.given and not part.value(kind):
-        translator.row(part.key(kind), part.value(kind), "no effect: it says nothing, so the target's choice stays")
+        translator.row(part.key(kind), part.value(kind), no_effect("it says nothing, so the target's choice stays"))
 
 
 def object_name(thing: Any, where: str = "") -> str:

@@ -13,6 +13,7 @@ from onnxq.compat.torch_names import nodes_of_type, type_note
 from onnxq.compat.translation import Translator, check_keys, counted, items_of, shown, yes_or_no
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
+from onnxq.types.translation import Outcome, joined, no_effect
 
 TYPE_KEYS = ("additional_function_type", "additional_module_type", "exclude_function_type")
 NAME_KEYS = ("additional_node_name", "exclude_module_name", "exclude_node_name")
@@ -62,24 +63,24 @@ def translate_lists(
     for key, items in found.items():
         full = f"{where}.{key}"
         if not items:
-            translator.row(full, given[key], "no effect: the list is empty")
+            translator.row(full, given[key], no_effect("the list is empty"))
         for item, nodes in items:
             if not nodes:
-                became = f"no effect: no node of the model computes something for {shown(item)}"
+                became = no_effect(f"no node of the model computes something for {shown(item)}")
             elif key.startswith("additional"):
                 became = _force(translator, model, target, nodes, () if key in NAME_KEYS else excluded - named, full)
             else:
                 became = _skip(translator, nodes, named, full, weights=key == "exclude_module_name")
             note = type_note(model, item, full) if key in TYPE_KEYS else ""
-            translator.row(full, item, f"{became}; {note}" if note else became)
+            translator.row(full, item, became.adding(note, "; ") if note else became)
 
 
 def _force(
     translator: Translator, model: Exported, target: Target, nodes: Sequence[str], excluded: Collection[str], key: str
-) -> str:
+) -> Outcome:
     wanted = [name for name in nodes if name not in excluded]
     if not wanted:
-        return f"no effect: {counted(nodes)} excluded, and that wins"
+        return no_effect(f"{counted(nodes)} excluded, and that wins")
     border = border_of(model, wanted, target)
     translator.append("force", border.nodes, key)
     for tensor in border.inside:
@@ -89,21 +90,21 @@ def _force(
     anyway = f"; {target.family} has a rule for {', '.join(known)} anyway" if known else ""
     left = f"; {counted([name for name in nodes if name in excluded])} excluded" if len(wanted) < len(nodes) else ""
     float_inside = ", and nothing inside of the layer" if border.inside else ""
-    return f"force: {counted(border.nodes)}{float_inside}{anyway}{left}"
+    return Outcome(f"force: {counted(border.nodes)}{float_inside}{anyway}{left}")
 
 
-def _skip(translator: Translator, nodes: Sequence[str], named: set[str], key: str, *, weights: bool) -> str:
+def _skip(translator: Translator, nodes: Sequence[str], named: set[str], key: str, *, weights: bool) -> Outcome:
     wanted = [name for name in nodes if name not in named]
     kept = [name for name in nodes if name in named]
     translator.append("skip", wanted, key)
-    said = [f"skip: {counted(wanted)}"] if wanted else []
+    said = [Outcome(f"skip: {counted(wanted)}")] if wanted else []
     if kept and weights:
         for name in kept:
             translator.set(("node", name, "weight", "skip"), True, key)
-        said.append(f"float weight: {counted(kept)}, whose activations additional_node_name asks for")
+        said.append(Outcome(f"float weight: {counted(kept)}, whose activations additional_node_name asks for"))
     elif kept:
-        said.append(f"no effect on {counted(kept)}: additional_node_name asks for it, and wins")
-    return "; ".join(said)
+        said.append(no_effect("additional_node_name asks for it, and wins", f" on {counted(kept)}"))
+    return joined(said)
 
 
 def _nodes(model: Exported, key: str, item: Any, where: str) -> list[str]:
@@ -144,7 +145,7 @@ def _all_nodes(found: Found, keys: Iterable[str]) -> set[str]:
 def _academic_mode(translator: Translator, value: Any, target: Target, where: str) -> Target:
     yes_or_no(value, where)
     if target.family != "openvino":
-        translator.row(where, value, f"no effect: OPENVINO alone has it, not {target.family}")
+        translator.row(where, value, no_effect(f"OPENVINO alone has it, not {target.family}"))
         return target
     translator.row(where, value, f"backend option academic={'yes' if value else 'no'}")
     return target.with_option("academic", "yes" if value else "no")

@@ -11,6 +11,7 @@ from onnxq.compat.mqbench.targets import Target
 from onnxq.compat.translation import Translator, shown, spelt, yes_or_no
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.observers.aliases import ALIASES
+from onnxq.types.translation import Outcome, Setting, no_effect
 
 SCHEME_KEYS = ("bit", "symmetry", "per_channel", "pot_scale", "symmetric_range")
 
@@ -80,26 +81,24 @@ def read_scheme(given: Any, where: str, translator: Translator, role: SchemeRole
         "power_of_two": power_of_two,
     }
     became = {
-        "bit": f"dtype = {fields['dtype']}",
-        "symmetry": f"symmetric = {spelt(symmetric)}",
-        "per_channel": f"per_channel = {spelt(per_channel)}",
-        "pot_scale": f"power_of_two = {spelt(power_of_two)}",
-        "symmetric_range": f"narrow_range = {spelt(narrow)}",
+        "bit": _set("dtype", fields["dtype"], role.elsewhere(bits, symmetric=symmetric)),
+        "symmetry": _set("symmetric", symmetric),
+        "per_channel": _set("per_channel", per_channel),
+        "pot_scale": _set("power_of_two", power_of_two),
+        "symmetric_range": _set("narrow_range", narrow),
     }
     if symmetric and role.keeps_bits:
         del fields["dtype"]
-        became["bit"] = became["symmetric_range"] = f"no effect: {role.keeps_bits}"
+        became["bit"] = became["symmetric_range"] = no_effect(role.keeps_bits)
     elif symmetric:
         fields["narrow_range"] = narrow
     elif narrow:
-        became["symmetric_range"] = f"no effect: {fields['dtype']} has no lowest value to drop, it starts at 0"
-    if "dtype" in fields:
-        became["bit"] += role.elsewhere(bits, symmetric=symmetric)
+        became["symmetric_range"] = no_effect(f"{fields['dtype']} has no lowest value to drop, it starts at 0")
     for key in SCHEME_KEYS:
         if key in given:
             translator.row(f"{where}.{key}", given[key], became[key])
         elif key in SCHEME_DEFAULTS:
-            translator.row(f"{where}.{key}", "left out", f"{became[key]}, the default of a scheme")
+            translator.row(f"{where}.{key}", "left out", became[key].adding("the default of a scheme"))
     return fields, rest
 
 
@@ -133,12 +132,12 @@ def take_base_arguments(fields: Fields, arguments: Mapping[str, Any], where: str
             raise ConfigError(
                 f"{where}: reduce_range halves the range; write a scheme with a 'bit' one smaller instead"
             )
-        translator.row(f"{where}.reduce_range", arguments["reduce_range"], "no effect: ranges are not reduced anyway")
+        translator.row(f"{where}.reduce_range", arguments["reduce_range"], no_effect("ranges are not reduced anyway"))
     if "dtype" in arguments:
-        translator.row(f"{where}.dtype", arguments["dtype"], "no effect: bit and symmetry say which integers there are")
+        translator.row(f"{where}.dtype", arguments["dtype"], no_effect("bit and symmetry say which integers there are"))
     if "factory_kwargs" in arguments:
         translator.row(
-            f"{where}.factory_kwargs", arguments["factory_kwargs"], "no effect: it is about memory of torch's tensors"
+            f"{where}.factory_kwargs", arguments["factory_kwargs"], no_effect("it is about memory of torch's tensors")
         )
     return left
 
@@ -214,5 +213,9 @@ def _with_sign(dtype: str, *, symmetric: bool) -> str:
     return f"{'int' if symmetric else 'uint'}{dtype.removeprefix('u').removeprefix('int')}"
 
 
-def _said(fields: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} = {spelt(value)}" for key, value in fields.items())
+def _said(fields: Mapping[str, Any]) -> Outcome:
+    return Outcome(settings=tuple(Setting(key, value, f"{key} = {spelt(value)}") for key, value in fields.items()))
+
+
+def _set(field: str, value: Any, elsewhere: str = "") -> Outcome:
+    return Outcome(settings=(Setting(field, value, f"{field} = {spelt(value)}{elsewhere}"),))

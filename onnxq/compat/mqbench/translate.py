@@ -15,7 +15,7 @@ from onnxq.compat.mqbench.targets import find_target
 from onnxq.compat.translation import Translator, check_keys, table_at
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
-from onnxq.types.translation import Translation
+from onnxq.types.translation import Translation, no_effect
 
 TOOL = "MQBench"
 ARGUMENT_KEYS = ("concrete_args", "concrect_args")
@@ -51,9 +51,9 @@ def translate(extra_config: Mapping[str, Any] | None, graph: Graph, backend: obj
     for key in both:
         translate_arguments(translator, given[key], graph, key)
     if "leaf_module" in given:
-        became = "no effect: an ONNX file is traced already, whatever its modules were"
+        became = no_effect("an ONNX file is traced already, whatever its modules were")
         translator.row("leaf_module", given["leaf_module"], became)
     for key in ("extra_qconfig_dict", "extra_quantizer_dict", "preserve_attr", "extra_fuse_dict"):
         if key in given and not given[key]:
-            translator.row(key, given[key], "no effect: it is empty")
+            translator.row(key, given[key], no_effect("it is empty"))
     return translator.done(target.name)

@@ -16,8 +16,8 @@ from onnxq.targets.amd.dialect.formats import Settings, described, one_scale, se
 from onnxq.targets.amd.dialect.patterns import Match, Matcher, Pattern
 from onnxq.targets.amd.dialect.registry import Registry, check_kind, is_relu_like
 from onnxq.targets.amd.dialect.targets import Target
+from onnxq.types.translation import Outcome, joined, no_effect
 
-_NOTHING_TO_SHARE = "there is no scale to share, so they have the same format and no more"
 FULL_STRATEGY = 4
 """Entries that name types alone: so many are a list of all that a tool knows, as the shipped strategies are."""
 
@@ -136,10 +136,7 @@ class Entries:
                         ties.join(first.setdefault(target.group, member), member)
         for member, (target, node) in members.items():
             settings = self._applied[target.where].settings
-            if not settings.shares:
-                if _NOTHING_TO_SHARE not in settings.remarks:
-                    settings.remarks.append(_NOTHING_TO_SHARE)
-            else:
+            if settings.shares:
                 path = ("node", str(node.name), target.part, "share")
                 leader = members[ties.leader(member)][1].name
                 self.registry.translator.set(path, f"{target.group} of {leader} ({outer.where})", target.where)
@@ -187,16 +184,18 @@ class Entries:
     def _write_rows(self) -> None:
         """One row for each target that the last pattern and what it is made of have set."""
         for where, applied in self._applied.items():
-            parts = []
+            parts: list[Outcome] = []
             if applied.nodes:
                 on = f"{applied.target.part} of {counted(list(applied.nodes), _SHOWN)}"
-                parts = [f"{on}: {described(applied.settings.fields)}", *applied.settings.remarks]
-            parts += [f"no effect on {counted(nodes, _SHOWN)}: {reason}" for reason, nodes in applied.left.items()]
+                parts = list(map(Outcome, (f"{on}: {described(applied.settings.fields)}", *applied.settings.remarks)))
+                if applied.target.group and not applied.settings.shares:
+                    parts.append(Outcome("there is no scale to share, so they have the same format and no more"))
+            parts += [no_effect(reason, f" on {counted(nodes, _SHOWN)}") for reason, nodes in applied.left.items()]
             quantizer = applied.target.quantizer
             value: Any = [] if quantizer is None else quantizer.shown()
             if applied.target.shared:
                 value = {"shared_quantizer": applied.target.shared}
-            self.registry.translator.row(where, value, "; ".join(parts))
+            self.registry.translator.row(where, value, joined(parts))
         self._applied.clear()
 
 

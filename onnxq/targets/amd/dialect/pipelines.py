@@ -13,7 +13,7 @@ from onnxq.graph import Graph
 from onnxq.targets.amd.dialect.builtin import Strategy
 from onnxq.targets.amd.dialect.reading import boolean, choice, number, text, whole
 from onnxq.targets.amd.vitis import ALL_SIMULATIONS, USUAL_SIMULATIONS
-from onnxq.types.translation import NOT_YET
+from onnxq.types.translation import Outcome, no_effect, not_supported
 
 POSITION_FILES = ("vitis_clip_ranges", "vitis_quant_info", "fix_neuron")
 _FLOAT_TYPES = {"float16": "fp16", "bfloat16": "bf16"}
@@ -41,7 +41,7 @@ class Run:
         return ALL_SIMULATIONS if self.approximations == "all" else USUAL_SIMULATIONS
 
 
-Apply = Callable[[Run, str, Any], str]
+Apply = Callable[[Run, str, Any], str | Outcome]
 """Make a switch take effect; the key that asked for it, its value -> what became of it."""
 
 
@@ -57,16 +57,16 @@ class Switch:
 
 
 def _nothing(reason: str) -> Apply:
-    return lambda run, key, value: f"no effect: {reason}"
+    return lambda run, key, value: no_effect(reason)
 
 
-def _not_yet(what: str) -> Apply:
+def _not_yet(step: str) -> Apply:
     """A step of the tool that onnxq does not have; asking for it is allowed, and a warning."""
-    return lambda run, key, value: f"{NOT_YET} {what} yet" if value else "as in onnxq, which does not do it"
+    return lambda run, key, value: not_supported(step) if value else "as in onnxq, which does not do it"
 
 
 def _backends_pass(name: str) -> Apply:
-    def apply(run: Run, key: str, value: Any) -> str:
+    def apply(run: Run, key: str, value: Any) -> str | Outcome:
         if value:
             return f"pass {name}, which the backend runs"
         run.translator.append("skip_passes", [name], key)
@@ -76,7 +76,7 @@ def _backends_pass(name: str) -> Apply:
 
 
 def _own_pass(name: str) -> Apply:
-    def apply(run: Run, key: str, value: Any) -> str:
+    def apply(run: Run, key: str, value: Any) -> str | Outcome:
         if not value:
             return f"pass {name} is not run"
         run.translator.append("passes", [name], key)
@@ -88,9 +88,9 @@ def _own_pass(name: str) -> Apply:
 def _simulation(*names: str) -> Apply:
     """Operators that the simulated model computes as the DPU does, or as ONNX has them."""
 
-    def apply(run: Run, key: str, value: Any) -> str:
+    def apply(run: Run, key: str, value: Any) -> str | Outcome:
         if run.not_dpu:
-            return f"no effect: {run.not_dpu}, so operators are computed as ONNX has them"
+            return no_effect(f"{run.not_dpu}, so operators are computed as ONNX has them")
         held = [name for name in names if name in run.simulations]
         if value:
             return f"`onnxq simulate` runs {', '.join(held)}"
@@ -100,9 +100,9 @@ def _simulation(*names: str) -> Apply:
     return apply
 
 
-def _sigmoid(run: Run, key: str, value: Any) -> str:
+def _sigmoid(run: Run, key: str, value: Any) -> str | Outcome:
     if run.not_dpu:
-        return f"no effect: {run.not_dpu}, so Sigmoid is computed as ONNX has it"
+        return no_effect(f"{run.not_dpu}, so Sigmoid is computed as ONNX has it")
     if not value:
         return "backend option approximations=usual: Sigmoid stays float"
     run.approximations = "all"
@@ -113,9 +113,9 @@ def _sigmoid(run: Run, key: str, value: Any) -> str:
 def _rule(name: str, tied: tuple[str, ...] = ()) -> Apply:
     """A rule of the refinement, and operators that have one scale on both sides because of it."""
 
-    def apply(run: Run, key: str, value: Any) -> str:
+    def apply(run: Run, key: str, value: Any) -> str | Outcome:
         if run.not_dpu:
-            return f"no effect: {run.not_dpu}, so positions are not moved"
+            return no_effect(f"{run.not_dpu}, so positions are not moved")
         if value:
             return f"refinement dpu_positions, its rule {name}"
         run.translator.append("skip_refinements", [f"dpu_positions.{name}"], key)
@@ -130,13 +130,13 @@ def _rule(name: str, tied: tuple[str, ...] = ()) -> Apply:
 def _fuse(*chains: str) -> Apply:
     """Chains without a quantizer inside; those that a graph does not have need no setting."""
 
-    def apply(run: Run, key: str, value: Any) -> str:
+    def apply(run: Run, key: str, value: Any) -> str | Outcome:
         settings = run.translator.config
         if "fold_batchnorm" not in settings.get("skip_passes", ()) or "batchnorm_to_conv" in settings.get("passes", ()):
-            return "no effect: there is no such chain, batch normalization is folded or becomes a convolution"
+            return no_effect("there is no such chain, batch normalization is folded or becomes a convolution")
         present = [chain.split(" -> ") for chain in chains if run.graph.find(chain)]
         if not present:
-            return "no effect: there is no such chain in the model"
+            return no_effect("there is no such chain in the model")
         if not value:
             return "no fuse: the layer has a quantizer of its own, and batch normalization behind it stays float"
         run.translator.append("fuse", present, key)
@@ -145,13 +145,13 @@ def _fuse(*chains: str) -> Apply:
     return apply
 
 
-def _layer_and_activation(run: Run, key: str, value: Any) -> str:
+def _layer_and_activation(run: Run, key: str, value: Any) -> str | Outcome:
     if value:
         return "as the backend does it: the quantizer stands behind the activation"
-    return "no effect: the backend has no quantizer between a layer and its activation"
+    return no_effect("the backend has no quantizer between a layer and its activation")
 
 
-def _convert_datatype(run: Run, key: str, value: Any) -> str:
+def _convert_datatype(run: Run, key: str, value: Any) -> str | Outcome:
     name = str(value).lower()
     if not name:
         return "no conversion"
@@ -164,9 +164,9 @@ def _convert_datatype(run: Run, key: str, value: Any) -> str:
 
 
 def _without_position_files(wanted: bool) -> Apply:
-    def apply(run: Run, key: str, value: Any) -> str:
+    def apply(run: Run, key: str, value: Any) -> str | Outcome:
         if run.not_dpu:
-            return f"no effect: {run.not_dpu}, so there are no files with positions"
+            return no_effect(f"{run.not_dpu}, so there are no files with positions")
         if value is not wanted:
             return "files with positions are written"
         run.translator.append("skip_emitters", POSITION_FILES, key)
@@ -175,14 +175,14 @@ def _without_position_files(wanted: bool) -> Apply:
     return apply
 
 
-def _output_format(run: Run, key: str, value: Any) -> str:
+def _output_format(run: Run, key: str, value: Any) -> str | Outcome:
     if value in ("h5", "tf"):
         raise ConfigError(f'{key}: onnxq writes ONNX, not {value}. Use "onnx", or leave it out')
     return "ONNX, which onnxq always writes"
 
 
-def _opset(run: Run, key: str, value: Any) -> str:
-    return f"no effect: the file keeps the model's opset {run.graph.opset}, raised only where a format needs it"
+def _opset(run: Run, key: str, value: Any) -> str | Outcome:
+    return no_effect(f"the file keeps the model's opset {run.graph.opset}, raised only where a format needs it")
 
 
 _FORMATS = {name: name for name in ("", "onnx", "h5", "tf")}
@@ -281,7 +281,7 @@ def apply_pipelines(run: Run, given: Mapping[str, Mapping[str, tuple[str, Any]]]
                 else:
                     read = switch.read(value, key)
                     if given[section].get(switch.step, (key, None))[1] is not None:
-                        became = f"no effect: a parameter of {switch.step}, see there"
+                        became: str | Outcome = no_effect(f"a parameter of {switch.step}, see there")
                     else:
                         became = switch.apply(run, key, read)
                     run.translator.row(key, value, became)

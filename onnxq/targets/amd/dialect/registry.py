@@ -21,6 +21,7 @@ from onnxq.targets.amd.dialect.quantizers import KINDS, Quantizer, read_params
 from onnxq.targets.amd.dialect.reading import texts
 from onnxq.targets.amd.dialect.region import LAYER_LISTS, leave_layers_out
 from onnxq.targets.amd.highest_position import HIGHEST_POSITION
+from onnxq.types.translation import Effect, Outcome, no_effect
 
 ROLES = ("input", "weight", "bias", "activation")
 _USER_PARAMS = {
@@ -113,9 +114,9 @@ class Registry:
             param = name if name in OF_ALL_ROLES else _USER_PARAMS[name.partition("_")[2]]
             self.translator.row(key, value, self._became(param, roles, made))
 
-    def _became(self, param: str, roles: Iterable[str], made: Mapping[str, Settings]) -> str:
+    def _became(self, param: str, roles: Iterable[str], made: Mapping[str, Settings]) -> Outcome:
         if not any((role, param) in self.keys for role in roles):
-            return f"no effect: {self.strategy.kind} has no {param}"
+            return no_effect(f"{self.strategy.kind} has no {param}")
         parts = []
         for role in roles:
             fields = {name: made[role].fields[name] for name in FIELDS.get(param, ()) if name in made[role].fields}
@@ -124,7 +125,9 @@ class Registry:
         remarks = dict.fromkeys(remark for role in roles for remark in made[role].remarks)
         if param == "unsigned" and roles == ("activation",) and self.only_behind_relu():
             parts = [f"dtype {self._unsigned()} behind Relu and Clip, where nothing is negative"]
-        return "; ".join([*parts, *(remarks if not parts or param in OF_ALL_ROLES else ())]) or "as it was"
+        said = [*parts, *(remarks if not parts or param in OF_ALL_ROLES else ())]
+        decides_nothing = param not in FIELDS and bool(said)
+        return Outcome("; ".join(said) or "as it was", Effect.NO_EFFECT if decides_nothing else Effect.APPLIED)
 
     def _set_role(self, role: str) -> Settings:
         own = dict(self.strategy.roles.get(role, {}))

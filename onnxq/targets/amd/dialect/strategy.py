@@ -19,7 +19,7 @@ from onnxq.targets.amd.dialect.pipelines import SECTIONS, Run, apply_pipelines
 from onnxq.targets.amd.dialect.quantizers import OLD_NAMES
 from onnxq.targets.amd.dialect.reading import one_of, text, texts
 from onnxq.targets.amd.dialect.registry import USER_KEYS, Registry
-from onnxq.types.translation import Row, Translation
+from onnxq.types.translation import Outcome, Row, Translation
 
 BASE_KEYS = ("strategy", "base")
 REGISTRY = "quantize_registry_config"
@@ -52,7 +52,7 @@ def translate(strategy: str | Path | Mapping[str, Any], graph: Graph) -> Transla
             why += f"; {beyond}, so the scales stay powers of two, and neither its rules nor its files apply"
     backend = _backend(run)
     key = one_of(given, BASE_KEYS, "the strategy") or "strategy"
-    head = Row(key, shown(given.get(key, base.name)), f"backend {backend}{why}")
+    head = Row(key, shown(given.get(key, base.name)), Outcome(f"backend {backend}{why}"))
     run.translator.rows.insert(0, head)
     return run.translator.done(backend)
 

@@ -22,6 +22,7 @@ from onnxq.targets.sophgo.dialect.fit import Entry, check_fit
 from onnxq.targets.sophgo.dialect.nodes import Found, Model, of_module, of_type, result_nodes, weight_nodes
 from onnxq.targets.sophgo.names import MATRICES
 from onnxq.types.fake_quantizers import FakeQuantizer, read_fake_quantizer
+from onnxq.types.translation import no_effect
 
 MODES: Mapping[str, tuple[str, ...]] = {
     "activation": ("afakequantize", "aobserver"),
@@ -46,7 +47,7 @@ def translate_entries(given: Mapping[str, Any], model: Model, out: Translator, k
     """Settings of single nodes; those of `module_name` come later, so they win over those of `object_type`."""
     for kind, find in _KINDS.items():
         if kind in given and not given[kind]:
-            out.row(f"{key}.{kind}", given[kind], "no effect: it says nothing")
+            out.row(f"{key}.{kind}", given[kind], no_effect("it says nothing"))
         for thing, entry in _pairs(given.get(kind), f"{key}.{kind}"):
             where = f"{key}.{kind}[{shown(torch_name(thing) if callable(thing) else thing)}]"
             _translate_entry(entry, where, find(model.exported, thing, where), model, out)
@@ -79,7 +80,7 @@ def _translate_entry(given: Any, where: str, found: Found, model: Model, out: Tr
     if nothing:
         for key in values:
             if key != "mode":
-                out.row(f"{where}.{key}", values[key], f"no effect: {nothing}")
+                out.row(f"{where}.{key}", values[key], no_effect(nothing))
         return
     nodes = found.nodes if is_input else _nodes(entry, found, model.graph)
     fit = check_fit(entry, replace(found, nodes=nodes), model)
@@ -97,7 +98,7 @@ def _translate_entry(given: Any, where: str, found: Found, model: Model, out: Tr
         said = ", ".join(f"{field} = {spelt(value)}" for field, value in fields.get(key, {}).items())
         what = f"input {counted(targets)}" if is_input else f"{part} of {counted(targets)}"
         became = f"{what}: {said}{left or fit.note}{note}" if said else ""
-        out.row(f"{where}.{key}", values[key], became or f"no effect: {_silence(key, values, model)}")
+        out.row(f"{where}.{key}", values[key], became or no_effect(_silence(key, values, model)))
 
 
 def _check_part(entry: Entry, found: Found) -> None:

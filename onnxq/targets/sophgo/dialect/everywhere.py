@@ -14,10 +14,10 @@ from onnxq.targets import get_backend
 from onnxq.targets.sophgo.dialect.precision import Side, choose_precision
 from onnxq.targets.sophgo.dialect.target import Target
 from onnxq.types.fake_quantizers import read_fake_quantizer
-from onnxq.types.translation import Row
+from onnxq.types.translation import Outcome, Row, Setting, joined, no_effect
 
 KEY = "extra_qconfig_dict"
-_ONLY_WEIGHTS = "no effect: quantmode weight_only has no quantizers on activations"
+_ONLY_WEIGHTS = no_effect("quantmode weight_only has no quantizers on activations")
 
 
 def translate_everywhere(given: Mapping[str, Any], target: Target, out: Translator) -> dict[str, str]:
@@ -92,7 +92,7 @@ def _note_empty_schemes(given: Mapping[str, Any], out: Translator) -> None:
     """A scheme that says nothing gets its row too."""
     for key in (f"{letter}_qscheme" for letter in TABLES):
         if key in given and given[key] is None and all(row.key != f"{KEY}.{key}" for row in out.rows):
-            out.row(f"{KEY}.{key}", None, "no effect: it says nothing, so the chip's choice stays")
+            out.row(f"{KEY}.{key}", None, no_effect("it says nothing, so the chip's choice stays"))
 
 
 def _about(row: Row, target: Target, options: Mapping[str, str]) -> Row:
@@ -100,18 +100,20 @@ def _about(row: Row, target: Target, options: Mapping[str, str]) -> Row:
     if target.weight_only and row.key.startswith(f"{KEY}.a_"):
         return Row(row.key, row.value, _ONLY_WEIGHTS)
     weight = row.key.startswith(f"{KEY}.w_")
-    said = (_phrase(phrase, options, weight=weight) for phrase in row.became.split(", "))
-    return Row(row.key, row.value, ", ".join(said))
+    idle = not weight and "asymmetric" not in options
+    parts = [_as_option(setting, options, weight=weight, idle=idle) for setting in row.outcome.settings]
+    effect = joined(parts).effect if parts else row.effect
+    return Row(row.key, row.value, Outcome(", ".join([*map(str, parts), *filter(None, [row.outcome.text])]), effect))
 
 
-def _phrase(phrase: str, options: Mapping[str, str], *, weight: bool) -> str:
+def _as_option(setting: Setting, options: Mapping[str, str], *, weight: bool, idle: bool) -> Outcome:
     """`dtype = int8` and `symmetric = true` in the words of a target that has whole precisions."""
-    if phrase.startswith("dtype = "):
-        return f"option precision={options['precision']} of the backend"
-    if not phrase.startswith("symmetric = "):
-        return phrase
+    if setting.field == "dtype":
+        return Outcome(f"option precision={options['precision']} of the backend")
+    if setting.field != "symmetric":
+        return Outcome(setting.text)
     if weight:
-        return "zero point 0, which weights have on every chip"
-    if phrase == "symmetric = false" and "asymmetric" not in options:
-        return f"no effect: {options['precision']} has no zero point"
-    return f"option asymmetric={options.get('asymmetric', 'no')} of the backend"
+        return Outcome("zero point 0, which weights have on every chip")
+    if idle and setting.value is False:
+        return no_effect(f"{options['precision']} has no zero point")
+    return Outcome(f"option asymmetric={options.get('asymmetric', 'no')} of the backend")

@@ -20,7 +20,7 @@ from onnxq.session.prepare import load_model
 from onnxq.targets import split_name
 from onnxq.targets.sophgo.dialect.target import CHIPS, STRATEGIES, known_word
 from onnxq.targets.sophgo.dialect.translate import translate
-from onnxq.types.translation import Row
+from onnxq.types.translation import Row, no_effect
 
 _MODEL_NAME = "sophgo_mq_qmodel"
 _FOR_TPU_MLIR = (
@@ -46,7 +46,7 @@ def prepare_by_platform(
     graph = load_model(model)
     translation = translate(prepare_custom_config_dict, graph)
     rows = [
-        Row(key, shown(value), f"no effect: {why}")
+        Row(key, shown(value), no_effect(why))
         for key, value, why in (
             ("custom_tracer", custom_tracer, "an ONNX file is traced already"),
             ("input_shape_dict", input_shape_dict, "an ONNX file has shapes; convert_deploy fixes those that are open"),
@@ -79,7 +79,7 @@ def convert_deploy(
     further = {key: value for key, value in extra_kwargs.items() if key not in _FOR_TPU_MLIR}
     rows = [
         Row(
-            f"convert_deploy.{key}", shown(value), "no effect: tpu-mlir is not started; docs/targets/sophgo.md says how"
+            f"convert_deploy.{key}", shown(value), no_effect("tpu-mlir is not started; docs/targets/sophgo.md says how")
         )
         for key, value in extra_kwargs.items()
         if key in _FOR_TPU_MLIR

@@ -15,6 +15,7 @@ from onnxq.targets.sophgo.dialect.nodes import Model, of_module, result_nodes
 from onnxq.targets.sophgo.dialect.precision import is_integer
 from onnxq.targets.sophgo.dialect.target import Target
 from onnxq.targets.sophgo.names import LAYERS
+from onnxq.types.translation import no_effect
 
 OPERATOR_LISTS = ("int4_op", "int8_op", "f16_op")
 """In this order: a module in two of them gets what the later one says."""
@@ -35,11 +36,11 @@ def translate_operators(given: Mapping[str, Any], model: Model, out: Translator,
     for name, items in found.items():
         where = f"{key}.{name}"
         if not items:
-            out.row(where, given[name], "no effect: the list is empty")
+            out.row(where, given[name], no_effect("the list is empty"))
         for item, listed in items.items():
             nodes = [node for node in listed if winner[node] == name]
             if not nodes:
-                out.row(where, item, f"no effect: {winner[listed[0]]} has it too, and wins")
+                out.row(where, item, no_effect(f"{winner[listed[0]]} has it too, and wins"))
                 continue
             if name == "f16_op":
                 became = _as_float(computing_nodes(model.exported, nodes), model.target, out, where)

@@ -11,6 +11,7 @@ from onnxq.compat.translation import Translator, check_keys, counted, items_of, 
 from onnxq.errors import ConfigError
 from onnxq.targets.sophgo.dialect.nodes import result_nodes, weight_nodes
 from onnxq.targets.sophgo.dialect.target import Target
+from onnxq.types.translation import Outcome, no_effect
 
 KEY = "extra_quantizer_dict"
 OBSERVED = "module_only_enable_observer"
@@ -23,12 +24,12 @@ def translate_quantizer(given: Any, model: Exported, target: Target, out: Transl
     where = f"{KEY}.{OBSERVED}"
     names = items_of(given.get(OBSERVED, []), where)
     if OBSERVED in given and not names:
-        out.row(where, given[OBSERVED], "no effect: the list is empty")
+        out.row(where, given[OBSERVED], no_effect("the list is empty"))
     for name in names:
         out.row(where, name, _observe(name, model, target, out, where))
 
 
-def _observe(name: Any, model: Exported, target: Target, out: Translator, where: str) -> str:
+def _observe(name: Any, model: Exported, target: Target, out: Translator, where: str) -> str | Outcome:
     if not isinstance(name, str):
         raise ConfigError(f"{where} holds names of quantizers, such as 'conv1.weight_fake_quant'; got {shown(name)}")
     nodes, part = quantizer_target(model, name, where)
@@ -42,7 +43,7 @@ def _observe(name: Any, model: Exported, target: Target, out: Translator, where:
             model.graph, nodes, f"{where}: '{name}'", "Name the quantizer of a convolution or linear layer"
         )
     elif target.weight_only:
-        return "no effect: quantmode weight_only has no quantizers on activations"
+        return no_effect("quantmode weight_only has no quantizers on activations")
     elif part == "input":
         for tensor in nodes:
             out.set(("tensor", tensor, "observe_only"), True, where)

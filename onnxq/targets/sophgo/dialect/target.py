@@ -9,6 +9,7 @@ from typing import Any
 from onnxq.compat.translation import Translator, check_keys, shown, yes_or_no
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.targets import get_backend
+from onnxq.types.translation import no_effect
 
 KEY = "quant_dict"
 
@@ -99,7 +100,7 @@ def _say_the_rest(values: Mapping[str, Any], out: Translator) -> None:
     for key in ("use_tpu_mlir_fwd", "not_dynamic_update_param"):
         if key in values:
             yes_or_no(values[key], f"{KEY}.{key}")
-            out.row(f"{KEY}.{key}", values[key], "no effect: it is about training with tpu-mlir's arithmetic")
+            out.row(f"{KEY}.{key}", values[key], no_effect("it is about training with tpu-mlir's arithmetic"))
 
 
 def known_word(value: Any, known: tuple[str, ...], where: str) -> str:

@@ -25,7 +25,7 @@ from onnxq.targets.sophgo.dialect.quantizer import KEY as QUANTIZER
 from onnxq.targets.sophgo.dialect.quantizer import translate_quantizer
 from onnxq.targets.sophgo.dialect.target import KEY as QUANT_DICT
 from onnxq.targets.sophgo.dialect.target import Target, read_target
-from onnxq.types.translation import Translation
+from onnxq.types.translation import Translation, no_effect
 
 TOOL = "Sophgo-mq"
 KNOWN = (QUANT_DICT, QCONFIG, QUANTIZER, "preserve_attr", "concrete_args", "extra_fuse_dict", "leaf_module")
@@ -50,7 +50,7 @@ def translate(prepare_custom_config_dict: Mapping[str, Any], graph: Graph) -> Tr
     if target.mixed:
         options |= translate_mixed(exported, _checked(target, options), out)
     elif "bf16_mix_prec" in given[QUANT_DICT]:
-        out.row(f"{QUANT_DICT}.bf16_mix_prec", False, "no effect: it is off anyway")
+        out.row(f"{QUANT_DICT}.bf16_mix_prec", False, no_effect("it is off anyway"))
     backend = _checked(target, options)
     translate_quantizer(table_at(given, QUANTIZER), exported, target, out)
     _translate_rest(given, exported, target, out)
@@ -75,8 +75,8 @@ def _translate_rest(given: Mapping[str, Any], model: Exported, target: Target, o
         translate_arguments(out, given["concrete_args"], model.graph, "concrete_args")
     if "leaf_module" in given:
         out.row(
-            "leaf_module", given["leaf_module"], "no effect: an ONNX file is traced already, whatever its modules were"
+            "leaf_module", given["leaf_module"], no_effect("an ONNX file is traced already, whatever its modules were")
         )
     for key in (QCONFIG, QUANTIZER, "extra_fuse_dict", "preserve_attr"):
         if key in given and not given[key]:
-            out.row(key, given[key], "no effect: it is empty")
+            out.row(key, given[key], no_effect("it is empty"))
