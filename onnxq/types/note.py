@@ -25,6 +25,7 @@ Kind = Literal[
     "nonfinite",
     "constant",
     "unseen",
+    "optimizer_refuses",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -43,6 +44,7 @@ MEANING: Mapping[Kind, str] = {
     "nonfinite": "tensors with NaN or infinity",
     "constant": "tensors that never change in the calibration data",
     "unseen": "tensors that stay float, because no sample gives them a range",
+    "optimizer_refuses": "files that load in onnxruntime with fewer optimizations alone",
 }
 """What lines of a kind are about, for several of them."""
 

@@ -12,6 +12,7 @@ from onnxq.lint.limits import lint
 from onnxq.lint.quantizers import has_quantizers
 from onnxq.runtime.feeds import Feed, shape_text
 from onnxq.types import Backend, QuantPlan
+from onnxq.types.note import Note
 from onnxq.verify.branches import Branches
 from onnxq.verify.checker import check_file
 from onnxq.verify.comparison import Comparison, below_limit
@@ -22,9 +23,6 @@ from onnxq.verify.selections import selections_of
 
 FULL_OPTIMIZATION_NODES = 3000
 """Larger models are loaded without onnxruntime's optimizer, whose time grows faster than the model."""
-
-OPTIMIZER_REFUSES = "onnxruntime's optimizer refuses the file"
-"""How the warning begins that a file loads with fewer optimizations alone."""
 
 
 def verify(
@@ -90,10 +88,11 @@ def _verify(
             if backend.runs_in_onnxruntime:
                 failures.append(_invalid(error))
             else:
-                warnings.append(
-                    f"{OPTIMIZER_REFUSES}, which {backend.name} does not use: to run the file in "
+                text = (
+                    f"onnxruntime's optimizer refuses the file, which {backend.name} does not use: to run the file in "
                     "onnxruntime, set graph_optimization_level to ORT_ENABLE_BASIC or ORT_DISABLE_ALL"
                 )
+                warnings.append(Note("optimizer_refuses", text))
     changes = _border_changes(original, quantized)
     failures += [Failure(FailureKind.BORDERS, change) for change in changes]
     findings = tuple(lint(quantized, backend))

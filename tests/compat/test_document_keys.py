@@ -15,12 +15,12 @@ from onnxq.pipeline.run import calibrate, gather_statistics, input_infos, open_d
 from onnxq.session.prepare import make_plan, prepare
 from onnxq.types import PerChannel, Placement, QParams, QuantPlan
 from tests.compat import mqbench_plans as mqbench
-from tests.compat import sophgo_plans as sophgo
-from tests.compat import vitis_runs as vitis
 from tests.compat.printed_keys import FAKE_QUANTIZERS, OBSERVERS, SCHEME_KEYS, VITIS_QUANTIZERS
 from tests.compat.test_mqbench_borders import deconvolution, linear_and_norm, plan_for
 from tests.networks.exported import exported, samples
+from tests.targets.amd import vitis_runs as vitis
 from tests.targets.amd.vitis_runs import FLOAT_SCALES, one_quantizer
+from tests.targets.sophgo import sophgo_plans as sophgo
 from tests.zoo_graphs.net import Net
 
 # ---- what calibration makes of them ------------------------------------------------------------------------------

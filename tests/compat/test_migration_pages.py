@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from onnxq.cli.app import app
 from onnxq.errors import ConfigError
 from tests.compat import mqbench_plans as mqbench
-from tests.compat import vitis_runs as vitis
 from tests.compat.printed_keys import CASES, SCHEME_KEYS
 from tests.networks.exported import exported, samples
+from tests.targets.amd import vitis_runs as vitis
 from tests.targets.amd.vitis_runs import one_quantizer
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

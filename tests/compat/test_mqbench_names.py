@@ -69,7 +69,7 @@ def test_the_table_of_defaults_speaks_of_targets_that_exist() -> None:
     [
         ("Tensort", "Did you mean 'Tensorrt'"),
         ("onnxruntim", "Did you mean 'onnxruntime'"),
-        ("Sophgo_TPU", r"use onnxq\.compat\.sophgo"),
+        ("Sophgo_TPU", r"use onnxq\.targets\.sophgo\.dialect"),
         ("vitis:strategi=fs", "Did you mean 'strategy'"),
         (None, "a backend is a name or a BackendType"),
     ],
