@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxq.config import Config, read_config
 from onnxq.errors import ConfigError
-from onnxq.plugins import run_file
+from onnxq.plugins import run_code
 
 if TYPE_CHECKING:
     from onnxq.cli.shapes import Shape
@@ -97,4 +97,4 @@ def translate(
 def load_plugins(paths: Sequence[Path] | None) -> None:
     """Run Python files that register things."""
     for path in paths or ():
-        run_file(path, "plugin")
+        run_code(path, "plugin")

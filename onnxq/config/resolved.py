@@ -12,7 +12,7 @@ from onnxq.config.read import read_config
 from onnxq.config.resolve import resolve
 from onnxq.config.settings import Config
 from onnxq.errors import OnnxqError
-from onnxq.targets import registered_backend
+from onnxq.targets import file_of_backend, registered_backend
 from onnxq.types import Backend, PerChannel, QuantSpec
 
 
@@ -33,7 +33,7 @@ def resolved_settings(
     left out: spelt out it would be somebody's wish.
     """
     given = config.model_dump(mode="json", exclude_defaults=True)
-    from_file = target is not None and ".py" in target
+    from_file = target is not None and file_of_backend(target) is not None
     values: dict[str, Any] = {
         "backend": target if from_file else backend.name,
         **{key: given[key] for key in given if key != "backend"},

@@ -1,13 +1,14 @@
-"""Targets, one file of data each; a file from outside is loaded by its path."""
+"""Targets, a folder or a file of data each; one from outside is loaded by its path."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from onnxq.errors import ConfigError, did_you_mean
-from onnxq.plugins import run_file
+from onnxq.plugins import module_name, run_code
 from onnxq.registry import Registry
 from onnxq.types import Backend
 
@@ -15,7 +16,7 @@ BACKENDS: Registry[Backend] = Registry("backend", "onnxq.targets")
 
 
 def get_backend(backend: str | Backend) -> Backend:
-    """A backend by name, by the path of a Python file that registers one, or as it is.
+    """A backend by name, by the path of a Python file or of a folder of them that registers one, or as it is.
 
     A name may carry the target's options: "ryzenai:precision=A16W8", "vitis:strategy=fs,academic=yes".
     """
@@ -23,11 +24,11 @@ def get_backend(backend: str | Backend) -> Backend:
         return backend
     if not isinstance(backend, str):
         raise ConfigError(f"a backend is a name, the path of a file or a Backend, not a {type(backend).__name__}")
-    path = file_of_backend(backend)
-    if path is None:
+    code = _code_and_options(backend)
+    if code is None:
         return registered_backend(backend)
+    path, chosen = code
     loaded = load_backend(path)
-    chosen = backend.rpartition(".py")[2].removeprefix(":")
     return _configured(loaded, loaded.name, chosen) if chosen else loaded
 
 
@@ -50,14 +51,26 @@ def registered_backend(name: str) -> Backend:
 
 
 def file_of_backend(backend: str) -> Path | None:
-    """The file of Python that a text names as a backend, perhaps with options; None for a name.
+    """The file of Python, or the folder, that a text names as a backend, perhaps with options; None for a name.
 
-    What follows the name of a backend are its options, whatever they look like: "sophgo:chip=x.py" is no file.
+    What follows the name of a backend are its options, whatever they look like: "sophgo:chip=x.py" is no file. A
+    folder is told from a name by a separator: "chip/", "./chip", "chip/__init__.py".
     """
-    path, is_file, chosen = backend.rpartition(".py")
-    if not is_file or (chosen and not chosen.startswith(":")) or backend.partition(":")[0] in BACKENDS:
+    code = _code_and_options(backend)
+    return None if code is None else code[0]
+
+
+def _code_and_options(backend: str) -> tuple[Path, str] | None:
+    """The path that a text names, and the options behind it; None for the name of a backend."""
+    if backend.partition(":")[0] in BACKENDS:
         return None
-    return Path(f"{path}.py")
+    path, is_file, chosen = backend.rpartition(".py")
+    if is_file and (not chosen or chosen.startswith(":")):
+        file = Path(f"{path}.py")
+        return (file.parent if file.name == "__init__.py" else file), chosen.removeprefix(":")
+    end = max(backend.rfind(separator) for separator in (os.sep, os.altsep or os.sep)) + 1
+    name, _, chosen = backend[end:].partition(":")
+    return (Path(backend[:end], name), chosen) if end else None
 
 
 def _configured(backend: Backend, name: str, text: str) -> Backend:
@@ -89,15 +102,16 @@ def _configured(backend: Backend, name: str, text: str) -> Backend:
 
 
 def load_backend(path: Path) -> Backend:
-    """Run a Python file that registers one backend (`BACKENDS.add(...)`) and return that backend.
+    """Run a Python file, or a folder of them, that registers one backend (`BACKENDS.add(...)`) and return that backend.
 
-    A file that was run before is run again, and what it registers replaces what it registered then.
+    Code that was run before is run again, and what it registers replaces what it registered then.
     """
-    earlier = sys.modules.get(f"onnxq_backend_{path.stem}")
-    if earlier is not None and earlier.__file__ == str(path.resolve()):
+    code = path.resolve()
+    earlier = sys.modules.get(module_name(code, "backend"))
+    if earlier is not None and earlier.__file__ in (str(code), str(code / "__init__.py")):
         BACKENDS.forget(getattr(earlier, "registered_backend", None))
     before = set(BACKENDS.names())
-    module = run_file(path.resolve(), "backend")
+    module = run_code(code, "backend")
     added = [name for name in BACKENDS.names() if name not in before]
     if len(added) != 1:
         raise ConfigError(
