@@ -1,4 +1,4 @@
-"""Fixed point: p of a scale that is exactly 2^-p, and the one HardSigmoid that fixed-point chips compute."""
+"""Fixed point: p of a scale that is exactly 2^-p."""
 
 from __future__ import annotations
 
@@ -20,8 +20,3 @@ def exact_position(scale: np.ndarray | float) -> int | None:
 def scale_at(position: int) -> np.float32:
     """2^-position."""
     return np.float32(np.ldexp(1.0, -position))
-
-
-def is_fixed_point_gate(alpha: float, beta: float) -> bool:
-    """Whether a HardSigmoid with this slope and offset is max(0, min(1, x / 6 + 1 / 2))."""
-    return abs(alpha - 1 / 6) < 1e-6 and abs(beta - 0.5) < 1e-6

@@ -1,15 +1,16 @@
 """Names that other tools give to these methods, so that their configurations can be carried over.
 
 The method is the one of the same meaning, not a copy of the other tool's code: docs/observers.md lists where results
-differ and why.
+differ and why. Names of a vendor's tool are registered in the vendor's folder.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
+
+from onnxq.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -28,31 +29,35 @@ class Alias:
 
 _DECAY = {"ema_ratio": "decay"}
 _SQUARED = {"p": 2.0}
-_DPU = {"max_position": 12}
+_POSITIONS = {"max_position": 12}
 
-ALIASES: Mapping[str, Alias] = MappingProxyType(
-    {
-        # MQBench
-        "MinMaxObserver": Alias("minmax"),
-        "EMAMinMaxObserver": Alias("ema_minmax", _DECAY),
-        "MinMaxFloorObserver": Alias("minmax_floor", defaults=_DPU),
-        "EMAMinMaxFloorObserver": Alias("ema_minmax_floor", _DECAY, defaults=_DPU),
-        "PoTModeObserver": Alias("pot_mode", defaults=_DPU),
-        "EMAQuantileObserver": Alias("ema_quantile", _DECAY),
-        "ClipStdObserver": Alias("clip_std", {"std_scale": "sigmas"}),
-        "LSQObserver": Alias("lsq"),
-        "LSQPlusObserver": Alias("lsq_plus"),
-        "MSEObserver": Alias("mse", fixed=_SQUARED),
-        "EMAMSEObserver": Alias("ema_mse", _DECAY, _SQUARED),
-        "KLDObserver": Alias("kl"),
-        # Vitis AI
-        "No_OF": Alias("no_overflow"),
-        "Min_MSE": Alias("min_mse"),
-        "Min_KL": Alias("min_kl"),
-        "Percentile": Alias("percentile"),
-        # HiSilicon NNIE: the largest of -min and max; its grid of 2^(k/16) is the number format's business.
-        "nnie_max": Alias("absmax"),
-        # TensorRT, onnxruntime
-        "entropy": Alias("kl"),
-    }
-)
+
+class Aliases(Registry[Alias]):
+    """Names of other tools, in the order in which they were registered, so that those of a tool stand together."""
+
+    def names(self) -> list[str]:
+        self._load()
+        return list(self._items)
+
+    def items(self) -> list[tuple[str, Alias]]:
+        return [(name, self._items[name]) for name in self.names()]
+
+
+ALIASES = Aliases("observer of another tool", "onnxq.targets")
+
+for _name, _alias in {
+    # MQBench
+    "MinMaxObserver": Alias("minmax"),
+    "EMAMinMaxObserver": Alias("ema_minmax", _DECAY),
+    "MinMaxFloorObserver": Alias("minmax_floor", defaults=_POSITIONS),
+    "EMAMinMaxFloorObserver": Alias("ema_minmax_floor", _DECAY, defaults=_POSITIONS),
+    "PoTModeObserver": Alias("pot_mode", defaults=_POSITIONS),
+    "EMAQuantileObserver": Alias("ema_quantile", _DECAY),
+    "ClipStdObserver": Alias("clip_std", {"std_scale": "sigmas"}),
+    "LSQObserver": Alias("lsq"),
+    "LSQPlusObserver": Alias("lsq_plus"),
+    "MSEObserver": Alias("mse", fixed=_SQUARED),
+    "EMAMSEObserver": Alias("ema_mse", _DECAY, _SQUARED),
+    "KLDObserver": Alias("kl"),
+}.items():
+    ALIASES.add(_name, _alias)

@@ -35,7 +35,8 @@ def _find(name: str) -> tuple[type[Observer], Alias]:
     if name in OBSERVERS:
         return OBSERVERS.get(name), Alias(name)
     if name in ALIASES:
-        return OBSERVERS.get(ALIASES[name].observer), ALIASES[name]
+        alias = ALIASES.get(name)
+        return OBSERVERS.get(alias.observer), alias
     near = did_you_mean(name, [*OBSERVERS.names(), *ALIASES])
     raise ConfigError(
         f"unknown observer '{name}'.{near} Known: {', '.join(OBSERVERS.names())}. Names of other tools: "

@@ -2,6 +2,7 @@
 
 from onnxq.types.backend import Backend, Limits, NodeFacts, OpRule, Option, SameScaleRule, Scheme
 from onnxq.types.granularity import Granularity, PerBlock, PerChannel, PerTensor
+from onnxq.types.known_as import KnownAs
 from onnxq.types.plan import BiasOf, Edge, Placement, QuantPlan
 from onnxq.types.qparams import QParams, QParamsTable
 from onnxq.types.spec import QuantSpec
@@ -11,6 +12,7 @@ __all__ = [
     "BiasOf",
     "Edge",
     "Granularity",
+    "KnownAs",
     "Limits",
     "NodeFacts",
     "OpRule",

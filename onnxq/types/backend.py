@@ -13,6 +13,7 @@ from dataclasses import replace as dataclass_replace
 from typing import Any, Literal, Protocol
 
 from onnxq.types.granularity import PerTensor
+from onnxq.types.known_as import KnownAs
 from onnxq.types.spec import QuantSpec, Rounding
 
 
@@ -173,6 +174,7 @@ class Backend:
     skipped_rules    refinement -> rules of it that are left out
     simulations      how operators differ on the chip (`onnxq.emit.simulations`), for `simulate`
     lints            further rules for files (`onnxq.lint`)
+    known_as         the names that MQBench has for it
     checked_by       the real tools that have read the files, for the tables in the documentation
     """
 
@@ -209,6 +211,7 @@ class Backend:
     skipped_rules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     simulations: tuple[str, ...] = ()
     lints: tuple[str, ...] = ()
+    known_as: tuple[KnownAs, ...] = ()
     checked_by: tuple[str, ...] = ()
 
     def replace(self, **changes: Any) -> Backend:

@@ -60,7 +60,9 @@ def test_the_target_decides_where_quantizers_stand() -> None:
     assert len(planned(None, "SNPE")) != len(planned(None, "Tensorrt"))
 
 
-def test_the_table_of_defaults_speaks_of_targets_that_exist() -> None:
+def test_the_names_are_those_that_targets_say_they_have() -> None:
+    known = [known.name for _, backend in BACKENDS.items() for known in backend.known_as]
+    assert sorted(known) == sorted(member.value for member in BackendType)
     assert {name.partition(":")[0] for name in TARGETS.values()} <= set(BACKENDS.names())
 
 

@@ -6,10 +6,10 @@ from onnxq.errors import ConfigError
 from onnxq.observers import ALIASES, OBSERVERS, make_observer
 
 
-@pytest.mark.parametrize("alias", ALIASES)
+@pytest.mark.parametrize("alias", list(ALIASES))
 def test_an_alias_is_the_observer_of_our_name(alias):
     observer = make_observer(alias)
-    assert observer == make_observer({"name": ALIASES[alias].observer, **ALIASES[alias].defaults})
+    assert observer == make_observer({"name": ALIASES.get(alias).observer, **ALIASES.get(alias).defaults})
     assert observer.name in OBSERVERS
     assert make_observer(str(observer)) == observer
     assert alias not in OBSERVERS

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from onnxq.compat.mqbench.schemes import Fields, SchemeRole, read_scheme, take_base_arguments
-from onnxq.compat.mqbench.targets import IGNORES_SCHEMES, NEEDS_SCHEMES, Target
+from onnxq.compat.mqbench.targets import Target
 from onnxq.compat.translation import Translator, check_keys, shown
 from onnxq.errors import ConfigError
 from onnxq.observers import make_observer
@@ -59,10 +59,10 @@ def translate_qconfig(translator: Translator, given: Any, target: Target, where:
     check_keys(given, QCONFIG_KEYS, where)
     for letter in TABLES:
         part = Part(letter, given, where)
-        if target.family in IGNORES_SCHEMES:
+        if target.defaults.formats == "fixed":
             _translate_observer_only(translator, part, target)
             continue
-        if target.family in NEEDS_SCHEMES and part.value("qscheme") is None:
+        if target.defaults.formats == "given" and part.value("qscheme") is None:
             raise ConfigError(
                 f"backend '{target.name}' has no number formats of its own: give {part.key('qscheme')}, such as "
                 "{'bit': 8, 'symmetry': True, 'per_channel': " + str(letter == "w") + ", 'pot_scale': False}"

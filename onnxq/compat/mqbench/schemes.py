@@ -156,7 +156,7 @@ def _check_further_keys(rest: Mapping[str, Any], where: str) -> None:
 
 def observer_arguments() -> set[str]:
     """Arguments that some observer of MQBench takes, in MQBench's words."""
-    own = {key for alias in ALIASES.values() for key in (*alias.renamed, *alias.fixed)}
+    own = {key for _, alias in ALIASES.items() for key in (*alias.renamed, *alias.fixed)}
     return own | {"threshold", "bins"}
 
 

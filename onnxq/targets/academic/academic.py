@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from onnxq.targets import BACKENDS
-from onnxq.types import Backend, Limits, OpRule, Option, PerChannel, QuantSpec, Scheme
+from onnxq.types import Backend, KnownAs, Limits, OpRule, Option, PerChannel, QuantSpec, Scheme
 from onnxq.types.granularity import PerTensor
 from onnxq.types.layer_rules import CONVOLUTIONS
 from onnxq.types.presets import SETTLE, TO_FLOAT32, declines_computed_weight, gemm_weight_axis, matmul_weight_axis
@@ -58,6 +58,7 @@ def _configure(values: Mapping[str, str]) -> Backend:
         passes=(*TO_FLOAT32, "canonicalize_gemm", "fuse_matmul_add", *SETTLE),
         options=OPTIONS,
         configure=_configure,
+        known_as=(KnownAs("Academic", formats="given"),),
         checked_by=("onnxruntime",),
     )
 

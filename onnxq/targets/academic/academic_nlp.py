@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from onnxq.targets import BACKENDS
 from onnxq.targets.academic.academic import DTYPES, OPTIONS, academic_scheme
-from onnxq.types import Backend, Limits
+from onnxq.types import Backend, KnownAs, Limits
 from onnxq.types.layer_rules import TRANSFORMER_LAYERS
 from onnxq.types.presets import RECOGNIZE, SETTLE, TO_FLOAT32
 
@@ -22,6 +22,7 @@ def _configure(values: Mapping[str, str]) -> Backend:
         passes=(*TO_FLOAT32, "canonicalize_gemm", *RECOGNIZE, *SETTLE),
         options=OPTIONS,
         configure=_configure,
+        known_as=(KnownAs("Academic_NLP", formats="given"),),
         checked_by=("onnxruntime",),
     )
 

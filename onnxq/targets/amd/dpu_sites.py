@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 from onnxq.graph import Graph, Node
-from onnxq.numerics.positions import is_fixed_point_gate
 from onnxq.targets.amd.dpu_rules import POOLS, Site
 
 FOLLOWERS = ("Relu", "Clip", "LeakyRelu", "PRelu")
@@ -59,7 +58,7 @@ def find_sites(
 def is_hard_sigmoid(node: Node) -> bool:
     """Whether a node is the HardSigmoid that the chip has: max(0, min(1, x / 6 + 1 / 2))."""
     alpha, beta = float(node.attrs.get("alpha", 0.2)), float(node.attrs.get("beta", 0.5))
-    return bool(node.op == "HardSigmoid") and is_fixed_point_gate(alpha, beta)
+    return bool(node.op == "HardSigmoid") and abs(alpha - 1 / 6) < 1e-6 and abs(beta - 0.5) < 1e-6
 
 
 def _quantized_result(graph: Graph, node: Node, output_slot: OutputSlot) -> tuple[str | None, bool]:

@@ -13,7 +13,7 @@ import numpy as np
 from onnxq.emit.simulations import SIMULATIONS
 from onnxq.emit.simulations.rewrite import Rewrite, becomes_identity, line, on_chip
 from onnxq.graph import Graph, Node
-from onnxq.numerics.positions import is_fixed_point_gate
+from onnxq.targets.amd.dpu_sites import is_hard_sigmoid
 from onnxq.types import QParamsTable, QuantPlan
 
 SIXTH = 2731 / 16384
@@ -23,7 +23,7 @@ _DOUBLE = np.dtype(np.float64)
 @SIMULATIONS.register("dpu_hard_sigmoid")
 def simulate_hard_sigmoid(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> list[str]:
     """HardSigmoid with slope 1/6 is computed with 2731/16384."""
-    return [_rewrite_hard_sigmoid(graph, node) for node in on_chip(graph, plan, "HardSigmoid") if _is_of_the_chip(node)]
+    return [_rewrite_hard_sigmoid(graph, node) for node in on_chip(graph, plan, "HardSigmoid") if is_hard_sigmoid(node)]
 
 
 @SIMULATIONS.register("dpu_sigmoid")
@@ -51,11 +51,6 @@ def simulate_hard_swish(graph: Graph, plan: QuantPlan, qparams: QParamsTable) ->
         rewrite.then("Mul", source)
         rewrite.finish("Cast", attrs={"to": kind})
     return notes
-
-
-def _is_of_the_chip(node: Node) -> bool:
-    alpha, beta = float(node.attrs.get("alpha", 0.2)), float(node.attrs.get("beta", 0.5))
-    return is_fixed_point_gate(alpha, beta)
 
 
 def _rewrite_hard_sigmoid(graph: Graph, node: Node) -> str:

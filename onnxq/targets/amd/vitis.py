@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from onnxq.targets import BACKENDS
-from onnxq.types import Backend, Limits, OpRule, Option, PerChannel, QuantSpec, SameScaleRule, Scheme
+from onnxq.types import Backend, KnownAs, Limits, OpRule, Option, PerChannel, QuantSpec, SameScaleRule, Scheme
 from onnxq.types.layer_rules import INTEGER_CONVOLUTIONS, MOVES
 from onnxq.types.presets import FOLD_LAYERS, SETTLE, TO_FLOAT32, gemm_weight_axis, matmul_weight_axis
 
@@ -111,6 +111,7 @@ _POWER_OF_TWO = Backend(
     activation_observer="minmax_floor",
     weight_observer="minmax_floor",
     input_observer="no_overflow",
+    known_as=(KnownAs("Vitis", "MinMaxFloorObserver", "PoTModeObserver", "TqtFakeQuantize"),),
     emitters=("qdq", "deploy", "vitis_clip_ranges", "vitis_quant_info", "fix_neuron"),
     quantize_inputs=True,
     tied=AVERAGES,

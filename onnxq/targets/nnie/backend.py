@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from onnxq.observers.aliases import ALIASES, Alias
 from onnxq.targets import BACKENDS
-from onnxq.types import Backend, Limits, NodeFacts, OpRule, Option, QuantSpec, Scheme
+from onnxq.types import Backend, KnownAs, Limits, NodeFacts, OpRule, Option, QuantSpec, Scheme
 from onnxq.types.presets import FOLD_LAYERS, SETTLE, TO_FLOAT32, declines_computed_weight
 
 
@@ -60,6 +61,7 @@ def configure(values: Mapping[str, str]) -> Backend:
             min_opset=9,
         ),
         passes=(*TO_FLOAT32, *FOLD_LAYERS, "fuse_matmul_add", *SETTLE),
+        known_as=(KnownAs("NNIE", fakequantize="NNIEFakeQuantize", formats="fixed"),),
         emitters=("simulate", "gfpq", "nnie_deploy"),
         activation_fake_quantizer="nnie",
         weight_fake_quantizer="nnie",
@@ -70,3 +72,4 @@ def configure(values: Mapping[str, str]) -> Backend:
 
 
 BACKENDS.add("nnie", configure({option.name: option.default for option in OPTIONS}))
+ALIASES.add("nnie_max", Alias("absmax"))  # its grid of 2^(k/16) is the number format's business

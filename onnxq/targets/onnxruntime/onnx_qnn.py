@@ -11,7 +11,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from onnxq.targets import BACKENDS
-from onnxq.types import Backend, Limits, NodeFacts, OpRule, Option, PerChannel, QuantSpec, SameScaleRule, Scheme
+from onnxq.types import (
+    Backend,
+    KnownAs,
+    Limits,
+    NodeFacts,
+    OpRule,
+    Option,
+    PerChannel,
+    QuantSpec,
+    SameScaleRule,
+    Scheme,
+)
 from onnxq.types.layer_rules import RESIZE
 from onnxq.types.presets import (
     FOLD_LAYERS,
@@ -81,6 +92,7 @@ def configure(values: Mapping[str, str]) -> Backend:
             dtypes=("uint8", "int8", "int32"), weight_only_dtypes=("int8",), min_opset=13, refused_operators=()
         ),
         passes=(*TO_FLOAT32, *FOLD_LAYERS, *_RECOGNIZE, *SETTLE),
+        known_as=(KnownAs("ONNX_QNN", a_observer="MinMaxObserver"),),
         emitters=("qlinear",),
         options=(
             Option(

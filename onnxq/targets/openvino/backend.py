@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from onnxq.targets import BACKENDS
-from onnxq.types import Backend, Limits, NodeFacts, OpRule, Option, PerChannel, QuantSpec, Scheme
+from onnxq.types import Backend, KnownAs, Limits, NodeFacts, OpRule, Option, PerChannel, QuantSpec, Scheme
 from onnxq.types.layer_rules import CONVOLUTIONS
 from onnxq.types.presets import (
     STANDARD_PASSES,
@@ -66,6 +66,7 @@ def configure(values: Mapping[str, str]) -> Backend:
             bias_quantized=False,
         ),
         passes=STANDARD_PASSES,
+        known_as=(KnownAs("OPENVINO"),),
         emitters=("qdq", "fake_quantize"),
         options=(
             Option("weights", ("int7", "int8"), "int7", "bits of a weight; 8 are safe on processors with VNNI"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from onnxq.targets import BACKENDS
-from onnxq.types import Backend, Limits, Option, PerChannel, QuantSpec, Scheme
+from onnxq.types import Backend, KnownAs, Limits, Option, PerChannel, QuantSpec, Scheme
 from onnxq.types.layer_rules import TOTAL_INTEGER, TOTAL_INTEGER_MOVES, TOTAL_INTEGER_TIED
 from onnxq.types.presets import STANDARD_PASSES
 
@@ -38,6 +38,7 @@ def configure(values: Mapping[str, str]) -> Backend:
         unquantized_pairs=(("Add", "Mul"),),
         limits=Limits(dtypes=(dtype,), zero_point_zero=symmetric, min_opset=13, bias_quantized=False),
         passes=STANDARD_PASSES,
+        known_as=(KnownAs("PPLCUDA", a_observer="MinMaxObserver"),),
         emitters=("qdq", "deploy", "ppl_cuda_ranges", "ppl_nn"),
         options=OPTIONS,
         configure=configure,

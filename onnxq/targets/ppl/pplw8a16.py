@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onnxq.targets import BACKENDS
-from onnxq.types import Backend, Limits, QuantSpec, Scheme
+from onnxq.types import Backend, KnownAs, Limits, QuantSpec, Scheme
 from onnxq.types.layer_rules import TOTAL_INTEGER, TOTAL_INTEGER_MOVES, TOTAL_INTEGER_TIED
 from onnxq.types.presets import STANDARD_PASSES
 
@@ -22,6 +22,7 @@ BACKENDS.add(
         unquantized_pairs=(("Add", "Mul"),),
         limits=Limits(dtypes=("uint8", "uint16"), weights_per_tensor=True, min_opset=21, bias_quantized=False),
         passes=STANDARD_PASSES,
+        known_as=(KnownAs("PPLW8A16"),),
         emitters=("qdq", "deploy", "ppl_ranges", "ppl_nn"),
     ),
 )

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from onnxq.targets import BACKENDS
 from onnxq.targets.qualcomm.qnn import ENCODINGS, RULES, SAME_SCALE, encodings_emitters
-from onnxq.types import Backend, Limits, QuantSpec, Scheme
+from onnxq.types import Backend, KnownAs, Limits, QuantSpec, Scheme
 from onnxq.types.presets import FOLD_LAYERS, RECOGNIZE, SETTLE, TO_FLOAT32
 
 
@@ -39,6 +39,7 @@ def snpe(values: Mapping[str, str]) -> Backend:
         ),
         refinements=("minimum_range",),
         passes=(*TO_FLOAT32, *FOLD_LAYERS, "batchnorm_to_conv", *RECOGNIZE, "hardswish_as_operator", *SETTLE),
+        known_as=(KnownAs("SNPE"),),
         emitters=("qdq", "deploy", "snpe_clip_ranges", *encodings_emitters(values["encodings"])),
         options=(ENCODINGS,),
         configure=snpe,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onnxq.targets import BACKENDS
-from onnxq.types import Backend, Limits, OpRule, QuantSpec, Scheme
+from onnxq.types import Backend, KnownAs, Limits, OpRule, QuantSpec, Scheme
 from onnxq.types.layer_rules import TOTAL_INTEGER, TOTAL_INTEGER_MOVES, TOTAL_INTEGER_TIED
 from onnxq.types.presets import STANDARD_PASSES
 
@@ -27,6 +27,7 @@ BACKENDS.add(
             dtypes=("int8", "int32"), zero_point_zero=True, weights_per_tensor=True, min_opset=11, steps=((-127, 127),)
         ),
         passes=STANDARD_PASSES,
+        known_as=(KnownAs("STPU", fakequantize="FixedFakeQuantize"),),
         emitters=("qdq", "stpu_ranges", "stpu_model"),
     ),
 )

@@ -6,7 +6,7 @@ Every tensor of the network needs a scale: the uint8 mode has no float layers.
 from __future__ import annotations
 
 from onnxq.targets import BACKENDS
-from onnxq.types import Backend, Limits, OpRule, QuantSpec, Scheme
+from onnxq.types import Backend, KnownAs, Limits, OpRule, QuantSpec, Scheme
 from onnxq.types.layer_rules import INTEGER_LAYERS, TOTAL_INTEGER_MOVES, TOTAL_INTEGER_TIED
 from onnxq.types.presets import STANDARD_PASSES
 
@@ -50,6 +50,7 @@ BACKENDS.add(
         integers_only=True,
         limits=Limits(dtypes=("uint8", "int32"), weights_per_tensor=True, min_opset=10, steps=((0, 255),)),
         passes=(*STANDARD_PASSES, "hardswish_as_operator"),
+        known_as=(KnownAs("Tengine_u8"),),
         emitters=("qdq", "tengine_scales", "tengine_model"),
     ),
 )

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from onnxq.observers.aliases import ALIASES, Alias
 from onnxq.targets import BACKENDS
-from onnxq.types import Backend, Limits, NodeFacts, OpRule, Option, PerChannel, QuantSpec, Scheme
+from onnxq.types import Backend, KnownAs, Limits, NodeFacts, OpRule, Option, PerChannel, QuantSpec, Scheme
 from onnxq.types.layer_rules import CONVOLUTIONS
 from onnxq.types.presets import CLEAN_UP, FOLD_LAYERS, RECOGNIZE, SETTLE, gemm_weight_axis, matmul_weight_axis
 
@@ -70,6 +71,7 @@ def _configure(values: Mapping[str, str]) -> Backend:
         float8_pairs="plain",
         limits=LIMITS,
         passes=(*CLEAN_UP, "widen_bfloat16", *FOLD_LAYERS, *RECOGNIZE, "recognize_silu", *SETTLE),
+        known_as=(KnownAs("Tensorrt"), KnownAs("QDQ", options={"tables": "no"})),
         emitters=("qdq", *tables),
         options=(TABLES,),
         configure=_configure,
@@ -78,3 +80,4 @@ def _configure(values: Mapping[str, str]) -> Backend:
 
 
 BACKENDS.add("tensorrt", _configure({"tables": TABLES.default}))
+ALIASES.add("entropy", Alias("kl"))

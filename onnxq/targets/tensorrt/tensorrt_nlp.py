@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from onnxq.targets import BACKENDS
 from onnxq.targets.tensorrt.tensorrt import LIMITS
-from onnxq.types import Backend, NodeFacts, OpRule, PerChannel, QuantSpec, Scheme
+from onnxq.types import Backend, KnownAs, NodeFacts, OpRule, PerChannel, QuantSpec, Scheme
 from onnxq.types.layer_rules import TRANSFORMER_LAYERS
 from onnxq.types.presets import CLEAN_UP, RECOGNIZE, SETTLE, declines_constant_operand
 
@@ -34,6 +34,7 @@ BACKENDS.add(
         float8_pairs="plain",
         limits=LIMITS,
         passes=(*CLEAN_UP, "widen_bfloat16", "canonicalize_gemm", *RECOGNIZE, *SETTLE),
+        known_as=(KnownAs("Tensorrt_NLP"),),
         checked_by=("onnxruntime",),
     ),
 )
