@@ -24,6 +24,7 @@ class Registry(Generic[T]):
         self._packages = packages
         self._loaded = not packages
         self._items: dict[str, T] = {}
+        self._aliases: dict[str, str] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
         """Return a decorator that files its argument under `name`; a second, different owner of a name is an error."""
@@ -40,15 +41,23 @@ class Registry(Generic[T]):
             raise ConfigError(f"{self.kind} '{name}' is registered twice; choose another name")
         self._items[name] = item
 
+    def add_alias(self, alias: str, name: str) -> None:
+        """Let another name stand for an entry; only the entry's own name is listed."""
+        self._aliases[alias] = name
+
+    def name_of(self, name: str) -> str:
+        """The name under which an entry is listed; a name that is no alias is its own."""
+        self._load()
+        return name if name in self._items else self._aliases.get(name, name)
+
     def forget(self, name: str | None) -> None:
         """Take an entry out, so that its owner may register it anew; unknown names are nobody's loss."""
         if name is not None:
             self._items.pop(name, None)
 
     def get(self, name: str) -> T:
-        self._load()
         try:
-            return self._items[name]
+            return self._items[self.name_of(name)]
         except KeyError:
             known = ", ".join(self.names())
             raise ConfigError(
@@ -64,8 +73,7 @@ class Registry(Generic[T]):
         return sorted(self._items.items(), key=lambda pair: pair[0])
 
     def __contains__(self, name: object) -> bool:
-        self._load()
-        return name in self._items
+        return isinstance(name, str) and self.name_of(name) in self._items
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())

@@ -155,7 +155,7 @@ def test_an_improvement_that_the_machine_cannot_do_ends_the_run(
 
     monkeypatch.setattr(Chosen, "run", full)
     data = {"image": load_data().calibration[:4]}
-    config = {"improvements": ["cross_layer"]}
+    config = {"improvements": ["cross_layer_equalization"]}
     with pytest.raises(MachineError, match="No space left"):
         onnxq.quantize(model_path(), backend="onnxruntime", data=data, config=config, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -63,7 +63,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "lint": "types graph",
         "verify": "types graph numerics runtime lint",
         "torchnet": "types graph numerics",
-        "ptq": "types graph numerics observers runtime emit",
+        "ptq": "types graph numerics observers runtime calibrate emit",
         "ptq.reconstruction": "types graph numerics runtime torchnet ptq",
         "targets": "types graph numerics observers emit refine lint ptq",
         "config": "types observers runtime refine ptq targets",

@@ -75,10 +75,15 @@ def backend_options_table() -> str:
 
 def improvements_table() -> str:
     rows = [
-        [f"`{e['name']}`", _joined(e["arguments"]) or "none", e["effort"], e["needs"], e["summary"], e["paper"]]
+        [_named(e), _joined(e["arguments"]) or "none", e["effort"], e["needs"], e["summary"], e["paper"]]
         for e in catalogue.improvements()
     ]
     return markdown(("improvement", "arguments", "effort", "needs", "what it does", "paper"), rows)
+
+
+def _named(entry: catalogue.Entry) -> str:
+    others = _joined(entry["other names"])
+    return f"`{entry['name']}`" + (f"<br>also {others}" if others else "")
 
 
 def observers_table() -> str:

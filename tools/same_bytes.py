@@ -27,7 +27,7 @@ from onnxq.errors import OnnxqError
 from tests.golden_graphs import GOLDEN
 
 OWN = ("report.json", "plan.json", "qparams.json")
-VOLATILE = ("seconds", "clock", "time", "version", "command")
+VOLATILE = ("seconds", "clock", "time", "version", "command", "peak_memory")
 """Keys of onnxq's own JSON files whose values are not the same in two runs."""
 ADDED = ("float_codes",)
 """Keys that older versions do not write."""

@@ -128,6 +128,7 @@ def improvements() -> list[Entry]:
             "arguments": [f"{key}={shown(value)}" for key, value in method.arguments.items()],
             "effort": next((str(level) for level in LEVELS if name in _tried_by(level)), "by name"),
             "needs": "torch" if method.needs_torch else "",
+            "other names": list(method.aliases),
             "summary": method.summary,
             "paper": method.paper,
         }

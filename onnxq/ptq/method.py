@@ -139,6 +139,7 @@ class Method:
     rounds: bool = False
     check: Callable[[Arguments], object] | None = None
     least_samples: int = 0
+    aliases: tuple[str, ...] = ()
 
 
 IMPROVEMENTS: Registry[Method] = Registry("improvement", "onnxq.ptq")
@@ -161,8 +162,9 @@ def improvement(
     rounds: bool = False,
     check: Callable[[Arguments], object] | None = None,
     least_samples: int = 0,
+    aliases: tuple[str, ...] = (),
 ) -> Callable[[F], F]:
-    """Register a function as an improvement."""
+    """Register a function as an improvement; `aliases` are other names that it goes by."""
 
     def register(function: F) -> F:
         method = Method(
@@ -176,8 +178,11 @@ def improvement(
             rounds,
             check,
             least_samples,
+            aliases,
         )
         IMPROVEMENTS.add(name, method)
+        for alias in aliases:
+            IMPROVEMENTS.add_alias(alias, name)
         return function
 
     return register
@@ -198,10 +203,16 @@ class Chosen:
         return self.method.run(state, task, **{**self.method.arguments, **self.arguments})
 
 
+def method_name(text: str) -> str:
+    """The name under which the method of `gptq:act_order=no` is listed, whichever of its names was written."""
+    return IMPROVEMENTS.name_of(text.partition(":")[0])
+
+
 def read_improvement(text: str) -> Chosen:
     """An improvement from its name and arguments; ConfigError names what is wrong."""
     name, _, rest = text.partition(":")
     method = IMPROVEMENTS.get(name)
+    name = method.name
     given = read_arguments(rest, list(method.arguments), f"improvement '{name}'", "argument")
     values: dict[str, Argument] = {}
     for key, value in given.items():

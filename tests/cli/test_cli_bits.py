@@ -121,12 +121,12 @@ def test_layers_are_put_back_until_the_metric_holds_with_the_effort_of_the_confi
     run: Run, model: Path, data: Path, tmp_path: Path
 ) -> None:
     config = tmp_path / "careful.json"
-    config.write_text(json.dumps({"backend": "tensorrt", "improvements": ["weight_search"]}))
+    config.write_text(json.dumps({"backend": "tensorrt", "improvements": ["weight_scale_search"]}))
     result = run("search", model, "-c", config, "-d", data, "--fallback", "float", "--reach", 30, "-o", tmp_path)
     assert result.exit_code == 0, result.stderr
     assert "sqnr_db at least 30, judged after improvements" in result.stdout
-    assert json.loads((tmp_path / "config.json").read_text())["improvements"] == ["weight_search"]
-    assert json.loads((tmp_path / "hold.json").read_text())["improvements"] == ["weight_search"]
+    assert json.loads((tmp_path / "config.json").read_text())["improvements"] == ["weight_scale_search"]
+    assert json.loads((tmp_path / "hold.json").read_text())["improvements"] == ["weight_scale_search"]
 
 
 def test_random_data_is_warned_of(run: Run, model: Path) -> None:

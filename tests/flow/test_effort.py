@@ -82,9 +82,9 @@ def test_a_run_is_repeated_by_its_resolved_configuration(improved: onnxq.Result,
 
 
 def test_an_observer_that_was_asked_for_is_kept(tmp_path: Path) -> None:
-    others = ["smoothquant", "awq", "cross_layer", "weight_search"]  # take most of the time
+    others = ["smoothquant", "awq", "cross_layer_equalization", "weight_scale_search"]  # take most of the time
     result = quantized(tmp_path, 1, samples=16, observer="minmax", skip_improvements=others)
-    (ranges,) = {s["why"] for s in result.report["improvements"]["steps"] if s["name"].startswith("ranges")}
+    (ranges,) = {s["why"] for s in result.report["improvements"]["steps"] if s["name"].startswith("range_setting")}
     assert ranges == "there was nothing to change"
     assert all(p.observer == "minmax" for p in result.plan if p.role == "activation")
     weights = quantized(tmp_path, 1, samples=16, weight_observer="mse", skip_improvements=others[:-1])
@@ -98,15 +98,15 @@ def test_three_samples_are_not_enough_and_the_report_says_so(tmp_path: Path) -> 
 
 
 def test_improvements_by_name_take_the_place_of_the_effort(tmp_path: Path) -> None:
-    result = quantized(tmp_path, None, improvements=["ranges:mse"])
-    assert [step["name"] for step in result.report["improvements"]["steps"]] == ["ranges:observer=mse"]
+    result = quantized(tmp_path, None, improvements=["range_setting:mse"])
+    assert [step["name"] for step in result.report["improvements"]["steps"]] == ["range_setting:observer=mse"]
 
 
 def test_improvements_can_be_left_out(tmp_path: Path) -> None:
     result = quantized(tmp_path, 1, samples=16, skip_improvements=["ranges"])
-    assert not any(step["name"].startswith("ranges") for step in result.report["improvements"]["steps"])
-    with pytest.raises(ConfigError, match=r"no improvement 'rnages'\. Did you mean 'ranges'"):
-        quantized(tmp_path, 1, skip_improvements=["rnages"])
+    assert not any(step["name"].startswith("range_setting") for step in result.report["improvements"]["steps"])
+    with pytest.raises(ConfigError, match=r"no improvement 'range_seting'\. Did you mean 'range_setting'"):
+        quantized(tmp_path, 1, skip_improvements=["range_seting"])
 
 
 def test_the_input_file_and_folder_stay_clean(improved: onnxq.Result) -> None:
@@ -124,7 +124,7 @@ def test_the_input_file_and_folder_stay_clean(improved: onnxq.Result) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [["--effort", "4"], ["--effort", "-1"], ["--improve", "gptqq"], ["--improve", "ranges:x=1"]]
+    "given", [["--effort", "4"], ["--effort", "-1"], ["--improve", "gptqq"], ["--improve", "range_setting:x=1"]]
 )
 def test_wrong_wishes_exit_with_2_and_write_nothing(given: list[str], tmp_path: Path) -> None:
     np.savez(tmp_path / "calib.npz", image=load_data().calibration[:8])

@@ -21,7 +21,7 @@ from onnxq.ptq.search.evaluator import Score
 
 SubjectOf = Callable[..., Subject]
 
-SLOW = ("smoothquant", "awq", "insert_smoothing", "absorb_bias", "ranges")
+SLOW = ("smoothquant", "awq", "insert_smoothing", "high_bias_absorption", "range_setting")
 EFFORT: dict[str, Any] = {"effort": 1, "skip_improvements": SLOW}
 """An effort of few steps, so that tests are fast."""
 WANTED: dict[str, Any] = {"bits": (8, 4), "budget": "60%", "evaluations": 3}
@@ -55,7 +55,10 @@ def test_every_point_of_the_front_is_improved_and_the_search_is_decided_without(
         assert point.calibrated == before[tuple(point.bits.items())].score
     assert any(point.score.value > point.calibrated.value + 1 for point in found.front if point.calibrated)
     assert found.chosen in found.front
-    assert (plain.improvements, found.improvements) == ((), ("cross_layer", "weight_search", "bias_correction"))
+    assert (plain.improvements, found.improvements) == (
+        (),
+        ("cross_layer_equalization", "weight_scale_search", "bias_correction"),
+    )
     values = [point.score.value for point in found.front]
     assert values == sorted(values)
 
@@ -89,7 +92,7 @@ def test_a_search_goes_on_and_keeps_scores_of_other_efforts_apart(digits: Subjec
     plain = search(digits("academic", config={"effort": 0}, cache=tmp_path), **wanted)
     assert plain.evaluations["run"] == 0
     assert [point.score for point in plain.points] == [point.calibrated or point.score for point in first.points]
-    other = search(digits("academic", config={"improvements": ["weight_search"]}, cache=tmp_path), **wanted)
+    other = search(digits("academic", config={"improvements": ["weight_scale_search"]}, cache=tmp_path), **wanted)
     assert other.evaluations["run"] == len(first.front)
 
 
@@ -97,7 +100,8 @@ def test_the_metric_holds_after_improvements_at_less_cost(digits: SubjectOf, kno
     wanted: dict[str, Any] = {"bits": (8, 4, 2), "reach": 20.0, "evaluations": 6}
     plain = search(digits("academic", cache=known), **wanted)
     better = search(
-        digits("academic", cache=known, config={"improvements": ["cross_layer", "weight_search"]}), **wanted
+        digits("academic", cache=known, config={"improvements": ["cross_layer_equalization", "weight_scale_search"]}),
+        **wanted,
     )
     assert better.chosen.score.value >= 20.0
     assert better.chosen.calibrated is not None
@@ -115,7 +119,7 @@ def test_fewer_layers_are_put_back_where_improvements_help(digits: SubjectOf, tm
     assert of_quantize(digits(), better.config, tmp_path / "out") == better.chosen.score
     again = hold(digits(config={**coarse, **EFFORT}, cache=tmp_path / "cache"), reach=14.0)
     assert (again.steps, again.evaluations["run"]) == (better.steps, 0)
-    assert again.to_json()["improvements"] == ["cross_layer", "weight_search", "bias_correction"]
+    assert again.to_json()["improvements"] == ["cross_layer_equalization", "weight_scale_search", "bias_correction"]
 
 
 def test_too_few_samples_to_improve_with_are_a_note(digits: SubjectOf) -> None:

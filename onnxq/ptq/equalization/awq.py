@@ -8,7 +8,7 @@ a column is rounded to a grid that is s_i times finer where its inputs are large
 the one that decides the scale. alpha is searched for the layers that read a tensor (query, key, value) together: their
 outputs are computed on some rows of the samples with quantized weights, and activations where these are quantized too.
 The division goes into what makes the tensor, as in `smoothquant`; a tensor that somebody reads who cannot take s up
-stays as it is. The second half of the paper, clipping by the error of outputs, is `weight_search`: run it afterwards.
+stays as it is. The second half of the paper, clipping by the error of outputs, is `weight_scale_search`.
 """
 
 from __future__ import annotations

@@ -50,14 +50,15 @@ WORTH_WHILE = 0.03
 
 
 @improvement(
-    "cross_layer",
+    "cross_layer_equalization",
     "scales channels between layers so that weights and activations use all of their range",
     "Nagel et al., Data-Free Quantization Through Weight Equalization and Bias Correction, 2019",
     {"relu6": "data", "activations": True},
-    check=limits("cross_layer", relu6=one_of("data", "exact")),
+    check=limits("cross_layer_equalization", relu6=one_of("data", "exact")),
     least_samples=FOR_EACH_CHANNEL,
+    aliases=("cross_layer",),
 )
-def cross_layer(state: State, task: Task, *, relu6: str, activations: bool) -> Improved:
+def cross_layer_equalization(state: State, task: Task, *, relu6: str, activations: bool) -> Improved:
     """Equalize every group of channels that can be scaled; `activations` counts their ranges, not only weights'."""
     own = state.copy()
     freedom = find_freedom(own.graph)

@@ -31,13 +31,14 @@ WORTH_WHILE = 0.99
 
 
 @improvement(
-    "absorb_bias",
+    "high_bias_absorption",
     "moves what a channel always has at least into the bias of the next layer",
     "Nagel et al., Data-Free Quantization Through Weight Equalization and Bias Correction, 2019",
     {"sigma": 0.0},
-    check=limits("absorb_bias", sigma=at_least(0)),
+    check=limits("high_bias_absorption", sigma=at_least(0)),
+    aliases=("absorb_bias",),
 )
-def absorb_bias(state: State, task: Task, *, sigma: float) -> Improved:
+def high_bias_absorption(state: State, task: Task, *, sigma: float) -> Improved:
     """Absorb high biases where that makes the range of a quantized activation smaller."""
     own = state.copy()
     sites, declined = find_sites(own.graph, own.plan)

@@ -54,13 +54,14 @@ class Pair:
 
 
 @improvement(
-    "split_channels",
+    "outlier_channel_splitting",
     "splits the columns of weights that are larger than all others, at the price of more channels",
     "Zhao et al., Improving Neural Network Quantization without Retraining using Outlier Channel Splitting, 2019",
     {"ratio": 0.02},
-    check=limits("split_channels", ratio=Limit("lies above 0 and up to 1", lambda value: 0 < value <= 1)),
+    check=limits("outlier_channel_splitting", ratio=Limit("lies above 0 and up to 1", lambda value: 0 < value <= 1)),
+    aliases=("split_channels",),
 )
-def split_channels(state: State, task: Task, *, ratio: float) -> Improved:
+def outlier_channel_splitting(state: State, task: Task, *, ratio: float) -> Improved:
     """Split columns until a model has `ratio` more channels in front of each weight that gains."""
     own = state.copy()
     own.graph.sort()

@@ -151,10 +151,11 @@ def _read_as(plan: QuantPlan, tensor: str, node: str) -> QuantSpec | None:
 
 
 def _without_shared_scales(shares: list[WeightShares], freedom: Freedom) -> Freedom:
-    """A weight with one scale for all its rows would lose what the activation gains: cross_layer weighs the two."""
+    """A weight with one scale for all its rows would lose what the activation gains (see cross_layer_equalization)."""
     for item in shares:
         if item.makes and item.edit.op in LAYERS:
-            reason = f"the weight of '{item.edit.node}' makes it with one scale for all channels (see cross_layer)"
+            made = f"the weight of '{item.edit.node}' makes it with one scale for all channels"
+            reason = f"{made} (see cross_layer_equalization)"
             lost = np.unique(item.edit.down)
             freedom = freedom.without(lost[freedom.free()[lost]], reason)
     return freedom

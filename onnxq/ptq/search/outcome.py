@@ -33,6 +33,7 @@ class Step:
             "name": self.name,
             "paper": self.paper,
             "applied": self.applied,
+            "reason": self.why.reason.value,
             "why": str(self.why),
             "before": _number(self.before),
             "after": _number(self.after),

@@ -56,10 +56,10 @@ class Roundings:
 STAGES = (
     Stage(("smoothquant", "smoothquant:unseen=no", "awq")),
     Stage(("insert_smoothing", "insert_smoothing:unseen=no")),
-    Stage(("cross_layer",), deferrable=True),
-    Stage(("absorb_bias",)),
-    Stage(("ranges:mse", "ranges:percentile")),
-    Stage(("weight_search",)),
+    Stage(("cross_layer_equalization",), deferrable=True),
+    Stage(("high_bias_absorption",)),
+    Stage(("range_setting:mse", "range_setting:percentile")),
+    Stage(("weight_scale_search",)),
 )
 FINISH = ("bias_correction",)
 SHORT_TRIALS = {
@@ -68,7 +68,7 @@ SHORT_TRIALS = {
     "qdrop:iterations=200": "qdrop",
 }
 ROUNDINGS = (
-    Roundings(("gptq", "refit", "refit:alpha=0", "adaround")),
+    Roundings(("gptq", "gptaq", "gptaq:alpha=0", "adaround")),
     Roundings(tuple(SHORT_TRIALS), SHORT_TRIALS),
 )
 

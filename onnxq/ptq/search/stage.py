@@ -13,7 +13,7 @@ from onnxq.config import Config
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph.write import weight_bytes
 from onnxq.progress import Progress
-from onnxq.ptq.method import ACTIVATIONS, IMPROVEMENTS, Samples, State, Task
+from onnxq.ptq.method import ACTIVATIONS, IMPROVEMENTS, Samples, State, Task, method_name
 from onnxq.ptq.search.division import FEWEST, divide
 from onnxq.ptq.search.evaluator import Evaluator, LastSession
 from onnxq.ptq.search.outcome import Outcome, Reached
@@ -55,7 +55,8 @@ def remove_stale_values(folder: Path) -> None:
 
 def wanted_schedule(config: Config) -> Schedule:
     """What a configuration wants to be tried; a name that is left out and not tried anyway is an error."""
-    both = [name for name in config.improvements or () if name.partition(":")[0] in config.skip_improvements]
+    skipped = frozenset(map(method_name, config.skip_improvements))
+    both = [name for name in config.improvements or () if method_name(name) in skipped]
     if both:
         raise ConfigError(
             f"{config.source('skip_improvements')}: '{both[0]}' is asked for by name, and to be left out: take it out "
@@ -70,7 +71,7 @@ def wanted_schedule(config: Config) -> Schedule:
                 f"{config.source('skip_improvements')}: there is no improvement '{name}'.{near} Known: "
                 f"{', '.join(IMPROVEMENTS.names())}"
             )
-    return schedule.without(frozenset(config.skip_improvements))
+    return schedule.without(skipped)
 
 
 def _too_large(prepared: Prepared) -> bool:

@@ -23,15 +23,19 @@ from onnxq.ptq.weights.scale_search import candidates, search_by_outputs, search
 from onnxq.ptq.weights.weights import INPUTS, Layers, layers_of, quantized_weights, with_moments
 from onnxq.types import Placement, QParams
 
+SOURCE = "weight_search"
+"""What qparams.json says of parameters that were found here, as files of earlier versions do."""
+
 
 @improvement(
-    "weight_search",
+    "weight_scale_search",
     "scales of weights with the least error of the outputs, or of the weights",
     "Banner et al. 2019; Lin et al. 2023 (clipping)",
     {"objective": "outputs", "inputs": "quantized"},
-    check=limits("weight_search", objective=one_of("outputs", "weights"), inputs=one_of(*INPUTS)),
+    check=limits("weight_scale_search", objective=one_of("outputs", "weights"), inputs=one_of(*INPUTS)),
+    aliases=("weight_search",),
 )
-def weight_search(state: State, task: Task, *, objective: str, inputs: str) -> Improved:
+def weight_scale_search(state: State, task: Task, *, objective: str, inputs: str) -> Improved:
     """Choose the scales (and zero points) of all quantized weights.
 
     objective  outputs: error of the layer's outputs on the samples; weights without such layers (tables of
@@ -49,7 +53,7 @@ def weight_search(state: State, task: Task, *, objective: str, inputs: str) -> I
     if objective == "outputs":
         alone = [placement for placement in own if sharing.alone(placement.tensor)]
         layers, _ = layers_of(state, alone)
-    for layer, moments in with_moments(state, task, layers, inputs, "weight_search"):
+    for layer, moments in with_moments(state, task, layers, inputs, "weight_scale_search"):
         if isinstance(moments, str):
             declined.append(f"{layer.tensor}: {moments}")
         else:
@@ -88,7 +92,7 @@ def _by_outputs(state: State, result: State, layer: Layers, moments: np.ndarray)
     before, after = error(held), error(found)
     if after >= before:
         return None
-    result.qparams.put(layer.tensor, found, "weight_search")
+    result.qparams.put(layer.tensor, found, SOURCE)
     return before, after
 
 
@@ -104,5 +108,5 @@ def _by_weights(state: State, result: State, placement: Placement, sharing: Shar
     before, after = error(held), error(found)
     if after >= before:
         return None
-    put_shared(result.qparams, sharing, placement.tensor, found, "weight_search")
+    put_shared(result.qparams, sharing, placement.tensor, found, SOURCE)
     return before, after

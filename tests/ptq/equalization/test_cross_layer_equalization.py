@@ -78,7 +78,7 @@ def test_float_outputs_stay_equal(name: str, backend: str) -> None:
     golden = GOLDEN[name]()
     model = ready(golden.model, golden.samples[:6], backend)
     before = {tensor.name: model.state.graph.values(tensor) for tensor in model.state.graph.constants()}
-    found = model.improve("cross_layer")
+    found = model.improve("cross_layer_equalization")
     assert found.changed
     assert found.recalibrate
     assert model.change(found.state.graph) < EQUAL
@@ -94,7 +94,7 @@ def test_a_depthwise_net_with_one_scale_per_weight_is_recovered(activation: str)
     model = ready(uneven(net, 2.5), feeds)
     if activation == "Relu":  # small channels do not reach 6, so that the uneven net is another one
         assert model.change(even.state.graph) < EQUAL
-    found = model.improve("cross_layer")
+    found = model.improve("cross_layer_equalization")
     assert model.change(found.state.graph) < EQUAL
     before, after = model.sqnr(model.state), model.sqnr(model.recalibrated(found.state))
     best = even.sqnr(even.state)
@@ -120,7 +120,7 @@ def test_any_uneven_channels_are_evened_out(exponents: list[float], activation: 
     scale_rows(changed, 0, factors)
     scale_columns(changed, 1, factors)
     model = ready(changed, feeds)
-    found = model.improve("cross_layer")
+    found = model.improve("cross_layer_equalization")
     assert model.change(found.state.graph) < EQUAL
     state = model.recalibrated(found.state) if found.changed else model.state
     assert model.sqnr(state) > even.sqnr(even.state) - 3
@@ -129,7 +129,7 @@ def test_any_uneven_channels_are_evened_out(exponents: list[float], activation: 
 def test_chains_are_balanced_as_a_whole() -> None:
     net = depthwise_net("Relu")
     model = ready(uneven(net, 3.0), feeds_of(net))
-    found = model.improve("cross_layer:activations=no")
+    found = model.improve("cross_layer_equalization:activations=no")
     weights = [node.inputs[1].name for node in found.state.graph.nodes("Conv")]
     for name in weights[:4]:
         rows = np.abs(found.state.graph.values(name)).reshape(-1, found.state.graph.values(name)[0].size).max(axis=1)
@@ -144,7 +144,7 @@ def test_channels_that_reach_the_bound_of_relu6_keep_their_scale() -> None:
     model = net.model()
     scale_rows(model, 0, np.array([20.0, 0.01, 20.0, 0.05, 1.0, 0.3]))
     case = ready(model, feeds_of(net))
-    found = case.improve("cross_layer")
+    found = case.improve("cross_layer_equalization")
     assert case.change(found.state.graph) < EQUAL
     assert any("2 of 6 channels" in line and "bound" in line for line in found.declined)
     name = case.state.graph.nodes("Conv")[0].inputs[1].name
@@ -152,7 +152,7 @@ def test_channels_that_reach_the_bound_of_relu6_keep_their_scale() -> None:
     np.testing.assert_array_equal(after[[0, 2]], before[[0, 2]])
     assert np.abs(after[1]).max() > 10 * np.abs(before[1]).max()
 
-    exact = case.improve("cross_layer:relu6=exact")
+    exact = case.improve("cross_layer_equalization:relu6=exact")
     assert not exact.changed
     assert any("has bounds" in line for line in exact.declined)
 
@@ -163,7 +163,7 @@ def test_dead_channels_keep_their_scale() -> None:
     model = net.model()
     scale_rows(model, 0, np.array([1.0, 0.0, 0.01, 1.0, 1.0, 1.0]))
     case = ready(model, feeds_of(net))
-    found = case.improve("cross_layer")
+    found = case.improve("cross_layer_equalization")
     assert case.change(found.state.graph) < EQUAL
     weight = found.state.graph.values(found.state.graph.nodes("Conv")[1].inputs[1])
     np.testing.assert_array_equal(
@@ -174,7 +174,7 @@ def test_dead_channels_keep_their_scale() -> None:
 def test_weights_with_a_scale_per_channel_are_balanced_by_their_activations() -> None:
     net = depthwise_net("Relu")
     case = ready(uneven(net, 2.5), feeds_of(net), PER_CHANNEL)
-    found = case.improve("cross_layer")
+    found = case.improve("cross_layer_equalization")
     assert case.change(found.state.graph) < EQUAL
     assert case.sqnr(case.recalibrated(found.state)) > case.sqnr(case.state) + 10
 
@@ -182,4 +182,4 @@ def test_weights_with_a_scale_per_channel_are_balanced_by_their_activations() ->
 def test_an_unknown_treatment_of_relu6_is_an_error() -> None:
     net = depthwise_net("Relu")
     with pytest.raises(ConfigError, match="data or exact"):
-        ready(net.model(), feeds_of(net, 2)).improve("cross_layer:relu6=yes")
+        ready(net.model(), feeds_of(net, 2)).improve("cross_layer_equalization:relu6=yes")

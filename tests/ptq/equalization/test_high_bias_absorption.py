@@ -51,7 +51,7 @@ def test_float_outputs_stay_equal_and_the_quantized_model_gains(behind: object, 
     net = Net("high")
     net.output(behind(net, net.relu(high(net, net.input("x", [1, 3, 8, 8]), 6))))  # type: ignore[operator]
     case = ready(net.model(), feeds_of(net), backend)
-    found = case.improve("absorb_bias")
+    found = case.improve("high_bias_absorption")
     assert len(found.changed) == 1
     assert "3 of 6 channels" in found.changed[0]
     assert found.recalibrate
@@ -66,7 +66,7 @@ def test_two_readers_both_take_the_shift_up() -> None:
     net.output(conv_behind(net, hidden))
     net.output(net.classifier(hidden, 6))
     case = ready(net.model(), feeds_of(net))
-    found = case.improve("absorb_bias")
+    found = case.improve("high_bias_absorption")
     assert found.changed
     assert case.change(found.state.graph) < EQUAL
 
@@ -75,7 +75,7 @@ def test_sigma_absorbs_more_than_the_smallest_value() -> None:
     net = Net("sigma")
     net.output(conv_behind(net, net.relu(high(net, net.input("x", [1, 3, 8, 8]), 6, offset=20.0))))
     case = ready(net.model(), feeds_of(net))
-    exact, wide = case.improve("absorb_bias"), case.improve("absorb_bias:sigma=1")
+    exact, wide = case.improve("high_bias_absorption"), case.improve("high_bias_absorption:sigma=1")
     assert next(iter(wide.details["range_left"].values())) < next(iter(exact.details["range_left"].values()))
 
 
@@ -87,7 +87,7 @@ def test_channels_at_the_bound_of_relu6_are_left() -> None:
     net.initializers[0] = onnx.numpy_helper.from_array(weight, net.initializers[0].name)
     net.output(conv_behind(net, net.node("Clip", x, net.floats(0.0), net.floats(6.0))))
     case = ready(net.model(), feeds_of(net))
-    found = case.improve("absorb_bias")
+    found = case.improve("high_bias_absorption")
     assert not found.changed  # channel 5 has the largest values and reaches 6
     assert case.change(found.state.graph) == 0
 
@@ -105,7 +105,7 @@ def test_what_is_not_exact_is_declined_by_name(build: object, reason: str) -> No
     net = Net("declined")
     net.output(build(net, high(net, net.input("x", [1, 3, 8, 8]), 6)))  # type: ignore[operator]
     case = ready(net.model(), feeds_of(net))
-    found = case.improve("absorb_bias")
+    found = case.improve("high_bias_absorption")
     assert not found.changed
     assert found.state is case.state
     assert len([line for line in found.declined if reason in line]) == 1
@@ -115,14 +115,14 @@ def test_what_is_not_exact_is_declined_by_name(build: object, reason: str) -> No
 def test_networks_without_high_biases_stay_as_they_are(name: str) -> None:
     golden = GOLDEN[name]()
     case = ready(golden.model, golden.samples[:4])
-    assert not case.improve("absorb_bias").changed
+    assert not case.improve("high_bias_absorption").changed
 
 
 def test_a_negative_sigma_is_an_error() -> None:
     net = Net("negative")
     net.output(net.conv(net.input("x", [1, 3, 8, 8]), 3, 2))
     with pytest.raises(ConfigError, match="at least 0"):
-        ready(net.model(), feeds_of(net)).improve("absorb_bias:sigma=-1")
+        ready(net.model(), feeds_of(net)).improve("high_bias_absorption:sigma=-1")
 
 
 @pytest.mark.parametrize("by_rows", ["layer", "reader"])
@@ -136,7 +136,7 @@ def test_biases_with_a_value_for_each_row_are_left_alone(by_rows: str) -> None:
 
     net.output(layer(net.relu(layer(net.input("x", [6, 6]), shapes["layer"])), shapes["reader"]))
     case = ready(net.model(), [{"x": net.normal(6, 6)} for _ in range(6)], PER_TENSOR)
-    found = case.improve("absorb_bias")
+    found = case.improve("high_bias_absorption")
     assert not found.changed
     assert any("do not fit" in line for line in found.declined)
 

@@ -50,7 +50,7 @@ def test_the_float_model_stays_and_the_quantized_one_gains(build: Callable[[Net]
     net = Net(build.__name__)
     shape = build(net)
     case = ready(net.model(), feeds_of(net, *shape), PER_TENSOR)
-    found = case.improve("split_channels:ratio=0.25")
+    found = case.improve("outlier_channel_splitting:ratio=0.25")
     assert len(found.changed) == 1
     assert found.recalibrate
     assert case.change(found.state.graph) < EQUAL
@@ -62,7 +62,7 @@ def test_the_given_state_keeps_its_shapes() -> None:
     net = Net("kept")
     shape = convolutions(net)
     case = ready(net.model(), feeds_of(net, *shape))
-    case.improve("split_channels:ratio=0.25")
+    case.improve("outlier_channel_splitting:ratio=0.25")
     assert case.change(case.state.graph) == 0
 
 
@@ -70,7 +70,7 @@ def test_halves_round_to_what_the_whole_would() -> None:
     net = Net("halves")
     shape = products(net)
     case = ready(net.model(), feeds_of(net, *shape))
-    found = case.improve("split_channels:ratio=0.05")
+    found = case.improve("outlier_channel_splitting:ratio=0.05")
     name = case.state.graph.nodes("MatMul")[1].inputs[1].name
     before, after = case.state.graph.values(name), found.state.graph.values(name)
     assert after.shape == (17, 5)
@@ -92,7 +92,7 @@ def test_what_cannot_be_split_is_declined_by_name(build: Callable[[Net, str], st
     net = Net("declined")
     net.output(build(net, net.input("x", [1, 3, 8, 8])))
     case = ready(net.model(), feeds_of(net, 1, 3, 8, 8))
-    found = case.improve("split_channels")
+    found = case.improve("outlier_channel_splitting")
     assert not found.changed
     assert any(reason in line for line in found.declined)
 
@@ -100,7 +100,7 @@ def test_what_cannot_be_split_is_declined_by_name(build: Callable[[Net, str], st
 def test_weights_with_a_scale_per_channel_are_left() -> None:
     net = Net("per channel")
     shape = convolutions(net)
-    found = ready(net.model(), feeds_of(net, *shape), PER_CHANNEL).improve("split_channels")
+    found = ready(net.model(), feeds_of(net, *shape), PER_CHANNEL).improve("outlier_channel_splitting")
     assert not found.changed
 
 
@@ -108,7 +108,7 @@ def test_a_ratio_without_meaning_is_an_error() -> None:
     net = Net("ratio")
     shape = convolutions(net)
     with pytest.raises(ConfigError, match="above 0"):
-        ready(net.model(), feeds_of(net, *shape)).improve("split_channels:ratio=0")
+        ready(net.model(), feeds_of(net, *shape)).improve("outlier_channel_splitting:ratio=0")
 
 
 def stacked_behind(net: Net) -> str:
@@ -131,7 +131,7 @@ def rows_in_front(net: Net) -> str:
 def test_weights_without_one_row_or_column_for_each_channel_are_declined(build: Callable[[Net], str]) -> None:
     net = Net(build.__name__)
     net.output(build(net))
-    found = ready(net.model(), feeds_of(net, 2, 4, 8), PER_TENSOR).improve("split_channels:ratio=0.25")
+    found = ready(net.model(), feeds_of(net, 2, 4, 8), PER_TENSOR).improve("outlier_channel_splitting:ratio=0.25")
     assert not found.changed
     assert found.declined
 
@@ -141,7 +141,7 @@ def test_channels_that_a_pool_mixes_are_not_split() -> None:
     hidden = net.relu(net.linear(net.input("x", [1, 2, 6, 8]), 8, 12))
     pooled = net.node("MaxPool", hidden, kernel_shape=[3, 3], pads=[1] * 4)
     net.output(net.node("MatMul", pooled, with_outlier(net, 12, 5, column=3, axis=0)))
-    found = ready(net.model(), feeds_of(net, 1, 2, 6, 8), PER_TENSOR).improve("split_channels:ratio=0.25")
+    found = ready(net.model(), feeds_of(net, 1, 2, 6, 8), PER_TENSOR).improve("outlier_channel_splitting:ratio=0.25")
     assert not found.changed
     assert any("pools its channels" in line for line in found.declined)
 
@@ -152,6 +152,6 @@ def test_channels_whose_places_a_pool_returns_are_not_split() -> None:
     pooled, places = net.many("MaxPool", [hidden], ["pooled", "places"], kernel_shape=[2, 2])
     net.output(places)
     net.output(net.node("Conv", pooled, with_outlier(net, 6, 12, 3, 3, column=5, axis=1), net.bias(6)))
-    found = ready(net.model(), feeds_of(net, 1, 3, 8, 8), PER_TENSOR).improve("split_channels:ratio=0.25")
+    found = ready(net.model(), feeds_of(net, 1, 3, 8, 8), PER_TENSOR).improve("outlier_channel_splitting:ratio=0.25")
     assert not found.changed
     assert any("tells more than values" in line for line in found.declined)

@@ -61,10 +61,13 @@ def test_what_efforts_try_is_within_the_limits(level: int) -> None:
             "gptq:inputs=floats",
             "inputs of improvement 'gptq' is quantized or float, got 'floats'. Did you mean 'float'?",
         ),
-        ("refit:alpha=2", "alpha of improvement 'refit' lies between 0 and 1, got 2"),
-        ("absorb_bias:-1", "sigma of improvement 'absorb_bias' must be at least 0, got -1"),
+        ("gptaq:alpha=2", "alpha of improvement 'gptaq' lies between 0 and 1, got 2"),
+        ("high_bias_absorption:-1", "sigma of improvement 'high_bias_absorption' must be at least 0, got -1"),
         ("smoothquant:alpha=7", "alpha of improvement 'smoothquant' lies between 0 (search) and 1, got 7"),
-        ("cross_layer:relu6=zzz", "relu6 of improvement 'cross_layer' is data or exact, got 'zzz'"),
+        (
+            "cross_layer_equalization:relu6=zzz",
+            "relu6 of improvement 'cross_layer_equalization' is data or exact, got 'zzz'",
+        ),
         ("bias_correction:rounds=0", "rounds of improvement 'bias_correction' must be at least 1, got 0"),
     ],
 )
@@ -85,7 +88,7 @@ def test_nothing_is_run_or_written_for_wrong_arguments(tmp_path: Path) -> None:
             model_path(),
             backend="tensorrt",
             data=[{"image": np.zeros((1, 1, 28, 28), np.float32)}] * 8,
-            config={"improvements": ["ranges:observer=zzz"]},
+            config={"improvements": ["range_setting:observer=zzz"]},
             out=tmp_path / "out",
             progress=progress,
         )

@@ -12,7 +12,7 @@ from onnxq.ptq.method import FOR_EACH_CHANNEL, read_improvement
 from onnxq.ptq.search.schedule import schedule_of
 from tests.zoo import ZOO
 
-CHANNEL_STEPS = {"smoothquant", "insert_smoothing", "awq", "cross_layer"}
+CHANNEL_STEPS = {"smoothquant", "insert_smoothing", "awq", "cross_layer_equalization"}
 
 
 def steps_with(samples: int, out: Path, **config: Any) -> dict[str, str]:
@@ -30,7 +30,7 @@ def test_steps_that_find_a_number_for_each_channel_are_not_tried_with_few_sample
     untried = {name.partition(":")[0] for name, why in told.items() if why.startswith("not tried")}
     assert untried == CHANNEL_STEPS
     assert all("takes 16 samples, and there are 8" in why for why in told.values() if why.startswith("not tried"))
-    assert "weight_search" in told
+    assert "weight_scale_search" in told
 
 
 def test_what_is_asked_for_by_name_is_tried_with_few_samples(tmp_path: Path) -> None:

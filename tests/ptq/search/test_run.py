@@ -283,10 +283,10 @@ def test_the_state_that_was_given_is_not_changed(ready: Calibrated) -> None:
 
 
 def test_names_and_arguments_are_checked_before_anything_runs(ready: Calibrated) -> None:
-    with pytest.raises(ConfigError, match=r"unknown improvement 'rangs'\. Did you mean 'ranges'"):
-        _improve(ready, Schedule.of_names(["rangs"]))
-    with pytest.raises(ConfigError, match=r"improvement 'ranges' has no argument 'obsever'.*'observer'"):
-        _improve(ready, Schedule.of_names(["ranges:obsever=mse"]))
+    with pytest.raises(ConfigError, match=r"unknown improvement 'range_seting'\. Did you mean 'range_setting'"):
+        _improve(ready, Schedule.of_names(["range_seting"]))
+    with pytest.raises(ConfigError, match=r"improvement 'range_setting' has no argument 'obsever'.*'observer'"):
+        _improve(ready, Schedule.of_names(["range_setting:obsever=mse"]))
 
 
 def test_a_model_that_is_near_enough_is_left_alone(ready: Calibrated) -> None:

@@ -12,7 +12,9 @@ import pytest
 import onnxq
 from onnxq.demo import load_data, model_path
 from onnxq.errors import ConfigError
+from onnxq.ptq.method import method_name, read_improvement
 from onnxq.ptq.search.evaluator import Evaluator
+from onnxq.ptq.search.stage import wanted_schedule
 
 SAMPLES = [{"image": image[None]} for image in load_data().calibration[:64]]
 FOUR_BITS = "academic:w_bits=4,a_bits=4"
@@ -65,6 +67,19 @@ def test_named_improvements_are_not_left_out_without_a_word(tmp_path: Path) -> N
         run(tmp_path / "out", samples=3, improvements=["gptq"])
     with pytest.raises(ConfigError, match="asked for by name, and to be left out"):
         run(tmp_path / "out", improvements=["gptq:act_order=no"], skip_improvements=["gptq"])
+
+
+def test_other_names_of_a_method_are_taken_wherever_its_own_is() -> None:
+    config = onnxq.Config(backend="tensorrt", skip_improvements=["cross_layer", "weight_scale_search", "ranges"])
+    tried = {method_name(name) for name in wanted_schedule(config).names()}
+    assert tried.isdisjoint({"cross_layer_equalization", "weight_scale_search", "range_setting"})
+    for written, listed in {"refit:alpha=0": "gptaq:alpha=0.0", "ranges:mse": "range_setting:observer=mse"}.items():
+        assert str(read_improvement(written)) == listed
+    both = onnxq.Config(
+        backend="tensorrt", improvements=["cross_layer"], skip_improvements=["cross_layer_equalization"]
+    )
+    with pytest.raises(ConfigError, match="asked for by name, and to be left out"):
+        wanted_schedule(both)
 
 
 def test_an_accuracy_that_was_asked_for_and_not_measured_is_a_warning(tmp_path: Path) -> None:

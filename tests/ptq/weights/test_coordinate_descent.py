@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from onnxq.ptq.weights import coordinate_descent
 from onnxq.ptq.weights.coordinate_descent import descend
 from onnxq.ptq.weights.gptq_matrix import Grid, gptq_stack, output_errors
 from onnxq.ptq.weights.matrices import view_of_rows
-from onnxq.refine import coordinate_descent
 from tests.ptq.weights.test_gptq_matrix import FORMATS, parameters, problem
 
 

@@ -49,7 +49,9 @@ def looked_at(count: int, improvement: str) -> int:
     return CountedPlan.looked_at
 
 
-@pytest.mark.parametrize("improvement", ["weight_search", "weight_search:objective=weights", "hqq:iterations=1"])
+@pytest.mark.parametrize(
+    "improvement", ["weight_scale_search", "weight_scale_search:objective=weights", "hqq:iterations=1"]
+)
 def test_twice_the_weights_are_twice_the_steps(improvement: str) -> None:
     few, many = (looked_at(count, improvement) for count in (10, 20))
     assert few >= 10

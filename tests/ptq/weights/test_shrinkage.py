@@ -60,7 +60,7 @@ def test_two_models_are_shrunk_alike() -> None:
 
 
 def test_sums_of_groups_are_kept_apart_and_centring_follows() -> None:
-    """What gptq and refit make of rows that come sample by sample, against numpy on all of them."""
+    """What gptq and gptaq make of rows that come sample by sample, against numpy on all of them."""
     x, y = (np.concatenate([rows(40, 6, seed + group) for group in range(3)]) * 2 for seed in (5, 15))
     alone, paired = Moments(3, 6), PairedMoments()
     for part in range(0, 40, 8):

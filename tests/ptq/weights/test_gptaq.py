@@ -21,7 +21,7 @@ def test_four_bits_gain_more_than_by_gptq_and_bias_correction() -> None:
     model = digits("tensorrt", 4)
     rounded = improved("gptq", "tensorrt", 4).state
     gptq = ready_again(model, rounded).improve("bias_correction").state
-    found = model.sqnr(improved("refit", "tensorrt", 4).state)
+    found = model.sqnr(improved("gptaq", "tensorrt", 4).state)
     assert found > model.sqnr() + 4
     assert found > model.sqnr(gptq) + 0.5
 
@@ -32,17 +32,17 @@ def ready_again(model, state):
 
 @pytest.mark.parametrize("backend", ["tensorrt", "onnxruntime", "vitis", "openvino", "espdl"])
 def test_every_target_with_steps_is_fitted(backend: str) -> None:
-    model, found = digits(backend), improved("refit", backend)
+    model, found = digits(backend), improved("gptaq", backend)
     assert len(found.changed) >= 6
     assert model.sqnr(found.state) > model.sqnr() - 0.5  # at 8 bits activations decide, too
     for tensor, errors in found.details.items():
-        assert 0 <= errors["refit"] <= errors["nearest"], tensor
+        assert 0 <= errors["gptaq"] <= errors["nearest"], tensor
 
 
 def test_the_graph_holds_the_values_of_the_numbers_and_the_old_state_is_untouched() -> None:
     model = digits("tensorrt", 4)
     before = {c.name: model.state.graph.values(c.name).copy() for c in model.state.graph.constants()}
-    found = model.improve("refit").state
+    found = model.improve("gptaq").state
     for name, values in before.items():
         np.testing.assert_array_equal(model.state.graph.values(name), values)
     for name in weights(found):
@@ -58,7 +58,7 @@ def test_the_mean_of_each_channel_is_that_of_the_float_model() -> None:
     net.output(net.gemm(hidden, 24, 8))
     feeds = [{"x": net.normal(4, 24)} for _ in range(32)]
     model = ready(net.model(), feeds, "academic", FOUR_BITS, judged=feeds)
-    found = model.improve("refit").state
+    found = model.improve("gptaq").state
     name = found.graph.output_names[0]
     simulated, _ = simulate(found.graph, found.plan.active, found.qparams, model.task.backend)
     plain, _ = simulate(model.state.graph, model.state.plan.active, model.state.qparams, model.task.backend)
@@ -72,7 +72,7 @@ def test_the_mean_of_each_channel_is_that_of_the_float_model() -> None:
 
 def test_fewer_runs_than_layers_are_deep_still_help() -> None:
     model = digits("tensorrt", 4)
-    all_of_them, few = (model.sqnr(model.improve(f"refit:rounds={rounds}").state) for rounds in (64, 2))
+    all_of_them, few = (model.sqnr(model.improve(f"gptaq:rounds={rounds}").state) for rounds in (64, 2))
     assert few > model.sqnr() + 2
     assert all_of_them > few - 0.5
 
@@ -85,13 +85,13 @@ def test_layers_with_a_factor_in_front_of_their_product() -> None:
     feeds = [{"x": net.normal(4, 16)} for _ in range(40)]
     model = ready(net.model(), feeds, "tensorrt", {**FOUR_BITS, "skip_passes": ["canonicalize_gemm"]})
     assert model.state.graph.nodes("Gemm")[0].attrs["alpha"] == 0.25
-    assert model.sqnr(model.improve("refit").state) > model.sqnr() + 0.5
+    assert model.sqnr(model.improve("gptaq").state) > model.sqnr() + 0.5
 
 
 def test_depthwise_layers_and_linear_layers() -> None:
     for golden in (depthwise(), transformer()):
         model = ready(golden.model, golden.samples, "tensorrt", FOUR_BITS)
-        found = model.improve("refit")
+        found = model.improve("gptaq")
         assert len(found.changed) >= 7
         assert found.declined == ()
         assert model.sqnr(found.state) > model.sqnr()
@@ -101,24 +101,24 @@ def test_a_model_that_onnxruntime_spoils_by_optimizing_a_part_of_it() -> None:
     """Its layer normalization of float16, cut off behind the scale, is fused into a node with two types."""
     case = ZOO["transformer_fp16"]()
     made = ready(case.model, case.feeds, "academic", FOUR_BITS)
-    assert len(made.improve("refit").changed) > 5
+    assert len(made.improve("gptaq").changed) > 5
 
 
 def test_a_weight_of_two_layers_is_fitted_to_the_inputs_of_both() -> None:
     rng = np.random.default_rng(0)
     feeds = [{"x": rng.uniform(0, 1, (1, 8, 6, 6)).astype(np.float32)} for _ in range(16)]
     model = ready(shared_weight(), feeds, "tensorrt", FOUR_BITS)
-    found = model.improve("refit")
+    found = model.improve("gptaq")
     assert len(found.changed) == 1
     assert model.sqnr(found.state) > model.sqnr()
 
 
 def test_layers_inside_a_body_and_logarithmic_numbers_are_declined() -> None:
     golden = if_body()
-    found = ready(golden.model, golden.samples, "tensorrt", FOUR_BITS).improve("refit")
+    found = ready(golden.model, golden.samples, "tensorrt", FOUR_BITS).improve("gptaq")
     assert found.changed
     assert any("inside the body" in line for line in found.declined)
-    found = digits("nnie").improve("refit")
+    found = digits("nnie").improve("gptaq")
     assert found.changed == ()
     assert all("nnie8 has no steps of equal size" in line for line in found.declined)
 
@@ -133,7 +133,7 @@ def test_a_channel_that_is_always_zero() -> None:
     net.output(net.conv(deep, 8, 4))
     feeds = [{"x": net.normal(1, 4, 8, 8)} for _ in range(8)]
     model = ready(net.model(), feeds, "tensorrt", FOUR_BITS)
-    found = model.improve("refit")
+    found = model.improve("gptaq")
     assert len(found.changed) == 3
     assert np.isfinite(model.sqnr(found.state))
 
@@ -143,7 +143,7 @@ def test_a_channel_that_is_always_zero() -> None:
 )
 def test_wrong_arguments_are_refused(arguments: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        digits("tensorrt").improve(f"refit:{arguments}")
+        digits("tensorrt").improve(f"gptaq:{arguments}")
 
 
 def test_depths_are_divided_evenly() -> None:

@@ -40,26 +40,27 @@ SWEEPS = 4
 
 
 @improvement(
-    "refit",
+    "gptaq",
     "rounds layer after layer so that each makes up for what the layers before it do wrong",
     "Li et al., GPTAQ, 2025; Behdin et al., QuantEase, 2023",
     {"alpha": 0.5, "damp": 0.01, "rounds": 64},
     rounds=True,
     check=limits(
-        "refit",
+        "gptaq",
         alpha=Limit("lies between 0 and 1", lambda value: 0 <= value <= 1),
         damp=above(0),
         rounds=at_least(1),
     ),
+    aliases=("refit",),
 )
-def refit(state: State, task: Task, *, alpha: float, damp: float, rounds: int) -> Improved:
+def gptaq(state: State, task: Task, *, alpha: float, damp: float, rounds: int) -> Improved:
     """Round the weights of Conv, ConvTranspose, Gemm and MatMul, and correct their biases.
 
     alpha   how much of the error of its inputs a layer makes up for, 0 .. 1
     damp    part of the mean of H's diagonal that is added to it
     rounds  runs of the model, at most
     """
-    return _Refit(state, task, alpha, damp).run(rounds)
+    return _Gptaq(state, task, alpha, damp).run(rounds)
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class _Stage:
     first: frozenset[str]
 
 
-class _Refit:
+class _Gptaq:
     """A state that is being rounded, layer by layer."""
 
     def __init__(self, state: State, task: Task, alpha: float, damp: float) -> None:
@@ -95,7 +96,7 @@ class _Refit:
         for number, stage in enumerate(stages):
             later = [layer for other in stages[number + 1 :] for layer in other.layers]
             for layer, moments in self._moments(stage, later):
-                self._task.progress("refit", done, len(layers))
+                self._task.progress("gptaq", done, len(layers))
                 done += 1
                 if isinstance(moments, str):
                     self._declined.append(f"{layer.tensor}: {moments}")
@@ -153,7 +154,7 @@ class _Refit:
             self._declined.append(f"{name}: {self._old.graph.dtype(name)} is too coarse to hold its numbers")
             return
         self._changed.append(f"{name}: output error {before:.3g} -> {after:.3g}")
-        self._details[name] = {"nearest": before, "refit": after}
+        self._details[name] = {"nearest": before, "gptaq": after}
         if site is not None:
             mean_float, mean_own = seen.means()
             shift = (weight @ mean_float[:, :, None] - chosen.astype(np.float64) @ mean_own[:, :, None]).ravel()

@@ -17,13 +17,14 @@ from onnxq.types import Placement
 
 
 @improvement(
-    "ranges",
+    "range_setting",
     "ranges of activations by another observer, where none was asked for",
     "Nagel et al. 2021, A White Paper on Neural Network Quantization",
     {"observer": "mse"},
     check=lambda arguments: make_observer(str(arguments["observer"])),
+    aliases=("ranges",),
 )
-def ranges(state: State, task: Task, observer: str = "mse") -> Improved:
+def range_setting(state: State, task: Task, observer: str = "mse") -> Improved:
     """Find the ranges anew; an observer that somebody has set, and ranges known without data, stay as they are."""
     free = [placement for placement in activation_leaders(state.plan) if _is_free(placement, observer)]
     if not free:
