@@ -20,6 +20,7 @@ MOVED = {
     "onnxq.equalize": "onnxq.ptq.equalization",
     "onnxq.improve": "onnxq.ptq.search",
     "onnxq.improvement": "onnxq.ptq.method",
+    "onnxq.qat.settings": "onnxq.config.training",
     "onnxq.ranks": "onnxq.distributed",
     "onnxq.reconstruct": "onnxq.ptq.reconstruction",
     "onnxq.report": "onnxq.pipeline.report",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from onnxq.cli.options import Given
     from onnxq.mixed_precision import Subject
 
 EvalOption = Annotated[
@@ -74,7 +75,7 @@ EvaluationsOption = Annotated[
 ]
 
 
-def subject_of(given: Mapping[str, Any], cache: Path | None, progress: Any) -> Subject:
+def subject_of(asked: Mapping[str, Any], cache: Path | None, progress: Any) -> Subject:
     """What is studied, from the options of a command by the names that both commands give them."""
     from onnxq.cli.data import open_data
     from onnxq.cli.settings import load_plugins, read_settings
@@ -84,24 +85,14 @@ def subject_of(given: Mapping[str, Any], cache: Path | None, progress: Any) -> S
     from onnxq.mixed_precision import Subject
     from onnxq.session.model_io import fix_borders
 
-    load_plugins(given["plugin"])
-    if given["best_by"] not in (None, "max", "min"):
-        raise ConfigError(f"--best-by is max or min, got '{given['best_by']}'")
-    graph = Graph.load(given["model"])
-    settings = read_settings(
-        given["config"],
-        allow_code=given["allow_code"],
-        backend=given["backend"],
-        shapes=read_shapes(given["shape"], graph),
-        **{
-            key: given[key]
-            for key in ("skip", "data", "observer", "weight_observer", "samples", "preprocess", "workers",
-                        "memory_limit", "provider", "effort")
-            if key in given
-        },
-    )  # fmt: skip
+    given: Given = asked["given"]
+    load_plugins(asked["plugin"])
+    if asked["best_by"] not in (None, "max", "min"):
+        raise ConfigError(f"--best-by is max or min, got '{asked['best_by']}'")
+    graph = Graph.load(asked["model"])
+    settings = read_settings(given, shapes=read_shapes(asked["shape"], graph))
     fix_borders(graph, settings)
-    random = given["random"]
+    random = asked["random"]
     dataset = open_data(
         graph,
         None if random and given["data"] is None else settings.data,
@@ -114,12 +105,12 @@ def subject_of(given: Mapping[str, Any], cache: Path | None, progress: Any) -> S
         backend=given["backend"],
         data=dataset,
         config=settings,
-        passes=tuple(given["passes"] or ()),
-        evaluate_on=given["evaluate"],
-        labels=given["labels"],
-        samples=given["eval_samples"],
-        metric=given["metric"],
-        best_by=given["best_by"],
+        passes=tuple(asked["passes"] or ()),
+        evaluate_on=asked["evaluate"],
+        labels=asked["labels"],
+        samples=asked["eval_samples"],
+        metric=asked["metric"],
+        best_by=asked["best_by"],
         cache=cache,
         progress=progress,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -25,27 +25,20 @@ PLAN_OPTIONS = (
 )
 
 
+@options.with_settings(
+    "target data images plan config foreign code ranges place samples random shape stats shard fresh engine"
+)
 def calibrate(
     model: options.ModelArgument,
     out: Annotated[Path, typer.Option("--out", "-o", help="Parameters for qparams.json; statistics for a .npz file.")],
+    given: options.Given,
     backend: Annotated[
         str | None, typer.Option("--backend", "-b", help="Target; with --plan only for a backend file.py.")
     ] = None,
-    data: options.DataOption = None,
-    preprocess: options.PreprocessOption = None,
     plan: Annotated[
         Path | None,
         typer.Option("--plan", help="Plan from 'onnxq place'; made anew when left out.", callback=options.settled),
     ] = None,
-    config: options.ConfigOption = None,
-    mqbench: options.MqbenchOption = None,
-    sophgo: options.SophgoOption = None,
-    vitis: options.VitisOption = None,
-    allow_code: options.AllowCodeOption = False,
-    observer: options.ObserverOption = None,
-    weight_observer: options.WeightObserverOption = None,
-    skip: options.SkipOption = None,
-    samples: options.SamplesOption = None,
     random: options.RandomOption = None,
     shape: options.ShapeOption = None,
     stats: options.StatisticsOption = None,
@@ -54,9 +47,6 @@ def calibrate(
         typer.Option("--shard", help="Only part i of n of the samples; 'onnxq merge' joins them.", metavar="I/N"),
     ] = None,
     fresh: options.FreshOption = False,
-    workers: options.WorkersOption = None,
-    memory_limit: options.MemoryLimitOption = None,
-    provider: options.ProviderOption = None,
     passes: options.PassOption = None,
     plugin: options.PluginOption = None,
     strict: options.StrictOption = False,
@@ -73,8 +63,8 @@ def calibrate(
     from onnxq.calibrate import Gathered, activation_leaders
     from onnxq.cli.artifacts import PLAN_NAME, QPARAMS_NAME, check_statistics_file, output_file, read_plan
     from onnxq.cli.data import chosen_preprocess, data_warnings, open_data
-    from onnxq.cli.planned import prepare_again, settings_of, with_observers
-    from onnxq.cli.settings import load_plugins, read_foreign, read_settings
+    from onnxq.cli.planned import prepare_again, refuse_placing, settings_of, with_observers
+    from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.cli.shapes import read_shapes
     from onnxq.distributed import in_step, torchrun_ranks
     from onnxq.errors import ConfigError
@@ -94,31 +84,9 @@ def calibrate(
             with in_step(ranks):
                 load_plugins(plugin)
                 graph = Graph.load(model)
-                settings = read_settings(
-                    read_foreign(
-                        graph,
-                        config=config,
-                        backend=backend,
-                        mqbench=mqbench,
-                        sophgo=sophgo,
-                        vitis=vitis,
-                        allow_code=allow_code,
-                    ),
-                    allow_code=allow_code,
-                    backend=backend,
-                    skip=skip,
-                    shapes=read_shapes(shape, graph),
-                    data=data,
-                    observer=observer,
-                    weight_observer=weight_observer,
-                    samples=samples,
-                    preprocess=preprocess,
-                    workers=workers,
-                    memory_limit=memory_limit,
-                    provider=provider,
-                )
-                if random is None:
-                    data = settings.data
+                settings = read_settings(given, graph, shapes=read_shapes(shape, graph))
+                backend = given["backend"]
+                data = given["data"] if random is not None else settings.data
                 strict = strict or settings.strict
                 collects_only = out.suffix == ".npz"
                 _check_files(collects_only, stats, shard, fresh, alone=ranks is None)
@@ -137,33 +105,32 @@ def calibrate(
                     raise ConfigError(
                         "say for which target: -b BACKEND (see 'onnxq list backends'), or --plan plan.json"
                     )
-                if plan is not None and (skip or settings.translation is not None):
+                if plan is not None and (given["skip"] or settings.translation is not None):
                     raise ConfigError(PLAN_OPTIONS)
-                given = None if plan is None else read_plan(plan)
+                if plan is not None:
+                    refuse_placing(given, "observer", "weight_observer", rest=", or leave --plan out")
+                made = None if plan is None else read_plan(plan)
                 # Without data, what the statistics hold is enough.
                 stored = stats is not None and data is None and random is None and not fresh
                 if stored:
-                    _check_stored(
-                        stats,
-                        {"samples": samples, "workers": workers, "memory-limit": memory_limit, "provider": provider},
-                    )
-                fix_borders(graph, settings if given is None else settings_of(given, settings))
-                steps = chosen_preprocess(settings, given, data)
+                    _check_stored(stats, given)
+                fix_borders(graph, settings if made is None else settings_of(made, settings))
+                steps = chosen_preprocess(settings, made, data)
                 target_name = None if settings.translation is not None else backend
-                if given is None:
+                if made is None:
                     observes = chosen_backend(target_name, settings).needs_data
                 else:
-                    observes = bool(activation_leaders(given))
+                    observes = bool(activation_leaders(made))
                 without = data is None and random is None and stats is None and not observes
                 dataset = None if stored or without else open_data(graph, data, random, settings.samples, steps)
                 separate_sizes(graph, dataset)
                 original = graph.copy()
-                if given is None:
+                if made is None:
                     prepared = prepare(graph, target_name, settings, passes=passes or ())
                     wanted = make_plan(prepared, strict=strict)
                 else:
-                    prepared = prepare_again(graph, given, backend, settings, passes, strict=strict)
-                    wanted = with_observers(given, observer, weight_observer)
+                    prepared = prepare_again(graph, made, backend, settings, passes, strict=strict)
+                    wanted = with_observers(made, given["observer"], given["weight_observer"])
                 if collects_only and not activation_leaders(wanted):
                     raise ConfigError(
                         "the plan observes no activations, so there are no statistics to write into a file"
@@ -221,7 +188,7 @@ def _check_files(collects_only: bool, stats: Path | None, shard: str | None, fre
         raise ConfigError("--fresh is about a file of statistics: name it with --stats, or with -o FILE.npz")
 
 
-def _check_stored(path: Path | None, options: Mapping[str, object]) -> None:
+def _check_stored(path: Path | None, given: options.Given) -> None:
     """Statistics that are to be used without data: the file is there, and nothing was asked for that needs a run."""
     from onnxq.calibrate.resume import partial_path
     from onnxq.errors import ConfigError
@@ -231,10 +198,11 @@ def _check_stored(path: Path | None, options: Mapping[str, object]) -> None:
         begun = partial_path(path)
         rest = f" ({begun} is of a run that was cut off)" if begun.exists() else ""
         raise ConfigError(f"there are no statistics at {path}{rest}: give the data with -d to collect them")
-    for name, value in options.items():
-        if value is not None:
+    for key in ("samples", "workers", "memory_limit", "provider"):
+        if given[key] is not None:
             raise ConfigError(
-                f"--{name} is about running the model, but {path} is used as it is: give -d too, or leave it out"
+                f"{options.OPTIONS[key].name} is about running the model, but {path} is used as it is: give -d too, or "
+                "leave it out"
             )
 
 

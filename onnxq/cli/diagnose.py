@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from onnxq.ptq.method import State
 
 
+@options.with_settings("images config code ranges place samples engine", first="float_model target data")
 def diagnose(
     model: Annotated[
         Path,
@@ -27,27 +27,17 @@ def diagnose(
             help="The float ONNX model, or the folder of a run.", metavar="MODEL|FOLDER", callback=options.settled
         ),
     ],
+    *,
     float_model: Annotated[
         Path | None,
         typer.Option("--float", help="The float model of a run's folder.", metavar="MODEL", callback=options.settled),
     ] = None,
-    backend: options.BackendOption = None,
-    data: options.DataOption = None,
     apply: Annotated[
         Path | None,
         typer.Option("--apply", help="Write a configuration with the remedies that pay: .toml, .json.", metavar="FILE"),
     ] = None,
     worst: Annotated[int, typer.Option("--worst", help="Quantizers to show; 0 shows all.", metavar="N", min=0)] = 10,
-    preprocess: options.PreprocessOption = None,
-    config: options.ConfigOption = None,
-    allow_code: options.AllowCodeOption = False,
-    observer: options.ObserverOption = None,
-    weight_observer: options.WeightObserverOption = None,
-    skip: options.SkipOption = None,
-    samples: options.SamplesOption = None,
-    workers: options.WorkersOption = None,
-    memory_limit: options.MemoryLimitOption = None,
-    provider: options.ProviderOption = None,
+    given: options.Given,
     passes: options.PassOption = None,
     plugin: options.PluginOption = None,
     as_json: options.JsonOption = False,
@@ -58,14 +48,17 @@ def diagnose(
     Every remedy is tried on samples that nothing was fitted to. --apply writes those that pay into a configuration for
     `onnxq quantize -c`.
     """
-    given = dict(locals())
     from onnxq.cli.settings import load_plugins
     from onnxq.diagnose import diagnose as run
 
     load_plugins(plugin)
     target = None if apply is None else _configuration_file(apply, model)
     with stage_bars(quiet=quiet) as progress:
-        subject, state = _of_folder(given, progress) if model.is_dir() else (_of_model(given, progress), None)
+        subject, state = (
+            _of_folder(model, float_model, given, passes, progress)
+            if model.is_dir()
+            else (_of_model(model, given, passes, progress), None)
+        )
         result = run(subject, state=state)
     for note in result.notes:
         print_warning(note)
@@ -78,19 +71,11 @@ def diagnose(
         say(f"configuration written to {target}" if written else _nothing_to_write(result), quiet=quiet)
 
 
-def _of_model(given: Mapping[str, Any], progress: Any) -> Subject:
-    settings = _settings(given, given["config"])
-    return _subject(given, _loaded(given["model"], settings), settings, progress)
-
-
-def _settings(given: Mapping[str, Any], config: Path | None) -> Config:
+def _of_model(model: Path, given: options.Given, passes: list[str] | None, progress: Any) -> Subject:
     from onnxq.cli.settings import read_settings
 
-    keys = ("skip", "data", "observer", "weight_observer", "samples", "preprocess", "workers", "memory_limit",
-            "provider")  # fmt: skip
-    return read_settings(
-        config, allow_code=given["allow_code"], backend=given["backend"], **{key: given[key] for key in keys}
-    )
+    settings = read_settings(given)
+    return _subject(given, _loaded(model, settings), settings, passes, progress)
 
 
 def _loaded(model: Path, settings: Config) -> Graph:
@@ -102,7 +87,7 @@ def _loaded(model: Path, settings: Config) -> Graph:
     return graph
 
 
-def _subject(given: Mapping[str, Any], graph: Graph, settings: Config, progress: Any) -> Subject:
+def _subject(given: options.Given, graph: Graph, settings: Config, passes: list[str] | None, progress: Any) -> Subject:
     from onnxq.cli.data import open_data
     from onnxq.mixed_precision import Subject
 
@@ -112,37 +97,39 @@ def _subject(given: Mapping[str, Any], graph: Graph, settings: Config, progress:
         backend=given["backend"],
         data=dataset,
         config=settings,
-        passes=tuple(given["passes"] or ()),
+        passes=tuple(passes or ()),
         progress=progress,
     )
 
 
-def _of_folder(given: Mapping[str, Any], progress: Any) -> tuple[Subject, State]:
+def _of_folder(
+    folder: Path, float_model: Path | None, given: options.Given, passes: list[str] | None, progress: Any
+) -> tuple[Subject, State]:
     """The subject of a run: its configuration, and the quantized model that its plan and parameters make."""
     from onnxq.cli.artifacts import read_plan, read_qparams
     from onnxq.cli.consistency import check_parameters
     from onnxq.cli.float_model import float_model_in
     from onnxq.cli.planned import prepare_again
+    from onnxq.cli.settings import read_settings
     from onnxq.errors import ConfigError
     from onnxq.output_folder import read_together
     from onnxq.ptq.method import State
 
-    folder: Path = given["model"]
     plan, table = read_together(folder, lambda: (read_plan(folder), read_qparams(folder)))
     recorded = folder / "config.json"
     if not recorded.is_file():
         raise ConfigError(f"{folder} holds no config.json, so it is not the folder of a run: give the model itself")
-    settings = _settings(given, given["config"] or recorded)
+    settings = read_settings(given, config=recorded)
     # What improvements have left is a float model too: passes leave a graph alone that they have been through.
     found = float_model_in(
         folder,
         plan,
-        given["float_model"],
+        float_model,
         lambda path: _loaded(path, settings),
-        lambda graph: prepare_again(graph, plan, given["backend"], settings, given["passes"]),
+        lambda graph: prepare_again(graph, plan, given["backend"], settings, passes),
     )
     check_parameters(found.prepared.graph, plan, table)
-    return _subject(given, found.graph, settings, progress), State(found.prepared.graph, plan, table)
+    return _subject(given, found.graph, settings, passes, progress), State(found.prepared.graph, plan, table)
 
 
 def _configuration_file(path: Path, model: Path) -> Path:

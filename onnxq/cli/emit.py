@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from onnxq.session.prepare import Prepared
 
 
+@options.with_settings("target data images config code samples")
 def emit(
     model: options.ModelArgument,
     plan: Annotated[
@@ -23,12 +24,8 @@ def emit(
         Path, typer.Option("--qparams", help="Parameters from 'onnxq calibrate'.", callback=options.settled)
     ],
     out: options.FolderOption,
+    given: options.Given,
     backend: options.PlanBackendOption = None,
-    data: options.DataOption = None,
-    preprocess: options.PreprocessOption = None,
-    config: options.ConfigOption = None,
-    allow_code: options.AllowCodeOption = False,
-    samples: options.SamplesOption = None,
     passes: options.PassOption = None,
     plugin: options.PluginOption = None,
     other_model: options.OtherModelOption = False,
@@ -44,7 +41,7 @@ def emit(
     from onnxq.cli.consistency import check_parameters
     from onnxq.cli.data import chosen_preprocess, open_data
     from onnxq.cli.float_model import prepared_for
-    from onnxq.cli.planned import prepare_again, settings_of
+    from onnxq.cli.planned import prepare_again, refuse_placing, settings_of
     from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.cli.summary import fail_on_warnings, show_report
     from onnxq.graph import Graph
@@ -54,9 +51,9 @@ def emit(
 
     load_plugins(plugin)
     wanted, table = read_together(folder_of(plan), lambda: (read_plan(plan), read_qparams(qparams)))
-    settings = read_settings(
-        config, allow_code=allow_code, backend=wanted.backend, samples=samples, preprocess=preprocess
-    )
+    refuse_placing(given)
+    settings = read_settings(given, backend=wanted.backend)
+    data = given["data"]
     check_writable(out)
     original = Graph.load(model)
     fix_borders(original, settings_of(wanted, settings))

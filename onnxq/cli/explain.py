@@ -11,6 +11,7 @@ from onnxq.cli import options
 from onnxq.cli.console import print_json, print_pairs
 
 
+@options.with_settings("model backend config code")
 def explain(
     plan: Annotated[
         Path,
@@ -21,6 +22,7 @@ def explain(
     name: Annotated[
         str, typer.Argument(help="Node or tensor: name, glob, re:REGEX or op:OPERATOR.", show_default=False)
     ],
+    given: options.Given,
     model: Annotated[
         Path | None,
         typer.Option(
@@ -28,8 +30,6 @@ def explain(
         ),
     ] = None,
     backend: options.PlanBackendOption = None,
-    config: options.ConfigOption = None,
-    allow_code: options.AllowCodeOption = False,
     passes: options.PassOption = None,
     plugin: options.PluginOption = None,
     as_json: options.JsonOption = False,
@@ -50,11 +50,11 @@ def explain(
     )
     decisions = Decisions(decided, qparams)
     if model is not None:
-        given = Graph.load(model)
-        operators = {node.name: node.op for node in given.nodes()}
-        tensors = given.tensor_names()
-        settings = read_settings(config, allow_code=allow_code, backend=decided.backend)
-        prepared = prepare_again(given, decided, backend, settings, passes)
+        graph = Graph.load(model)
+        operators = {node.name: node.op for node in graph.nodes()}
+        tensors = graph.tensor_names()
+        settings = read_settings(given, backend=decided.backend)
+        prepared = prepare_again(graph, decided, backend, settings, passes)
         decisions = Decisions(decided, qparams, prepared.graph, operators, tensors)
     answers = decisions.about(name)
     if as_json:

@@ -1,11 +1,29 @@
-"""Options that several commands share: one spelling and one help text each."""
+"""Options that several commands share: those of settings are made from their models, the others stand here."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from onnxq.config import Config
+from onnxq.config.assignments import Assignment, read_assignment, refuse_two_of_a_key
+from onnxq.config.option import KeyOption, options_of
+from onnxq.config.training import TrainSettings
+
+OPTIONS = {**options_of(Config), **options_of(TrainSettings)}
+"""Key -> the option that its model of settings gives it."""
+
+
+def declared(key: str) -> Any:
+    """The option of a key as typer takes it."""
+    option = OPTIONS[key]
+    return typer.Option(*option.names, help=option.help, metavar=option.metavar, show_default=False)
 
 
 def settled(path: Path | None) -> Path | None:
@@ -20,13 +38,6 @@ def settled(path: Path | None) -> Path | None:
 ModelArgument = Annotated[
     Path, typer.Argument(metavar="MODEL", help="ONNX model file.", show_default=False, callback=settled)
 ]
-
-BackendOption = Annotated[
-    str | None,
-    typer.Option(
-        "--backend", "-b", help="Target: a name from 'onnxq list backends', or a backend file.py; else that of -c."
-    ),
-]
 RequiredBackendOption = Annotated[
     str, typer.Option("--backend", "-b", help="Target: a name from 'onnxq list backends', or a backend file.py.")
 ]
@@ -34,14 +45,8 @@ PlanBackendOption = Annotated[
     str | None,
     typer.Option("--backend", "-b", help="Target, when the plan's own name is not enough: a backend file.py."),
 ]
-DataOption = Annotated[
-    str | None,
-    typer.Option("--data", "-d", help="Samples: .npz or .npy file, folder of them or of images, or module:function."),
-]
-PreprocessOption = Annotated[
-    str | None,
-    typer.Option("--preprocess", help="How images become arrays: imagenet, unit, signed, or resize=256,crop=224,..."),
-]
+DataOption = Annotated[str | None, declared("data")]
+PreprocessOption = Annotated[str | None, declared("preprocess")]
 RandomOption = Annotated[
     int | None, typer.Option("--random", help="N random samples instead of data, to try things out.", metavar="N")
 ]
@@ -59,9 +64,16 @@ SampleShapeOption = Annotated[
         "--shape", help="Shape of an input in random samples, such as x=1,3,320,320. Repeatable.", metavar="NAME=SIZES"
     ),
 ]
-SamplesOption = Annotated[int | None, typer.Option("--samples", help="Use at most N samples.", metavar="N")]
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help="Configuration: .toml, .yaml or .json.", callback=settled)
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="Any key of the configuration, over what -c says, such as activation.observer=kl. Repeatable.",
+        metavar="KEY=VALUE",
+    ),
 ]
 AllowCodeOption = Annotated[
     bool,
@@ -87,16 +99,6 @@ VitisOption = Annotated[
     str | None,
     typer.Option("--vitis", help="Vitis AI's quantize strategy: pof2s, fs, tqt, or a file.", metavar="NAME_OR_FILE"),
 ]
-ObserverOption = Annotated[
-    str | None, typer.Option("--observer", help="How ranges of activations are found, such as percentile:99.99.")
-]
-WeightObserverOption = Annotated[str | None, typer.Option("--weight-observer", help="How ranges of weights are found.")]
-SkipOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--skip", help="Nodes that stay float: name, glob, re:REGEX, op:OPERATOR. Repeatable.", metavar="PATTERN"
-    ),
-]
 PassOption = Annotated[
     list[str] | None,
     typer.Option("--pass", help="Run this pass after the backend's own. Repeatable.", metavar="NAME"),
@@ -119,45 +121,105 @@ StatisticsOption = Annotated[
     typer.Option("--stats", help="Keep what calibration saw in this .npz file, and use what it holds.", metavar="FILE"),
 ]
 FreshOption = Annotated[bool, typer.Option("--fresh", help="Collect statistics anew, whatever their file holds.")]
-WorkersOption = Annotated[
-    int | None, typer.Option("--workers", help="Samples to run at the same time; every core by default.", metavar="N")
-]
-MemoryLimitOption = Annotated[
-    str | None,
-    typer.Option("--memory-limit", help="What calibration may hold of observed tensors, such as 2GB.", metavar="SIZE"),
-]
-ProviderOption = Annotated[
-    str | None, typer.Option("--provider", help="onnxruntime's execution provider for calibration, such as cuda.")
-]
 
-MinimumOption = Annotated[
-    float | None,
-    typer.Option("--min-sqnr", help="An output, or a part of one, below this many dB fails the run.", metavar="DB"),
-]
+_FILES: Mapping[str, Mapping[str, Any]] = {
+    "config": {"config": ConfigOption, "assigned": SetOption},
+    "foreign": {"mqbench": MqbenchOption, "sophgo": SophgoOption, "vitis": VitisOption},
+    "code": {"allow_code": AllowCodeOption},
+}
+"""Word of `with_settings` -> options about whole configurations, by their parameters."""
 
-DiagnoseOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--diagnose/--no-diagnose",
-        help="Find out why a result is below 20 dB and what mends it; yes by default, "
-        "with --effort 0 only if a check fails.",
-        show_default=False,
-    ),
-]
 
-EffortOption = Annotated[
-    int | None,
-    typer.Option(
-        "--effort",
-        help="What is tried for accuracy: 0 calibration only; 1 (by default) seconds; 2 minutes; 3 longer.",
-        metavar="0..3",
-    ),
-]
-ImproveOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--improve",
-        help="This improvement in the place of those of the effort, such as gptq:act_order=no. Repeatable, in order.",
-        metavar="NAME",
-    ),
-]
+@dataclass(frozen=True)
+class Given:
+    """What the options of a command say about settings.
+
+    assignments   what they give to keys of the configuration, --set included
+    training      what they give to settings of training
+    """
+
+    assignments: Sequence[Assignment] = ()
+    training: Mapping[str, Any] = field(default_factory=dict)
+    config: Path | None = None
+    mqbench: Path | None = None
+    sophgo: Path | None = None
+    vitis: str | None = None
+    allow_code: bool = False
+
+    def __getitem__(self, key: str) -> Any:
+        """What was given to a key; None where it was not."""
+        return next((one.value for one in self.assignments if one.path == (key,)), None)
+
+
+def with_settings(words: str, first: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of settings in the place of its parameter `given`, which gets what they say.
+
+    A word is a group of keys (`onnxq.config.option`), one of _FILES, or a parameter of the command that stands among
+    them. Those of `first` come directly behind what the command requires. A command that has a parameter by the name of
+    a key declares its option itself, with a help text of its own.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = dict(inspect.signature(command, eval_str=True).parameters)
+        slot = own.pop("given")
+        groups = f"{first} {words}".split()
+        keys = {key: option for key, option in OPTIONS.items() if option.group in groups or key in own}
+        before, among = ([*_parameters(text.split(), own, keys)] for text in (first, words))
+        placed = {parameter.name for parameter in (*before, *among)}
+        order = list(inspect.signature(command).parameters)
+        rest = [parameter for name, parameter in own.items() if name not in placed]
+        required = [parameter for parameter in rest if parameter.default is parameter.empty]
+        behind = [parameter for parameter in rest if parameter not in required]
+        split = order.index(slot.name)
+        parameters = [
+            *required,
+            *before,
+            *(parameter for parameter in behind if order.index(parameter.name) < split),
+            *among,
+            *(parameter for parameter in behind if order.index(parameter.name) > split),
+        ]
+
+        @wraps(command)
+        def run(**values: Any) -> None:
+            command(**{name: values[name] for name in own}, given=_given(values, keys))
+
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        run.__signature__ = inspect.Signature([one.replace(kind=keyword) for one in parameters])  # type: ignore[attr-defined]
+        return run
+
+    return decorate
+
+
+def _parameters(
+    words: Sequence[str], own: Mapping[str, inspect.Parameter], keys: Mapping[str, KeyOption]
+) -> Iterator[inspect.Parameter]:
+    for word in words:
+        if word in own:
+            yield own[word]
+        for name, annotation in _FILES.get(word, {}).items():
+            yield _parameter(name, annotation, default=False if annotation is AllowCodeOption else None)
+        for option in keys.values():
+            if option.group == word:
+                yield own.get(option.key) or _parameter(option.key, Annotated[option.kind | None, declared(option.key)])
+
+
+def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _given(values: Mapping[str, Any], keys: Mapping[str, KeyOption]) -> Given:
+    said = {key: values[key] for key in keys if values[key] not in (None, [], ())}
+    read = {key: value if (of := keys[key].read) is None else of(keys[key].name, value) for key, value in said.items()}
+    assignments = [
+        Assignment((key,), tuple(value) if isinstance(value, list) else value, keys[key].name, adds=key == "skip")
+        for key, value in read.items()
+        if key in Config.model_fields
+    ]
+    assignments += [read_assignment(text) for text in values.get("assigned") or ()]
+    refuse_two_of_a_key(assignments)
+    files = ("config", "mqbench", "sophgo", "vitis", "allow_code")
+    return Given(
+        assignments,
+        {key: value for key, value in read.items() if key not in Config.model_fields},
+        **{name: values[name] for name in files if name in values},
+    )

@@ -17,16 +17,11 @@ if TYPE_CHECKING:
     from onnxq.types import QuantPlan
 
 
+@options.with_settings("target out config foreign code place")
 def place(
     model: options.ModelArgument,
-    backend: options.BackendOption = None,
+    given: options.Given,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the plan into this file.")] = None,
-    config: options.ConfigOption = None,
-    mqbench: options.MqbenchOption = None,
-    sophgo: options.SophgoOption = None,
-    vitis: options.VitisOption = None,
-    allow_code: options.AllowCodeOption = False,
-    skip: options.SkipOption = None,
     passes: options.PassOption = None,
     plugin: options.PluginOption = None,
     as_json: options.JsonOption = False,
@@ -35,25 +30,16 @@ def place(
     """Show which nodes of MODEL would be quantized for a target, how, and why the others would not."""
     from onnxq.calibrate.identity import model_identity
     from onnxq.cli.artifacts import PLAN_NAME, output_file, write_output
-    from onnxq.cli.settings import load_plugins, read_foreign, read_settings
+    from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.cli.summary import print_translation
     from onnxq.graph import Graph
     from onnxq.session.prepare import make_plan, prepare
 
     load_plugins(plugin)
     graph = Graph.load(model)
-    foreign = read_foreign(
-        graph,
-        config=config,
-        backend=backend,
-        mqbench=mqbench,
-        sophgo=sophgo,
-        vitis=vitis,
-        allow_code=allow_code,
-    )
-    settings = read_settings(foreign, allow_code=allow_code, backend=backend, skip=skip)
+    settings = read_settings(given, graph)
     target = None if out is None else output_file(out, PLAN_NAME, model)
-    prepared = prepare(graph, None if settings.translation else backend, settings, passes=passes or ())
+    prepared = prepare(graph, None if settings.translation else given["backend"], settings, passes=passes or ())
     plan = replace(make_plan(prepared), model=model_identity(prepared.graph))
     if target is not None:
         write_output(target, plan.to_json())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from onnxq.cli.consistency import check_references
 from onnxq.config import Config, read_config
@@ -14,6 +15,9 @@ from onnxq.place.legal import check_every_operator_has_a_rule, check_plan
 from onnxq.session.prepare import Prepared, make_plan, prepare
 from onnxq.targets import file_of_backend, get_backend, registered_backend
 from onnxq.types import Backend, QuantPlan
+
+if TYPE_CHECKING:
+    from onnxq.cli.options import Given
 
 
 def backend_of(plan: QuantPlan, given: str | None) -> Backend:
@@ -78,6 +82,20 @@ def prepare_again(
         known = {node: reason for node, reason in placed.left_float.items() if node in plan.left_float}
         check_every_operator_has_a_rule(prepared.graph, replace(plan, left_float=known), prepared.backend)
     return prepared
+
+
+PLACING = (
+    *("backend", "fuse", "skip", "force", "quantize_inputs", "residual", "skip_ties", "observer", "weight_observer"),
+    *("activation", "weight", "bias", "input", "output", "op", "node", "tensor"),
+)
+"""Keys that decide about a plan, and nothing after it."""
+
+
+def refuse_placing(given: Given, *but: str, rest: str = "") -> None:
+    """Refuse what was given with --set for a plan that is made already, where it would have no effect."""
+    for one in given.assignments:
+        if one.path[0] in PLACING and one.path[0] not in but and one.said.startswith("--set"):
+            raise ConfigError(f"{one.said} belongs to placing: give it to 'onnxq place'{rest}")
 
 
 def with_observers(plan: QuantPlan, observer: str | None, weight_observer: str | None) -> QuantPlan:

@@ -6,75 +6,37 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onnxq.cli import options, qat_options
 from onnxq.cli.console import print_error, print_pairs, say
 from onnxq.cli.training_bar import training_bars
+from onnxq.config.assignments import Assignment
 from onnxq.errors import ConfigError
-
-if TYPE_CHECKING:
-    from onnxq.config import Config
 
 TORCH_MISSING = "training needs torch, which cannot be imported ({error}): pip install 'onnxq[torch]'"
 
 
+@options.with_settings(
+    "target evaluate holdout labels metric data images config foreign code ranges fake_quantizer weight_fake_quantizer "
+    "bits place samples batch_norms training last checkpoint checkpoints resume verify"
+)
 def qat(
     model: options.ModelArgument,
     out: options.FolderOption,
     train: qat_options.TrainOption,
-    backend: options.BackendOption = None,
+    given: options.Given,
     evaluate: qat_options.EvalOption = None,
     holdout: qat_options.HoldoutOption = 0.1,
     labels: qat_options.LabelsOption = None,
     metric: qat_options.MetricOption = None,
-    data: options.DataOption = None,
-    preprocess: options.PreprocessOption = None,
-    config: options.ConfigOption = None,
-    mqbench: options.MqbenchOption = None,
-    sophgo: options.SophgoOption = None,
-    vitis: options.VitisOption = None,
-    allow_code: options.AllowCodeOption = False,
-    observer: options.ObserverOption = None,
-    weight_observer: options.WeightObserverOption = None,
     fake_quantizer: qat_options.FakeQuantizerOption = None,
     weight_fake_quantizer: qat_options.WeightFakeQuantizerOption = None,
     bits: qat_options.BitsOption = None,
-    skip: options.SkipOption = None,
-    samples: options.SamplesOption = None,
     batch_norms: qat_options.BatchNormsOption = "folded",
-    epochs: qat_options.EpochsOption = None,
-    steps: qat_options.StepsOption = None,
-    batch_size: qat_options.BatchSizeOption = None,
-    accumulate: qat_options.AccumulateOption = None,
-    lr: qat_options.LearningRateOption = None,
-    scale_lr: qat_options.ScaleRateOption = None,
-    optimizer: qat_options.OptimizerOption = None,
-    momentum: qat_options.MomentumOption = None,
-    weight_decay: qat_options.WeightDecayOption = None,
-    schedule: qat_options.ScheduleOption = None,
-    warmup: qat_options.WarmupOption = None,
-    step_size: qat_options.StepSizeOption = None,
-    gamma: qat_options.GammaOption = None,
-    clip_gradient: qat_options.ClipOption = None,
-    observer_freeze: qat_options.ObserverFreezeOption = None,
-    batch_norm_freeze: qat_options.BatchNormFreezeOption = None,
-    quantize_from: qat_options.QuantizeFromOption = None,
-    distill: qat_options.DistillOption = None,
-    distill_loss: qat_options.DistillLossOption = None,
-    temperature: qat_options.TemperatureOption = None,
-    label_loss: qat_options.LabelLossOption = None,
-    label_output: qat_options.LabelOutputOption = None,
-    recompute: qat_options.RecomputeOption = None,
-    seed: qat_options.SeedOption = None,
-    evaluate_every: qat_options.EvaluateEveryOption = None,
-    best_by: qat_options.BestByOption = None,
-    patience: qat_options.PatienceOption = None,
     last: qat_options.LastOption = False,
     checkpoint: qat_options.CheckpointOption = None,
-    checkpoint_every: qat_options.CheckpointEveryOption = None,
     resume: qat_options.ResumeOption = False,
-    min_sqnr: options.MinimumOption = None,
     passes: options.PassOption = None,
     plugin: options.PluginOption = None,
     strict: options.StrictOption = False,
@@ -86,16 +48,15 @@ def qat(
     A run that was cut off goes on with --resume and ends with the same result. Under torchrun the processes train on
     a part of each batch, and the first one writes the files.
     """
-    given = dict(locals())  # the options by name, before anything else has one
     from onnxq.cli.artifacts import check_writable
-    from onnxq.cli.settings import load_plugins, read_foreign, read_settings
+    from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.cli.summary import fail_on_warnings, show_report
+    from onnxq.config.training import train_settings
     from onnxq.distributed import in_step, torchrun_ranks
     from onnxq.graph import Graph
 
     try:
         from onnxq.qat.flow import qat as run
-        from onnxq.qat.settings import train_settings
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "torch":
             raise
@@ -105,35 +66,16 @@ def qat(
         silent = quiet or not (ranks is None or ranks.first)
         with in_step(ranks):
             load_plugins(plugin)
-            settings = train_settings(_training_options(given))
+            settings = train_settings(given.training)
             graph = Graph.load(model)
-            chosen = read_settings(
-                read_foreign(
-                    graph,
-                    config=config,
-                    backend=backend,
-                    mqbench=mqbench,
-                    sophgo=sophgo,
-                    vitis=vitis,
-                    allow_code=allow_code,
-                ),
-                allow_code=allow_code,
-                backend=backend,
-                skip=skip,
-                data=data,
-                observer=observer,
-                weight_observer=weight_observer,
-                samples=samples,
-                min_sqnr=min_sqnr,
-                preprocess=preprocess,
-            )
-            chosen = _with_shortcuts(chosen, bits, fake_quantizer, weight_fake_quantizer)
+            shortcuts = _shortcuts(bits, fake_quantizer, weight_fake_quantizer)
+            chosen = read_settings(given, graph, shortcuts=shortcuts)
             check_writable(out)
         place = checkpoint or out / "checkpoints"
         with _telling_how_to_go_on(place, quiet=silent), training_bars(quiet=silent) as (progress, of_training):
             finished = run(
                 model,
-                None if chosen.translation is not None else backend,
+                None if chosen.translation is not None else given["backend"],
                 train_on=train,
                 out=out,
                 evaluate_on=evaluate,
@@ -161,53 +103,20 @@ def qat(
     fail_on_warnings(report, out, strict=strict or chosen.strict)
 
 
-def _training_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those options that are settings of training, under the same names."""
-    from dataclasses import fields
-
-    from onnxq.qat.settings import TrainSettings
-
-    found = {field.name: given[field.name] for field in fields(TrainSettings) if given[field.name] is not None}
-    for name in ("observer_freeze", "batch_norm_freeze"):
-        if name in found:
-            found[name] = _moment(name, found[name])
-    return found
-
-
-def _moment(name: str, text: str) -> float | None:
-    if text == "never":
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        raise ConfigError(
-            f"--{name.replace('_', '-')} is a fraction of all steps, epochs from 1 on, or never, got '{text}'"
-        ) from None
-
-
-def _with_shortcuts(chosen: Config, bits: str | None, activation: str | None, weight: str | None) -> Config:
-    """The configuration with what --bits, --fake-quantizer and --weight-fake-quantizer say about all quantizers."""
-    from onnxq.config import read_config
-
-    wanted: dict[tuple[str, str], tuple[Any, str]] = {}
+def _shortcuts(bits: str | None, activation: str | None, weight: str | None) -> list[Assignment]:
+    """What --bits, --fake-quantizer and --weight-fake-quantizer say about all quantizers."""
+    found = []
     if bits is not None:
-        found = re.fullmatch(r"[wW](\d+)[aA](\d+)", bits)
-        if found is None:
+        parts = re.fullmatch(r"[wW](\d+)[aA](\d+)", bits)
+        if parts is None:
             raise ConfigError(f"--bits is the bits of weights and activations such as w4a8, got '{bits}'")
-        wanted["weight", "bits"] = int(found[1]), "--bits"
-        wanted["activation", "bits"] = int(found[2]), "--bits"
+        found.append(Assignment(("weight", "bits"), int(parts[1]), "--bits"))
+        found.append(Assignment(("activation", "bits"), int(parts[2]), "--bits"))
     if activation is not None:
-        wanted["activation", "fake_quantizer"] = activation, "--fake-quantizer"
+        found.append(Assignment(("activation", "fake_quantizer"), activation, "--fake-quantizer"))
     if weight is not None:
-        wanted["weight", "fake_quantizer"] = weight, "--weight-fake-quantizer"
-    if not wanted:
-        return chosen
-    tables = {part: getattr(chosen, part).model_dump(exclude_unset=True) for part in ("activation", "weight")}
-    for (part, key), (value, _) in wanted.items():
-        tables[part][key] = value
-    changed = read_config(chosen, options=True, **{part: table for part, table in tables.items() if table})
-    said: dict[tuple[str, ...], str] = {path: option for path, (_, option) in wanted.items()}
-    return changed.with_sources({**changed.sources, **chosen.sources, **said}, chosen.translation)
+        found.append(Assignment(("weight", "fake_quantizer"), weight, "--weight-fake-quantizer"))
+    return found
 
 
 @contextmanager

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from onnxq.mixed_precision import Found, Held
 
 
+@options.with_settings("images config code ranges place samples random shape engine", first="target data")
 def search(
     model: options.ModelArgument,
     out: options.FolderOption,
-    backend: options.BackendOption = None,
-    data: options.DataOption = None,
+    *,
     bits: bits_options.BitsOption = None,
     what: bits_options.ForOption = "weights",
     budget: bits_options.BudgetOption = None,
@@ -34,18 +34,9 @@ def search(
     evaluations: bits_options.EvaluationsOption = None,
     effort: bits_options.EffortOption = None,
     cache: bits_options.CacheOption = None,
-    preprocess: options.PreprocessOption = None,
-    config: options.ConfigOption = None,
-    allow_code: options.AllowCodeOption = False,
-    observer: options.ObserverOption = None,
-    weight_observer: options.WeightObserverOption = None,
-    skip: options.SkipOption = None,
-    samples: options.SamplesOption = None,
+    given: options.Given,
     random: options.RandomOption = None,
     shape: options.ShapeOption = None,
-    workers: options.WorkersOption = None,
-    memory_limit: options.MemoryLimitOption = None,
-    provider: options.ProviderOption = None,
     passes: options.PassOption = None,
     plugin: options.PluginOption = None,
     as_json: options.JsonOption = False,
@@ -55,7 +46,7 @@ def search(
 
     Writes config.json for 'onnxq quantize -c'. The same command again goes on where it was cut off.
     """
-    given = dict(locals())  # the options by name, before anything else has one
+    asked = dict(locals())  # the options by name, before anything else has one
     from onnxq.cli.artifacts import check_writable
     from onnxq.cli.data import data_warnings
     from onnxq.mixed_precision import hold as put_back
@@ -71,7 +62,7 @@ def search(
     result: Found | Held
     with claim(out) as output:
         with stage_bars(quiet=quiet) as progress:
-            subject = bits_options.subject_of(given, cache or out / "cache", progress)
+            subject = bits_options.subject_of(asked, cache or out / "cache", progress)
             if fallback is not None:
                 result = put_back(subject, fallback=fallback, evaluations=evaluations, **demand)  # type: ignore[arg-type]
             else:
@@ -85,12 +76,12 @@ def search(
                 )
         for line in (*data_warnings(random), *subject.data.notes, *result.notes):
             print_warning(line)
-        files = write_found(output, result, backend or subject.config.backend)  # type: ignore[union-attr]
+        files = write_found(output, result, given["backend"] or subject.config.backend)  # type: ignore[union-attr]
     if as_json:
         print_json(result.to_json())
     elif not quiet:
         _show_held(result) if fallback is not None else _show_found(result)  # type: ignore[arg-type]
-        _tell(result, files, model, data, out)
+        _tell(result, files, model, given["data"], out)
 
 
 def _check(bits: str | None, budget: str | None, fallback: str | None, what: str) -> None:

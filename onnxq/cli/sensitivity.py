@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from onnxq.mixed_precision import Effect, Sensitivity
 
 
+@options.with_settings("images config code ranges place samples random shape engine", first="target data")
 def sensitivity(
     model: options.ModelArgument,
-    backend: options.BackendOption = None,
-    data: options.DataOption = None,
+    *,
     by: Annotated[str, typer.Option("--by", help="layer or quantizer.")] = "layer",
     only: Annotated[str | None, typer.Option("--only", help="weights or activations alone.")] = None,
     alone: Annotated[
@@ -32,18 +32,9 @@ def sensitivity(
     cache: bits_options.CacheOption = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the result into this .json file.")] = None,
     worst: Annotated[int, typer.Option("--worst", help="Rows to show; 0 shows all.", metavar="N", min=0)] = 20,
-    preprocess: options.PreprocessOption = None,
-    config: options.ConfigOption = None,
-    allow_code: options.AllowCodeOption = False,
-    observer: options.ObserverOption = None,
-    weight_observer: options.WeightObserverOption = None,
-    skip: options.SkipOption = None,
-    samples: options.SamplesOption = None,
+    given: options.Given,
     random: options.RandomOption = None,
     shape: options.ShapeOption = None,
-    workers: options.WorkersOption = None,
-    memory_limit: options.MemoryLimitOption = None,
-    provider: options.ProviderOption = None,
     passes: options.PassOption = None,
     plugin: options.PluginOption = None,
     as_json: options.JsonOption = False,
@@ -53,7 +44,7 @@ def sensitivity(
 
     Without --eval the outputs of the float model on calibration samples are what counts.
     """
-    given = dict(locals())  # the options by name, before anything else has one
+    asked = dict(locals())  # the options by name, before anything else has one
     from onnxq.cli.artifacts import check_writable, output_file, write_output
     from onnxq.cli.data import data_warnings
     from onnxq.errors import ConfigError
@@ -67,7 +58,7 @@ def sensitivity(
         check_writable(cache)
     target = None if out is None else output_file(out, "sensitivity.json", model)
     with stage_bars(quiet=quiet) as progress:
-        subject = bits_options.subject_of(given, cache, progress)
+        subject = bits_options.subject_of(asked, cache, progress)
         result = run(subject, by=by, mode="alone" if alone else "all_but", only=only)  # type: ignore[arg-type]
     for line in (*data_warnings(random), *subject.data.notes, *result.notes):
         print_warning(line)

@@ -4,64 +4,63 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from onnxq.config import Config, read_config
+from onnxq.config.assignments import Assignment, refuse_two_of_a_key
 from onnxq.errors import ConfigError
 from onnxq.plugins import run_code
 
 if TYPE_CHECKING:
+    from onnxq.cli.options import Given
     from onnxq.cli.shapes import Shape
     from onnxq.compat import Translation
     from onnxq.graph import Graph
 
 
 def read_settings(
-    config: Path | Config | None,
+    given: Given,
+    graph: Graph | None = None,
     *,
-    allow_code: bool = False,
+    config: Path | None = None,
     backend: str | None = None,
-    skip: Sequence[str] | None = None,
-    min_sqnr: float | None = None,
     shapes: Mapping[str, Shape] | None = None,
-    **options: Any,
+    shortcuts: Sequence[Assignment] = (),
+    defaults: Sequence[Assignment] = (),
 ) -> Config:
     """The configuration with the options on top; patterns of --skip and inputs of --shape add to those of the file.
 
-    `backend` is a target that was given beside the configuration, whose own is then not used.
+    `graph` is needed for configurations of other tools. `config` is a file for when none was given, `backend` a target
+    that is known otherwise, so that the file's own is not used. `shortcuts` are options of a command that stand for
+    keys, `defaults` what it takes for keys that nobody gives it, whatever the file says.
     """
-    unused = [name for name, value in {**options, "backend": backend}.items() if value is not None]
-    settings = read_config(config, allow_code=allow_code, unused=unused)
-    patterns = (*settings.skip, *skip) if skip else None
-    known = settings.sources
-    if shapes:
-        given = {name: item.model_dump(exclude_unset=True) for name, item in settings.inputs.items()}
-        options["inputs"] = {**given, **{name: {"shape": shape} for name, shape in shapes.items()}}
-    settings = read_config(settings, options=True, skip=patterns, minimum_sqnr_db=min_sqnr, **options)
-    if not skip and not shapes:
-        return settings
-    said: dict[tuple[str, ...], str] = {("skip", pattern): "--skip" for pattern in skip or ()}
-    fixed: dict[tuple[str, ...], str] = {("inputs", name): "--shape" for name in shapes or ()}
-    return settings.with_sources({**settings.sources, **said, **known, **fixed}, settings.translation)
+    assignments = [*given.assignments, *shortcuts]
+    assignments += [Assignment(("inputs", name), {"shape": shape}, "--shape") for name, shape in (shapes or {}).items()]
+    refuse_two_of_a_key(assignments)
+    taken = {one.path for one in assignments}
+    assignments += [one for one in defaults if one.path not in taken]
+    unused = [one.path[0] for one in assignments if len(one.path) == 1] + ([] if backend is None else ["backend"])
+    translation = None if graph is None else _foreign(given, graph)
+    source = (given.config or config) if translation is None else translation
+    settings = read_config(source, allow_code=given.allow_code, unused=unused)
+    # A target that is given beside a configuration takes the place of the configuration's own.
+    return read_config(settings, assignments=[one for one in assignments if one.path != ("backend",)])
 
 
-def read_foreign(
-    graph: Graph,
-    *,
-    config: Path | None,
-    backend: str | None,
-    mqbench: Path | None,
-    sophgo: Path | None,
-    vitis: str | None,
-    allow_code: bool = False,
-) -> Config | Path | None:
-    """The configuration that was given in whichever language; only one of them can be."""
-    given = {"-c": config, "--mqbench": mqbench, "--sophgo": sophgo, "--vitis": vitis}
-    named = [name for name, value in given.items() if value is not None]
+def _foreign(given: Given, graph: Graph) -> Translation | None:
+    """The configuration of another tool; only one configuration can be given, in whichever language."""
+    files = {"-c": given.config, "--mqbench": given.mqbench, "--sophgo": given.sophgo, "--vitis": given.vitis}
+    named = [name for name, value in files.items() if value is not None]
     if len(named) > 1:
         raise ConfigError(f"{' and '.join(named)} are two configurations: give one of them")
-    translation = translate(graph, backend=backend, mqbench=mqbench, sophgo=sophgo, vitis=vitis, allow_code=allow_code)
-    return config if translation is None else read_config(translation)
+    return translate(
+        graph,
+        backend=given["backend"],
+        mqbench=given.mqbench,
+        sophgo=given.sophgo,
+        vitis=given.vitis,
+        allow_code=given.allow_code,
+    )
 
 
 def translate(

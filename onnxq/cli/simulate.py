@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 SIMULATED_NAME = "simulated.onnx"
 
 
+@options.with_settings("qparams target data images config code samples random shape")
 def simulate(
     model: options.ModelArgument,
     plan: Annotated[
@@ -27,16 +28,12 @@ def simulate(
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="File for the simulated model, or a folder.")],
+    given: options.Given,
     qparams: Annotated[
         Path | None,
         typer.Option("--qparams", help="Parameters; those beside the plan when left out.", callback=options.settled),
     ] = None,
     backend: options.PlanBackendOption = None,
-    data: options.DataOption = None,
-    preprocess: options.PreprocessOption = None,
-    config: options.ConfigOption = None,
-    allow_code: options.AllowCodeOption = False,
-    samples: options.SamplesOption = None,
     random: options.RandomOption = None,
     shape: options.SampleShapeOption = None,
     passes: options.PassOption = None,
@@ -54,7 +51,7 @@ def simulate(
     from onnxq.cli.consistency import check_parameters
     from onnxq.cli.data import chosen_preprocess, open_data
     from onnxq.cli.float_model import prepared_for
-    from onnxq.cli.planned import prepare_again, settings_of
+    from onnxq.cli.planned import prepare_again, refuse_placing, settings_of
     from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.cli.shapes import read_shapes
     from onnxq.emit.simulate import simulate as build
@@ -71,9 +68,9 @@ def simulate(
     wanted, table, beside = read_together(
         folder, lambda: (read_plan(plan), read_qparams(folder if qparams is None else qparams), model_in(folder))
     )
-    settings = read_settings(
-        config, allow_code=allow_code, backend=wanted.backend, samples=samples, preprocess=preprocess
-    )
+    refuse_placing(given)
+    settings = read_settings(given, backend=wanted.backend)
+    data = given["data"]
     target = output_file(out, SIMULATED_NAME, model, beside)
     original = Graph.load(model)
     fix_borders(original, settings_of(wanted, settings))

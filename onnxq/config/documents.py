@@ -113,7 +113,7 @@ def _refused(problem: str, node: yaml.Node) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
 
 
-def _load_toml(text: str) -> Any:
+def load_toml(text: str) -> Any:
     """The value of a TOML text; a key of many parts is found before tomllib takes time and memory by their square."""
     if _LONG_KEY.search(text):
         raise ValueError(too_deep())
@@ -132,7 +132,7 @@ def _inside(node: yaml.Node) -> list[yaml.Node]:
 
 
 _LOADERS: dict[str, Callable[[str], Any]] = {
-    "toml": _load_toml,
+    "toml": load_toml,
     "yaml": _load_yaml,
     "json": lambda text: parse_json(text, constants=True),  # a value of an input may be NaN
 }

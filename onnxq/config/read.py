@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from onnxq.config.assignments import Assignment, assign, inner_paths
 from onnxq.config.code import refuse_code
 from onnxq.config.documents import read_document
 from onnxq.config.lines import line_numbers
@@ -26,15 +27,15 @@ Sources = dict[tuple[str, ...], str]
 def read_config(
     source: ConfigSource,
     *,
-    options: bool = False,
+    assignments: Sequence[Assignment] = (),
     allow_code: bool = False,
     unused: Collection[str] = (),
     **overrides: Any,
 ) -> Config:
-    """A Config from whatever the caller has; `overrides` that are not None win over the file.
+    """A Config from whatever the caller has; `overrides` that are not None win over the file, and so do `assignments`,
+    which are what a command line says.
 
-    With `options` the overrides are those of a command line, and are called so where they decide something. A file may
-    name code (`onnxq.config.code`) with `allow_code` alone, or in a key that the caller leaves `unused`.
+    A file may name code (`onnxq.config.code`) with `allow_code` alone, or in a key that the caller leaves `unused`.
     """
     values, sources, where, translation = _given(source)
     if isinstance(source, str | Path) and not allow_code:
@@ -44,11 +45,14 @@ def read_config(
         if value is not None:
             values[key] = value
             sources = {path: text for path, text in sources.items() if path[0] != key}
-            sources[(key,)] = f"--{key.replace('_', '-')}" if options else key
+            sources[(key,)] = key
+    for one in assignments:
+        assign(values, sources, one)
     try:
         config = Config.model_validate(values)
     except ValidationError as error:
-        lines = [_explain(item, sources, where) for item in error.errors()]
+        said = {one.said for one in assignments}
+        lines = [_explain(item, sources, where, said) for item in error.errors()]
         raise ConfigError("; ".join(dict.fromkeys(lines))) from None
     return config.with_sources(sources, translation)
 
@@ -64,15 +68,8 @@ def _given(source: ConfigSource) -> tuple[dict[str, Any], Sources, str, Translat
         return values, sources, str(source), None
     if source is None or isinstance(source, Mapping):
         values = dict(source or {})
-        return values, {path: ".".join(path) for path in _paths(values)}, "configuration", None
+        return values, {path: ".".join(path) for path in inner_paths(values)}, "configuration", None
     raise ConfigError(f"a configuration is a Config, a dict or the path of a file, not a {type(source).__name__}")
-
-
-def _paths(values: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    for key, value in values.items():
-        yield (str(key),)
-        if isinstance(value, Mapping):
-            yield from ((str(key), *rest) for rest in _paths(value))
 
 
 def _read_file(path: Path) -> tuple[dict[str, Any], Sources]:
@@ -94,13 +91,13 @@ _TRIED = ("str", "int", "dict[str,any]")
 """What stands at the end of the path of a value that is of none of its kinds."""
 
 
-def _explain(item: Any, sources: Sources, where: str) -> str:
+def _explain(item: Any, sources: Sources, where: str, said: Collection[str]) -> str:
     path = [str(part) for part in item["loc"]]
     kinds = None
     if path and path[-1] in _TRIED and item["type"] != "extra_forbidden":
         path = path[:-1]
         kinds = _SEVERAL.get(path[-1], "a whole number or text")
-    place = _place(path, sources, where)
+    place = _place(path, sources, where, said)
     key = ".".join(path)
     if item["type"] == REFUSED:
         return f"{place}: " + (f"'{key}': " if key else "") + str(item["ctx"]["reason"])
@@ -108,17 +105,19 @@ def _explain(item: Any, sources: Sources, where: str) -> str:
         known = _table_at(path[:-1]).model_fields
         if path[0] in ("op", "node") and len(path) == 3 and path[2] in QuantizerSettings.model_fields:
             return f"{place}: unknown key '{key}': put it under activation, weight, bias or output"
-        return f"{place}: unknown key '{key}'.{did_you_mean(path[-1], known)} Known: {', '.join(known)}"
+        named = place.startswith("--set") and path[0] in ("op", "node", "tensor", "inputs")
+        dots = f'; a name that has dots stands in quotes: {path[0]}."NAME".KEY=VALUE' if named else ""
+        return f"{place}: unknown key '{key}'.{did_you_mean(path[-1], known)} Known: {', '.join(known)}{dots}"
     message = in_words(item) if kinds is None else f"must be {kinds}"
     return f"{place}: '{key}': {message} (got {shortened(item['input'])})"
 
 
-def _place(path: list[str], sources: Sources, where: str) -> str:
-    """The line of a key of a file; of other configurations what they are called."""
+def _place(path: list[str], sources: Sources, where: str, said: Collection[str]) -> str:
+    """The line of a key of a file, or the option that gave it; of other configurations what they are called."""
     for length in range(len(path), 0, -1):
-        said = sources.get(tuple(path[:length]))
-        if said is not None:
-            return said if said.startswith(f"{where}:") else where
+        source = sources.get(tuple(path[:length]))
+        if source is not None:
+            return source if source.startswith(f"{where}:") or source in said else where
     return where
 
 

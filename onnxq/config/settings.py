@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, StrictBool, field_validator, model_validator
 
+from onnxq.config.option import Option
 from onnxq.config.quantizers import InputSettings, NodeSettings, QuantizerSettings, Strict, located
 from onnxq.errors import ConfigError
 from onnxq.observers import make_observer
@@ -30,7 +31,14 @@ def is_plain_name(value: str) -> bool:
 class Config(Strict):
     """Everything a run can be told, with the backend's choice where a value is left out."""
 
-    backend: str | None = Field(None, min_length=1, description="the target with its options, as -b has it")
+    backend: Annotated[
+        str | None,
+        Option(
+            "target",
+            "--backend -b",
+            "Target: a name from 'onnxq list backends', or a backend file.py; else that of -c.",
+        ),
+    ] = Field(None, min_length=1, description="the target with its options, as -b has it")
 
     # load
     inputs: dict[str, InputSettings] = Field({}, description="inputs of the model that get a fixed shape or value")
@@ -44,7 +52,14 @@ class Config(Strict):
     )
 
     # place
-    skip: tuple[str, ...] = Field((), description="nodes to leave float: exact name, glob, re:REGEX or op:OPERATOR")
+    skip: Annotated[
+        tuple[str, ...],
+        Option(
+            "place",
+            help="Nodes that stay float: name, glob, re:REGEX, op:OPERATOR. Repeatable.",
+            metavar="PATTERN",
+        ),
+    ] = Field((), description="nodes to leave float: exact name, glob, re:REGEX or op:OPERATOR")
     force: tuple[str, ...] = Field((), description="nodes to quantize though the target's rules leave them float")
     quantize_inputs: StrictBool | None = Field(None, description="a quantizer on every float input of the model")
     residual: Literal["both", "skip"] | None = Field(
@@ -63,20 +78,30 @@ class Config(Strict):
     tensor: dict[str, QuantizerSettings] = Field({}, description="by tensor: exact name, glob or re:REGEX")
 
     # calibrate
-    data: str | None = Field(None, min_length=1, description="calibration samples, as -d has them")
-    observer: str | None = Field(
+    data: Annotated[
+        str | None,
+        Option("data", "--data -d", "Samples: .npz or .npy file, folder of them or of images, or module:function."),
+    ] = Field(None, min_length=1, description="calibration samples, as -d has them")
+    observer: Annotated[str | None, Option("ranges")] = Field(
         None, min_length=1, description="how ranges of activations are found, such as percentile:99.99"
     )
-    weight_observer: str | None = Field(None, min_length=1, description="how ranges of weights are found")
-    preprocess: str | dict[str, Any] | None = Field(
-        None, description="how images become arrays: imagenet, unit, signed, or a table of settings"
+    weight_observer: Annotated[str | None, Option("ranges")] = Field(
+        None, min_length=1, description="how ranges of weights are found"
     )
-    samples: int | None = Field(None, ge=1, strict=True, description="use at most this many calibration samples")
-    workers: int | None = Field(None, ge=1, strict=True, description="samples that are run at the same time")
-    memory_limit: str | int | None = Field(
+    preprocess: Annotated[
+        str | dict[str, Any] | None,
+        Option("images", help="How images become arrays: imagenet, unit, signed, or resize=256,crop=224,..."),
+    ] = Field(None, description="how images become arrays: imagenet, unit, signed, or a table of settings")
+    samples: Annotated[int | None, Option("samples", help="Use at most N samples.", metavar="N")] = Field(
+        None, ge=1, strict=True, description="use at most this many calibration samples"
+    )
+    workers: Annotated[
+        int | None, Option("engine", help="Samples to run at the same time; every core by default.", metavar="N")
+    ] = Field(None, ge=1, strict=True, description="samples that are run at the same time")
+    memory_limit: Annotated[str | int | None, Option("engine", metavar="SIZE")] = Field(
         None, description="what calibration may hold of observed tensors, such as 2GB"
     )
-    provider: str | None = Field(
+    provider: Annotated[str | None, Option("engine")] = Field(
         None, min_length=1, description="onnxruntime's execution provider for calibration, such as cuda"
     )
 
@@ -84,16 +109,29 @@ class Config(Strict):
     skip_refinements: tuple[str, ...] = Field((), description="refinements of the backend to leave out")
 
     # improve
-    effort: int = Field(
+    effort: Annotated[
+        int,
+        Option(
+            "improve",
+            help="What is tried for accuracy: 0 calibration only; 1 (by default) seconds; 2 minutes; 3 longer.",
+            metavar="0..3",
+        ),
+    ] = Field(
         1,
         ge=0,
         le=3,
         strict=True,
         description="what is tried for accuracy: 0 nothing, 1 seconds, 2 roundings (minutes), 3 blocks (longer)",
     )
-    improvements: tuple[str, ...] | None = Field(
-        None, description="these improvements, in order, in the place of those of the effort"
-    )
+    improvements: Annotated[
+        tuple[str, ...] | None,
+        Option(
+            "improve",
+            "--improve",
+            "This improvement in the place of those of the effort, such as gptq:act_order=no. Repeatable, in order.",
+            metavar="NAME",
+        ),
+    ] = Field(None, description="these improvements, in order, in the place of those of the effort")
     skip_improvements: tuple[str, ...] = Field((), description="improvements of the effort to leave out")
 
     # emit
@@ -114,14 +152,30 @@ class Config(Strict):
     verify_samples: int = Field(
         16, ge=1, strict=True, description="samples on which the written file is compared with the float model"
     )
-    minimum_sqnr_db: float = Field(
+    minimum_sqnr_db: Annotated[
+        float,
+        Option(
+            "verify",
+            "--min-sqnr",
+            "An output, or a part of one, below this many dB fails the run.",
+            metavar="DB",
+        ),
+    ] = Field(
         5.0,
         strict=True,
         allow_inf_nan=False,
         description="an output, or part of one, below this fails the run; so does a silent one, unless this is below"
         " 0. Unless it is set, results have to pass it by a standard error",
     )
-    diagnose: StrictBool = Field(
+    diagnose: Annotated[
+        StrictBool,
+        Option(
+            "diagnose",
+            "--diagnose/--no-diagnose",
+            "Find out why a result is below 20 dB and what mends it; yes by default, "
+            "with --effort 0 only if a check fails.",
+        ),
+    ] = Field(
         True,
         description="find out why a result is below 20 dB, and what mends it; with effort 0, unless it is given, only "
         "where a check fails",

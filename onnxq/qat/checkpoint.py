@@ -12,12 +12,12 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor, nn
 
+from onnxq.config.training import WITHOUT_EFFECT_ON_THE_RESULT, TrainSettings
 from onnxq.errors import CheckFailed, ConfigError
 from onnxq.files import replace_file
 from onnxq.json_file import parse_json, validated
 from onnxq.machine import is_fault_of_machine, machine_error
 from onnxq.qat.checkpoint_schema import BestSchema, CheckpointSchema, Written
-from onnxq.qat.settings import WITHOUT_EFFECT_ON_THE_RESULT, TrainSettings
 from onnxq.temporary import remove_stale
 
 FORMAT = 1

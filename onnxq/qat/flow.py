@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from onnxq.config import ConfigSource, read_config
+from onnxq.config.training import TrainSettings, train_settings
 from onnxq.distributed import Ranks, in_step
 from onnxq.emit import emit
 from onnxq.errors import CheckFailed, ConfigError, did_you_mean
@@ -38,7 +39,6 @@ from onnxq.qat.loop import Moment, train
 from onnxq.qat.losses import fitted_to, make_loss
 from onnxq.qat.net import QatNet
 from onnxq.qat.prepare import prepare
-from onnxq.qat.settings import TrainSettings, train_settings
 from onnxq.qat.training_data import open_training_data
 from onnxq.runtime import input_infos
 from onnxq.runtime.session import make_session, run_session

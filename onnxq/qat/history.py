@@ -10,9 +10,9 @@ from typing import Any
 
 from torch import Tensor
 
+from onnxq.config.training import TrainSettings
 from onnxq.files import json_number
 from onnxq.qat.curve import COLUMNS, MOST_ROWS, Row, write_csv, write_svg
-from onnxq.qat.settings import TrainSettings
 
 CSV_NAME, SVG_NAME = "training.csv", "training.svg"
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from onnxq.config.training import TrainSettings, idle_settings, train_settings
 from onnxq.distributed import Ranks
 from onnxq.errors import CheckFailed, ConfigError
 from onnxq.qat.batches import Batch, TrainingData
@@ -28,7 +29,6 @@ from onnxq.qat.optimizers import make_optimizer, set_learning_rates
 from onnxq.qat.randomness import generators_kept, seed_everything
 from onnxq.qat.roundings import let_decide, undecided
 from onnxq.qat.schedules import Schedule
-from onnxq.qat.settings import TrainSettings, idle_settings, train_settings
 from onnxq.qat.training_data import open_training_data
 from onnxq.runtime import input_infos
 from onnxq.torchnet import TorchNet, to_torch

@@ -18,9 +18,9 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
+from onnxq.config.training import TrainSettings
 from onnxq.errors import ConfigError, DataError, did_you_mean
 from onnxq.graph import Graph, Node
-from onnxq.qat.settings import TrainSettings
 from onnxq.user_code import find_function, users_errors
 
 Outputs = Mapping[str, Tensor]

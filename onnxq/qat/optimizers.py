@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from onnxq.config.training import TrainSettings
 from onnxq.errors import ConfigError
 from onnxq.qat.net import QatNet
-from onnxq.qat.settings import TrainSettings
 
 WEIGHTS, PLAIN, LEARNT = "weights", "biases and norms", "fake-quantizers"
 

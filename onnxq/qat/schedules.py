@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from onnxq.qat.settings import TrainSettings
+from onnxq.config.training import TrainSettings
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import yaml
 from pydantic import BaseModel
 
 from onnxq.config import Config, config_schema, read_config
+from onnxq.config.assignments import Assignment
 from onnxq.errors import ConfigError
 
 TOML = """
@@ -73,9 +74,11 @@ def test_every_value_knows_its_line(kind: str, values: dict[str, Any], tmp_path:
 
 
 def test_options_are_named_as_options(tmp_path: Path) -> None:
-    config = read_config({"observer": "minmax"}, options=True, observer="mse", minimum_sqnr_db=3.0)
+    given = [Assignment(("observer",), "mse", "--observer"), Assignment(("minimum_sqnr_db",), 3.0, "--min-sqnr")]
+    config = read_config({"observer": "minmax"}, assignments=given)
+    assert (config.observer, config.minimum_sqnr_db) == ("mse", 3.0)
     assert config.source("observer") == "--observer"
-    assert config.source("minimum_sqnr_db") == "--minimum-sqnr-db"
+    assert config.source("minimum_sqnr_db") == "--min-sqnr"
 
 
 def test_settings_survive_being_read_again() -> None:

@@ -13,13 +13,13 @@ import pytest
 import torch
 from torch import nn
 
+from onnxq.config.training import TrainSettings
 from onnxq.errors import CheckFailed, ConfigError, DataError
 from onnxq.qat.evaluate import Evaluation
 from onnxq.qat.history import Training
 from onnxq.qat.loop import train
 from onnxq.qat.losses import Loss
 from onnxq.qat.optimizers import parameter_groups
-from onnxq.qat.settings import TrainSettings
 from onnxq.qat.training_data import open_training_data
 from onnxq.runtime import input_infos
 from tests.qat.digits_qat import prepared

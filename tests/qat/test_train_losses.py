@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as functional
 from onnx import helper
 
+from onnxq.config.training import TrainSettings
 from onnxq.errors import ConfigError, DataError
 from onnxq.graph import Graph
 from onnxq.qat.evaluate import Evaluation
 from onnxq.qat.losses import Loss, make_loss
-from onnxq.qat.settings import TrainSettings
 from onnxq.qat.training_data import open_training_data
 from onnxq.runtime import input_infos
 from tests.qat.toy_net import toy_graph

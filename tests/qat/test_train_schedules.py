@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from onnxq.config.training import TrainSettings, train_settings
 from onnxq.errors import ConfigError
 from onnxq.qat.schedules import Schedule
-from onnxq.qat.settings import TrainSettings, train_settings
 
 
 def schedule(**given: Any) -> Schedule:

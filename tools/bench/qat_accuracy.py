@@ -19,9 +19,9 @@ import torch
 
 import onnxq
 from onnxq import qat
+from onnxq.config.training import TrainSettings
 from onnxq.qat.batch_norm import BatchNorms
 from onnxq.qat.loop import train
-from onnxq.qat.settings import TrainSettings
 from onnxq.runtime.session import make_session
 from tools.bench.clock import failure_text
 from tools.bench.image_sets import IMAGE_SETS, ImageSet, MissingSet
