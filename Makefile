@@ -46,6 +46,7 @@ lint: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python tools/check_layers.py
+	$(BIN)/python tools/check_texts.py
 
 format: $(VENV)/installed-dev
 	$(BIN)/ruff check --fix .

@@ -16,7 +16,7 @@ from onnxq.ptq.method import IMPROVEMENTS, shown
 from onnxq.ptq.search.schedule import LEVELS, schedule_of
 from onnxq.refine import REFINEMENTS
 from onnxq.targets import BACKENDS
-from onnxq.types import Backend, QuantSpec
+from onnxq.types import Backend, PerBlock, PerChannel, PerTensor, QuantSpec
 from onnxq.types.fake_quantizers import ALIASES as FAKE_QUANTIZER_ALIASES
 from onnxq.types.fake_quantizers import KINDS
 from onnxq.types.spec import DTYPES
@@ -54,25 +54,41 @@ def backend_rows() -> list[tuple[str, ...]]:
     Columns: names, activations, weights, biases, files beside model.onnx, programs that have read them.
     """
     rows: dict[tuple[str, ...], list[str]] = {}
-    for entry in backends():
-        formats = (_short(str(entry[role])) for role in ("activations", "weights", "biases"))
-        beside = [file for file in _texts(entry["files"]) if file != "model.onnx"]
-        row = (*formats, ", ".join(beside), ", ".join(_texts(entry["checked by"])) or "parser from the published rules")
-        rows.setdefault(row, []).append(str(entry["name"]))
+    for name, backend in BACKENDS.items():
+        scheme = backend.scheme
+        formats = (_short(spec) for spec in (scheme.activation, scheme.weight, scheme.bias))
+        beside = [file for file in file_names(backend, "model") if file != "model.onnx"]
+        row = (*formats, ", ".join(beside), ", ".join(backend.checked_by) or "parser from the published rules")
+        rows.setdefault(row, []).append(name)
     return [(", ".join(names), *row) for row, names in rows.items()]
 
 
 BACKEND_COLUMNS = ("backend", "activations", "weights", "biases", "files beside model.onnx", "read by")
 
 
-def _texts(value: str | int | list[str]) -> list[str]:
-    return value if isinstance(value, list) else [str(value)]
-
-
-def _short(text: str) -> str:
-    """A format as a table needs it: symmetric and per tensor are usual."""
-    text = text.replace(", symmetric", "").replace(", per tensor", "").replace(" (axis 0)", "")
-    return text.replace("power-of-two scale", "power of two")
+def _short(spec: QuantSpec | None) -> str:
+    """A format as a table needs it: symmetric, per tensor and along the first axis go without saying."""
+    if spec is None:
+        return "float"
+    match spec.granularity:
+        case PerTensor():
+            granularity = ""
+        case PerChannel(0):
+            granularity = "per channel"
+        case PerBlock(0, size):
+            granularity = f"per block of {size}"
+        case other:
+            granularity = str(other)
+    words = (
+        spec.dtype,
+        "" if spec.symmetric else "asymmetric",
+        granularity,
+        "narrow range" if spec.narrow_range else "",
+        f"[{spec.qmin}, {spec.qmax}]" if spec.quant_min is not None or spec.quant_max is not None else "",
+        "power of two" if spec.power_of_two else "",
+        "" if spec.rounding == "half_even" else spec.rounding,
+    )
+    return ", ".join(filter(None, words))
 
 
 _GRIDS = {"affine": "integer steps", "float": "floating point", "nnie": "powers of 2^(1/16)"}

@@ -96,7 +96,7 @@ def _show(result: Sensitivity, worst: int) -> None:
 def _row(effect: Effect, result: Sensitivity) -> list[str]:
     from onnxq.mixed_precision.study import noise
 
-    formats = ", ".join(dict.fromkeys(text.partition(",")[0] for text in effect.quantizers.values()))
+    formats = ", ".join(dict.fromkeys(spec.dtype for spec in effect.quantizers.values()))
     cells = [effect.name, effect.kind, formats, f"{effect.sqnr_db:.2f} dB"]
     if result.metric != "sqnr_db":
         value = bits_options.metric_text(result.metric, effect.score.value)

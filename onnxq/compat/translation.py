@@ -25,11 +25,21 @@ class Translator:
 
     def set(self, path: tuple[str, ...], value: Any, key: str) -> None:
         """Put a value of onnxq's configuration at `path`; a later one replaces an earlier one. `key` asked for it."""
+        self._put(path, value, f"{self.tool}: {key}")
+
+    def adopt(self, path: tuple[str, ...], other: Translator) -> None:
+        """Take over the value at `path` from another reading, with who asked for it."""
+        value: Any = other.config
+        for part in path:
+            value = value[part]
+        self._put(path, value, other.sources[path])
+
+    def _put(self, path: tuple[str, ...], value: Any, source: str) -> None:
         table = self.config
         for part in path[:-1]:
             table = table.setdefault(part, {})
         table[path[-1]] = value
-        self.sources[path] = f"{self.tool}: {key}"
+        self.sources[path] = source
 
     def append(self, name: str, values: Iterable[Any], key: str) -> None:
         """Add to a list of onnxq's configuration, such as `skip`; what is there already is not repeated."""

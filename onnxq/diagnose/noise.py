@@ -78,7 +78,7 @@ def costliest(
                 part.name,
                 part.kind,
                 tuple(part.share),
-                str(plan[part.name].spec).partition(",")[0],
+                plan[part.name].spec.dtype,
                 node,
                 position,
                 worst_db(found),

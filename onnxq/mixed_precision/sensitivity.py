@@ -21,7 +21,7 @@ from onnxq.mixed_precision.parts import By, Only, Part, all_but, alone, parts_of
 from onnxq.mixed_precision.study import Study, Subject, overall_db
 from onnxq.ptq.method import State
 from onnxq.ptq.search.evaluator import Score
-from onnxq.types import QuantPlan
+from onnxq.types import QuantSpec
 
 Mode = Literal["alone", "all_but"]
 
@@ -37,7 +37,7 @@ class Effect:
 
     name: str
     kind: str
-    quantizers: Mapping[str, str]
+    quantizers: Mapping[str, QuantSpec]
     score: Score
     sqnr_db: float
     loss: float
@@ -49,7 +49,7 @@ class Effect:
             "sqnr_db": json_number(self.sqnr_db),
             "value": json_number(self.score.value),
             "loss": json_number(self.loss),
-            "quantizers": dict(self.quantizers),
+            "quantizers": {name: str(spec) for name, spec in self.quantizers.items()},
         }
 
 
@@ -125,13 +125,18 @@ def measure(study: Study, state: State, parts: list[Part], mode: Mode, subject: 
             plan, reference = all_but(study.graph, state.plan, parts, part), quantized
         score = study.score(State(state.graph, plan, state.qparams))
         loss = reference.goodness - score.goodness
-        effects.append(Effect(part.name, part.kind, _formats(state.plan, part), score, overall_db(score), loss))
+        effects.append(
+            Effect(
+                part.name,
+                part.kind,
+                {name: state.plan[name].spec for name in part.share},
+                score,
+                overall_db(score),
+                loss,
+            )
+        )
     say("sensitivity", len(parts), len(parts))
     return effects, quantized
-
-
-def _formats(plan: QuantPlan, part: Part) -> dict[str, str]:
-    return {name: str(plan[name].spec) for name in part.share}
 
 
 def ranked(effects: Sequence[Effect], mode: Mode) -> list[Effect]:

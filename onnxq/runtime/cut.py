@@ -24,7 +24,7 @@ from onnxq.runtime.feeds import Feed, InputInfo, Note, shape_text
 class _Way:
     """How one array becomes `count` feeds; `size` counts the rows of one feed."""
 
-    how: Literal["rows", "index", "add axis", "as it is"]
+    how: Literal["rows", "index", "add_axis", "as_it_is"]
     count: int = 1
     size: int = 1
 
@@ -34,7 +34,7 @@ class _Way:
             return array[number * self.size : (number + 1) * self.size]
         if self.how == "index":
             return np.asarray(array[number])
-        return np.asarray(array)[np.newaxis] if self.how == "add axis" else np.asarray(array)
+        return np.asarray(array)[np.newaxis] if self.how == "add_axis" else np.asarray(array)
 
     def first_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Of what the first feed takes from an array of `shape`."""
@@ -42,7 +42,7 @@ class _Way:
             return (min(self.size, shape[0]), *shape[1:])
         if self.how == "index":
             return shape[1:]
-        return (1, *shape) if self.how == "add axis" else shape
+        return (1, *shape) if self.how == "add_axis" else shape
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def _way_from_shape(
     if len(shape) == rank + 1:
         return _Way("index", shape[0])
     if len(shape) == rank - 1:
-        return _Way("add axis")
+        return _Way("add_axis")
     if len(shape) != rank:
         raise DataError(
             f"input '{info.name}' of {where}: the model wants {info}, got an array {shape_text(shape)}: rank "
@@ -122,7 +122,7 @@ def _way_from_shape(
         )
     size = info.shape[0] if rank else 0
     if size == 0:
-        return _Way("as it is")
+        return _Way("as_it_is")
     if not isinstance(size, int):
         return None
     rows = shape[0]

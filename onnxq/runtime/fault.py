@@ -6,17 +6,14 @@ onnxruntime loads and runs the float model on the same samples, the user can do 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from onnxq.errors import InternalError, MachineError, OnnxqError
 from onnxq.graph import Graph
 from onnxq.runtime.feeds import Feed
+from onnxq.runtime.messages import named_nodes
 from onnxq.runtime.session import float_session, onnxruntime_errors, run_session
-
-_NODE = re.compile(r"[Nn]ame: ?'([^']+)'|[Nn]ode ?\(([^)]+)\)|with name '([^']+)'")
-"""How messages of onnxruntime name a node."""
 
 
 @contextmanager
@@ -55,8 +52,7 @@ def runs(graph: Graph, dataset: Iterable[Feed] | None) -> bool:
 
 
 def _way_out(message: str, original: Graph) -> str:
-    named = [name for found in _NODE.finditer(message) for name in found.groups() if name]
-    known = next((name for name in named if original.has_node(name)), None)
+    known = next((name for name in named_nodes(message) if original.has_node(name)), None)
     if known is None:
         return "Until it is mended, leaving nodes float with --skip PATTERN may avoid it"
     return f"Until it is mended, leaving the node float with --skip '{known}' may avoid it"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from onnxq.graph.values import checked_shape
 from onnxq.graph.write import weight_bytes
 from onnxq.machine import machine_error, refusal, unreadable
 from onnxq.runtime.feeds import Feed, InputInfo
+from onnxq.runtime.messages import lacks_memory, load_error, sentence
 from onnxq.temporary import temporary_folder
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def make_session(
         return ort.InferenceSession(source, options, providers=providers, disabled_optimizers=_WRONG_OPTIMIZERS)
     except onnxruntime_errors() as error:
         _refuse_machine(error, model, optimized_path, what)
-        raise _load_error(error, what) from error
+        raise load_error(error, what) from error
 
 
 def optimized_session(
@@ -129,12 +129,8 @@ def _refuse_machine(error: Exception, model: bytes | Path, optimized_path: Path 
 
 
 def _refuse_memory(error: Exception, doing: str) -> None:
-    if any(words in str(error) for words in _NO_MEMORY):
-        raise machine_error(OSError(errno.ENOMEM, f"not enough memory: {_sentence(error)}"), doing) from error
-
-
-_NO_MEMORY = ("Failed to allocate memory", "bad_alloc", "bad allocation")
-"""How onnxruntime says that the machine has no more memory, which cannot be asked for afterwards."""
+    if lacks_memory(error):
+        raise machine_error(OSError(errno.ENOMEM, f"not enough memory: {sentence(error)}"), doing) from error
 
 
 def data_file_of(path: Path) -> Path:
@@ -249,7 +245,7 @@ def _running(where: str) -> Iterator[None]:
     except onnxruntime_errors() as error:
         doing = f"onnxruntime could not run the model on {where}"
         _refuse_memory(error, doing)
-        raise DataError(f"{doing}: {_sentence(error)}") from error
+        raise DataError(f"{doing}: {sentence(error)}") from error
 
 
 def onnxruntime_errors() -> tuple[type[Exception], ...]:
@@ -270,27 +266,3 @@ def onnxruntime_errors() -> tuple[type[Exception], ...]:
         RuntimeError,
         ValueError,  # feeds with missing inputs
     )
-
-
-def _load_error(error: Exception, what: str) -> ModelError | UnsupportedError:
-    text = _sentence(error)
-    for pattern in (
-        r"(?P<domain>[\w.]*):(?P<op>\w+)\(-?\d+\) is not a registered function/op",
-        r"No Op registered for (?P<op>\w+) with domain_version",
-        r"Could not find an implementation for (?P<op>\w+)\(-?\d+\) node with name '(?P<node>[^']*)'",
-    ):
-        found = re.search(pattern, text)
-        if found is not None:
-            parts = found.groupdict()
-            domain = parts.get("domain") or "ai.onnx"
-            node = f", node '{parts['node']}'" if parts.get("node") else ""
-            return UnsupportedError(
-                f"onnxruntime has no implementation of operator '{parts['op']}' (domain '{domain}'{node}), so {what} "
-                "cannot be run. Replace the operator, or cut the model in front of it"
-            )
-    return ModelError(f"onnxruntime cannot load {what}: {text}")
-
-
-def _sentence(error: Exception) -> str:
-    """onnxruntime's message without its error number."""
-    return re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", str(error)).strip()

@@ -121,6 +121,11 @@ def read_kind(value: Any, where: str) -> str:
     raise ConfigError(f"{where}: unknown quantizer {shown(name)}.{did_you_mean(name, KINDS)} Known: {', '.join(KINDS)}")
 
 
+def read_param(kind: str, name: str, value: Any, where: str) -> Any:
+    """One parameter of a quantizer, whose value stands at `where`."""
+    return KINDS[kind][name](value, where)
+
+
 def read_params(kind: str, given: Any, where: str) -> dict[str, Any]:
     """The parameters of a quantizer with their values in onnxq's words; null means that a value is not set."""
     known = KINDS[kind]
@@ -131,5 +136,5 @@ def read_params(kind: str, given: Any, where: str) -> dict[str, Any]:
         if name in params:
             raise ConfigError(f"{where} has both spellings of '{name}': keep one")
         if value is not None:
-            params[name] = known[name](value, f"{where}.{key}")
+            params[name] = read_param(kind, name, value, f"{where}.{key}")
     return params

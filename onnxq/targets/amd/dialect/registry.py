@@ -17,7 +17,7 @@ from onnxq.targets.amd.dialect.axes import activation_axis
 from onnxq.targets.amd.dialect.builtin import Strategy
 from onnxq.targets.amd.dialect.formats import OF_OBSERVERS, Settings, described, scale_free_fields, settings_of
 from onnxq.targets.amd.dialect.naming import Names
-from onnxq.targets.amd.dialect.quantizers import KINDS, Quantizer, read_params
+from onnxq.targets.amd.dialect.quantizers import KINDS, Quantizer, read_param
 from onnxq.targets.amd.dialect.reading import texts
 from onnxq.targets.amd.dialect.region import LAYER_LISTS, leave_layers_out
 from onnxq.targets.amd.highest_position import HIGHEST_POSITION
@@ -86,10 +86,7 @@ class Registry:
         kind = self.kind_of(role)
         if param not in KINDS[kind]:
             return  # said in the row: this strategy's quantizers have no such parameter
-        try:
-            self.user[role].update(read_params(kind, {param: value}, key))
-        except ConfigError as error:
-            raise ConfigError(str(error).replace(f"{key}.{param}", key)) from None
+        self.user[role][param] = read_param(kind, param, value, key)
         self.keys[role, param] = key
 
     def kind_of(self, role: str) -> str:

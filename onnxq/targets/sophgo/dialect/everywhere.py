@@ -37,12 +37,12 @@ def translate_everywhere(given: Mapping[str, Any], target: Target, out: Translat
     if _has_zero_point(read, "activation") and not target.weight_only:
         options["asymmetric"] = "yes"
     _check_formats(read, given, target)
-    for path, source in read.sources.items():
+    for path in read.sources:
         if path[1] in ("dtype", "symmetric") or (target.weight_only and path[0] == "activation"):
             continue
         if path[1] == "narrow_range" and not _names(given, path[0], "symmetric_range", "quant_min"):
             continue  # a scheme that does not speak of it leaves the chip's own range
-        out.set(path, read.config[path[0]][path[1]], source.removeprefix(f"{out.tool}: "))
+        out.adopt(path, read)
     for row in read.rows:
         out.rows.append(_about(row, target, options))
     _note_empty_schemes(given, out)
