@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from onnxq.errors import ModelError
+from onnxq.graph.attributes import AttributeValues
 from onnxq.graph.liveness import dead_nodes
 from onnxq.graph.names import Origins
 from onnxq.graph.nodes import Constant, Node, Use, Variable, adopt, bodies, inner_nodes
@@ -70,7 +71,7 @@ class Editing(Lookup):
         inputs: Sequence[str | gs.Tensor | None],
         outputs: Sequence[str | gs.Tensor | None] | None = None,
         *,
-        attrs: Mapping[str, Any] | None = None,
+        attrs: AttributeValues | None = None,
         name: str | None = None,
         domain: str = "",
         scope: gs.Graph | None = None,
@@ -87,7 +88,7 @@ class Editing(Lookup):
         name: str,
         inputs: Sequence[str | gs.Tensor | None],
         outputs: Sequence[str | gs.Tensor | None] | None,
-        attrs: Mapping[str, Any] | None,
+        attrs: AttributeValues | None,
         domain: str,
         scope: gs.Graph | None,
     ) -> Node:

@@ -6,7 +6,7 @@ the rest of reading a large model.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,43 +14,9 @@ import onnx
 import onnx_graphsurgeon as gs
 from onnx_graphsurgeon.util.misc import SynchronizedList
 
+from onnxq.graph.attributes import Attributes, AttributeValues
 from onnxq.graph.element_types import numpy_dtype
 from onnxq.graph.values import LazyValues, load_values
-
-
-class Attributes(dict[str, Any]):
-    """A node's attributes, which remember whether a graph was ever among them.
-
-    "Does this node have bodies" is asked of every node many times, and the answer is nearly always no.
-    """
-
-    __slots__ = ("may_have_graphs",)
-
-    def __init__(self, items: Mapping[str, Any] | Iterable[tuple[str, Any]] = ()) -> None:
-        super().__init__(items)
-        self.may_have_graphs = any(map(_may_be_graphs, self.values()))
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        if _may_be_graphs(value):
-            self.may_have_graphs = True
-        super().__setitem__(key, value)
-
-    def setdefault(self, key: str, default: Any = None) -> Any:
-        if key not in self:
-            self[key] = default
-        return self[key]
-
-    def update(self, *args: Any, **kwargs: Any) -> None:
-        for key, value in dict(*args, **kwargs).items():
-            self[key] = value
-
-
-_PLAIN = frozenset({int, float, str, bytes})
-
-
-def _may_be_graphs(value: Any) -> bool:
-    kind = type(value)
-    return kind not in _PLAIN and not (kind is list and (not value or type(value[0]) in _PLAIN))
 
 
 class Node(gs.Node):  # type: ignore[misc]
@@ -67,7 +33,7 @@ class Node(gs.Node):  # type: ignore[misc]
         self,
         op: str,
         name: str = "",
-        attrs: Mapping[str, Any] | None = None,
+        attrs: AttributeValues | None = None,
         inputs: Sequence[gs.Tensor] = (),
         outputs: Sequence[gs.Tensor] = (),
         domain: str = "",
@@ -225,7 +191,7 @@ def _linked(owner: gs.Node | gs.Tensor, far_side: str, members: Sequence[Any] = 
     return linked
 
 
-def _node_extras() -> dict[str, Any]:
+def _node_extras() -> dict[str, object]:
     return {
         "doc_string": "",
         "overload": "",
@@ -236,7 +202,7 @@ def _node_extras() -> dict[str, Any]:
     }
 
 
-def _scope_extras() -> dict[str, Any]:
+def _scope_extras() -> dict[str, object]:
     return {
         "metadata": {},
         "initializers": {},

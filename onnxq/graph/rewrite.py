@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import onnx_graphsurgeon as gs
 
 from onnxq.errors import ModelError
+from onnxq.graph.attributes import AttributeValues
 from onnxq.graph.edit import Editing
 from onnxq.graph.nodes import Node, Use, inner_nodes
 from onnxq.graph.pattern import Match
@@ -21,7 +21,7 @@ class Rewriting(Editing):
         tensor: str | gs.Tensor,
         op: str,
         *,
-        attrs: Mapping[str, Any] | None = None,
+        attrs: AttributeValues | None = None,
         extra_inputs: Sequence[str | gs.Tensor] = (),
         uses: Iterable[Use] | None = None,
         name: str | None = None,
@@ -48,7 +48,7 @@ class Rewriting(Editing):
         op: str,
         inputs: Sequence[str | gs.Tensor | None],
         *,
-        attrs: Mapping[str, Any] | None = None,
+        attrs: AttributeValues | None = None,
         domain: str = "",
         name: str | None = None,
         output: str | gs.Tensor | None = None,

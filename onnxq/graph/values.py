@@ -8,7 +8,7 @@ memory with it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from onnx import TensorProto, numpy_helper
 from onnx_graphsurgeon.ir.tensor import LazyValues as GsLazyValues
 
 from onnxq.errors import ModelError
+from onnxq.graph.attributes import AttributeValues
 from onnxq.graph.data_file import DataFile
 from onnxq.graph.element_types import is_packed, numpy_dtype, stored_bytes, stored_size
 
@@ -218,7 +219,7 @@ def raw_chunks(values: np.ndarray | LazyValues) -> Iterator[bytes | memoryview]:
         yield stored_bytes(load_values(values))
 
 
-def constant_node_values(attrs: Mapping[str, Any]) -> np.ndarray:
+def constant_node_values(attrs: AttributeValues) -> np.ndarray:
     """What a Constant node makes, from whichever of its attributes is set."""
     (name, value), *_ = attrs.items()
     if isinstance(value, gs.Constant):

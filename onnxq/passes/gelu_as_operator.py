@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from onnxq.graph import Graph, Node
+from onnxq.graph.attributes import AttributeValues
 from onnxq.passes.base import PASSES, PassResult
 from onnxq.passes.recognize_gelu import recognize_gelu
 from onnxq.passes.unit_as_operator import unit_as_operator
@@ -21,5 +21,5 @@ def gelu_as_operator(graph: Graph) -> PassResult:
     return unit_as_operator(graph, "Gelu", 20, _approximation)
 
 
-def _approximation(nodes: Sequence[Node]) -> dict[str, Any]:
+def _approximation(nodes: Sequence[Node]) -> AttributeValues:
     return {"approximate": "tanh"} if any(node.op == "Tanh" for node in nodes) else {}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from onnxq.graph import Graph, Node
+from onnxq.graph.attributes import AttributeValues
 from onnxq.passes.base import PassResult
 from onnxq.passes.edits import node_line
 
@@ -14,7 +15,7 @@ TYPES = ("float32", "float16")
 
 
 def unit_as_operator(
-    graph: Graph, op: str, opset: int, attributes: Callable[[Sequence[Node]], dict[str, Any]]
+    graph: Graph, op: str, opset: int, attributes: Callable[[Sequence[Node]], AttributeValues]
 ) -> PassResult:
     """Units whose kind is `op` become nodes of that operator; the opset is raised to the one that has it.
 

@@ -20,6 +20,7 @@ import onnx
 
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph, Variable, bodies
+from onnxq.graph.nodes import Node, Scope
 
 Size = Literal["fixed", "unknown", "varying"]
 """Whether a tensor has the same number of values each time its body runs."""
@@ -30,8 +31,8 @@ class Exposer:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self._owner: dict[int, tuple[Any, Any]] = {}
-        self._home: dict[str, Any] = {}
+        self._owner: dict[int, tuple[Node, Scope]] = {}
+        self._home: dict[str, Scope] = {}
         self._row: Any = None
         self._nothing: Any = None
         for scope in graph.scopes():

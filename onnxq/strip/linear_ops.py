@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from onnxq.graph import Node
+from onnxq.graph.attributes import AttributeValues
 from onnxq.passes.rewriter import has_input
 from onnxq.strip.grid import Grid, Stays
 from onnxq.strip.numbers import parameters, real_values
@@ -55,7 +56,7 @@ def operand(reals: Reals, node: Node, ports: Ports, axis: int = 1) -> Any:
     return reals.real(node.inputs[codes], Grid.of(node, scale, zero_point, axis))
 
 
-def attributes(node: Node, *dropped: str) -> dict[str, Any]:
+def attributes(node: Node, *dropped: str) -> AttributeValues:
     """Those of the float operator; layouts that it does not have are refused."""
     if node.attrs.get("channels_last", 0):
         raise Stays("its channels come last, which the float operator of ONNX does not have")

@@ -8,7 +8,7 @@ tells. Looked at are the If and Loop nodes of the main graph.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -88,7 +88,7 @@ class Branches:
             yield f"{node}: not compared whether it goes the way that it goes in the float model: {reason}"
 
 
-def _seen(tap: Tap, feed: Feed, where: str) -> dict[str, Any]:
+def _seen(tap: Tap, feed: Feed, where: str) -> dict[str, np.ndarray | int]:
     """Values of conditions; how many there were of those inside of a Loop, which is how often it ran."""
     return {name: np.size(values) if name in tap.flat else values for name, values in tap.run(feed, where).items()}
 
