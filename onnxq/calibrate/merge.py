@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from onnxq.calibrate.identity import SampleHash
-from onnxq.calibrate.statistics_file import Statistics, StatisticsFile, as_set
+from onnxq.calibrate.statistics_file import Facts, Statistics, StatisticsFile
 from onnxq.errors import DataError, OnnxqError
 from onnxq.observers.statistics import RangeStatistic, statistic_from_arrays
 
@@ -24,7 +23,7 @@ def merge_statistics(files: Iterable[StatisticsFile]) -> StatisticsFile:
         if first is None:
             first = file
             statistics = _copied(file.statistics)
-            samples, count, facts = SampleHash(file.samples), file.sample_count, dict(file.facts)
+            samples, count, facts = SampleHash(file.samples), file.sample_count, file.facts
         else:
             _check_alike(file, first, seen)
             _absorb(statistics, file, first)
@@ -111,22 +110,15 @@ def _absorb(statistics: Statistics, file: StatisticsFile, first: StatisticsFile)
                 raise DataError(f"{file} does not go with {first} in tensor '{tensor}': {error}") from None
 
 
-def _united(facts: Mapping[str, Any], file: StatisticsFile, first: StatisticsFile) -> dict[str, Any]:
-    """Lists are sets and objects are taken together key by key; what both have must be the same."""
-    united = dict(facts)
-    for name, fact in file.facts.items():
-        known = united.setdefault(name, fact)
-        if isinstance(fact, list | tuple) and isinstance(known, list | tuple):
-            united[name] = as_set([*known, *fact])
-            continue
-        if isinstance(fact, Mapping) and isinstance(known, Mapping):
-            disputed = [f"{name} of {key}" for key in known.keys() & fact.keys() if known[key] != fact[key]]
-            united[name] = {**known, **fact}
-        else:
-            disputed = [] if fact == known else [name]
-        if disputed:
-            raise DataError(
-                f"{file} and {first} disagree about {min(disputed)}: they are not shards of one run; "
-                "calibrate every shard with the same model, plan and kind of data"
-            )
-    return united
+def _united(facts: Facts, file: StatisticsFile, first: StatisticsFile) -> Facts:
+    """What shards found out, taken together; what both have must be the same."""
+    theirs = file.facts
+    pairs = (("unreachable", facts.unreachable, theirs.unreachable), ("runtime", facts.runtime, theirs.runtime))
+    disputed = [f"{name} of {key}" for name, a, b in pairs for key in a.keys() & b.keys() if a[key] != b[key]]
+    disputed += [] if facts.pinned == theirs.pinned else ["pinned of tensors"]
+    if disputed:
+        raise DataError(
+            f"{file} and {first} disagree about {min(disputed)}: they are not shards of one run; "
+            "calibrate every shard with the same model, plan and kind of data"
+        )
+    return Facts({**facts.unreachable, **theirs.unreachable}, {**facts.runtime, **theirs.runtime}, facts.pinned)

@@ -11,11 +11,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from onnxq.calibrate.gather import Gathered, StatisticsOf, check_mergeable, wanted_statistics
 from onnxq.calibrate.identity import SampleHash, model_identity
-from onnxq.calibrate.statistics_file import StatisticsFile, check_same, read_statistics, write_statistics
+from onnxq.calibrate.statistics_file import Facts, StatisticsFile, check_same, read_statistics, write_statistics
 from onnxq.errors import DataError
 from onnxq.graph import Graph
 from onnxq.runtime.collect import Engine, Journal, Progress, collect
@@ -28,8 +27,6 @@ from onnxq.types import Placement
 SAVE_SECONDS = 5.0
 SAVING_SHARE = 0.05
 """Of the time, at most this much is spent on saving."""
-
-_UNREACHABLE, _RUNTIME, _BEYOND = "unreachable", "runtime", "pinned"
 
 
 def gather_into(
@@ -90,22 +87,8 @@ def gathered_from(file: StatisticsFile) -> Gathered:
         raise DataError(f"{file} is not complete: finish it with the command that began it")
     if count > 1:
         raise DataError(f"{file} is shard {number} of {count}: put all shards together with 'onnxq merge' first")
-    return Gathered(
-        file.statistics, file.sample_count, unreachable=file.facts.get(_UNREACHABLE, {}), beyond=beyond_of(file)
-    )
-
-
-def facts_of(
-    unreachable: Mapping[str, str], runtime: Mapping[str, str], beyond: Sequence[str]
-) -> dict[str, dict[str, Any]]:
-    """What a file says beside the statistics; `runtime` as from `describe_runtime`, `beyond` from `pinned_beyond`."""
-    # Under one key, so that shards with others are not merged: a list would be taken for a set that may grow.
-    return {_UNREACHABLE: dict(unreachable), _RUNTIME: dict(runtime), _BEYOND: {"tensors": list(beyond)}}
-
-
-def beyond_of(file: StatisticsFile) -> tuple[str, ...]:
-    """The tensors that were pinned only because they were looked at, when the statistics of a file were collected."""
-    return tuple(file.facts.get(_BEYOND, {}).get("tensors", ()))
+    facts = file.facts
+    return Gathered(file.statistics, file.sample_count, unreachable=facts.unreachable, beyond=facts.pinned)
 
 
 def partial_path(path: Path) -> Path:
@@ -169,14 +152,14 @@ class _Keeper:
                 f"{file} holds shard {file.shard[0]}/{file.shard[1]}, and this run is for shard {self.shard}: "
                 "use another file, or start again with --fresh"
             )
-        if file.facts.get(_RUNTIME) != self._runtime:
+        if file.facts.runtime != self._runtime:
             raise DataError(
-                f"{file} was collected with {_runtime_text(file.facts.get(_RUNTIME, {}))}, and this run has "
+                f"{file} was collected with {_runtime_text(file.facts.runtime)}, and this run has "
                 f"{_runtime_text(self._runtime)}, which may round differently: use another file, or start again with "
                 "--fresh"
             )
-        if beyond_of(file) != self.beyond:
-            others = ", ".join(f"'{name}'" for name in sorted({*beyond_of(file)} ^ {*self.beyond})[:3])
+        if file.facts.pinned != self.beyond:
+            others = ", ".join(f"'{name}'" for name in sorted({*file.facts.pinned} ^ {*self.beyond})[:3])
             self.notes.append(
                 f"{file} was collected with other tensors inside of If, Loop or Scan bodies ({others}), beside which "
                 "values may be rounded differently: everything is collected again"
@@ -186,7 +169,7 @@ class _Keeper:
 
     def _adopt(self, file: StatisticsFile) -> None:
         """Go on with the file's statistics, those that this run would not need included."""
-        self.unreachable = dict(file.facts.get(_UNREACHABLE, {}))
+        self.unreachable = dict(file.facts.unreachable)
         for tensor, kinds in self.statistics.items():
             self._untouched = self._untouched and not kinds.keys() - file.statistics.get(tensor, {}).keys()
         for tensor, held in file.statistics.items():
@@ -234,7 +217,7 @@ class _Keeper:
             self.statistics,
             complete=complete,
             shard=(self.shard.number, self.shard.count),
-            facts=facts_of(self.unreachable, self._runtime, self.beyond),
+            facts=Facts(self.unreachable, self._runtime, self.beyond),
         )
         path.parent.mkdir(parents=True, exist_ok=True)
         write_statistics(path, file)

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from onnxq.calibrate.gather import Gathered, check_mergeable, gather
 from onnxq.calibrate.merge import merge_statistics
-from onnxq.calibrate.resume import facts_of, gather_into, gathered_from
-from onnxq.calibrate.statistics_file import StatisticsFile, read_statistics, write_statistics
+from onnxq.calibrate.resume import gather_into, gathered_from
+from onnxq.calibrate.statistics_file import Facts, StatisticsFile, read_statistics, write_statistics
 from onnxq.errors import DataError, OnnxqError
 from onnxq.graph import Graph
 from onnxq.runtime.collect import Engine, Progress
@@ -115,5 +115,5 @@ def _unnamed(part: Gathered, shard: Shard, provider: str | None) -> StatisticsFi
         sample_count=part.samples,
         statistics=part.statistics,
         shard=(shard.number, shard.count),
-        facts=facts_of(part.unreachable, describe_runtime(provider), part.beyond),
+        facts=Facts(part.unreachable, describe_runtime(provider), part.beyond),
     )

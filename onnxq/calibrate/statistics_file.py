@@ -24,6 +24,24 @@ Statistics = Mapping[str, Mapping[str, RangeStatistic]]
 """Tensor -> key -> statistic; a key is a short text that tells the statistics of one tensor apart."""
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What a run found out beside its statistics.
+
+    unreachable  tensor that no run can return -> why
+    runtime      version of onnxruntime and execution provider (`describe_runtime`)
+    pinned       tensors that were pinned only because they were looked at (`pinned_beyond`)
+    """
+
+    unreachable: Mapping[str, str] = field(default_factory=dict)
+    runtime: Mapping[str, str] = field(default_factory=dict)
+    pinned: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, dict[str, Any]]:
+        tensors = {"tensors": list(self.pinned)}
+        return {"unreachable": dict(self.unreachable), "runtime": dict(self.runtime), "pinned": tensors}
+
+
 @dataclass(frozen=True, eq=False)
 class StatisticsFile:
     """What was seen of a model's tensors, and where.
@@ -33,8 +51,7 @@ class StatisticsFile:
     sample_count  how many these are
     complete      whether these are all samples of the shard
     shard         (i, n): part i of n, counted from 1; (1, 1) is the whole
-    facts         what else the run found out, as JSON. A list is a set: its order is not kept. In an object, and
-                  everywhere else, values must be such that every shard finds the same ones
+    facts         what else the run found out
     path          the file it was read from, for messages
     """
 
@@ -44,7 +61,7 @@ class StatisticsFile:
     statistics: Statistics
     complete: bool = True
     shard: tuple[int, int] = (1, 1)
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Facts = Facts()
     path: Path | None = None
 
     def __post_init__(self) -> None:
@@ -94,7 +111,7 @@ def write_statistics(path: Path, file: StatisticsFile) -> None:
         "shard": list(file.shard),
         "ordered": list(file.ordered),
         "tensors": {tensor: sorted(kinds) for tensor, kinds in file.statistics.items()},
-        "facts": {name: as_set(fact) if isinstance(fact, list | tuple) else fact for name, fact in file.facts.items()},
+        "facts": file.facts.to_json(),
     }
     text = json.dumps(header, sort_keys=True, allow_nan=False)
     arrays: dict[str, np.ndarray] = {}
@@ -123,7 +140,7 @@ def read_statistics(path: Path) -> StatisticsFile:
             statistics=_restored(header.tensors, arrays),
             complete=header.complete,
             shard=header.shard,
-            facts=held["facts"],
+            facts=Facts(header.facts.unreachable, header.facts.runtime, tuple(header.facts.pinned.tensors)),
             path=path,
         )
     except OnnxqError as error:
@@ -141,12 +158,6 @@ def check_same(file: StatisticsFile, *, model: str, samples: str | None = None) 
     else:
         return
     raise DataError(f"{file} was collected from {whence}: use another file, or start again with --fresh")
-
-
-def as_set(items: list[Any] | tuple[Any, ...]) -> list[Any]:
-    """JSON values each once, in an order that depends on nothing but themselves."""
-    by_text = {json.dumps(item, sort_keys=True, allow_nan=False): item for item in items}
-    return [by_text[text] for text in sorted(by_text)]
 
 
 def _restored(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from onnxq.calibrate.identity import SampleHash
-from onnxq.calibrate.statistics_file import StatisticsFile
+from onnxq.calibrate.statistics_file import Facts, StatisticsFile
 from onnxq.observers import OBSERVERS, make_observer
 from onnxq.observers.statistics import EmaStatistic, HistogramStatistic, RangeStatistic, StatisticKind
 from onnxq.types import QuantSpec
@@ -62,11 +62,7 @@ def run_file(number: int = 1, of: int = 1, count: int = 7, **changes: Any) -> St
         "sample_count": len(arrays),
         "statistics": statistics_of(arrays),
         "shard": (number, of),
-        "facts": {
-            "unreachable": {"inner": "it lies inside a Loop"},
-            "notes": [f"sample {i} is large" for i, _ in arrays if i % 3 == 0] + ["the batch is 1"],
-            "inputs": {"x": {"dtype": "float32", "shape": [1, 3, 4]}},
-        },
+        "facts": Facts({"inner": "it lies inside a Loop"}, {"provider": "CPU", "onnxruntime": "1"}, ("body.x",)),
     }
     return StatisticsFile(**(content | changes))
 

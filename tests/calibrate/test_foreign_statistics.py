@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from onnxq.calibrate.sealed_npz import read_sealed, write_sealed
-from onnxq.calibrate.statistics_file import StatisticsFile, read_statistics, write_statistics
+from onnxq.calibrate.statistics_file import Facts, StatisticsFile, read_statistics, write_statistics
 from onnxq.errors import DataError
 from onnxq.observers.statistics import HistogramStatistic, VotesStatistic
 
@@ -21,7 +21,7 @@ def file(tmp_path: Path) -> Path:
     histogram.update(np.arange(8, dtype=np.float32), 0)
     votes = VotesStatistic()
     path = tmp_path / "statistics.npz"
-    facts = {"unreachable": {}, "runtime": {"provider": "CPU"}}
+    facts = Facts(runtime={"provider": "CPU"})
     write_statistics(path, StatisticsFile("m", "s", 1, {"x": {"h": histogram, "v": votes}}, facts=facts))
     read_statistics(path)
     return path

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from onnxq.calibrate.merge import merge_statistics
-from onnxq.calibrate.statistics_file import StatisticsFile, read_statistics, write_statistics
+from onnxq.calibrate.statistics_file import Facts, StatisticsFile, read_statistics, write_statistics
 from onnxq.errors import DataError
 from onnxq.observers.statistics import STATISTICS, HistogramStatistic, RangeStatistic, StatisticKind
 from tests.calibrate.statistics_files import moving_average, run_file, samples, statistic_of
@@ -83,9 +83,9 @@ def test_a_shard_given_twice_names_both_files() -> None:
         ({"model": "cd" * 32}, "was collected from another model than shard 1 of 2"),
         ({"complete": False}, "is not complete, its run ended after 3 samples: finish it"),
         ({"shard": (2, 3)}, "shard 2 of 3, while shard 1 of 2 is one of 2"),
-        ({"facts": {"inputs": {"x": {"dtype": "float16"}}}}, "disagree about inputs of x"),
-        ({"facts": {"inputs": ["x"]}}, "disagree about inputs"),
-        ({"facts": {"notes": "a text"}}, "disagree about notes"),
+        ({"facts": Facts({"inner": "another reason"}, pinned=("body.x",))}, "disagree about unreachable of inner"),
+        ({"facts": Facts(runtime={"provider": "CUDA"}, pinned=("body.x",))}, "disagree about runtime of provider"),
+        ({"facts": Facts(pinned=("body.y",))}, "disagree about pinned of tensors"),
         (
             {"statistics": {"x": {"range": RangeStatistic()}}},
             "'histogram' of tensor 'square of x' differs: odd.npz has none and shard 1 of 2 has histogram",
@@ -114,6 +114,6 @@ def test_statistics_that_depend_on_the_order_are_refused() -> None:
 
 
 def test_what_only_some_shards_found_out_is_kept() -> None:
-    facts: list[dict[str, Any]] = [{"notes": ["b", "a"], "only": 1}, {"notes": ["c", "a"], "unreachable": {"t": "why"}}]
+    facts = [Facts({"s": "other"}, {"provider": "CPU"}, ("y",)), Facts({"t": "why"}, pinned=("y",))]
     merged = merge_statistics(run_file(number, 2, facts=facts[number - 1]) for number in (2, 1))
-    assert merged.facts == {"notes": ["a", "b", "c"], "only": 1, "unreachable": {"t": "why"}}
+    assert merged.facts == Facts({"s": "other", "t": "why"}, {"provider": "CPU"}, ("y",))

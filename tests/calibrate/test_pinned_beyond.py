@@ -118,7 +118,7 @@ def test_shards_beside_other_tensors_are_not_merged(tmp_path: Path) -> None:
         gather_into(path, graph, observing(*observed), samples(), engine=ALONE, shard=Shard(number, 2))
         files.append(read_statistics(path))
     merge_statistics(files)
-    other = {**files[1].facts, "pinned": {"tensors": ["next", "sum"]}}
+    other = replace(files[1].facts, pinned=("next", "sum"))
     with pytest.raises(DataError, match=r"2\.npz and .*1\.npz disagree about pinned"):
         merge_statistics([files[0], replace(files[1], facts=other)])
 
