@@ -34,6 +34,10 @@ class BiasOf(NamedTuple):
     weight: str
 
 
+class PlacementError(SpecError):
+    """A placement is not legal; the text names its tensor."""
+
+
 @dataclass(frozen=True)
 class Placement(Treatment):
     """One quantizer on one tensor; the edges of one that is only observed are empty.
@@ -59,15 +63,17 @@ class Placement(Treatment):
 
     def __post_init__(self) -> None:
         if self.observe_only and self.edges != ():
-            raise SpecError(f"'{self.tensor}' is only observed, so nobody reads it quantized: its edges must be empty")
+            raise PlacementError(
+                f"'{self.tensor}' is only observed, so nobody reads it quantized: its edges must be empty"
+            )
         if self.role not in ROLES:
-            raise SpecError(f"role of '{self.tensor}' must be one of {', '.join(ROLES)}, got '{self.role}'")
+            raise PlacementError(f"role of '{self.tensor}' must be one of {', '.join(ROLES)}, got '{self.role}'")
         if self.tie == self.tensor:
-            raise SpecError(f"'{self.tensor}' is tied to itself")
+            raise PlacementError(f"'{self.tensor}' is tied to itself")
         if self.tie is not None and self.derive is not None:
-            raise SpecError(f"'{self.tensor}' cannot be both tied and derived")
+            raise PlacementError(f"'{self.tensor}' cannot be both tied and derived")
         if (self.role == "bias") != (self.derive is not None) and self.spec.dtype == "int32":
-            raise SpecError(f"int32 on '{self.tensor}' needs the input and weight that its scale derives from")
+            raise PlacementError(f"int32 on '{self.tensor}' needs the input and weight that its scale derives from")
 
     def to_json(self) -> dict[str, Any]:
         data: dict[str, Any] = {"spec": self.spec.to_json(), "role": self.role, "why": self.why}
@@ -91,7 +97,7 @@ class Placement(Treatment):
         known = {item.name for item in fields(cls)} - {"tensor"}
         for key in data:
             if key not in known:
-                raise SpecError(f"unknown key '{key}' in the placement of '{tensor}'.{did_you_mean(key, known)}")
+                raise PlacementError(f"unknown key '{key}' in the placement of '{tensor}'.{did_you_mean(key, known)}")
         edges = data.get("edges")
         derive = data.get("derive")
         return cls(
@@ -246,8 +252,10 @@ def entry_of(name: str, entry: Any, parse: Callable[[str, Any], T]) -> T:
         return parse(name, entry)
     except KeyError as error:
         raise SpecError(f"tensor '{name}': the key {error} is missing") from None
+    except PlacementError:
+        raise
     except SpecError as error:
-        raise SpecError(str(error) if f"'{name}'" in str(error) else f"tensor '{name}': {error}") from None
+        raise SpecError(f"tensor '{name}': {error}") from None
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise SpecError(f"tensor '{name}': its entry cannot be read ({error})") from None
 

@@ -39,6 +39,7 @@ def test_what_is_allowed_exists_and_reads_sentences(tmp_path: Path) -> None:
         'found = why.startswith(("float", "no effect: "))\n',
         'found = row.became.split("dtype = ")\n',
         'found = f"no rule for {op}" in why\n',
+        "found = name in str(error)\n",
         'found = why == "it is empty"\n',
         'found = why in ("it is empty", "none")\n',
         'WORDS = "it is empty"\nfound = [why for why in lines if why != WORDS]\n',

@@ -17,7 +17,7 @@ from onnxq.numerics import fake_quantize
 from onnxq.ptq.bias_correction.clipped_normal import clipped_mean
 from onnxq.ptq.bias_correction.sites import BiasSite
 from onnxq.ptq.method import State
-from onnxq.ptq.weights.weights import layers_of
+from onnxq.ptq.weights.weights import readers_of
 
 
 def expected_shift(state: State, site: BiasSite) -> np.ndarray | str:
@@ -32,10 +32,10 @@ def expected_shift(state: State, site: BiasSite) -> np.ndarray | str:
         return "no BatchNormalization with constant statistics is right in front of it"
     if node.op == "MatMul" and (len(graph.shape(node.inputs[0]) or ()) != 2 or graph.values(weight).ndim != 2):
         return "it does not multiply the channels of the BatchNormalization with one matrix"
-    layers, declined = layers_of(state, [plan[weight]])
-    if declined:
-        return declined[0].partition(": ")[2]
-    view = layers[0].view
+    readers = readers_of(graph, weight)
+    if isinstance(readers, str):
+        return readers
+    view = readers[0].view
     values = graph.values(weight).astype(np.float32)
     change = view.unfold(values - fake_quantize(values, state.qparams[weight])).astype(np.float64)
     groups, _, columns = view.matrices

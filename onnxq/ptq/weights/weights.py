@@ -89,7 +89,7 @@ def layers_of(state: State, placements: Sequence[Placement]) -> tuple[list[Layer
     """Weights as matrices of their layers, and a line for each one that is none."""
     found, declined = [], []
     for placement in placements:
-        readers = _readers(state.graph, placement.tensor)
+        readers = readers_of(state.graph, placement.tensor)
         if isinstance(readers, str):
             declined.append(f"{placement.tensor}: {readers}")
         else:
@@ -97,7 +97,7 @@ def layers_of(state: State, placements: Sequence[Placement]) -> tuple[list[Layer
     return found, declined
 
 
-def _readers(graph: Graph, tensor: str) -> tuple[Reader, ...] | str:
+def readers_of(graph: Graph, tensor: str) -> tuple[Reader, ...] | str:
     """The layers that read a weight, or why it cannot be taken as their matrix."""
     readers = []
     for node, port in graph.consumers(tensor):
