@@ -54,22 +54,20 @@ def backends_table() -> str:
         "files beside `model.onnx`" if column.startswith("files") else column for column in catalogue.BACKEND_COLUMNS
     ]
     rows = []
-    for names, *formats, files, readers in catalogue.backend_rows():
-        rows.append([_quoted(names), *formats, _quoted(files), readers])
+    for row, names in catalogue.backend_rows().items():
+        rows.append([_quoted(names), row.activations, row.weights, row.biases, _quoted(row.files), row.read_by])
     return markdown(head, rows)
 
 
-def _quoted(names: str) -> str:
-    return ", ".join(f"`{name}`" for name in names.split(", ") if name)
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def backend_options_table() -> str:
     rows = []
-    for entry in catalogue.backends():
-        choices = [
-            f"`{text.partition(': ')[0].replace('|', ' / ')}` {text.partition(': ')[2]}" for text in entry["options"]
-        ]
-        rows.append([f"`{entry['name']}`", entry["summary"], "<br>".join(choices) or "none"])
+    for name, backend in BACKENDS.items():
+        choices = [f"`{option.name}={' / '.join(option.values)}` {option.summary}" for option in backend.options]
+        rows.append([f"`{name}`", backend.summary, "<br>".join(choices) or "none"])
     return markdown(("backend", "what it is for", "options, as in `-b name:option=value`"), rows)
 
 

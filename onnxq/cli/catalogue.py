@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from dataclasses import fields
+from typing import NamedTuple
 
 from onnxq.emit import EMITTERS, file_names
 from onnxq.emit.simulations import SIMULATIONS
@@ -48,19 +49,27 @@ def backend_entry(name: str, backend: Backend) -> Entry:
     }
 
 
-def backend_rows() -> list[tuple[str, ...]]:
-    """Targets as rows of a table: what is usual goes without saying, and those that differ in the name alone are one.
+class BackendRow(NamedTuple):
+    """What targets that differ in the name alone have in common; `files` are those beside model.onnx."""
 
-    Columns: names, activations, weights, biases, files beside model.onnx, programs that have read them.
-    """
-    rows: dict[tuple[str, ...], list[str]] = {}
+    activations: str
+    weights: str
+    biases: str
+    files: tuple[str, ...]
+    read_by: str
+
+
+def backend_rows() -> dict[BackendRow, list[str]]:
+    """Targets as rows of a table -> their names; what is usual in a format goes without saying."""
+    rows: dict[BackendRow, list[str]] = {}
     for name, backend in BACKENDS.items():
         scheme = backend.scheme
-        formats = (_short(spec) for spec in (scheme.activation, scheme.weight, scheme.bias))
-        beside = [file for file in file_names(backend, "model") if file != "model.onnx"]
-        row = (*formats, ", ".join(beside), ", ".join(backend.checked_by) or "parser from the published rules")
+        activations, weights, biases = (_short(spec) for spec in (scheme.activation, scheme.weight, scheme.bias))
+        beside = tuple(file for file in file_names(backend, "model") if file != "model.onnx")
+        readers = ", ".join(backend.checked_by) or "parser from the published rules"
+        row = BackendRow(activations, weights, biases, beside, readers)
         rows.setdefault(row, []).append(name)
-    return [(", ".join(names), *row) for row, names in rows.items()]
+    return rows
 
 
 BACKEND_COLUMNS = ("backend", "activations", "weights", "biases", "files beside model.onnx", "read by")

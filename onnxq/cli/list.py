@@ -81,7 +81,10 @@ def _print(kind: Kind, entries: list[Entry]) -> None:
     from onnxq.cli.catalogue import BACKEND_COLUMNS, backend_rows
 
     if kind is Kind.backends:  # too much for a row each; a single one is shown in full
-        rows: list[list[Cell]] = [[tuple(names.split(", ")), *rest] for names, *rest in backend_rows()]
+        rows: list[list[Cell]] = [
+            [tuple(names), row.activations, row.weights, row.biases, ", ".join(row.files), row.read_by]
+            for row, names in backend_rows().items()
+        ]
         print_table("backends (int8: symmetric, one scale for each tensor)", BACKEND_COLUMNS, rows)
         return
     lines = [{label: _text(value) for label, value in entry.items()} for entry in entries]
