@@ -49,7 +49,7 @@ def search(
     asked = dict(locals())  # the options by name, before anything else has one
     from onnxq.cli.artifacts import check_writable
     from onnxq.cli.data import data_warnings
-    from onnxq.mixed_precision import hold as put_back
+    from onnxq.mixed_precision import restore_layers
     from onnxq.mixed_precision import search as run
     from onnxq.mixed_precision.files import write_found
     from onnxq.mixed_precision.search import EVALUATIONS
@@ -64,7 +64,7 @@ def search(
         with stage_bars(quiet=quiet) as progress:
             subject = bits_options.subject_of(asked, cache or out / "cache", progress)
             if fallback is not None:
-                result = put_back(subject, fallback=fallback, evaluations=evaluations, **demand)  # type: ignore[arg-type]
+                result = restore_layers(subject, fallback=fallback, evaluations=evaluations, **demand)  # type: ignore[arg-type]
             else:
                 result = run(
                     subject,

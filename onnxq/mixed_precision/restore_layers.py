@@ -95,7 +95,7 @@ class Held:
         }
 
 
-def hold(
+def restore_layers(
     subject: Subject,
     *,
     hold: float | None = None,

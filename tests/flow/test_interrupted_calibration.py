@@ -25,7 +25,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the te
 from onnxq.calibrate import resume
 from onnxq.cli import main
 from onnxq.runtime.buffers import BufferedTap
-from onnxq.runtime.workers import Line
+from onnxq.runtime.workers import SampleQueue
 most, log = int(sys.argv.pop(1)), open(sys.argv.pop(1), "a", buffering=1)
 resume.gather_into.__kwdefaults__["save_seconds"] = 0.02
 resume.SAVING_SHARE = float("inf")

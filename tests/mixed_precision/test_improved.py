@@ -12,7 +12,7 @@ import onnxq
 from onnxq.demo import load_data, model_path
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
-from onnxq.mixed_precision import Found, Subject, hold, search
+from onnxq.mixed_precision import Found, Subject, restore_layers, search
 from onnxq.mixed_precision.choices import configured
 from onnxq.mixed_precision.files import write_found
 from onnxq.mixed_precision.study import Study
@@ -111,13 +111,13 @@ def test_the_metric_holds_after_improvements_at_less_cost(digits: SubjectOf, kno
 
 def test_fewer_layers_are_put_back_where_improvements_help(digits: SubjectOf, tmp_path: Path) -> None:
     coarse = {"weight": {"bits": 3, "per_channel": False}}
-    plain = hold(digits(config=coarse), reach=14.0)
-    better = hold(digits(config={**coarse, **EFFORT}, cache=tmp_path / "cache"), reach=14.0)
+    plain = restore_layers(digits(config=coarse), reach=14.0)
+    better = restore_layers(digits(config={**coarse, **EFFORT}, cache=tmp_path / "cache"), reach=14.0)
     assert better.steps[0].score.value > plain.steps[0].score.value + 1.0
     assert len(better.put_back) < len(plain.put_back)
     assert better.chosen.score.value >= 14.0
     assert of_quantize(digits(), better.config, tmp_path / "out") == better.chosen.score
-    again = hold(digits(config={**coarse, **EFFORT}, cache=tmp_path / "cache"), reach=14.0)
+    again = restore_layers(digits(config={**coarse, **EFFORT}, cache=tmp_path / "cache"), reach=14.0)
     assert (again.steps, again.evaluations["run"]) == (better.steps, 0)
     assert again.to_json()["improvements"] == ["cross_layer_equalization", "weight_scale_search", "bias_correction"]
 
@@ -141,7 +141,7 @@ def test_wrong_wishes_are_refused_before_anything_is_judged(
 ) -> None:
     stages: list[str] = []
     subject = digits("academic", config=config, progress=lambda stage, done, total: stages.append(stage))
-    for run in (lambda: search(subject, **WANTED), lambda: hold(subject, reach=20.0)):
+    for run in (lambda: search(subject, **WANTED), lambda: restore_layers(subject, reach=20.0)):
         with pytest.raises(ConfigError, match=message):
             run()
     assert "calibrate" not in stages

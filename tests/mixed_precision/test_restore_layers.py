@@ -13,7 +13,7 @@ import onnxq
 from onnxq.demo import load_data, model_path
 from onnxq.errors import ConfigError, UnsupportedError
 from onnxq.graph import Graph
-from onnxq.mixed_precision import Subject, hold
+from onnxq.mixed_precision import Subject, restore_layers
 from onnxq.mixed_precision.parts import layers
 from onnxq.mixed_precision.study import Study, merged
 from tests.golden_graphs import GOLDEN
@@ -38,7 +38,7 @@ def naive(subject: Subject, least: float) -> int:
 
 def test_fewer_layers_than_in_the_order_of_the_model(digits: SubjectOf, with_outliers: Graph) -> None:
     subject = digits("onnxruntime", model=with_outliers, config={"weight": {"per_channel": False}})
-    result = hold(subject, reach=25.0)
+    result = restore_layers(subject, reach=25.0)
     assert result.put_back[0] == SENSITIVE
     assert result.chosen.score.value >= 25.0
     assert len(result.put_back) < naive(subject, 25.0)
@@ -47,7 +47,7 @@ def test_fewer_layers_than_in_the_order_of_the_model(digits: SubjectOf, with_out
 @pytest.mark.parametrize("demand", [{"hold": 0.98}, {"max_drop": 0.03}, {"reach": 0.96}], ids=str)
 def test_accuracy_holds_with_as_few_layers_as_single_steps_find(digits: SubjectOf, demand: dict[str, float]) -> None:
     subject = digits("onnxruntime", config=COARSE, metric="accuracy")
-    result = hold(subject, **demand)
+    result = restore_layers(subject, **demand)
     first, last = result.steps[0], result.chosen
     least = {"hold": 0.98 * result.of_float.value, "max_drop": result.of_float.value - 0.03, "reach": 0.96}
     assert (first.put_back, first.holds) == ((), False)
@@ -56,12 +56,12 @@ def test_accuracy_holds_with_as_few_layers_as_single_steps_find(digits: SubjectO
     smaller = [step for step in result.steps if len(step.put_back) == len(result.put_back) - 1]
     assert smaller
     assert not any(step.holds for step in smaller)  # each of the layers is needed
-    again = hold(subject, **demand)
+    again = restore_layers(subject, **demand)
     assert again.to_json() == result.to_json()
 
 
 def test_a_model_that_holds_as_it_is_stays(digits: SubjectOf) -> None:
-    result = hold(digits(metric="accuracy"), hold=0.9)
+    result = restore_layers(digits(metric="accuracy"), hold=0.9)
     assert result.put_back == ()
     assert len(result.steps) == 1
     assert result.evaluations["run"] == 1
@@ -69,7 +69,7 @@ def test_a_model_that_holds_as_it_is_stays(digits: SubjectOf) -> None:
 
 
 def test_sixteen_bits_instead_of_float(digits: SubjectOf, tmp_path: Path) -> None:
-    result = hold(digits(), reach=40.0, fallback="16")
+    result = restore_layers(digits(), reach=40.0, fallback="16")
     assert 0 < len(result.put_back) < result.layers
     config = {**result.config.model_dump(mode="json", exclude_defaults=True), "effort": 0}
     data = load_data().calibration[:16]
@@ -91,9 +91,9 @@ def test_a_metric_of_the_users_own_goes_on_after_a_stop(digits: SubjectOf, tmp_p
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        hold(digits(**given, progress=interrupt), max_drop=0.03)
-    result = hold(digits(**given), max_drop=0.03)
-    fresh = hold(digits(**{**given, "cache": None}), max_drop=0.03)
+        restore_layers(digits(**given, progress=interrupt), max_drop=0.03)
+    result = restore_layers(digits(**given), max_drop=0.03)
+    fresh = restore_layers(digits(**{**given, "cache": None}), max_drop=0.03)
     assert result.steps == fresh.steps
     assert result.evaluations["run"] < fresh.evaluations["run"]
     assert result.chosen.score.value <= result.of_float.value + 0.03
@@ -117,7 +117,7 @@ def test_what_cannot_be_had_is_said(
     digits: SubjectOf, backend: str, change: dict[str, Any], demand: Any, kind: type[Exception], message: str
 ) -> None:
     with pytest.raises(kind, match=message):
-        hold(digits(backend, **change), **demand)
+        restore_layers(digits(backend, **change), **demand)
 
 
 @pytest.mark.parametrize("backend", ["vitis", "qnn", "sophgo_bm1688", "tensorrt", "openvino", "espdl"])
@@ -125,7 +125,7 @@ def test_what_cannot_be_had_is_said(
 def test_with_every_layer_put_back_the_model_is_float(name: str, backend: str) -> None:
     """Also where inputs, or nodes that ran inside of a layer, would get quantizers of their own."""
     golden = GOLDEN[name]()
-    result = hold(Subject(golden.model, backend=backend, data=golden.samples[:2]), reach=99.9)
+    result = restore_layers(Subject(golden.model, backend=backend, data=golden.samples[:2]), reach=99.9)
     assert result.chosen.score.value == 100.0
 
 

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from onnxq.errors import ConfigError, DataError
 from onnxq.observers import EmaStatistic, HistogramStatistic, RangeStatistic
-from onnxq.runtime import buffers, look, reduce, tap
+from onnxq.runtime import buffers, collect_pass, reduce, tap
 from onnxq.runtime.buffers import BufferedTap
 from onnxq.runtime.collect import Engine, Journal, _Run, collect
 from onnxq.runtime.samples import Shard
@@ -300,7 +300,7 @@ def test_ever_new_shapes_do_not_fill_the_memory() -> None:
 
 
 def test_samples_that_need_their_order_do_not_pile_up_behind_a_slow_one(monkeypatch) -> None:
-    monkeypatch.setattr(look, "FARTHEST_AHEAD", 4)
+    monkeypatch.setattr(collect_pass, "FARTHEST_AHEAD", 4)
     waiting, too_far = [], threading.Event()
 
     class Slow(EmaStatistic):
