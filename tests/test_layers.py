@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.check_layers import FOR_EVERYONE, MAY_IMPORT, check_table
+from tools.check_layers import FOR_EVERYONE, MAY_IMPORT, check_names, check_table
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 TOOL = REPOSITORY / "tools" / "check_layers.py"
@@ -110,3 +110,67 @@ def test_a_package_that_is_in_no_table_is_named(small_tree: Path) -> None:
     result = run_check(small_tree)
     assert result.returncode == 1
     assert "'novelty' is in no table" in result.stdout
+
+
+# ---- names of targets ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def named_tree(small_tree: Path) -> Path:
+    """The package with two vendors: one with a target, a simulation and a dialect, one named like the library."""
+    for name in ("acme", "onnxruntime", "academic"):
+        (small_tree / "onnxq" / "targets" / name).mkdir(parents=True)
+    (small_tree / "onnxq" / "targets" / "__init__.py").write_text("")
+    (small_tree / "onnxq" / "targets" / "acme" / "backend.py").write_text(
+        "BACKENDS.add('rocket', make())\nDIALECTS.add('acme_mq', make())\n"
+        "@SIMULATIONS.register('soft_pool')\ndef f(): ...\n"
+    )
+    return small_tree
+
+
+@pytest.mark.parametrize(
+    ("code", "line", "name"),
+    [
+        ("x = 1\nif backend == 'rocket': ...\n", 2, "rocket"),
+        ("x = 'rocket:fuel=low'\n", 1, "rocket"),
+        ("x = f'{y} of a Rocket'\n", 1, "rocket"),
+        ("import onnxq.targets.acme.backend\n", 1, "acme"),
+        ("def f():\n    from onnxq.targets import acme\n", 2, "acme"),
+        ("from onnxq.targets.onnxruntime import qlinear\n", 1, "onnxruntime"),
+        ("class AcmeOption: ...\n", 1, "acme"),
+        ("def read_acme_mq(path): ...\n", 1, "acme"),
+        ("x = y.rocket\n", 1, "rocket"),
+        ("f(acme_mq=1)\n", 1, "acme"),
+        ("if 'soft_pool' in backend.simulations: ...\n", 1, "soft_pool"),
+        ("x = 'academic'\n", 1, "academic"),
+        ("x = 'dpu_positions'\n", 1, "dpu"),
+    ],
+)
+def test_code_that_names_a_target_is_found(named_tree: Path, code: str, line: int, name: str) -> None:
+    (named_tree / "onnxq" / "passes" / "wrong.py").write_text(code)
+    findings = check_names(named_tree)
+    assert len(findings) == 1, findings
+    assert findings[0].startswith(f"onnxq/passes/wrong.py:{line}: names '{name}', which belongs to a target")
+    assert run_check(named_tree).returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "code"),
+    [
+        ("passes/right.py", '"""As the rocket of acme does."""\nx = 1  # acme\n"""Of a rocket."""\n'),
+        ("passes/right.py", "x = 'rockets'\nsprocket = 'onnxruntime'\ny = 'an academic question'\nsoft_pool = 1\n"),
+        ("targets/other.py", "x = 'rocket'\n"),
+        ("compat/mqbench/right.py", "x = 'rocket'\n"),
+        ("moved.py", "x = 'onnxq.targets.acme'\n"),
+    ],
+)
+def test_words_and_docstrings_are_no_names(named_tree: Path, file: str, code: str) -> None:
+    path = named_tree / "onnxq" / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(code)
+    assert check_names(named_tree) == []
+
+
+def test_the_name_of_a_file_counts(named_tree: Path) -> None:
+    (named_tree / "onnxq" / "passes" / "acme_rules.py").write_text("")
+    assert check_names(named_tree)[0].startswith("onnxq/passes/acme_rules.py:1: names 'acme'")

@@ -1,15 +1,24 @@
-"""Checks who imports whom in onnxq: prints each wrong import with its line and what is allowed, and exits with 1.
+"""Checks who imports whom in onnxq, and who knows targets by name: prints each finding with its line, exits with 1.
 
 The tables below are the architecture (docs/architecture.md draws them); every import statement counts, also one inside
 a function or under TYPE_CHECKING. Usage: python tools/check_layers.py [folder that holds the onnxq package]
+
+Outside `targets/` no code names a target. What counts is identifiers, imports, names of files and string literals;
+docstrings and comments may give examples. A name is a folder of `targets/`, what is registered there as a backend or a
+dialect, and PREFIXES, as a word of its own (`sophgo_mq`, `SophgoOption`); and anything that is registered there as an
+emitter, refinement, simulation or lint rule, as a whole literal ("dpu_positions"). Where such a word means something
+else too, only a literal that is the name (WORDS), or only an import (OTHER_MEANINGS) counts. MAY_NAME_TARGETS are left
+out: targets, what speaks of MQBench's own names for them, and the modules' former names.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from itertools import takewhile
 from pathlib import Path
 
@@ -95,8 +104,7 @@ FOR_EVERYONE. The order is that of the layers: a unit imports only units before 
 SUBUNITS = {
     "ptq/reconstruction": "ptq.reconstruction",
     "ptq/search": "ptq.search",
-    "targets/amd/dialect": "targets.dialects",
-    "targets/sophgo/dialect": "targets.dialects",
+    "targets/*/dialect": "targets.dialects",
 }
 """Folders inside a package that stand in another layer than the package."""
 
@@ -106,6 +114,60 @@ ONLY_IN: dict[str, frozenset[str]] = {
     "onnxruntime": frozenset({"runtime", "verify"}),
 }
 """Library -> the only units that may import it."""
+
+MAY_NAME_TARGETS = ("targets/*", "compat/mqbench*", "moved.py", "cli/*")
+
+PREFIXES = frozenset({"dpu"})
+"""Chips whose name no folder and no target has."""
+
+WORDS = frozenset({"academic", "weight_only", "qnn"})
+"""Names that are words of the field, or of another tool, as well."""
+
+OTHER_MEANINGS = frozenset({"onnxruntime", "nnie", "fake_quantize"})
+"""Names of the library that runs models, of a number format, and of its arithmetic."""
+
+TARGET_REGISTRIES = frozenset({"BACKENDS", "DIALECTS"})
+PART_REGISTRIES = frozenset({"EMITTERS", "REFINEMENTS", "SIMULATIONS", "LINTS"})
+
+
+@dataclass(frozen=True)
+class TargetNames:
+    """What code outside `targets/` must not say: `words` anywhere, `literals` whole, `folders` in imports."""
+
+    words: frozenset[str]
+    literals: frozenset[str]
+    folders: frozenset[str]
+
+    @classmethod
+    def of(cls, targets: Path) -> TargetNames:
+        folders = {path.name for path in targets.glob("*/") if path.name != "__pycache__"}
+        registered: dict[str, set[str]] = {}
+        for path in sorted(targets.rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                match node:
+                    case ast.Call(
+                        func=ast.Attribute(value=ast.Name(id=registry), attr="add" | "register"),
+                        args=[ast.Constant(value=str(name)), *_],
+                    ):
+                        registered.setdefault(registry, set()).add(name)
+        names = folders.union(PREFIXES, *(registered.get(registry, ()) for registry in TARGET_REGISTRIES))
+        parts = set().union(*(registered.get(registry, ()) for registry in PART_REGISTRIES))
+        return cls(
+            frozenset(names - WORDS - OTHER_MEANINGS),
+            frozenset((names | parts) - OTHER_MEANINGS),
+            frozenset(folders),
+        )
+
+    def named_in(self, text: str, *, literal: bool = False) -> str | None:
+        """The name that an identifier or a string says; None where it says none."""
+        if literal and text.partition(":")[0] in self.literals:
+            return text.partition(":")[0]
+        plain = text.lower()
+        for form in (plain, re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", text).lower()):
+            for word in sorted(self.words):
+                if word in form and re.search(rf"(?<![a-z0-9]){re.escape(word)}(?![a-z])", form):
+                    return word
+        return None
 
 
 @dataclass(frozen=True)
@@ -134,10 +196,54 @@ def check_tree(folder: Path) -> list[str]:
     return findings
 
 
+def check_names(folder: Path) -> list[str]:
+    """Return one line of text for each place outside `targets/` that names a target."""
+    package = folder / PACKAGE
+    names = TargetNames.of(package / "targets")
+    findings = []
+    for path in sorted(package.rglob("*.py")):
+        inside, shown = path.relative_to(package).as_posix(), path.relative_to(folder).as_posix()
+        if any(fnmatch(inside, pattern) for pattern in MAY_NAME_TARGETS):
+            continue
+        for line, name in sorted(set(_named(path, inside, names))):
+            findings.append(
+                f"{shown}:{line}: names '{name}', which belongs to a target: ask the backend, or declare it in the "
+                "target's folder"
+            )
+    return findings
+
+
+def _named(path: Path, inside: str, names: TargetNames) -> Iterator[tuple[int, str]]:
+    """The lines of a file that name a target, and which."""
+    tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    said = [(1, inside.removesuffix(".py"), False)]
+    prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str(text)) if id(node) not in prose:
+                said.append((node.lineno, text, True))
+            case ast.Name(id=text) | ast.Attribute(attr=text) | ast.arg(arg=text) | ast.keyword(arg=str(text)):
+                said.append((node.lineno, text, False))
+            case ast.FunctionDef(name=text) | ast.ClassDef(name=text):
+                said.append((node.lineno, text, False))
+            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+                for alias in aliases:
+                    full = f"{module}.{alias.name}"
+                    vendor = re.search(rf"\b{PACKAGE}\.targets\.(\w+)", full)
+                    if vendor and vendor[1] in names.folders:
+                        yield node.lineno, vendor[1]
+                    said += [(node.lineno, full, False), (node.lineno, alias.asname or "", False)]
+    for line, text, literal in said:
+        name = names.named_in(text, literal=literal)
+        if name is not None:
+            yield line, name
+
+
 def unit_of(path: str) -> str:
     """The unit of a module, by its path below the package."""
     for folder, unit in SUBUNITS.items():
-        if path == folder or path.startswith(f"{folder}/"):
+        if fnmatch(path, folder) or fnmatch(path, f"{folder}/*"):
             return unit
     return path.partition("/")[0]
 
@@ -197,12 +303,14 @@ def main() -> int:
     if not (folder / PACKAGE).is_dir():
         print(f"there is no package '{PACKAGE}' in {folder}; give the folder that holds it", file=sys.stderr)
         return 2
-    findings = check_table(MAY_IMPORT) + check_tree(folder)
-    for finding in findings:
+    imports = check_table(MAY_IMPORT) + check_tree(folder)
+    names = check_names(folder)
+    for finding in imports + names:
         print(finding)
-    if findings:
-        print(f"{len(findings)} wrong import(s)")
-    return 1 if findings else 0
+    for findings, what in ((imports, "wrong import(s)"), (names, "name(s) of targets outside targets/")):
+        if findings:
+            print(f"{len(findings)} {what}")
+    return 1 if imports or names else 0
 
 
 if __name__ == "__main__":

@@ -74,23 +74,20 @@ def translate(
 ) -> Translation | None:
     """What the configuration of another tool means for a model; None where none was given."""
     if mqbench is not None:
-        from onnxq.compat.read import read_mqbench
+        from onnxq.compat.read import read_dialect
 
         if backend is None:
             raise ConfigError("--mqbench needs the target: -b with a name of MQBench (Tensorrt, SNPE ...) or of onnxq")
-        return read_mqbench(mqbench, graph, backend, allow_code=allow_code)
+        return read_dialect("mqbench", mqbench, graph, backend, allow_code=allow_code)
     if sophgo is None and vitis is None:
         return None
     if backend is not None:
         raise ConfigError(f"leave -b out: the target is part of what {'--sophgo' if sophgo else '--vitis'} reads")
-    if sophgo is not None:
-        from onnxq.compat.read import read_sophgo
+    from onnxq.compat.read import read_dialect
 
-        return read_sophgo(sophgo, graph, allow_code=allow_code)
-    from onnxq.compat.read import read_vitis
-
-    assert vitis is not None
-    return read_vitis(vitis, graph, allow_code=allow_code)
+    assert sophgo is not None or vitis is not None
+    name, given = ("sophgo", sophgo) if sophgo is not None else ("vitis", vitis)
+    return read_dialect(name, str(given), graph, allow_code=allow_code)
 
 
 def load_plugins(paths: Sequence[Path] | None) -> None:

@@ -13,6 +13,7 @@ import typer
 from onnxq.cli.console import human_bytes, print_error, print_json, print_pairs, print_table, print_warning
 from onnxq.cli.figures import decibels, decision_line, results_of, sample_line
 from onnxq.cli.protos import file_bytes
+from onnxq.types.dialect import DIALECTS
 from onnxq.types.note import folded
 
 if TYPE_CHECKING:
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 
 REASONS_SHOWN = 8
 """Groups of reasons in the summary; report.json has each node with its own."""
-
-TOOLS = {"vitis": "Vitis AI"}
-"""What tools are called, where that is not what decisions name them by."""
 
 
 def show_report(report: Mapping[str, Any], model: Path, written: Path, *, as_json: bool, quiet: bool) -> None:
@@ -133,7 +131,8 @@ def print_translation(translation: Translation) -> None:
 
 
 def print_rows(tool: str, rows: Sequence[tuple[str, str, str]]) -> None:
-    print_table(f"what the keys of {TOOLS.get(tool, tool)} became", ("key", "value", "became"), rows)
+    called = DIALECTS.get(tool).tool if tool in DIALECTS else tool
+    print_table(f"what the keys of {called} became", ("key", "value", "became"), rows)
 
 
 def nodes_line(coverage: Mapping[str, Any]) -> str:

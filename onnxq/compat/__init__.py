@@ -1,8 +1,7 @@
 """Configurations of other tools, read as they are: each becomes settings of onnxq, and a line for every key says which.
 
-onnxq.compat.mqbench   MQBench's `extra_config` and its flow (prepare_by_platform ... convert_deploy)
-onnxq.targets.sophgo.dialect    Sophgo-mq's `prepare_custom_config_dict`
-onnxq.targets.amd.dialect     a quantize strategy of Vitis AI
+MQBench is in onnxq.compat.mqbench, with its flow (prepare_by_platform ... convert_deploy); the tool of a vendor is in
+the vendor's folder, `onnxq/targets/<vendor>/dialect/`. onnxq.compat.read knows them by `onnxq.types.dialect.DIALECTS`.
 """
 
 from onnxq.compat.translation import Translator

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,36 +12,22 @@ from onnxq.config import read_document
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.plugins import run_file
+from onnxq.types.dialect import DIALECTS
 from onnxq.types.translation import Translation
 
-MQBENCH_NAMES = ("extra_config", "prepare_custom_config_dict")
-SOPHGO_NAMES = ("prepare_custom_config_dict", "extra_config")
-VITIS_NAMES = ("quantize_strategy", "strategy")
-"""The variable of a Python file that holds the dictionary, the usual name first."""
 
-
-def read_mqbench(path: Path, graph: Graph, backend: str, *, allow_code: bool = False) -> Translation:
-    """MQBench's `extra_config` in a file, for a model and a target."""
-    from onnxq.compat import mqbench
-
-    return mqbench.translate(read_dictionary(path, MQBENCH_NAMES, "MQBench", allow_code=allow_code), graph, backend)
-
-
-def read_sophgo(path: Path, graph: Graph, *, allow_code: bool = False) -> Translation:
-    """Sophgo-mq's `prepare_custom_config_dict` in a file, for a model."""
-    from onnxq.targets.sophgo import dialect as sophgo
-
-    return sophgo.translate(read_dictionary(path, SOPHGO_NAMES, "Sophgo", allow_code=allow_code), graph)
-
-
-def read_vitis(strategy: str, graph: Graph, *, allow_code: bool = False) -> Translation:
-    """A quantize strategy of Vitis AI, by the name of a built-in one or in a file, for a model."""
-    from onnxq.targets.amd import dialect as vitis
-
-    path = Path(strategy)
-    if path.suffix == ".py":
-        return vitis.translate(read_dictionary(path, VITIS_NAMES, "Vitis", allow_code=allow_code), graph)
-    return vitis.translate(strategy, graph)
+def read_dialect(
+    name: str, given: str | Path, graph: Graph, backend: str | None = None, *, allow_code: bool = False
+) -> Translation:
+    """A configuration of another tool, in a file or by its name, for a model and, where it needs one, a target."""
+    dialect = DIALECTS.get(name)
+    translate = importlib.import_module(dialect.module).translate
+    named = dialect.has_names and Path(given).suffix != ".py"
+    document = (
+        str(given) if named else read_dictionary(Path(given), dialect.variables, dialect.tool, allow_code=allow_code)
+    )
+    translation: Translation = translate(document, graph, *([backend] if dialect.target else []))
+    return translation
 
 
 def read_dictionary(path: Path, names: Sequence[str], tool: str, *, allow_code: bool = False) -> Mapping[str, Any]:

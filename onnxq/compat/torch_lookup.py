@@ -5,6 +5,7 @@ PyTorch is never imported: an object tells its name itself.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 
@@ -12,6 +13,7 @@ import onnx.defs
 
 from onnxq.compat.torch_table import FUNCTIONAL, FUSED, LAYERS, OPERATOR, TENSOR
 from onnxq.errors import ConfigError, did_you_mean
+from onnxq.types.dialect import DIALECTS, TorchClasses
 
 Chain = tuple[tuple[str, ...], ...]
 
@@ -55,8 +57,7 @@ _CLASS_SPACES: dict[str, Mapping[str, str]] = {
     "torch.nn.intrinsic.qat": FUSED,
     "torchvision.ops": {"FrozenBatchNorm2d": LAYERS["FrozenBatchNorm2d"]},
 }
-_TOOLS = ("mqbench", "sophgo_mq")  # their classes have the names of torch's, or those with the mark below
-_SOPHGO = "_sophgo"
+_MQBENCH = "mqbench"
 _RENAMED = {"torch.nn.functional.log_sigmoid": "torch.nn.functional.logsigmoid"}
 
 
@@ -73,13 +74,17 @@ def torch_name(thing: object) -> str:
             break
     name = re.sub(r"^torch\.ao\.", "torch.", name)
     name = re.sub(r"\.modules\.(\w+\.)?(?=\w+$)", ".", name)  # torch.nn.modules.conv.Conv2d
-    name = re.sub(r"_tpu$", _SOPHGO, re.sub(r"^tpu_mq\.", "sophgo_mq.", name))  # the newer name of Sophgo-mq
+    for classes in _marked_tools():
+        if classes.newer is not None:
+            package, mark = classes.newer
+            name = re.sub(rf"{mark}$", classes.mark, re.sub(rf"^{package}\.", f"{classes.package}.", name))
     name = _RENAMED.get(name, name)
     space, _, short = name.rpartition(".")
     if space in _FUNCTION_SPACES:
         return f"{space}.{_plain(short, _FUNCTION_SPACES[space])}"
-    if short.endswith(_SOPHGO) and space.startswith("mqbench"):
-        return f"sophgo_mq{space[len('mqbench') :]}.{short}"
+    tool = _tool_of(short)
+    if tool is not None and space.startswith(_MQBENCH):
+        return f"{tool.package}{space.removeprefix(_MQBENCH)}.{short}"
     return name if space else _of_bare(short)
 
 
@@ -113,14 +118,29 @@ def _entry(name: str) -> str | None:
     space, _, short = name.rpartition(".")
     if space == "onnx":
         return short if onnx.defs.has(short) else None
-    return _names_in(space).get(short.removesuffix(_SOPHGO).removeprefix("Lazy"))
+    return _names_in(space).get(_unmarked(short).removeprefix("Lazy"))
 
 
 def _names_in(space: str) -> Mapping[str, str]:
     """What is known of a namespace, by short name."""
-    if space.split(".")[0] in _TOOLS:
+    if space.split(".")[0] in (_MQBENCH, *(tool.package for tool in _marked_tools())):
         return LAYERS | FUSED
     return _FUNCTION_SPACES.get(space) or _CLASS_SPACES.get(space) or {}
+
+
+@functools.cache
+def _marked_tools() -> tuple[TorchClasses, ...]:
+    """Tools whose classes have the names of torch's with a mark behind them."""
+    return tuple(dialect.classes for _, dialect in DIALECTS.items() if dialect.classes is not None)
+
+
+def _tool_of(short: str) -> TorchClasses | None:
+    return next((tool for tool in _marked_tools() if short.endswith(tool.mark)), None)
+
+
+def _unmarked(short: str) -> str:
+    tool = _tool_of(short)
+    return short if tool is None else short.removesuffix(tool.mark)
 
 
 def _told_name(thing: object) -> str:
@@ -150,9 +170,9 @@ def _plain(short: str, known: Mapping[str, str]) -> str:
 
 def _of_bare(short: str) -> str:
     """The full name of a thing that is named without its namespace."""
-    plain = short.removesuffix(_SOPHGO)
-    if plain != short and plain in LAYERS | FUSED:
-        return f"sophgo_mq.nn.intrinsic.qat.{short}"
+    tool = _tool_of(short)
+    if tool is not None and _unmarked(short) in LAYERS | FUSED:
+        return f"{tool.package}.nn.intrinsic.qat.{short}"
     spaces = ("torch.nn", "torch.nn.intrinsic", "torch.Tensor", "torch.nn.functional", "operator")
     exact = next((space for space in spaces if short in _names_in(space)), None)
     if exact is not None:
@@ -170,7 +190,10 @@ def _unknown(thing: object, where: str) -> str:
     space, _, short = given.rpartition(".")
     known = _names_in(name.rpartition(".")[0])
     if known:  # suggest in the spelling that was used
-        names = {f"{space}.{other}": other for other in (*known, *(f"{key}{_SOPHGO}" for key in FUSED))}
+        names = {
+            f"{space}.{other}": other
+            for other in (*known, *(f"{key}{tool.mark}" for tool in _marked_tools() for key in FUSED))
+        }
     else:
         spaces = _FUNCTION_SPACES | _CLASS_SPACES
         names = {f"{space}.{other}": other for space, table in spaces.items() for other in table}

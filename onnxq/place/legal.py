@@ -69,7 +69,7 @@ def _broken(placement: Placement, backend: Backend) -> Iterator[tuple[str, str, 
         )
     elif spec.dtype == "int32" and placement.role != "bias":
         yield "dtype", "int32 is for biases", _one_of(table)
-    elif placement.role == "bias" and spec.dtype != "int32" and backend.emitters[:1] == ("qlinear",):
+    elif placement.role == "bias" and spec.dtype != "int32" and backend.integer_operators:
         yield "dtype", f"{spec.dtype} is no type for the bias of a QLinearConv, which is int32", _one_of(table)
     yield from _other_numbers(placement, backend)
     yield from _unwritable_rounding(placement, backend)

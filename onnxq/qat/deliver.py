@@ -99,7 +99,7 @@ def as_trained(net: QatNet, found: Converted, model: Path, scratch: Path) -> Pat
 
 def _kernels_saturate(net: QatNet) -> bool:
     """Whether the file has integer operators with signed weights, whose sums this processor cannot hold."""
-    if "qlinear" not in net.prepared.backend.emitters:
+    if not net.prepared.backend.integer_operators:
         return False
     signed = any(placement.role == "weight" and placement.spec.signed for placement in net.carried_out)
     return signed and not sums_are_exact()

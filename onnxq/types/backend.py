@@ -158,6 +158,7 @@ class Backend:
     commuting        operators that the target swaps with the quantizer behind them
     absorb_activations   drop a Relu / Clip whose effect the following quantizer's saturation has exactly
     integers_only    the target has no float layers at all: a tail that has to stay float is for the host
+    integer_operators    the model has operators that compute in integers (QLinearConv), instead of Q/DQ pairs
     runs_in_onnxruntime  onnxruntime is the target itself: its optimizer and kernels are part of what is checked
     weight_storage   "integer": integer initializer + DequantizeLinear; "float": float initializer + Q + DQ
     float8_pairs     "guarded": float8 quantizers of activations stand between nodes that keep them from onnxruntime's
@@ -190,6 +191,7 @@ class Backend:
     residual: Literal["both", "skip"] = "both"
     absorb_activations: bool = False
     integers_only: bool = False
+    integer_operators: bool = False
     runs_in_onnxruntime: bool = False
     weight_storage: Literal["integer", "float"] = "integer"
     float8_pairs: Literal["guarded", "plain"] = "guarded"

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import onnxq
 from onnxq.cli.app import app
 from onnxq.compat.mqbench import convert_deploy, enable_calibration, enable_quantization, prepare_by_platform, translate
-from onnxq.compat.read import read_mqbench
+from onnxq.compat.read import read_dialect
 from onnxq.plugins import run_file
 from onnxq.types import PerChannel
 from tests.compat.mqbench_plans import RESNET, TRANSFORMER, became, translated
@@ -115,7 +115,7 @@ def test_every_key_of_the_printed_configuration_has_a_row() -> None:
 @pytest.mark.parametrize("suffix", ["json", "yaml"])
 def test_a_configuration_in_a_file_says_the_same(suffix: str) -> None:
     graph = onnxq.load(exported(RESNET))
-    translation = read_mqbench(CONFIGURATIONS / f"extra_config.{suffix}", graph, "SNPE")
+    translation = read_dialect("mqbench", CONFIGURATIONS / f"extra_config.{suffix}", graph, "SNPE")
     given = {
         "extra_qconfig_dict": {
             "w_observer": "MSEObserver",

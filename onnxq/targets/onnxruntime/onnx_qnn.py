@@ -94,6 +94,7 @@ def configure(values: Mapping[str, str]) -> Backend:
         passes=(*TO_FLOAT32, *FOLD_LAYERS, *_RECOGNIZE, *SETTLE),
         known_as=(KnownAs("ONNX_QNN", a_observer="MinMaxObserver"),),
         emitters=("qlinear",),
+        integer_operators=True,
         options=(
             Option(
                 "weights",

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import onnxq
 from onnxq.cli.app import app
-from onnxq.compat.read import read_sophgo
+from onnxq.compat.read import read_dialect
 from onnxq.errors import ConfigError, DataError, ModelError
 from onnxq.pipeline.artifacts import Result
 from onnxq.targets.sophgo.dialect import (
@@ -43,7 +43,7 @@ from tests.targets.sophgo.sophgo_plans import (
 
 def run(network: str, file: str, folder: Path) -> Result:
     """Quantize a network as a configuration file says."""
-    translation = read_sophgo(FILES / file, onnxq.load(exported(network)), allow_code=True)
+    translation = read_dialect("sophgo", FILES / file, onnxq.load(exported(network)), allow_code=True)
     data = folder / "calibration.npz"
     np.savez(data, **samples(network))  # type: ignore[arg-type]
     return onnxq.quantize(
