@@ -136,6 +136,9 @@ def _register(emitter: str, version: str, end: str, summary: str) -> None:
     EMITTERS.add(emitter, Emitter(write, (end,), read_back=check))
 
 
-for _version in VERSIONS:
-    _register(f"encodings_{_version}", _version, f"_encodings_{_version}.json", f"all parameters, encodings {_version}")
+EMITTER_OF = {version: f"encodings_{version}" for version in VERSIONS}
+"""Version -> the emitter of its files."""
+
+for _version, _emitter in EMITTER_OF.items():
+    _register(_emitter, _version, f"_{_emitter}.json", f"all parameters, encodings {_version}")
 _register("snpe_clip_ranges", "0.4.0", "_clip_ranges.json", "all parameters in the form that names no version")

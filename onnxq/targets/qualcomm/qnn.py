@@ -14,16 +14,17 @@ from collections.abc import Mapping
 
 from onnxq.errors import ConfigError
 from onnxq.targets import BACKENDS
+from onnxq.targets.qualcomm.encodings import EMITTER_OF
 from onnxq.types import Backend, Limits, OpRule, Option, PerChannel, QuantSpec, SameScaleRule, Scheme
 from onnxq.types.layer_rules import INTEGER_CONVOLUTIONS
 from onnxq.types.presets import FOLD_LAYERS, RECOGNIZE, SETTLE, TO_FLOAT32
 
-ENCODINGS = Option("encodings", ("0.6.1", "1.0.0", "2.0.0", "all"), "all", "version of the encodings files")
+ENCODINGS = Option("encodings", (*EMITTER_OF, "all"), "all", "version of the encodings files")
 
 
 def encodings_emitters(version: str) -> tuple[str, ...]:
     """The emitters for a value of the option `encodings`."""
-    return tuple(f"encodings_{v}" for v in ENCODINGS.values if v != "all" and version in (v, "all"))
+    return tuple(EMITTER_OF.values()) if version == "all" else (EMITTER_OF[version],)
 
 
 _GAMMA = QuantSpec("uint8", symmetric=False)
