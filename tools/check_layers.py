@@ -115,7 +115,7 @@ ONLY_IN: dict[str, frozenset[str]] = {
 }
 """Library -> the only units that may import it."""
 
-MAY_NAME_TARGETS = ("targets/*", "compat/mqbench*", "moved.py", "cli/*")
+MAY_NAME_TARGETS = ("targets/*", "compat/mqbench*", "moved.py")
 
 PREFIXES = frozenset({"dpu"})
 """Chips whose name no folder and no target has."""

@@ -13,6 +13,7 @@ import typer
 from onnxq.cli import options
 from onnxq.cli.console import print_error, print_warning, say
 from onnxq.cli.progress import stage_bars
+from onnxq.types.dialect import DIALECTS
 
 if TYPE_CHECKING:
     from onnxq.calibrate import Gathered
@@ -20,9 +21,8 @@ if TYPE_CHECKING:
     from onnxq.session.prepare import Prepared
     from onnxq.types import QuantPlan
 
-PLAN_OPTIONS = (
-    "--skip, --mqbench, --sophgo and --vitis belong to placing: give them to 'onnxq place', or leave --plan out"
-)
+*_FIRST, _LAST = ("--skip", *(f"--{name}" for name in DIALECTS))
+PLAN_OPTIONS = f"{', '.join(_FIRST)} and {_LAST} belong to placing: give them to 'onnxq place', or leave --plan out"
 
 
 @options.with_settings(

@@ -15,6 +15,7 @@ from onnxq.config import Config
 from onnxq.config.assignments import Assignment, read_assignment, refuse_two_of_a_key
 from onnxq.config.option import KeyOption, options_of
 from onnxq.config.training import TrainSettings
+from onnxq.types.dialect import DIALECTS
 
 OPTIONS = {**options_of(Config), **options_of(TrainSettings)}
 """Key -> the option that its model of settings gives it."""
@@ -85,20 +86,6 @@ OtherModelOption = Annotated[
     bool,
     typer.Option("--other-model", help="Take the constants of MODEL although plan and parameters belong to others."),
 ]
-MqbenchOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--mqbench", help="MQBench's extra_config (.py, .json, .yaml); -b takes MQBench's names.", metavar="FILE"
-    ),
-]
-SophgoOption = Annotated[
-    Path | None,
-    typer.Option("--sophgo", help="Sophgo-mq's prepare_custom_config_dict (.py, .json, .yaml).", metavar="FILE"),
-]
-VitisOption = Annotated[
-    str | None,
-    typer.Option("--vitis", help="Vitis AI's quantize strategy: pof2s, fs, tqt, or a file.", metavar="NAME_OR_FILE"),
-]
 PassOption = Annotated[
     list[str] | None,
     typer.Option("--pass", help="Run this pass after the backend's own. Repeatable.", metavar="NAME"),
@@ -124,7 +111,13 @@ FreshOption = Annotated[bool, typer.Option("--fresh", help="Collect statistics a
 
 _FILES: Mapping[str, Mapping[str, Any]] = {
     "config": {"config": ConfigOption, "assigned": SetOption},
-    "foreign": {"mqbench": MqbenchOption, "sophgo": SophgoOption, "vitis": VitisOption},
+    "foreign": {
+        name: Annotated[
+            str | None if dialect.has_names else Path | None,
+            typer.Option(f"--{name}", help=dialect.summary, metavar=dialect.argument),
+        ]
+        for name, dialect in DIALECTS.items()
+    },
     "code": {"allow_code": AllowCodeOption},
 }
 """Word of `with_settings` -> options about whole configurations, by their parameters."""
@@ -136,14 +129,13 @@ class Given:
 
     assignments   what they give to keys of the configuration, --set included
     training      what they give to settings of training
+    foreign       dialect -> the configuration of that tool
     """
 
     assignments: Sequence[Assignment] = ()
     training: Mapping[str, Any] = field(default_factory=dict)
     config: Path | None = None
-    mqbench: Path | None = None
-    sophgo: Path | None = None
-    vitis: str | None = None
+    foreign: Mapping[str, str | Path] = field(default_factory=dict)
     allow_code: bool = False
 
     def __getitem__(self, key: str) -> Any:
@@ -217,9 +209,9 @@ def _given(values: Mapping[str, Any], keys: Mapping[str, KeyOption]) -> Given:
     ]
     assignments += [read_assignment(text) for text in values.get("assigned") or ()]
     refuse_two_of_a_key(assignments)
-    files = ("config", "mqbench", "sophgo", "vitis", "allow_code")
     return Given(
         assignments,
         {key: value for key, value in read.items() if key not in Config.model_fields},
-        **{name: values[name] for name in files if name in values},
+        **{name: values[name] for name in ("config", "allow_code") if name in values},
+        foreign={name: values[name] for name in DIALECTS if values.get(name) is not None},
     )

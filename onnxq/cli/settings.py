@@ -10,6 +10,7 @@ from onnxq.config import Config, read_config
 from onnxq.config.assignments import Assignment, refuse_two_of_a_key
 from onnxq.errors import ConfigError
 from onnxq.plugins import run_code
+from onnxq.types.dialect import DIALECTS
 
 if TYPE_CHECKING:
     from onnxq.cli.options import Given
@@ -49,45 +50,25 @@ def read_settings(
 
 def _foreign(given: Given, graph: Graph) -> Translation | None:
     """The configuration of another tool; only one configuration can be given, in whichever language."""
-    files = {"-c": given.config, "--mqbench": given.mqbench, "--sophgo": given.sophgo, "--vitis": given.vitis}
-    named = [name for name, value in files.items() if value is not None]
+    named = [*([] if given.config is None else ["-c"]), *(f"--{name}" for name in given.foreign)]
     if len(named) > 1:
         raise ConfigError(f"{' and '.join(named)} are two configurations: give one of them")
-    return translate(
-        graph,
-        backend=given["backend"],
-        mqbench=given.mqbench,
-        sophgo=given.sophgo,
-        vitis=given.vitis,
-        allow_code=given.allow_code,
-    )
+    return translate(given, graph)
 
 
-def translate(
-    graph: Graph,
-    *,
-    backend: str | None,
-    mqbench: Path | None,
-    sophgo: Path | None,
-    vitis: str | None,
-    allow_code: bool = False,
-) -> Translation | None:
+def translate(given: Given, graph: Graph) -> Translation | None:
     """What the configuration of another tool means for a model; None where none was given."""
-    if mqbench is not None:
-        from onnxq.compat.read import read_dialect
-
-        if backend is None:
-            raise ConfigError("--mqbench needs the target: -b with a name of MQBench (Tensorrt, SNPE ...) or of onnxq")
-        return read_dialect("mqbench", mqbench, graph, backend, allow_code=allow_code)
-    if sophgo is None and vitis is None:
-        return None
-    if backend is not None:
-        raise ConfigError(f"leave -b out: the target is part of what {'--sophgo' if sophgo else '--vitis'} reads")
     from onnxq.compat.read import read_dialect
 
-    assert sophgo is not None or vitis is not None
-    name, given = ("sophgo", sophgo) if sophgo is not None else ("vitis", vitis)
-    return read_dialect(name, str(given), graph, allow_code=allow_code)
+    backend = given["backend"]
+    for name, configuration in given.foreign.items():
+        target = DIALECTS.get(name).target
+        if target and backend is None:
+            raise ConfigError(f"--{name} needs the target: -b with {target}")
+        if backend is not None and not target:
+            raise ConfigError(f"leave -b out: the target is part of what --{name} reads")
+        return read_dialect(name, configuration, graph, backend, allow_code=given.allow_code)
+    return None
 
 
 def load_plugins(paths: Sequence[Path] | None) -> None:

@@ -9,19 +9,18 @@ import typer
 
 from onnxq.cli import options
 from onnxq.cli.console import print_json, say
+from onnxq.types.dialect import DIALECTS
 
 SETTINGS_NAME = "settings.json"
 
 
+@options.with_settings("backend foreign code")
 def translate(
     model: options.ModelArgument,
+    given: options.Given,
     backend: Annotated[
         str | None, typer.Option("--backend", "-b", help="Target, for --mqbench: a name of MQBench's or of onnxq's.")
     ] = None,
-    mqbench: options.MqbenchOption = None,
-    sophgo: options.SophgoOption = None,
-    vitis: options.VitisOption = None,
-    allow_code: options.AllowCodeOption = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write onnxq's own settings into this file.")] = None,
     plugin: options.PluginOption = None,
     as_json: options.JsonOption = False,
@@ -42,11 +41,11 @@ def translate(
 
     load_plugins(plugin)
     graph = Graph.load(model)
-    translation = read(graph, backend=backend, mqbench=mqbench, sophgo=sophgo, vitis=vitis, allow_code=allow_code)
+    translation = read(given, graph)
     if translation is None:
-        raise ConfigError("give the configuration: --mqbench FILE, --sophgo FILE or --vitis NAME_OR_FILE")
-    given = [Path(path) for path in (mqbench, sophgo, vitis) if path is not None]
-    target = None if out is None else output_file(out, SETTINGS_NAME, model, *given)
+        *others, last = (f"--{name} {dialect.argument}" for name, dialect in DIALECTS.items())
+        raise ConfigError(f"give the configuration: {', '.join(others)} or {last}")
+    target = None if out is None else output_file(out, SETTINGS_NAME, model, *map(Path, given.foreign.values()))
     settings = read_config(translation)
     make_plan(prepare(graph, None, settings))  # what the target cannot take is said now
     values = settings.model_dump(mode="json", exclude_unset=True)
