@@ -6,38 +6,27 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import onnx
-
-from onnxq.config import ConfigSource, read_config
+from onnxq.config import ConfigSource
 from onnxq.diagnose.automatic import examiner
 from onnxq.distributed import Ranks, in_step
-from onnxq.graph import Graph
 from onnxq.output_folder import claim
 from onnxq.passes import Pass
-from onnxq.pipeline.artifacts import FLOAT_MODEL, Result, emit_plan
-from onnxq.pipeline.run import (
-    IMPROVING,
-    Calibrated,
-    calibrate_model,
-    gather_statistics,
-    given_otherwise,
-    improve_model,
-    opened,
-)
+from onnxq.pipeline.artifacts import FLOAT_MODEL, Result, emit_plan, refuse_overwriting
 from onnxq.progress import Progress
-from onnxq.ptq.method import State, read_improvement
+from onnxq.ptq.method import read_improvement
 from onnxq.ptq.search.outcome import Outcome
-from onnxq.ptq.search.stage import remove_stale_values, remove_unfinished
-from onnxq.session.model_io import fix_borders, separate_sizes
-from onnxq.session.prepare import chosen_backend, load_model, make_plan, prepare
+from onnxq.ptq.search.stage import IMPROVING, improve_model, remove_stale_values, remove_unfinished
+from onnxq.session.prepare import Model
+from onnxq.session.session import Session, open_session
 from onnxq.types import Backend
 
 
 def quantize(
-    model: str | Path | onnx.ModelProto | Graph,
+    model: Model,
     *,
     backend: str | Backend | None = None,
     data: Any = None,
@@ -67,50 +56,46 @@ def quantize(
 
     The files appear only when every check of them has passed; otherwise CheckFailed is raised and `out` is untouched.
     """
+    with in_step(ranks):
+        session = open_session(
+            model,
+            backend=backend,
+            data=data,
+            config=config,
+            passes=passes,
+            strict=strict,
+            progress=progress,
+            ranks=ranks,
+        )
+    return quantize_session(session, out, warnings=warnings, statistics=statistics)
+
+
+def quantize_session(
+    session: Session,
+    out: str | Path | None,
+    *,
+    warnings: Sequence[str] = (),
+    statistics: str | Path | None = None,
+) -> Result:
+    """The same for a session that is open; its data need not be."""
     folder = Path(tempfile.mkdtemp(prefix="onnxq-") if out is None else out)
     with ExitStack() as stack:
         if out is None:
             stack.push(
                 lambda kind, error, trace: shutil.rmtree(folder, ignore_errors=True) if kind is not None else None
             )
-        with in_step(ranks):
+        with in_step(session.ranks):
             output = stack.enter_context(claim(folder))  # now, and not after minutes of work
-        ready = calibrate_model(
-            model,
-            backend=backend,
-            data=data,
-            config=config,
-            folder=folder,
-            passes=passes,
-            progress=progress,
-            statistics=statistics,
-            ranks=ranks,
-            strict=strict,
-        )
-        ready, improved = improve_model(ready, folder, progress=progress)
+            refuse_overwriting(session.original, session.backend, folder, session.settings.name, float_model=True)
+            session.open_data()
+        calibrated = session.calibrated(None if statistics is None else Path(statistics))
+        ready, improved = improve_model(calibrated, folder)
         result = emit_plan(
-            ready.original,
-            ready.prepared,
-            ready.plan,
-            ready.qparams,
+            replace(ready, warnings=(*warnings, *ready.warnings, *_unmeasured(session))),
             output,
-            dataset=ready.dataset,
-            samples=ready.samples,
-            warnings=[*warnings, *ready.warnings, *_unmeasured(ready)],
-            notes=ready.notes,
-            seconds=ready.seconds,
-            progress=progress,
-            more=None if improved is None else lambda stage: _with_improvements(stage, ready, improved),
+            more=None if improved is None else lambda stage: _with_improvements(stage, session, improved),
             effort_tried=improved is not None,
-            examine=examiner(
-                ready.original,
-                ready.prepared,
-                State(ready.prepared.graph, ready.plan, ready.qparams),
-                ready.dataset,
-                backend=backend,
-                passes=passes,
-                progress=progress,
-            ),
+            examine=examiner(session, ready.state),
         )
         if improved is not None and any(read_improvement(step.name).method.needs_torch for step in improved.steps):
             remove_unfinished(folder / IMPROVING)
@@ -118,10 +103,10 @@ def quantize(
     return result
 
 
-def _unmeasured(ready: Calibrated) -> list[str]:
+def _unmeasured(session: Session) -> list[str]:
     """A warning for everything that somebody asked for and that takes data, where there is none."""
-    config = ready.prepared.config
-    if ready.dataset is not None:
+    config = session.settings
+    if session.dataset is not None:
         return []
     found = []
     if config.minimum_sqnr_db != type(config).model_fields["minimum_sqnr_db"].default:
@@ -136,15 +121,15 @@ def _unmeasured(ready: Calibrated) -> list[str]:
     return found
 
 
-def _with_improvements(stage: Path, ready: Calibrated, outcome: Outcome) -> dict[str, Any]:
+def _with_improvements(stage: Path, session: Session, outcome: Outcome) -> dict[str, Any]:
     """The float model with the constants that improvements have changed, and the entry of the report."""
     if any(step.applied for step in outcome.steps):
-        ready.prepared.graph.save(stage / f"{ready.prepared.config.name}{FLOAT_MODEL}", given_names=True)
+        outcome.state.graph.save(stage / f"{session.settings.name}{FLOAT_MODEL}", given_names=True)
     return {"improvements": outcome.to_json()}
 
 
 def contribute(
-    model: str | Path | onnx.ModelProto | Graph,
+    model: Model,
     ranks: Ranks,
     *,
     backend: str | Backend | None = None,
@@ -155,16 +140,14 @@ def contribute(
 ) -> None:
     """What every process but the first does while that one runs `quantize`: calibrate on its share of the samples."""
     with in_step(ranks):
-        pass  # the first one claims the output folder
-    with in_step(ranks):
-        settings = read_config(config, unused=given_otherwise(backend, data))
-        data = settings.data if data is None else data
-        graph = load_model(model)
-        fix_borders(graph, settings)
-        needed = data is not None or chosen_backend(backend, settings).needs_data
-        dataset = opened(data, graph, settings) if needed else None
-        separate_sizes(graph, dataset)
-        prepared = prepare(graph, backend, settings, passes=passes)
-        plan = make_plan(prepared)
-    file = None if statistics is None else Path(statistics)
-    gather_statistics(prepared, plan, dataset, file=file, ranks=ranks)
+        session = open_session(model, backend=backend, data=data, config=config, passes=passes, ranks=ranks)
+    contribute_to_session(session, statistics=statistics)
+
+
+def contribute_to_session(session: Session, *, statistics: str | Path | None = None) -> None:
+    """The same for a session that is open; the first process runs `quantize_session`."""
+    with in_step(session.ranks):  # the first one claims the output folder
+        session.open_data()
+    with in_step(session.ranks):
+        plan = session.plan()
+    session.gather(plan, file=None if statistics is None else Path(statistics))

@@ -87,7 +87,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         " config session ptq ptq.search pipeline mixed_precision",
         "quantize": "types graph passes output_folder distributed config session ptq ptq.search pipeline diagnose",
         "qat": "types graph numerics runtime passes calibrate refine emit verify torchnet chart output_folder"
-        " distributed config session ptq.search pipeline",
+        " distributed config session ptq ptq.search pipeline",
         "compat": "types graph observers runtime passes targets config session pipeline quantize",
         "targets.dialects": "types graph observers passes place targets config session pipeline compat",
         "cli": "types match graph numerics observers runtime passes strip place calibrate refine emit lint verify"

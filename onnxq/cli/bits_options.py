@@ -83,7 +83,7 @@ def subject_of(asked: Mapping[str, Any], cache: Path | None, progress: Any) -> S
     from onnxq.errors import ConfigError
     from onnxq.graph import Graph
     from onnxq.mixed_precision import Subject
-    from onnxq.session.model_io import fix_borders
+    from onnxq.session.session import open_session
 
     given: Given = asked["given"]
     load_plugins(asked["plugin"])
@@ -91,28 +91,22 @@ def subject_of(asked: Mapping[str, Any], cache: Path | None, progress: Any) -> S
         raise ConfigError(f"--best-by is max or min, got '{asked['best_by']}'")
     graph = Graph.load(asked["model"])
     settings = read_settings(given, shapes=read_shapes(asked["shape"], graph))
-    fix_borders(graph, settings)
-    random = asked["random"]
-    dataset = open_data(
-        graph,
-        None if random and given["data"] is None else settings.data,
-        random,
-        settings.samples,
-        settings.preprocess,
+    session = open_session(
+        graph, backend=given["backend"], config=settings, passes=asked["passes"] or (), progress=progress
     )
+    random = asked["random"]
+    if random is not None:
+        samples = None if random and given["data"] is None else settings.data
+        session.use_dataset(open_data(session.original, samples, random, settings.samples))
+    session.open_data(required=True)
     return Subject(
-        graph,
-        backend=given["backend"],
-        data=dataset,
-        config=settings,
-        passes=tuple(asked["passes"] or ()),
+        session,
         evaluate_on=asked["evaluate"],
         labels=asked["labels"],
         samples=asked["eval_samples"],
         metric=asked["metric"],
         best_by=asked["best_by"],
         cache=cache,
-        progress=progress,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from onnxq.types.dialect import DIALECTS
 if TYPE_CHECKING:
     from onnxq.calibrate import Gathered
     from onnxq.output_folder import OutputFolder
-    from onnxq.session.prepare import Prepared
+    from onnxq.session.session import Calibrated, Session
     from onnxq.types import QuantPlan
 
 *_FIRST, _LAST = ("--skip", *(f"--{name}" for name in DIALECTS))
@@ -63,18 +63,16 @@ def calibrate(
     from onnxq.calibrate import Gathered, activation_leaders
     from onnxq.cli.artifacts import PLAN_NAME, QPARAMS_NAME, check_statistics_file, output_file, read_plan
     from onnxq.cli.data import chosen_preprocess, data_warnings, open_data
-    from onnxq.cli.planned import prepare_again, refuse_placing, settings_of, with_observers
+    from onnxq.cli.planned import check_fits, planned_session, refuse_placing, with_observers
     from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.cli.shapes import read_shapes
     from onnxq.distributed import in_step, torchrun_ranks
     from onnxq.errors import ConfigError
     from onnxq.graph import Graph
     from onnxq.output_folder import claim, refuse_folders
-    from onnxq.pipeline.run import gather_statistics
     from onnxq.runtime.fault import own_fault
     from onnxq.runtime.samples import read_shard
-    from onnxq.session.model_io import fix_borders, separate_sizes
-    from onnxq.session.prepare import chosen_backend, make_plan, prepare
+    from onnxq.session.session import open_session
     from onnxq.types.note import folded
 
     with ExitStack() as stack:
@@ -114,22 +112,23 @@ def calibrate(
                 stored = stats is not None and data is None and random is None and not fresh
                 if stored:
                     _check_stored(stats, given)
-                fix_borders(graph, settings if made is None else settings_of(made, settings))
-                steps = chosen_preprocess(settings, made, data)
-                target_name = None if settings.translation is not None else backend
                 if made is None:
-                    observes = chosen_backend(target_name, settings).needs_data
+                    target_name = None if settings.translation is not None else backend
+                    session = open_session(
+                        graph, backend=target_name, config=settings, passes=passes or (), strict=strict
+                    )
+                    observes = session.backend.needs_data
                 else:
+                    session = planned_session(graph, made, backend, settings, passes)
                     observes = bool(activation_leaders(made))
+                steps = chosen_preprocess(settings, made, data)
                 without = data is None and random is None and stats is None and not observes
-                dataset = None if stored or without else open_data(graph, data, random, settings.samples, steps)
-                separate_sizes(graph, dataset)
-                original = graph.copy()
+                if not (stored or without):
+                    session.use_dataset(open_data(session.original, data, random, settings.samples, steps))
                 if made is None:
-                    prepared = prepare(graph, target_name, settings, passes=passes or ())
-                    wanted = make_plan(prepared, strict=strict)
+                    wanted = session.plan()
                 else:
-                    prepared = prepare_again(graph, made, backend, settings, passes, strict=strict)
+                    check_fits(session, made, strict=strict)
                     wanted = with_observers(made, given["observer"], given["weight_observer"])
                 if collects_only and not activation_leaders(wanted):
                     raise ConfigError(
@@ -137,35 +136,36 @@ def calibrate(
                     )
             if without:
                 gathered = Gathered()
-            elif dataset is None:
+            elif session.dataset is None:
                 assert stats is not None
                 with in_step(ranks):
-                    gathered = _stored(stats, prepared)
+                    gathered = _stored(stats, session)
             else:
                 file = target if collects_only else stats
                 with (
                     stage_bars(quiet=quiet) as progress,
                     _telling_how_to_go_on(file, quiet=quiet),
-                    own_fault(original, dataset),
+                    own_fault(session.original, session.dataset),
                 ):
-                    gathered = gather_statistics(
-                        prepared, wanted, dataset, file=file, shard=part, fresh=fresh, ranks=ranks, progress=progress
-                    )
+                    together = replace(session, ranks=ranks, progress=progress)
+                    gathered = together.gather(wanted, file=file, shard=part, fresh=fresh)
         if not first:
             return
-        notes = [] if dataset is None else list(dataset.notes)
+        notes = [] if session.dataset is None else list(session.dataset.notes)
         if collects_only:
-            warnings = _report_statistics(target, prepared, gathered, wanted, notes, whole=part is None, quiet=quiet)
+            warnings = _report_statistics(target, session, gathered, wanted, notes, whole=part is None, quiet=quiet)
         else:
 
             def gather_again(changed: QuantPlan) -> Gathered:
-                if dataset is None:  # what is stored is all there is
+                if session.dataset is None:  # what is stored is all there is
                     return gathered
-                return gather_statistics(prepared, changed, dataset, file=stats)
+                return session.gather(changed, file=stats)
 
-            warnings = _write_parameters(
-                output, target.name, prepared, wanted, gathered, notes, gather_again, new_plan=plan is None, quiet=quiet
-            )
+            # The user's own plan stays as it is, whatever the data says about it.
+            found = session.find_parameters(wanted, gathered, gather_again if plan is None else None)
+            found = replace(found, notes=(*notes, *found.notes))
+            _write_parameters(output, target.name, found, wanted, new_plan=plan is None, quiet=quiet)
+            warnings = list(found.warnings)
     warnings = [*data_warnings(random), *warnings]
     for warning in folded(warnings):
         print_warning(str(warning))
@@ -234,20 +234,20 @@ def _keep_other_plan(path: Path, stage: Path, plan: QuantPlan, *, quiet: bool) -
         say(f"another plan that was there is now {older}; to use one that you edited, give it with --plan", quiet=quiet)
 
 
-def _stored(path: Path, prepared: Prepared) -> Gathered:
+def _stored(path: Path, session: Session) -> Gathered:
     """The statistics of a file that belongs to this model."""
     from onnxq.calibrate import gathered_from, read_statistics
     from onnxq.calibrate.identity import model_identity
     from onnxq.calibrate.statistics_file import check_same
 
     file = read_statistics(path)
-    check_same(file, model=model_identity(prepared.graph))
+    check_same(file, model=model_identity(session.prepared.graph))
     return gathered_from(file)
 
 
 def _report_statistics(
     target: Path,
-    prepared: Prepared,
+    session: Session,
     gathered: Gathered,
     plan: QuantPlan,
     notes: list[str],
@@ -267,39 +267,22 @@ def _report_statistics(
     remarks = data_remarks(gathered, leaders) if whole else ()  # what few samples mean shows in the merged file
     for note in folded([*notes, *gathered.notes, *remarks]):
         say(f"note: {note}", quiet=quiet)
-    return nonfinite_warnings(prepared.graph, gathered, leaders)
+    return nonfinite_warnings(session.prepared.graph, gathered, leaders)
 
 
 def _write_parameters(
-    output: OutputFolder,
-    name: str,
-    prepared: Prepared,
-    plan: QuantPlan,
-    gathered: Gathered,
-    notes: list[str],
-    gather_again: Callable[[QuantPlan], Gathered],
-    *,
-    new_plan: bool,
-    quiet: bool,
-) -> list[str]:
-    from onnxq.calibrate import calibrate as find_parameters
+    output: OutputFolder, name: str, found: Calibrated, plan: QuantPlan, *, new_plan: bool, quiet: bool
+) -> None:
     from onnxq.calibrate.identity import model_identity
     from onnxq.cli.artifacts import PLAN_NAME
     from onnxq.files import write_json
     from onnxq.output_folder import staging
-    from onnxq.refine import refine
-    from onnxq.session.float_tails import calibrate_with_tails, tail_notes
     from onnxq.types.note import folded
 
-    if new_plan:
-        found, kept, report = calibrate_with_tails(prepared, plan, gathered, gather_again)
-    else:  # the user's own plan, whatever the data says about it
-        found, kept, report = find_parameters(prepared.graph, plan, statistics=gathered)
-    qparams, refinements, concerns = refine(prepared.graph, kept, found, prepared.backend)
-    target = output.path / name
-    model = model_identity(prepared.graph)
+    target, qparams = output.path / name, found.state.qparams
+    model = model_identity(found.state.graph)
     moved = not new_plan and plan.model not in ("", model)  # as after more training
-    kept = replace(kept, model=model)
+    kept = replace(found.state.plan, model=model)
     new = new_plan or moved or len(kept) != len(plan)
     beside = target.with_name(PLAN_NAME if new_plan else f"{target.stem}.plan.json")
     # A link stays a link, and what it points to is replaced: it may be on another disk, so that it cannot be moved.
@@ -311,9 +294,8 @@ def _write_parameters(
             write_json(stage / beside.name, kept.to_json())
     if moved:
         say("note: the plan was made for a model with other constants; these parameters belong to MODEL", quiet=quiet)
-    say(f"parameters of {len(qparams)} tensors from {report.samples} samples written to {target}", quiet=quiet)
+    say(f"parameters of {len(qparams)} tensors from {found.samples} samples written to {target}", quiet=quiet)
     if new:
         say(f"the plan that belongs to them written to {beside}", quiet=quiet)
-    for note in folded([*notes, *tail_notes(kept), *report.notes, *refinements]):
+    for note in folded(found.notes):
         say(f"note: {note}", quiet=quiet)
-    return [*report.warnings, *concerns]

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from onnxq.config import Config
     from onnxq.diagnose import Diagnosis
     from onnxq.graph import Graph
-    from onnxq.mixed_precision import Subject
     from onnxq.ptq.method import State
+    from onnxq.session.session import Session
 
 
 @options.with_settings("images config code ranges place samples engine", first="float_model target data")
@@ -48,18 +48,19 @@ def diagnose(
     Every remedy is tried on samples that nothing was fitted to. --apply writes those that pay into a configuration for
     `onnxq quantize -c`.
     """
-    from onnxq.cli.settings import load_plugins
-    from onnxq.diagnose import diagnose as run
+    from onnxq.cli.settings import load_plugins, read_settings
+    from onnxq.diagnose.run import diagnose_session
 
     load_plugins(plugin)
     target = None if apply is None else _configuration_file(apply, model)
     with stage_bars(quiet=quiet) as progress:
-        subject, state = (
+        session, state = (
             _of_folder(model, float_model, given, passes, progress)
             if model.is_dir()
-            else (_of_model(model, given, passes, progress), None)
+            else (_session(given, model, read_settings(given), passes, progress), None)
         )
-        result = run(subject, state=state)
+        session.open_data(required=True)
+        result = diagnose_session(session, state=state)
     for note in result.notes:
         print_warning(note)
     written = None if target is None else _write(target, result)
@@ -71,45 +72,22 @@ def diagnose(
         say(f"configuration written to {target}" if written else _nothing_to_write(result), quiet=quiet)
 
 
-def _of_model(model: Path, given: options.Given, passes: list[str] | None, progress: Any) -> Subject:
-    from onnxq.cli.settings import read_settings
+def _session(
+    given: options.Given, model: Path | Graph, settings: Config, passes: list[str] | None, progress: Any
+) -> Session:
+    from onnxq.session.session import open_session
 
-    settings = read_settings(given)
-    return _subject(given, _loaded(model, settings), settings, passes, progress)
-
-
-def _loaded(model: Path, settings: Config) -> Graph:
-    from onnxq.graph import Graph
-    from onnxq.session.model_io import fix_borders
-
-    graph = Graph.load(model)
-    fix_borders(graph, settings)
-    return graph
-
-
-def _subject(given: options.Given, graph: Graph, settings: Config, passes: list[str] | None, progress: Any) -> Subject:
-    from onnxq.cli.data import open_data
-    from onnxq.mixed_precision import Subject
-
-    dataset = open_data(graph, settings.data, None, settings.samples, settings.preprocess)
-    return Subject(
-        graph,
-        backend=given["backend"],
-        data=dataset,
-        config=settings,
-        passes=tuple(passes or ()),
-        progress=progress,
-    )
+    return open_session(model, backend=given["backend"], config=settings, passes=passes or (), progress=progress)
 
 
 def _of_folder(
     folder: Path, float_model: Path | None, given: options.Given, passes: list[str] | None, progress: Any
-) -> tuple[Subject, State]:
-    """The subject of a run: its configuration, and the quantized model that its plan and parameters make."""
+) -> tuple[Session, State]:
+    """The session of a run: its configuration, and the quantized model that its plan and parameters make."""
     from onnxq.cli.artifacts import read_plan, read_qparams
     from onnxq.cli.consistency import check_parameters
     from onnxq.cli.float_model import float_model_in
-    from onnxq.cli.planned import prepare_again
+    from onnxq.cli.planned import planned_session
     from onnxq.cli.settings import read_settings
     from onnxq.errors import ConfigError
     from onnxq.output_folder import read_together
@@ -125,11 +103,10 @@ def _of_folder(
         folder,
         plan,
         float_model,
-        lambda path: _loaded(path, settings),
-        lambda graph: prepare_again(graph, plan, given["backend"], settings, passes),
+        lambda path: planned_session(path, plan, given["backend"], settings, passes),
     )
     check_parameters(found.prepared.graph, plan, table)
-    return _subject(given, found.graph, settings, passes, progress), State(found.prepared.graph, plan, table)
+    return _session(given, found.original, settings, passes, progress), State(found.prepared.graph, plan, table)
 
 
 def _configuration_file(path: Path, model: Path) -> Path:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from onnxq.cli import options
-
-if TYPE_CHECKING:
-    from onnxq.session.prepare import Prepared
 
 
 @options.with_settings("target data images config code samples")
@@ -40,14 +36,14 @@ def emit(
     from onnxq.cli.artifacts import check_writable, folder_of, read_plan, read_qparams
     from onnxq.cli.consistency import check_parameters
     from onnxq.cli.data import chosen_preprocess, open_data
-    from onnxq.cli.float_model import prepared_for
-    from onnxq.cli.planned import prepare_again, refuse_placing, settings_of
+    from onnxq.cli.float_model import session_for
+    from onnxq.cli.planned import planned_session, refuse_placing
     from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.cli.summary import fail_on_warnings, show_report
-    from onnxq.graph import Graph
     from onnxq.output_folder import read_together
     from onnxq.pipeline.artifacts import emit_plan
-    from onnxq.session.model_io import fix_borders, separate_sizes
+    from onnxq.ptq.method import State
+    from onnxq.session.session import Calibrated
 
     load_plugins(plugin)
     wanted, table = read_together(folder_of(plan), lambda: (read_plan(plan), read_qparams(qparams)))
@@ -55,19 +51,13 @@ def emit(
     settings = read_settings(given, backend=wanted.backend)
     data = given["data"]
     check_writable(out)
-    original = Graph.load(model)
-    fix_borders(original, settings_of(wanted, settings))
-    steps = chosen_preprocess(settings, wanted, data)
-    dataset = None if data is None else open_data(original, data, None, settings.samples, steps)
-    separate_sizes(original, dataset)
-    started = time.perf_counter()
-
-    def prepare(graph: Graph) -> Prepared:
-        return prepare_again(graph, wanted, backend, settings, passes, strict=strict)
-
-    prepared = prepared_for(model, original, wanted, folder_of(plan), prepare, other=other_model, quiet=quiet)
-    check_parameters(prepared.graph, wanted, table)
-    seconds = {"passes": time.perf_counter() - started}
-    result = emit_plan(original, prepared, wanted, table, out, dataset=dataset, seconds=seconds, effort_tried=False)
+    session = planned_session(model, wanted, backend, settings, passes)
+    if data is not None:
+        steps = chosen_preprocess(settings, wanted, data)
+        session.use_dataset(open_data(session.original, data, None, settings.samples, steps))
+    session = session_for(model, session, wanted, folder_of(plan), other=other_model, quiet=quiet, strict=strict)
+    graph = session.prepared.graph
+    check_parameters(graph, wanted, table)
+    result = emit_plan(Calibrated(session, State(graph, wanted, table)), out, effort_tried=False)
     show_report(result.report, model, result.model, as_json=as_json, quiet=quiet)
     fail_on_warnings(result.report, out, strict=strict)

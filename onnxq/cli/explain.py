@@ -37,7 +37,7 @@ def explain(
     """Say what a plan does with a node or tensor: how it is quantized or why not, for whom, with which scale."""
     from onnxq.cli.artifacts import PLAN_NAME, QPARAMS_NAME, read_plan, read_qparams
     from onnxq.cli.explanation import Decisions
-    from onnxq.cli.planned import prepare_again
+    from onnxq.cli.planned import check_fits, planned_session
     from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.graph import Graph
     from onnxq.output_folder import read_together
@@ -54,8 +54,9 @@ def explain(
         operators = {node.name: node.op for node in graph.nodes()}
         tensors = graph.tensor_names()
         settings = read_settings(given, backend=decided.backend)
-        prepared = prepare_again(graph, decided, backend, settings, passes)
-        decisions = Decisions(decided, qparams, prepared.graph, operators, tensors)
+        session = planned_session(graph, decided, backend, settings, passes)
+        check_fits(session, decided)
+        decisions = Decisions(decided, qparams, session.prepared.graph, operators, tensors)
     answers = decisions.about(name)
     if as_json:
         print_json([{"kind": answer.kind, "name": answer.name, "facts": _merged(answer.facts)} for answer in answers])

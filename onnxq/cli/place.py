@@ -33,13 +33,15 @@ def place(
     from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.cli.summary import print_translation
     from onnxq.graph import Graph
-    from onnxq.session.prepare import make_plan, prepare
+    from onnxq.session.prepare import make_plan
+    from onnxq.session.session import open_session
 
     load_plugins(plugin)
     graph = Graph.load(model)
     settings = read_settings(given, graph)
     target = None if out is None else output_file(out, PLAN_NAME, model)
-    prepared = prepare(graph, None if settings.translation else given["backend"], settings, passes=passes or ())
+    wanted = None if settings.translation else given["backend"]
+    prepared = open_session(graph, backend=wanted, config=settings, passes=passes or ()).prepared
     plan = replace(make_plan(prepared), model=model_identity(prepared.graph))
     if target is not None:
         write_output(target, plan.to_json())

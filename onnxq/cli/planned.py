@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxq.cli.consistency import check_references
@@ -12,7 +13,8 @@ from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.observers import make_observer
 from onnxq.place.legal import check_every_operator_has_a_rule, check_plan
-from onnxq.session.prepare import Prepared, make_plan, prepare
+from onnxq.session.prepare import make_plan
+from onnxq.session.session import Session, open_session
 from onnxq.targets import file_of_backend, get_backend, registered_backend
 from onnxq.types import Backend, QuantPlan
 
@@ -46,22 +48,19 @@ def settings_of(plan: QuantPlan, config: Config) -> Config:
     return read_config({**plan.config, **config.model_dump(exclude_unset=True)})
 
 
-def prepare_again(
-    graph: Graph,
-    plan: QuantPlan,
-    backend: str | None,
-    config: Config,
-    passes: Sequence[str] | None,
-    *,
-    strict: bool = False,
-) -> Prepared:
-    """The graph that the plan was made on; a plan for another model, other passes or beyond the limits is refused.
+def planned_session(
+    model: Path | Graph, plan: QuantPlan, backend: str | None, config: Config, passes: Sequence[str] | None
+) -> Session:
+    """The session that a plan was made in: what it was made with holds again, unless `config` says otherwise."""
+    return open_session(model, backend=backend_of(plan, backend), config=settings_of(plan, config), passes=passes or ())
 
-    What the plan was made with holds again, unless `config` says otherwise. With `strict` operators without a rule are
-    refused too.
+
+def check_fits(session: Session, plan: QuantPlan, *, strict: bool = False) -> None:
+    """Refuse a plan for another model, other passes or beyond the limits.
+
+    With `strict` operators without a rule are refused too.
     """
-    settings = settings_of(plan, config)
-    prepared = prepare(graph, backend_of(plan, backend), settings, passes=passes or ())
+    prepared = session.prepared
     unknown = [name for name in plan.placements if not prepared.graph.has_tensor(name)]
     if unknown:
         raise ConfigError(
@@ -81,7 +80,6 @@ def prepare_again(
         placed = make_plan(prepared, unlike=plan.unlike)
         known = {node: reason for node, reason in placed.left_float.items() if node in plan.left_float}
         check_every_operator_has_a_rule(prepared.graph, replace(plan, left_float=known), prepared.backend)
-    return prepared
 
 
 PLACING = (

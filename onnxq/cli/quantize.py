@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from onnxq.cli import options
 from onnxq.cli.console import print_error
 from onnxq.cli.progress import stage_bars
@@ -37,10 +35,8 @@ def quantize(
     from onnxq.config.assignments import Assignment
     from onnxq.distributed import in_step, torchrun_ranks
     from onnxq.graph import Graph
-    from onnxq.quantize import contribute
-    from onnxq.quantize import quantize as run
-    from onnxq.session.model_io import fix_borders
-    from onnxq.session.prepare import chosen_backend
+    from onnxq.quantize import contribute_to_session, quantize_session
+    from onnxq.session.session import open_session
 
     with (
         torchrun_ranks(print_error) as ranks,
@@ -64,24 +60,22 @@ def quantize(
             )
             check_writable(out)
             check_statistics_file(stats, model, settings.data)
-            strict = strict or settings.strict
-            fix_borders(graph, settings)
-            target = None if settings.translation is not None else given["backend"]
-            samples_at = None if without_data else settings.data
-            needed = samples_at is not None or random is not None or chosen_backend(target, settings).needs_data
-            dataset = open_data(graph, samples_at, random, settings.samples, settings.preprocess) if needed else None
-        told: dict[str, Any] = {
-            "backend": target,
-            "data": dataset,
-            "config": settings,
-            "passes": passes or (),
-            "statistics": stats,
-        }
+            session = open_session(
+                graph,
+                backend=None if settings.translation is not None else given["backend"],
+                config=settings,
+                passes=passes or (),
+                strict=strict,
+                progress=progress,
+                ranks=ranks,
+            )
+            if random is not None:
+                samples = None if without_data else settings.data
+                session.use_dataset(open_data(session.original, samples, random, settings.samples))
+            session.open_data()
         if ranks is not None and not ranks.first:
-            contribute(graph, ranks, **told)
+            contribute_to_session(session, statistics=stats)
             return
-        result = run(
-            graph, **told, out=out, progress=progress, warnings=data_warnings(random), ranks=ranks, strict=strict
-        )
+        result = quantize_session(session, out, warnings=data_warnings(random), statistics=stats)
     show_report(result.report, model, result.model, as_json=as_json, quiet=quiet)
-    fail_on_warnings(result.report, out, strict=strict)
+    fail_on_warnings(result.report, out, strict=session.strict)

@@ -12,7 +12,6 @@ from onnxq.cli.console import print_json, print_table, print_warning, say
 from onnxq.cli.figures import decibels, decision_line, sample_line
 
 if TYPE_CHECKING:
-    from onnxq.session.prepare import Prepared
     from onnxq.verify.report import OutputCheck
 
 SIMULATED_NAME = "simulated.onnx"
@@ -50,16 +49,14 @@ def simulate(
     from onnxq.cli.artifacts import folder_of, model_in, output_file, read_plan, read_qparams
     from onnxq.cli.consistency import check_parameters
     from onnxq.cli.data import chosen_preprocess, open_data
-    from onnxq.cli.float_model import prepared_for
-    from onnxq.cli.planned import prepare_again, refuse_placing, settings_of
+    from onnxq.cli.float_model import session_for
+    from onnxq.cli.planned import planned_session, refuse_placing
     from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.cli.shapes import read_shapes
     from onnxq.emit.simulate import simulate as build
-    from onnxq.graph import Graph
     from onnxq.output_folder import claim, read_together, staging
     from onnxq.pipeline.artifacts import check_simulated, limit_is_ours
     from onnxq.ptq.search.division import checked_on
-    from onnxq.session.model_io import fix_borders, separate_sizes
     from onnxq.types.note import folded
     from onnxq.verify import below_limit
 
@@ -72,19 +69,14 @@ def simulate(
     settings = read_settings(given, backend=wanted.backend)
     data = given["data"]
     target = output_file(out, SIMULATED_NAME, model, beside)
-    original = Graph.load(model)
-    fix_borders(original, settings_of(wanted, settings))
-    dataset = None
+    session = planned_session(model, wanted, backend, settings, passes)
+    original, dataset = session.original, None
     shapes = read_shapes(shape, original)
     if data is not None or random is not None or shapes:
         steps = chosen_preprocess(settings, wanted, data)
         dataset = open_data(original, data, random, settings.samples, steps, shapes)
-    separate_sizes(original, dataset)
-
-    def prepare(graph: Graph) -> Prepared:
-        return prepare_again(graph, wanted, backend, settings, passes)
-
-    prepared = prepared_for(model, original, wanted, folder, prepare, other=other_model, quiet=quiet)
+        session.use_dataset(dataset)
+    prepared = session_for(model, session, wanted, folder, other=other_model, quiet=quiet).prepared
     check_parameters(prepared.graph, wanted, table)
     graph, notes = build(prepared.graph, wanted, table, prepared.backend)
     notes = [*notes, *(() if dataset is None else dataset.notes)]

@@ -37,7 +37,8 @@ def translate(
     from onnxq.config import read_config
     from onnxq.errors import ConfigError
     from onnxq.graph import Graph
-    from onnxq.session.prepare import make_plan, prepare
+    from onnxq.session.prepare import make_plan
+    from onnxq.session.session import open_session
 
     load_plugins(plugin)
     graph = Graph.load(model)
@@ -47,7 +48,7 @@ def translate(
         raise ConfigError(f"give the configuration: {', '.join(others)} or {last}")
     target = None if out is None else output_file(out, SETTINGS_NAME, model, *map(Path, given.foreign.values()))
     settings = read_config(translation)
-    make_plan(prepare(graph, None, settings))  # what the target cannot take is said now
+    make_plan(open_session(graph, config=settings).prepared)  # what the target cannot take is said now
     values = settings.model_dump(mode="json", exclude_unset=True)
     if target is not None:
         write_output(target, values)

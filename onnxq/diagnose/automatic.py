@@ -9,61 +9,35 @@ from __future__ import annotations
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from onnxq.diagnose.run import AUTOMATIC, BRIEF, diagnose
+from onnxq.diagnose.run import AUTOMATIC, BRIEF, diagnose_session
 from onnxq.diagnose.text import summary_lines
 from onnxq.errors import OnnxqError
-from onnxq.graph import Graph
 from onnxq.graph.write import weight_bytes
-from onnxq.mixed_precision.study import Subject
-from onnxq.passes import Pass
 from onnxq.pipeline.report import Examine, Explanation, failed_diagnosis
-from onnxq.progress import Progress
 from onnxq.ptq.method import State
 from onnxq.ptq.search.stage import LARGE
-from onnxq.runtime import Dataset
-from onnxq.session.prepare import Prepared
+from onnxq.session.session import Session
 from onnxq.verify import ResultCheck
 
 UNTRIED = "not tried: what improves weights and ranges (--effort 1, the default)"
 
 
-def examiner(
-    original: Graph,
-    prepared: Prepared,
-    state: State,
-    dataset: Dataset | None,
-    *,
-    backend: Any,
-    passes: Sequence[str | Pass] = (),
-    progress: Progress | None = None,
-) -> Examine | None:
-    """What to call where a result of `state` is low; None where nobody wants it or it would take too long.
-
-    `backend` is what the run was given.
-    """
-    config = prepared.config
+def examiner(session: Session, state: State) -> Examine | None:
+    """What to call where a result of `state` is low; None where nobody wants it or it would take too long."""
+    config = session.settings
     improved = config.effort > 0 or config.improvements is not None
     whole = improved or "diagnose" in config.model_fields_set
-    if dataset is None or not config.diagnose or weight_bytes(prepared.graph.gs) > LARGE:
+    if session.dataset is None or not config.diagnose or weight_bytes(state.graph.gs) > LARGE:
         return None
 
     def examine(results: Sequence[ResultCheck], *, failed: bool) -> Explanation | None:
         if not (whole or failed):
             return None
-        subject = Subject(
-            original,
-            backend=backend,
-            data=dataset,
-            config=config,
-            passes=tuple(passes),
-            progress=progress,
-        )
         # Whatever goes wrong here, the run itself counts: its files, or why its checks have failed.
         try:
             worst = [result.samples.worst for result in sorted(results, key=lambda one: one.sqnr_db) if result.samples]
-            found = diagnose(subject, state=state, budget=AUTOMATIC if whole else BRIEF, first=worst)
+            found = diagnose_session(session, state=state, budget=AUTOMATIC if whole else BRIEF, first=worst)
             lines = summary_lines(found) if improved else [*summary_lines(found), UNTRIED]
             return Explanation(tuple(lines), found.to_json(), found.remedied())
         except OnnxqError as error:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
-from onnxq.config import Config, read_config
 from onnxq.diagnose.causes import Cause
 from onnxq.diagnose.diagnosis import Diagnosis
 from onnxq.diagnose.evidence import Case, tensors_of
@@ -24,17 +24,15 @@ from onnxq.diagnose.remedies import Patient, proposals
 from onnxq.diagnose.remedy import DataChange, Remedy, Setting, Trial
 from onnxq.diagnose.trials import PAYS_DB, Ward, combined
 from onnxq.errors import ConfigError
-from onnxq.graph import Graph
 from onnxq.mixed_precision.study import Study, Subject
 from onnxq.progress import Progress, silent
 from onnxq.ptq.method import Samples, State
 from onnxq.ptq.search.division import checked_on
 from onnxq.ptq.search.evaluator import Score
-from onnxq.runtime import Dataset, input_infos, open_dataset
+from onnxq.runtime import Dataset, open_dataset
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.preprocessing import read_preprocessing
-from onnxq.session.model_io import fix_borders
-from onnxq.session.prepare import load_model
+from onnxq.session.session import Session
 from onnxq.temporary import temporary_folder
 
 
@@ -83,28 +81,26 @@ def diagnose(
 
     `first` are numbers of samples that have shown a loss: up to half of those that judge are taken from them.
     """
-    say = subject.progress or silent
-    config = read_config(
-        subject.config, unused=[key for key in ("backend", "data") if getattr(subject, key) is not None]
-    )
-    if subject.backend is not None:  # what the configuration names is then another target
+    return diagnose_session(subject.open(), state=state, budget=budget, first=first)
+
+
+def diagnose_session(
+    session: Session, *, state: State | None = None, budget: Budget = THOROUGH, first: Sequence[int] = ()
+) -> Diagnosis:
+    """The same for a session with its data."""
+    config, dataset, say = session.settings, session.dataset, session.progress
+    assert dataset is not None
+    if session.target is not None:  # what the configuration names is then another target
         config = config.model_copy(update={"backend": None})
-    original = load_model(subject.model)
-    fix_borders(original, config)
-    dataset = _opened(subject.data if subject.data is not None else config.data, original, config)
+    session = replace(session.with_settings(config, session.target), progress=silent)
     held = _held(dataset, budget.samples, first)
     with temporary_folder() as folder:
-        given = replace(subject, model=original, data=dataset, config=config, cache=folder, progress=None)
         # As a dataset, which is ready: the configuration may say how images are read.
-        study = Study(replace(given, evaluate_on=open_dataset(list(held), dataset.inputs)))
+        study = Study(Subject(session, evaluate_on=open_dataset(list(held), dataset.inputs), cache=folder))
         calibrated = study.calibrated(study.plan())
         if not calibrated.plan.placements:
             raise ConfigError(f"nothing in this model is quantized for {study.prepared.backend.name}: there is no loss")
-        return _Run(study, calibrated, state, original, dataset, held, given, config, budget, say).diagnosis()
-
-
-def _opened(data: Any, graph: Graph, config: Config) -> Dataset:
-    return open_dataset(data, input_infos(graph), limit=config.samples, preprocess=config.preprocess)
+        return _Run(study, calibrated, state or calibrated, held, folder, budget, say).diagnosis()
 
 
 def _held(dataset: Dataset, most: int, first: Sequence[int]) -> tuple[Feed, ...]:
@@ -122,23 +118,21 @@ class _Run:
         self,
         study: Study,
         calibrated: State,
-        state: State | None,
-        original: Graph,
-        dataset: Dataset,
+        state: State,
         held: tuple[Feed, ...],
-        subject: Subject,
-        config: Config,
+        folder: Path,
         budget: Budget,
         say: Progress,
     ) -> None:
-        self.study, self.calibrated, self.state = study, calibrated, calibrated if state is None else state
-        self.original, self.dataset, self.held = original, dataset, held
-        self.config, self.budget, self.say = config, budget, say
+        self.study, self.calibrated, self.state, self.held = study, calibrated, state, held
+        self.original, self.dataset, self.config = study.session.original, study.dataset, study.config
+        self.budget, self.say = budget, say
         self.score = self._score(self.state)
         self.worst = worst_db(self.score)
         before = max(self.worst, worst_db(study.score(calibrated)))
-        self.target = subject.backend if isinstance(subject.backend, str) else config.backend
-        self.ward = Ward(subject, config, self.target, held, before, len(calibrated.plan), study)
+        target = study.session.target
+        self.target = target if isinstance(target, str) else self.config.backend
+        self.ward = Ward(study.session, self.target, held, before, len(calibrated.plan), folder, study)
 
     def _score(self, state: State) -> Score:
         # What improvements have changed in the graph is not part of what a study knows scores by.

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from onnxq.config import Config, read_config
 from onnxq.diagnose.causes import Code
 from onnxq.diagnose.noise import worst_db
 from onnxq.diagnose.remedy import Remedy, Trial, apply_to, nearly_best, price, target_with, together
@@ -21,6 +21,7 @@ from onnxq.ptq.method import Samples, State
 from onnxq.ptq.search.evaluator import Evaluator
 from onnxq.runtime import Dataset, open_dataset
 from onnxq.runtime.feeds import Feed
+from onnxq.session.session import Session
 from onnxq.temporary import temporary_folder
 
 PAYS_DB = 1.0
@@ -37,20 +38,21 @@ ENOUGH_DB = 20.0
 class Ward:
     """The model as it was given, with everything that a trial repeats.
 
-    subject   model, data, passes; its configuration and target are those that a remedy changes
+    session   model, data, passes; its settings and target are those that a remedy changes
     target    the name of the target, with its options; None where it has none that could be looked up
     held      the samples that judge
     before    the worst result without any remedy
     quantizers  how many there are without any remedy
-    first     a study of the same data, which is not read anew for every remedy; None where there is none
+    cache     folder of what trials have in common; None keeps nothing
+    first     a study of the same model and data, which are not read anew for every remedy; None where there is none
     """
 
-    subject: Subject
-    config: Config
+    session: Session
     target: str | None
     held: tuple[Feed, ...]
     before: float
     quantizers: int
+    cache: Path | None = None
     first: Study | None = None
 
     def tried(self, remedy: Remedy, cause: Code) -> Trial:
@@ -67,8 +69,8 @@ class Ward:
         """A remedy for the data: calibrated on other samples, and judged on others, as the model without it is."""
         held = tuple(feeds[number] for number in _held_numbers(len(feeds), len(self.held)))
         before = worst_db(Evaluator(study.graph, study.prepared.backend, held)(state))
-        given = replace(self.subject, data=self._as_dataset(feeds))
-        other = replace(self, subject=given, held=held, before=before, first=None)
+        session = replace(self.session, dataset=self._as_dataset(feeds))
+        other = replace(self, session=session, held=held, before=before, first=None)
         try:
             after = other._measured(Remedy())
         except MachineError:
@@ -86,40 +88,31 @@ class Ward:
         if found >= self.before + PAYS_DB:  # what cannot be written is no remedy
             check_plan(state.plan, study.prepared.backend)
             with temporary_folder() as folder:
-                emit(study.graph, state.plan, state.qparams, study.prepared.backend, folder, self.config.name)
+                emit(study.graph, state.plan, state.qparams, study.prepared.backend, folder, self.session.settings.name)
         return found
 
     def study(self, remedy: Remedy) -> Study:
         """The model made ready with a remedy."""
-        target = self.subject.backend
+        target = self.session.target
         if remedy.options and self.target is not None:
             target = target_with(self.target, remedy.options)
-        data, first = self.subject.data, self.first
+        session, first = self.session.with_settings(apply_to(self.session.settings, remedy), target), self.first
         if remedy.data is not None and remedy.data.action == "leave_out":
-            data, first = self.without(remedy.data.samples), None
-        config = apply_to(read_config(self.config), remedy)
-        subject = replace(
-            self.subject,
-            backend=target,
-            config=config,
-            data=data,
-            evaluate_on=self._as_dataset(self.held),
-            progress=None,
-        )
-        return Study(subject, same_data=first)
+            session, first = replace(session, dataset=self.without(remedy.data.samples)), None
+        return Study(Subject(session, evaluate_on=self._as_dataset(self.held), cache=self.cache), like=first)
 
     def without(self, left_out: Sequence[int]) -> Dataset:
         """The data but for some samples, read as it is needed."""
-        data = self.subject.data
-        assert isinstance(data, Dataset)
+        data = self.session.dataset
+        assert data is not None
         count = sum(1 for _ in data) if data.length is None else data.length
         rest = tuple(number for number in range(count) if number not in left_out)
         return self._as_dataset(Samples(data, rest))
 
     def _as_dataset(self, feeds: Iterable[Feed]) -> Dataset:
         """Samples that are ready: a configuration may say how images are read."""
-        assert isinstance(self.subject.data, Dataset)
-        return open_dataset(feeds, self.subject.data.inputs)
+        assert self.session.dataset is not None
+        return open_dataset(feeds, self.session.dataset.inputs)
 
 
 def _held_numbers(count: int, held: int) -> list[int]:

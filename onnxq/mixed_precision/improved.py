@@ -8,16 +8,11 @@ as `onnxq quantize` does.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from onnxq.config import Config
-from onnxq.pipeline.run import calibrate_again
-from onnxq.progress import Progress
-from onnxq.ptq.method import State, read_improvement
+from onnxq.ptq.method import read_improvement
 from onnxq.ptq.search.run import refuse_without_torch
-from onnxq.ptq.search.stage import improve_calibrated, wanted_schedule
-from onnxq.runtime import Dataset
-from onnxq.session.prepare import Prepared
+from onnxq.ptq.search.stage import wanted_schedule
 from onnxq.version import __version__
 
 
@@ -34,21 +29,3 @@ def check_improvements(names: Iterable[str]) -> None:
 def identity_of_improvements(names: tuple[str, ...], samples: str) -> tuple[str, ...]:
     """What an improved score depends on beside the calibrated model; `samples` are those that steps are fitted to."""
     return ("improved", __version__, samples, *names)
-
-
-def improved(
-    prepared: Prepared, state: State, dataset: Dataset, *, folder: Path | None, progress: Progress | None
-) -> tuple[State | None, list[str]]:
-    """A calibrated model with its improvements as `onnxq quantize` has it, and remarks; None if it can try nothing.
-
-    `folder` keeps what long steps have done.
-    """
-    outcome, notes = improve_calibrated(
-        prepared,
-        state,
-        dataset,
-        calibrate_again,
-        folder=folder,
-        progress=progress,
-    )
-    return None if outcome is None else outcome.state, notes

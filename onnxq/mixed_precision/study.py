@@ -14,11 +14,11 @@ import math
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import onnx
 
 from onnxq.calibrate import Gathered, activation_leaders, gather, gather_into
 from onnxq.calibrate.gather import with_observers
@@ -29,23 +29,23 @@ from onnxq.config import Config, ConfigSource, override_set, read_config
 from onnxq.errors import ConfigError, UnsupportedError
 from onnxq.graph import Graph
 from onnxq.mixed_precision.evaluation import open_evaluation
-from onnxq.mixed_precision.improved import identity_of_improvements, improved, improvements_of
+from onnxq.mixed_precision.improved import identity_of_improvements, improvements_of
 from onnxq.mixed_precision.metric_identity import sources_of
 from onnxq.mixed_precision.scores import Scores
 from onnxq.passes import Pass
 from onnxq.place import place
 from onnxq.place.legal import check_opset, check_plan
-from onnxq.progress import Progress, silent
+from onnxq.progress import Progress
 from onnxq.ptq.method import State
 from onnxq.ptq.search.evaluator import HIGHEST_DB, LOWEST_DB, METRICS, Evaluator, Score, UserMetric
+from onnxq.ptq.search.stage import improve_calibrated
 from onnxq.refine import refine
-from onnxq.runtime import input_infos, open_dataset
 from onnxq.runtime.fault import own_fault
 from onnxq.runtime.pinned import pinned_beyond
 from onnxq.runtime.session import describe_runtime
 from onnxq.session.float_tails import calibrate_with_tails
-from onnxq.session.model_io import check_borders, fix_borders, separate_sizes
-from onnxq.session.prepare import Prepared, load_model, prepare
+from onnxq.session.prepare import Model, Prepared
+from onnxq.session.session import Session, open_session
 from onnxq.types import Placement, QParamsTable, QuantPlan
 from onnxq.user_code import find_function
 
@@ -56,7 +56,8 @@ BestBy = Literal["max", "min"]
 class Subject:
     """What is studied, and by what it is judged: the arguments that sensitivity, search and hold have in common.
 
-    model        a path, a ModelProto or a Graph; backend, data, config and passes as `onnxq.quantize` has them
+    model        a path, a ModelProto or a Graph; backend, data, config and passes as `onnxq.quantize` has them. Or a
+                 session that has all of these
     evaluate_on  samples, and labels if the metric needs them (`onnxq.mixed_precision.evaluation`); None takes
                  calibration samples
     labels       the name of the labels among the arrays
@@ -66,7 +67,7 @@ class Subject:
     cache        folder in which scores and statistics are kept; None keeps nothing
     """
 
-    model: str | Path | onnx.ModelProto | Graph
+    model: Model | Session
     backend: Any = None
     data: Any = None
     config: ConfigSource = None
@@ -79,43 +80,45 @@ class Subject:
     cache: str | Path | None = None
     progress: Progress | None = None
 
+    def open(self) -> Session:
+        """The session of the model, with its data."""
+        if isinstance(self.model, Session):
+            return self.model
+        session = open_session(
+            self.model,
+            backend=self.backend,
+            data=self.data,
+            config=self.config,
+            passes=self.passes,
+            progress=self.progress,
+        )
+        session.open_data(required=True)
+        return session
+
 
 class Study:
     """The subject made ready. `float_score` is what the float model reaches, `notes` are remarks for the report.
 
     `improvements` are tried for models that `score_improved` judges; there are none unless the configuration says so.
-    `same_data` is another study of the very same data with the same cache: what it has read is not read again.
+    `like` is another study of the same model and data with the same cache: what it has seen is not looked at again.
     """
 
-    def __init__(self, subject: Subject, same_data: Study | None = None) -> None:
-        self._say = subject.progress or silent
-        data = subject.data
-        self.config = read_config(
-            subject.config,
-            unused=[key for key in ("backend", "data") if getattr(subject, key) is not None],
-            data=str(data) if isinstance(data, str | Path) else None,
-        )
+    def __init__(self, subject: Subject, *, like: Study | None = None) -> None:
+        self.session = session = subject.open()
+        self.config = session.settings
         self.improvements = improvements_of(self.config)
-        data = self.config.data if data is None else data
-        graph = load_model(subject.model)
-        fix_borders(graph, self.config)
-        check_borders(graph)
-        self._dataset = open_dataset(
-            data, input_infos(graph), limit=self.config.samples, preprocess=self.config.preprocess
-        )
-        separate_sizes(graph, self._dataset)
+        assert session.dataset is not None
+        self.dataset = session.dataset
         metric = _metric(subject.metric)
         evaluation = open_evaluation(
             subject.evaluate_on,
-            graph,
-            self._dataset,
+            session.original,
+            self.dataset,
             labels=subject.labels,
             limit=subject.samples,
             preprocess=self.config.preprocess,
         )
-        self._original = graph.copy()
-        self._say("passes", 0, None)
-        self.prepared: Prepared = prepare(graph, subject.backend, self.config, passes=subject.passes)
+        self.prepared: Prepared = session.prepared
         check_opset(self.prepared.graph, self.prepared.backend)
         self.judge = Evaluator(
             self.prepared.graph,
@@ -138,7 +141,7 @@ class Study:
         self._gathered = Gathered()
         self._leaders: list[Placement] = []
         self._model = model_identity(self.prepared.graph)
-        self._data: str = _identity_of_data(self._dataset, None) if same_data is None else same_data._data
+        self._data: str = _identity_of_data(self.dataset, None) if like is None else like._data
         self._samples = _joined(self._model, self._data)[:16]
         # With the version of the format, so that a cache that an older onnxq has left is no error.
         self._file = None if folder is None else folder / f"statistics-{VERSION}-{self._samples}.npz"
@@ -149,7 +152,7 @@ class Study:
             json.dumps(describe_runtime(None), sort_keys=True),
             *self.prepared.backend.simulations,
         )
-        if same_data is not None:
+        if like is not None:
             self._take_up()
 
     def _take_up(self) -> None:
@@ -180,7 +183,7 @@ class Study:
     def calibrated(self, plan: QuantPlan) -> State:
         """A plan with its parameters, as `onnxq quantize` finds them."""
         prepared = replace(self.prepared, config=read_config(plan.config))
-        with own_fault(self._original, self._dataset):
+        with own_fault(self.session.original, self.dataset):
             qparams, plan, _ = calibrate_with_tails(prepared, plan, self._seen(plan), self._seen)
             return State(self.graph, plan, refine(self.graph, plan, qparams, self.prepared.backend).qparams)
 
@@ -192,7 +195,7 @@ class Study:
         key = _joined(self._judged_by, _identity_of_plan(plan, state.qparams, self.prepared.backend.simulations))
         held = self._scores.get(key)
         if held is None:
-            with own_fault(self._original, self._dataset):
+            with own_fault(self.session.original, self.dataset):
                 held = self.judge(state)
             self._scores.put(key, held)
         return held
@@ -214,12 +217,11 @@ class Study:
         if held is not None:
             return held
         folder = None if self._folder is None else self._folder / f"improving-{key[:16]}"
-        prepared = replace(self.prepared, config=config)
-        best, notes = improved(prepared, state, self._dataset, folder=folder, progress=self._say)
+        outcome, notes = improve_calibrated(replace(self.session, settings=config), state, folder=folder)
         self.notes += [note for note in notes if note not in self.notes]
-        if best is None:
+        if outcome is None:
             return self.score(state)
-        held = self.judge(best)
+        held = self.judge(outcome.state)
         self._scores.put(key, held)
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
@@ -236,20 +238,16 @@ class Study:
         if not missing:
             return
         self._leaders += missing
-        engine = self.config.engine()
-
-        def report(done: int, total: int | None) -> None:
-            self._say("calibrate", done, total)
-
+        engine, report = self.config.engine(), partial(self.session.progress, "calibrate")
         if self._file is not None:
             self._gathered = gather_into(
-                self._file, self.graph, self._leaders, self._dataset, engine=engine, progress=report
+                self._file, self.graph, self._leaders, self.dataset, engine=engine, progress=report
             )
             return
         # Where what is observed changes what is pinned, statistics of two runs do not go together.
         observed = [tensor for placement in self._leaders for tensor in placement.observe]
         wanted = self._leaders if pinned_beyond(self.graph, observed) else missing
-        new = gather(self.graph, wanted, self._dataset, engine=engine, reusable=True, progress=report)
+        new = gather(self.graph, wanted, self.dataset, engine=engine, reusable=True, progress=report)
         held = self._gathered
         both = {name: {**held.statistics.get(name, {}), **new.statistics.get(name, {})}
                 for name in (*held.statistics, *new.statistics)}  # fmt: skip

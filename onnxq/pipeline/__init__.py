@@ -1,1 +1,1 @@
-"""Between the plan and the files: a model calibrated, improved, written and checked."""
+"""Between parameters and files: a calibrated model written and checked, and the report of it."""

@@ -39,12 +39,12 @@ from onnxq.pipeline.saturating_kernels import (
     without_saturation,
 )
 from onnxq.place.legal import check_plan
-from onnxq.progress import Clock, Progress, silent
+from onnxq.progress import Clock
 from onnxq.ptq.method import Samples
 from onnxq.ptq.search.division import checked_on
-from onnxq.runtime import Dataset
 from onnxq.runtime.fault import own_fault, raise_own_fault
 from onnxq.session.prepare import Prepared
+from onnxq.session.session import Calibrated
 from onnxq.temporary import temporary_folder
 from onnxq.types import Backend, QParamsTable, QuantPlan
 from onnxq.types.note import folded
@@ -87,18 +87,9 @@ class Result:
 
 
 def emit_plan(
-    original: Graph,
-    prepared: Prepared,
-    plan: QuantPlan,
-    qparams: QParamsTable,
+    ready: Calibrated,
     folder: Path | OutputFolder,
     *,
-    dataset: Dataset | None = None,
-    samples: int = 0,
-    warnings: Sequence[str] = (),
-    notes: Sequence[str] = (),
-    seconds: Mapping[str, float] | None = None,
-    progress: Progress | None = None,
     own_check: FileCheck | None = None,
     more: Callable[[Path], Mapping[str, Any]] | None = None,
     effort_tried: bool = True,
@@ -108,15 +99,16 @@ def emit_plan(
 
     The samples that accuracy is measured on are those that no improvement is fitted to, whether any was tried or not.
 
-    `original` is the float model before any pass; a `folder` that nobody has claimed yet is claimed now. `samples`,
-    `warnings`, `notes` and `seconds` of earlier stages go into the report. `own_check` is one more check of the model
-    file, whose weights then keep their numbers; `more` writes further files into the folder that it is given, and
-    returns further entries of the report. `effort_tried` is for config.json, see `resolved_settings`. `examine` finds
-    out why a result is low; what it finds is part of the report, or of the error.
+    A `folder` that nobody has claimed yet is claimed now. `own_check` is one more check of the model file, whose
+    weights then keep their numbers; `more` writes further files into the folder that it is given, and returns further
+    entries of the report. `effort_tried` is for config.json, see `resolved_settings`. `examine` finds out why a result
+    is low; what it finds is part of the report, or of the error.
     """
-    clock = Clock(dict(seconds or {}))
-    say = progress or silent
-    remarks = list(notes)
+    session, plan, qparams = ready.session, ready.state.plan, ready.state.qparams
+    original, dataset, warnings = session.original, session.dataset, ready.warnings
+    prepared = replace(session.prepared, graph=ready.state.graph)
+    clock = Clock(dict(session.clock.seconds))
+    remarks = list(ready.notes)
     name = prepared.config.name
     compared = None if dataset is None else checked_on(dataset, prepared.config.verify_samples)
     if wants_unsigned(prepared, plan, measured=dataset is not None):
@@ -125,12 +117,12 @@ def emit_plan(
             remarks.append(f"{UNSIGNED} (the model is too large to try other ways)")
 
     def write(plan: QuantPlan, qparams: QParamsTable) -> Emitted:
-        say("emit", 0, None)
+        session.progress("emit", 0, None)
         with clock.stage("emit"):
             return emit(prepared.graph, plan, qparams, prepared.backend, stage, name)
 
     def judge(emitted: Emitted, plan: QuantPlan) -> VerifyReport:
-        say("verify", 0, None)
+        session.progress("verify", 0, None)
         with clock.stage("verify"):
             checks = _verified(original, emitted, plan, prepared, compared, minimum)
             if own_check is not None and checks.passed:
@@ -185,7 +177,7 @@ def emit_plan(
             plan=plan,
             warnings=[*warnings, *emitted.warnings, *checks.warnings, *kernel_warnings(checks, plan, prepared)],
             notes=[*remarks, *emitted.notes, *checks.notes],
-            samples=samples,
+            samples=ready.samples,
             checks=checks,
             simulated=on_the_chip,
             files=[folder / name for name in names],

@@ -36,7 +36,7 @@ def convert(net: QatNet) -> Converted:
         module.catch_up()
     graph = trained_graph(net)
     table = QParamsTable()
-    before = net.calibrated.qparams
+    before = net.calibrated.state.qparams
     for name, placement in net.plan.placements.items():
         if name in net.fake_quantizers and placement.derive is None:
             kind = placement.fake_quantizer.partition(":")[0]

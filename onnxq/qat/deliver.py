@@ -13,6 +13,7 @@ from onnxq.graph import Graph
 from onnxq.output_folder import OutputFolder
 from onnxq.pipeline.artifacts import Result, emit_plan
 from onnxq.progress import Progress
+from onnxq.ptq.method import State
 from onnxq.qat.agreement import Agreement, agreement, disagreements
 from onnxq.qat.convert import Converted, convert
 from onnxq.qat.net import QatNet
@@ -38,14 +39,21 @@ def deliver(
     """
     ready = net.calibrated
     found = convert(net)
-    prepared = replace(net.prepared, graph=found.graph)
-    samples = dataset or ready.dataset
+    samples = dataset or net.session.dataset
+    session = replace(net.session, original=_as_declared(found.graph, net.original), dataset=samples)
+    trained = replace(
+        ready,
+        session=session if progress is None else replace(session, progress=progress),
+        state=State(*found),
+        warnings=(*ready.warnings, *warnings),
+        notes=(*ready.notes, *net.notes, *notes),
+    )
     agreed: list[Agreement] = []
 
     def same_as_net(model: Path) -> Sequence[str]:
         if samples is None:  # a target that needs no data, and none was given
             return ()
-        feeds = itertools.islice(iter(samples), prepared.config.verify_samples)
+        feeds = itertools.islice(iter(samples), session.settings.verify_samples)
         with temporary_folder() as scratch:
             agreed[:] = agreement(net, as_trained(net, found, model, scratch), feeds, found.qparams)
         return disagreements(agreed)
@@ -53,21 +61,8 @@ def deliver(
     def further(stage: Path) -> Mapping[str, Any]:
         return {"file_against_net": [one.to_json() for one in agreed], **(more(stage) if more is not None else {})}
 
-    return emit_plan(
-        _as_declared(found.graph, net.original),
-        prepared,
-        found.plan,
-        found.qparams,
-        Path(folder) if isinstance(folder, str) else folder,
-        dataset=samples,
-        samples=ready.samples,
-        warnings=[*ready.warnings, *warnings],
-        notes=[*ready.notes, *net.notes, *notes],
-        seconds=ready.seconds,
-        progress=progress,
-        own_check=same_as_net,
-        more=further,
-    )
+    output = Path(folder) if isinstance(folder, str) else folder
+    return emit_plan(trained, output, own_check=same_as_net, more=further)
 
 
 def _as_declared(trained: Graph, original: Graph) -> Graph:

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import torch
 from torch import Tensor
 
-from onnxq.config import ConfigSource, read_config
+from onnxq.config import ConfigSource
 from onnxq.config.training import TrainSettings, train_settings
 from onnxq.distributed import Ranks, in_step
 from onnxq.emit import emit
@@ -38,12 +37,12 @@ from onnxq.qat.history import Training
 from onnxq.qat.loop import Moment, train
 from onnxq.qat.losses import fitted_to, make_loss
 from onnxq.qat.net import QatNet
-from onnxq.qat.prepare import prepare
+from onnxq.qat.prepare import prepare_session
 from onnxq.qat.training_data import open_training_data
 from onnxq.runtime import input_infos
 from onnxq.runtime.session import make_session, run_session
-from onnxq.session.model_io import fix_borders
-from onnxq.session.prepare import load_model
+from onnxq.session.prepare import Model
+from onnxq.session.session import open_session
 from onnxq.temporary import temporary_folder
 from onnxq.torchnet import to_torch
 from onnxq.types import Backend
@@ -77,7 +76,7 @@ class QatResult:
 
 
 def qat(
-    model: str | Path | onnx.ModelProto | Graph,
+    model: Model,
     backend: str | Backend | None = None,
     *,
     train_on: Any,
@@ -116,24 +115,14 @@ def qat(
         with in_step(ranks):
             # Now, and not after hours of training; the other processes write nothing.
             output = stack.enter_context(claim(folder)) if first else OutputFolder(folder)
-            given_otherwise = {"backend": backend, "data": data}
-            chosen = read_config(config, unused=[key for key, value in given_otherwise.items() if value is not None])
-            graph = load_model(model)
-            fix_borders(graph, chosen)
-            samples, held = _open(graph, train_on, evaluate_on, labels, holdout, wanted.seed)
-            data = chosen.data if data is None else data
-            given = samples.calibration(CALIBRATION_SAMPLES) if data is None else data
-            net = prepare(
-                model,
-                backend,
-                given,
-                chosen,
-                batch_norms=batch_norms,
-                passes=passes,
-                strict=strict,
-                progress=progress,
+            # Without the ranks: every process calibrates for itself.
+            session = open_session(
+                model, backend=backend, data=data, config=config, passes=passes, strict=strict, progress=progress
             )
-            refuse_overwriting(net.original, net.prepared.backend, folder, net.prepared.config.name)
+            samples, held = _open(session.original, train_on, evaluate_on, labels, holdout, wanted.seed)
+            session.open_data(samples.calibration(CALIBRATION_SAMPLES) if session.data is None else None)
+            net = prepare_session(session, batch_norms=batch_norms)
+            refuse_overwriting(session.original, net.prepared.backend, folder, session.settings.name)
             _refuse_early(net)
             evaluation = _evaluation(net, samples, held, wanted, metric, Team(ranks))
             teacher = to_torch(net.original).eval()
@@ -157,7 +146,7 @@ def qat(
                 if last:
                     net.load_state_dict(dict(training.last))
                 warnings = [] if last else _remarks_on(training)
-                finished = _written(net, training, evaluation, of_float, output, place, warnings, progress, last=last)
+                finished = _written(net, training, evaluation, of_float, output, place, warnings, last=last)
         if finished is not None and checkpoints is None:
             Checkpoints(place, {}).clear()
         return finished
@@ -168,8 +157,8 @@ def _refuse_early(net: QatNet) -> None:
 
     That is what a target cannot take, and operators that onnxruntime computes in another way than torch.
     """
-    ready, backend = net.calibrated, net.prepared.backend
-    found = Converted(ready.prepared.graph, ready.plan, ready.qparams)
+    state, backend = net.calibrated.state, net.prepared.backend
+    found = Converted(state.graph, state.plan, state.qparams)
     with temporary_folder() as scratch:
         emitted = emit(*found, backend, scratch, "model")
         models = [path for path in emitted.files if path.suffix == ".onnx"]
@@ -178,7 +167,7 @@ def _refuse_early(net: QatNet) -> None:
         findings = lint(Graph.load(models[0]), backend)
         if findings:
             raise CheckFailed(f"the target refuses this model before it is trained: {'; '.join(map(str, findings))}")
-        samples = itertools.islice(iter(ready.dataset or ()), 1)
+        samples = itertools.islice(iter(net.session.dataset or ()), 1)
         apart = disagreements(agreement(net, as_trained(net, found, models[0], scratch), samples, found.qparams))
     if apart:
         raise CheckFailed(
@@ -248,21 +237,20 @@ def _written(
     folder: OutputFolder,
     checkpoints: Path,
     warnings: Sequence[str],
-    progress: Progress | None,
     *,
     last: bool,
 ) -> QatResult:
     """The files of a trained net, with its training in the report."""
-    net.calibrated.seconds["train"] = training.seconds
+    net.session.clock.seconds["train"] = training.seconds
 
     def more(stage: Path) -> dict[str, Any]:
         training.write(stage)
-        written = _of_file(stage / f"{net.prepared.config.name}.onnx", evaluation)
+        written = _of_file(stage / f"{net.session.settings.name}.onnx", evaluation)
         numbers = {"float": json_number(of_float), "written": json_number(written)}
         return {"training": {**training.to_json(last=last), **numbers}}
 
     try:
-        result = deliver(net, folder, warnings=warnings, notes=training.notes, progress=progress, more=more)
+        result = deliver(net, folder, warnings=warnings, notes=training.notes, more=more)
     except CheckFailed as error:
         raise CheckFailed(
             f"{error}\n  the trained parameters are kept in {checkpoints}: with --resume, the same command does not "

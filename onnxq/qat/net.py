@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from onnxq.graph import Graph
-from onnxq.pipeline.run import Calibrated
 from onnxq.qat.batch_norm import BatchNorms, unfold
 from onnxq.qat.following import following
 from onnxq.session.prepare import Prepared
+from onnxq.session.session import Calibrated, Session
 from onnxq.torchnet.dotted import ModuleTable
 from onnxq.torchnet.fake_quantize import FakeQuantize
 from onnxq.torchnet.net import TorchNet, copy_tensors
@@ -39,10 +39,10 @@ class QatNet(TorchNet):
         outputs: Sequence[str] | None = None,
     ) -> None:
         self._ready = ready
-        unfolded = unfold(ready.original, ready.prepared, batch_norms)
-        self.carried_out = ready.plan.active
-        self._following = following(ready.prepared.graph, self.carried_out, ready.qparams)
-        modules = fake_quantizers(self.carried_out, ready.qparams)
+        unfolded = unfold(self.original, self.prepared, batch_norms)
+        self.carried_out = self.plan.active
+        self._following = following(self.prepared.graph, self.carried_out, ready.state.qparams)
+        modules = fake_quantizers(self.carried_out, ready.state.qparams)
         quantizers = {
             unfolded.renamed.get(name, name): quantizer(placement, modules[self.carried_out.leader(name)])
             for name, placement in self.carried_out.placements.items()
@@ -133,16 +133,20 @@ class QatNet(TorchNet):
         return self.fake_quantizers[self.carried_out.leader(tensor)]  # type: ignore[no-any-return]
 
     @property
+    def session(self) -> Session:
+        return self._ready.session
+
+    @property
     def prepared(self) -> Prepared:
-        return self._ready.prepared
+        return self.session.prepared
 
     @property
     def plan(self) -> QuantPlan:
-        return self._ready.plan
+        return self._ready.state.plan
 
     @property
     def original(self) -> Graph:
-        return self._ready.original
+        return self.session.original
 
     @property
     def calibrated(self) -> Calibrated:

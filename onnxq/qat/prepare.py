@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import onnx
-
 from onnxq.config import ConfigSource
-from onnxq.distributed import Ranks
+from onnxq.distributed import Ranks, in_step
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph
 from onnxq.passes import Pass
-from onnxq.pipeline.run import calibrate_model
 from onnxq.progress import Progress
 from onnxq.ptq.search.schedule import DEFAULT
 from onnxq.qat.batch_norm import BatchNorms
 from onnxq.qat.net import QatNet
+from onnxq.session.prepare import Model
+from onnxq.session.session import Session, open_session
 from onnxq.torchnet.trainable import Trainable
 from onnxq.types import Backend
 
@@ -28,7 +26,7 @@ NOT_IMPROVED = (
 
 
 def prepare(
-    model: str | Path | onnx.ModelProto | Graph,
+    model: Model,
     backend: str | Backend | None = None,
     data: Any = None,
     config: ConfigSource = None,
@@ -53,19 +51,33 @@ def prepare(
 
     Train it with any loop, then call `convert`.
     """
-    ready = calibrate_model(
-        model,
-        backend=backend,
-        data=data,
-        config=config,
-        passes=passes,
-        strict=strict,
-        progress=progress,
-        ranks=ranks,
-    )
-    _check_trainable(ready.prepared.graph, outputs)
+    with in_step(ranks):
+        session = open_session(
+            model,
+            backend=backend,
+            data=data,
+            config=config,
+            passes=passes,
+            strict=strict,
+            progress=progress,
+            ranks=ranks,
+        )
+        session.open_data()
+    return prepare_session(session, batch_norms=batch_norms, trainable=trainable, outputs=outputs)
+
+
+def prepare_session(
+    session: Session,
+    *,
+    batch_norms: BatchNorms = "folded",
+    trainable: Trainable = None,
+    outputs: Sequence[str] | None = None,
+) -> QatNet:
+    """The same for a session that is open."""
+    ready = session.calibrated()
+    _check_trainable(session.prepared.graph, outputs)
     net = QatNet(ready, batch_norms=batch_norms, trainable=trainable, outputs=outputs)
-    if ready.prepared.config.improvements is not None or ready.prepared.config.effort > DEFAULT:
+    if session.settings.improvements is not None or session.settings.effort > DEFAULT:
         net.notes.append(NOT_IMPROVED)
     return net
 

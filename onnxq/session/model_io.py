@@ -15,7 +15,7 @@ from onnxq.match import names_matching
 from onnxq.runtime import Dataset
 
 
-def fix_borders(graph: Graph, config: Config) -> None:
+def apply_io_settings(graph: Graph, config: Config) -> None:
     """Fix shapes and values of inputs and add outputs, in place; doing it twice does no more than doing it once.
 
     Shapes that the file declares wrongly are put right first, so that only what shares a dimension follows an input.
@@ -65,7 +65,7 @@ def _named(config: Config, *path: str) -> Iterator[None]:
         raise ConfigError(f"{error} ({config.source(*path)})") from None
 
 
-def separate_sizes(graph: Graph, dataset: Dataset | None) -> None:
+def separate_sizes(graph: Graph, dataset: Dataset) -> None:
     """Drop names of dimensions that have different sizes at the inputs in the first sample.
 
     onnxruntime lets tensors share buffers by these names. Only where several dimensions have one is the sample read.
@@ -73,7 +73,7 @@ def separate_sizes(graph: Graph, dataset: Dataset | None) -> None:
     named = {name: shape for name in graph.input_names if (shape := graph.shape(name)) is not None}
     uses = Counter(dim for shape in named.values() for dim in shape if isinstance(dim, str))
     shared = any(count > 1 for count in uses.values())
-    shapes = dataset.first_shapes() if dataset is not None and shared else None
+    shapes = dataset.first_shapes() if shared else None
     sizes: dict[str, set[int]] = {}
     for name, shape in named.items():
         for dim, size in zip(shape, (shapes or {}).get(name, ()), strict=False):
@@ -89,7 +89,7 @@ def separate_sizes(graph: Graph, dataset: Dataset | None) -> None:
         ]
 
 
-def check_borders(graph: Graph) -> None:
+def check_io_types(graph: Graph) -> None:
     """Refuse models whose inputs or outputs cannot be passed between numpy and onnxruntime."""
     for name in [*graph.input_names, *graph.output_names]:
         kind = graph.dtype(name)

@@ -18,7 +18,7 @@ from onnxq.passes.batchnorm import check_batchnorm_statistics
 from onnxq.place import place
 from onnxq.place.finite import check_constants_are_finite
 from onnxq.place.legal import check_every_operator_has_a_rule, check_opset, check_plan
-from onnxq.session.model_io import fix_borders
+from onnxq.session.model_io import apply_io_settings
 from onnxq.strip import quantized_operators
 from onnxq.targets import get_backend
 from onnxq.types import Backend, QuantPlan
@@ -40,7 +40,11 @@ class Prepared:
     target: str | None = None
 
 
-def load_model(model: str | Path | onnx.ModelProto | Graph) -> Graph:
+Model = str | Path | onnx.ModelProto | Graph
+"""What can be given as a model."""
+
+
+def load_model(model: Model) -> Graph:
     """A graph of one's own: changes to it do not reach the caller's object or file."""
     if isinstance(model, Graph):
         return model.copy()
@@ -52,7 +56,7 @@ def load_model(model: str | Path | onnx.ModelProto | Graph) -> Graph:
 
 
 def prepare(
-    model: str | Path | onnx.ModelProto | Graph,
+    model: Model,
     backend: str | Backend | None = None,
     config: ConfigSource = None,
     *,
@@ -63,21 +67,34 @@ def prepare(
     Without a `backend` the configuration names it.
     """
     graph = model if isinstance(model, Graph) else load_model(model)
+    settings = read_config(config, unused=("data",) if backend is None else ("data", "backend"))
+    target = resolved_backend(settings, chosen_backend(backend, settings))
+    apply_io_settings(graph, settings)
+    return run_all_passes(graph, target, settings, passes, backend)
+
+
+def resolved_backend(settings: Config, backend: Backend) -> Backend:
+    """The target that the settings make of a backend; a wrong observer is an error now, not after minutes."""
+    target = resolve(settings, backend)
+    for observer in (target.activation_observer, target.weight_observer):
+        make_observer(observer)
+    return target
+
+
+def run_all_passes(
+    graph: Graph, backend: Backend, settings: Config, passes: Sequence[str | Pass], target: str | Backend | None
+) -> Prepared:
+    """The graph after the passes of the backend, of the settings and of the caller; `target` is what he gave."""
     if isinstance(passes, str):
         raise ConfigError(f"passes is a list: write [{passes!r}]")
-    settings = read_config(config, unused=("data",) if backend is None else ("data", "backend"))
-    target = resolve(settings, chosen_backend(backend, settings))
-    for observer in (target.activation_observer, target.weight_observer):
-        make_observer(observer)  # a wrong name is an error now, not after minutes of inference
-    fix_borders(graph, settings)
     graph.infer_shapes()
-    reports = run_passes(graph, [*target.passes, *settings.passes, *passes])
+    reports = run_passes(graph, [*backend.passes, *settings.passes, *passes])
     check_batchnorm_statistics(graph)  # behind the passes, which make constants of what can be computed
     if not graph.shapes_known():
         graph.infer_shapes()
     named = tuple(item for item in passes if isinstance(item, str))
-    wanted = backend if backend is not None else settings.backend
-    return Prepared(graph, target, settings, reports, named, wanted if isinstance(wanted, str) else None)
+    wanted = target if target is not None else settings.backend
+    return Prepared(graph, backend, settings, reports, named, wanted if isinstance(wanted, str) else None)
 
 
 def chosen_backend(backend: str | Backend | None, config: Config) -> Backend:

@@ -11,8 +11,8 @@ import pytest
 from onnxq.compat import Translation
 from onnxq.errors import ConfigError, UnsupportedError
 from onnxq.graph import Graph
-from onnxq.pipeline.run import calibrate, gather_statistics, input_infos, open_dataset, refine
-from onnxq.session.prepare import make_plan, prepare
+from onnxq.session.prepare import prepare
+from onnxq.session.session import open_session
 from onnxq.types import PerChannel, Placement, QParams, QuantPlan
 from tests.compat import mqbench_plans as mqbench
 from tests.compat.printed_keys import FAKE_QUANTIZERS, OBSERVERS, SCHEME_KEYS, VITIS_QUANTIZERS
@@ -28,11 +28,11 @@ from tests.zoo_graphs.net import Net
 
 def calibrated(translation: Translation, network: str = mqbench.RESNET) -> tuple[QuantPlan, Any]:
     """The plan, and the parameters after all stages but the writing of files."""
-    prepared = prepare(exported(network), translation.backend, translation)
-    plan = make_plan(prepared)
-    data = open_dataset(samples(network), input_infos(prepared.graph))
-    qparams, plan, _ = calibrate(prepared.graph, plan, statistics=gather_statistics(prepared, plan, data))
-    return plan, refine(prepared.graph, plan, qparams, prepared.backend).qparams
+    session = open_session(exported(network), backend=translation.backend, data=samples(network), config=translation)
+    session.open_data()
+    plan = session.plan()
+    found = session.find_parameters(plan, session.gather(plan)).state
+    return found.plan, found.qparams
 
 
 # ---- MQBench -----------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 from onnxq.config import read_config
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
-from onnxq.session.model_io import fix_borders
+from onnxq.session.model_io import apply_io_settings
 
 MODEL = """<ir_version: 9, opset_import: ["" : 17]>
     g (float[n,n] x, int64[2] count, uint8[2] pixels, float16[2] half, bool[2] flag) => (float[n,n] o) {
@@ -46,7 +46,7 @@ def test_a_value_that_the_type_of_an_input_cannot_hold_is_refused(name: str, val
     path = tmp_path / "settings.json"
     path.write_text(json.dumps({"inputs": {name: {"value": value}}}, indent=1))
     with pytest.raises(ConfigError, match=rf"input '{name}'.*settings\.json:3\)"):
-        fix_borders(graph(), read_config(path))
+        apply_io_settings(graph(), read_config(path))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_value_that_the_type_of_an_input_cannot_hold_is_refused(name: str, val
 def test_a_value_that_fits_is_what_the_model_computes_with(name: str, value: Any, held: list[Any]) -> None:
     changed = graph()
     kind = changed.dtype(name)
-    fix_borders(changed, read_config({"inputs": {name: {"value": value}}}))
+    apply_io_settings(changed, read_config({"inputs": {name: {"value": value}}}))
     assert name not in changed.input_names
     values = changed.values(changed.origins.current_tensor(name))
     assert values.dtype == kind
@@ -72,14 +72,14 @@ def test_a_value_that_fits_is_what_the_model_computes_with(name: str, value: Any
 
 def test_a_dimension_that_is_there_twice_gives_its_size_to_what_shares_it() -> None:
     square = graph()
-    fix_borders(square, read_config({"inputs": {"x": {"shape": [2, 2]}}}))
+    apply_io_settings(square, read_config({"inputs": {"x": {"shape": [2, 2]}}}))
     assert square.shape("o") == (2, 2)
 
 
 def test_a_name_that_gets_two_sizes_is_no_name_any_more() -> None:
     """Its other places have sizes that nobody knows, where shape inference does not find them."""
     oblong = graph()
-    fix_borders(oblong, read_config({"inputs": {"x": {"shape": [2, 3]}}}))
+    apply_io_settings(oblong, read_config({"inputs": {"x": {"shape": [2, 3]}}}))
     assert oblong.shape("x") == (2, 3)
     assert oblong.shape("o") == oblong.written_shape("o") == (2, 3)
     assert not [name for name in oblong.input_names if "n" in (oblong.shape(name) or ())]
@@ -92,7 +92,7 @@ def test_an_extra_output_that_is_not_possible_names_its_line(pattern: str, messa
     path = tmp_path / "settings.toml"
     path.write_text(f'\nextra_outputs = ["{pattern}"]\n')
     with pytest.raises(ConfigError, match=rf"'{pattern[0]}.*{message}.*settings\.toml:2\)"):
-        fix_borders(graph(), read_config(path))
+        apply_io_settings(graph(), read_config(path))
 
 
 @pytest.mark.parametrize(

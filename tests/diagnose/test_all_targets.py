@@ -12,9 +12,8 @@ from onnxq.diagnose.experiment import with_channels
 from onnxq.diagnose.look import look_at
 from onnxq.diagnose.text import summary_lines
 from onnxq.mixed_precision import Subject
-from onnxq.pipeline.run import calibrate_model
-from onnxq.ptq.method import State
 from onnxq.ptq.search.evaluator import Evaluator
+from onnxq.session.session import open_session
 from onnxq.targets import BACKENDS, get_backend
 from tests.golden_graphs import GOLDEN
 
@@ -41,12 +40,12 @@ def test_a_diagnosis_is_made_of_values_that_json_holds(name: str) -> None:
 def test_an_experiment_with_channels_is_judged_where_the_chip_has_none(name: str, graph: str) -> None:
     """What a chip computes is simulated for formats that it has not, too: that is how causes are proven."""
     golden = GOLDEN[graph]()
-    found = calibrate_model(golden.model, backend=name, data=golden.samples)
-    assert found.dataset is not None
-    state = State(found.prepared.graph, found.plan, found.qparams)
-    leaders = [placement.tensor for placement in activation_leaders(found.plan)]
-    seen = look_at(state.graph, leaders, found.dataset, None, most=2)
-    judge = Evaluator(state.graph, found.prepared.backend, golden.samples[:2])
+    found = open_session(golden.model, backend=name, data=golden.samples).calibrated()
+    assert found.session.dataset is not None
+    state = found.state
+    leaders = [placement.tensor for placement in activation_leaders(found.state.plan)]
+    seen = look_at(state.graph, leaders, found.session.dataset, None, most=2)
+    judge = Evaluator(state.graph, found.session.prepared.backend, golden.samples[:2])
     changed = state
     for tensor in leaders:
         channels = seen[tensor].channels if tensor in seen else None

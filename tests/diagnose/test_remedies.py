@@ -113,9 +113,8 @@ def test_options_of_the_command_are_written_as_such_and_all_else_as_settings() -
 
 def test_what_leaves_hardly_any_quantizer_is_refused(tied: Patient) -> None:
     dataset = open_dataset(tied.data[:4], input_infos(tied.model))
-    ward = Ward(
-        Subject(tied.model, backend="qnn", data=dataset), read_config({}), "qnn", tuple(dataset), 0.0, quantizers=60
-    )
+    session = Subject(tied.model, backend="qnn", data=dataset).open()
+    ward = Ward(session, "qnn", tuple(dataset), 0.0, quantizers=60)
 
     trial = ward.tried(Remedy(skip=("op:Conv",), settings=(Setting(("activation", "skip"), True),)), "few_bits")
 
@@ -146,12 +145,13 @@ def test_a_trial_does_not_read_the_data_again(tied: Patient, tmp_path: Path) -> 
     held = open_dataset(tied.data[:2], dataset.inputs)
     subject = Subject(tied.model, backend="qnn", data=dataset, config=tied.config, cache=tmp_path)
     first = Study(replace(subject, evaluate_on=held))
+    session = first.session
     state = first.calibrated(first.plan())
     remedy = Remedy(settings=(Setting(("tensor", "scores", "skip"), True),))
-    alone = Ward(subject, first.config, "qnn", tuple(held), 0.0, len(state.plan)).tried(remedy, "few_bits")
+    alone = Ward(session, "qnn", tuple(held), 0.0, len(state.plan), tmp_path).tried(remedy, "few_bits")
     before = data.passes
 
-    trial = Ward(subject, first.config, "qnn", tuple(held), 0.0, len(state.plan), first).tried(remedy, "few_bits")
+    trial = Ward(session, "qnn", tuple(held), 0.0, len(state.plan), tmp_path, first).tried(remedy, "few_bits")
 
     assert data.passes == before
     assert trial == alone
@@ -162,7 +162,7 @@ def test_a_sample_that_is_left_out_is_not_seen_and_the_others_are_not_held(tied:
     data = Counting(tied.data[:8])
     dataset = open_dataset(data, input_infos(tied.model))
     held = tuple(open_dataset(tied.data[:2], dataset.inputs))
-    ward = Ward(Subject(tied.model, backend="qnn", data=dataset), read_config({}), "qnn", held, 0.0, 1)
+    ward = Ward(Subject(tied.model, backend="qnn", data=dataset).open(), "qnn", held, 0.0, 1)
 
     others = ward.without((2, 5))
 

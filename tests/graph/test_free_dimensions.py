@@ -19,7 +19,7 @@ from onnxq.graph import Graph
 from onnxq.graph.placeholders import is_placeholder
 from onnxq.graph.settle import settle_declarations
 from onnxq.runtime import input_infos, open_dataset
-from onnxq.session.model_io import fix_borders, separate_sizes
+from onnxq.session.model_io import apply_io_settings, separate_sizes
 from tests.graph.models import model, node, sample, value
 
 FLOAT = TensorProto.FLOAT
@@ -125,7 +125,7 @@ def test_an_input_whose_dimensions_share_a_name_gets_the_shape_that_it_is_given(
 def test_only_dimensions_that_share_its_name_by_inference_follow_an_input() -> None:
     """The declared name of an output that is another size does not become the size of the input."""
     graph = Graph.from_model(detector("N"))
-    fix_borders(graph, read_config({"inputs": {"image": {"shape": [1, 3, 64, 64]}}}))
+    apply_io_settings(graph, read_config({"inputs": {"image": {"shape": [1, 3, 64, 64]}}}))
     assert graph.written_shape("boxes0") == (1, 1024, 4)
 
 

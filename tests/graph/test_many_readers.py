@@ -14,11 +14,11 @@ from onnx_graphsurgeon.util.misc import SynchronizedList
 from onnxq.emit.qdq import to_qdq
 from onnxq.emit.simulate import simulate
 from onnxq.graph import Graph
-from onnxq.pipeline.run import calibrate_model
 from onnxq.ptq.search import evaluator
 from onnxq.ptq.search.evaluator import WIDE
 from onnxq.runtime.session import float_session
 from onnxq.session.prepare import make_plan, prepare
+from onnxq.session.session import open_session
 
 
 def many_readers(count: int) -> onnx.ModelProto:
@@ -99,13 +99,13 @@ def test_models_with_very_many_readers_are_judged_without_onnxruntimes_optimizer
 
 def written_steps(count: int, write: Any) -> int:
     """Steps over the inputs of the Concat and the readers of the shared tensor while a quantized model is made."""
-    found = calibrate_model(many_readers(count), backend="qnn", data=[{"x": np.ones((2, 4), np.float32)}])
-    graph, copy = found.prepared.graph, found.prepared.graph.copy()
+    found = open_session(many_readers(count), backend="qnn", data=[{"x": np.ones((2, 4), np.float32)}]).calibrated()
+    graph, copy = found.state.graph, found.state.graph.copy()
     copy.node("join").inputs.__class__ = Counted
     copy.tensor("h").outputs.__class__ = Counted
     graph.copy = lambda: copy  # type: ignore[method-assign]
     Counted.looked_at = 0
-    write(graph, found.plan, found.qparams, found.prepared.backend)
+    write(graph, found.state.plan, found.state.qparams, found.session.prepared.backend)
     return Counted.looked_at
 
 

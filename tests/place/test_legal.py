@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onnxq.cli.planned import prepare_again
+from onnxq.cli.planned import check_fits, planned_session
 from onnxq.config import read_config
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph
@@ -99,7 +99,9 @@ def test_strict_refuses_it_in_a_plan_that_was_read_too(reason: str) -> None:
     plan = QuantPlan.from_json(data)
     assert plan.left_float["unknown_one"].code == "from_plan"
     with pytest.raises(UnsupportedError, match="tensorrt has no rule for Erf"):
-        prepare_again(Graph.from_model(net.model()), plan, None, read_config(None), None, strict=True)
+        check_fits(
+            planned_session(Graph.from_model(net.model()), plan, None, read_config(None), None), plan, strict=True
+        )
 
 
 def test_strict_accepts_what_was_excluded_by_name() -> None:

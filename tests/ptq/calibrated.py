@@ -12,9 +12,9 @@ import onnx
 
 from onnxq import demo
 from onnxq.numerics import quantize
-from onnxq.pipeline.run import calibrate_model
 from onnxq.ptq.method import Improved, Samples, State, Task, read_improvement
 from onnxq.ptq.search.evaluator import Evaluator
+from onnxq.session.session import open_session
 
 Feeds = list[dict[str, np.ndarray]]
 
@@ -39,12 +39,13 @@ def ready(
     model: Any, feeds: Any, backend: str, config: Mapping[str, Any] | None = None, *, judged: Feeds | None = None
 ) -> Ready:
     """The first half of the feeds is there to fit to; the second judges, unless others are given."""
-    found = calibrate_model(model, backend=backend, data=feeds, config=dict(config or {}))
-    graph = found.prepared.graph
-    count = len(found.dataset) if judged is not None else max(len(found.dataset) // 2, 1)
-    task = Task(graph.copy(), found.prepared.backend, Samples(found.dataset, tuple(range(count))))
-    held = list(found.dataset)[count:] if judged is None else judged
-    return Ready(State(graph, found.plan, found.qparams), task, Evaluator(graph, found.prepared.backend, held))
+    found = open_session(model, backend=backend, data=feeds, config=dict(config or {})).calibrated()
+    dataset, backend_of_run, graph = found.session.dataset, found.session.prepared.backend, found.state.graph
+    assert dataset is not None
+    count = len(dataset) if judged is not None else max(len(dataset) // 2, 1)
+    task = Task(graph.copy(), backend_of_run, Samples(dataset, tuple(range(count))))
+    held = list(dataset)[count:] if judged is None else judged
+    return Ready(found.state, task, Evaluator(graph, backend_of_run, held))
 
 
 @cache

@@ -99,7 +99,7 @@ def test_all_files_of_an_untrained_net_are_those_of_post_training_quantization(
 def test_six_bits_of_winograd_stay_through_training_and_repeated_conversion() -> None:
     net = prepared("ncnn", {"weight": {"fake_quantizer": "lsq"}})
     name = "head.conv.weight"
-    before = net.calibrated.qparams[name].scale
+    before = net.calibrated.state.qparams[name].scale
     for _ in range(2):
         np.testing.assert_array_equal(convert(net).qparams[name].scale, before)
     fixed = trained(prepared("ncnn"), 2)
@@ -112,7 +112,7 @@ def test_six_bits_of_winograd_stay_through_training_and_repeated_conversion() ->
 def test_six_bits_of_winograd_keep_powers_of_two(tmp_path: Path) -> None:
     config = {"weight": {"fake_quantizer": "tqt"}, "activation": {"fake_quantizer": "tqt"}}
     net = trained(prepared("ncnn", config), 2)
-    scale = net.calibrated.qparams["head.conv.weight"].scale
+    scale = net.calibrated.state.qparams["head.conv.weight"].scale
     np.testing.assert_array_equal(np.frexp(scale)[0], 0.5)
     _assert_within(net, tmp_path / "out")
 

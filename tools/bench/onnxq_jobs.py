@@ -16,10 +16,11 @@ import onnxq
 from onnxq.calibrate.activations import activation_ranges
 from onnxq.calibrate.gather import activation_leaders, gather
 from onnxq.pipeline.artifacts import emit_plan
-from onnxq.pipeline.run import calibrate_model, improve_model
 from onnxq.ptq.method import State
+from onnxq.ptq.search.stage import improve_model
 from onnxq.runtime import Dataset, input_infos, open_dataset
 from onnxq.session.prepare import Prepared, make_plan
+from onnxq.session.session import open_session
 from onnxq.types import QParamsTable, QuantPlan
 from tools.bench.peers.formats import BLOCK, W4, W4_ZERO_POINTS, W4A4, W4A8, W8A8, W8A8_PER_TENSOR
 from tools.bench.peers.protocol import Action, Climber, Job, main
@@ -140,25 +141,24 @@ def climb(
     wanted = {int(setting[-1]): folder / f"{number}.onnx" for number, setting in enumerate(settings)}
     config = {**target.config, "effort": max(wanted), "minimum_sqnr_db": -100.0}  # a bad result is a row, not an error
     started, of_files = time.perf_counter(), 0.0
-    ready = calibrate_model(model, backend=target.backend, data=samples, config=config, folder=folder)
+    ready = open_session(model, backend=target.backend, data=samples, config=config).calibrated()
 
     def write(effort: int, state: State) -> None:
         nonlocal of_files
         if effort not in wanted:
             return
-        begun, at = time.perf_counter(), ready.with_state(state)
+        begun = time.perf_counter()
         with tempfile.TemporaryDirectory(dir=folder) as out:
-            written = emit_plan(at.original, at.prepared, at.plan, at.qparams, Path(out), dataset=ready.dataset)
+            written = emit_plan(replace(ready, state=state), Path(out))
             shutil.copy(written.model, wanted.pop(effort))
         report(time.perf_counter() - started - of_files)
         of_files += time.perf_counter() - begun
 
-    calibrated = State(ready.prepared.graph, ready.plan, ready.qparams)
-    write(0, calibrated)
+    write(0, ready.state)
     if wanted:
         improve_model(ready, folder, reached=lambda level, state: write(level.effort, state))
         for effort in sorted(wanted):  # calibration alone was so good that nothing was tried
-            write(effort, calibrated)
+            write(effort, ready.state)
 
 
 if __name__ == "__main__":

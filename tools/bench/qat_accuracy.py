@@ -220,7 +220,7 @@ def _trained(images: ImageSet, format: Format, kind: Kind, observer: str, settin
 def _scales_moved(net: qat.QatNet) -> float:
     """The median change of a scale against calibration, in percent: how much of the result is due to it."""
     changes = [
-        np.abs(module.to_qparams().scale / net.calibrated.qparams[name].scale - 1).ravel()
+        np.abs(module.to_qparams().scale / net.calibrated.state.qparams[name].scale - 1).ravel()
         for name, module in net.fake_quantizers.items()
         if net.plan[name].derive is None
     ]
@@ -230,7 +230,7 @@ def _scales_moved(net: qat.QatNet) -> float:
 def _zero_points_stayed(net: qat.QatNet) -> bool:
     """Whether there are zero points to learn and all are what calibration found."""
     learnt = [
-        (module.to_qparams().zero_point, net.calibrated.qparams[name].zero_point)
+        (module.to_qparams().zero_point, net.calibrated.state.qparams[name].zero_point)
         for name, module in net.fake_quantizers.items()
         if "zero point" in module.settings.kind.learns
     ]

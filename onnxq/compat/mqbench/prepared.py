@@ -17,7 +17,8 @@ from onnxq.runtime import input_infos
 from onnxq.runtime.feeds import Feed, fit_feed
 from onnxq.runtime.pieces import as_array
 from onnxq.runtime.session import float_session, make_session, run_session
-from onnxq.session.model_io import check_borders, fix_borders
+from onnxq.session.model_io import check_io_types
+from onnxq.session.session import open_session
 from onnxq.temporary import OwnedFolder
 from onnxq.types.translation import Row, Translation
 
@@ -40,12 +41,11 @@ class PreparedModel:
     """
 
     def __init__(self, graph: Graph, translation: Translation) -> None:
-        check_borders(graph)
+        check_io_types(graph)
         self.graph = graph
         self.translation = translation
         self.mode: Mode = "float"
-        self._fixed = graph.copy()
-        fix_borders(self._fixed, read_config(translation))
+        self._fixed = open_session(graph, config=translation).original
         self._inputs = input_infos(self._fixed)
         self._spool = Spool()
         self._folder: OwnedFolder | None = None

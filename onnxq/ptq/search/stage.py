@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -12,17 +11,17 @@ from pathlib import Path
 from onnxq.config import Config
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph.write import weight_bytes
-from onnxq.progress import Progress
-from onnxq.ptq.method import ACTIVATIONS, IMPROVEMENTS, Samples, State, Task, method_name
+from onnxq.progress import Clock
+from onnxq.ptq.method import ACTIVATIONS, IMPROVEMENTS, State, Task, method_name
 from onnxq.ptq.search.division import FEWEST, divide
 from onnxq.ptq.search.evaluator import Evaluator, LastSession
 from onnxq.ptq.search.outcome import Outcome, Reached
 from onnxq.ptq.search.run import improve
 from onnxq.ptq.search.schedule import Schedule, schedule_of
-from onnxq.runtime import Dataset
-from onnxq.session.prepare import Prepared
+from onnxq.ptq.search.unjudged import improve_without_data
+from onnxq.runtime.fault import own_fault
+from onnxq.session.session import Calibrated, Session
 from onnxq.temporary import remove_stale
-from onnxq.types import QuantPlan
 
 FITTED_FOR_EACH_HELD = 3
 """Fitted samples that the acceptance test pools with each held-out one: all of them where every fourth is held out."""
@@ -30,6 +29,9 @@ FITTED_FOR_EACH_HELD = 3
 LARGE = 2**30
 """Bytes of weights from which improvements are tried only if somebody asks for them."""
 
+
+IMPROVING = "improving"
+"""Folder of unfinished work on improvements, below that of the files."""
 
 BLOCK_FILE = re.compile(r"[a-z0-9_]+-\d{3,}-[0-9a-f]{16}\.npz")
 """What steps leave in their folder: the outcome of a block."""
@@ -74,39 +76,54 @@ def wanted_schedule(config: Config) -> Schedule:
     return schedule.without(skipped)
 
 
-def _too_large(prepared: Prepared) -> bool:
-    asked = {"effort", "improvements"} & prepared.config.model_fields_set
-    return not asked and weight_bytes(prepared.graph.gs) > LARGE
+def _too_large(session: Session) -> bool:
+    asked = {"effort", "improvements"} & session.settings.model_fields_set
+    return not asked and weight_bytes(session.prepared.graph.gs) > LARGE
+
+
+def improve_model(
+    ready: Calibrated, folder: Path, *, reached: Reached | None = None
+) -> tuple[Calibrated, Outcome | None]:
+    """What the settings' effort makes of a calibrated model, and what was tried; None if nothing was.
+
+    What long steps have done so far stands in `folder`/improving until the files are written, and is used by the next
+    run of the same command. `reached` gets what each level of the effort has come to.
+    """
+    session, clock = ready.session, Clock()
+    with clock.stage("improve"), own_fault(session.original, session.dataset):
+        outcome, notes = improve_calibrated(session, ready.state, folder=folder / IMPROVING, reached=reached)
+    ready = replace(ready, notes=(*ready.notes, *notes))
+    if outcome is None:
+        return ready, None
+    session.clock.seconds |= clock.seconds
+    return replace(ready, state=outcome.state), outcome
 
 
 def improve_calibrated(
-    prepared: Prepared,
-    state: State,
-    dataset: Dataset,
-    gather: Callable[[Prepared, QuantPlan, Dataset | Samples], State],
-    *,
-    folder: Path | None = None,
-    progress: Progress | None = None,
-    reached: Reached | None = None,
+    session: Session, state: State, *, folder: Path | None = None, reached: Reached | None = None
 ) -> tuple[Outcome | None, list[str]]:
-    """The outcome of the configuration's effort, and remarks; None where nothing was to be tried.
+    """The outcome of the settings' effort, and remarks; None where nothing was to be tried.
 
-    `gather` calibrates a graph anew on all samples or on some, `folder` keeps what long steps have done. `reached` gets
-    what each level of the effort has come to.
+    `folder` keeps what long steps have done. `reached` gets what each level of the effort has come to.
     """
-    schedule = wanted_schedule(prepared.config)
+    config, prepared = session.settings, session.prepared
+    if session.dataset is None and config.improvements is None:
+        return None, []
+    schedule = wanted_schedule(config)
+    if session.dataset is None:
+        return improve_without_data(session, state, schedule.names()), []
     if not schedule.names():
         return None, []
-    if _too_large(prepared):
+    if _too_large(session):
         return None, [
             "nothing was tried to improve the model: its weights have more than "
             f"{LARGE // 2**30} GB, and each step would write and run all of it. Ask for it with --effort or --improve"
         ]
-    divided = divide(dataset)
-    if divided is None and prepared.config.improvements is not None:
+    divided = divide(session.dataset)
+    if divided is None and config.improvements is not None:
         raise ConfigError(
-            f"{prepared.config.source('improvements')}: improvements take {FEWEST} samples or more, some to fit to and "
-            "others to judge by: give more, or leave them out"
+            f"{config.source('improvements')}: improvements take {FEWEST} samples or more, some to fit to and others "
+            "to judge by: give more, or leave them out"
         )
     if divided is None:
         return None, [
@@ -118,18 +135,21 @@ def improve_calibrated(
         backend=prepared.backend,
         samples=divided.fitted,
         folder=folder,
-        engine=prepared.config.engine(),
-        progress=progress or (lambda what, done, total: None),
+        engine=config.engine(),
+        progress=session.progress,
     )
     last = LastSession(prepared.backend)
     others = islice(divided.fitted, FITTED_FOR_EACH_HELD * len(divided.held))
     evaluator = Evaluator(prepared.graph, prepared.backend, divided.held, last=last)
     fit_evaluator = Evaluator(prepared.graph, prepared.backend, others, last=last)
-
-    def recalibrate(changed: State, samples: Samples | None) -> State:
-        return gather(replace(prepared, graph=changed.graph), changed.plan, dataset if samples is None else samples)
-
     outcome = improve(
-        state, task, evaluator, schedule, recalibrate, fit_evaluator=fit_evaluator, progress=progress, reached=reached
+        state,
+        task,
+        evaluator,
+        schedule,
+        session.recalibrated,
+        fit_evaluator=fit_evaluator,
+        progress=session.progress,
+        reached=reached,
     )
     return outcome, []

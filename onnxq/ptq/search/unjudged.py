@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import cast
 
 from onnxq.errors import ConfigError
-from onnxq.progress import Progress
 from onnxq.ptq.method import Samples, State, Task, read_improvement
 from onnxq.ptq.search.candidates import settled
 from onnxq.ptq.search.outcome import Outcome, Step
 from onnxq.ptq.search.reasons import NOTHING_TO_CHANGE, StepReason, Why
-from onnxq.ptq.search.stage import wanted_schedule
 from onnxq.runtime import Dataset
 from onnxq.runtime.memory import peak_memory
-from onnxq.session.prepare import Prepared
+from onnxq.session.session import Session
 
 NO_SAMPLES = Samples(cast(Dataset, ()), ())
 """Steps that need no data do not ask for any."""
@@ -22,25 +21,20 @@ NO_SAMPLES = Samples(cast(Dataset, ()), ())
 NOT_JUDGED = Why(StepReason.NOT_JUDGED, "applied as asked for; without data nothing says whether it helps")
 
 
-def improve_without_data(prepared: Prepared, state: State, *, progress: Progress | None = None) -> Outcome | None:
-    """The improvements that the configuration names, one after the other; None if it names none.
-
-    One that needs samples is an error.
-    """
-    if prepared.config.improvements is None:
-        return None
-    chosen = [read_improvement(name) for name in wanted_schedule(prepared.config).names()]
+def improve_without_data(session: Session, state: State, names: Iterable[str]) -> Outcome:
+    """The improvements of these names, one after the other; one that needs samples is an error."""
+    prepared = session.prepared
+    chosen = [read_improvement(name) for name in names]
     for item in chosen:
         if item.method.needs_data:
             raise ConfigError(
                 f"improvement '{item.method.name}' needs samples, and no data was given: give some with -d, or leave "
                 "the improvement out"
             )
-    task = Task(prepared.graph, prepared.backend, NO_SAMPLES, engine=prepared.config.engine())
+    task = Task(prepared.graph, prepared.backend, NO_SAMPLES, engine=session.settings.engine())
     steps = []
     for item in chosen:
-        if progress is not None:
-            progress(f"improve: {item.method.name}", 0, None)
+        session.progress(f"improve: {item.method.name}", 0, None)
         started = time.perf_counter()
         found = item.run(state, task)
         if found.changed:

@@ -9,10 +9,10 @@ import onnx
 
 from onnxq.calibrate import calibrate
 from onnxq.graph import Graph
-from onnxq.pipeline.run import calibrate_model
 from onnxq.ptq.method import Improved, Samples, State, Task, read_improvement
 from onnxq.ptq.search.evaluator import Evaluator
 from onnxq.runtime.session import float_session, run_session
+from onnxq.session.session import open_session
 
 Feeds = list[dict[str, np.ndarray]]
 
@@ -45,10 +45,10 @@ class Ready:
 
 
 def ready(model: onnx.ModelProto, feeds: Feeds, backend: str = PER_TENSOR) -> Ready:
-    found = calibrate_model(model, backend=backend, data=feeds)
-    graph = found.prepared.graph
-    task = Task(graph.copy(), found.prepared.backend, Samples(found.dataset, tuple(range(len(feeds)))))
-    return Ready(State(graph, found.plan, found.qparams), task, feeds)
+    found = open_session(model, backend=backend, data=feeds).calibrated()
+    graph = found.state.graph
+    task = Task(graph.copy(), found.session.prepared.backend, Samples(found.session.dataset, tuple(range(len(feeds)))))
+    return Ready(found.state, task, feeds)
 
 
 def largest_change(one: Graph, other: Graph, feeds: Feeds) -> float:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from onnxq.errors import ConfigError
-from onnxq.pipeline.run import calibrate_model
-from onnxq.ptq.method import Samples, State, Task
+from onnxq.ptq.method import Samples, Task
+from onnxq.session.session import open_session
 from tests.ptq.equalization.prepared import Feeds, Ready
 from tests.zoo_graphs.net import Net
 
@@ -35,10 +35,10 @@ def salient(outlier: float, number: int = 0) -> tuple[Net, Feeds]:
 
 
 def ready(net: Net, feeds: Feeds, backend: str, **config: object) -> Ready:
-    found = calibrate_model(net.model(), backend=backend, data=feeds, config=config or None)
-    graph = found.prepared.graph
-    task = Task(graph.copy(), found.prepared.backend, Samples(found.dataset, tuple(range(len(feeds)))))
-    return Ready(State(graph, found.plan, found.qparams), task, feeds)
+    found = open_session(net.model(), backend=backend, data=feeds, config=config or None).calibrated()
+    graph = found.state.graph
+    task = Task(graph.copy(), found.session.prepared.backend, Samples(found.session.dataset, tuple(range(len(feeds)))))
+    return Ready(found.state, task, feeds)
 
 
 @pytest.mark.parametrize("backend", ["weight_only", "academic:w_bits=4", "academic:w_bits=4,a_bits=16"])

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from onnxq.pipeline.run import calibrate_model
 from onnxq.ptq.method import Improved, Samples, State, Task, read_improvement
 from onnxq.ptq.search.evaluator import Evaluator
+from onnxq.session.session import open_session
 from tests.golden_graphs import GOLDEN
 
 FEW_BITS = "academic:w_bits=3,a_bits=4"
@@ -41,10 +41,12 @@ def case(
     folder: Path | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> Case:
-    made = calibrate_model(model, backend=backend, data=samples, config=config)
-    state = State(made.prepared.graph, made.plan, made.qparams)
+    made = open_session(model, backend=backend, data=samples, config=config).calibrated()
+    state = made.state
     count = max(1, len(samples) * 3 // 4)
-    task = Task(state.graph.copy(), made.prepared.backend, Samples(made.dataset, tuple(range(count))), folder)
+    task = Task(
+        state.graph.copy(), made.session.prepared.backend, Samples(made.session.dataset, tuple(range(count))), folder
+    )
     return Case(state, task, samples[count:])
 
 

@@ -14,10 +14,10 @@ from onnxq.emit.simulate import simulate
 from onnxq.errors import ConfigError, DataError
 from onnxq.graph import Graph
 from onnxq.numerics import sqnr_db
-from onnxq.pipeline.run import calibrate_model
 from onnxq.ptq.method import State
 from onnxq.ptq.search.evaluator import Evaluator, LastSession
 from onnxq.runtime.session import make_session
+from onnxq.session.session import open_session
 from onnxq.types import QuantPlan
 from tests.zoo_graphs.net import Net
 
@@ -101,8 +101,8 @@ def test_wrong_metrics_are_named() -> None:
 
 
 def test_a_state_is_judged_as_the_target_computes_it() -> None:
-    ready = calibrate_model(model_path(), backend="tensorrt", data=FEEDS)
-    state = State(ready.prepared.graph, ready.plan, ready.qparams)
+    ready = open_session(model_path(), backend="tensorrt", data=FEEDS).calibrated()
+    state = ready.state
     judging = evaluator()
     assert 25 < judging(state).value < 60
     unquantized = State(state.graph, QuantPlan("tensorrt"), state.qparams)
@@ -171,8 +171,8 @@ def test_parts_of_one_size_are_one_output() -> None:
 
 
 def test_two_judges_of_a_state_make_its_session_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    ready = calibrate_model(model_path(), backend="onnxruntime", data=FEEDS, config={"effort": 0})
-    state = State(ready.prepared.graph, ready.plan, ready.qparams)
+    ready = open_session(model_path(), backend="onnxruntime", data=FEEDS, config={"effort": 0}).calibrated()
+    state = ready.state
     made: list[State] = []
 
     def counted(graph: Graph, *others: object) -> tuple[Graph, object]:
@@ -180,9 +180,11 @@ def test_two_judges_of_a_state_make_its_session_once(monkeypatch: pytest.MonkeyP
         return simulate(graph, *others)  # type: ignore[arg-type]
 
     monkeypatch.setattr("onnxq.ptq.search.evaluator.simulate", counted)
-    last = LastSession(ready.prepared.backend)
-    judges = [Evaluator(state.graph, ready.prepared.backend, feeds, last=last) for feeds in (FEEDS[:8], FEEDS[8:])]
-    alone = [Evaluator(state.graph, ready.prepared.backend, feeds)(state) for feeds in (FEEDS[:8], FEEDS[8:])]
+    last = LastSession(ready.session.prepared.backend)
+    judges = [
+        Evaluator(state.graph, ready.session.prepared.backend, feeds, last=last) for feeds in (FEEDS[:8], FEEDS[8:])
+    ]
+    alone = [Evaluator(state.graph, ready.session.prepared.backend, feeds)(state) for feeds in (FEEDS[:8], FEEDS[8:])]
     made.clear()
     assert [each(state) for each in judges] == alone
     assert len(made) == 1

@@ -12,7 +12,6 @@ import pytest
 from onnxq.demo import load_data, model_path
 from onnxq.errors import ConfigError, UnsupportedError
 from onnxq.numerics import SqnrAccumulator
-from onnxq.pipeline.run import Calibrated, calibrate_model
 from onnxq.ptq.method import IMPROVEMENTS, Chosen, Improved, Samples, State, Task, improvement
 from onnxq.ptq.search.candidates import Candidate, Recalibrate, Scores, settled
 from onnxq.ptq.search.division import divide
@@ -24,6 +23,7 @@ from onnxq.ptq.search.schedule import LEVELS, Roundings, Schedule, Stage, schedu
 from onnxq.quantize import quantize
 from onnxq.runtime import input_infos, open_dataset
 from onnxq.runtime.session import make_session
+from onnxq.session.session import Calibrated, open_session
 from onnxq.types import QParams
 
 TRIED = (
@@ -83,7 +83,7 @@ def steps() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def ready() -> Calibrated:
-    return calibrate_model(model_path(), backend="tensorrt", data={"image": load_data().calibration[:16]})
+    return open_session(model_path(), backend="tensorrt", data={"image": load_data().calibration[:16]}).calibrated()
 
 
 def staged(*names: str, finish: tuple[str, ...] = ()) -> Schedule:
@@ -97,12 +97,12 @@ def _as_it_is(state: State, samples: Samples | None) -> State:
 def _improve(
     ready: Calibrated, schedule: Schedule, recalibrate: Recalibrate = _as_it_is, reached: Reached | None = None
 ) -> tuple[Outcome, Evaluator]:
-    divided = divide(ready.dataset)
+    divided = divide(ready.session.dataset)
     assert divided is not None
-    prepared = ready.prepared
+    prepared = ready.session.prepared
     task = Task(prepared.graph, prepared.backend, divided.fitted)
-    evaluator = Evaluator(ready.original, prepared.backend, divided.held)
-    coarse = settled(_scaled(State(prepared.graph, ready.plan, ready.qparams), 4.0), prepared.backend)
+    evaluator = Evaluator(ready.session.original, prepared.backend, divided.held)
+    coarse = settled(_scaled(State(prepared.graph, ready.state.plan, ready.state.qparams), 4.0), prepared.backend)
     return improve(coarse, task, evaluator, schedule, recalibrate, reached=reached), evaluator
 
 
@@ -277,9 +277,9 @@ def test_a_run_tells_what_each_effort_below_it_came_to(ready: Calibrated) -> Non
 
 @pytest.mark.usefixtures("steps")
 def test_the_state_that_was_given_is_not_changed(ready: Calibrated) -> None:
-    before = {name: ready.qparams[name] for name in ready.qparams}
+    before = {name: ready.state.qparams[name] for name in ready.state.qparams}
     _improve(ready, Schedule.of_names(["repair", "damage"]))
-    assert all(ready.qparams[name] == held for name, held in before.items())
+    assert all(ready.state.qparams[name] == held for name, held in before.items())
 
 
 def test_names_and_arguments_are_checked_before_anything_runs(ready: Calibrated) -> None:
@@ -290,13 +290,13 @@ def test_names_and_arguments_are_checked_before_anything_runs(ready: Calibrated)
 
 
 def test_a_model_that_is_near_enough_is_left_alone(ready: Calibrated) -> None:
-    divided = divide(ready.dataset)
+    divided = divide(ready.session.dataset)
     assert divided is not None
-    evaluator = Evaluator(ready.original, ready.prepared.backend, divided.held)
-    plan = replace(ready.plan, placements={}, quantized={})
-    state = State(ready.prepared.graph, plan, ready.qparams)
+    evaluator = Evaluator(ready.session.original, ready.session.prepared.backend, divided.held)
+    plan = replace(ready.state.plan, placements={}, quantized={})
+    state = State(ready.state.graph, plan, ready.state.qparams)
     outcome = improve(
-        state, Task(state.graph, ready.prepared.backend, divided.fitted), evaluator, schedule_of(1), lambda s: s
+        state, Task(state.graph, ready.session.prepared.backend, divided.fitted), evaluator, schedule_of(1), lambda s: s
     )
     assert outcome.steps == ()
     assert outcome.state is state
@@ -379,11 +379,11 @@ def _said(*noise: float) -> Score:
 def test_held_samples_decide_alone_where_others_were_fitted_to_weight_by_weight(
     ready: Calibrated, held: tuple[float, ...], others: tuple[float, ...], rounds: bool, kept: bool
 ) -> None:
-    graph = ready.prepared.graph
-    old, new = (State(graph, ready.plan, ready.qparams) for _ in range(2))
+    graph = ready.state.graph
+    old, new = (State(graph, ready.state.plan, ready.state.qparams) for _ in range(2))
     evaluator = _Told({id(old): _said(1, 1, 1, 1), id(new): _said(*held)}, 4)
     fit_evaluator = _Told({id(old): _said(*[1] * 12), id(new): _said(*others)}, 12)
-    scores = Scores(evaluator, fit_evaluator, Samples(ready.dataset, ()), _as_it_is)
+    scores = Scores(evaluator, fit_evaluator, Samples(ready.session.dataset, ()), _as_it_is)
     before = Candidate(old, evaluator(old), graph)
     after = Candidate(new, evaluator(new), graph, path=(0,), rounded_by=(0,) if rounds else ())
     assert scores.test(after, before).accepts == kept
@@ -395,8 +395,8 @@ def test_a_rounding_that_helps_is_not_lost_by_what_finishes_it(
     ready: Calibrated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Finished, all samples together gain and the held ones lose by chance: less than it must gain alone."""
-    graph = ready.prepared.graph
-    first, rounded, finished = (State(graph, ready.plan, ready.qparams) for _ in range(3))
+    graph = ready.state.graph
+    first, rounded, finished = (State(graph, ready.state.plan, ready.state.qparams) for _ in range(3))
     held = {id(first): _said(1, 1, 1, 1), id(rounded): _said(0.9, 0.85, 0.9, 0.9)}
     held[id(finished)] = _said(0.7, 0.75, 1.85, 0.72)
     others = {id(first): _said(*[1] * 12), id(rounded): _said(*[0.6] * 12), id(finished): _said(*[0.5] * 12)}
@@ -416,7 +416,7 @@ def test_a_rounding_that_helps_is_not_lost_by_what_finishes_it(
 
     monkeypatch.setattr(_Search, "attempt", attempt)
     monkeypatch.setattr("onnxq.ptq.search.run.read_improvement", lambda name: Chosen(IMPROVEMENTS.get("gptq"), {}))
-    task = Task(graph, ready.prepared.backend, Samples(ready.dataset, ()))
+    task = Task(graph, ready.session.prepared.backend, Samples(ready.session.dataset, ()))
     schedule = Schedule((), (Roundings(("round",)),), ("finish",), preset=True)
     outcome = improve(first, task, evaluator, schedule, _as_it_is, fit_evaluator=_Told(others, 12))
     assert outcome.state is rounded

@@ -7,9 +7,9 @@ import pytest
 import onnxq
 from onnxq.calibrate import calibrate
 from onnxq.emit.saturation import with_seven_bit_weights, with_unsigned_weights
-from onnxq.pipeline.run import calibrate_model
 from onnxq.place import place
 from onnxq.session.prepare import prepare
+from onnxq.session.session import open_session
 from onnxq.types import PerChannel
 from tests.flow.language_model import language_model, sentences
 from tests.zoo_graphs.net import Net
@@ -86,7 +86,11 @@ def test_an_empty_table_stays_as_it_is():
 
 def test_tables_may_have_other_bits_than_weights():
     settings = {"weight": {"dtype": "int4"}, "op": {"Gather": {"weight": {"dtype": "int8"}}}}
-    plan = calibrate_model(language_model("apart"), backend="onnxruntime", data=sentences(2), config=settings).plan
+    plan = (
+        open_session(language_model("apart"), backend="onnxruntime", data=sentences(2), config=settings)
+        .calibrated()
+        .state.plan
+    )
     weights = {placement.tensor: placement.spec.dtype for placement in plan if placement.role == "weight"}
     assert weights.pop("embeddings") == "int8"
     assert set(weights.values()) == {"int4"}
@@ -97,10 +101,12 @@ def test_a_forced_gather_of_computed_values_is_quantized_on_both_sides():
     x = net.node("Softmax", net.linear(net.input("x", [4, 8]), 8, 8), axis=-1)
     net.output(net.node("Softmax", net.node("Gather", x, net.ints(0, 2), axis=0, name="choose"), axis=-1))
     data = [{"x": np.ones((4, 8), np.float32)}]
-    ready = calibrate_model(net.model(), backend="onnxruntime", data=data, config={"node": {"choose": {"force": True}}})
-    node = ready.prepared.graph.node("choose")
-    assert node.inputs[0].name in ready.plan
-    assert node.outputs[0].name in ready.plan
+    ready = open_session(
+        net.model(), backend="onnxruntime", data=data, config={"node": {"choose": {"force": True}}}
+    ).calibrated()
+    node = ready.state.graph.node("choose")
+    assert node.inputs[0].name in ready.state.plan
+    assert node.outputs[0].name in ready.state.plan
 
 
 def test_a_gather_between_quantized_layers_still_moves_integers():
