@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -108,6 +108,12 @@ def subject_of(asked: Mapping[str, Any], cache: Path | None, progress: Any) -> S
         best_by=asked["best_by"],
         cache=cache,
     )
+
+
+def data_notes(subject: Subject) -> Iterable[str]:
+    """What was noticed when the data was opened."""
+    dataset = subject.open().dataset
+    return () if dataset is None else dataset.source.noted
 
 
 def metric_text(metric: str, value: float) -> str:

@@ -74,9 +74,9 @@ def search(
                     evaluations=evaluations or EVALUATIONS,
                     **demand,
                 )
-        for line in (*data_warnings(random), *subject.data.notes, *result.notes):
+        for line in (*data_warnings(random), *bits_options.data_notes(subject), *result.notes):
             print_warning(line)
-        files = write_found(output, result, given["backend"] or subject.config.backend)  # type: ignore[union-attr]
+        files = write_found(output, result, given["backend"] or subject.open().settings.backend)
     if as_json:
         print_json(result.to_json())
     elif not quiet:

@@ -60,7 +60,7 @@ def sensitivity(
     with stage_bars(quiet=quiet) as progress:
         subject = bits_options.subject_of(asked, cache, progress)
         result = run(subject, by=by, mode="alone" if alone else "all_but", only=only)  # type: ignore[arg-type]
-    for line in (*data_warnings(random), *subject.data.notes, *result.notes):
+    for line in (*data_warnings(random), *bits_options.data_notes(subject), *result.notes):
         print_warning(line)
     if target is not None:
         write_output(target, result.to_json())

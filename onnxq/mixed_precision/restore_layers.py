@@ -115,15 +115,12 @@ def restore_layers(
     demand = read_demand(study.float_score, study.judge.lower_is_better, hold=hold, max_drop=max_drop, reach=reach)
     if not demand.holds(study.float_score):
         raise ConfigError(f"the float model itself has {study.float_score.value:.6g}: it cannot have {demand.text}")
-    return _Loop(study, subject, demand, fallback, evaluations).run()
+    return _Loop(study, demand, fallback, evaluations).run()
 
 
 class _Loop:
-    def __init__(
-        self, study: Study, subject: Subject, demand: Demand, fallback: Fallback, evaluations: int | None
-    ) -> None:
+    def __init__(self, study: Study, demand: Demand, fallback: Fallback, evaluations: int | None) -> None:
         self._study = study
-        self._subject = subject
         self._demand = demand
         self._fallback = fallback
         self._evaluations = evaluations
@@ -140,7 +137,7 @@ class _Loop:
         order: list[Effect] = []
         chosen = self._judged(())
         if not chosen.holds:
-            effects, _ = measure(self._study, self._whole, list(self._parts.values()), "alone", self._subject)
+            effects, _ = measure(self._study, self._whole, list(self._parts.values()), "alone")
             order = ranked(effects, "alone")
             names = [effect.name for effect in order]
             chosen = self._without_the_needless(self._bisected(names))
@@ -192,8 +189,7 @@ class _Loop:
     def _judged(self, names: Sequence[str]) -> Step:
         key = frozenset(names)
         if key not in self._steps:
-            say = self._subject.progress or (lambda stage, done, total: None)
-            say("hold", len(self._steps), self._evaluations)
+            self._study.session.progress("hold", len(self._steps), self._evaluations)
             config = self._config(names)
             score = self._study.score_improved(self._study.calibrated(self._study.plan(config)), config)
             self._steps[key] = Step(tuple(names), score, self._demand.holds(score))

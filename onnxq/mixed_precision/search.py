@@ -76,14 +76,13 @@ def search(
     demand = None
     if demanded:
         demand = read_demand(study.float_score, study.judge.lower_is_better, hold=hold, max_drop=max_drop, reach=reach)
-    return _Search(study, subject, tuple(bits), what, measure, limit, demand, evaluations).run()
+    return _Search(study, tuple(bits), what, measure, limit, demand, evaluations).run()
 
 
 class _Search:
     def __init__(
         self,
         study: Study,
-        subject: Subject,
         bits: tuple[int, ...],
         what: For,
         measure: Measure,
@@ -92,7 +91,7 @@ class _Search:
         evaluations: int,
     ) -> None:
         self._study = study
-        self._say = subject.progress or (lambda stage, done, total: None)
+        self._say = study.session.progress
         self._measure = measure
         self._demand = demand
         self._sought = demand  # of calibrated models

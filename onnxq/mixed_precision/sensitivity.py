@@ -95,7 +95,7 @@ def sensitivity(subject: Subject, *, by: By = "layer", mode: Mode = "alone", onl
         raise ConfigError(
             f"nothing in this model is quantized for {study.prepared.backend.name}, so {what} costs nothing"
         )
-    effects, quantized = measure(study, state, parts, mode, subject)
+    effects, quantized = measure(study, state, parts, mode)
     return Sensitivity(
         by,
         mode,
@@ -112,30 +112,21 @@ def sensitivity(subject: Subject, *, by: By = "layer", mode: Mode = "alone", onl
 _ONLY = ("weights", "activations")
 
 
-def measure(study: Study, state: State, parts: list[Part], mode: Mode, subject: Subject) -> tuple[list[Effect], Score]:
+def measure(study: Study, state: State, parts: list[Part], mode: Mode) -> tuple[list[Effect], Score]:
     """The effect of each part, in the order of the parts, and the score of the whole plan."""
-    say = subject.progress or (lambda stage, done, total: None)
     quantized = study.score(state)
     effects = []
     for number, part in enumerate(parts):
-        say("sensitivity", number, len(parts))
+        study.session.progress("sensitivity", number, len(parts))
         if mode == "alone":
             plan, reference = alone(study.graph, state.plan, part), study.float_score
         else:
             plan, reference = all_but(study.graph, state.plan, parts, part), quantized
         score = study.score(State(state.graph, plan, state.qparams))
         loss = reference.goodness - score.goodness
-        effects.append(
-            Effect(
-                part.name,
-                part.kind,
-                {name: state.plan[name].spec for name in part.share},
-                score,
-                overall_db(score),
-                loss,
-            )
-        )
-    say("sensitivity", len(parts), len(parts))
+        formats = {name: state.plan[name].spec for name in part.share}
+        effects.append(Effect(part.name, part.kind, formats, score, overall_db(score), loss))
+    study.session.progress("sensitivity", len(parts), len(parts))
     return effects, quantized
 
 
