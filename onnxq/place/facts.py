@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from onnxq.graph import Graph, Node
+from onnxq.graph.attributes import AttributeValues
 from onnxq.types import OpRule
 
 FLOAT_TYPES = ("float32", "float16", "bfloat16", "float64")
@@ -27,8 +27,8 @@ class Facts:
         return str(self.node.op) if not self.node.domain else f"{self.node.domain}.{self.node.op}"
 
     @property
-    def attrs(self) -> Mapping[str, Any]:
-        attrs: Mapping[str, Any] = self.node.attrs
+    def attrs(self) -> AttributeValues:
+        attrs: AttributeValues = self.node.attrs
         return attrs
 
     @property

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from onnxq.graph import Graph, Node
+from onnxq.graph.attributes import AttributeValues
 from onnxq.types import QuantPlan
 from onnxq.types.note import Note
 
@@ -35,18 +36,18 @@ class Rewrite:
         values = np.asarray(value, self._kind if kind is None else kind)
         return self.graph.add_constant(f"{self._made.name}_number", values, scope=self._scope)
 
-    def then(self, op: str, *others: Any, kind: Any = None, attrs: dict[str, Any] | None = None) -> Any:
+    def then(self, op: str, *others: Any, kind: Any = None, attrs: AttributeValues | None = None) -> Any:
         """One more operator, whose first input is what the one before made."""
         made = self.graph.add_variable(f"{self._made.name}_{op}", kind or self.graph.dtype(self.last), self._made.shape)
         self._add(op, others, made, attrs)
         self.last = made
         return made
 
-    def finish(self, op: str, *others: Any, attrs: dict[str, Any] | None = None) -> None:
+    def finish(self, op: str, *others: Any, attrs: AttributeValues | None = None) -> None:
         """The operator that makes the old tensor."""
         self._add(op, others, self._made, attrs)
 
-    def _add(self, op: str, others: tuple[Any, ...], made: Any, attrs: dict[str, Any] | None) -> None:
+    def _add(self, op: str, others: tuple[Any, ...], made: Any, attrs: AttributeValues | None) -> None:
         label = f"{self._made.name}_{op}"
         self.graph.add_node(op, [self.last, *others], [made], attrs=attrs, name=label, scope=self._scope)
 

@@ -18,6 +18,7 @@ import numpy as np
 from onnxq.emit import EMITTERS, Emitted, Emitter
 from onnxq.emit.qdq import to_qdq
 from onnxq.graph import Graph, Node, collector_paused
+from onnxq.graph.attributes import AttributeValues
 from onnxq.types import Backend, QParamsTable, QuantPlan
 from onnxq.types.note import Note
 
@@ -44,7 +45,7 @@ class _Form(NamedTuple):
     op: str
     domain: str
     inputs: list[Any]
-    attrs: dict[str, Any]
+    attrs: AttributeValues
 
 
 def to_qlinear(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> tuple[Graph, list[str]]:
