@@ -38,9 +38,12 @@ def read_config(
     A file may name code (`onnxq.config.code`) with `allow_code` alone, or in a key that the caller leaves `unused`.
     """
     values, sources, where, translation = _given(source)
-    if isinstance(source, str | Path) and not allow_code:
-        given = [key for key, value in overrides.items() if value is not None]
-        refuse_code(values, sources, where, (*unused, *given))
+    said = {one.said for one in assignments}
+    if isinstance(source, str | Path):
+        said |= set(sources.values())
+        if not allow_code:
+            given = [key for key, value in overrides.items() if value is not None]
+            refuse_code(values, sources, where, (*unused, *given))
     for key, value in overrides.items():
         if value is not None:
             values[key] = value
@@ -51,7 +54,6 @@ def read_config(
     try:
         config = Config.model_validate(values)
     except ValidationError as error:
-        said = {one.said for one in assignments}
         lines = [_explain(item, sources, where, said) for item in error.errors()]
         raise ConfigError("; ".join(dict.fromkeys(lines))) from None
     return config.with_sources(sources, translation)
@@ -117,7 +119,7 @@ def _place(path: list[str], sources: Sources, where: str, said: Collection[str])
     for length in range(len(path), 0, -1):
         source = sources.get(tuple(path[:length]))
         if source is not None:
-            return source if source.startswith(f"{where}:") or source in said else where
+            return source if source in said else where
     return where
 
 

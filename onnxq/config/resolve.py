@@ -143,15 +143,16 @@ def _without(
     for name in unwanted:
         if name not in held:
             has = f" It has: {', '.join(held)}" if held else " It has none"
-            place = _place(config, key, name)
+            line = _line(config, key, name)
+            place = f" ({line})" if line else ""
             raise ConfigError(f"{key}: {backend.name} has no {kind} '{name}'{place}.{did_you_mean(name, held)}{has}")
     return tuple(name for name in held if name not in unwanted)
 
 
-def _place(config: Config, key: str, name: str) -> str:
-    """The line that holds a name of a list, in brackets; nothing where the settings have no lines."""
+def _line(config: Config, key: str, name: str) -> str:
+    """The line that holds a name of a list; nothing where the settings have no lines."""
     said = config.source(key, name)
-    return "" if said in (key, f"{key}.{name}") else f" ({said})"
+    return "" if said in (key, f"{key}.{name}") else said
 
 
 def _emitters(config: Config, backend: Backend) -> tuple[str, ...]:
@@ -183,7 +184,7 @@ def _overrides(config: Config) -> Iterator[Override]:
     """From the lists, then from the tables, each in the order in which it was written."""
     for flag, patterns in (("skip", config.skip), ("force", config.force)):
         for pattern in patterns:
-            yield Override.of_nodes(pattern, {flag: True}, {(flag,): f"'{pattern}'{_place(config, flag, pattern)}"})
+            yield Override.of_list(pattern, flag, _line(config, flag, pattern))
     for level in ("op", "node"):
         tables: Mapping[str, NodeSettings] = getattr(config, level)
         for pattern, settings in tables.items():

@@ -265,11 +265,9 @@ def _matching(override: Override, candidates: Mapping[str, str], what: str) -> l
     try:
         return names_matching(override.pattern, candidates, what)
     except ConfigError as error:
-        keys = [path for path in override.where if path]
-        where = override.where[keys[0]].removeprefix(f"'{override.pattern}'").strip(" ()") if keys else ""
         gone = override.level == "op" and override.pattern.removeprefix("op:") in _FOLDED
         hint = ". Passes have folded it into other operators or removed it." if gone else ""
-        raise ConfigError(f"{error}{hint} ({where})" if where else f"{error}{hint}") from None
+        raise ConfigError(f"{error}{hint} ({override.place})" if override.place else f"{error}{hint}") from None
 
 
 def _node_names(graph: Graph) -> dict[str, str]:

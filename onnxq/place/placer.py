@@ -45,7 +45,7 @@ def place(
     """
     wanted = overrides or OverrideSet()
     if skip:
-        named = (Override.of_nodes(text, {"skip": True}, {("skip",): f"'{text}'"}) for text in skip)
+        named = (Override.of_list(text, "skip") for text in skip)
         wanted = replace(wanted, overrides=(*named, *wanted.overrides))
     with collector_paused(), graph.unchanging():
         plan = _plan(graph, backend, OverrideResolver(graph, wanted, unlike))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
@@ -113,7 +113,8 @@ class Override:
 
     wishes   part of a node -> wish; of a tensor under the key "tensor"
     flags    skip, force, observe_only of whole nodes
-    where    ("weight", "bits") or ("skip",) -> the place where it was said
+    where    ("weight", "bits") or ("skip",) -> the place where it was said, in words
+    listed   the line of a list that holds the pattern, "" where it has none; None for what is said in tables
     """
 
     level: Level
@@ -121,6 +122,7 @@ class Override:
     wishes: Mapping[str, QuantizerOverride] = field(default_factory=dict)
     flags: Mapping[str, bool] = field(default_factory=dict)
     where: Mapping[tuple[str, ...], str] = field(default_factory=dict)
+    listed: str | None = None
 
     @classmethod
     def of_nodes(
@@ -132,6 +134,18 @@ class Override:
     ) -> Override:
         """About nodes, whose pattern tells the level: op:Conv is about an operator."""
         return cls("op" if pattern.startswith("op:") else "node", pattern, wishes or {}, flags, where)
+
+    @classmethod
+    def of_list(cls, pattern: str, flag: str, line: str = "") -> Override:
+        """About nodes that a list (`skip`, `force`) names, in a line of a file."""
+        said = f"'{pattern}' ({line})" if line else f"'{pattern}'"
+        return replace(cls.of_nodes(pattern, {flag: True}, {(flag,): said}), listed=line)
+
+    @property
+    def place(self) -> str:
+        """Where its pattern stands, "" where nobody knows."""
+        said = next((text for path, text in self.where.items() if path), "")
+        return said if self.listed is None else self.listed
 
     def source(self, *path: str) -> str:
         """Where a field of a part, or a flag, was set."""

@@ -53,3 +53,10 @@ def test_a_value_of_none_of_its_kinds_is_one_error_in_plain_words(config: dict[s
         read_config(config)
     assert str(caught.value).startswith(f"configuration: {message}")
     assert ";" not in str(caught.value)
+
+
+def test_a_file_given_with_a_dot_in_front_has_lines_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "run.toml").write_text("\nsamples = 'many'\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"^run\.toml:2: 'samples'"):
+        read_config("./run.toml")

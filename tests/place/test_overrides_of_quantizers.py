@@ -11,6 +11,7 @@ import pytest
 from onnx import numpy_helper
 
 from onnxq.config import read_config
+from onnxq.config.assignments import Assignment
 from onnxq.errors import ConfigError, UnsupportedError
 from onnxq.graph import Graph
 from onnxq.session.prepare import make_plan, prepare
@@ -279,5 +280,6 @@ def test_a_wish_that_no_format_has_names_the_place_where_it_was_said() -> None:
 def test_a_regular_expression_that_finds_nothing_gets_the_nearest_names_too() -> None:
     with pytest.raises(ConfigError, match=r"'re:cnov\\d' matches no node.*Did you mean 'conv"):
         plan_of({"node": {"re:cnov\\d": {"skip": True}}})
+    said = read_config({}, assignments=[Assignment(("skip",), ["cnov1"], "--skip")])
     with pytest.raises(ConfigError, match=r"\(--skip\)$"):
-        make_plan(prepare(Graph.from_model(network()), "qnn", read_config({}, options=True, skip=["cnov1"])))
+        make_plan(prepare(Graph.from_model(network()), "qnn", said))
