@@ -24,11 +24,15 @@ from tests.examples.runnable import (
     write_model_and_data,
 )
 
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+README = ROOT / "README.md"
+BUILT_IN = tuple(onnxq.BACKENDS)
+"""The names of the targets before any test adds its own."""
+DOCUMENTS = [README, *sorted((ROOT / "docs").glob("*.md"))]
 RUNNABLE = [path for path in DOCUMENTS if blocks(path, "bash") or blocks(path, "python")]
 EVERY_PAGE = [
     *DOCUMENTS,
     *sorted((ROOT / "docs" / "targets").glob("*.md")),
+    *sorted((ROOT / "docs" / "decisions").glob("*.md")),
     ROOT / "CHANGELOG.md",
     *sorted((ROOT / "examples").glob("**/README.md")),
 ]
@@ -60,9 +64,22 @@ def test_the_code_of_a_document_runs(
 
 
 def test_the_quick_start_of_the_readme_is_among_the_code_that_runs() -> None:
-    readme = ROOT / "README.md"
-    assert commands(readme)[0] == "onnxq quantize model.onnx -b tensorrt -d calib.npz -o out/"
-    assert "onnxq.quantize(" in blocks(readme, "python")[0]
+    assert commands(README)[0] == "onnxq quantize model.onnx -b tensorrt -d calib.npz -o out/"
+    makes_data, quantizes = blocks(README, "python")
+    assert 'np.savez("calib.npz"' in makes_data
+    assert "onnxq.quantize(" in quantizes
+
+
+def test_the_readme_is_short_and_names_every_target() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert len(text.split()) <= 1000
+    assert [name for name in BUILT_IN if f"`{name}`" not in text] == []
+
+
+def test_the_table_of_contents_has_every_page() -> None:
+    text = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    pages = [path.name for path in DOCUMENTS if path.parent.name == "docs" and path.name != "README.md"]
+    assert [name for name in pages if f"({name})" not in text] == []
 
 
 def test_the_generated_tables_are_up_to_date() -> None:
