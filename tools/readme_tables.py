@@ -22,9 +22,11 @@ from pydantic.fields import FieldInfo
 from onnxq.cli import catalogue
 from onnxq.cli.app import app
 from onnxq.config import Config, InputSettings, NodeSettings, QuantizerSettings, config_schema
+from onnxq.config.option import options_of
 from onnxq.targets import BACKENDS
 from onnxq.types import Backend
 from onnxq.types.fake_quantizers import ALIASES, KINDS, Kind
+from onnxq.types.overrides import Treatment
 
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMA = Path("docs", "config-schema.json")
@@ -122,6 +124,7 @@ def options_table(command_name: str) -> str:
 
 def config_table() -> str:
     rows = []
+    options = options_of(Config)
     for name, field in Config.model_fields.items():
         default = field.default
         if isinstance(default, BaseModel):
@@ -129,10 +132,20 @@ def config_table() -> str:
         elif default in ((), {}):
             shown = "none"
         else:
-            shown = UNSET.get(name, "the backend's") if default is None else f"`{json.dumps(default)}`"
+            unset = options[name].unset if name in options else ""
+            shown = (unset or "the backend's") if default is None else f"`{json.dumps(default)}`"
         meaning = (field.description or "").replace("<", "&lt;")
         rows.append([f"`{name}`", _type_text(field), shown, meaning])
     return markdown(("key", "type", "default", "meaning"), rows)
+
+
+def treatment_table() -> str:
+    """What a placement holds of the settings of its quantizer, in a plan as text where a file may have a table."""
+    rows = []
+    for key, default in vars(Treatment()).items():
+        meaning = (QuantizerSettings.model_fields[key].description or "").partition(", or a table")[0]
+        rows.append([f"`{key}`", f"`{json.dumps(default)}`", meaning])
+    return markdown(("key", "where it is left out", "what it holds"), rows)
 
 
 def _level_table(model: type[BaseModel]) -> str:
@@ -218,17 +231,6 @@ TYPE_WORDS = (
     (r"^bool$", "true or false"),
 )
 
-UNSET = {
-    "backend": "that of `-b`",
-    "data": "those of `-d`",
-    "samples": "all",
-    "preprocess": "from the model's input",
-    "workers": "every core",
-    "memory_limit": "a quarter of the free memory",
-    "provider": "the CPU",
-}
-"""What it means to leave out a key for which the backend has no choice."""
-
 TABLES: dict[str, Callable[[], str]] = {
     "backends": backends_table,
     "backend-options": backend_options_table,
@@ -242,6 +244,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "quantizer-settings": lambda: _level_table(QuantizerSettings),
     "observers": observers_table,
     "passes": passes_table,
+    "treatment": treatment_table,
 }
 
 

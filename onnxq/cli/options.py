@@ -13,7 +13,7 @@ import typer
 
 from onnxq.config import Config
 from onnxq.config.assignments import Assignment, read_assignment, refuse_two_of_a_key
-from onnxq.config.option import KeyOption, options_of
+from onnxq.config.option import Option, options_of
 from onnxq.config.training import TrainSettings
 from onnxq.types.dialect import DIALECTS
 
@@ -24,7 +24,7 @@ OPTIONS = {**options_of(Config), **options_of(TrainSettings)}
 def declared(key: str) -> Any:
     """The option of a key as typer takes it."""
     option = OPTIONS[key]
-    return typer.Option(*option.names, help=option.help, metavar=option.metavar, show_default=False)
+    return typer.Option(*option.names.split(), help=option.help, metavar=option.metavar, show_default=False)
 
 
 def settled(path: Path | None) -> Path | None:
@@ -183,23 +183,23 @@ def with_settings(words: str, first: str = "") -> Callable[[Callable[..., None]]
 
 
 def _parameters(
-    words: Sequence[str], own: Mapping[str, inspect.Parameter], keys: Mapping[str, KeyOption]
+    words: Sequence[str], own: Mapping[str, inspect.Parameter], keys: Mapping[str, Option]
 ) -> Iterator[inspect.Parameter]:
     for word in words:
         if word in own:
             yield own[word]
         for name, annotation in _FILES.get(word, {}).items():
             yield _parameter(name, annotation, default=False if annotation is AllowCodeOption else None)
-        for option in keys.values():
+        for key, option in keys.items():
             if option.group == word:
-                yield own.get(option.key) or _parameter(option.key, Annotated[option.kind | None, declared(option.key)])
+                yield own.get(key) or _parameter(key, Annotated[option.kind | None, declared(key)])
 
 
 def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def _given(values: Mapping[str, Any], keys: Mapping[str, KeyOption]) -> Given:
+def _given(values: Mapping[str, Any], keys: Mapping[str, Option]) -> Given:
     said = {key: values[key] for key in keys if values[key] not in (None, [], ())}
     read = {key: value if (of := keys[key].read) is None else of(keys[key].name, value) for key, value in said.items()}
     assignments = [

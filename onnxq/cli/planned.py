@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from onnxq.cli.consistency import check_references
 from onnxq.config import Config, read_config
+from onnxq.config.settings import PLACING
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.observers import make_observer
@@ -80,13 +81,6 @@ def check_fits(session: Session, plan: QuantPlan, *, strict: bool = False) -> No
         placed = make_plan(prepared, unlike=plan.unlike)
         known = {node: reason for node, reason in placed.left_float.items() if node in plan.left_float}
         check_every_operator_has_a_rule(prepared.graph, replace(plan, left_float=known), prepared.backend)
-
-
-PLACING = (
-    *("backend", "fuse", "skip", "force", "quantize_inputs", "residual", "skip_ties", "observer", "weight_observer"),
-    *("activation", "weight", "bias", "input", "output", "op", "node", "tensor"),
-)
-"""Keys that decide about a plan, and nothing after it."""
 
 
 def refuse_placing(given: Given, *but: str, rest: str = "") -> None:

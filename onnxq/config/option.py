@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from types import NoneType
-from typing import Any, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, replace
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 
 @dataclass(frozen=True)
@@ -17,46 +18,37 @@ class Option:
     help     else the description of the key as a sentence
     kind     what its text is read as; else what the type of the key says
     read     the value of the setting from that of the option
+    unset    for the documentation: what it means to leave the key out, where that is not the target's choice
     """
 
     group: str
     names: str = ""
     help: str = ""
     metavar: str | None = None
-    kind: type | None = None
+    kind: Any = None
     read: Callable[[str, Any], Any] | None = None
-
-
-@dataclass(frozen=True)
-class KeyOption:
-    """An option as a command declares it; what was not given is None."""
-
-    key: str
-    group: str
-    names: tuple[str, ...]
-    help: str
-    metavar: str | None
-    kind: Any
-    read: Callable[[str, Any], Any] | None
+    unset: str = ""
 
     @property
     def name(self) -> str:
         """What it is called in messages."""
-        return self.names[0].partition("/")[0]
+        return re.split("[ /]", self.names)[0]
 
 
-def options_of(settings: type) -> dict[str, KeyOption]:
-    """The options of a model of settings by their keys."""
+def options_of(settings: type) -> dict[str, Option]:
+    """The options of a model of settings by their keys, with nothing left out."""
     fields = getattr(settings, "model_fields", {})
-    found = {}
-    for key, hint in get_type_hints(settings, include_extras=True).items():
-        for option in getattr(hint, "__metadata__", ()):
-            if isinstance(option, Option):
-                names = tuple(option.names.split()) or (f"--{key.replace('_', '-')}",)
-                text = option.help or _sentence(fields[key].description)
-                kind = option.kind or _kind(hint.__origin__)
-                found[key] = KeyOption(key, option.group, names, text, option.metavar, kind, option.read)
-    return found
+    return {
+        key: replace(
+            option,
+            names=option.names or f"--{key.replace('_', '-')}",
+            help=option.help or _sentence(fields[key].description),
+            kind=option.kind or _kind(hint.__origin__),
+        )
+        for key, hint in get_type_hints(settings, include_extras=True).items()
+        for option in getattr(hint, "__metadata__", ())
+        if isinstance(option, Option)
+    }
 
 
 def _sentence(description: str) -> str:
@@ -66,11 +58,8 @@ def _sentence(description: str) -> str:
 
 def _kind(hint: Any) -> Any:
     """What an option of a key's type is: lists are given one by one, what can be a text or a table as text."""
-    kinds = [kind for kind in get_args(hint) or (hint,) if kind is not NoneType]
-    if get_origin(hint) is tuple:
-        return list[str]
-    while get_origin(kinds[0]) is not None and len(kinds) == 1 and get_origin(kinds[0]) is not tuple:
-        kinds = [get_args(kinds[0])[0]]  # Annotated[bool, Strict] | None
+    choices = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    kinds = [get_args(kind)[0] if get_origin(kind) is Annotated else kind for kind in choices if kind is not NoneType]
     if get_origin(kinds[0]) is tuple:
         return list[str]
-    return kinds[0] if len(kinds) == 1 and kinds[0] in (bool, int, float) else str
+    return kinds[0] if kinds in ([bool], [int], [float]) else str

@@ -19,6 +19,12 @@ from onnxq.runtime.memory import read_size
 from onnxq.runtime.preprocessing import read_preprocessing
 from onnxq.types.translation import Translation
 
+PLACING = (
+    *("backend", "fuse", "skip", "force", "quantize_inputs", "residual", "skip_ties", "observer", "weight_observer"),
+    *("activation", "weight", "bias", "input", "output", "op", "node", "tensor"),
+)
+"""Keys that decide about a plan, and nothing after it."""
+
 LONGEST_NAME = 60
 """Letters in the name of the files: what targets append to it, and letters of several bytes, must fit as well."""
 
@@ -37,6 +43,7 @@ class Config(Strict):
             "target",
             "--backend -b",
             "Target: a name from 'onnxq list backends', or a backend file.py; else that of -c.",
+            unset="that of `-b`",
         ),
     ] = Field(None, min_length=1, description="the target with its options, as -b has it")
 
@@ -80,7 +87,12 @@ class Config(Strict):
     # calibrate
     data: Annotated[
         str | None,
-        Option("data", "--data -d", "Samples: .npz or .npy file, folder of them or of images, or module:function."),
+        Option(
+            "data",
+            "--data -d",
+            "Samples: .npz or .npy file, folder of them or of images, or module:function.",
+            unset="those of `-d`",
+        ),
     ] = Field(None, min_length=1, description="calibration samples, as -d has them")
     observer: Annotated[str | None, Option("ranges")] = Field(
         None, min_length=1, description="how ranges of activations are found, such as percentile:99.99"
@@ -90,18 +102,25 @@ class Config(Strict):
     )
     preprocess: Annotated[
         str | dict[str, Any] | None,
-        Option("images", help="How images become arrays: imagenet, unit, signed, or resize=256,crop=224,..."),
+        Option(
+            "images",
+            help="How images become arrays: imagenet, unit, signed, or resize=256,crop=224,...",
+            unset="from the model's input",
+        ),
     ] = Field(None, description="how images become arrays: imagenet, unit, signed, or a table of settings")
-    samples: Annotated[int | None, Option("samples", help="Use at most N samples.", metavar="N")] = Field(
+    samples: Annotated[int | None, Option("samples", help="Use at most N samples.", metavar="N", unset="all")] = Field(
         None, ge=1, strict=True, description="use at most this many calibration samples"
     )
     workers: Annotated[
-        int | None, Option("engine", help="Samples to run at the same time; every core by default.", metavar="N")
+        int | None,
+        Option(
+            "engine", help="Samples to run at the same time; every core by default.", metavar="N", unset="every core"
+        ),
     ] = Field(None, ge=1, strict=True, description="samples that are run at the same time")
-    memory_limit: Annotated[str | int | None, Option("engine", metavar="SIZE")] = Field(
-        None, description="what calibration may hold of observed tensors, such as 2GB"
-    )
-    provider: Annotated[str | None, Option("engine")] = Field(
+    memory_limit: Annotated[
+        str | int | None, Option("engine", metavar="SIZE", unset="a quarter of the free memory")
+    ] = Field(None, description="what calibration may hold of observed tensors, such as 2GB")
+    provider: Annotated[str | None, Option("engine", unset="the CPU")] = Field(
         None, min_length=1, description="onnxruntime's execution provider for calibration, such as cuda"
     )
 

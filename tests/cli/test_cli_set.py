@@ -137,4 +137,4 @@ class More(Config):
 
 def test_an_option_follows_from_the_type_and_the_description_of_its_key() -> None:
     option = options_of(More)["tuning_rounds"]
-    assert (option.names, option.help, option.kind) == (("--tuning-rounds",), "Rounds of tuning.", int)
+    assert (option.names, option.help, option.kind) == ("--tuning-rounds", "Rounds of tuning.", int)
