@@ -17,7 +17,7 @@ from onnxq.targets.amd.vitis import (
     PASSES,
     POWER_OF_TWO_LIMITS,
     USUAL_SIMULATIONS,
-    dpu_rules,
+    op_rules,
 )
 from onnxq.types import Backend, Limits, Option, QuantSpec, Scheme
 
@@ -40,7 +40,7 @@ _BASE = Backend(
     name="ryzenai",
     summary="AMD Ryzen AI NPU: QDQ model in a format of Quark (XINT8, A8W8, A16W8, BF16), weights per tensor",
     scheme=Scheme(None, None),
-    rules=dpu_rules(sigmoid=True),
+    rules=op_rules(sigmoid=True),
     same_scale=MOVING,
     fused_activations=("Relu", "Clip", "LeakyRelu"),
     limits=POWER_OF_TWO_LIMITS,
@@ -63,7 +63,7 @@ def configure(values: Mapping[str, str]) -> Backend:
         spec = QuantSpec("int8", power_of_two=True)
         return base.replace(
             scheme=Scheme(spec, spec, spec),
-            rules=dpu_rules(sigmoid=everything),
+            rules=op_rules(sigmoid=everything),
             tied=AVERAGES,
             activation_observer="min_mse",
             weight_observer="min_mse",

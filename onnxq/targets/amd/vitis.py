@@ -45,7 +45,7 @@ OPTIONS = (
 )
 
 
-def dpu_rules(*, sigmoid: bool) -> tuple[OpRule, ...]:
+def op_rules(*, sigmoid: bool) -> tuple[OpRule, ...]:
     """The operators of the DPU; with `sigmoid` Sigmoid too, which it computes as HardSigmoid."""
     gates = ("HardSigmoid", "HardSwish", *(("Sigmoid",) if sigmoid else ()))
     return (
@@ -103,7 +103,7 @@ _POWER_OF_TWO = Backend(
         weight=QuantSpec("int8", power_of_two=True, rounding="half_away"),
         bias=QuantSpec("int8", power_of_two=True, rounding="half_away"),
     ),
-    rules=dpu_rules(sigmoid=False),
+    rules=op_rules(sigmoid=False),
     same_scale=MOVING,
     fused_activations=("Relu", "Clip", "LeakyRelu"),
     limits=POWER_OF_TWO_LIMITS,
@@ -129,7 +129,7 @@ def configure(values: Mapping[str, str]) -> Backend:
     everything = values["approximations"] == "all"
     backend = _POWER_OF_TWO.replace(
         configure=configure,
-        rules=dpu_rules(sigmoid=everything),
+        rules=op_rules(sigmoid=everything),
         simulations=ALL_SIMULATIONS if everything else USUAL_SIMULATIONS,
     )
     if values["formats"] == "any":

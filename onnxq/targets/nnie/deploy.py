@@ -21,15 +21,15 @@ from onnxq.types import Backend, QParamsTable, QuantPlan
 _ROUND = ("round_prefer_floor", "round_prefer_ceil")
 
 
-def write_nnie_deploy_model(
+def write_mapper_model(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Emitted:
     """Write `<name>_deploy_model.onnx`: the float model for the NNIE mapper, with Upsample instead of Resize."""
-    result, notes = nnie_deploy_model(graph, plan, qparams)
+    result, notes = mapper_model(graph, plan, qparams)
     return Emitted(tuple(result.save(folder / f"{name}{MODEL_SUFFIX}.onnx")), tuple(notes))
 
 
-def nnie_deploy_model(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> tuple[Graph, list[str]]:
+def mapper_model(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> tuple[Graph, list[str]]:
     """The model, and a line for each thing that the mapper or the checker will not take."""
     result = deploy_model(graph, plan, qparams)
     notes = []
@@ -108,4 +108,4 @@ def resize_scales(graph: Graph, node: Node) -> np.ndarray | None:
     return np.array(factors)
 
 
-EMITTERS.add("nnie_deploy", Emitter(write_nnie_deploy_model, files=("_deploy_model.onnx",)))
+EMITTERS.add("nnie_deploy", Emitter(write_mapper_model, files=("_deploy_model.onnx",)))

@@ -13,7 +13,7 @@ from onnxq.types import Backend
 
 
 @LINTS.register("nnie")
-def lint_nnie(graph: Graph, found: list[Quantizer], backend: Backend) -> Iterator[Finding]:
+def check_resize(graph: Graph, found: list[Quantizer], backend: Backend) -> Iterator[Finding]:
     """Resize; that quantizers of other grids are wrong follows from the limits."""
     graph = _with_shapes(graph)
     for node in graph.nodes():
@@ -22,7 +22,7 @@ def lint_nnie(graph: Graph, found: list[Quantizer], backend: Backend) -> Iterato
 
 
 @LINTS.register("nnie_pooling")
-def lint_nnie_pooling(graph: Graph, found: list[Quantizer], backend: Backend) -> Iterator[Finding]:
+def check_pooling(graph: Graph, found: list[Quantizer], backend: Backend) -> Iterator[Finding]:
     """Sizes of pooling, which the chip rounds up."""
     graph = _with_shapes(graph)
     for node in graph.nodes():

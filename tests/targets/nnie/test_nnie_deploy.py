@@ -6,7 +6,7 @@ import onnxruntime as ort
 import pytest
 
 from onnxq.graph import Graph
-from onnxq.targets.nnie.deploy import nnie_deploy_model
+from onnxq.targets.nnie.deploy import mapper_model
 from onnxq.types import QParamsTable, QuantPlan
 from tests.formats.written import write_golden
 from tests.golden_graphs import GOLDEN
@@ -24,7 +24,7 @@ def run(model, feed):
 def deployed(net):
     graph = Graph.from_model(net.model())
     graph.infer_shapes()
-    return nnie_deploy_model(graph, *NO_PLAN)
+    return mapper_model(graph, *NO_PLAN)
 
 
 @pytest.mark.parametrize("name", ["detector", "concat"])
