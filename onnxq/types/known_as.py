@@ -15,6 +15,7 @@ class KnownAs:
     w_observer, a_observer, fakequantize   MQBench's classes for arguments that name none
     formats      "target": those of the target, unless a configuration says otherwise; "given": the target has none of
                  its own; "fixed": it has one, and MQBench reads nothing but the names of observers
+    weight_bits  why bits that a configuration gives to weights change nothing; empty where they count
     options      options of the target that make it the same
     """
 
@@ -23,4 +24,5 @@ class KnownAs:
     a_observer: str = "EMAMinMaxObserver"
     fakequantize: str = "LearnableFakeQuantize"
     formats: Literal["target", "given", "fixed"] = "target"
+    weight_bits: str = ""
     options: Mapping[str, str] = field(default_factory=dict)

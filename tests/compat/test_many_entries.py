@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 import onnxq
-from onnxq.compat import Translation, mqbench, sophgo, structure, vitis
+from onnxq.compat import Translation, mqbench, structure
 from onnxq.graph import Graph
+from onnxq.targets.amd import dialect as vitis
 from onnxq.targets.amd.dialect import layers
+from onnxq.targets.sophgo import dialect as sophgo
 from tests.networks.exported import exported
 
 CONVOLUTIONS = ["layer1.0.conv1", "layer1.0.conv2", "layer1.1.conv1", "layer1.1.conv2", "layer2.0.conv1"]

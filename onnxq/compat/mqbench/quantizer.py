@@ -144,7 +144,7 @@ def _all_nodes(found: Found, keys: Iterable[str]) -> set[str]:
 
 def _academic_mode(translator: Translator, value: Any, target: Target, where: str) -> Target:
     yes_or_no(value, where)
-    if target.family != "openvino":
+    if "academic" not in {option.name for option in target.backend.options}:
         translator.row(where, value, no_effect(f"OPENVINO alone has it, not {target.family}"))
         return target
     translator.row(where, value, f"backend option academic={'yes' if value else 'no'}")

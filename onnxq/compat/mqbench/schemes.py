@@ -44,10 +44,7 @@ class SchemeRole:
     @property
     def keeps_bits(self) -> str:
         """Why bits of a scheme change nothing; empty where they count. MQBench does the same for OPENVINO."""
-        weight = self.target.backend.scheme.weight
-        if self.letter != "w" or self.target.family != "openvino" or weight is None or weight.dtype != "int7":
-            return ""
-        return "OPENVINO uses 7 bits of a weight, so that sums do not overflow; the backend openvino:weights=int8 has 8"
+        return self.target.defaults.weight_bits if self.letter == "w" else ""
 
     def elsewhere(self, bits: int, *, symmetric: bool) -> str:
         """Where tensors have another format than the scheme says."""

@@ -9,6 +9,7 @@ from enum import Enum
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.targets import BACKENDS, file_of_backend, get_backend, joined_name, split_name
 from onnxq.types import Backend, KnownAs
+from onnxq.types.dialect import DIALECTS
 
 
 class BackendType(Enum):
@@ -75,11 +76,13 @@ def find_target(backend: object) -> Target:
     name = _names().get(wanted.lower(), wanted.lower())
     if wanted in BACKENDS:
         name = wanted
-    elif wanted.lower().startswith("sophgo") and name not in BACKENDS:
-        raise ConfigError(
-            f"'{wanted}' belongs to Sophgo's tool, whose configuration names the chip: use onnxq.targets.sophgo.dialect"
-        )
     elif split_name(name)[0] not in BACKENDS:
+        for key, dialect in DIALECTS.items():
+            if not dialect.target and wanted.lower().startswith(key) and key not in BACKENDS:
+                raise ConfigError(
+                    f"'{wanted}' belongs to {dialect.tool}'s tool, whose configuration names the chip: use "
+                    f"{dialect.module}"
+                )
         raise ConfigError(f"unknown backend '{wanted}'.{did_you_mean(wanted, _known())} Known: {', '.join(_known())}")
     if mark:
         name = f"{name},{options}" if ":" in name else f"{name}:{options}"

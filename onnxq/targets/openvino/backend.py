@@ -33,6 +33,9 @@ def _declines_add(node: NodeFacts) -> str | None:
     return declines_constant_operand(node)
 
 
+_SEVEN_BITS = "OPENVINO uses 7 bits of a weight, so that sums do not overflow; the backend openvino:weights=int8 has 8"
+
+
 def configure(values: Mapping[str, str]) -> Backend:
     academic, asymmetric = values["academic"] == "yes", values["activations"] == "asymmetric"
     weight = QuantSpec(values["weights"], narrow_range=academic, granularity=PerChannel(0))
@@ -66,7 +69,7 @@ def configure(values: Mapping[str, str]) -> Backend:
             bias_quantized=False,
         ),
         passes=STANDARD_PASSES,
-        known_as=(KnownAs("OPENVINO"),),
+        known_as=(KnownAs("OPENVINO", weight_bits=_SEVEN_BITS if weight.dtype == "int7" else ""),),
         emitters=("qdq", "fake_quantize"),
         options=(
             Option("weights", ("int7", "int8"), "int7", "bits of a weight; 8 are safe on processors with VNNI"),
