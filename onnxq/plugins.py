@@ -50,7 +50,7 @@ def run_folder(path: Path, what: str) -> ModuleType:
     for name in [name for name in sys.modules if name == package.__name__ or name.startswith(f"{package.__name__}.")]:
         del sys.modules[name]
     sys.modules[package.__name__] = package
-    files = sorted(path.glob("*.py"), key=lambda file: (file.name != "__init__.py", file.name))
+    files = sorted(path.glob("[!.]*.py"), key=lambda file: (file.name != "__init__.py", file.name))
     importlib.invalidate_caches()
     writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:

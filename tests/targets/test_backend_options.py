@@ -37,6 +37,8 @@ def test_options_change_the_backend_and_its_name() -> None:
     backend = get_backend("chip_with_options:bits=4")
     assert backend.scheme.weight == QuantSpec("int4")
     assert backend.name == "chip_with_options:bits=4"
+    assert backend.chosen == {"bits": "4"}
+    assert (backend.option("bits"), backend.option("mode")) == ("4", "exact")
     assert get_backend(backend.name).scheme == backend.scheme
 
 
