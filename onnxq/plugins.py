@@ -45,6 +45,7 @@ def run_folder(path: Path, what: str) -> ModuleType:
 
     The modules find one another by relative imports (`from .tables import ...`); what was run before is run anew.
     """
+    path = path.resolve()
     package = ModuleType(module_name(path, what))
     package.__file__, package.__path__, package.__package__ = str(path / "__init__.py"), [str(path)], package.__name__
     for name in [name for name in sys.modules if name == package.__name__ or name.startswith(f"{package.__name__}.")]:
