@@ -55,7 +55,7 @@ def simulate(
     from onnxq.cli.shapes import read_shapes
     from onnxq.emit.simulate import simulate as build
     from onnxq.output_folder import claim, read_together, staging
-    from onnxq.pipeline.artifacts import check_simulated, limit_is_ours
+    from onnxq.pipeline.written import check_simulated, limit_is_ours
     from onnxq.ptq.search.division import checked_on
     from onnxq.types.note import folded
     from onnxq.verify import below_limit

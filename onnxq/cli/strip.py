@@ -57,7 +57,7 @@ def strip(
     from onnxq.errors import UnsupportedError
     from onnxq.graph import Graph
     from onnxq.output_folder import claim, staging
-    from onnxq.pipeline.artifacts import check_simulated
+    from onnxq.pipeline.written import check_simulated
     from onnxq.ptq.search.division import checked_on
     from onnxq.strip import strip as take_out
 

@@ -14,7 +14,7 @@ from onnxq.diagnose.run import AUTOMATIC, BRIEF, diagnose_session
 from onnxq.diagnose.text import summary_lines
 from onnxq.errors import OnnxqError
 from onnxq.graph.write import weight_bytes
-from onnxq.pipeline.report import Examine, Explanation, failed_diagnosis
+from onnxq.pipeline.explanation import Examine, Explanation, failed_diagnosis
 from onnxq.ptq.method import State
 from onnxq.ptq.search.stage import LARGE
 from onnxq.session.session import Session

@@ -4,77 +4,41 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from onnxq.config import Config
 from onnxq.files import json_number
-from onnxq.passes import PassReport
+from onnxq.pipeline.explanation import DIAGNOSE
+from onnxq.pipeline.written import Written
+from onnxq.session.session import Calibrated
 from onnxq.types import Backend, QuantPlan
 from onnxq.types.note import by_kind
 from onnxq.types.reason import by_code
-from onnxq.verify import ResultCheck, VerifyReport
 
 Report = dict[str, Any]
-
-LOW_SQNR_DB = 20.0
-"""Outputs below this are worth a warning."""
-
-
-DIAGNOSE = "run 'onnxq diagnose' with the same model, target and data"
-"""What to do where nobody has looked for a cause."""
 
 SIMULATED_MARGIN_DB = 3.0
 """A chip that loses this much more than the written model says is worth a warning."""
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """Why a result is low: sentences for people, and the values behind them (`onnxq.diagnose`) for the report.
-
-    diagnosis  None where it could not be made: the sentences say why
-    remedy     the configuration with what mends it; None where no configuration does
-    """
-
-    lines: tuple[str, ...]
-    diagnosis: Mapping[str, Any] | None
-    remedy: Mapping[str, Any] | None = None
-
-
-def failed_diagnosis(reason: str) -> Explanation:
-    """What is told where the cause of a low result was looked for in vain, because the search itself has failed."""
-    return Explanation((f"the diagnosis itself failed: {reason}",), None)
-
-
-class Examine(Protocol):
-    """Finds out why results are low, or with `failed` why a run comes to nothing; None where nobody looks for it."""
-
-    def __call__(self, results: Sequence[ResultCheck], *, failed: bool) -> Explanation | None: ...
-
-
 def build_report(
+    ready: Calibrated,
+    written: Written,
     *,
-    backend: Backend,
-    config: Config,
-    passes: Sequence[PassReport],
-    plan: QuantPlan,
-    warnings: Sequence[str],
     notes: Sequence[str],
-    samples: int,
-    checks: VerifyReport,
-    simulated: Sequence[ResultCheck],
     files: Sequence[Path],
     seconds: Mapping[str, float],
-    warn_below_db: float | None = LOW_SQNR_DB,
-    explanation: Explanation | None = None,
+    warn_below_db: float | None,
 ) -> Report:
     """One dictionary of JSON values; infinities are written as the string "inf".
 
-    Outputs below `warn_below_db` get a warning; None gives none. `explanation` says why, where that is known.
+    Outputs below `warn_below_db` get a warning; None gives none. `notes` are those of all stages.
     """
+    prepared, checks, explanation = ready.session.prepared, written.checks, written.explanation
+    backend, config, simulated = prepared.backend, prepared.config, written.simulated
     hint = f": for the cause, {DIAGNOSE}" if explanation is None else ""
-    written = {result.name: result.sqnr_db for result in checks.results}
+    in_file = {result.name: result.sqnr_db for result in checks.results}
     low = [
         f"{result.title} has only {result.sqnr_db:.1f} dB{hint}"
         for result in checks.results
@@ -83,30 +47,31 @@ def build_report(
     low += [f"{result.title} is silent: it has one value everywhere" for result in checks.results if result.silent]
     low += [f"{result.title} is silent on the chip, as simulated" for result in simulated if result.silent]
     low += [
-        f"{result.title}: {result.sqnr_db:.1f} dB on the chip, as simulated; {written[result.name]:.1f} dB in the "
+        f"{result.title}: {result.sqnr_db:.1f} dB on the chip, as simulated; {in_file[result.name]:.1f} dB in the "
         "written model"
         for result in simulated
-        if result.name in written and result.sqnr_db < written[result.name] - SIMULATED_MARGIN_DB
+        if result.name in in_file and result.sqnr_db < in_file[result.name] - SIMULATED_MARGIN_DB
     ]
     why = [] if explanation is None else explanation.lines
-    told = [*warnings, *(config.translation.unfulfilled if config.translation else ()), *low, *why]
+    unfulfilled = config.translation.unfulfilled if config.translation else ()
+    told = [*ready.warnings, *written.warnings, *unfulfilled, *low, *why]
     remarks = [*notes, *(config.translation.idle if config.translation else ())]
     return {
         "backend": backend.name,
-        "coverage": coverage(plan),
+        "coverage": coverage(written.plan),
         "simulated_sqnr_db": {result.name: json_number(result.sqnr_db) for result in simulated},
         "sqnr_db": {name: json_number(value) for name, value in checks.sqnr_db.items()},
         "warnings": told,
         "notes": remarks,
         "kinds": by_kind([*told, *remarks]),
-        "calibration_samples": samples,
+        "calibration_samples": ready.samples,
         "checks": checks.to_json(),
         "kernels": checks.kernels.to_json() if checks.kernels is not None and backend.runs_in_onnxruntime else None,
         "files": [str(path) for path in files],
         "seconds": {name: round(value, 4) for name, value in seconds.items()},
         "passes": [
             {"name": p.name, "changed": list(p.changed), "declined": list(p.declined), "seconds": round(p.seconds, 4)}
-            for p in passes
+            for p in prepared.passes
         ],
         "config": resolved_config(backend, config),
         **({} if explanation is None or explanation.diagnosis is None else {"diagnosis": explanation.diagnosis}),

@@ -106,7 +106,7 @@ def test_interruption_exits_with_130_and_leaves_no_files(run, here: Path, monkey
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(import_module("onnxq.pipeline.artifacts"), "verify", interrupted)
+    monkeypatch.setattr(import_module("onnxq.pipeline.written"), "verify", interrupted)
     result = run(*QUANTIZE.split())
     assert result.exit_code == 130
     assert result.stderr.strip().endswith("interrupted")
@@ -117,7 +117,7 @@ def test_a_system_error_names_its_file(run, here: Path, monkeypatch: pytest.Monk
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device", "out/model.onnx")
 
-    monkeypatch.setattr(import_module("onnxq.pipeline.artifacts"), "emit", full)
+    monkeypatch.setattr(import_module("onnxq.pipeline.written"), "emit", full)
     result = run(*QUANTIZE.split())
     assert result.exit_code == 2
     assert result.stderr.startswith("error: out/model.onnx: No space left on device (")

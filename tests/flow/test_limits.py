@@ -10,7 +10,7 @@ import pytest
 import onnxq
 from onnxq.config import read_config
 from onnxq.demo import load_data, model_path
-from onnxq.pipeline import artifacts
+from onnxq.pipeline import written
 from onnxq.verify import ChecksFailed, Failure, FailureKind, OutputCheck, ResultCheck, VerifyReport, below_limit
 from onnxq.verify.results import ResultSums
 
@@ -23,7 +23,7 @@ def test_a_part_that_is_lost_on_the_chip_alone_fails_the_run(
     part: ResultCheck, kind: FailureKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     simulated = OutputCheck("logits", 30.0, cosine=1.0, parts=(part,))
-    monkeypatch.setattr(artifacts, "_simulated", lambda *arguments: (simulated,))
+    monkeypatch.setattr(written, "_simulated", lambda *arguments: (simulated,))
     data = {"image": load_data().calibration[:4]}
     with pytest.raises(ChecksFailed, match=r"logits\[:, 4:10\].* on the chip, as simulated") as raised:
         onnxq.quantize(model_path(), backend="tensorrt", data=data, out=tmp_path / "out", config={"effort": 0})
@@ -35,7 +35,7 @@ def test_a_part_that_is_lost_on_the_chip_alone_fails_the_run(
 
 def test_a_limit_below_zero_lets_silence_pass_with_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     simulated = OutputCheck("logits", 30.0, cosine=1.0, parts=(SILENT,))
-    monkeypatch.setattr(artifacts, "_simulated", lambda *arguments: (simulated,))
+    monkeypatch.setattr(written, "_simulated", lambda *arguments: (simulated,))
     result = onnxq.quantize(
         model_path(),
         backend="tensorrt",
@@ -58,10 +58,10 @@ def test_a_limit_below_zero_lets_silence_pass_with_a_warning(tmp_path: Path, mon
 def test_advice_follows_the_kind_of_a_failure_and_not_its_words(kind: FailureKind, advice: str | None) -> None:
     report = VerifyReport(1, 0.0, failures=(Failure(kind, "below the required 5 dB"),))
     with pytest.raises(ChecksFailed) as raised:
-        artifacts.fail_on(report, ())
+        written.fail_on(report, ())
     assert ("to have the files all the same" in str(raised.value)) is (advice is not None)
     assert advice is None or advice in str(raised.value)
-    artifacts.fail_on(VerifyReport(1, 0.0), ("a warning",))
+    written.fail_on(VerifyReport(1, 0.0), ("a warning",))
 
 
 def _of(*noise: float) -> ResultCheck:
@@ -89,5 +89,5 @@ def test_the_limit_of_nobody_is_not_passed_by_luck(surely: bool) -> None:
 
 
 def test_a_limit_that_somebody_sets_is_held_against_the_figure() -> None:
-    assert artifacts.limit_is_ours(read_config({}))
-    assert not artifacts.limit_is_ours(read_config({"minimum_sqnr_db": 5.0}))
+    assert written.limit_is_ours(read_config({}))
+    assert not written.limit_is_ours(read_config({"minimum_sqnr_db": 5.0}))

@@ -16,7 +16,7 @@ import onnxq
 from onnxq.cli.app import app
 from onnxq.errors import InternalError, OnnxqError
 from onnxq.graph import Graph
-from onnxq.pipeline import artifacts
+from onnxq.pipeline import written as pipeline
 from onnxq.runtime.expose import Exposer
 from tests.graph.models import model, node, sample, value
 
@@ -39,7 +39,7 @@ def break_taps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def break_emitted_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    write = artifacts.emit
+    write = pipeline.emit
 
     def damaged(*arguments: Any, **named: Any) -> Any:
         emitted = write(*arguments, **named)
@@ -49,12 +49,12 @@ def break_emitted_files(monkeypatch: pytest.MonkeyPatch) -> None:
         onnx.save(written, path)
         return emitted
 
-    monkeypatch.setattr(artifacts, "emit", damaged)
+    monkeypatch.setattr(pipeline, "emit", damaged)
 
 
 def break_running_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """The file loads, and onnxruntime stops at one of its nodes."""
-    write = artifacts.emit
+    write = pipeline.emit
 
     def damaged(*arguments: Any, **named: Any) -> Any:
         emitted = write(*arguments, **named)
@@ -73,7 +73,7 @@ def break_running_files(monkeypatch: pytest.MonkeyPatch) -> None:
         onnx.save(written, path)
         return emitted
 
-    monkeypatch.setattr(artifacts, "emit", damaged)
+    monkeypatch.setattr(pipeline, "emit", damaged)
 
 
 @pytest.mark.parametrize("break_it", [break_taps, break_emitted_files, break_running_files])
@@ -93,7 +93,7 @@ def test_a_simulated_model_that_does_not_load_is_a_fault_of_onnxq(tmp_path: Path
     broken = Graph.from_model(two_layers())
     broken.node("second").op = "LSTM"
     with pytest.raises(InternalError, match="refuses a model that onnxq has made"):
-        artifacts.check_simulated(broken, Graph.from_model(two_layers()), tmp_path / "s.onnx", None)
+        pipeline.check_simulated(broken, Graph.from_model(two_layers()), tmp_path / "s.onnx", None)
 
 
 def test_a_model_that_onnxruntime_refuses_as_it_was_given_is_bad_input(tmp_path: Path) -> None:

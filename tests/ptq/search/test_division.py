@@ -11,7 +11,7 @@ import pytest
 import onnxq
 from onnxq.demo import load_data, model_path
 from onnxq.graph import Graph
-from onnxq.pipeline import artifacts
+from onnxq.pipeline import written
 from onnxq.ptq.search.division import checked_on, divide
 from onnxq.runtime import Dataset, input_infos, open_dataset
 
@@ -50,13 +50,13 @@ def test_most_samples_judge_or_are_fitted_to_and_none_both() -> None:
 
 def test_every_effort_is_checked_on_the_same_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, ...]] = []
-    verify = artifacts.verify
+    verify = written.verify
 
     def looked_at(*arguments: Any, **named: Any) -> Any:
         seen.append(tuple(named["numbers"]))
         return verify(*arguments, **named)
 
-    monkeypatch.setattr(artifacts, "verify", looked_at)
+    monkeypatch.setattr(written, "verify", looked_at)
     given = load_data().calibration[:32]
     for name, config in (("plain", {"effort": 0}), ("improved", {"improvements": ["bias_correction"]})):
         onnxq.quantize(
