@@ -109,11 +109,11 @@ SUBUNITS = {
 """Folders inside a package that stand in another layer than the package."""
 
 ONLY_IN: dict[str, frozenset[str]] = {
-    "torch": frozenset({"torchnet", "qat", "ptq.reconstruction", "distributed"}),
+    "torch": frozenset({"numerics", "torchnet", "qat", "ptq.reconstruction", "distributed"}),
     "onnx_graphsurgeon": frozenset({"graph"}),
     "onnxruntime": frozenset({"runtime", "verify"}),
 }
-"""Library -> the only units that may import it."""
+"""Library -> the only units that may import it. torch in numerics: inside functions of number formats."""
 
 MAY_NAME_TARGETS = ("targets/*", "compat/mqbench*", "moved.py")
 

@@ -20,7 +20,7 @@ from onnxq.targets import BACKENDS
 from onnxq.types import Backend, PerBlock, PerChannel, PerTensor, QuantSpec
 from onnxq.types.fake_quantizers import ALIASES as FAKE_QUANTIZER_ALIASES
 from onnxq.types.fake_quantizers import KINDS
-from onnxq.types.spec import DTYPES
+from onnxq.types.number_format import number_formats
 
 Entry = dict[str, str | int | list[str]]
 
@@ -100,9 +100,6 @@ def _short(spec: QuantSpec | None) -> str:
     return ", ".join(filter(None, words))
 
 
-_GRIDS = {"affine": "integer steps", "float": "floating point", "nnie": "powers of 2^(1/16)"}
-
-
 def passes() -> list[Entry]:
     """Graph passes, and the backends that run them."""
     return [
@@ -175,15 +172,14 @@ def names_of_other_tools(kind: str) -> dict[str, str]:
 def formats() -> list[Entry]:
     """Number formats, and the backends that have them by default."""
     entries: list[Entry] = []
-    for dtype in DTYPES:
+    for dtype, form in number_formats().items():
         spec = QuantSpec(dtype)
-        affine = spec.grid == "affine"
         entries.append(
             {
                 "name": dtype,
                 "bits": spec.bits,
-                "grid": _GRIDS[spec.grid],
-                "range": f"{spec.qmin} .. {spec.qmax}" if affine else "",
+                "grid": form.summary,
+                "range": f"{spec.qmin} .. {spec.qmax}" if form.evenly_spaced else "",
                 "backends": _users(dtype),
             }
         )

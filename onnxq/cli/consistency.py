@@ -50,7 +50,7 @@ def check_parameters(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> No
 
 def _check_integers(graph: Graph, placement: Placement, values: np.ndarray) -> None:
     name, spec = placement.tensor, placement.spec
-    if placement.role not in ("weight", "bias") or spec.grid != "affine":
+    if placement.role not in ("weight", "bias") or not spec.evenly_spaced:
         raise SpecError(f"integer_weights: '{name}' is no weight that is stored as integers ({placement.role}, {spec})")
     shape = graph.shape(name)
     if shape is not None and tuple(shape) != values.shape:

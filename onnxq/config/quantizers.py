@@ -12,8 +12,9 @@ from pydantic_core import PydanticCustomError
 from onnxq.errors import ConfigError, OnnxqError, did_you_mean
 from onnxq.observers import make_observer
 from onnxq.types.fake_quantizers import read_fake_quantizer
+from onnxq.types.number_format import names_but_integers, number_formats
 from onnxq.types.overrides import QuantizerOverride, with_bits
-from onnxq.types.spec import DTYPES, INT_DTYPES, ROUNDINGS
+from onnxq.types.spec import ROUNDINGS
 
 Check = TypeVar("Check", bound=Callable[..., Any])
 
@@ -47,9 +48,9 @@ class QuantizerSettings(QuantizerOverride):
     @classmethod
     @located
     def _check_word(cls, value: str | None, info: ValidationInfo) -> str | None:
-        known = DTYPES if info.field_name == "dtype" else ROUNDINGS
+        known = tuple(number_formats()) if info.field_name == "dtype" else ROUNDINGS
         if value is not None and value not in known:
-            shown = "int1..int16, uint1..uint16, " + ", ".join(d for d in DTYPES if d not in INT_DTYPES)
+            shown = "int1..int16, uint1..uint16, " + ", ".join(names_but_integers())
             listed = shown if info.field_name == "dtype" else ", ".join(ROUNDINGS)
             raise ConfigError(f"unknown {info.field_name} '{value}'.{did_you_mean(value, known)} Known: {listed}")
         return value

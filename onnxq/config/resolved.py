@@ -81,7 +81,7 @@ def _in_order(values: Mapping[str, Any], table: type[BaseModel]) -> dict[str, An
 
 def _spelt_out(spec: QuantSpec, role: str) -> dict[str, Any]:
     words: dict[str, Any] = {"dtype": spec.dtype}
-    if spec.grid == "affine" and spec.dtype != "int32":
+    if spec.evenly_spaced and not spec.format.bias_only:
         words |= {
             "symmetric": spec.symmetric,
             "narrow_range": spec.narrow_range,

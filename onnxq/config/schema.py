@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from onnxq.config.settings import Config
-from onnxq.types.spec import DTYPES, ROUNDINGS
+from onnxq.types.number_format import number_formats
+from onnxq.types.spec import ROUNDINGS
 
 
 def config_schema() -> dict[str, Any]:
@@ -13,7 +14,7 @@ def config_schema() -> dict[str, Any]:
     schema = Config.model_json_schema()
     schema["properties"]["$schema"] = {"type": "string", "description": "where this schema is, for editors"}
     fields = schema["$defs"]["QuantizerSettings"]["properties"]
-    for key, known in (("rounding", ROUNDINGS), ("dtype", DTYPES), ("bits", (*range(1, 17), 32))):
+    for key, known in (("rounding", ROUNDINGS), ("dtype", tuple(number_formats())), ("bits", (*range(1, 17), 32))):
         fields[key]["anyOf"] = [{"enum": list(known)}, {"type": "null"}]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

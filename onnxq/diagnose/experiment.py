@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 
 from onnxq.numerics import qparams_from_range
-from onnxq.numerics.float_grid import float_max
 from onnxq.ptq.method import State
 from onnxq.types import PerChannel, PerTensor, QParams, QuantSpec
 
@@ -27,12 +26,9 @@ def members(state: State, leader: str) -> list[str]:
 def range_of(parameters: QParams) -> tuple[np.ndarray, np.ndarray]:
     """The values that a quantizer represents; of several scales an entry each."""
     spec = parameters.spec
-    if spec.grid != "affine":
-        largest = 1.0 if spec.grid == "nnie" else float_max(spec.dtype) if spec.has_scale else np.inf
-        high = parameters.scale.astype(np.float64) * largest
-        return -high, high
+    low, high = spec.ends if spec.has_scale else (-np.inf, np.inf)
     scale, zero = parameters.scale.astype(np.float64), parameters.zero_point.astype(np.float64)
-    return (spec.qmin - zero) * scale, (spec.qmax - zero) * scale
+    return (low - zero) * scale, (high - zero) * scale
 
 
 def step_of(parameters: QParams) -> float:
@@ -73,7 +69,7 @@ def with_more_bits(leader: str) -> Change:
     def change(state: State) -> State:
         def parameters(name: str) -> QParams | None:
             held = state.qparams[name]
-            if held.spec.grid != "affine" or held.spec.bits >= WIDE:
+            if not held.spec.evenly_spaced or held.spec.bits >= WIDE:
                 return None
             return qparams_from_range(*range_of(held), widened(held.spec))
 
@@ -87,7 +83,7 @@ def with_channels(tensor: str, axis: int, low: np.ndarray, high: np.ndarray) -> 
 
     def change(state: State) -> State:
         held = state.qparams[tensor].spec
-        if held.grid != "affine" or not isinstance(held.granularity, PerTensor):
+        if not held.evenly_spaced or not isinstance(held.granularity, PerTensor):
             return state
         spec = held.replace(granularity=PerChannel(axis))
         return with_parameters(state, [tensor], lambda name: qparams_from_range(low, high, spec))

@@ -11,7 +11,7 @@ from onnxq.types import Backend, Limits, PerTensor, QuantSpec
 
 def wide_type(spec: QuantSpec, limits: Limits) -> str | None:
     """A type of 16 bits in the place of a format, if the target has one."""
-    if spec.grid != "affine" or spec.bits >= WIDE or limits.steps:
+    if not spec.evenly_spaced or spec.bits >= WIDE or limits.steps:
         return None
     signs = ("u", "") if spec.dtype.startswith("u") else ("", "u")
     allowed = [sign for sign in signs if f"{sign}int{WIDE}" in limits.dtypes and not (sign and limits.zero_point_zero)]

@@ -47,7 +47,7 @@ def _few_bits(case: Case) -> list[Evidence]:
     return [
         Evidence(FewBits(name, spec.bits), with_more_bits(name))
         for name, spec in specs.items()
-        if spec.grid == "affine" and spec.bits < WIDE
+        if spec.evenly_spaced and spec.bits < WIDE
     ]
 
 

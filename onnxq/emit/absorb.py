@@ -28,7 +28,7 @@ def absorb_activation(graph: Graph, tensor: str, qparams: QParams) -> Absorbed |
     The bypassed node stays in the graph for the caller to remove, all of them at once.
     """
     node = graph.producer(tensor)
-    if node is None or node.op not in ("Relu", "Clip") or qparams.scale.ndim or qparams.spec.grid == "float":
+    if node is None or node.op not in ("Relu", "Clip") or qparams.scale.ndim or not qparams.spec.evenly_spaced:
         return None
     source = node.inputs[0]
     producer = graph.producer(source)

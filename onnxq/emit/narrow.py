@@ -13,14 +13,13 @@ import numpy as np
 from onnxq.emit.tables import broadcast, real_range
 from onnxq.graph import DeferredValues, Graph
 from onnxq.types import QParams, QuantSpec
-from onnxq.types.containers import container_of
-from onnxq.types.spec import container_range
+from onnxq.types.number_format import number_format
 
 
 @cache
 def is_narrower(spec: QuantSpec) -> bool:
     """Whether QuantizeLinear would let pass what the format lacks."""
-    return spec.grid == "affine" and (spec.qmin, spec.qmax) != container_range(container_of(spec))
+    return spec.evenly_spaced and spec.ends != number_format(spec.format.stored_as).integers
 
 
 def clip_to_range(graph: Graph, source: Any, parameters: QParams, kind: Any, scope: Any) -> Any:

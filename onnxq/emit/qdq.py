@@ -3,13 +3,12 @@
 Weights become integer initializers with a DequantizeLinear behind (computed while the file is written, one at a time),
 or stay float behind a Q/DQ pair where the target folds them itself. Tables of embeddings are dequantized when rows were
 looked up (`lookups`). Biases become int32 initializers. The file computes exactly what `onnxq.numerics` computes:
-`narrow` and `float_formats` have the formats that QuantizeLinear lacks, `guards` keeps float8 pairs from onnxruntime's
+`narrow` and `arithmetic` have the formats that QuantizeLinear lacks, `guards` keeps float8 pairs from onnxruntime's
 optimizer.
 """
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import numpy as np
 
 from onnxq.emit import EMITTERS, Emitted, Emitter
 from onnxq.emit.absorb import absorb_activation
-from onnxq.emit.float_formats import CASTS, write_blocks, write_casts
+from onnxq.emit.arithmetic import write_operators
 from onnxq.emit.guards import guard
 from onnxq.emit.lookups import look_up_integers, looks_up, scale_columns
 from onnxq.emit.narrow import clip_to_range, is_narrower
@@ -28,24 +27,9 @@ from onnxq.errors import SpecError, UnsupportedError
 from onnxq.graph import DeferredValues, Graph, Node, Use, collector_paused
 from onnxq.numerics import quantize
 from onnxq.types import Backend, PerBlock, PerChannel, Placement, QParams, QParamsTable, QuantPlan, QuantSpec
-from onnxq.types.containers import container_of
 from onnxq.types.note import Note
 
-_FLOAT8: dict[str, np.dtype[Any]] = {
-    "fp8_e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
-    "fp8_e5m2": np.dtype(ml_dtypes.float8_e5m2),
-}
-_HALVES = tuple(CASTS.values())
-_OPSET_OF = {
-    "int2": 25,
-    "uint2": 25,
-    "int4": 21,
-    "uint4": 21,
-    "int16": 21,
-    "uint16": 21,
-    "fp8_e4m3": 19,
-    "fp8_e5m2": 19,
-}
+_HALVES = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 
 
 def to_qdq(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> tuple[Graph, list[str]]:
@@ -76,13 +60,10 @@ def required_opset(graph: Graph, plan: QuantPlan) -> int:
     needed = 10
     for placement in plan:
         spec = placement.spec
-        if spec.grid == "affine":
-            needed = max(needed, _OPSET_OF.get(container_of(spec), 10), 11 if is_narrower(spec) else 10)
-        else:
-            needed = max(needed, _OPSET_OF.get(spec.dtype, 13))
+        needed = max(needed, spec.format.opset, 11 if is_narrower(spec) else 10)
         if isinstance(spec.granularity, PerChannel):
             needed = max(needed, 13)
-        elif isinstance(spec.granularity, PerBlock) and spec.shared_exponent is None:
+        elif isinstance(spec.granularity, PerBlock) and spec.has_scale:
             needed = max(needed, 21)
         if graph.dtype(placement.tensor) in _HALVES:
             needed = max(needed, 19)
@@ -128,13 +109,12 @@ class QdqWriter:
         parameters = self.qparams[tensor]
         if placement.edges == ():
             return  # only lends its parameters to others
-        if placement.spec.dtype in CASTS:
-            write_casts(self.graph, placement)
-        elif placement.spec.shared_exponent is not None and self.graph.is_constant(tensor):
+        form = placement.spec.format
+        if not form.in_onnx and form.onnx_type is None and self.graph.is_constant(tensor):
             made = replace_by_values(self.graph, placement, self.qparams, "quantized")
             self.graph.origins.tensor_became(tensor, made.name)
-        elif placement.spec.shared_exponent is not None:
-            write_blocks(self.graph, placement)
+        elif not form.in_onnx:
+            write_operators(self.graph, placement, parameters)
         elif self.graph.is_constant(tensor) and (self.backend.weight_storage == "integer" or placement.role == "bias"):
             self._write_integer_constant(placement, parameters)
         else:
@@ -154,7 +134,7 @@ class QdqWriter:
         tensor, spec = placement.tensor, placement.spec
         uses = uses_of(self.graph, placement)
         original = self.graph.tensor(tensor)
-        stored = _stored_dtype(spec)
+        stored = spec.format.onnx_storage
         fixed = self.qparams.integer_weights.get(tensor)
         source = self.graph
 
@@ -205,18 +185,18 @@ class QdqWriter:
         scope = self.graph.home_of(source)
         scale, zero = self._parameters(leader, parameters, kind, scope)
         attrs = _axis_attributes(spec, None if shape is None else tuple(shape))
-        typed = attrs if zero is not None else {**attrs, "output_dtype": _stored_dtype(spec)}
+        typed = attrs if zero is not None else {**attrs, "output_dtype": spec.format.onnx_storage}
         readers = uses
         if readers is None and source is quantized:
             readers = self.readers[tensor]
         elif readers is None:
             readers = [use for use in self.graph.consumers(source) if use.node is not self.absorbed[-1]]
-        guarded = spec.dtype in _FLOAT8 and self.backend.float8_pairs == "guarded"
+        guarded = spec.format.guarded and self.backend.float8_pairs == "guarded"
         begin = clip_to_range(self.graph, source, parameters, kind, scope)
         if guarded:
             begin = guard(self.graph, begin, f"{tensor}_QuantizeLinear", scope)
         inputs = [begin, scale] + ([zero] if zero is not None else [])
-        stored = self.graph.add_variable(f"{tensor}_QuantizeLinear", _stored_dtype(spec), shape)
+        stored = self.graph.add_variable(f"{tensor}_QuantizeLinear", spec.format.onnx_storage, shape)
         self.graph.add_node(
             "QuantizeLinear", inputs, [stored], attrs=typed, name=f"{tensor}_QuantizeLinear", scope=scope
         )
@@ -289,7 +269,7 @@ class QdqWriter:
 
     def _zero_point(self, parameters: QParams, scope: Any) -> str:
         """An initializer with these zero points; equal ones are one, since most are all 0."""
-        values = parameters.zero_point.astype(_stored_dtype(parameters.spec))
+        values = parameters.zero_point.astype(parameters.spec.format.onnx_storage)
         key = (values.dtype, values.shape, values.tobytes(), id(scope))
         if key not in self._zero_points:
             hint = f"zero_point_{values.dtype}"
@@ -304,22 +284,13 @@ class QdqWriter:
         taken for unsigned.
         """
         in_blocks = isinstance(spec.granularity, PerBlock) and spec.symmetric
-        if spec.dtype == "int32" or (in_blocks and self.graph.is_constant(leader)):
+        if spec.format.bias_only or (in_blocks and self.graph.is_constant(leader)):
             return False  # the type is that of the stored numbers, and as many zeros as scales would be stored
         if not self.backend.limits.zero_point_zero or self.graph.opset < 21 or self.graph.is_constant(leader):
             return True
         producer = self.graph.producer(leader)
         readers = {use.node.op for use in self.graph.consumers(leader)}
         return bool(readers - {"MatMul", "Gemm"}) or (producer is not None and producer.op == "Add")
-
-
-@cache
-def _stored_dtype(spec: QuantSpec) -> np.dtype[Any]:
-    if spec.dtype in _FLOAT8:
-        return _FLOAT8[spec.dtype]
-    container = container_of(spec)
-    packed = container.lstrip("u") in ("int2", "int4")
-    return np.dtype(getattr(ml_dtypes, container) if packed else container)
 
 
 def _axis_attributes(spec: QuantSpec, shape: tuple[Any, ...] | None) -> dict[str, int]:

@@ -51,10 +51,14 @@ def _with_weights(
         if placement.observe_only or _only_looked_up(graph, placement):
             continue  # nobody computes with it
         # Integers that an algorithm has fixed are right for their own scale only.
-        if placement.role == "weight" and placement.spec.dtype == "int8" and name not in table.integer_weights:
+        if placement.role == "weight" and _is_signed_byte(placement.spec) and name not in table.integer_weights:
             table.entries[name] = change(qparams[name])
             new_plan.placements[name] = replace(placement, spec=table.entries[name].spec)
     return new_plan, table
+
+
+def _is_signed_byte(spec: QuantSpec) -> bool:
+    return spec.evenly_spaced and spec.signed and spec.bits == 8
 
 
 def _only_looked_up(graph: Graph, placement: Placement) -> bool:

@@ -3,7 +3,7 @@
 1. `Backend.simulations` replace operators that the chip computes in its own way;
 2. constants become the float values of their quantized numbers, whatever their grid and rounding;
 3. activations pass through float operators that are bit for bit `onnxq.numerics.fake_quantize`, whatever the bits, the
-   rounding and the grid; QuantizeLinear and DequantizeLinear stand for fp8 alone.
+   rounding and the grid; QuantizeLinear and DequantizeLinear stand only for formats that operators cannot say (fp8).
 
 Integers never pass through QuantizeLinear here. Around a layer onnxruntime would take the pair as a wish to compute the
 layer in integers: it quantizes the float weights again with scales of its own, and its 8-bit kernels saturate on some
@@ -14,22 +14,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 from onnxq.emit import EMITTERS, Emitted, Emitter
-from onnxq.emit.arithmetic import Arithmetic
-from onnxq.emit.float_formats import CASTS, write_blocks, write_casts
+from onnxq.emit.arithmetic import write_operators
 from onnxq.emit.qdq import QdqWriter, check_names
 from onnxq.emit.quantized_values import replace_by_values
 from onnxq.emit.simulations import SIMULATIONS
-from onnxq.emit.uses import uses_of
 from onnxq.graph import Graph, collector_paused
-from onnxq.types import Backend, PerChannel, Placement, QParams, QParamsTable, QuantPlan
+from onnxq.types import Backend, Placement, QParamsTable, QuantPlan
 
 _OPSET = 13
 """The lowest opset in which all operators that are used here exist in their present form."""
-
-_OPSET_OF_FLOAT8 = 19
 
 
 def simulate(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> tuple[Graph, list[str]]:
@@ -37,8 +31,8 @@ def simulate(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Back
     check_names(graph, plan, qparams)
     result = graph.copy()
     result.keep_given_names()
-    float8 = any(placement.spec.dtype.startswith("fp8") for placement in plan)
-    notes = result.raise_opset(max(backend.limits.min_opset, _OPSET_OF_FLOAT8 if float8 else _OPSET))
+    pairs = (placement.spec.format for placement in plan if not placement.spec.format.in_operators)
+    notes = result.raise_opset(max(backend.limits.min_opset, _OPSET, *(form.opset for form in pairs)))
     with collector_paused():
         for name in backend.simulations:
             notes += SIMULATIONS.get(name)(result, plan, qparams)
@@ -64,35 +58,13 @@ class _Simulator:
         )
 
     def write(self, placement: Placement, leader: str) -> None:
-        spec = placement.spec
+        parameters = self.qparams[placement.tensor]
         if self.graph.is_constant(placement.tensor):
             replace_by_values(self.graph, placement, self.qparams, "simulated")
-        elif spec.dtype in CASTS:
-            write_casts(self.graph, placement)
-        elif spec.shared_exponent is not None:
-            write_blocks(self.graph, placement)
-        elif spec.grid == "float":
-            self._qdq.write_pair(placement, self.qparams[placement.tensor], leader)
+        elif placement.spec.format.in_operators:
+            write_operators(self.graph, placement, parameters, self._qdq.readers.get(placement.tensor))
         else:
-            self._write_arithmetic(placement)
-
-    def _write_arithmetic(self, placement: Placement) -> None:
-        source = self.graph.tensor(placement.tensor)
-        uses = uses_of(self.graph, placement)
-        readers = self._qdq.readers[placement.tensor] if uses is None else uses
-        writer = Arithmetic(self.graph, source)
-        parameters = self.qparams[placement.tensor]
-        made = writer.nnie(parameters) if placement.spec.grid == "nnie" else writer.affine(parameters, self._column)
-        self.graph.redirect(source, made, uses=readers)
-        if uses is None:
-            self.graph.take_over_outputs(source, made)
-
-    def _column(self, values: np.ndarray, parameters: QParams, rank: int) -> np.ndarray:
-        """Parameters along the channel axis, shaped to broadcast against a tensor of this rank."""
-        granularity = parameters.spec.granularity
-        if not isinstance(granularity, PerChannel):
-            return values
-        return values.reshape([-1 if i == granularity.axis % rank else 1 for i in range(rank)])
+            self._qdq.write_pair(placement, parameters, leader)
 
 
 def write_simulated(

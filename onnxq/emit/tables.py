@@ -10,7 +10,6 @@ import numpy as np
 
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph
-from onnxq.numerics import float_max
 from onnxq.types import PerBlock, PerChannel, Placement, QParams, QParamsTable, QuantPlan
 from onnxq.types.granularity import resolve_axis
 
@@ -55,13 +54,11 @@ def rows_of(graph: Graph, plan: QuantPlan, qparams: QParamsTable, *roles: str) -
 
 
 def real_range(qparams: QParams) -> tuple[np.ndarray, np.ndarray]:
-    """Lowest and highest real value, float64: scale * (qmin - zero_point) and scale * (qmax - zero_point)."""
+    """Lowest and highest real value, float64: scale * (qmin - zero_point), scale * (qmax - zero_point) of integers."""
     scale = qparams.scale.astype(np.float64)
-    spec = qparams.spec
-    if spec.grid != "affine":
-        return -scale * float_max(spec.dtype), scale * float_max(spec.dtype)
+    low, high = qparams.spec.ends
     zero_point = qparams.zero_point.astype(np.float64)
-    return scale * (spec.qmin - zero_point), scale * (spec.qmax - zero_point)
+    return scale * (low - zero_point), scale * (high - zero_point)
 
 
 def broadcast(bound: np.ndarray, shape: tuple[Any, ...], parameters: QParams) -> np.ndarray:

@@ -126,7 +126,7 @@ def _variables(study: Study, plan: QuantPlan, kind: Kind, products: Sequence[Pro
         counts = any(placement.tensor in multiplied for placement in group)
         # A constant that is added has the format of activations, and is as good as none.
         table = kind == "weight" and len(graph.shape(leader) or ()) > 1 and plan[leader].spec != scheme.activation
-        if group[0].role == "bias" or not (counts or table) or plan[leader].spec.grid != "affine":
+        if group[0].role == "bias" or not (counts or table) or not plan[leader].spec.evenly_spaced:
             continue
         members = tuple(placement.tensor for placement in group)
         layers = tuple(dict.fromkeys(use.node.name for name in members for use in graph.consumers(name)))

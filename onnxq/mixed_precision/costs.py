@@ -25,7 +25,6 @@ from onnxq.graph import Graph, Node
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.session import float_session, run_session
 from onnxq.types import Edge, QuantPlan, QuantSpec
-from onnxq.types.containers import container_of
 
 FLOAT_BITS = 32
 MULTIPLYING = ("Conv", "ConvTranspose", "Gemm", "MatMul")
@@ -130,7 +129,7 @@ def weight_bytes(graph: Graph, name: str, spec: QuantSpec | None) -> int:
     numbers = math.prod(shape)
     if spec is None or not spec.has_scale:
         return math.ceil(numbers * _bits(graph, name, spec) / 8)
-    stored = int(container_of(spec).lstrip("uint")) if spec.grid == "affine" else spec.bits
+    stored = spec.format.stored_bits
     scales = math.prod(spec.scale_shape(shape))
     zero_points = 0 if spec.symmetric else math.ceil(scales * stored / 8)
     return math.ceil(numbers * stored / 8) + 4 * scales + zero_points

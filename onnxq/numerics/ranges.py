@@ -22,8 +22,6 @@ import numpy as np
 import numpy.typing as npt
 
 from onnxq.errors import DataError, SpecError
-from onnxq.numerics.float_grid import float_max
-from onnxq.numerics.nnie import STEPS_PER_OCTAVE, nnie_clip
 from onnxq.numerics.rounding import round_values
 from onnxq.types.qparams import QParams
 from onnxq.types.spec import QuantSpec
@@ -43,12 +41,11 @@ def qparams_from_range(low: npt.ArrayLike, high: npt.ArrayLike, spec: QuantSpec)
     low64, high64 = _checked_range(low, high)
     if not spec.has_scale:
         return QParams(spec, np.ones((), np.float32), np.zeros((), np.int32))
-    width, steps = _width_and_steps(low64, high64, spec)
-    scale = np.where(width == 0, 1.0, width) / steps
+    width = _width(low64, high64, spec)
+    scale = np.where(width == 0, 1.0, width) / spec.steps
     if spec.power_of_two:
         scale = next_power_of_two(scale)
-    if spec.grid == "nnie":
-        scale = nnie_clip(np.maximum(scale, MIN_SCALE))
+    scale = spec.format.legal_scale(np.maximum(scale, MIN_SCALE))
     scale32 = np.minimum(np.maximum(scale, MIN_SCALE), MAX_SCALE).astype(np.float32)
     zero_point = np.zeros(scale32.shape, np.int32)
     if not spec.symmetric:
@@ -91,10 +88,7 @@ def with_minimum_scale(qparams: QParams, minimum: float) -> QParams:
     floor = np.asarray(min(minimum, MAX_SCALE))
     if spec.power_of_two:
         floor = next_power_of_two(floor)
-    if spec.grid == "nnie":
-        nearest = nnie_clip(floor)
-        floor = nearest if nearest >= floor else nnie_clip(floor * 2 ** (1 / STEPS_PER_OCTAVE))
-    floor32 = np.float32(floor)
+    floor32 = np.float32(spec.format.legal_scale(floor, up=True))
     low = qparams.scale < floor32
     if not low.any():
         return qparams
@@ -121,12 +115,8 @@ def _checked_range(low: npt.ArrayLike, high: npt.ArrayLike) -> tuple[np.ndarray,
     return np.minimum(low64, 0.0), np.maximum(high64, 0.0)
 
 
-def _width_and_steps(low: np.ndarray, high: np.ndarray, spec: QuantSpec) -> tuple[np.ndarray, float]:
-    """The distance to be covered and the number of steps that cover it; their quotient is the scale."""
-    if spec.grid != "affine":
-        return np.maximum(-low, high), float_max(spec.dtype)
+def _width(low: np.ndarray, high: np.ndarray, spec: QuantSpec) -> np.ndarray:
+    """The distance to be covered by the steps of the format; their quotient is the scale."""
     if not spec.symmetric:
-        return high - low, spec.qmax - spec.qmin
-    if spec.qmin == 0:
-        return high, spec.qmax
-    return np.maximum(-low, high), min(-spec.qmin, spec.qmax) or -spec.qmin
+        return np.asarray(high - low)
+    return high if spec.ends[0] == 0 else np.asarray(np.maximum(-low, high))

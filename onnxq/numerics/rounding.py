@@ -1,11 +1,18 @@
-"""The one rounding function: real numbers to integers, exact at and next to every tie."""
+"""Real numbers in units of a scale, and the one rounding function, exact at and next to every tie."""
 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from onnxq.errors import SpecError, did_you_mean
 from onnxq.types.spec import ROUNDINGS, Rounding
+
+
+def quotient(x: np.ndarray, scale: np.ndarray, work: npt.DTypeLike = np.float32) -> np.ndarray:
+    """x / scale, of float32 values and in float32 unless `work` says otherwise; what is too large is infinite."""
+    with np.errstate(over="ignore", under="ignore"):
+        return np.asarray(np.asarray(x).astype(np.float32, copy=False) / scale.astype(work, copy=False))
 
 
 def round_values(x: np.ndarray, rounding: Rounding = "half_even") -> np.ndarray:

@@ -105,7 +105,7 @@ def outer_range(statistic: RangeStatistic) -> tuple[np.ndarray, np.ndarray]:
 
 def saturates_negative(spec: QuantSpec) -> bool:
     """Whether the format has no negative numbers, so that only the positive side of the data decides."""
-    return spec.grid == "affine" and spec.symmetric and spec.qmin == 0
+    return spec.symmetric and spec.ends[0] == 0
 
 
 def _of(tensor: str) -> str:

@@ -24,10 +24,9 @@ from functools import cache
 
 import numpy as np
 
-from onnxq.numerics.float_grid import float_storage
-from onnxq.numerics.nnie import LEVELS, nnie_power
 from onnxq.observers.excess import Excess
 from onnxq.observers.statistics import Bins
+from onnxq.types.number_format import Side
 from onnxq.types.spec import QuantSpec
 
 MOST_STEPS = 1024
@@ -78,15 +77,9 @@ class ExpectedError:
 @cache
 def format_steps(spec: QuantSpec) -> tuple[Steps, Steps]:
     """Steps above and below zero; both have all of them for an asymmetric format, whose zero point divides them."""
-    if spec.grid == "float":
-        patterns = np.arange(1 << spec.bits, dtype=np.dtype(f"u{spec.bits // 8}"))
-        numbers = patterns.view(float_storage(spec.dtype)).astype(np.float64)
-        levels = np.unique(np.abs(numbers[np.isfinite(numbers)]))
-        middle = 0.5 * (levels[1:] + levels[:-1])
-        steps = Steps(middle, np.diff(levels), np.zeros(len(middle)), len(middle))
-        return steps, steps
-    if spec.grid == "nnie":
-        return _logarithmic_steps(0), _logarithmic_steps(1)
+    if not spec.evenly_spaced:
+        above, below = (_steps(side) for side in spec.format.sides(spec))
+        return above, below
     up, down = (spec.qmax, -spec.qmin) if spec.symmetric else (spec.qmax - spec.qmin,) * 2
     lag = 0.5 if spec.rounding == "floor" else 0.0
     return _even_steps(up, lag), _even_steps(down, -lag)
@@ -97,12 +90,10 @@ def _even_steps(count: int, lag: float) -> Steps:
     return Steps(np.arange(near) + 0.5 + lag, np.ones(near), np.full(near, lag), count)
 
 
-def _logarithmic_steps(lowest: int) -> Steps:
-    """Levels from zero over the `lowest` power of the grid up to 1: boundaries are geometric means but the first."""
-    levels = nnie_power(np.arange(lowest, LEVELS + 1) - LEVELS)
-    boundary = np.concatenate([0.5 * levels[:1], np.sqrt(levels[1:] * levels[:-1])])
-    height = np.diff(levels, prepend=0.0)
-    return Steps(boundary, height, boundary - (levels - 0.5 * height), len(levels))
+def _steps(side: Side) -> Steps:
+    """Steps of uneven height; a boundary in the middle of two levels has no lag."""
+    height = np.diff(side.levels, prepend=0.0)
+    return Steps(side.boundaries, height, side.boundaries - (side.levels - 0.5 * height), len(side.levels))
 
 
 def _splits(steps: int) -> np.ndarray:

@@ -5,17 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from onnxq.errors import UnsupportedError
-from onnxq.numerics.float_grid import float_max
 from onnxq.types.spec import QuantSpec
-
-
-def steps_of(spec: QuantSpec) -> float:
-    """The steps between the ends of a range, or from zero to its end for symmetric formats: scale = width / steps."""
-    if spec.grid != "affine":
-        return float_max(spec.dtype)
-    if not spec.symmetric:
-        return spec.qmax - spec.qmin
-    return spec.qmax if spec.qmin == 0 else min(-spec.qmin, spec.qmax) or -spec.qmin
 
 
 def levels_of_magnitude(spec: QuantSpec, *, one_sided: bool) -> int:
@@ -35,15 +25,14 @@ def covering_scale(low: np.ndarray, high: np.ndarray, spec: QuantSpec) -> np.nda
     fp8, nnie8             max(-low, high) / largest; the next value of the grid itself may be 2 % below it
     """
     low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
-    if spec.grid != "affine":
-        scale = np.maximum(-low, high) / steps_of(spec)
-    elif not spec.symmetric:
-        scale = (high - low) / steps_of(spec)
+    if not spec.symmetric:
+        scale = (high - low) / spec.steps
     else:
-        down = low / spec.qmin if spec.qmin else np.zeros_like(low)
-        up = high / spec.qmax if spec.qmax else np.zeros_like(high)
+        lowest, highest = spec.ends
+        down = low / lowest if lowest else np.zeros_like(low)
+        up = high / highest if highest else np.zeros_like(high)
         scale = np.maximum(down, up)
-    return np.where(scale == 0, 1.0 / steps_of(spec), scale)
+    return np.where(scale == 0, 1.0 / spec.steps, scale)
 
 
 def range_with_scale(
@@ -54,7 +43,7 @@ def range_with_scale(
     The zero point of an asymmetric format is qmin - low / scale. Where `scale` is too small for all of [low, high],
     both ends are clipped by the same factor. Scales of zero give a range of zero.
     """
-    steps = steps_of(spec)
+    steps = spec.steps
     if spec.symmetric:
         return -scale * steps, scale * steps
     low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
@@ -67,7 +56,7 @@ def range_with_scale(
 
 def need_integer_levels(name: str, spec: QuantSpec) -> None:
     """Refuse the floating-point and logarithmic formats for an observer whose formula counts evenly spaced levels."""
-    if spec.grid != "affine":
+    if not spec.evenly_spaced:
         raise UnsupportedError(
             f"observer '{name}' counts evenly spaced levels, which {spec.dtype} does not have: use minmax, "
             "percentile or mse"

@@ -86,7 +86,7 @@ class ConstantRequests:
             return
         spec = with_overrides(bias.name, base, picks)
         why = f"bias of {node.op} '{node.name}'"
-        if spec.dtype != "int32":
+        if not spec.format.bias_only:
             request = self.requests.ask(bias, spec, "bias", why, Edge(adder.name, port), picks)
             if "observer" not in picks:
                 request.observer = self.backend.weight_observer

@@ -44,6 +44,7 @@ def wider(one: QuantSpec, other: QuantSpec) -> QuantSpec:
 
 def _unsigned(spec: QuantSpec) -> QuantSpec:
     """The unsigned form of a narrow format, on targets that hold what cannot be negative without a sign."""
-    if spec.grid != "affine" or not spec.signed or not spec.symmetric:
+    unsigned = spec.format.unsigned
+    if unsigned is None or not spec.symmetric:
         return spec
-    return spec.replace(dtype=f"u{spec.dtype}", narrow_range=False)
+    return spec.replace(dtype=unsigned, narrow_range=False)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph
 from onnxq.types import Backend, PerTensor, Placement, QuantPlan
-from onnxq.types.containers import stored_type
 
 
 def check_plan(plan: QuantPlan, backend: Backend) -> None:
@@ -58,7 +57,7 @@ def _broken(placement: Placement, backend: Backend) -> Iterator[tuple[str, str, 
     spec, limits, target = placement.spec, backend.limits, backend.name
     activation = placement.role in ("activation", "output")
     table = "[activation]" if activation else f"[{placement.role}]"
-    kind = stored_type(spec)
+    kind = spec.format.stored_as
     if placement.role == "bias" and not limits.bias_quantized:
         yield "float-bias", f"its bias is quantized, {target} takes float biases", "Set skip = true under [bias]"
     elif kind not in limits.dtypes:
@@ -67,9 +66,9 @@ def _broken(placement: Placement, backend: Backend) -> Iterator[tuple[str, str, 
             f"{spec.dtype} is stored as {kind}, {target} takes {', '.join(limits.dtypes)}",
             _one_of(table),
         )
-    elif spec.dtype == "int32" and placement.role != "bias":
-        yield "dtype", "int32 is for biases", _one_of(table)
-    elif placement.role == "bias" and spec.dtype != "int32" and backend.integer_operators:
+    elif spec.format.bias_only and placement.role != "bias":
+        yield "dtype", f"{spec.dtype} is for biases", _one_of(table)
+    elif placement.role == "bias" and not spec.format.bias_only and backend.integer_operators:
         yield "dtype", f"{spec.dtype} is no type for the bias of a QLinearConv, which is int32", _one_of(table)
     yield from _other_numbers(placement, backend)
     yield from _unwritable_rounding(placement, backend)
@@ -96,7 +95,7 @@ def _broken(placement: Placement, backend: Backend) -> Iterator[tuple[str, str, 
             f"the format is {spec.granularity}, {target} takes one scale for a {placement.role}",
             f"Set per_channel = false under {'[weight]' if placement.derive is not None else table}",
         )
-    if limits.power_of_two and spec.grid == "affine" and not spec.power_of_two and placement.derive is None:
+    if limits.power_of_two and spec.evenly_spaced and not spec.power_of_two and placement.derive is None:
         yield (
             "power-of-two",
             f"its scale can be any number, {target} scales by shifting bits",
@@ -107,7 +106,7 @@ def _broken(placement: Placement, backend: Backend) -> Iterator[tuple[str, str, 
 def _other_numbers(placement: Placement, backend: Backend) -> Iterator[tuple[str, str, str]]:
     """Integers or roundings that a target with a fixed arithmetic does not have."""
     spec, limits, target = placement.spec, backend.limits, backend.name
-    if placement.role == "bias" or spec.grid != "affine":
+    if placement.role == "bias" or not spec.evenly_spaced:
         return
     where = f"[{'activation' if placement.role != 'weight' else 'weight'}]"
     is_weight = placement.role == "weight" and spec != backend.scheme.activation

@@ -14,6 +14,7 @@ from typing import Any
 from onnxq.errors import ConfigError, SpecError
 from onnxq.graph import Graph, Node
 from onnxq.match import names_matching, rank_among
+from onnxq.types.number_format import number_format
 from onnxq.types.overrides import (
     FORMAT_FIELDS,
     IN_BACKENDS,
@@ -24,7 +25,7 @@ from onnxq.types.overrides import (
     OverrideSet,
     changed,
 )
-from onnxq.types.spec import INT_DTYPES, QuantSpec
+from onnxq.types.spec import QuantSpec
 from onnxq.types.unlike import UnlikeJoin
 
 
@@ -256,9 +257,8 @@ def _keep_stronger(picks: Picks, key: str, pick: Pick) -> None:
 def _width(key: str, pick: Pick) -> int:
     if key == "bits":
         return int(pick.value)
-    if key == "dtype" and pick.value in INT_DTYPES:
-        return int(str(pick.value).lstrip("uint"))
-    return 0
+    form = number_format(str(pick.value)) if key == "dtype" else None
+    return form.bits if form is not None and form.evenly_spaced else 0
 
 
 def _matching(override: Override, candidates: Mapping[str, str], what: str) -> list[str]:

@@ -70,7 +70,7 @@ def _has_one_scale(plan: QuantPlan, tensor: str) -> bool:
     placement = plan.placements.get(tensor)
     if placement is None or placement.edges == ():
         return False
-    return placement.spec.has_scale and placement.spec.grid == "affine" and placement.spec.granularity == PerTensor()
+    return placement.spec.has_scale and placement.spec.evenly_spaced and placement.spec.granularity == PerTensor()
 
 
 def _unlike(graph: Graph, node: Node, qparams: QParams, ranges: Ranges) -> UnlikeJoin | None:

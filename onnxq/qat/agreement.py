@@ -153,7 +153,7 @@ def last_step(graph: Graph, plan: QuantPlan, qparams: QParamsTable, output: str)
             continue
         seen.add(name)
         if name in plan and plan[name].edges != () and isinstance(plan[name].spec.granularity, PerTensor):
-            if plan[name].spec.grid == "affine":
+            if plan[name].spec.evenly_spaced:
                 steps.append(float(qparams[name].scale))
             continue
         maker = graph.producer(name)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
-from onnxq.errors import SpecError
-from onnxq.types.granularity import PerBlock, PerChannel, PerTensor
-from onnxq.types.spec import BLOCK_DTYPES, DEFAULT_BLOCKS, INT_DTYPES, QuantSpec
+from onnxq.types.number_format import number_format
+from onnxq.types.spec import QuantSpec
 
 Level = Literal["op", "node", "tensor"]
 LEVELS: tuple[Level, ...] = ("op", "node", "tensor")
@@ -176,16 +174,12 @@ def changed(spec: QuantSpec, wanted: Mapping[str, Any]) -> QuantSpec:
     dtype = wanted.get("dtype", spec.dtype)
     if "bits" in wanted:
         dtype = with_bits(dtype, wanted["bits"])
-    if dtype != spec.dtype:
-        changes = {**_implied_by(dtype, spec), **changes, "dtype": dtype, "quant_min": None, "quant_max": None}
-    axis, per_channel = wanted.get("channel_axis"), wanted.get("per_channel")
-    if dtype in BLOCK_DTYPES:
-        blocks = spec.granularity if isinstance(spec.granularity, PerBlock) else DEFAULT_BLOCKS
-        changes["granularity"] = PerBlock(blocks.axis if axis is None else axis, DEFAULT_BLOCKS.size)
-    elif per_channel is False:
-        changes["granularity"] = PerTensor()
-    elif per_channel or (axis is not None and isinstance(spec.granularity, PerChannel)):
-        changes["granularity"] = PerChannel(0 if axis is None else axis)
+    form = number_format(dtype)
+    if form is not spec.format:
+        changes = {**form.implied(spec), **changes, "dtype": dtype, "quant_min": None, "quant_max": None}
+    granularity = form.wanted_granularity(spec.granularity, wanted.get("channel_axis"), wanted.get("per_channel"))
+    if granularity is not None:
+        changes["granularity"] = granularity
     return spec.replace(**changes)
 
 
@@ -194,21 +188,4 @@ _OF_SPEC = frozenset(item.name for item in fields(QuantSpec)) - {"dtype"}
 
 def with_bits(dtype: str, bits: int) -> str:
     """The integer type of the same sign with other bits: ("uint8", 4) -> "uint4"."""
-    found = re.fullmatch(r"(u?int)\d+", dtype)
-    if found is None:
-        raise SpecError(f"bits is for integer formats, {dtype} has its own: give a dtype such as int{bits}")
-    return f"{found[1]}{bits}"
-
-
-def _implied_by(dtype: str, spec: QuantSpec) -> dict[str, Any]:
-    if dtype not in INT_DTYPES:  # no zero point, no integers
-        implied: dict[str, Any] = {"symmetric": True, "narrow_range": False, "rounding": "half_even"}
-        if not dtype.startswith("fp8"):  # no scale that could have channels or be a power of two
-            implied |= {"granularity": PerTensor(), "power_of_two": False}
-        return implied
-    implied = {"granularity": PerTensor()} if isinstance(spec.granularity, PerBlock) and spec.grid != "affine" else {}
-    if dtype.startswith("u") or dtype == "int1":
-        implied["narrow_range"] = False
-    if dtype == "int32":
-        implied |= {"symmetric": True, "power_of_two": False, "rounding": "half_even"}
-    return implied
+    return number_format(dtype).with_bits(bits)

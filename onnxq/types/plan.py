@@ -72,7 +72,7 @@ class Placement(Treatment):
             raise PlacementError(f"'{self.tensor}' is tied to itself")
         if self.tie is not None and self.derive is not None:
             raise PlacementError(f"'{self.tensor}' cannot be both tied and derived")
-        if (self.role == "bias") != (self.derive is not None) and self.spec.dtype == "int32":
+        if (self.role == "bias") != (self.derive is not None) and self.spec.format.bias_only:
             raise PlacementError(f"int32 on '{self.tensor}' needs the input and weight that its scale derives from")
 
     def to_json(self) -> dict[str, Any]:

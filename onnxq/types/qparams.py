@@ -55,12 +55,9 @@ class QParams:
                 f"scales must be {_SMALLEST_SCALE:.4g} or more, got {scale.min():.4g}: processors may take a subnormal "
                 "number for zero"
             )
-        if self.spec.shared_exponent is not None and scale != 1:
-            raise SpecError(f"{self.spec.dtype} has no scale: its parameters are a scale of 1, got {scale}")
         if self.spec.symmetric and zero_point.any():
             raise SpecError("a symmetric format has zero point 0")
-        if self.spec.grid == "affine" and (zero_point.min() < self.spec.qmin or zero_point.max() > self.spec.qmax):
-            raise SpecError(f"zero points must lie in [{self.spec.qmin}, {self.spec.qmax}]")
+        self.spec.format.check_parameters(self.spec, scale, zero_point)
         if self.spec.symmetric:
             zero_point = np.broadcast_to(np.int32(0), scale.shape)  # one number, whatever the number of blocks
         scale.setflags(write=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from dataclasses import replace as dataclass_replace
@@ -10,33 +9,10 @@ from typing import Any, Literal
 
 from onnxq.errors import SpecError, did_you_mean
 from onnxq.types.granularity import Granularity, PerBlock, PerChannel, PerTensor, granularity_from_json
+from onnxq.types.number_format import NumberFormat, number_format
 
 Rounding = Literal["half_even", "half_up", "half_away", "half_to_zero", "floor"]
 ROUNDINGS: tuple[Rounding, ...] = ("half_even", "half_up", "half_away", "half_to_zero", "floor")
-Grid = Literal["affine", "float", "nnie"]
-
-FLOAT_DTYPES = ("fp8_e4m3", "fp8_e5m2", "fp16", "bf16")
-"""Floating-point grids: x / scale is rounded to the nearest member of the format."""
-
-BLOCK_DTYPES = ("bfp16",)
-"""Block floating point: neighbours along an axis share an exponent that the values themselves decide."""
-
-SCALE_FREE_DTYPES = ("fp16", "bf16", *BLOCK_DTYPES)
-"""Formats without a scale: there is nothing to calibrate, and their parameters are one scale of 1."""
-
-DEFAULT_BLOCKS = PerBlock(axis=1, size=8)
-"""The blocks of bfp16 where nothing else is said: eight channels."""
-
-INT_DTYPES = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in range(1, 17)) + ("int32",)
-NNIE_DTYPES = ("nnie8",)
-"""Logarithmic grids: zero and powers of 2^(1/16); the scale is the largest value."""
-DTYPES = INT_DTYPES + FLOAT_DTYPES + BLOCK_DTYPES + NNIE_DTYPES
-
-_BITS = {name: 8 if name.startswith("fp8") else int(re.sub(r"\D", "", name)) for name in DTYPES}
-_RANGES = {
-    name: (0, 2 ** _BITS[name] - 1) if name.startswith("u") else (-(2 ** (_BITS[name] - 1)), 2 ** (_BITS[name] - 1) - 1)
-    for name in INT_DTYPES
-}
 
 
 @dataclass(frozen=True)
@@ -60,11 +36,7 @@ class QuantSpec:
     quant_max: int | None = None
 
     def __post_init__(self) -> None:
-        if self.dtype not in DTYPES:
-            raise SpecError(
-                f"unknown dtype '{self.dtype}'.{did_you_mean(self.dtype, DTYPES)} "
-                "Known: int1..int16, uint1..uint16, int32, " + ", ".join(FLOAT_DTYPES + BLOCK_DTYPES + NNIE_DTYPES)
-            )
+        form = self.format
         if self.rounding not in ROUNDINGS:
             raise SpecError(
                 f"unknown rounding '{self.rounding}'.{did_you_mean(self.rounding, ROUNDINGS)} "
@@ -74,73 +46,36 @@ class QuantSpec:
             raise SpecError(
                 f"granularity must be PerTensor(), PerChannel(axis) or PerBlock(axis, size), got {self.granularity!r}"
             )
-        if self.dtype in BLOCK_DTYPES and isinstance(self.granularity, PerTensor):
-            object.__setattr__(self, "granularity", DEFAULT_BLOCKS)
-        if self.grid != "affine":
-            self._check_not_affine()
-            return
-        low, high = container_range(self.dtype)
-        if self.narrow_range:
-            if self.quant_min is not None:
-                raise SpecError("give either narrow_range or an explicit quant_min, not both")
-            if not self.signed or self.bits < 2:
-                raise SpecError(
-                    f"narrow_range drops the lowest value of a signed format of 2 bits or more, not of {self.dtype}"
-                )
-            low += 1
-        qmin = low if self.quant_min is None else self.quant_min
-        qmax = high if self.quant_max is None else self.quant_max
-        if not low <= qmin < qmax <= high:
-            raise SpecError(
-                f"quant_min {qmin} and quant_max {qmax} must be in order and inside {self.dtype} [{low}, {high}]"
-            )
-        if not qmin <= 0 <= qmax:
-            raise SpecError(f"the range [{qmin}, {qmax}] has no zero: real 0 could not be represented")
-        if self.dtype == "int32" and not self.symmetric:
-            raise SpecError("int32 is for biases, which are symmetric (zero point 0)")
-
-    def _check_not_affine(self) -> None:
-        kind = "floating-point" if self.grid == "float" else "logarithmic"
-        if not self.symmetric:
-            raise SpecError(f"{self.dtype} is a {kind} grid: it has no zero point, so it must be symmetric")
-        if self.narrow_range or self.quant_min is not None or self.quant_max is not None:
-            raise SpecError(f"{self.dtype} is a {kind} grid: narrow_range, quant_min and quant_max do not apply")
-        if self.rounding != "half_even":
-            raise SpecError(f"{self.dtype} rounds half_even; '{self.rounding}' is for integer formats")
-        if self.dtype in ("fp16", "bf16") and not isinstance(self.granularity, PerTensor):
-            raise SpecError(f"{self.dtype} needs no scale, so its granularity is per tensor")
-        if self.dtype in BLOCK_DTYPES:
-            self._check_blocks()
-        if self.grid == "nnie" and self.power_of_two:
-            raise SpecError(f"the scale of {self.dtype} is a power of 2^(1/16): power_of_two does not apply")
-
-    def _check_blocks(self) -> None:
-        if not isinstance(self.granularity, PerBlock) or self.granularity.size < 2:
-            raise SpecError(
-                f"values of {self.dtype} share an exponent in blocks of 2 or more along an axis, got "
-                f"{self.granularity}: use PerBlock(axis, size), such as {DEFAULT_BLOCKS!r}"
-            )
-        if self.power_of_two:
-            raise SpecError(f"{self.dtype} has no scale, and its steps are powers of two: power_of_two does not apply")
+        object.__setattr__(self, "granularity", form.usual_granularity(self.granularity))
+        form.check(self)
 
     @property
-    def grid(self) -> Grid:
-        if self.dtype in NNIE_DTYPES:
-            return "nnie"
-        return "float" if self.dtype in (*FLOAT_DTYPES, *BLOCK_DTYPES) else "affine"
+    def format(self) -> NumberFormat:
+        """The number format that `dtype` names."""
+        return number_format(self.dtype)
 
     @property
-    def shared_exponent(self) -> PerBlock | None:
-        """The blocks whose values share an exponent; None for a format in which every value stands alone."""
-        if self.dtype not in BLOCK_DTYPES:
-            return None
-        assert isinstance(self.granularity, PerBlock)
-        return self.granularity
+    def evenly_spaced(self) -> bool:
+        """Whether the numbers are the integers from qmin to qmax, around a zero point if there is one."""
+        return self.format.evenly_spaced
 
     @property
     def has_scale(self) -> bool:
         """Whether calibration chooses a scale; without one the parameters are a single scale of 1."""
-        return self.dtype not in SCALE_FREE_DTYPES
+        return self.format.has_scale
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The lowest and the highest number in units of the scale, before the zero point is taken off."""
+        return self.format.ends(self)
+
+    @property
+    def steps(self) -> float:
+        """What a range is divided by to give the scale: its width, or its larger side for symmetric formats."""
+        low, high = self.ends
+        if not self.symmetric:
+            return high - low
+        return high if low == 0 else min(-low, high) or -low
 
     def scale_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape of the scales of a tensor of this shape; exponents that values share are no scales."""
@@ -148,23 +83,23 @@ class QuantSpec:
 
     @property
     def bits(self) -> int:
-        return _BITS[self.dtype]
+        return self.format.bits
 
     @property
     def signed(self) -> bool:
-        return not self.dtype.startswith("uint")
+        return self.format.signed
 
     @property
     def qmin(self) -> int:
         """Lowest stored integer; only for integer formats."""
         if self.quant_min is not None:
             return self.quant_min
-        return container_range(self.dtype)[0] + int(self.narrow_range)
+        return self.format.integers[0] + int(self.narrow_range)
 
     @property
     def qmax(self) -> int:
         """Highest stored integer; only for integer formats."""
-        return container_range(self.dtype)[1] if self.quant_max is None else self.quant_max
+        return self.format.integers[1] if self.quant_max is None else self.quant_max
 
     def replace(self, **changes: Any) -> QuantSpec:
         return dataclass_replace(self, **changes)
@@ -203,14 +138,6 @@ class QuantSpec:
         if self.rounding != "half_even":
             words.append(self.rounding)
         return ", ".join(words)
-
-
-def container_range(dtype: str) -> tuple[int, int]:
-    """Full range of an integer dtype, such as (-128, 127) for int8."""
-    try:
-        return _RANGES[dtype]
-    except KeyError:
-        raise SpecError(f"{dtype} is not an integer format") from None
 
 
 def why_no_derived_bias(data: QuantSpec, weight: QuantSpec) -> str | None:

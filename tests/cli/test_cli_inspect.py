@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxq.observers import OBSERVERS
 from onnxq.passes import PASSES
 from onnxq.targets import BACKENDS
-from onnxq.types.spec import DTYPES
+from onnxq.types.number_format import number_formats
 
 
 def branching_model() -> onnx.ModelProto:
@@ -85,7 +85,12 @@ def test_operators_without_a_rule_block(run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "names"),
-    [("backends", BACKENDS.names()), ("passes", PASSES.names()), ("observers", OBSERVERS.names()), ("formats", DTYPES)],
+    [
+        ("backends", BACKENDS.names()),
+        ("passes", PASSES.names()),
+        ("observers", OBSERVERS.names()),
+        ("formats", number_formats()),
+    ],
 )
 def test_list_shows_every_registered_name(run, kind: str, names: list[str]) -> None:
     result = run("list", kind, "--json")

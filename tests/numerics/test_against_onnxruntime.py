@@ -83,7 +83,7 @@ def saturates_in_onnxruntime(qparams: QParams) -> bool:
     """Whether huge values have a right answer: onnxruntime's kernels for blocks and for fewer than 8 bits go through
     int32, and wrap a quotient that does not fit (positive infinity becomes the lowest number)."""
     blocks = isinstance(qparams.spec.granularity, PerBlock)
-    return qparams.spec.grid == "float" or (qparams.spec.bits >= 8 and not blocks)
+    return not qparams.spec.evenly_spaced or (qparams.spec.bits >= 8 and not blocks)
 
 
 def sample_data(qparams: QParams, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:

@@ -6,7 +6,8 @@ import pytest
 
 from onnxq.errors import SpecError
 from onnxq.numerics import float_max, float_storage, from_bits, round_to_float, to_bits
-from onnxq.types.spec import FLOAT_DTYPES
+
+FLOAT_DTYPES = ("fp8_e4m3", "fp8_e5m2", "fp16", "bf16")
 
 
 def members(dtype: str) -> np.ndarray:

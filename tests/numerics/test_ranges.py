@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from onnxq.errors import DataError, SpecError
 from onnxq.numerics import MIN_SCALE, fake_quantize, next_power_of_two, qparams_from_range, sqnr_db, with_float16_scale
 from onnxq.types import PerBlock, PerChannel, QParams, QuantSpec
-from onnxq.types.spec import FLOAT_DTYPES, INT_DTYPES
 
-SMALL_INTS = [dtype for dtype in INT_DTYPES if dtype != "int32"]
+FLOAT_DTYPES = ("fp8_e4m3", "fp8_e5m2", "fp16", "bf16")
+
+SMALL_INTS = [f"{sign}int{bits}" for sign in ("", "u") for bits in range(1, 17)]
 finite = st.floats(-(2.0**100), 2.0**100, width=32)
 
 

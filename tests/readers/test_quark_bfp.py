@@ -1,4 +1,4 @@
-"""Quark 0.13 has the same block floating point: its own operator gives the numbers of `onnxq.numerics.bfp`."""
+"""Quark 0.13 has the same block floating point: its operator gives the numbers of `onnxq.numerics.formats.bfp16`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_blocks_have_the_numbers_of_quarks_own_operator(tmp_path: Path) -> None:
     np.savez(tmp_path / "cases.npz", **values)
     answer = run_check("quark", tmp_path / "cases.npz", script="bfp.py")
     assert answer["cases"] == len(given)
-    usual = QuantSpec("bfp16").shared_exponent
+    usual = QuantSpec("bfp16").granularity
     assert usual is not None
     assert (answer["settings"]["axis"], answer["settings"]["block_size"]) == (usual.axis, usual.size)
     compared = 0

@@ -8,7 +8,11 @@ from hypothesis import strategies as st
 
 from onnxq.errors import SpecError
 from onnxq.types import PerBlock, PerChannel, PerTensor, QuantSpec
-from onnxq.types.spec import BLOCK_DTYPES, DTYPES, FLOAT_DTYPES, NNIE_DTYPES, ROUNDINGS, container_range
+from onnxq.types.number_format import number_formats
+from onnxq.types.spec import ROUNDINGS
+
+DTYPES = list(number_formats())
+FLOAT8 = ("fp8_e4m3", "fp8_e5m2")
 
 
 @pytest.mark.parametrize("bits", range(1, 17))
@@ -40,9 +44,9 @@ def test_explicit_limits_replace_those_of_the_container():
 )
 def test_floating_point_formats_are_signed_float_grids(dtype, bits):
     spec = QuantSpec(dtype)
-    assert (spec.grid, spec.bits, spec.signed) == ("float", bits, True)
+    assert (spec.format.summary, spec.evenly_spaced, spec.bits, spec.signed) == ("floating point", False, bits, True)
     with pytest.raises(SpecError, match=f"{dtype} is not an integer format"):
-        container_range(dtype)
+        _ = spec.qmin
 
 
 @pytest.mark.parametrize(
@@ -84,10 +88,9 @@ def test_an_illegal_combination_is_explained(arguments, message):
 
 def test_eight_channels_share_an_exponent_where_nothing_else_is_said():
     spec = QuantSpec("bfp16")
-    assert spec.granularity == spec.shared_exponent == PerBlock(1, 8)
+    assert spec.granularity == PerBlock(1, 8)
     assert spec == QuantSpec("int8").replace(dtype="bfp16")
-    assert QuantSpec("bfp16", granularity=PerBlock(-1, 16)).shared_exponent == PerBlock(-1, 16)
-    assert QuantSpec("int4", granularity=PerBlock(-1, 16)).shared_exponent is None
+    assert QuantSpec("bfp16", granularity=PerBlock(-1, 16)).granularity == PerBlock(-1, 16)
     assert str(spec) == "bfp16, symmetric, per block of 8 (axis 1)"
 
 
@@ -114,14 +117,14 @@ def specs(draw):
     axis, size = draw(st.integers(-4, 4)), draw(st.integers(1, 256))
     if dtype in ("fp16", "bf16"):
         return QuantSpec(dtype)
-    if dtype in BLOCK_DTYPES:
+    if dtype == "bfp16":
         return QuantSpec(dtype, granularity=PerBlock(axis, size + 1))
     granularity = draw(st.sampled_from([PerTensor(), PerChannel(axis), PerBlock(axis, size)]))
-    if dtype in FLOAT_DTYPES:
+    if dtype in FLOAT8:
         return QuantSpec(dtype, granularity=granularity, power_of_two=draw(st.booleans()))
-    if dtype in NNIE_DTYPES:
+    if dtype == "nnie8":
         return QuantSpec(dtype, granularity=granularity)
-    low, high = container_range(dtype)
+    low, high = QuantSpec(dtype).ends
     narrow = dtype.startswith("int") and dtype != "int1" and draw(st.booleans())
     return QuantSpec(
         dtype,

@@ -51,7 +51,7 @@ def _scale(weight: str, parameters: QParams) -> Change:
 
 def _own_parameters(values: np.ndarray, spec: QuantSpec) -> QParams | None:
     """What the values of a weight ask for."""
-    if spec.grid != "affine":
+    if not spec.evenly_spaced:
         return None
     if isinstance(spec.granularity, PerTensor):
         return qparams_from_range(float(values.min()), float(values.max()), spec)

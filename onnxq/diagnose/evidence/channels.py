@@ -23,7 +23,7 @@ FEW = 0.25
 def channels(case: Case) -> Iterator[Evidence]:
     for row in case.costly:
         spec = case.state.qparams[row.name].spec
-        if spec.grid != "affine" or not isinstance(spec.granularity, PerTensor) or row.role == "bias":
+        if not spec.evenly_spaced or not isinstance(spec.granularity, PerTensor) or row.role == "bias":
             continue
         for name in row.tensors:
             found = _of_constant(case.graph, name) if case.graph.is_constant(name) else _of_seen(case, name)

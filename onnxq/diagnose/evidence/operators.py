@@ -20,7 +20,7 @@ FEW = 8
 def operators(case: Case) -> Iterator[Evidence]:
     for row in case.costly:
         parameters = case.state.qparams[row.name]
-        if parameters.spec.bits > FEW or parameters.spec.grid != "affine":
+        if parameters.spec.bits > FEW or not parameters.spec.evenly_spaced:
             continue
         made = _maker(case, row, SOFTMAX)
         if made is not None:

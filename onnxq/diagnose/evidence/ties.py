@@ -23,7 +23,7 @@ UNLIKE = 8.0
 
 def ties(case: Case) -> Iterator[Evidence]:
     for row in case.costly:
-        if case.graph.is_constant(row.name) or case.state.qparams[row.name].spec.grid != "affine":
+        if case.graph.is_constant(row.name) or not case.state.qparams[row.name].spec.evenly_spaced:
             continue
         found = _tied(case, row) or _joined(case, row)
         if found is not None:

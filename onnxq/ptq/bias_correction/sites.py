@@ -77,7 +77,7 @@ def add_to_bias(state: State, site: BiasSite, shift: np.ndarray) -> None:
     if placement is None or placement.derive is not None or placement.tie is not None or table[site.bias].scale.ndim:
         return
     spec = placement.spec
-    if spec.grid == "affine" and spec.symmetric:
+    if spec.evenly_spaced and spec.symmetric:
         needed = qparams_from_range(float(bias.min()), float(bias.max()), spec)
         if needed.scale > table[site.bias].scale:
             table.put(site.bias, needed, "bias_correction")

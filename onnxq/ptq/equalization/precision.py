@@ -28,7 +28,7 @@ TINY = float(np.finfo(np.float32).tiny)
 
 def is_coarse(spec: QuantSpec) -> bool:
     """Whether the share of a channel matters: integers of few bits."""
-    return spec.grid == "affine" and spec.bits < FEW_BITS
+    return spec.evenly_spaced and spec.bits < FEW_BITS
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ class Rules:
 
     def _why_not(self, weight: str) -> str | None:
         placement = self._plan[weight]
-        if placement.spec.grid != "affine":
+        if not placement.spec.evenly_spaced:
             return f"{placement.spec.dtype} is no format of evenly spaced numbers"
         if placement.edges is not None:
             uses = {Edge(use.node.name, use.port) for use in self._graph.consumers(weight)}
@@ -123,4 +123,4 @@ def _is_bias(values: np.ndarray) -> bool:
 
 
 def _has_free_scale(spec: QuantSpec) -> bool:
-    return spec.grid == "affine" and spec.has_scale and not spec.power_of_two
+    return spec.evenly_spaced and spec.has_scale and not spec.power_of_two

@@ -118,7 +118,7 @@ def _half_quadratic(
 def _steps(values: np.ndarray, scale: np.ndarray, zero: np.ndarray, start: QParams) -> np.ndarray:
     """q - zero for scales and zero points that are real numbers."""
     spec = start.spec
-    if spec.grid == "affine":
+    if spec.evenly_spaced:
         return np.asarray(np.clip(np.rint(values / scale + zero), spec.qmin, spec.qmax) - zero)
     unit = QParams(spec.replace(granularity=PerTensor()), np.ones((), np.float32), np.zeros((), np.int32))
     return fake_quantize((values / scale).astype(np.float32), unit).astype(np.float64)

@@ -67,7 +67,7 @@ class _Best:
     def tried(self, of: Candidates) -> Iterator[list[tuple[QParams, np.ndarray]]]:
         """Candidates for all cells with their factors, coarse ones first, then fine ones around what was best."""
         spec = self.qparams.spec
-        many = spec.grid == "affine" and spec.qmax - spec.qmin >= 2**MANY_BITS - 2
+        many = spec.evenly_spaced and spec.qmax - spec.qmin >= 2**MANY_BITS - 2
         coarse = [np.full(self.factors.shape, factor) for factor in (COARSE_OF_MANY_BITS if many else COARSE)]
         yield [(of(factors), factors) for factors in coarse]
         fine = [self.factors + step for step in FINE]

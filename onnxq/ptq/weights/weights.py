@@ -69,7 +69,7 @@ def _why_not(state: State, placement: Placement) -> str | None:
     graph, name, spec = state.graph, placement.tensor, placement.spec
     if not graph.is_constant(name):
         return "it is computed at run time"
-    if spec.grid == "nnie" or not spec.has_scale:
+    if not spec.has_scale or not spec.format.any_scale:
         return f"{spec.dtype} has no steps of equal size that a scale sets"
     if name in state.qparams.integer_weights:
         return "its integers are fixed"

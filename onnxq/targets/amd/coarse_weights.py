@@ -17,7 +17,7 @@ def coarse_weights(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend
     """Warn about weights that are much smaller than the smallest scale of the target can represent."""
     warnings = []
     for placement in plan:
-        if placement.role != "weight" or not graph.is_constant(placement.tensor) or placement.spec.grid != "affine":
+        if placement.role != "weight" or not graph.is_constant(placement.tensor) or not placement.spec.evenly_spaced:
             continue
         largest = float(np.abs(graph.values(placement.tensor)).max(initial=0.0))
         steps = largest / float(qparams[placement.tensor].scale.min())

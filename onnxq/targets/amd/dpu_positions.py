@@ -49,7 +49,7 @@ def plan_positions(plan: QuantPlan, qparams: QParamsTable) -> dict[str, int]:
     for placement in plan:
         leader = plan.leader(placement.tensor)
         held = qparams[leader]
-        position = exact_position(held.scale) if held.spec.grid == "affine" and held.spec.bits == 8 else None
+        position = exact_position(held.scale) if held.spec.evenly_spaced and held.spec.bits == 8 else None
         if position is not None:
             found[leader] = position
     return found

@@ -15,7 +15,7 @@ from onnxq.errors import UnsupportedError
 from onnxq.files import write_json
 from onnxq.graph import Graph, Node
 from onnxq.numerics import nnie_clip, nnie_steps
-from onnxq.numerics.nnie import STEPS_PER_OCTAVE
+from onnxq.numerics.formats.nnie import STEPS_PER_OCTAVE
 from onnxq.targets.nnie.deploy import no_upsample
 from onnxq.types import Backend, Edge, QParamsTable, QuantPlan
 
@@ -71,7 +71,7 @@ def _clip_values(graph: Graph, node: Node, plan: QuantPlan, qparams: QParamsTabl
         edges = plan[tensor.name].edges
         if edges is None or Edge(node.name, port) in edges:
             parameters = qparams[tensor.name]
-            if parameters.spec.grid != "nnie":
+            if parameters.spec.dtype != "nnie8":
                 raise UnsupportedError(
                     f"tensor '{tensor.name}' is {parameters.spec}, and a gfpq table holds clip values of nnie8 only. "
                     'Set dtype = "nnie8" under [activation]'

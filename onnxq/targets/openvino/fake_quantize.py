@@ -42,7 +42,7 @@ class FakeGrid(NamedTuple):
 def fake_grid(tensor: str, parameters: QParams, rank: int) -> FakeGrid:
     """The bounds of a quantizer, float32: of shape [1] for one scale, else with the channels on their axis."""
     spec = parameters.spec
-    if spec.grid != "affine":
+    if not spec.evenly_spaced:
         raise UnsupportedError(
             f"tensor '{tensor}' is {spec}: FakeQuantize has equal steps only. Choose an integer format for it"
         )

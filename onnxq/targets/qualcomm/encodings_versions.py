@@ -21,8 +21,6 @@ import numpy as np
 
 from onnxq.errors import SpecError, UnsupportedError
 from onnxq.types import PerBlock, PerTensor, QParams
-from onnxq.types.containers import stored_type
-from onnxq.types.spec import container_range
 
 VERSIONS = ("0.6.1", "1.0.0", "2.0.0")
 BITS = (4, 8, 16)
@@ -75,15 +73,15 @@ class Encoding:
 def encoding_of(tensor: str, qparams: QParams, *, constant: bool) -> Encoding:
     """The entry of a quantizer. The files know no narrowed ranges: constants are clipped, anything else is refused."""
     spec = qparams.spec
-    kind = stored_type(spec)
+    kind = spec.format.stored_as
     if kind in CASTS:
         return Encoding(kind, np.zeros(0), np.zeros(0, np.int64))
-    if spec.grid not in ("affine", "float") or (spec.grid == "affine" and spec.bits not in BITS):
+    if spec.format.onnx_type is None or (spec.evenly_spaced and spec.bits not in BITS):
         raise UnsupportedError(
             f"tensor '{tensor}': encodings files hold integers of {', '.join(map(str, BITS))} bits and floats, "
             f"not {spec.dtype}; choose one of these for it"
         )
-    if not constant and spec.grid == "affine" and (spec.qmin, spec.qmax) != container_range(spec.dtype):
+    if not constant and spec.evenly_spaced and (spec.qmin, spec.qmax) != spec.format.integers:
         raise UnsupportedError(
             f"tensor '{tensor}': encodings files cannot say that {spec.dtype} saturates at [{spec.qmin}, {spec.qmax}]; "
             "use the full range for activations"

@@ -30,7 +30,7 @@ def widen_ranges(graph: Graph, plan: QuantPlan, qparams: QParamsTable, least: fl
     notes = []
     for placement in plan:
         held = qparams[placement.tensor]
-        if placement.role == "bias" or graph.is_constant(placement.tensor) or held.spec.grid != "affine":
+        if placement.role == "bias" or graph.is_constant(placement.tensor) or not held.spec.evenly_spaced:
             continue
         scale = float(held.scale.max())
         width = scale * (held.spec.qmax - held.spec.qmin)

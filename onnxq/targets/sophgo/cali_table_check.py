@@ -97,7 +97,7 @@ def _compare(table: Table, name: str, row: Row, *, cut: bool, unsigned: bool) ->
         return
     threshold, low, high = table.thresholds[name]
     signed = (low < 0 and not cut) or not unsigned
-    if spec.grid != "affine":
+    if not spec.evenly_spaced:
         read = threshold / float_max(spec.dtype)
     elif spec.symmetric:
         read = threshold / (127 if signed else 255)
@@ -116,7 +116,7 @@ def _compare(table: Table, name: str, row: Row, *, cut: bool, unsigned: bool) ->
         (threshold, low, high), (max(-bounds[0], bounds[1]) if not spec.symmetric else bounds[1], *bounds), 1e-6
     ):
         yield f"the row '{name}' ends at {threshold:g} and goes from {low:g} to {high:g}, it should be {bounds}"
-    if spec.grid == "affine" and spec.symmetric and signed != spec.signed:
+    if spec.evenly_spaced and spec.symmetric and signed != spec.signed:
         yield f"the row '{name}' makes '{row.tensor}' {'signed' if signed else 'unsigned'}, it is {spec.dtype}"
 
 

@@ -41,7 +41,7 @@ def write_clip_ranges(
 
 def _kind(spec: QuantSpec) -> dict[str, Any]:
     kind = "int" if spec.signed else "uint"
-    return {"bit": spec.bits, "type": kind if spec.grid == "affine" else spec.dtype}
+    return {"bit": spec.bits, "type": kind if spec.evenly_spaced else spec.dtype}
 
 
 def _weights(graph: Graph, plan: QuantPlan) -> dict[str, str]:
@@ -94,7 +94,7 @@ def _flat(value: Any) -> Any:
 def _entry_of(row: Row) -> dict[str, Any]:
     """What an activation's entry must say: its bounds, and the bound by which tpu-mlir finds the scale."""
     spec = row.qparams.spec
-    if spec.grid != "affine":
+    if not spec.evenly_spaced:
         threshold = float(row.qparams.scale) * float_max(spec.dtype)
     elif spec.symmetric:
         threshold = float(row.qparams.scale) * (2 ** (spec.bits - int(spec.signed)) - 1)

@@ -51,12 +51,12 @@ def mode_of(graph: Graph, plan: QuantPlan, operator: Operator, in_float: str) ->
     read = [plan[t.name].spec for t in node.inputs if t.name in plan and not graph.is_constant(t)]
     stored = plan[weight].spec if weight is not None else None
     if not read and stored is not None:
-        return f"W{stored.bits}{in_float}" if stored.grid == "affine" else _word(stored)
+        return f"W{stored.bits}{in_float}" if stored.evenly_spaced else _word(stored)
     made = [plan[t.name].spec for t in node.outputs if t.name in plan]
     spec = min(read or made, key=lambda spec: spec.bits, default=None)
     if spec is None:
         return in_float
-    if stored is not None and stored.bits == 4 and spec.bits == 8 and stored.grid == "affine":
+    if stored is not None and stored.bits == 4 and spec.bits == 8 and stored.evenly_spaced:
         return "W4INT8"
     return _word(spec) if spec.bits != 4 or node.op in LAYERS else "INT8"  # what moves values does so in 8 bits
 

@@ -114,7 +114,7 @@ def clips_at_zero(graph: Graph, node: Node) -> bool:
 def _refuse_signed_behind_relu(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> None:
     for row in rows(graph, plan, qparams):
         spec = row.qparams.spec
-        if spec.grid == "affine" and spec.symmetric and spec.signed and behind_relu(graph, plan, row.tensor):
+        if spec.evenly_spaced and spec.symmetric and spec.signed and behind_relu(graph, plan, row.tensor):
             raise UnsupportedError(
                 f"tensor '{row.tensor}' ({row.placement.why}) is {spec.dtype}, but it leaves a Relu, and tpu-mlir "
                 f"holds it in u{spec.dtype} whatever the table says. Leave dtype under [activation] out, or give the "
@@ -150,7 +150,7 @@ def _computed(graph: Graph, tensor: str, found: dict[str, Range]) -> Range | Non
 
 def steps(spec: QuantSpec) -> float:
     """What tpu-mlir divides a threshold by."""
-    return float_max(spec.dtype) if spec.grid != "affine" else _STEPS[spec.dtype]
+    return float_max(spec.dtype) if not spec.evenly_spaced else _STEPS[spec.dtype]
 
 
 def _moved(graph: Graph, tensor: str, known: dict[str, QParams]) -> QParams | None:

@@ -41,5 +41,5 @@ def block_scales(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: 
 def _is_open(graph: Graph, placement: Placement) -> bool:
     spec = placement.spec
     chosen = any(field == "observer" for field, _ in placement.set_by)
-    blocks = isinstance(spec.granularity, PerBlock) and spec.grid == "affine" and spec.bits <= MOST_BITS
+    blocks = isinstance(spec.granularity, PerBlock) and spec.evenly_spaced and spec.bits <= MOST_BITS
     return blocks and not chosen and placement.tie is None and graph.is_constant(placement.tensor)

@@ -68,7 +68,7 @@ def _write(graph: Graph, placement: Placement, qparams: QParamsTable) -> str | N
 
 def _layout(graph: Graph, placement: Placement, qparams: QParamsTable) -> PackedBlocks | str:
     spec, tensor = placement.spec, placement.tensor
-    if spec.grid != "affine" or not isinstance(spec.granularity, PerBlock):
+    if not spec.evenly_spaced or not isinstance(spec.granularity, PerBlock):
         return f"it is {spec}, and only integers in blocks can be packed"
     if not graph.is_constant(tensor) or (placement.edges is None and graph.is_output(tensor)):
         return "others need its values too"

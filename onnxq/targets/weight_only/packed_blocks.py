@@ -20,7 +20,6 @@ import numpy as np
 
 from onnxq.numerics import quantize
 from onnxq.types import PerBlock, QParams
-from onnxq.types.containers import container_of
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class PackedBlocks:
 
     @cached_property
     def bits(self) -> int:
-        return int(container_of(self.parameters.spec).lstrip("uint"))
+        return self.parameters.spec.format.stored_bits
 
     @property
     def packed_shape(self) -> tuple[int, int, int]:

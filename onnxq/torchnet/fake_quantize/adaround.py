@@ -20,11 +20,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from onnxq.numerics.in_torch import affine_ratio, affine_values, round_in_place
 from onnxq.torchnet.fake_quantize.base import FAKE_QUANTIZERS, FakeQuantize
 from onnxq.torchnet.fake_quantize.functions import stand_in
-from onnxq.torchnet.fake_quantize.grids import affine_ratio, affine_values
 from onnxq.torchnet.fake_quantize.layout import Layout, layout_of
-from onnxq.torchnet.fake_quantize.rounding import round_in_place
 from onnxq.types.qparams import QParams
 
 STRETCH_LOW, STRETCH_HIGH = -0.1, 1.1
@@ -47,7 +46,7 @@ class AdaRound(FakeQuantize):
 
     @torch.no_grad()
     def latent(self, values: Tensor) -> Tensor:
-        if self.spec.grid == "affine":
+        if self.spec.evenly_spaced:
             layout, ratio, _ = self._ratio(values.detach().float())
             lower = ratio.floor()
             fraction = ratio - lower

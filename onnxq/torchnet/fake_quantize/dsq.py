@@ -53,7 +53,7 @@ class Dsq(FakeQuantize):
     """Soft steps in the gradient; forward rounds."""
 
     def quantize(self, x: Tensor, scale: Tensor, zero_point: Tensor, layout: Layout) -> Tensor:
-        if self.spec.grid != "affine":
+        if not self.spec.evenly_spaced:
             return super().quantize(x, scale, zero_point, layout)
         alpha = self.settings.argument("alpha")
         return SoftSteps.apply(x, scale, zero_point, self.spec, alpha)  # type: ignore[no-untyped-call]

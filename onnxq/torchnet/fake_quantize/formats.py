@@ -11,7 +11,7 @@ from onnxq.torchnet.fake_quantize.base import FAKE_QUANTIZERS, FakeQuantize
 
 @FAKE_QUANTIZERS.register("nnie")
 class Nnie(FakeQuantize):
-    """Zero and powers of 2^(1/16) up to the clip value, `onnxq.numerics.nnie`."""
+    """Zero and powers of 2^(1/16) up to the clip value, `onnxq.numerics.formats.nnie`."""
 
 
 @FAKE_QUANTIZERS.register("e4m3")

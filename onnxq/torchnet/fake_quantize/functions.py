@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxq.torchnet.fake_quantize.grids import grid_values, limits
+from onnxq.torchnet.fake_quantize.grids import grid_values
 from onnxq.types.spec import QuantSpec
 
 _LARGEST = torch.finfo(torch.float32).max
@@ -102,7 +102,7 @@ class Inside:
 
 def inside(x: Tensor, scale: Tensor, zero_point: Tensor, spec: QuantSpec, *, rounded: bool) -> Inside:
     """Which x are inside; `rounded` counts those as well that are rounded to an end and not cut off."""
-    low, high = limits(spec, rounded=rounded)
+    low, high = spec.format.ends(spec, rounded=rounded)
     if scale.ndim == 0 and not scale.is_cuda:
         unit, moved = float(scale), 0.0 if spec.symmetric else float(zero_point)
         return Inside(x, _in_float32((low - moved) * unit), _in_float32((high - moved) * unit))

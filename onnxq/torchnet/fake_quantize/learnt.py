@@ -2,7 +2,7 @@
 
     scale = max(|parameter|, floor)         floor: `minimum_scale`, or the smallest scale that onnxq writes
     scale = 2^round(log2(scale))            where the format has power-of-two scales
-    scale = 2^(round(16 * log2(scale))/16)  nnie8
+    scale = legal_scale(scale)              where the format says which there are (nnie8: powers of 2^(1/16))
 
 Limit and rounding are straight through: the gradient reaches the parameter as if they were not there, so that a scale
 can come back from its floor.
@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from onnxq.numerics import MIN_SCALE, nnie_clip
+from onnxq.numerics import MIN_SCALE
+from onnxq.numerics.in_torch import nearest_power_of_two
 from onnxq.numerics.ranges import with_minimum_scale
 from onnxq.torchnet.fake_quantize.base import FakeQuantize
 from onnxq.torchnet.fake_quantize.functions import stand_in
-from onnxq.torchnet.fake_quantize.powers import nearest_power_of_two
 from onnxq.types.granularity import PerTensor
 from onnxq.types.qparams import QParams
 from onnxq.types.spec import QuantSpec
@@ -57,7 +57,7 @@ def legal_scale(scale: Tensor, spec: QuantSpec, floor: float) -> Tensor:
     limited = scale.clamp(min=floor)
     if spec.power_of_two:
         return nearest_power_of_two(limited)
-    if spec.grid == "nnie" and bool(limited.isfinite().all()):
-        snapped = nnie_clip(limited.cpu().numpy()).astype(np.float32)
+    if not spec.format.any_scale and bool(limited.isfinite().all()):
+        snapped = spec.format.legal_scale(limited.cpu().numpy()).astype(np.float32)
         return torch.from_numpy(np.asarray(np.maximum(snapped, np.float32(floor)))).to(scale.device)
     return limited

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from onnxq.torchnet.fake_quantize.base import FAKE_QUANTIZERS
 from onnxq.torchnet.fake_quantize.functions import learnt_scale
-from onnxq.torchnet.fake_quantize.grids import limits
 from onnxq.torchnet.fake_quantize.layout import Layout
 from onnxq.torchnet.fake_quantize.learnt import LearntScaleBase
 
@@ -29,7 +28,7 @@ class Lsq(LearntScaleBase):
 
     def gradient_factor(self, layout: Layout) -> float:
         """1 / sqrt(N * qmax)."""
-        low, high = limits(self.spec, rounded=False)
+        low, high = self.spec.ends
         return 1 / math.sqrt(max(1, self._sharing(layout)) * (high or -low))  # int1 is [-1, 0]
 
     def _sharing(self, layout: Layout) -> int:

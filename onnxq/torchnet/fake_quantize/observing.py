@@ -14,7 +14,7 @@ import torch
 import torch.distributed as distributed
 from torch import Tensor
 
-from onnxq.numerics import float_max, qparams_from_range
+from onnxq.numerics import qparams_from_range
 from onnxq.numerics.ranges import with_minimum_scale
 from onnxq.types.qparams import QParams
 from onnxq.types.spec import QuantSpec
@@ -47,12 +47,10 @@ def range_of(qparams: QParams) -> tuple[np.ndarray, np.ndarray]:
     """The range, float64, that asks for these parameters."""
     spec = qparams.spec
     scale, zero_point = qparams.scale.astype(np.float64), qparams.zero_point
-    if spec.grid != "affine":
-        return -scale * float_max(spec.dtype), scale * float_max(spec.dtype)
-    if spec.symmetric and spec.qmin < 0:
-        steps = min(-spec.qmin, spec.qmax) or -spec.qmin
-        return -scale * steps, scale * steps
-    return (spec.qmin - zero_point) * scale, (spec.qmax - zero_point) * scale
+    low, high = spec.ends
+    if spec.symmetric and low < 0:
+        return -scale * spec.steps, scale * spec.steps
+    return (low - zero_point) * scale, (high - zero_point) * scale
 
 
 def _array(values: Tensor) -> np.ndarray:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from onnxq.numerics import MIN_SCALE, float_max
+from onnxq.numerics import MIN_SCALE
 from onnxq.torchnet.fake_quantize.base import FAKE_QUANTIZERS, FakeQuantize
 from onnxq.torchnet.fake_quantize.grids import grid_values
 from onnxq.torchnet.fake_quantize.layout import Layout
@@ -100,7 +100,7 @@ class Pact(FakeQuantize):
         high = self.alpha.abs()
         if self.lower is not None:
             return -self.lower.abs(), high
-        if (self.spec.grid == "affine" and self.spec.qmin == 0) or self._two_ends:
+        if self.spec.ends[0] == 0 or self._two_ends:
             return torch.zeros_like(high), high
         return -high, high
 
@@ -117,7 +117,7 @@ class Pact(FakeQuantize):
     @property
     def _narrowest(self) -> float:
         """A range of exactly zero would stand for a range of 1."""
-        return MIN_SCALE * (self.spec.qmax or 1 if self.spec.grid == "affine" else float_max(self.spec.dtype))
+        return MIN_SCALE * (self.spec.ends[1] or 1)
 
     def _unmoved(self) -> bool:
         lower = self.settled_lower if self.lower is None else self.lower

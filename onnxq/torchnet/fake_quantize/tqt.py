@@ -17,11 +17,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from onnxq.numerics.in_torch import power_of_two
 from onnxq.torchnet.fake_quantize.base import FAKE_QUANTIZERS, FakeQuantize
 from onnxq.torchnet.fake_quantize.functions import learnt_scale, stand_in
 from onnxq.torchnet.fake_quantize.layout import Layout
 from onnxq.torchnet.fake_quantize.learnt import smallest_scale
-from onnxq.torchnet.fake_quantize.powers import power_of_two
 from onnxq.types.qparams import QParams
 
 HIGHEST_EXPONENT = 100

@@ -11,8 +11,9 @@ from onnxq.numerics import qparams_from_range
 from onnxq.torchnet.fake_quantize import FakeQuantize, make_fake_quantizer
 from onnxq.types import PerBlock, PerChannel, PerTensor, Placement, QParams, QuantSpec
 from onnxq.types.fake_quantizers import KINDS
+from onnxq.types.number_format import number_formats
 from onnxq.types.plan import Role
-from onnxq.types.spec import DTYPES, ROUNDINGS
+from onnxq.types.spec import ROUNDINGS
 
 SHAPE = (4, 10, 6)
 GRANULARITIES = (PerTensor(), PerChannel(1), PerBlock(1, 5), PerBlock(1, 4), PerBlock(-1, 4))
@@ -21,7 +22,7 @@ GRANULARITIES = (PerTensor(), PerChannel(1), PerBlock(1, 5), PerBlock(1, 4), Per
 def every_spec() -> list[QuantSpec]:
     """Each dtype with each granularity that it can have, and the rest of an integer format dealt out in turns."""
     specs: list[QuantSpec] = []
-    integers = [name for name in DTYPES if "int" in name and name != "int32"]
+    integers = [name for name in number_formats() if "int" in name and name != "int32"]
     turns = list(product(ROUNDINGS, (True, False), (False, True)))
     for number, (dtype, granularity) in enumerate(product(integers, GRANULARITIES)):
         rounding, symmetric, power_of_two = turns[number % len(turns)]

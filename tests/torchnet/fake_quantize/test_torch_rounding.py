@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from onnxq.numerics import round_values
-from onnxq.torchnet.fake_quantize.rounding import round_in_place
+from onnxq.numerics.in_torch import round_in_place
 from onnxq.types.spec import ROUNDINGS, Rounding
 
 

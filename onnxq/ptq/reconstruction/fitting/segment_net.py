@@ -86,7 +86,7 @@ class FitNet(SegmentNet):
                 part.has_tensor(name) and part.is_constant(name)
             )
             chosen = "lsq" if name in learnt else "fixed"
-            if moving and recipe.drop and placement.spec.grid == "affine":
+            if moving and recipe.drop and placement.spec.evenly_spaced:
                 chosen = "qdrop"
             return replace(placement, fake_quantizer=chosen)
 
