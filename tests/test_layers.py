@@ -174,3 +174,41 @@ def test_words_and_docstrings_are_no_names(named_tree: Path, file: str, code: st
 def test_the_name_of_a_file_counts(named_tree: Path) -> None:
     (named_tree / "onnxq" / "passes" / "acme_rules.py").write_text("")
     assert check_names(named_tree)[0].startswith("onnxq/passes/acme_rules.py:1: names 'acme'")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'def f(spec):\n    return spec.dtype == "int8"\n',
+        'def f(spec):\n    return spec.dtype in ("fp16", "bf16")\n',
+        'def f(spec):\n    return "nnie8" != spec.dtype\n',
+        'def f(spec):\n    return spec.dtype.startswith("fp8")\n',
+        'def f(spec):\n    return {"int4": 21}.get(spec.dtype, 10)\n',
+        'def f(spec):\n    match spec.dtype:\n        case "uint8":\n            return 1\n',
+        '\nWITHOUT_SCALE = ["fp16", "bf16"]\n',
+        "\nfrom onnxq.numerics.formats.nnie import Nnie\n",
+    ],
+)
+def test_a_branch_on_the_name_of_a_number_format_is_found(small_tree: Path, code: str) -> None:
+    (small_tree / "onnxq" / "runtime" / "wrong.py").write_text(code)
+    (small_tree / "onnxq" / "numerics").mkdir()
+    result = run_check(small_tree)
+    assert result.returncode == 1
+    found = [line for line in result.stdout.splitlines() if "branch on the name of a number format" in line]
+    assert [line.partition(": ")[0] for line in found] == [f"onnxq/runtime/wrong.py:{3 if 'case' in code else 2}"]
+
+
+@pytest.mark.parametrize("folder", ["targets/vendor", "numerics/formats", "config", "compat"])
+def test_names_of_formats_are_data_where_they_are_written_or_defined(small_tree: Path, folder: str) -> None:
+    (small_tree / "onnxq" / folder).mkdir(parents=True)
+    (small_tree / "onnxq" / folder / "right.py").write_text('WORDS = {"fp8_e4m3": "F8E4M3"}\n')
+    (small_tree / "onnxq" / "runtime" / "right.py").write_text('KIND = dict(dtype="fp8_e4m3")\n')
+    assert run_check(small_tree).returncode == 0
+
+
+def test_the_check_knows_every_number_format_of_onnxq() -> None:
+    from onnxq.types.number_format import number_formats
+    from tools.check_layers import FORMATS
+
+    own = {name for name, item in number_formats().items() if type(item).__module__.startswith("onnxq.")}
+    assert own == FORMATS

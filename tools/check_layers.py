@@ -9,6 +9,18 @@ dialect, and PREFIXES, as a word of its own (`sophgo_mq`, `SophgoOption`); and a
 emitter, refinement, simulation or lint rule, as a whole literal ("dpu_positions"). Where such a word means something
 else too, only a literal that is the name (WORDS), or only an import (OTHER_MEANINGS) counts. MAY_NAME_TARGETS are left
 out: targets, what speaks of MQBench's own names for them, and the modules' former names.
+
+No stage knows a number format by its name: it asks the value (`QuantSpec.format`). Outside of the folders in
+MAY_NAME_FORMATS these are branches on names, and wrong:
+
+    dtype == "int8", dtype in ("fp16", "bf16"), case "int8"    a comparison with a name
+    dtype.startswith("fp8"), dtype.removeprefix("u")           a text taken apart
+    {"int8": ...}                                              a table by name
+    ("fp16", "bf16")                                           a list of names that no other type has
+    from onnxq.numerics.formats ...                            a class, which could be asked for with isinstance
+
+Saying a name is no branch: QuantSpec("int32"), {"dtype": "fp8_e4m3"}. Names of numpy's and ONNX's own types are
+written as such (np.float16) where they are compared.
 """
 
 from __future__ import annotations
@@ -170,6 +182,22 @@ class TargetNames:
         return None
 
 
+MAY_NAME_FORMATS = {
+    "numerics/formats": "the formats themselves",
+    "targets": "which formats a chip takes, and what its vendor calls them",
+    "config": "names that users write",
+    "compat": "names that other tools write",
+    "lint": "ONNX's element types in files, which may be from elsewhere",
+}
+"""Folder -> the names of formats that are data there."""
+
+ONLY_FORMATS = frozenset({"fp8_e4m3", "fp8_e5m2", "fp16", "bf16", "bfp16", "nnie8"})
+"""Names that nothing but a number format has; numpy and ONNX have types called int8."""
+FORMATS = ONLY_FORMATS | {f"{sign}int{bits}" for sign in ("", "u") for bits in range(1, 17)} | {"int32"}
+BEGINNINGS = frozenset({"u", "int", "uint", "fp", "fp8", "bf", "bfp", "nnie"})
+TAKE_APART = frozenset({"startswith", "endswith", "removeprefix", "lstrip"})
+
+
 @dataclass(frozen=True)
 class Import:
     """One imported module, by its absolute dotted name, and the line that imports it."""
@@ -265,6 +293,55 @@ def imports_of(path: Path, folder: Path, units: set[str]) -> Iterator[Import]:
                 yield Import(f"{PACKAGE}.{alias.name}" if alias.name in units else PACKAGE, node.lineno)
 
 
+def check_formats(folder: Path) -> list[str]:
+    """Return one line of text for each line that branches on the name of a number format."""
+    package = folder / PACKAGE
+    return [
+        f"{path.relative_to(folder).as_posix()}:{branch}"
+        for path in sorted(package.rglob("*.py"))
+        for branch in format_branches(path, package)
+    ]
+
+
+def format_branches(path: Path, package: Path) -> Iterator[str]:
+    """Yield each line with a branch on the name of a number format, and what it says."""
+    place = path.relative_to(package).as_posix()
+    if any(place.startswith(f"{folder}/") for folder in MAY_NAME_FORMATS):
+        return
+    lines: dict[int, set[str]] = {}
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), filename=str(path))):
+        if isinstance(node, ast.Compare):
+            found = _texts(node.left, *node.comparators) & FORMATS
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in TAKE_APART:
+            found = _texts(*node.args) & (FORMATS | BEGINNINGS)
+        elif isinstance(node, ast.Dict):
+            found = _texts(*(key for key in node.keys if key is not None)) & FORMATS
+        elif isinstance(node, ast.MatchValue):
+            found = _texts(node.value) & FORMATS
+        elif isinstance(node, ast.Tuple | ast.List | ast.Set):
+            found = _texts(node) & ONLY_FORMATS
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{PACKAGE}.numerics.formats"):
+            found = set() if place.startswith("numerics/") else {str(node.module)}
+        else:
+            continue
+        if found:
+            lines.setdefault(node.lineno, set()).update(found)
+    for line, said in sorted(lines.items()):
+        names = ", ".join(sorted(said))
+        yield f"{line}: a branch on the name of a number format ({names}); ask QuantSpec.format instead"
+
+
+def _texts(*nodes: ast.AST) -> set[str]:
+    """The texts that are written out in expressions, and in lists of them."""
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value)
+        elif isinstance(node, ast.Tuple | ast.List | ast.Set):
+            found |= _texts(*node.elts)
+    return found
+
+
 def allowed_for(unit: str) -> frozenset[str]:
     """The units that a unit may import, itself included."""
     above = takewhile(lambda other: other != unit, MAY_IMPORT)
@@ -305,12 +382,17 @@ def main() -> int:
         return 2
     imports = check_table(MAY_IMPORT) + check_tree(folder)
     names = check_names(folder)
-    for finding in imports + names:
+    branches = check_formats(folder)
+    for finding in imports + names + branches:
         print(finding)
-    for findings, what in ((imports, "wrong import(s)"), (names, "name(s) of targets outside targets/")):
+    for findings, what in (
+        (imports, "wrong import(s)"),
+        (names, "name(s) of targets outside targets/"),
+        (branches, "branch(es) on names of number formats"),
+    ):
         if findings:
             print(f"{len(findings)} {what}")
-    return 1 if imports or names else 0
+    return 1 if imports or names or branches else 0
 
 
 if __name__ == "__main__":

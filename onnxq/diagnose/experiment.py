@@ -38,7 +38,7 @@ def step_of(parameters: QParams) -> float:
 
 def widened(spec: QuantSpec) -> QuantSpec:
     """The same format with 16 bits."""
-    return spec.replace(dtype=f"{'u' if spec.dtype.startswith('u') else ''}int{WIDE}", quant_min=None, quant_max=None)
+    return spec.replace(dtype=spec.format.with_bits(WIDE), quant_min=None, quant_max=None)
 
 
 def with_parameters(state: State, tensors: Iterable[str], parameters: Callable[[str], QParams | None]) -> State:

@@ -13,7 +13,7 @@ def wide_type(spec: QuantSpec, limits: Limits) -> str | None:
     """A type of 16 bits in the place of a format, if the target has one."""
     if not spec.evenly_spaced or spec.bits >= WIDE or limits.steps:
         return None
-    signs = ("u", "") if spec.dtype.startswith("u") else ("", "u")
+    signs = ("", "u") if spec.signed else ("u", "")
     allowed = [sign for sign in signs if f"{sign}int{WIDE}" in limits.dtypes and not (sign and limits.zero_point_zero)]
     return f"{allowed[0]}int{WIDE}" if allowed else None
 

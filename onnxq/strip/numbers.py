@@ -8,9 +8,7 @@ from onnxq.errors import SpecError
 from onnxq.numerics import dequantize, fake_quantize
 from onnxq.types import PerBlock, PerChannel, PerTensor, QParams, QuantSpec
 from onnxq.types.granularity import Granularity
-
-_FLOAT_FORMATS = {"float8_e4m3fn": "fp8_e4m3", "float8_e5m2": "fp8_e5m2"}
-"""numpy's names of stored float formats -> onnxq's."""
+from onnxq.types.number_format import name_of_stored
 
 
 def parameters(
@@ -37,7 +35,7 @@ def parameters(
         zeros = zeros.astype(np.float32)
     if isinstance(granularity, PerTensor):
         scale, zeros = scale.reshape(-1)[:1].reshape(()), zeros.reshape(-1)[:1].reshape(())
-    spec = QuantSpec(_FLOAT_FORMATS.get(stored, stored), symmetric=not zeros.any(), granularity=granularity)
+    spec = QuantSpec(name_of_stored(stored), symmetric=not zeros.any(), granularity=granularity)
     if scale.ndim and spec.scale_shape(shape) != scale.shape:
         raise SpecError(f"{spec} of shape {list(shape)} has scales of another shape than {list(scale.shape)}")
     return QParams(spec, scale.astype(np.float32), zeros)

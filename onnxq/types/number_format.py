@@ -269,6 +269,13 @@ def number_formats() -> Mapping[str, NumberFormat]:
     return dict(_known)
 
 
+def name_of_stored(numpy_type: str) -> str:
+    """The format whose numbers fill a type of QuantizeLinear, by numpy's name of it; the same name if there is none."""
+    own = number_formats().values()
+    fills = (item for item in own if item.in_onnx and item.bits == item.stored_bits)
+    return next((item.name for item in fills if item.onnx_storage.name == numpy_type), numpy_type)
+
+
 def names_but_integers() -> list[str]:
     """The names of the formats that are not int1 .. int32 or uint1 .. uint16."""
     return [name for name, item in number_formats().items() if not item.evenly_spaced]
