@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from onnxq.errors import ConfigError, did_you_mean
+from onnxq.errors import ConfigError, SpecError, did_you_mean
 from onnxq.plugins import load_installed
 from onnxq.registry import read_arguments
+from onnxq.types.number_format import number_format
 from onnxq.types.plan import Role
 
 EVERYWHERE: tuple[Role, ...] = ("activation", "weight", "bias", "output")
@@ -260,6 +261,7 @@ def _find(name: str) -> Kind:
 
 
 def _build(kind: Kind, given: Mapping[str, Any]) -> FakeQuantizer:
+    _check_format(kind)
     names = [argument.name for argument in kind.arguments]
     for key in given:
         if key not in names:
@@ -269,6 +271,20 @@ def _build(kind: Kind, given: Mapping[str, Any]) -> FakeQuantizer:
             )
     values = [(item.name, _number(kind, item, given.get(item.name, item.default))) for item in kind.arguments]
     return FakeQuantizer(kind.name, tuple(values))
+
+
+def _check_format(kind: Kind) -> None:
+    """A format that only a fake-quantizer computes could be trained, and then neither calibrated nor written."""
+    dtype = kind.implied.get("dtype")
+    if dtype is None:
+        return
+    try:
+        number_format(dtype)
+    except SpecError as error:
+        raise ConfigError(
+            f"fake-quantizer '{kind.name}' computes the number format '{dtype}', which nobody else knows, so that no "
+            f"file could hold what is trained: add it with onnxq.types.number_format.add_format ({error})"
+        ) from None
 
 
 def _number(kind: Kind, argument: Argument, value: Any) -> float:
