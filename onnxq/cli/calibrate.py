@@ -80,7 +80,7 @@ def calibrate(
             first = ranks is None or ranks.first
             quiet = quiet or not first
             with in_step(ranks):
-                load_plugins(plugin)
+                load_plugins(plugin, backend)
                 graph = Graph.load(model)
                 settings = read_settings(given, graph, shapes=read_shapes(shape, graph))
                 backend = given["backend"]

@@ -45,7 +45,7 @@ def emit(
     from onnxq.ptq.method import State
     from onnxq.session.session import Calibrated
 
-    load_plugins(plugin)
+    load_plugins(plugin, backend)
     wanted, table = read_together(folder_of(plan), lambda: (read_plan(plan), read_qparams(qparams)))
     refuse_placing(given)
     settings = read_settings(given, backend=wanted.backend)

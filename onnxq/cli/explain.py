@@ -42,7 +42,7 @@ def explain(
     from onnxq.graph import Graph
     from onnxq.output_folder import read_together
 
-    load_plugins(plugin)
+    load_plugins(plugin, backend)
     path = plan / PLAN_NAME if plan.is_dir() else plan
     beside = path.with_name(QPARAMS_NAME)
     decided, qparams = read_together(

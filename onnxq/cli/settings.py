@@ -10,6 +10,7 @@ from onnxq.config import Config, read_config
 from onnxq.config.assignments import Assignment, refuse_two_of_a_key
 from onnxq.errors import ConfigError
 from onnxq.plugins import run_code
+from onnxq.targets import file_of_backend, get_backend
 from onnxq.types.dialect import DIALECTS
 
 if TYPE_CHECKING:
@@ -71,7 +72,9 @@ def translate(given: Given, graph: Graph) -> Translation | None:
     return None
 
 
-def load_plugins(paths: Sequence[Path] | None) -> None:
-    """Run Python files that register things."""
+def load_plugins(paths: Sequence[Path] | None, backend: str | None = None) -> None:
+    """Run Python files that register things, that of a backend too: a plan may have number formats of its own."""
+    if backend is not None and file_of_backend(backend) is not None:
+        get_backend(backend)
     for path in paths or ():
         run_code(path, "plugin")

@@ -60,7 +60,7 @@ def simulate(
     from onnxq.types.note import folded
     from onnxq.verify import below_limit
 
-    load_plugins(plugin)
+    load_plugins(plugin, backend)
     folder = folder_of(plan)
     wanted, table, beside = read_together(
         folder, lambda: (read_plan(plan), read_qparams(folder if qparams is None else qparams), model_in(folder))

@@ -8,7 +8,7 @@ from onnxq.numerics.formats.bfp16 import block_axis, block_steps, round_to_block
 from onnxq.numerics.formats.nnie import nnie_bounds, nnie_clip, nnie_codes, nnie_steps, nnie_table
 from onnxq.numerics.metrics import SqnrAccumulator, compare, cosine, max_abs_error, mse, sqnr_db
 from onnxq.numerics.ranges import MIN_SCALE, next_power_of_two, qparams_from_range, with_float16_scale
-from onnxq.numerics.rounding import round_values
+from onnxq.numerics.rounding import quotient, round_values
 
 __all__ = [
     "BIAS_LIMIT",
@@ -35,6 +35,7 @@ __all__ = [
     "nnie_table",
     "qparams_from_range",
     "quantize",
+    "quotient",
     "round_to_blocks",
     "round_to_float",
     "round_values",

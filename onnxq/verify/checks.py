@@ -97,8 +97,7 @@ def _verify(
     failures += [Failure(FailureKind.BORDERS, change) for change in changes]
     findings = tuple(lint(quantized, backend))
     failures += [Failure(FailureKind.LIMITS, str(finding)) for finding in findings]
-    # fp16 and bf16 are written as Casts, bfp16 as float operators.
-    written = [placement for placement in plan.active if placement.spec.has_scale]
+    written = [placement for placement in plan.active if placement.spec.format.in_onnx]  # others are float operators
     if written and "qdq" in backend.emitters and not has_quantizers(quantized):
         failures.append(
             Failure(

@@ -9,22 +9,25 @@ from pathlib import Path
 import pytest
 
 from onnxq import BACKENDS, PASSES
-from onnxq.emit import EMITTERS
+from onnxq.emit import EMITTERS, READ_BACKS
 from onnxq.observers import OBSERVERS
 from onnxq.torchnet import OPERATORS
 from onnxq.torchnet.fake_quantize import FAKE_QUANTIZERS
 from onnxq.types.fake_quantizers import KINDS, forget_kind
+from onnxq.types.number_format import forget_format, number_formats
 
 
 @pytest.fixture
 def plugins_forgotten(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """What plugins register during a test, and modules that it imports from its folder, are not there after it."""
-    for registry in (BACKENDS, EMITTERS, OBSERVERS, PASSES, FAKE_QUANTIZERS):
+    for registry in (BACKENDS, EMITTERS, READ_BACKS, OBSERVERS, PASSES, FAKE_QUANTIZERS):
         monkeypatch.setattr(registry, "_items", dict(registry.items()))
     OPERATORS.definitions()  # loads all of them
     monkeypatch.setattr(OPERATORS, "_definitions", {key: list(known) for key, known in OPERATORS._definitions.items()})
-    kinds = set(KINDS)
+    kinds, formats = set(KINDS), set(number_formats())
     yield
+    for name in set(number_formats()) - formats:
+        forget_format(name)
     for name in set(KINDS) - kinds:
         forget_kind(name)
     for name, module in list(sys.modules.items()):

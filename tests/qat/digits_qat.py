@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from onnxq import demo
 from onnxq.qat import QatNet, prepare
+from onnxq.types import Backend
 
 DATA = demo.load_data()
 
@@ -18,7 +19,7 @@ def samples(count: int = 32) -> list[dict[str, np.ndarray]]:
     return [{"image": image[None]} for image in DATA.calibration[:count]]
 
 
-def prepared(backend: str, config: dict[str, Any] | None = None, **options: Any) -> QatNet:
+def prepared(backend: str | Backend, config: dict[str, Any] | None = None, **options: Any) -> QatNet:
     return prepare(demo.model_path(), backend, samples(), config, **options)
 
 
