@@ -18,6 +18,7 @@ MOVED = {
     "onnxq.compat.vitis": "onnxq.targets.amd.dialect",
     "onnxq.deliver": "onnxq.pipeline.artifacts",
     "onnxq.equalize": "onnxq.ptq.equalization",
+    "onnxq.equalize.freedom": "onnxq.ptq.equalization.scalable_channels",
     "onnxq.improve": "onnxq.ptq.search",
     "onnxq.improvement": "onnxq.ptq.method",
     "onnxq.qat.settings": "onnxq.config.training",

@@ -1,10 +1,9 @@
-"""What an improvement is: a step after calibration that makes a quantized model more accurate without training it.
+"""What a post-training method is: a step after calibration that makes a quantized model more accurate.
 
-An improvement changes constants of the float graph, parameters, or both, and nothing else: nodes, plan and formats
-stay as they are (but for `insert_smoothing`, which adds multiplications and names its price). A weight that is to be
-rounded in a chosen way gets the float value of the number that was chosen, so that every emitter, table and simulation
-writes that number. Improvements are files in `equalize/` (the float graph computes the same), `refine/` (numpy) and
-`reconstruct/` (torch). `onnxq.ptq.search` runs them and keeps what helps.
+A method changes constants of the float graph, parameters, or both, and nothing else: nodes, plan and formats stay as
+they are (but for `insert_smoothing`, which adds multiplications and names its price). A weight that is to be rounded in
+a chosen way gets the float value of the number that was chosen, so that every emitter, table and simulation writes that
+number. Users know methods as improvements; `onnxq.ptq.search` runs them and keeps what helps.
 """
 
 from __future__ import annotations
@@ -143,7 +142,7 @@ class Method:
 
 
 IMPROVEMENTS: Registry[Method] = Registry("improvement", "onnxq.ptq")
-"""Modules that register improvements must be importable without torch: those of `reconstruct` import it inside."""
+"""Modules that register methods must be importable without torch: those of `reconstruction` import it inside."""
 
 F = TypeVar("F", bound=Improvement)
 

@@ -1,6 +1,7 @@
 """Ranges of activations found by another observer than the target's, where nobody has chosen one.
 
-`mse` is the range with the least squared error of the histogram's values, `percentile` leaves out the rarest ones.
+`mse` is the range with the least squared error of the histogram's values, min over [a, b] of |x - Q(x; a, b)|^2;
+`percentile` leaves out the rarest ones.
 Both clip values that min-max would keep, at the price of coarser steps for all others: which is better depends on the
 model, so each is tried (Nagel et al. 2021, "A White Paper on Neural Network Quantization", section 3.1).
 """

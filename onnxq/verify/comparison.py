@@ -16,7 +16,7 @@ from onnxq.runtime.feeds import Feed
 from onnxq.runtime.session import float_session, run_session
 from onnxq.verify.branches import Branches
 from onnxq.verify.report import Failure, FailureKind, OutputCheck, ResultCheck
-from onnxq.verify.results import PartSums, ResultSums
+from onnxq.verify.results import PartSums, ResultSums, is_float
 from onnxq.verify.selections import Selections
 
 if TYPE_CHECKING:
@@ -100,9 +100,7 @@ class Comparison:
                 measured = exact = run_session(session, self._names, feed, where)
                 if selections is not None:
                     exact = selections.run(self._names, feed, selected, where)
-                    measured = [
-                        given if _is_float_array(given) else own for given, own in zip(exact, measured, strict=True)
-                    ]
+                    measured = [given if is_float(given) else own for given, own in zip(exact, measured, strict=True)]
                 if fused is not None and count < KERNEL_SAMPLES:
                     fast: list[Any] | None = run_session(fused, self._names, feed, where)
                     if selections is not None:
@@ -123,7 +121,7 @@ class Comparison:
         for name, one, other in zip(self._names, exact, fused, strict=True):
             if not isinstance(one, np.ndarray):
                 continue
-            if one.shape != other.shape or not _is_float(one):  # another shape has no value in common
+            if one.shape != other.shape or not is_float(one):  # another shape has no value in common
                 counts = self._kernels_equal.setdefault(name, [0, 0])
                 counts[0] += int(np.count_nonzero(one == other)) if one.shape == other.shape else 0
                 counts[1] += max(one.size, 1)
@@ -146,11 +144,11 @@ class Comparison:
             if not astray:
                 return
             self._aligned[name] = self._aligned.get(name, 0) + 1
-            if not _is_float(expected):
+            if not is_float(expected):
                 self._count_equal(name, *_in_common(expected, measured), max(expected.size, measured.size))
                 return
             expected, measured = _aligned(expected, measured)
-        if _is_float(expected):
+        if is_float(expected):
             if name not in self._sums:
                 self._sums[name] = ResultSums(self._parts.decisions(name))
             self._sums[name].add(number, expected, measured)
@@ -263,11 +261,3 @@ def _in_common(expected: np.ndarray, measured: np.ndarray) -> tuple[np.ndarray, 
 
 def _common(expected: np.ndarray, measured: np.ndarray) -> tuple[slice, ...]:
     return tuple(slice(int(size)) for size in np.minimum(expected.shape, measured.shape))
-
-
-def _is_float_array(value: object) -> bool:
-    return isinstance(value, np.ndarray) and _is_float(value)
-
-
-def _is_float(array: np.ndarray) -> bool:
-    return array.dtype.kind == "f" or array.dtype.name in ("bfloat16",)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -74,8 +75,13 @@ def _margin_db(noise: Sequence[float]) -> float:
     count, whole = len(noise), math.fsum(noise)
     if count < 2 or not 0 < whole < math.inf:
         return 0.0
-    unlike = math.fsum((value / whole - 1 / count) ** 2 for value in noise)
-    return 10 * math.log10(1 + math.sqrt(count / (count - 1) * unlike))
+    return 10 * math.log10(1 + standard_error([value / whole - 1 / count for value in noise]))
+
+
+def standard_error(deviations: Sequence[float]) -> float:
+    """The standard error of the sum of two samples or more, from how far each is from the mean of all."""
+    count = len(deviations)
+    return math.sqrt(count / (count - 1) * math.fsum(deviation**2 for deviation in deviations))
 
 
 def _db(signal: float, noise: float) -> float:
@@ -84,7 +90,52 @@ def _db(signal: float, noise: float) -> float:
     return 10 * (math.log10(signal) - math.log10(noise)) if signal > 0 and noise < math.inf else -math.inf
 
 
-def powers_of(join: Join, outputs: Sequence[np.ndarray]) -> list[float]:
+def is_float(values: object) -> bool:
+    """Whether a result is an array of floating-point numbers, which have an SQNR."""
+    return isinstance(values, np.ndarray) and (values.dtype.kind == "f" or values.dtype.name == "bfloat16")
+
+
+Outputs = Mapping[str, np.ndarray]
+
+
+class ExpectedResults:
+    """What the float model makes of some samples, and which of its outputs count as several parts."""
+
+    def __init__(self, reference: Graph, expected: Sequence[Outputs]) -> None:
+        self._expected = expected
+        self._parts: dict[str, tuple[Join, list[int]]] = {}
+        for name, found in joins(reference).items():
+            outputs = [each[name] for each in expected]
+            if all(map(is_float, outputs)):
+                parts = judged_parts(found, partial(_powers_of, outputs))
+                if parts is not None:
+                    self._parts[name] = parts
+
+    def compare(self, measured: Sequence[Outputs]) -> dict[str, ResultSums]:
+        """The sums of each floating-point output, or part of one, of another model on the same samples."""
+        sums: dict[str, ResultSums] = {}
+        for number, (expected, outputs) in enumerate(zip(self._expected, measured, strict=True)):
+            for name, whole in expected.items():
+                if not is_float(whole):
+                    continue
+                # A condition or a selection inside the model may have come out differently.
+                other = outputs[name] if outputs[name].shape == whole.shape else np.zeros_like(whole)
+                for label, one, test in self._split(name, whole, other):
+                    sums.setdefault(label, ResultSums()).add(number, one, test)
+        return sums
+
+    def _split(
+        self, name: str, expected: np.ndarray, measured: np.ndarray
+    ) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+        if name not in self._parts:
+            yield name, expected, measured
+            return
+        join, shown = self._parts[name]
+        parts = list(zip(join.labels(name), join.cut(expected) or (), join.cut(measured) or (), strict=True))
+        yield from (parts[index] for index in shown)
+
+
+def _powers_of(outputs: Sequence[np.ndarray], join: Join) -> list[float]:
     """The mean square of each part over all samples; empty where one of these has other parts."""
     cut = [join.cut(output) for output in outputs]
     if any(parts is None for parts in cut):

@@ -17,7 +17,7 @@ from onnxq.numerics import fake_quantize
 from onnxq.ptq.bias_correction.clipped_normal import clipped_mean
 from onnxq.ptq.bias_correction.sites import BiasSite
 from onnxq.ptq.method import State
-from onnxq.ptq.weights.weights import readers_of
+from onnxq.ptq.weights.layers import readers_of
 
 
 def expected_shift(state: State, site: BiasSite) -> np.ndarray | str:

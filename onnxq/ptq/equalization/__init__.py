@@ -1,1 +1,1 @@
-"""Float to float, before calibration: other weights with which the model computes the same and quantizes better."""
+"""Equalization: other weights with which the float model computes the same and quantizes better."""

@@ -21,11 +21,18 @@ import numpy as np
 from onnxq.graph import Graph
 from onnxq.numerics import fake_quantize, qparams_from_range
 from onnxq.observers import make_observer, observe_constant
+from onnxq.ptq.equalization.channel_statistics import channel_axis, sample_rows, unknown_lines
 from onnxq.ptq.equalization.flow import Edit
-from onnxq.ptq.equalization.freedom import LARGEST_SCALE, Freedom, carry_out, changed_lines, find_freedom, touches
-from onnxq.ptq.equalization.observed import channel_axis
-from onnxq.ptq.equalization.precision import WeightShares, is_coarse, weight_shares
-from onnxq.ptq.equalization.rows import sample_rows, unknown_lines
+from onnxq.ptq.equalization.precision import WeightShares, is_coarse, read_as, weight_shares
+from onnxq.ptq.equalization.scalable_channels import (
+    LARGEST_SCALE,
+    ScalableChannels,
+    apply_scales,
+    changed_lines,
+    find_scalable_channels,
+    held_input_lines,
+    touches,
+)
 from onnxq.ptq.equalization.smoothing import products
 from onnxq.ptq.method import FOR_EACH_CHANNEL, Improved, State, Task, at_least, improvement, limits
 from onnxq.types import PerBlock, PerTensor, QuantPlan, QuantSpec
@@ -45,19 +52,19 @@ LAYERS = ("MatMul", "Gemm", "Conv")
 def awq(state: State, task: Task, *, steps: int) -> Improved:
     """Scale the inputs of layers with quantized weights; `steps` values of alpha between 0 and 1 are tried."""
     own = state.copy()
-    freedom = _movable(own.graph, own.plan)
-    readers = _readers(own.graph, own.plan, freedom)
+    scalable = _movable(own.graph, own.plan)
+    readers = _readers(own.graph, own.plan, scalable)
     rows = sample_rows(own.graph, {reader.tensor: reader.axis for reader in readers}, task, "inputs of layers")
     known = [reader for reader in readers if reader.tensor in rows]
-    scales = np.ones(freedom.classes)
-    declined = _declined(own.graph, own.plan, freedom)
+    scales = np.ones(scalable.classes)
+    declined = _declined(own.graph, own.plan, scalable)
     declined += unknown_lines({reader.edit.node: reader.tensor for reader in readers}, [item.tensor for item in known])
     details: dict[str, Any] = {"alpha": {}, "error": {}}
-    for group in freedom.groups:
-        mine = [reader for reader in known if touches(freedom.layouts[reader.tensor], group)]
+    for group in scalable.groups:
+        mine = [reader for reader in known if touches(scalable.layouts[reader.tensor], group)]
         if not mine:
             continue
-        search = Scaling(own.graph, freedom, group, mine, rows)
+        search = Scaling(own.graph, scalable, group, mine, rows)
         errors = {alpha: search.error(search.scales(alpha)) for alpha in np.arange(steps + 1) / steps}
         alpha = min(errors, key=lambda item: errors[item])
         if alpha == 0.0:
@@ -68,10 +75,10 @@ def awq(state: State, task: Task, *, steps: int) -> Improved:
         for reader in mine:
             details["alpha"][reader.edit.node] = float(alpha)
             details["error"][reader.edit.node] = [errors[0.0], errors[alpha]]
-    changed = changed_lines(freedom, scales)
+    changed = changed_lines(scalable, scales)
     if not changed:
         return Improved(state, declined=tuple(declined))
-    carry_out(own.graph, freedom, scales)
+    apply_scales(own.graph, scalable, scales)
     return Improved(own, tuple(changed), tuple(declined), recalibrate=True, details=details)
 
 
@@ -87,17 +94,15 @@ class Reader:
     spec: QuantSpec | None
 
 
-def _movable(graph: Graph, plan: QuantPlan) -> Freedom:
+def _movable(graph: Graph, plan: QuantPlan) -> ScalableChannels:
     """What can be scaled, without bounds of Clip and without rows that share their one scale with others."""
-    freedom = find_freedom(graph)
-    for bound in freedom.bounds:
-        freedom = freedom.without(bound.layout, f"'{bound.node}' (Clip) has a bound that cannot be scaled")
-    for item in weight_shares(graph, plan, freedom):
+    scalable = find_scalable_channels(graph).without_bounds()
+    for item in weight_shares(graph, plan, scalable):
         if item.makes and item.edit.op in (*LAYERS, "ConvTranspose") and not _has_scales_of_its_own(item):
             held = np.unique(item.edit.down)
             reason = f"the weight of '{item.edit.node}' makes it with one scale for all channels"
-            freedom = freedom.without(held[freedom.free()[held]], reason)
-    return freedom
+            scalable = scalable.without(held[scalable.free()[held]], reason)
+    return scalable
 
 
 def _has_scales_of_its_own(weight: WeightShares) -> bool:
@@ -110,15 +115,15 @@ def _has_scales_of_its_own(weight: WeightShares) -> bool:
     return all(length == 1 or axis + rank - down.ndim != blocks for axis, length in enumerate(down.shape))
 
 
-def _readers(graph: Graph, plan: QuantPlan, freedom: Freedom) -> list[Reader]:
-    free = freedom.free()
+def _readers(graph: Graph, plan: QuantPlan, scalable: ScalableChannels) -> list[Reader]:
+    free = scalable.free()
     found = []
-    for edit in freedom.edits:
+    for edit in scalable.edits:
         if edit.op not in LAYERS or edit.constant not in plan or not free[edit.up].any():
             continue
         placement, node = plan[edit.constant], graph.node(edit.node)
         tensor = node.inputs[0].name
-        axis = channel_axis(freedom.layouts[tensor])
+        axis = channel_axis(scalable.layouts[tensor])
         if placement.role != "weight" or placement.observe_only or not is_coarse(placement.spec) or axis is None:
             continue
         groups = int(node.attrs.get("group", 1))
@@ -127,36 +132,33 @@ def _readers(graph: Graph, plan: QuantPlan, freedom: Freedom) -> list[Reader]:
 
 
 def _read_as(plan: QuantPlan, tensor: str, node: str) -> QuantSpec | None:
-    if tensor not in plan or not isinstance(plan[tensor].spec.granularity, PerTensor):
-        return None
-    placement = plan[tensor]
-    seen = placement.edges is None or (node, 0) in placement.edges
-    return placement.spec if seen and is_coarse(placement.spec) else None
+    spec = read_as(plan, tensor, node)
+    return spec if spec is not None and isinstance(spec.granularity, PerTensor) else None
 
 
-def _declined(graph: Graph, plan: QuantPlan, freedom: Freedom) -> list[str]:
+def _declined(graph: Graph, plan: QuantPlan, scalable: ScalableChannels) -> list[str]:
     """A line for each layer with a quantized weight whose input cannot be scaled."""
-    lines = []
-    for edit in freedom.edits:
-        kept = [number for number in np.unique(edit.up).tolist() if number in freedom.reasons]
-        if edit.op in LAYERS and edit.up.size > 1 and edit.constant in plan and kept:
-            tensor = graph.node(edit.node).inputs[0].name
-            lines.append(f"'{edit.node}' ({edit.op}) reads '{tensor}' as it is: {freedom.reasons[kept[0]]}")
-    return lines
+    layers = (edit for edit in scalable.edits if edit.op in LAYERS and edit.constant in plan)
+    return held_input_lines(graph, scalable, layers)
 
 
 class Scaling:
     """The scales of one group of channels for any alpha, and the error that layers make with them."""
 
     def __init__(
-        self, graph: Graph, freedom: Freedom, group: np.ndarray, readers: list[Reader], rows: dict[str, np.ndarray]
+        self,
+        graph: Graph,
+        scalable: ScalableChannels,
+        group: np.ndarray,
+        readers: list[Reader],
+        rows: dict[str, np.ndarray],
     ) -> None:
         self._group = group
-        self._layouts = freedom.layouts
+        self._layouts = scalable.layouts
         self._readers = readers
         self._rows = rows
         self._weights = {reader.edit.constant: graph.values(reader.edit.constant) for reader in readers}
-        self._magnitude = np.zeros(freedom.classes)
+        self._magnitude = np.zeros(scalable.classes)
         for reader in readers:
             classes = self._classes(reader)
             np.maximum.at(self._magnitude, classes, np.abs(rows[reader.tensor]).mean(0, dtype=np.float64))

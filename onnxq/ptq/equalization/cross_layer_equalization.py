@@ -21,22 +21,22 @@ import math
 
 import numpy as np
 
-from onnxq.ptq.equalization.freedom import (
-    LARGEST_SCALE,
-    Freedom,
-    carry_out,
-    changed_lines,
-    declined_lines,
-    find_freedom,
-    touches,
-)
-from onnxq.ptq.equalization.observed import ChannelRanges, channel_ranges
+from onnxq.ptq.equalization.channel_statistics import ChannelRanges, channel_ranges
 from onnxq.ptq.equalization.precision import (
     ActivationShares,
     WeightShares,
     activation_shares,
     quantized_activations,
     weight_shares,
+)
+from onnxq.ptq.equalization.scalable_channels import (
+    LARGEST_SCALE,
+    ScalableChannels,
+    apply_scales,
+    changed_lines,
+    declined_lines,
+    find_scalable_channels,
+    touches,
 )
 from onnxq.ptq.method import FOR_EACH_CHANNEL, Improved, State, Task, improvement, limits, one_of
 
@@ -61,31 +61,35 @@ WORTH_WHILE = 0.03
 def cross_layer_equalization(state: State, task: Task, *, relu6: str, activations: bool) -> Improved:
     """Equalize every group of channels that can be scaled; `activations` counts their ranges, not only weights'."""
     own = state.copy()
-    freedom = find_freedom(own.graph)
-    tied = quantized_activations(own.plan, freedom) if activations else {}
-    bounded = [bound.tensor for bound in freedom.bounds] if relu6 == "data" else []
+    scalable = find_scalable_channels(own.graph)
+    tied = quantized_activations(own.plan, scalable) if activations else {}
+    bounded = [bound.tensor for bound in scalable.bounds] if relu6 == "data" else []
     wanted = dict.fromkeys([*bounded, *(name for names in tied.values() for name in names)])
-    ranges = channel_ranges(own.graph, freedom.layouts, wanted, task, "ranges of channels")
-    freedom, lowest = _within_bounds(freedom, ranges if relu6 == "data" else None)
-    balance = Balance(freedom, weight_shares(own.graph, own.plan, freedom), activation_shares(tied, ranges), lowest)
+    ranges = channel_ranges(own.graph, scalable.layouts, wanted, task, "ranges of channels")
+    scalable, lowest = _within_bounds(scalable, ranges if relu6 == "data" else None)
+    balance = Balance(scalable, weight_shares(own.graph, own.plan, scalable), activation_shares(tied, ranges), lowest)
     scales = balance.solve()
-    changed = changed_lines(freedom, scales)
-    declined = [*declined_lines(freedom), *balance.idle_lines()]
+    changed = changed_lines(scalable, scales)
+    declined = [*declined_lines(scalable), *balance.idle_lines()]
     if not changed:
         return Improved(state, declined=tuple(declined))
-    carry_out(own.graph, freedom, scales)
-    details = {"sweeps": balance.sweeps, "groups": len(freedom.groups)}
+    apply_scales(own.graph, scalable, scales)
+    details = {"sweeps": balance.sweeps, "groups": len(scalable.groups)}
     return Improved(own, tuple(changed), tuple(declined), recalibrate=True, details=details)
 
 
-def _within_bounds(freedom: Freedom, ranges: dict[str, ChannelRanges] | None) -> tuple[Freedom, np.ndarray]:
-    """The freedom that the bounds of Clip leave, and the smallest scale of each class; without ranges there is none."""
-    lowest = np.full(freedom.classes, 1 / LARGEST_SCALE)
-    for bound in freedom.bounds:
+def _within_bounds(
+    scalable: ScalableChannels, ranges: dict[str, ChannelRanges] | None
+) -> tuple[ScalableChannels, np.ndarray]:
+    """What the bounds of Clip leave to scale, and the smallest scale of each class; without ranges there is none."""
+    lowest = np.full(scalable.classes, 1 / LARGEST_SCALE)
+    for bound in scalable.bounds:
         seen = None if ranges is None else ranges.get(bound.tensor)
         name = f"'{bound.node}' (Clip)"
         if seen is None:
-            freedom = freedom.without(bound.layout, f"{name} has bounds, which no scalar can express for each channel")
+            scalable = scalable.without(
+                bound.layout, f"{name} has bounds, which no scalar can express for each channel"
+            )
             continue
         reach = np.zeros(len(seen.classes))
         if bound.high and math.isfinite(bound.high):
@@ -95,8 +99,8 @@ def _within_bounds(freedom: Freedom, ranges: dict[str, ChannelRanges] | None) ->
         np.maximum.at(lowest, seen.classes, HEADROOM * reach)
         close = seen.classes[HEADROOM * reach >= 1]
         if len(close):
-            freedom = freedom.without(close, f"samples come close to or reach a bound of {name}")
-    return freedom, lowest
+            scalable = scalable.without(close, f"samples come close to or reach a bound of {name}")
+    return scalable, lowest
 
 
 class Balance:
@@ -104,13 +108,13 @@ class Balance:
 
     def __init__(
         self,
-        freedom: Freedom,
+        scalable: ScalableChannels,
         weights: list[WeightShares],
         activations: list[ActivationShares],
         lowest: np.ndarray,
     ) -> None:
         self.sweeps = 0
-        self._freedom = freedom
+        self._freedom = scalable
         self._lowest = lowest
         self._members = [
             (
@@ -119,7 +123,7 @@ class Balance:
                 [item for item in activations if touches(item.classes, group)],
                 [item for item in weights if item.reads and touches(item.edit.up, group)],
             )
-            for group in freedom.groups
+            for group in scalable.groups
         ]
 
     def solve(self) -> np.ndarray:

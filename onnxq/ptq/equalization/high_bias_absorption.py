@@ -18,8 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from onnxq.graph import Graph
-from onnxq.ptq.equalization.observed import ChannelRanges, channel_ranges
-from onnxq.ptq.equalization.rows import sample_rows
+from onnxq.ptq.equalization.channel_statistics import ChannelRanges, channel_ranges, sample_rows
 from onnxq.ptq.equalization.shifts import Site, find_sites
 from onnxq.ptq.method import Improved, State, Task, at_least, improvement, limits
 

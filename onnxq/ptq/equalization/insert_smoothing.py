@@ -1,5 +1,7 @@
 """SmoothQuant for layers whose input cannot be divided where it is made: a multiplication in front of them does it.
 
+    W X = (W s) (X / s)        s as in `smoothquant` (Xiao et al. 2022), 1 / s the constant of a Mul
+
 The output of a normalisation behind a residual addition (BERT, and every other transformer with the norm last) is read
 by the next addition as well, and what a GELU makes cannot be scaled through it. A Mul with a constant of ones between
 such a tensor and the layers gives these a tensor of their own, whose channels `smoothquant` can scale; a Mul that gains
@@ -17,7 +19,7 @@ import numpy as np
 
 from onnxq.graph import Graph
 from onnxq.ptq.equalization.flow import Edit
-from onnxq.ptq.equalization.freedom import Freedom, touches
+from onnxq.ptq.equalization.scalable_channels import ScalableChannels, touches
 from onnxq.ptq.equalization.smoothquant import ALPHA, LAYERS, movable, smooth
 from onnxq.ptq.method import FOR_EACH_CHANNEL, Improved, State, Task, improvement, limits
 from onnxq.types import Placement, QuantPlan
@@ -42,24 +44,24 @@ WHY = Reason(
 )
 def insert_smoothing(state: State, task: Task, *, alpha: float, unseen: bool) -> Improved:
     """Smooth the inputs of layers behind a Mul of their own; arguments as for `smoothquant`."""
-    own, rooms = make_room(state, movable(state.copy())[0], LAYERS)
-    if not rooms:
+    own, muls = insert_muls(state, movable(state.copy())[0], LAYERS)
+    if not muls:
         return Improved(state)
-    freedom, shares = movable(own)
-    layouts = [freedom.layouts[room.own] for room in rooms]
-    groups = tuple(group for group in freedom.groups if any(touches(layout, group) for layout in layouts))
-    found = smooth(own, task, alpha, replace(freedom, groups=groups), shares, unseen=unseen)
+    scalable, shares = movable(own)
+    layouts = [scalable.layouts[mul.own] for mul in muls]
+    groups = tuple(group for group in scalable.groups if any(touches(layout, group) for layout in layouts))
+    found = smooth(own, task, alpha, replace(scalable, groups=groups), shares, unseen=unseen)
     if not found.changed:
         return Improved(state, declined=found.declined)
-    idle = [room for room in rooms if (own.graph.values(room.constant) == 1.0).all()]
-    added = [room.node for room in rooms if room not in idle]
+    idle = [mul for mul in muls if (own.graph.values(mul.constant) == 1.0).all()]
+    added = [mul.node for mul in muls if mul not in idle]
     return replace(
-        found, state=give_back(found.state, idle), price_db=PRICE_DB, details={**found.details, "added": added}
+        found, state=remove_muls(found.state, idle), price_db=PRICE_DB, details={**found.details, "added": added}
     )
 
 
 @dataclass(frozen=True)
-class Room:
+class InsertedMul:
     """A Mul `node` that reads `tensor` and makes `own`, which only layers read; `constant` holds its factors."""
 
     node: str
@@ -68,11 +70,11 @@ class Room:
     constant: str
 
 
-def make_room(state: State, freedom: Freedom, ops: Sequence[str]) -> tuple[State, list[Room]]:
+def insert_muls(state: State, scalable: ScalableChannels, ops: Sequence[str]) -> tuple[State, list[InsertedMul]]:
     """A state with a Mul of ones behind every tensor that only layers of `ops` read quantized and that is not free."""
-    state, free, rooms = state.copy(), freedom.free(), []
+    state, free, muls = state.copy(), scalable.free(), []
     layers = {}
-    for edit in freedom.edits:
+    for edit in scalable.edits:
         node = state.graph.node(edit.node)
         if edit.op in ops and edit.constant == node.inputs[1].name and not node.attrs.get("transA", 0):
             layers[edit.node, node.inputs[0].name] = edit
@@ -90,21 +92,21 @@ def make_room(state: State, freedom: Freedom, ops: Sequence[str]) -> tuple[State
         uses = [use for use in graph.consumers(name) if use.node.name in readers]
         constant = graph.add_constant(f"{name}_division", ones)
         made = graph.insert_after(name, "Mul", extra_inputs=[constant], uses=uses)
-        room = Room(made.name, name, made.outputs[0].name, constant.name)
-        plan = _renamed(state.plan, name, room.own)
-        state = replace(state, plan=replace(plan, left_float={**plan.left_float, room.node: WHY}))
-        rooms.append(room)
-    return state, rooms
+        mul = InsertedMul(made.name, name, made.outputs[0].name, constant.name)
+        plan = _renamed(state.plan, name, mul.own)
+        state = replace(state, plan=replace(plan, left_float={**plan.left_float, mul.node: WHY}))
+        muls.append(mul)
+    return state, muls
 
 
-def give_back(state: State, rooms: Sequence[Room]) -> State:
+def remove_muls(state: State, muls: Sequence[InsertedMul]) -> State:
     """A state without some of the multiplications again."""
-    for room in rooms:
+    for mul in muls:
         graph = state.graph
-        graph.redirect(room.own, room.tensor)
-        graph.remove(graph.node(room.node))
-        kept = {node: why for node, why in state.plan.left_float.items() if node != room.node}
-        state = replace(state, plan=replace(_renamed(state.plan, room.own, room.tensor), left_float=kept))
+        graph.redirect(mul.own, mul.tensor)
+        graph.remove(graph.node(mul.node))
+        kept = {node: why for node, why in state.plan.left_float.items() if node != mul.node}
+        state = replace(state, plan=replace(_renamed(state.plan, mul.own, mul.tensor), left_float=kept))
     return state
 
 

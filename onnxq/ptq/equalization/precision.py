@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnxq.graph import Graph
+from onnxq.ptq.equalization.channel_statistics import ChannelRanges
 from onnxq.ptq.equalization.flow import Edit
-from onnxq.ptq.equalization.freedom import Freedom
-from onnxq.ptq.equalization.observed import ChannelRanges
+from onnxq.ptq.equalization.scalable_channels import ScalableChannels
 from onnxq.ptq.equalization.variables import Layout
 from onnxq.types import PerChannel, PerTensor, QuantPlan, QuantSpec
 from onnxq.types.granularity import resolve_axis
@@ -29,6 +29,15 @@ TINY = float(np.finfo(np.float32).tiny)
 def is_coarse(spec: QuantSpec) -> bool:
     """Whether the share of a channel matters: integers of few bits."""
     return spec.evenly_spaced and spec.bits < FEW_BITS
+
+
+def read_as(plan: QuantPlan, tensor: str, node: str) -> QuantSpec | None:
+    """The format in which a node reads a tensor at its first input; None for float, and for many bits."""
+    if tensor not in plan:
+        return None
+    placement = plan[tensor]
+    seen = placement.edges is None or (node, 0) in placement.edges
+    return placement.spec if seen and is_coarse(placement.spec) else None
 
 
 @dataclass(frozen=True)
@@ -83,10 +92,10 @@ def _largest(values: np.ndarray, spec: QuantSpec) -> np.ndarray:
     return blocks.take(np.arange(values.shape[axis]) // granularity.size, axis)
 
 
-def weight_shares(graph: Graph, plan: QuantPlan, freedom: Freedom) -> list[WeightShares]:
+def weight_shares(graph: Graph, plan: QuantPlan, scalable: ScalableChannels) -> list[WeightShares]:
     """Every quantized weight that takes scales up."""
     found = []
-    for edit in freedom.edits:
+    for edit in scalable.edits:
         if edit.constant not in plan or plan[edit.constant].role == "bias":
             continue
         spec = plan[edit.constant].spec
@@ -120,18 +129,18 @@ class ActivationShares:
         np.maximum.at(target, self.classes, values / max(float(values.max(initial=0.0)), TINY))
 
 
-def quantized_activations(plan: QuantPlan, freedom: Freedom) -> dict[str, list[str]]:
+def quantized_activations(plan: QuantPlan, scalable: ScalableChannels) -> dict[str, list[str]]:
     """Leader -> the tensors with its scale, where channels of one of them can be scaled."""
-    free = freedom.free()
+    free = scalable.free()
     found: dict[str, list[str]] = {}
     for placement in plan:
-        layout = freedom.layouts.get(placement.tensor)
+        layout = scalable.layouts.get(placement.tensor)
         if layout is None or placement.role not in ("activation", "output") or placement.observe_only:
             continue
         if is_coarse(placement.spec) and isinstance(placement.spec.granularity, PerTensor):
             found.setdefault(plan.leader(placement.tensor), []).append(placement.tensor)
     return {
-        leader: names for leader, names in found.items() if any(free[freedom.layouts[name]].any() for name in names)
+        leader: names for leader, names in found.items() if any(free[scalable.layouts[name]].any() for name in names)
     }
 
 

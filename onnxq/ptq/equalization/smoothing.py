@@ -9,10 +9,10 @@ import numpy as np
 from onnxq.graph import Graph
 from onnxq.numerics import fake_quantize, qparams_from_range
 from onnxq.observers import make_observer, observe_constant
+from onnxq.ptq.equalization.channel_statistics import ChannelRanges
 from onnxq.ptq.equalization.flow import Edit
-from onnxq.ptq.equalization.freedom import LARGEST_SCALE
-from onnxq.ptq.equalization.observed import ChannelRanges
 from onnxq.ptq.equalization.precision import WeightShares, largest_of_class
+from onnxq.ptq.equalization.scalable_channels import LARGEST_SCALE
 from onnxq.types import QParams, QuantSpec
 
 FINER = 0.1

@@ -22,19 +22,19 @@ from typing import Any
 import numpy as np
 
 from onnxq.graph import Graph
-from onnxq.ptq.equalization.freedom import (
-    Freedom,
-    carry_out,
+from onnxq.ptq.equalization.channel_statistics import channel_axis, channel_ranges, sample_rows, unknown_lines
+from onnxq.ptq.equalization.precision import WeightShares, quantized_activations, read_as, weight_shares
+from onnxq.ptq.equalization.scalable_channels import (
+    ScalableChannels,
+    apply_scales,
     changed_lines,
-    find_freedom,
+    find_scalable_channels,
+    held_input_lines,
     touches,
 )
-from onnxq.ptq.equalization.observed import channel_axis, channel_ranges
-from onnxq.ptq.equalization.precision import WeightShares, is_coarse, quantized_activations, weight_shares
-from onnxq.ptq.equalization.rows import sample_rows, unknown_lines
 from onnxq.ptq.equalization.smoothing import Reader, Smoothing
 from onnxq.ptq.method import FOR_EACH_CHANNEL, Improved, Limit, Samples, State, Task, improvement, limits
-from onnxq.types import PerTensor, QuantPlan, QuantSpec
+from onnxq.types import PerTensor, QuantPlan
 
 ALPHAS = (0.3, 0.5, 0.7, 0.9)
 LAYERS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
@@ -52,38 +52,38 @@ ALPHA = Limit("lies between 0 (search) and 1", lambda value: 0 <= value <= 1)
 def smoothquant(state: State, task: Task, *, alpha: float, unseen: bool) -> Improved:
     """Smooth the inputs of layers; alpha between 0 and 1, 0 searches it for each tensor, on samples not seen or all."""
     own = state.copy()
-    freedom, shares = movable(own)
-    found = smooth(own, task, alpha, freedom, shares, unseen=unseen)
+    scalable, shares = movable(own)
+    found = smooth(own, task, alpha, scalable, shares, unseen=unseen)
     return found if found.changed else Improved(state, declined=found.declined)
 
 
 def smooth(
-    own: State, task: Task, alpha: float, freedom: Freedom, shares: list[WeightShares], *, unseen: bool
+    own: State, task: Task, alpha: float, scalable: ScalableChannels, shares: list[WeightShares], *, unseen: bool
 ) -> Improved:
-    """Scale the groups of `freedom` in the graph of a state of one's own; nothing is `changed` if none gains."""
-    readers = _readers(own.graph, own.plan, freedom)
+    """Scale the groups of `scalable` in the graph of a state of one's own; nothing is `changed` if none gains."""
+    readers = _readers(own.graph, own.plan, scalable)
     axes = {reader.tensor: reader.axis for reader in readers}
-    tied = quantized_activations(own.plan, freedom)
+    tied = quantized_activations(own.plan, scalable)
     wanted = dict.fromkeys([*axes, *(name for names in tied.values() for name in names)])
     one, other = _halves(task) if unseen else (task, task)
-    ranges = channel_ranges(own.graph, freedom.layouts, wanted, task, "ranges of channels")
+    ranges = channel_ranges(own.graph, scalable.layouts, wanted, task, "ranges of channels")
     half = (
-        channel_ranges(own.graph, freedom.layouts, wanted, one, "ranges of half of the samples") if unseen else ranges
+        channel_ranges(own.graph, scalable.layouts, wanted, one, "ranges of half of the samples") if unseen else ranges
     )
     rows = sample_rows(own.graph, axes, other, "inputs of layers")
     known = [reader for reader in readers if reader.tensor in half and reader.tensor in rows]
-    scales = np.ones(freedom.classes)
+    scales = np.ones(scalable.classes)
     details: dict[str, Any] = {"alpha": {}, "error": {}}
-    declined = _declined(own.graph, own.plan, freedom)
+    declined = _declined(own.graph, own.plan, scalable)
     declined += unknown_lines({reader.edit.node: reader.tensor for reader in readers}, [item.tensor for item in known])
-    for group in freedom.groups:
-        mine = [reader for reader in known if touches(freedom.layouts[reader.tensor], group)]
+    for group in scalable.groups:
+        mine = [reader for reader in known if touches(scalable.layouts[reader.tensor], group)]
         if not mine:
             continue
         beside = [(own.plan[name].spec, half[name]) for name in _beside(own.plan, tied, mine) if name in half]
         beside = [(spec, seen) for spec, seen in beside if touches(seen.classes, group)]
         makers = [item for item in shares if item.makes and touches(item.edit.down, group)]
-        smoothing = Smoothing(own.graph, group, mine, makers, beside, half, rows, freedom.classes)
+        smoothing = Smoothing(own.graph, group, mine, makers, beside, half, rows, scalable.classes)
         found = smoothing.best(ALPHAS if alpha == 0 else (alpha,))
         names = ", ".join(dict.fromkeys(f"'{reader.edit.node}'" for reader in mine))
         if found is None:
@@ -94,10 +94,10 @@ def smooth(
         for reader in mine:
             details["alpha"][reader.edit.node] = chosen
             details["error"][reader.edit.node] = [before, after]
-    changed = changed_lines(freedom, scales)
+    changed = changed_lines(scalable, scales)
     if not changed:
         return Improved(own, declined=tuple(declined))
-    carry_out(own.graph, freedom, scales)
+    apply_scales(own.graph, scalable, scales)
     return Improved(own, tuple(changed), tuple(declined), recalibrate=True, details=details)
 
 
@@ -115,25 +115,23 @@ def _halves(task: Task) -> tuple[Task, Task]:
     return one, other
 
 
-def movable(state: State) -> tuple[Freedom, list[WeightShares]]:
+def movable(state: State) -> tuple[ScalableChannels, list[WeightShares]]:
     """What can be scaled, without bounds of Clip and without rows that share their one scale with others."""
-    freedom = find_freedom(state.graph)
-    for bound in freedom.bounds:
-        freedom = freedom.without(bound.layout, f"'{bound.node}' (Clip) has a bound that cannot be scaled")
-    shares = weight_shares(state.graph, state.plan, freedom)
-    return _without_shared_scales(shares, freedom), shares
+    scalable = find_scalable_channels(state.graph).without_bounds()
+    shares = weight_shares(state.graph, state.plan, scalable)
+    return _without_shared_scales(shares, scalable), shares
 
 
-def _readers(graph: Graph, plan: QuantPlan, freedom: Freedom) -> list[Reader]:
-    free = freedom.free()
+def _readers(graph: Graph, plan: QuantPlan, scalable: ScalableChannels) -> list[Reader]:
+    free = scalable.free()
     found = []
-    for edit in freedom.edits:
+    for edit in scalable.edits:
         if edit.op not in LAYERS or not free[edit.up].any():
             continue
         node = graph.node(edit.node)
         tensor = node.inputs[0].name
-        axis = channel_axis(freedom.layouts[tensor])
-        spec = _read_as(plan, tensor, edit.node)
+        axis = channel_axis(scalable.layouts[tensor])
+        spec = read_as(plan, tensor, edit.node)
         if axis is not None and spec is not None and isinstance(spec.granularity, PerTensor):
             weight = plan[edit.constant].spec if edit.constant in plan else None
             groups = int(node.attrs.get("group", 1))
@@ -141,37 +139,22 @@ def _readers(graph: Graph, plan: QuantPlan, freedom: Freedom) -> list[Reader]:
     return found
 
 
-def _read_as(plan: QuantPlan, tensor: str, node: str) -> QuantSpec | None:
-    """The format in which a node reads a tensor; None for float."""
-    if tensor not in plan:
-        return None
-    placement = plan[tensor]
-    seen = placement.edges is None or (node, 0) in placement.edges
-    return placement.spec if seen and is_coarse(placement.spec) else None
-
-
-def _without_shared_scales(shares: list[WeightShares], freedom: Freedom) -> Freedom:
+def _without_shared_scales(shares: list[WeightShares], scalable: ScalableChannels) -> ScalableChannels:
     """A weight with one scale for all its rows would lose what the activation gains (see cross_layer_equalization)."""
     for item in shares:
         if item.makes and item.edit.op in LAYERS:
             made = f"the weight of '{item.edit.node}' makes it with one scale for all channels"
             reason = f"{made} (see cross_layer_equalization)"
             lost = np.unique(item.edit.down)
-            freedom = freedom.without(lost[freedom.free()[lost]], reason)
-    return freedom
+            scalable = scalable.without(lost[scalable.free()[lost]], reason)
+    return scalable
 
 
-def _declined(graph: Graph, plan: QuantPlan, freedom: Freedom) -> list[str]:
+def _declined(graph: Graph, plan: QuantPlan, scalable: ScalableChannels) -> list[str]:
     """A line for each layer whose input is quantized and cannot be scaled."""
-    lines = []
-    for edit in freedom.edits:
-        if edit.op not in LAYERS or edit.up.size == 1:
-            continue
-        tensor = graph.node(edit.node).inputs[0].name
-        kept = [number for number in np.unique(edit.up).tolist() if number in freedom.reasons]
-        if kept and _read_as(plan, tensor, edit.node) is not None:
-            lines.append(f"'{edit.node}' ({edit.op}) reads '{tensor}' as it is: {freedom.reasons[kept[0]]}")
-    return lines
+    layers = (edit for edit in scalable.edits if edit.op in LAYERS)
+    quantized = (edit for edit in layers if read_as(plan, graph.node(edit.node).inputs[0].name, edit.node) is not None)
+    return held_input_lines(graph, scalable, quantized)
 
 
 def _beside(plan: QuantPlan, tied: dict[str, list[str]], readers: list[Reader]) -> list[str]:

@@ -2,8 +2,12 @@
 
 Roundings as in AdaRound, but of a whole block at once: what its layers do wrong may cancel out at its end. Blocks are
 found in the graph (`onnxq.ptq.reconstruction.blocks`). The scales of the activations inside are learnt with them (LSQ,
-Esser et al. 2020). The loss is the plain squared error of the block's outputs, without the paper's Fisher weights,
-which need labels or gradients of the whole model.
+Esser et al. 2020):
+
+    min over V, scales of  |block(x) - block~(x~; V, scales)|^2 + regularization(V)
+
+The loss is the plain squared error of the block's outputs, without the paper's Fisher weights, which need labels or
+gradients of the whole model.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Runs improvements after calibration, judges each on samples that it was not fitted to, keeps what helps."""
+"""The search over post-training methods: each is tested on samples that it was not fitted to, and kept if it helps."""

@@ -37,6 +37,7 @@ import numpy as np
 
 from onnxq.ptq.search.evaluator import Score
 from onnxq.ptq.search.reasons import StepReason, Why
+from onnxq.verify.results import standard_error
 
 MARGIN_DB = 0.05
 """A gain smaller than this is noise of the few samples that measure it."""
@@ -94,9 +95,8 @@ def standard_error_db(outputs: Pairs) -> float:
     found = []
     for after, before in outputs:
         if _comparable(after, before):
-            shares = after / after.sum() - before / before.sum()
-            count = len(after)
-            found.append(10 / math.log(10) * math.sqrt(count / (count - 1) * float(np.square(shares).sum())))
+            deviations = (after / after.sum() - before / before.sum()).tolist()
+            found.append(10 / math.log(10) * standard_error(deviations))
     return float(np.mean(found)) if found else 0.0
 
 

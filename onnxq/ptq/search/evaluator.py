@@ -14,7 +14,7 @@ The model that is judged is the one that `simulate` writes, so that a chip's own
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,13 +23,12 @@ import numpy as np
 from onnxq.emit.simulate import simulate
 from onnxq.errors import ConfigError, DataError
 from onnxq.graph import Graph
-from onnxq.graph.joined import Join, joins, judged_parts
 from onnxq.ptq.method import State
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.session import float_session, run_session
 from onnxq.types import Backend
 from onnxq.user_code import current_folder_importable, find_function, users_errors
-from onnxq.verify.results import ResultSums, powers_of
+from onnxq.verify.results import ExpectedResults, is_float
 from onnxq.verify.selections import GivenSession, Selected, indices_of, selecting_nodes
 
 LOWEST_DB, HIGHEST_DB = -20.0, 100.0
@@ -127,7 +126,7 @@ class Evaluator:
         self._selecting = selecting_nodes(reference) if metric in ("sqnr_db", "kl", "agreement") else ()
         self._selected: list[Selected] = [{} for _ in self._feeds]
         self._expected = self._of_reference(reference)
-        self._parts = {name: parts for name, found in joins(reference).items() if (parts := self._apart(name, found))}
+        self._results = ExpectedResults(reference, self._expected)
         self.runs = 0
 
     @property
@@ -181,7 +180,10 @@ class Evaluator:
         ]
 
     def _score(self, found: list[Outputs]) -> Score:
-        each, noise = self._sqnr(found)
+        sums = self._results.compare(found)
+        each, noise = {}, {}
+        for name, one in sums.items():
+            each[name], noise[name] = one.total.value, np.array(one.noise)
         value = self._value(found, each)
         worst = -math.inf
         goodness = self._sign * value if not math.isnan(value) else worst
@@ -199,43 +201,11 @@ class Evaluator:
             (_divergence if self._metric == "kl" else _agreement)(expected[name], outputs[name])
             for expected, outputs in zip(self._expected, found, strict=True)
             for name in expected
-            if _is_float(expected[name]) and expected[name].ndim >= 2 and expected[name].size
+            if is_float(expected[name]) and expected[name].ndim >= 2 and expected[name].size
         ]
         if not parts:
             raise ConfigError(f"{self._metric} needs an output with classes, of two axes or more: choose sqnr_db")
         return float(np.mean(parts))
-
-    def _sqnr(self, found: list[Outputs]) -> tuple[dict[str, float], dict[str, np.ndarray]]:
-        """Of each output, or part of one, over all samples, and its noise in each of them."""
-        sums: dict[str, ResultSums] = {}
-        for number, (expected, outputs) in enumerate(zip(self._expected, found, strict=True)):
-            for name, whole in expected.items():
-                if not _is_float(whole):
-                    continue
-                # A condition or a selection inside the model may have come out differently.
-                measured = outputs[name] if outputs[name].shape == whole.shape else np.zeros_like(whole)
-                for label, reference, test in self._compared(name, whole, measured):
-                    sums.setdefault(label, ResultSums()).add(number, reference, test)
-        each = {name: one.total.value for name, one in sums.items()}
-        return each, {name: np.array(one.noise) for name, one in sums.items()}
-
-    def _compared(
-        self, name: str, expected: np.ndarray, found: np.ndarray
-    ) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-        """What is compared by itself: an output, or its parts, with what it is called."""
-        if name not in self._parts:
-            yield name, expected, found
-            return
-        join, shown = self._parts[name]
-        parts = list(zip(join.labels(name), join.cut(expected) or (), join.cut(found) or (), strict=True))
-        yield from (parts[index] for index in shown)
-
-    def _apart(self, name: str, found: Sequence[Join]) -> tuple[Join, list[int]] | None:
-        """The parts of an output that are judged by themselves, by all samples together."""
-        outputs = [each[name] for each in self._expected]
-        if not all(_is_float(output) for output in outputs):
-            return None
-        return judged_parts(found, lambda join: powers_of(join, outputs))
 
     def _accuracy(self, found: list[Outputs]) -> float:
         assert self._labels is not None
@@ -275,10 +245,6 @@ def _session_of(graph: Graph, further: Sequence[str] = ()) -> Any:
         return float_session(graph, further, optimize="none")
     # Around a layer onnxruntime would take a pair of float8 for a wish to compute it in integers.
     return float_session(graph, further, optimize="basic" if graph.nodes("QuantizeLinear") else "all")
-
-
-def _is_float(values: object) -> bool:
-    return isinstance(values, np.ndarray) and values.dtype.kind == "f"
 
 
 def _class_axis(values: np.ndarray) -> int:

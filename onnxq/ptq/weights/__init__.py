@@ -1,1 +1,1 @@
-"""Methods that choose scales and roundings of weights: GPTQ, HQQ, weight scale search."""
+"""Methods that choose scales and roundings of weights: weight scale search, HQQ, GPTQ, GPTAQ."""

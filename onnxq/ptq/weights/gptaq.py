@@ -31,9 +31,9 @@ from onnxq.ptq.bias_correction.sites import BiasSite, add_to_bias, bias_sites
 from onnxq.ptq.method import Improved, Limit, State, Task, above, at_least, improvement, limits
 from onnxq.ptq.weights.coordinate_descent import descend
 from onnxq.ptq.weights.gptq_matrix import Grid, gptq_stack, inverse_factor, output_errors
+from onnxq.ptq.weights.layers import Layers, layers_of, quantized_weights, source_of, write_chosen
 from onnxq.ptq.weights.moments import Source, in_batches
 from onnxq.ptq.weights.paired_moments import FloatRows, PairedMoments, collect_paired
-from onnxq.ptq.weights.weights import Layers, layers_of, quantized_weights, source_of, write_chosen
 
 SWEEPS = 4
 """Of the coordinate descent, at most; hardly anything changes after three."""

@@ -1,9 +1,13 @@
 """GPTQ for layers of a model: weights are rounded so that the outputs, not the weights, are as near as can be.
 
 Frantar, Ashkboos, Hoefler, Alistarh: "GPTQ: Accurate Post-Training Quantization for Generative Pre-trained
-Transformers", 2022; see `onnxq.ptq.weights.gptq_matrix` for the algorithm. Convolutions are matrices that multiply
-patches, each group with its own moments, so that a depthwise layer has a 9 x 9 problem for each channel. Scales stay as
-calibration or a scale search has left them, but for `recompute`.
+Transformers", 2022. For each layer
+
+    min over Q on the grid of  (W - Q) H (W - Q)T        H = E[x xT]
+
+by the algorithm in `onnxq.ptq.weights.gptq_matrix`. Convolutions are matrices that multiply patches, each group with
+its own moments, so that a depthwise layer has a 9 x 9 problem for each channel. Scales stay as calibration or a scale
+search has left them, but for `recompute`.
 
 The inputs that layers are fitted to come from one run of the model as it was before this step: of the model with its
 quantizers (`inputs=quantized`), so that a layer also makes up for the rounding of its inputs, or without.
@@ -17,8 +21,8 @@ import numpy as np
 
 from onnxq.ptq.method import Improved, State, Task, above, improvement, limits, one_of
 from onnxq.ptq.weights.gptq_matrix import Grid, gptq_matrix, gptq_stack, output_errors
+from onnxq.ptq.weights.layers import INPUTS, Layers, layers_of, quantized_weights, with_moments, write_chosen
 from onnxq.ptq.weights.own_scales import Sharing
-from onnxq.ptq.weights.weights import INPUTS, Layers, layers_of, quantized_weights, with_moments, write_chosen
 from onnxq.types import PerBlock, QParams
 
 

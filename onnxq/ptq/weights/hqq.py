@@ -25,8 +25,8 @@ from onnxq.numerics import MIN_SCALE, fake_quantize, with_float16_scale
 from onnxq.numerics.ranges import MAX_SCALE, with_minimum_scale
 from onnxq.ptq.method import Improved, Limit, State, Task, at_least, improvement, limits
 from onnxq.ptq.weights.cells import reduce_cells, spread
+from onnxq.ptq.weights.layers import quantized_weights
 from onnxq.ptq.weights.own_scales import Sharing, put_shared, shared_values, with_own_scale
-from onnxq.ptq.weights.weights import quantized_weights
 from onnxq.types import PerTensor, QParams, QuantSpec
 
 BETA, GROWTH = 10.0, 1.01

@@ -2,8 +2,11 @@
 
 Banner, Nahshan, Soudry: "Post training 4-bit quantization of convolutional networks for rapid-deployment", 2019
 (squared error of the weights); Lin et al.: "AWQ: Activation-aware Weight Quantization for LLM Compression and
-Acceleration", 2023 (squared error of the outputs on real inputs, its search for clipping). The search itself is in
-`onnxq.ptq.weights.scale_search`.
+Acceleration", 2023 (squared error of the outputs on real inputs, its search for clipping):
+
+    min over scales of  |W - Q|^2        or        (W - Q) E[x xT] (W - Q)T
+
+The search itself is in `onnxq.ptq.weights.scale_search`.
 
 Whatever the format asks for is kept: zero points, powers of two, the smallest scale, one scale for tensors that are
 tied. A range that the user has given is not touched.
@@ -18,9 +21,9 @@ import numpy as np
 from onnxq.numerics import fake_quantize
 from onnxq.ptq.method import Improved, State, Task, improvement, limits, one_of
 from onnxq.ptq.weights.gptq_matrix import output_errors
+from onnxq.ptq.weights.layers import INPUTS, Layers, layers_of, quantized_weights, with_moments
 from onnxq.ptq.weights.own_scales import Sharing, put_shared, shared_values, with_own_scale
 from onnxq.ptq.weights.scale_search import candidates, search_by_outputs, search_by_weights
-from onnxq.ptq.weights.weights import INPUTS, Layers, layers_of, quantized_weights, with_moments
 from onnxq.types import Placement, QParams
 
 SOURCE = "weight_search"

@@ -15,7 +15,7 @@ from onnxq.errors import SpecError
 from onnxq.numerics import fake_quantize, quantize
 from onnxq.ptq.reconstruction.blocks import partition
 from onnxq.ptq.reconstruction.fitting.adam import Adam, Learnt
-from onnxq.ptq.reconstruction.fitting.batches import Samples
+from onnxq.ptq.reconstruction.fitting.batches import BlockSamples
 from onnxq.ptq.reconstruction.fitting.outcome import Outcome, load_outcome, on_grid, save_outcome
 from onnxq.ptq.reconstruction.fitting.segment_net import float_net, quantized_net
 from onnxq.ptq.reconstruction.fitting.soft_rounding import SoftRounding
@@ -185,6 +185,6 @@ def test_a_step_takes_fewer_samples_of_large_images(side: int, most: int, tmp_pa
         for _ in range(24):
             for name in ("x", "y"):
                 stream.append(name, torch.zeros(1, 1, side, side))
-        samples = Samples(("x",), ("y",), stream, stream, 24)
+        samples = BlockSamples(("x",), ("y",), stream, stream, 24)
         samples.stacked = True
         assert samples.per_step(16) == most

@@ -12,7 +12,7 @@ from onnx import parser
 
 from onnxq.ptq.reconstruction.blocks import Segment, partition
 from onnxq.ptq.reconstruction.fitting import positions as module
-from onnxq.ptq.reconstruction.fitting.batches import Evidence, Samples
+from onnxq.ptq.reconstruction.fitting.batches import BlockSamples, FitData
 from onnxq.ptq.reconstruction.fitting.fit import loss_of
 from onnxq.ptq.reconstruction.fitting.positions import PointLayer, Positions, point_layer, positions
 from onnxq.ptq.reconstruction.fitting.segment_net import FitNet, float_net, quantized_net
@@ -87,7 +87,7 @@ class Layer:
             for segment in segments[: number + 1]:
                 self._run(float_net(graph, segment), segment, exact)
                 self._run(quantized_net(graph, segment, self.plan, case.state.qparams), segment, quantized)
-            self.samples = Samples(self.segment.reads, self.segment.makes, quantized, exact, self.count)
+            self.samples = BlockSamples(self.segment.reads, self.segment.makes, quantized, exact, self.count)
 
     def _run(self, net: object, segment: Segment, stream: Stream) -> None:
         for number in range(self.count):
@@ -104,7 +104,7 @@ class Layer:
         net = float_net(self.case.state.graph, self.segment, points=True)
         return None if layer is None else positions(layer, self.samples, net, 0)
 
-    def loss(self, evidence: Evidence, *, points: bool) -> float:
+    def loss(self, data: FitData, *, points: bool) -> float:
         state = self.case.state
         parts = self.learnable
         net = FitNet(
@@ -119,7 +119,7 @@ class Layer:
             parts.scales,
             points=points,
         )
-        return loss_of(net, evidence)
+        return loss_of(net, data)
 
 
 @pytest.mark.parametrize("kind", CONVOLUTIONS)

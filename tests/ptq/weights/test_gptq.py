@@ -15,7 +15,7 @@ from onnxq.errors import ConfigError
 from onnxq.numerics import dequantize, fake_quantize
 from onnxq.ptq.weights.cells import cell_ranges, qparams_of_cells
 from onnxq.ptq.weights.gptq_matrix import output_errors
-from onnxq.ptq.weights.weights import layers_of, quantized_weights, with_moments
+from onnxq.ptq.weights.layers import layers_of, quantized_weights, with_moments
 from onnxq.types import PerBlock, QParams
 from tests.golden_graphs import depthwise, if_body, transformer
 from tests.ptq.calibrated import FOUR_BITS, digits, improved, numbers, ready, weights

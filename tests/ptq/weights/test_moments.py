@@ -11,9 +11,9 @@ import pytest
 
 from onnxq.graph import Graph
 from onnxq.ptq.weights import moments as moments_module
+from onnxq.ptq.weights.layers import layers_of, quantized_weights, with_moments
 from onnxq.ptq.weights.moments import Moments, Source, collect_moments, in_batches
 from onnxq.ptq.weights.rows import MatrixRows
-from onnxq.ptq.weights.weights import layers_of, quantized_weights, with_moments
 from onnxq.runtime.tap import Tap
 from tests.golden_graphs import transformer
 from tests.ptq.calibrated import Ready, digits, ready

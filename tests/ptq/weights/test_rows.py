@@ -9,8 +9,8 @@ import onnx
 import pytest
 
 from onnxq.graph import Graph
+from onnxq.ptq.weights.layers import reader_of
 from onnxq.ptq.weights.rows import ConvRows, MatrixRows
-from onnxq.ptq.weights.weights import reader_of
 from onnxq.runtime.session import float_session, run_session
 from tests.zoo_graphs.net import Net
 

@@ -42,7 +42,7 @@ class Batch:
     targets: list[Tensor | None]
 
 
-class Evidence(Protocol):
+class FitData(Protocol):
     """What a block is fitted to, in numbered pieces: those that are fitted to, and those that decide."""
 
     held: tuple[int, ...]
@@ -58,7 +58,7 @@ class Evidence(Protocol):
     def batch(self, numbers: Sequence[int], *, float_inputs: bool = ...) -> Batch: ...
 
 
-class Samples:
+class BlockSamples:
     """The values of a block's samples in the two streams."""
 
     def __init__(

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from onnxq.ptq.reconstruction.fitting.adam import Adam, Learnt
-from onnxq.ptq.reconstruction.fitting.batches import VALUES, Batch, Evidence
+from onnxq.ptq.reconstruction.fitting.batches import VALUES, Batch, FitData
 from onnxq.ptq.reconstruction.fitting.segment_net import FitNet
 from onnxq.ptq.reconstruction.recipe import Recipe
 from onnxq.torchnet.chance import by_chance
@@ -38,7 +38,7 @@ REPORTS = 20
 """How often a block reports its progress."""
 
 
-def loss_of(net: FitNet, samples: Evidence) -> float:
+def loss_of(net: FitNet, samples: FitData) -> float:
     """Noise over signal on the samples that decide, in eval mode; infinite where an output is not a number."""
     net.train(False)
     noise: dict[int, float] = {}
@@ -55,7 +55,7 @@ def loss_of(net: FitNet, samples: Evidence) -> float:
     return found if math.isfinite(found) else math.inf
 
 
-def fit(net: FitNet, samples: Evidence, recipe: Recipe, start: float, seed: int, report: Callable[[int], None]) -> None:
+def fit(net: FitNet, samples: FitData, recipe: Recipe, start: float, seed: int, report: Callable[[int], None]) -> None:
     """Change what `net` learns; the caller sets torch's generator, `seed` chooses the samples of each step."""
     optimizer = Adam(_learnt(net, recipe))
     chosen = np.random.default_rng(seed)
@@ -126,7 +126,7 @@ def _mixes(mine: Value, exact: Value) -> bool:
     return isinstance(mine, Tensor) and mine.is_floating_point() and mine.shape == exact.shape and mine is not exact
 
 
-def _powers(samples: Evidence) -> list[float]:
+def _powers(samples: FitData) -> list[float]:
     """The mean square of each target over all samples that are fitted to."""
     sums: list[float] = []
     for numbers in samples.groups(samples.fitted):

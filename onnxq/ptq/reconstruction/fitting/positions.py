@@ -19,7 +19,7 @@ from torch import Tensor
 
 from onnxq.graph import Graph, Node
 from onnxq.ptq.reconstruction.blocks import Segment
-from onnxq.ptq.reconstruction.fitting.batches import UNFIT, Batch, Samples, agree, same
+from onnxq.ptq.reconstruction.fitting.batches import UNFIT, Batch, BlockSamples, agree, same
 from onnxq.ptq.reconstruction.fitting.segment_net import SegmentNet
 from onnxq.torchnet.ops.windows import Windows, pad
 from onnxq.torchnet.values import Value
@@ -134,7 +134,7 @@ def _windows(node: Node, spatial: int) -> Windows:
 
 
 class Positions:
-    """Positions of all samples of a block; fitting uses them as it uses `Samples`, counted one by one."""
+    """Positions of all samples of a block; fitting uses them as it uses `BlockSamples`, counted one by one."""
 
     def __init__(self, held: Sequence[int], fitted: Sequence[int], batch: Batch) -> None:
         self.held = tuple(held)
@@ -166,7 +166,7 @@ def _has_rows(value: Value) -> TypeGuard[Tensor]:
     return isinstance(value, Tensor) and value.is_floating_point()
 
 
-def positions(layer: PointLayer, samples: Samples, net: SegmentNet, seed: int) -> Positions | None:
+def positions(layer: PointLayer, samples: BlockSamples, net: SegmentNet, seed: int) -> Positions | None:
     """Positions at random, the same number of each sample; None where the float `net` shows that they do not do.
 
     `net` is the float segment that makes one position of one patch.
@@ -202,7 +202,7 @@ def _makes(net: SegmentNet, tried: Batch) -> bool:
         return False
 
 
-def _of_sample(layer: PointLayer, samples: Samples, number: int, random: np.random.Generator) -> Batch | None:
+def _of_sample(layer: PointLayer, samples: BlockSamples, number: int, random: np.random.Generator) -> Batch | None:
     whole = samples.batch((number,))
     shapes = {target.shape for target in whole.targets if target is not None}
     data = whole.float[layer.port]

@@ -20,7 +20,7 @@ import torch
 from onnxq.errors import SpecError, UnsupportedError
 from onnxq.ptq.method import Improved, State, Task
 from onnxq.ptq.reconstruction.blocks import Segment, partition
-from onnxq.ptq.reconstruction.fitting.batches import Samples
+from onnxq.ptq.reconstruction.fitting.batches import BlockSamples
 from onnxq.ptq.reconstruction.fitting.fingerprint import Chain
 from onnxq.ptq.reconstruction.fitting.fit import fit, loss_of
 from onnxq.ptq.reconstruction.fitting.outcome import Outcome, apply, found_by, load_outcome, save_outcome
@@ -174,7 +174,7 @@ class _Reconstruction:
         if not learnable.weights:
             return
         task, recipe = self._task, self._recipe
-        samples = Samples(segment.reads, segment.makes, quantized, exact, self._feeds)
+        samples = BlockSamples(segment.reads, segment.makes, quantized, exact, self._feeds)
         if not samples.same_shapes():
             self._report.declined.append(f"block {segment}: float and quantized model give it values of other shapes")
             return
@@ -195,7 +195,7 @@ class _Reconstruction:
         self._report.add(segment, learnable, outcome, resumed)
 
     def _fitted(
-        self, segment: Segment, float_: SegmentNet, learnable: Learnable, samples: Samples, place: tuple[int, int]
+        self, segment: Segment, float_: SegmentNet, learnable: Learnable, samples: BlockSamples, place: tuple[int, int]
     ) -> Outcome:
         """Learn what may be learnt; the generator is set, so that a block does not depend on those before it."""
         started = time.perf_counter()
@@ -205,7 +205,7 @@ class _Reconstruction:
         points = layer and positions(layer, samples, float_net(self._float, segment, points=True), seed)
         if points is None:
             samples.try_stacking(float_, self._room.left())
-        evidence = points or samples
+        data = points or samples
         net = FitNet(
             state.graph,
             self._float,
@@ -219,11 +219,11 @@ class _Reconstruction:
             points=points is not None,
         )
         torch.manual_seed(seed)
-        before = loss_of(net, evidence)
-        products = evidence.per_step(recipe.batch) * sum(state.graph.values(name).size for name in learnable.weights)
+        before = loss_of(net, data)
+        products = data.per_step(recipe.batch) * sum(state.graph.values(name).size for name in learnable.weights)
         with _threads(1 if points is not None and products <= FEW_PRODUCTS else None):
-            fit(net, evidence, recipe, before, seed, lambda step: self._progress(*place, step))
-        after = loss_of(net, evidence)
+            fit(net, data, recipe, before, seed, lambda step: self._progress(*place, step))
+        after = loss_of(net, data)
         return found_by(net, before, after, time.perf_counter() - started)
 
     def _progress(self, done: int, blocks: int, step: int) -> None:

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 from onnxq.graph import Graph
-from onnxq.ptq.equalization.freedom import Freedom, carry_out, declined_lines, find_freedom
+from onnxq.ptq.equalization.scalable_channels import (
+    ScalableChannels,
+    apply_scales,
+    declined_lines,
+    find_scalable_channels,
+)
 from onnxq.session.prepare import prepare
 from tests.golden_graphs import GOLDEN
 from tests.networks.exported import NETWORKS, exported, samples
@@ -18,29 +23,29 @@ from tests.zoo_graphs.net import Net
 EQUAL = 1e-5
 
 
-def scaled_at_random(graph: Graph, seed: int = 0) -> tuple[Graph, Freedom]:
+def scaled_at_random(graph: Graph, seed: int = 0) -> tuple[Graph, ScalableChannels]:
     """The graph with every scale between 0.03 and 30, Clip with bounds apart."""
     changed = graph.copy()
-    freedom = find_freedom(changed)
-    for bound in freedom.bounds:
-        freedom = freedom.without(bound.layout, "it is clipped")
-    scales = np.ones(freedom.classes)
+    scalable = find_scalable_channels(changed)
+    for bound in scalable.bounds:
+        scalable = scalable.without(bound.layout, "it is clipped")
+    scales = np.ones(scalable.classes)
     random = np.random.default_rng(seed)
-    for group in freedom.groups:
+    for group in scalable.groups:
         scales[group] = 10 ** random.uniform(-1.5, 1.5, len(group))
-    carry_out(changed, freedom, scales)
-    return changed, freedom
+    apply_scales(changed, scalable, scales)
+    return changed, scalable
 
 
-def check(net: Net, *shape: int, groups: list[int]) -> Freedom:
+def check(net: Net, *shape: int, groups: list[int]) -> ScalableChannels:
     """Scale a net with input "x" at random; its groups have these sizes, and its outputs stay."""
     feeds = [{"x": net.normal(*shape)} for _ in range(3)]
     graph = Graph.from_model(net.model())
     graph.infer_shapes()
-    changed, freedom = scaled_at_random(graph)
-    assert [len(group) for group in freedom.groups] == groups
+    changed, scalable = scaled_at_random(graph)
+    assert [len(group) for group in scalable.groups] == groups
     assert largest_change(graph, changed, feeds) < EQUAL
-    return freedom
+    return scalable
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -48,8 +53,8 @@ def test_golden_graphs_compute_the_same_with_other_scales(name: str) -> None:
     golden = GOLDEN[name]()
     graph = Graph.from_model(golden.model)
     graph.infer_shapes()
-    changed, freedom = scaled_at_random(graph)
-    assert freedom.groups
+    changed, scalable = scaled_at_random(graph)
+    assert scalable.groups
     assert largest_change(graph, changed, golden.samples[:4]) < EQUAL
 
 
@@ -58,8 +63,8 @@ def test_exported_networks_compute_the_same_with_other_scales(name: str) -> None
     graph = prepare(exported(name), "onnxruntime").graph
     data = samples(name, 3)
     feeds = [{key: values[number : number + 1] for key, values in data.items()} for number in range(3)]
-    changed, freedom = scaled_at_random(graph)
-    assert freedom.groups
+    changed, scalable = scaled_at_random(graph)
+    assert scalable.groups
     assert largest_change(graph, changed, feeds) < EQUAL
 
 
@@ -144,8 +149,8 @@ def test_one_branch_that_cannot_be_scaled_leaves_the_others_of_a_concat_free() -
     x = net.input("x", [1, 3, 8, 8])
     joined = net.node("Concat", net.conv_relu(x, 3, 4), net.node("Sigmoid", net.conv(x, 3, 6)), x, axis=1)
     net.output(net.conv(joined, 13, 2))
-    freedom = check(net, 1, 3, 8, 8, groups=[4])
-    assert any("Sigmoid" in line for line in declined_lines(freedom))
+    scalable = check(net, 1, 3, 8, 8, groups=[4])
+    assert any("Sigmoid" in line for line in declined_lines(scalable))
 
 
 def test_a_gate_passes_the_scales_of_what_it_opens() -> None:
@@ -176,8 +181,8 @@ def test_the_values_of_attention_pass_their_scales_to_the_layer_behind() -> None
     golden = GOLDEN["transformer"]()
     graph = Graph.from_model(golden.model)
     graph.infer_shapes()
-    freedom = find_freedom(graph)
-    scalable = [item.node for item in freedom.made if all(n not in freedom.reasons for n in item.variables.tolist())]
+    scalable = find_scalable_channels(graph)
+    scalable = [item.node for item in scalable.made if all(n not in scalable.reasons for n in item.variables.tolist())]
     assert sum(graph.node(name).op == "MatMul" for name in scalable) == 1  # value, and neither query nor key
 
 
@@ -190,8 +195,8 @@ def test_what_a_residual_of_a_post_norm_block_reads_cannot_be_scaled() -> None:
 
     inside = norm(x)
     net.output(norm(net.node("Add", inside, net.linear(net.relu(net.linear(inside, 8, 12)), 12, 8))))
-    freedom = check(net, 2, 5, 8, groups=[12])
-    assert any("LayerNormalization" in line and "normalises" in line for line in declined_lines(freedom))
+    scalable = check(net, 2, 5, 8, groups=[12])
+    assert any("LayerNormalization" in line and "normalises" in line for line in declined_lines(scalable))
 
 
 def test_shared_weights_and_tensors_read_inside_bodies_are_held() -> None:
@@ -200,16 +205,16 @@ def test_shared_weights_and_tensors_read_inside_bodies_are_held() -> None:
     weight = net.weight(4, 4, 3, 3)
     first = net.relu(net.node("Conv", x, weight, pads=[1] * 4))
     net.output(net.node("Conv", first, weight, pads=[1] * 4))
-    freedom = check(net, 1, 4, 8, 8, groups=[])
-    assert not freedom.edits
+    scalable = check(net, 1, 4, 8, 8, groups=[])
+    assert not scalable.edits
 
 
 def test_a_constant_added_to_all_channels_alike_holds_them() -> None:
     net = Net("number")
     x = net.input("x", [1, 3, 8, 8])
     net.output(net.conv(net.relu(net.node("Add", net.conv(x, 3, 6), net.floats(0.5))), 6, 2))
-    freedom = check(net, 1, 3, 8, 8, groups=[])
-    assert any("no value of its own for each channel" in line for line in declined_lines(freedom))
+    scalable = check(net, 1, 3, 8, 8, groups=[])
+    assert any("no value of its own for each channel" in line for line in declined_lines(scalable))
 
 
 def test_a_product_with_a_vector_on_the_left_holds_what_it_reads() -> None:
@@ -217,8 +222,8 @@ def test_a_product_with_a_vector_on_the_left_holds_what_it_reads() -> None:
     x = net.input("x", [2, 6, 8])
     summed = net.node("MatMul", net.weight(6, fan_in=6), net.linear(x, 8, 8))
     net.output(net.node("MatMul", net.weight(3, 8), net.node("Transpose", summed, perm=[1, 0])))
-    freedom = check(net, 2, 6, 8, groups=[])
-    assert any("multiplies a vector" in line for line in declined_lines(freedom))
+    scalable = check(net, 2, 6, 8, groups=[])
+    assert any("multiplies a vector" in line for line in declined_lines(scalable))
 
 
 def test_a_sum_with_more_axes_than_one_of_its_terms_can_be_turned() -> None:
@@ -237,8 +242,8 @@ def test_tensors_without_values_are_held() -> None:
     rows = net.node("Reshape", none, net.ints(0, 64), allowzero=1)
     net.output(net.node("Concat", net.node("Reshape", net.conv(hidden, 6, 2), net.ints(2, 64)), rows, axis=0))
     net.output(net.conv(net.conv_relu(x, 3, 5), 5, 2))
-    freedom = check(net, 1, 3, 8, 8, groups=[5])
-    assert any("without values" in line for line in declined_lines(freedom))
+    scalable = check(net, 1, 3, 8, 8, groups=[5])
+    assert any("without values" in line for line in declined_lines(scalable))
 
 
 @pytest.mark.parametrize(("nothing", "groups"), [(0, []), (1, [6])])
@@ -249,3 +254,10 @@ def test_axes_that_are_empty_stand_for_all_or_for_none(nothing: int, groups: lis
     mean = net.node("ReduceMean", net.conv_relu(x, 3, 6), axes, noop_with_empty_axes=nothing)
     net.output(net.conv(net.node("Add", net.conv(x, 3, 6), mean), 6, 2))
     check(net, 1, 3, 8, 8, groups=groups)
+
+
+def test_names_of_an_earlier_version_go_on_working() -> None:
+    from onnxq.ptq.equalization import scalable_channels
+
+    with pytest.warns(DeprecationWarning, match="find_freedom is now find_scalable_channels"):
+        assert scalable_channels.find_freedom is find_scalable_channels

@@ -6,6 +6,7 @@ Add. A group holds the classes that lie side by side in some tensor; its scales 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -19,9 +20,18 @@ from onnxq.ptq.equalization.variables import Layout
 LARGEST_SCALE = 1e4
 """Scales lie between its inverse and this, so that float32 keeps all digits of what is multiplied with them."""
 
+RENAMED = {"Freedom": "ScalableChannels", "find_freedom": "find_scalable_channels", "carry_out": "apply_scales"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in RENAMED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(f"{name} is now {RENAMED[name]}", DeprecationWarning, stacklevel=2)
+    return globals()[RENAMED[name]]
+
 
 @dataclass(frozen=True)
-class Freedom:
+class ScalableChannels:
     """What can be scaled. All layouts hold classes; arrays of scales have one entry for each class number.
 
     layouts   tensor -> the class of each channel
@@ -44,12 +54,19 @@ class Freedom:
             found[group] = True
         return found
 
-    def without(self, fixed: np.ndarray, reason: str) -> Freedom:
+    def without(self, fixed: np.ndarray, reason: str) -> ScalableChannels:
         """The same with some classes held at 1."""
         lost = set(np.unique(fixed).tolist())
         groups = [np.array([item for item in group.tolist() if item not in lost], np.int64) for group in self.groups]
         reasons = {**dict.fromkeys(lost, reason), **self.reasons}
         return replace(self, groups=tuple(group for group in groups if len(group)), reasons=reasons)
+
+    def without_bounds(self) -> ScalableChannels:
+        """The same with all channels held that a Clip bounds."""
+        found = self
+        for bound in self.bounds:
+            found = found.without(bound.layout, f"'{bound.node}' (Clip) has a bound that cannot be scaled")
+        return found
 
     def edits_of(self, group: np.ndarray) -> list[Edit]:
         """The constants that scales of a group change."""
@@ -65,7 +82,7 @@ def touches(layout: Layout, group: np.ndarray) -> bool:
     return bool(np.isin(layout, group).any())
 
 
-def find_freedom(graph: Graph) -> Freedom:
+def find_scalable_channels(graph: Graph) -> ScalableChannels:
     """What can be scaled in the main graph; its nodes are brought into topological order."""
     flow = Flow(graph)
     roots = flow.variables.roots()
@@ -74,7 +91,7 @@ def find_freedom(graph: Graph) -> Freedom:
     numbers = np.unique(np.concatenate([item.variables for item in made])).tolist() if made else []
     every = {number: flow.variables.reason(number) for number in np.unique(roots).tolist()}
     free = {number for number in numbers if every[number] is None}
-    return Freedom(
+    return ScalableChannels(
         layouts=layouts,
         edits=tuple(replace(edit, up=roots[edit.up], down=roots[edit.down]) for edit in flow.edits),
         bounds=tuple(replace(bound, layout=roots[bound.layout]) for bound in flow.bounds),
@@ -110,10 +127,10 @@ def scaled(values: np.ndarray, edit: Edit, scales: np.ndarray) -> np.ndarray:
     return np.asarray(values.astype(np.float64) * scales[edit.up] / scales[edit.down])
 
 
-def carry_out(graph: Graph, freedom: Freedom, scales: np.ndarray) -> list[str]:
+def apply_scales(graph: Graph, scalable: ScalableChannels, scales: np.ndarray) -> list[str]:
     """Put scales into the constants of a graph; returns the names of those that have changed."""
     changed = []
-    for edit in freedom.edits:
+    for edit in scalable.edits:
         if (scales[edit.up] == 1.0).all() and (scales[edit.down] == 1.0).all():
             continue
         values = graph.values(edit.constant)
@@ -122,10 +139,10 @@ def carry_out(graph: Graph, freedom: Freedom, scales: np.ndarray) -> list[str]:
     return changed
 
 
-def changed_lines(freedom: Freedom, scales: np.ndarray) -> list[str]:
+def changed_lines(scalable: ScalableChannels, scales: np.ndarray) -> list[str]:
     """A line for each layer whose output has other scales now."""
     lines = []
-    for item in freedom.made:
+    for item in scalable.made:
         own = 1.0 / scales[item.variables]
         if (own != 1.0).any():
             lines.append(
@@ -134,12 +151,23 @@ def changed_lines(freedom: Freedom, scales: np.ndarray) -> list[str]:
     return lines
 
 
-def declined_lines(freedom: Freedom) -> list[str]:
+def held_input_lines(graph: Graph, scalable: ScalableChannels, edits: Iterable[Edit]) -> list[str]:
+    """A line for each of these layers that reads channels which keep their scale."""
+    lines = []
+    for edit in edits:
+        kept = [number for number in np.unique(edit.up).tolist() if number in scalable.reasons]
+        if kept and edit.up.size > 1:
+            tensor = graph.node(edit.node).inputs[0].name
+            lines.append(f"'{edit.node}' ({edit.op}) reads '{tensor}' as it is: {scalable.reasons[kept[0]]}")
+    return lines
+
+
+def declined_lines(scalable: ScalableChannels) -> list[str]:
     """A line for each layer of which some channels keep their scale."""
     lines = []
-    for item in freedom.made:
-        kept = [number for number in item.variables.tolist() if number in freedom.reasons]
+    for item in scalable.made:
+        kept = [number for number in item.variables.tolist() if number in scalable.reasons]
         if kept:
             part = "" if len(kept) == item.variables.size else f"{len(kept)} of {item.variables.size} channels of "
-            lines.append(f"{part}'{item.node}' ({item.op}) keep their scale: {freedom.reasons[kept[0]]}")
+            lines.append(f"{part}'{item.node}' ({item.op}) keep their scale: {scalable.reasons[kept[0]]}")
     return lines
