@@ -44,7 +44,7 @@ class Pick:
 
 
 Picks = dict[str, Pick]
-"""Field of a wish -> what won."""
+"""Field of a QuantizerOverride -> what won."""
 
 _EVERYWHERE = -1
 _FOLDED = ("BatchNormalization", "Dropout", "Identity", "Constant")
@@ -52,9 +52,9 @@ _FOLDED = ("BatchNormalization", "Dropout", "Identity", "Constant")
 
 
 class OverrideResolver:
-    """The overrides of `controls` on one graph; a pattern that names nothing is an error with the nearest names.
+    """An OverrideSet on one graph; a pattern that names nothing is an error with the nearest names.
 
-    `silent` is set where nothing is wanted, the usual case, in which nobody needs to be asked. `tails` are nodes that
+    `empty` is set where nothing is wanted, the usual case, in which nobody needs to be asked. `tails` are nodes that
     the data says have to stay float.
     """
 
@@ -66,7 +66,7 @@ class OverrideResolver:
         self._parts: dict[tuple[str, str], Picks] = {}
         self._tensors: dict[str, Picks] = {}
         self._used: set[tuple[int, str]] = set()
-        self.silent = not overrides.overrides and not overrides.everywhere
+        self.empty = not overrides.overrides and not overrides.everywhere
         self._graph_inputs = set(graph.input_names)
         nodes = _node_names(graph)
         tensors: dict[str, str] | None = None
@@ -91,13 +91,13 @@ class OverrideResolver:
             if flag == "observe_only":
                 for part in PARTS:
                     _keep_stronger(self._parts.setdefault((node, part), {}), flag, pick)
-        for part, wish in override.wishes.items():
-            for key, value in wish.given().items():
+        for part, wanted in override.parts.items():
+            for key, value in wanted.given().items():
                 pick = Pick(value, override.source(part, key), rank, order)
                 _keep_stronger(self._parts.setdefault((node, part), {}), key, pick)
 
     def _take_tensor(self, tensor: str, override: Override, rank: tuple[int, int], order: int) -> None:
-        for key, value in override.wishes["tensor"].given().items():
+        for key, value in override.parts["tensor"].given().items():
             pick = Pick(value, override.source("tensor", key), rank, order)
             _keep_stronger(self._tensors.setdefault(tensor, {}), key, pick)
 
@@ -124,7 +124,7 @@ class OverrideResolver:
         What is said about the tensor counts more than what is said about the node, and that more than what is said
         about all inputs, outputs, activations, weights or biases.
         """
-        if self.silent:
+        if self.empty:
             return None
         picks = [self._tensors.get(tensor, {}).get("skip")]
         if node is not None:
@@ -138,14 +138,14 @@ class OverrideResolver:
         roles = [("output", is_output), ("input", tensor in self._graph_inputs)]
         roles.append(("activation" if part == "output" else part, True))
         for role, applies in roles:
-            wish = self.overrides.everywhere.get(role)
-            if applies and wish is not None and wish.skip is not None:
-                return self.overrides.where[(role, "skip")] if wish.skip else None
+            override = self.overrides.everywhere.get(role)
+            if applies and override is not None and override.skip is not None:
+                return self.overrides.where[(role, "skip")] if override.skip else None
         return None
 
     def of_constant(self, tensor: str, node: str, part: str) -> Picks:
         """What is wanted of a weight or bias that a node reads."""
-        if self.silent:
+        if self.empty:
             return {}
         return _strongest([self._everywhere(part), *self._about([(node, part)], [tensor])])
 
@@ -167,9 +167,9 @@ class OverrideResolver:
         """One line for every override that has found its nodes or tensors, but no quantizer there to change."""
         lines = []
         for order, override in enumerate(self.overrides.overrides):
-            parts = [part for part in override.wishes if (order, part) not in self._used]
+            parts = [part for part in override.parts if (order, part) not in self._used]
             for part in parts:
-                where = " and ".join(dict.fromkeys(override.source(part, key) for key in override.wishes[part].given()))
+                where = " and ".join(dict.fromkeys(override.source(part, key) for key in override.parts[part].given()))
                 what = f"tensor '{override.pattern}'" if part == "tensor" else f"any {part} of '{override.pattern}'"
                 lines.append(f"no effect: there is no quantizer on {what} ({where})")
         return lines
@@ -177,9 +177,9 @@ class OverrideResolver:
     def unused_everywhere(self, roles: set[str]) -> list[str]:
         """One line for every global table whose kind of tensor (`roles` are the ones there are) has no quantizer."""
         lines = []
-        for role, wish in self.overrides.everywhere.items():
-            asked = [key for key in wish.given() if key != "skip"]
-            if asked and role not in roles and not wish.skip:
+        for role, override in self.overrides.everywhere.items():
+            asked = [key for key in override.given() if key != "skip"]
+            if asked and role not in roles and not override.skip:
                 where = " and ".join(dict.fromkeys(self.overrides.where[(role, key)] for key in asked))
                 what = f"{role} of the model" if role in ("input", "output") else role
                 lines.append(f"no effect: no {what} has a quantizer ({where})")
@@ -196,8 +196,8 @@ class OverrideResolver:
             yield picks
 
     def _everywhere(self, role: str, *, formats: bool = False) -> Picks:
-        wish = self.overrides.everywhere.get(role)
-        if wish is None:
+        override = self.overrides.everywhere.get(role)
+        if override is None:
             return {}
         keys: tuple[str, ...] = NOT_IN_BACKENDS
         if formats:
@@ -206,7 +206,7 @@ class OverrideResolver:
             keys = (*keys, *IN_BACKENDS)
         return {
             key: Pick(value, self.overrides.where[(role, key)], (_EVERYWHERE, int(formats)))
-            for key, value in wish.given().items()
+            for key, value in override.given().items()
             if key in keys
         }
 

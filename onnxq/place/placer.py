@@ -68,7 +68,7 @@ def _plan(graph: Graph, backend: Backend, resolver: OverrideResolver) -> QuantPl
     plan.notes.extend(_drop_biases_without_scale(requests))
     for placement in _placements(graph, backend, resolver, requests, groups, carried):
         plan.placements[placement.tensor] = placement
-    account(graph, backend, selection, requests, carried, plan, overridden=not resolver.silent)
+    account(graph, backend, selection, requests, carried, plan, overridden=not resolver.empty)
     plan.left_out.update((name, said) for name, said in overrides.left_out.items() if name not in plan)
     plan.notes.extend([*requests.remarks, *_overruled(requests, overrides.left_out)])
     plan.notes.extend([*resolver.unused(), *resolver.unused_everywhere(_roles(graph, plan))])

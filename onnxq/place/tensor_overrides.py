@@ -21,7 +21,7 @@ class TensorOverrides:
         self._graph = graph
         self._resolver = resolver
         self._makers: dict[str, list[str]] = {}
-        for node in selection.nodes if not resolver.silent else ():
+        for node in selection.nodes if not resolver.empty else ():
             result = selection.fused_ops.result(node).name
             for made in dict.fromkeys([*(tensor.name for tensor in node.outputs), result]):
                 self._makers.setdefault(made, []).append(node.name)
@@ -36,7 +36,7 @@ class TensorOverrides:
 
     def of_activation(self, members: Sequence[str]) -> Picks:
         """What is wanted of the one quantizer of these tensors."""
-        if self._resolver.silent:
+        if self._resolver.empty:
             return {}
         says = [say for name in members for say in self._says(name)]
         is_output = any(self._graph.is_output(name) for name in members)

@@ -109,7 +109,7 @@ NOT_IN_BACKENDS = tuple(item.name for item in fields(Treatment) if item.name not
 class Override:
     """What is wanted of the nodes or tensors that `pattern` names.
 
-    wishes   part of a node -> wish; of a tensor under the key "tensor"
+    parts    part of a node -> what is wanted; of a tensor under the key "tensor"
     flags    skip, force, observe_only of whole nodes
     where    ("weight", "bits") or ("skip",) -> the place where it was said, in words
     listed   the line of a list that holds the pattern, "" where it has none; None for what is said in tables
@@ -117,7 +117,7 @@ class Override:
 
     level: Level
     pattern: str
-    wishes: Mapping[str, QuantizerOverride] = field(default_factory=dict)
+    parts: Mapping[str, QuantizerOverride] = field(default_factory=dict)
     flags: Mapping[str, bool] = field(default_factory=dict)
     where: Mapping[tuple[str, ...], str] = field(default_factory=dict)
     listed: str | None = None
@@ -128,10 +128,10 @@ class Override:
         pattern: str,
         flags: Mapping[str, bool],
         where: Mapping[tuple[str, ...], str],
-        wishes: Mapping[str, QuantizerOverride] | None = None,
+        parts: Mapping[str, QuantizerOverride] | None = None,
     ) -> Override:
         """About nodes, whose pattern tells the level: op:Conv is about an operator."""
-        return cls("op" if pattern.startswith("op:") else "node", pattern, wishes or {}, flags, where)
+        return cls("op" if pattern.startswith("op:") else "node", pattern, parts or {}, flags, where)
 
     @classmethod
     def of_list(cls, pattern: str, flag: str, line: str = "") -> Override:
@@ -154,7 +154,7 @@ class Override:
 class OverrideSet:
     """Everything that a user wants beyond the backend.
 
-    everywhere   role (activation, weight, bias, input, output) -> wish; its format is part of the backend already
+    everywhere   role (activation, weight, bias, input, output) -> what is wanted; its format is in the backend already
     where        (role, field) -> the place where it was said
     fuse         chains of operators that run as one
     """

@@ -1,4 +1,4 @@
-"""Targets that only tests of wishes need."""
+"""Targets that only tests of overrides need."""
 
 from __future__ import annotations
 

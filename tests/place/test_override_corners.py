@@ -103,7 +103,7 @@ def test_a_bias_that_qlinearconv_cannot_have_is_refused_before_calibration() -> 
         plan_of({"bias": {"dtype": "int8"}}, "onnx_qnn")
 
 
-def test_a_wish_for_a_bias_that_stays_float_is_a_note() -> None:
+def test_an_override_of_a_bias_that_stays_float_is_a_note() -> None:
     model = network()
     model.graph.node[1].input[2] = "b1"  # one bias for both
     config = {"tensor": {"b1": {"dtype": "int8"}}, "skip_passes": ["split_shared_weights"]}

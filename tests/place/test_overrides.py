@@ -120,8 +120,8 @@ def test_inputs_and_outputs_of_the_model_have_tables_of_their_own() -> None:
 
 @pytest.mark.parametrize("axis", [None, 1, 0])
 def test_channels_of_weights_and_their_axis(axis: int | None) -> None:
-    wish: dict[str, Any] = {"per_channel": True} | ({} if axis is None else {"channel_axis": axis})
-    plan = plan_of({"op": {"Gemm": {"weight": wish}}}, "academic_any")
+    wanted: dict[str, Any] = {"per_channel": True} | ({} if axis is None else {"channel_axis": axis})
+    plan = plan_of({"op": {"Gemm": {"weight": wanted}}}, "academic_any")
     assert plan["w3"].spec.granularity == PerChannel(1 if axis is None else axis)
     assert plan_of({"op": {"Gemm": {"weight": {"per_channel": False}}}})["w3"].spec.granularity == PerTensor()
 

@@ -144,7 +144,7 @@ def test_what_a_derived_bias_cannot_have_is_a_note() -> None:
         ({"fuse": [["GlobalAveragePool", "Flatten"]]}, "no GlobalAveragePool in front of it is quantized"),
     ],
 )
-def test_a_wish_for_everything_that_finds_nothing_is_a_note(config: dict[str, Any], said: str) -> None:
+def test_an_override_of_everything_that_finds_nothing_is_a_note(config: dict[str, Any], said: str) -> None:
     notes = plan_of(config, "academic").notes
     assert len([note for note in notes if said in note]) == 1, notes
 
@@ -255,7 +255,7 @@ def test_an_override_that_finds_no_quantizer_is_a_note_of_the_plan() -> None:
     assert plan_of({"node": {"conv1": {"weight": {"bits": 4}}}}).notes == []
 
 
-def test_two_wishes_for_one_shared_weight_are_an_error_that_names_the_tensor() -> None:
+def test_two_overrides_of_one_shared_weight_are_an_error_that_names_the_tensor() -> None:
     model = network()
     model.graph.node[2].input[1] = "w_same"
     model.graph.node[0].input[1] = "w_same"
@@ -272,7 +272,7 @@ def test_what_the_target_cannot_take_is_refused_with_tensor_and_remedy() -> None
         plan_of({"tensor": {"r": {"per_channel": True}}}, "tensorrt")
 
 
-def test_a_wish_that_no_format_has_names_the_place_where_it_was_said() -> None:
+def test_an_override_that_no_format_has_names_the_place_where_it_was_said() -> None:
     with pytest.raises(ConfigError, match=r"'w1'.*node\.conv1\.weight\.narrow_range wants.*signed"):
         plan_of({"node": {"conv1": {"weight": {"dtype": "uint8", "narrow_range": True}}}})
 
