@@ -14,28 +14,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from onnxq.cli.calibrate import calibrate
-from onnxq.cli.compare import compare
+from onnxq.cli.commands import commands
 from onnxq.cli.console import print_error
 from onnxq.cli.crash import INTERNAL_ERROR, internal_error, memory_error, recursion_error
-from onnxq.cli.demo import demo
-from onnxq.cli.diagnose import diagnose
-from onnxq.cli.emit import emit
-from onnxq.cli.explain import explain
-from onnxq.cli.inspect import inspect
-from onnxq.cli.lint import lint
-from onnxq.cli.list import list_registered
-from onnxq.cli.merge import merge
-from onnxq.cli.place import place
-from onnxq.cli.qat import qat
-from onnxq.cli.quantize import quantize
-from onnxq.cli.schema import schema
-from onnxq.cli.search import search
-from onnxq.cli.sensitivity import sensitivity
-from onnxq.cli.simulate import simulate
-from onnxq.cli.strip import strip
 from onnxq.cli.termination import Terminated
-from onnxq.cli.translate import translate
 from onnxq.distributed import AlreadyTold
 from onnxq.errors import InternalError, OnnxqError
 from onnxq.escapes import one_line
@@ -127,22 +109,5 @@ def root(
     """Quantize ONNX models for real chips, and check what was written."""
 
 
-app.command()(quantize)
-app.command()(qat)
-app.command()(diagnose)
-app.command()(sensitivity)
-app.command()(search)
-app.command()(inspect)
-app.command()(place)
-app.command()(calibrate)
-app.command()(merge)
-app.command()(emit)
-app.command()(compare)
-app.command()(explain)
-app.command()(simulate)
-app.command()(lint)
-app.command()(strip)
-app.command()(translate)
-app.command()(schema)
-app.command("list")(list_registered)
-app.command()(demo)
+for name, function in commands():
+    app.command(name)(function)

@@ -10,6 +10,7 @@ import pytest
 import typer
 from pydantic import Field
 
+from onnxq.cli import commands as package
 from onnxq.cli.app import app
 from onnxq.cli.options import OPTIONS
 from onnxq.config import Config
@@ -138,3 +139,9 @@ class More(Config):
 def test_an_option_follows_from_the_type_and_the_description_of_its_key() -> None:
     option = options_of(More)["tuning_rounds"]
     assert (option.names, option.help, option.kind) == ("--tuning-rounds", "Rounds of tuning.", int)
+
+
+def test_a_command_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "count.py").write_text("def count() -> None:\n    pass\n")
+    monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
+    assert [name for name, _ in package.commands()] == [*package.USUAL_ORDER, "count"]

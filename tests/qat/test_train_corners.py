@@ -13,7 +13,7 @@ import torch
 from onnx import numpy_helper
 
 from onnxq import demo
-from onnxq.cli.qat import _summary
+from onnxq.cli.commands.qat import _summary
 from onnxq.emit import emit
 from onnxq.errors import ConfigError, DataError
 from onnxq.qat import QatResult, agreement, convert, prepare, qat, train

@@ -25,7 +25,7 @@ class Kind(StrEnum):
     improvements = "improvements"
 
 
-def list_registered(
+def list_command(
     kind: Annotated[
         Kind,
         typer.Argument(
