@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onnxq.graph import Graph, Node
-from onnxq.place.carry import Carried
+from onnxq.place.propagation import Propagated
 from onnxq.place.requests import Requests
 from onnxq.place.select import Selection
 from onnxq.types import Backend, QuantPlan
@@ -15,7 +15,7 @@ def account(
     backend: Backend,
     selection: Selection,
     requests: Requests,
-    carried: Carried,
+    propagated: Propagated,
     plan: QuantPlan,
     *,
     overridden: bool,
@@ -32,12 +32,12 @@ def account(
             plan.quantized[name] = f"forced by {selection.forced[name]}"
         elif name in selection.selected:
             plan.quantized[name] = f"{node.op}: rule of {backend.name}"
-        elif name in carried.nodes:
-            plan.quantized[name] = carried.nodes[name]
+        elif name in propagated.nodes:
+            plan.quantized[name] = propagated.nodes[name]
         elif name in commuting:
             plan.quantized[name] = f"{backend.name} moves the quantizer behind it in front"
         elif name not in fused:
-            known = carried.reasons.get(name) or selection.reasons.get(name)
+            known = propagated.reasons.get(name) or selection.reasons.get(name)
             plan.left_float[name] = known or _no_rule(node, backend)
         elif backend.absorb_activations and selection.fused_ops.result(graph.node(fused[name])).name not in requests:
             text = f"computed in float: the result of '{fused[name]}' is not quantized"

@@ -2,8 +2,8 @@
 
 Walks over the nodes in topological order, each linear:
 1. `select` decides which nodes run quantized, following the backend's rules, the exemptions and the user;
-2. `activations` and `constants` ask for a quantizer wherever a selected node needs one, `carry` around nodes that only
-   move quantized values;
+2. `activations` and `constants` ask for a quantizer wherever a selected node needs one, `propagation` around nodes
+   that only move quantized values;
 3. `sharing` ties tensors that must share a scale, `apply_overrides` changes what the user wants changed;
 4. placements are written, and `accounting` says what became of each node.
 """
@@ -17,8 +17,8 @@ from onnxq.graph import Graph, collector_paused
 from onnxq.place.accounting import account
 from onnxq.place.activations import request_quantizers
 from onnxq.place.apply_overrides import apply_overrides
-from onnxq.place.carry import Carried, carry
 from onnxq.place.override_resolver import OverrideResolver
+from onnxq.place.propagation import Propagated, propagate
 from onnxq.place.provenance import fake_quantizer, set_by
 from onnxq.place.requests import Requests
 from onnxq.place.select import select_nodes
@@ -57,18 +57,18 @@ def _plan(graph: Graph, backend: Backend, resolver: OverrideResolver) -> QuantPl
     selection = select_nodes(graph, backend, resolver)
     overrides = TensorOverrides(graph, resolver, selection)
     requests = request_quantizers(graph, backend, resolver, selection, overrides)
-    carried = carry(graph, backend, selection, overrides, requests)
+    propagated = propagate(graph, backend, selection, overrides, requests)
     requests.drop_unread()
     tie_joined(graph, backend, selection.nodes, requests)
     tie_shared(graph, overrides, requests)
-    unify_formats(graph, backend, carried.nodes, requests)
+    unify_formats(graph, backend, propagated.nodes, requests)
     groups = requests.ties.groups()
     apply_overrides(graph, resolver, overrides, groups, requests)
     plan = QuantPlan(backend.name)
     plan.notes.extend(_drop_biases_without_scale(requests))
-    for placement in _placements(graph, backend, resolver, requests, groups, carried):
+    for placement in _placements(graph, backend, resolver, requests, groups, propagated):
         plan.placements[placement.tensor] = placement
-    account(graph, backend, selection, requests, carried, plan, overridden=not resolver.empty)
+    account(graph, backend, selection, requests, propagated, plan, overridden=not resolver.empty)
     plan.left_out.update((name, said) for name, said in overrides.left_out.items() if name not in plan)
     plan.notes.extend([*requests.remarks, *_overruled(requests, overrides.left_out)])
     plan.notes.extend([*resolver.unused(), *resolver.unused_everywhere(_roles(graph, plan))])
@@ -98,13 +98,13 @@ def _placements(
     resolver: OverrideResolver,
     requests: Requests,
     groups: dict[str, list[str]],
-    carried: Carried,
+    propagated: Propagated,
 ) -> Iterator[Placement]:
     for name, request in requests.items():
         leader = requests.ties.leader(name)
         observe: tuple[str, ...] = ()
         if leader == name and not graph.is_constant(name):
-            observe = observed_members(graph, groups.get(name, [name]), carried.nodes)
+            observe = observed_members(graph, groups.get(name, [name]), propagated.nodes)
         yield Placement(
             tensor=name,
             spec=request.spec,

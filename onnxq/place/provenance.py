@@ -19,6 +19,8 @@ def fake_quantizer(request: Request, backend: Backend, resolver: OverrideResolve
     said = resolver.format_source(request.role, "fake_quantizer")
     if "fake_quantizer" in request.picks:
         name, said = str(request.picks["fake_quantizer"].value), request.picks["fake_quantizer"].source
+    if name == "fixed":
+        return name
     kind = read_fake_quantizer(name).kind
     if said is None and kind.implied.get("dtype", request.spec.dtype) != request.spec.dtype:
         return "fixed"  # the target's own one is for the target's own format

@@ -109,7 +109,7 @@ class _Selector:
         if self._force(facts):
             return
         same = self._backend.same_scale_rule_for(facts.op)
-        if same is not None and apart is None and self._is_carrier(facts, same.inputs, same.decline):
+        if same is not None and apart is None and self._moves_integers(facts, same.inputs, same.decline):
             self._integers.update(t.name for t in facts.moved_outputs())
         elif reason is not None:
             self.selection.reasons[name] = reason
@@ -148,7 +148,7 @@ class _Selector:
         self._select(node, replace(rule, decline=None, joins=False))
         return True
 
-    def _is_carrier(self, facts: Facts, ports: tuple[int, ...] | None, decline: Decline | None) -> bool:
+    def _moves_integers(self, facts: Facts, ports: tuple[int, ...] | None, decline: Decline | None) -> bool:
         data = facts.data_tensors(ports)
         return bool(data) and all(t in self._integers for t in data) and declined(decline, facts) is None
 

@@ -80,14 +80,14 @@ def _check_shared_constants(share: str, members: Sequence[str], requests: Reques
         )
 
 
-def unify_formats(graph: Graph, backend: Backend, carried: Collection[str], requests: Requests) -> None:
+def unify_formats(graph: Graph, backend: Backend, propagated: Collection[str], requests: Requests) -> None:
     """Tensors that share a scale share the format: a signed one where any of them is, else the widest.
 
     A range known for one of them is not the range of all.
     """
     for members in requests.ties.groups().values():
         asked = [requests[name] for name in members if name in requests]
-        if len(observed_members(graph, members, carried)) > 1:
+        if len(observed_members(graph, members, propagated)) > 1:
             for request in asked:
                 if request.observer.startswith("fixed:"):
                     request.observer = backend.activation_observer
@@ -100,13 +100,13 @@ def unify_formats(graph: Graph, backend: Backend, carried: Collection[str], requ
             request.spec = chosen
 
 
-def observed_members(graph: Graph, members: Sequence[str], carried: Collection[str]) -> tuple[str, ...]:
-    """Members whose values can set the range: those not made by moving (`carried`) values of other members."""
+def observed_members(graph: Graph, members: Sequence[str], propagated: Collection[str]) -> tuple[str, ...]:
+    """Members whose values can set the range: those not made by moving (`propagated`) values of other members."""
     inside = set(members)
     found = []
     for name in members:
         producer = graph.producer(name)
-        moved = producer is not None and producer.name in carried
+        moved = producer is not None and producer.name in propagated
         sources = {t.name for t in producer.inputs} if producer is not None else set()
         if not moved or not inside & sources:
             found.append(name)

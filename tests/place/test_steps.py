@@ -7,8 +7,8 @@ import pytest
 
 from onnxq.graph import Graph
 from onnxq.place.activations import request_quantizers
-from onnxq.place.carry import carry
 from onnxq.place.override_resolver import OverrideResolver
+from onnxq.place.propagation import propagate
 from onnxq.place.requests import Requests
 from onnxq.place.select import Selection, select_nodes
 from onnxq.place.sharing import observed_members, tie_joined, unify_formats
@@ -80,10 +80,10 @@ def test_moved_values_keep_the_scale_of_what_they_were() -> None:
     resolver, selection = selected(graph, "qnn")
     overrides = TensorOverrides(graph, resolver, selection)
     requests = request_quantizers(graph, backend, resolver, selection, overrides)
-    carried = carry(graph, backend, selection, overrides, requests)
-    assert carried.nodes == {"flat": "moves the quantized values of 'p'"}
+    propagated = propagate(graph, backend, selection, overrides, requests)
+    assert propagated.nodes == {"flat": "moves the quantized values of 'p'"}
     assert requests.ties.leader("f") == "p"
-    assert observed_members(graph, ["p", "f"], carried.nodes) == ("p",)
+    assert observed_members(graph, ["p", "f"], propagated.nodes) == ("p",)
 
 
 def test_tied_tensors_have_one_format() -> None:

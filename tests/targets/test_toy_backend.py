@@ -42,6 +42,7 @@ def test_the_plan_follows_the_rules_of_the_file(result: onnxq.Result) -> None:
     assert plan.backend == "toy"
     assert plan.quantized["stem.conv"] == "Conv: rule of toy"
     assert plan.left_float["depthwise.conv"] == "the chip has no grouped convolutions"
+    assert plan.left_float["depthwise.conv"].code == "declined_by_target"
     assert plan.left_float["global_pool"] == "toy has no rule for GlobalAveragePool"
     assert plan.leader("pool.out") == "residual.relu.out"
     assert all(placement.spec.power_of_two and placement.spec.dtype == "int8" for placement in plan)

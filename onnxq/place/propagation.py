@@ -14,20 +14,20 @@ from onnxq.types.reason import Reason
 
 
 @dataclass(frozen=True)
-class Carried:
-    """nodes -> what they move; and why others, whose operators move values too, do not."""
+class Propagated:
+    """Nodes -> what they move; and why others, whose operators move values too, do not."""
 
     nodes: dict[str, str] = field(default_factory=dict)
     reasons: dict[str, Reason] = field(default_factory=dict)
 
 
-def carry(
+def propagate(
     graph: Graph, backend: Backend, selection: Selection, overrides: TensorOverrides, requests: Requests
-) -> Carried:
+) -> Propagated:
     """Ask for quantizers around the nodes that move quantized values, and tie them."""
-    carried = Carried()
+    propagated = Propagated()
     if backend.scheme.activation is None:
-        return carried
+        return propagated
     apart = selection.selected.keys() | selection.exempt.keys() | selection.fused.keys() | selection.skipped
     for node in selection.nodes:
         rule = backend.same_scale_rule_for(node.op) if node.name not in apart else None
@@ -40,7 +40,7 @@ def carry(
             continue  # a rule of its own has refused its constants
         if reason or not data or not all(name in requests and requests[name].everywhere for name in data):
             text = "its input is not quantized, and moving values needs no arithmetic"
-            carried.reasons[node.name] = reason or Reason("input_not_quantized", text)
+            propagated.reasons[node.name] = reason or Reason("input_not_quantized", text)
             continue
         moved = requests[data[0]].spec
         for port in range(len(node.inputs)) if rule.inputs is None else rule.inputs:
@@ -54,5 +54,5 @@ def carry(
             requests.ask(made, moved, "activation", why, None)
             for name in data:
                 requests.ties.join(name, made.name)
-        carried.nodes[node.name] = f"moves the quantized values of '{data[0]}'"
-    return carried
+        propagated.nodes[node.name] = f"moves the quantized values of '{data[0]}'"
+    return propagated
