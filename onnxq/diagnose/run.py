@@ -27,8 +27,8 @@ from onnxq.errors import ConfigError
 from onnxq.mixed_precision.study import Study, Subject
 from onnxq.progress import Progress, silent
 from onnxq.ptq.method import Samples, State
-from onnxq.ptq.search.division import checked_on
 from onnxq.ptq.search.evaluator import Score
+from onnxq.ptq.search.sample_split import verification_samples
 from onnxq.runtime import Dataset, open_dataset
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.preprocessing import read_preprocessing
@@ -106,7 +106,7 @@ def diagnose_session(
 def _held(dataset: Dataset, most: int, first: Sequence[int]) -> tuple[Feed, ...]:
     """The samples that judge: some that have shown a loss, and those that improvements are judged by."""
     shown = list(dict.fromkeys(first))[: most // 2]
-    others = (number for number in checked_on(dataset, most).numbers if number not in shown)
+    others = (number for number in verification_samples(dataset, most).numbers if number not in shown)
     numbers = sorted([*shown, *islice(others, most - len(shown))])
     return tuple(Samples(dataset, tuple(numbers)))
 

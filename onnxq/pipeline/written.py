@@ -33,7 +33,7 @@ from onnxq.pipeline.saturating_kernels import (
 from onnxq.place.legal import check_plan
 from onnxq.progress import Clock
 from onnxq.ptq.method import Samples
-from onnxq.ptq.search.division import checked_on
+from onnxq.ptq.search.sample_split import verification_samples
 from onnxq.runtime.fault import own_fault, raise_own_fault
 from onnxq.session.prepare import Prepared
 from onnxq.session.session import Calibrated
@@ -93,7 +93,7 @@ class Writer:
         self._session, self._warnings = session, ready.warnings
         self._own_check, self._examine = own_check, examine
         dataset, config = session.dataset, prepared.config
-        self._samples = None if dataset is None else checked_on(dataset, config.verify_samples)
+        self._samples = None if dataset is None else verification_samples(dataset, config.verify_samples)
         # How far a trained model is from its own weights in float says little, unless the user asked for it.
         asked = own_check is None or "minimum_sqnr_db" in config.model_fields_set
         self._minimum = config.minimum_sqnr_db if asked else None

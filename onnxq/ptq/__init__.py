@@ -26,7 +26,7 @@ paper. What the search tries, and when, is one line for each in `onnxq.ptq.searc
     search/             which of them a model gets
       schedule          what each effort tries, in which order
       acceptance        the test by which a result is kept or dropped
-      evaluator         the score of a model; division: the samples that it is measured on
+      evaluator         the score of a model; sample_split: the samples that it is measured on
       run               carries the schedule out
       stage             the search as a stage of the pipeline
 

@@ -73,7 +73,7 @@ class Task:
     """What all steps work with.
 
     reference      the float graph after the last step that left the outputs equal: what layers should compute
-    samples        feeds to fit to; those that judge a step are not among them
+    samples        feeds to fit to; those held out are not among them
     folder         where steps may keep activations that do not fit into memory, and what they have done so far, so
                    that a run that was cut off goes on; None keeps nothing
     memory_limit   bytes of activations to hold at once

@@ -56,7 +56,7 @@ def simulate(
     from onnxq.emit.simulate import simulate as build
     from onnxq.output_folder import claim, read_together, staging
     from onnxq.pipeline.written import check_simulated, limit_is_ours
-    from onnxq.ptq.search.division import checked_on
+    from onnxq.ptq.search.sample_split import verification_samples
     from onnxq.types.note import folded
     from onnxq.verify import below_limit
 
@@ -82,7 +82,7 @@ def simulate(
     notes = [*notes, *(() if dataset is None else dataset.notes)]
     # Several may be made in one folder at a time.
     with claim(target.parent, target.name) as output, staging(output, original.files()) as stage:
-        compared = None if dataset is None else checked_on(dataset, settings.verify_samples)
+        compared = None if dataset is None else verification_samples(dataset, settings.verify_samples)
         outputs = check_simulated(graph, original, stage / target.name, compared)
         files = [target.parent / path.name for path in sorted(stage.iterdir())]
     results = [result for check in outputs for result in check.results]

@@ -58,7 +58,7 @@ def strip(
     from onnxq.graph import Graph
     from onnxq.output_folder import claim, staging
     from onnxq.pipeline.written import check_simulated
-    from onnxq.ptq.search.division import checked_on
+    from onnxq.ptq.search.sample_split import verification_samples
     from onnxq.strip import strip as take_out
 
     target = output_file(out, STRIPPED_NAME, model)
@@ -76,7 +76,7 @@ def strip(
     if result.left and not partial:
         raise UnsupportedError(_refusal(result))
     with claim(target.parent, target.name) as output, staging(output, original.files()) as stage:
-        compared = None if dataset is None else checked_on(dataset, samples)
+        compared = None if dataset is None else verification_samples(dataset, samples)
         outputs = check_simulated(graph, original, stage / target.name, compared)
         files = [target.parent / path.name for path in sorted(stage.iterdir())]
     if as_json:

@@ -10,7 +10,7 @@ from onnxq.diagnose.experiment import range_of
 from onnxq.diagnose.noise import worst_db
 from onnxq.mixed_precision.study import Study
 from onnxq.ptq.method import State
-from onnxq.ptq.search.division import divide
+from onnxq.ptq.search.sample_split import split_samples
 from onnxq.refine import refine
 from onnxq.runtime import Dataset
 
@@ -24,12 +24,12 @@ WIDER = 1.1
 
 def too_few_samples(study: Study, state: State, dataset: Dataset, costly: Sequence[Costly]) -> Cause | None:
     """The cause, where there is one; `state` is calibrated on all samples, and what `costly` names is looked at."""
-    divided = divide(dataset)
+    split = split_samples(dataset)
     leaders = activation_leaders(state.plan)
-    if divided is None or not leaders or len(divided.fitted) > MANY:
+    if split is None or not leaders or len(split.fitted) > MANY:
         return None
     graph = study.graph
-    statistics = gather(graph, leaders, divided.fitted, engine=study.config.engine())
+    statistics = gather(graph, leaders, split.fitted, engine=study.config.engine())
     table, plan, _ = calibrate(graph, state.plan, statistics=statistics)
     other = State(graph, plan, refine(graph, plan, table, study.prepared.backend).qparams)
     lost = worst_db(study.score(state)) - worst_db(study.score(other))
@@ -40,7 +40,7 @@ def too_few_samples(study: Study, state: State, dataset: Dataset, costly: Sequen
         if row.name in other.qparams.entries and row.name in state.qparams.entries and row.role != "weight":
             inside, beyond = (_reach(one, row.name) for one in (other, state))
             if beyond > WIDER * inside:
-                findings.append(TooFewSamples(row.name, len(divided.fitted), inside, beyond))
+                findings.append(TooFewSamples(row.name, len(split.fitted), inside, beyond))
     return Cause("too_few_samples", tuple(findings), 0.0, lost) if findings else None
 
 

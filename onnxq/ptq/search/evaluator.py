@@ -1,6 +1,6 @@
 """How good a quantized model is: what the target would compute, held against the float model or against labels.
 
-The model that is judged is the one that `simulate` writes, so that a chip's own roundings and operators count.
+The model that is run is the one that `simulate` writes, so that a chip's own roundings and operators count.
 
     sqnr_db    mean over the floating-point outputs of the signal to noise ratio, each limited to [-20, 100] dB; boxes
                and scores that are one output count apart (`onnxq.graph.joined`)
@@ -64,7 +64,7 @@ class Score:
 
 
 class LastSession:
-    """The session of the state that was judged last: two judges of one state need it once."""
+    """The session of the state that was run last: two evaluators of one state need it once."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -102,7 +102,7 @@ class Evaluator:
     ) -> None:
         """`reference` is the float model; a metric that is text is one of METRICS or a module:function.
 
-        `last` is for judges of the same states; somebody has to call its `forget`.
+        `last` is for evaluators of the same states; somebody has to call its `forget`.
         """
         if isinstance(metric, str) and metric not in METRICS:
             if ":" not in metric:
@@ -122,7 +122,7 @@ class Evaluator:
         self._feeds = list(samples)
         if not self._feeds:
             raise DataError("there are no samples to judge the model on: give at least one")
-        # What users and labels judge by is what the model selects by itself.
+        # Metrics of users and labels are about what the model selects by itself.
         self._selecting = selecting_nodes(reference) if metric in ("sqnr_db", "kl", "agreement") else ()
         self._selected: list[Selected] = [{} for _ in self._feeds]
         self._expected = self._of_reference(reference)
@@ -142,7 +142,7 @@ class Evaluator:
         return len(self._feeds)
 
     def forget(self) -> None:
-        """Give back what is kept for other judges of the same state."""
+        """Give back what is kept for other evaluators of the same state."""
         if self._last is not None:
             self._last.forget()
 

@@ -13,12 +13,12 @@ from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph.write import weight_bytes
 from onnxq.progress import Clock
 from onnxq.ptq.method import ACTIVATIONS, IMPROVEMENTS, State, Task, method_name
-from onnxq.ptq.search.division import FEWEST, divide
 from onnxq.ptq.search.evaluator import Evaluator, LastSession
 from onnxq.ptq.search.outcome import Outcome, Reached
 from onnxq.ptq.search.run import improve
+from onnxq.ptq.search.sample_split import FEWEST, split_samples
 from onnxq.ptq.search.schedule import Schedule, schedule_of
-from onnxq.ptq.search.unjudged import improve_without_data
+from onnxq.ptq.search.without_data import improve_without_data
 from onnxq.runtime.fault import own_fault
 from onnxq.session.session import Calibrated, Session
 from onnxq.temporary import remove_stale
@@ -119,13 +119,13 @@ def improve_calibrated(
             "nothing was tried to improve the model: its weights have more than "
             f"{LARGE // 2**30} GB, and each step would write and run all of it. Ask for it with --effort or --improve"
         ]
-    divided = divide(session.dataset)
-    if divided is None and config.improvements is not None:
+    split = split_samples(session.dataset)
+    if split is None and config.improvements is not None:
         raise ConfigError(
             f"{config.source('improvements')}: improvements take {FEWEST} samples or more, some to fit to and others "
             "to judge by: give more, or leave them out"
         )
-    if divided is None:
+    if split is None:
         return None, [
             f"nothing was tried to improve the model: that takes {FEWEST} samples or more, some to fit to and others "
             "to judge by"
@@ -133,14 +133,14 @@ def improve_calibrated(
     task = Task(
         reference=prepared.graph,
         backend=prepared.backend,
-        samples=divided.fitted,
+        samples=split.fitted,
         folder=folder,
         engine=config.engine(),
         progress=session.progress,
     )
     last = LastSession(prepared.backend)
-    others = islice(divided.fitted, FITTED_FOR_EACH_HELD * len(divided.held))
-    evaluator = Evaluator(prepared.graph, prepared.backend, divided.held, last=last)
+    others = islice(split.fitted, FITTED_FOR_EACH_HELD * len(split.held_out))
+    evaluator = Evaluator(prepared.graph, prepared.backend, split.held_out, last=last)
     fit_evaluator = Evaluator(prepared.graph, prepared.backend, others, last=last)
     outcome = improve(
         state,

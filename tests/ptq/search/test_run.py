@@ -14,11 +14,11 @@ from onnxq.errors import ConfigError, UnsupportedError
 from onnxq.numerics import SqnrAccumulator
 from onnxq.ptq.method import IMPROVEMENTS, Chosen, Improved, Samples, State, Task, improvement
 from onnxq.ptq.search.candidates import Candidate, Recalibrate, Scores, settled
-from onnxq.ptq.search.division import divide
 from onnxq.ptq.search.evaluator import Evaluator, Score
 from onnxq.ptq.search.outcome import Level, Outcome, Reached
 from onnxq.ptq.search.reasons import StepReason
 from onnxq.ptq.search.run import _Search, improve
+from onnxq.ptq.search.sample_split import split_samples
 from onnxq.ptq.search.schedule import LEVELS, Roundings, Schedule, Stage, schedule_of
 from onnxq.quantize import quantize
 from onnxq.runtime import input_infos, open_dataset
@@ -97,11 +97,11 @@ def _as_it_is(state: State, samples: Samples | None) -> State:
 def _improve(
     ready: Calibrated, schedule: Schedule, recalibrate: Recalibrate = _as_it_is, reached: Reached | None = None
 ) -> tuple[Outcome, Evaluator]:
-    divided = divide(ready.session.dataset)
-    assert divided is not None
+    split = split_samples(ready.session.dataset)
+    assert split is not None
     prepared = ready.session.prepared
-    task = Task(prepared.graph, prepared.backend, divided.fitted)
-    evaluator = Evaluator(ready.session.original, prepared.backend, divided.held)
+    task = Task(prepared.graph, prepared.backend, split.fitted)
+    evaluator = Evaluator(ready.session.original, prepared.backend, split.held_out)
     coarse = settled(_scaled(State(prepared.graph, ready.state.plan, ready.state.qparams), 4.0), prepared.backend)
     return improve(coarse, task, evaluator, schedule, recalibrate, reached=reached), evaluator
 
@@ -290,13 +290,13 @@ def test_names_and_arguments_are_checked_before_anything_runs(ready: Calibrated)
 
 
 def test_a_model_that_is_near_enough_is_left_alone(ready: Calibrated) -> None:
-    divided = divide(ready.session.dataset)
-    assert divided is not None
-    evaluator = Evaluator(ready.session.original, ready.session.prepared.backend, divided.held)
+    split = split_samples(ready.session.dataset)
+    assert split is not None
+    evaluator = Evaluator(ready.session.original, ready.session.prepared.backend, split.held_out)
     plan = replace(ready.state.plan, placements={}, quantized={})
     state = State(ready.state.graph, plan, ready.state.qparams)
     outcome = improve(
-        state, Task(state.graph, ready.session.prepared.backend, divided.fitted), evaluator, schedule_of(1), lambda s: s
+        state, Task(state.graph, ready.session.prepared.backend, split.fitted), evaluator, schedule_of(1), lambda s: s
     )
     assert outcome.steps == ()
     assert outcome.state is state
@@ -448,14 +448,14 @@ def test_samples_that_judge_are_not_those_that_fit(count: int) -> None:
 
     image = np.zeros((count, 1, 8, 8), np.float32)
     image[:, 0, 0, 0] = np.arange(count)
-    divided = divide(open_dataset({"image": image}, input_infos(Graph.load(model_path()))))
-    assert divided is not None
-    fitted = [float(feed["image"][0, 0, 0, 0]) for feed in divided.fitted]
-    held = [float(feed["image"][0, 0, 0, 0]) for feed in divided.held]
-    assert fitted == list(divided.fitted.numbers)
-    assert held == list(divided.held.numbers)
+    split = split_samples(open_dataset({"image": image}, input_infos(Graph.load(model_path()))))
+    assert split is not None
+    fitted = [float(feed["image"][0, 0, 0, 0]) for feed in split.fitted]
+    held = [float(feed["image"][0, 0, 0, 0]) for feed in split.held_out]
+    assert fitted == list(split.fitted.numbers)
+    assert held == list(split.held_out.numbers)
     assert not set(fitted) & set(held)
-    assert len(fitted) == len(divided.fitted) <= 512
+    assert len(fitted) == len(split.fitted) <= 512
     assert 1 <= len(held) <= 32
 
 

@@ -1,4 +1,4 @@
-"""Improvements that need no data, where there is none: what a user asks for by name is done, and not judged."""
+"""Methods that need no data, where there is none: what a user asks for by name is done, and not tested."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import onnxq
 from onnxq.demo import load_data, model_path
 from onnxq.graph import Graph
 from onnxq.pipeline import written
-from onnxq.ptq.search.division import checked_on, divide
+from onnxq.ptq.search.sample_split import split_samples, verification_samples
 from onnxq.runtime import Dataset, input_infos, open_dataset
 
 
@@ -36,16 +36,16 @@ def dataset(count: int) -> Dataset:
     ],
 )
 def test_what_judges_is_checked_on_first(count: int, most: int, numbers: tuple[int, ...]) -> None:
-    samples = checked_on(dataset(count), most)
+    samples = verification_samples(dataset(count), most)
     assert samples.numbers == numbers
     assert len(list(samples)) == len(numbers)
 
 
 def test_most_samples_judge_or_are_fitted_to_and_none_both() -> None:
-    divided = divide(dataset(20))
-    assert divided is not None
-    assert divided.held.numbers == (3, 7, 11, 15, 19)
-    assert sorted((*divided.held.numbers, *divided.fitted.numbers)) == list(range(20))
+    split = split_samples(dataset(20))
+    assert split is not None
+    assert split.held_out.numbers == (3, 7, 11, 15, 19)
+    assert sorted((*split.held_out.numbers, *split.fitted.numbers)) == list(range(20))
 
 
 def test_every_effort_is_checked_on_the_same_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Which samples of a calibration steps are fitted to, which judge them, and on which the written files are checked."""
+"""How samples are split: those that methods are fitted to, those held out, those that written files are checked on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from onnxq.ptq.method import Samples
 from onnxq.runtime import Dataset
 
 FEWEST = 4
-"""Fewer samples than this can hardly be fitted to, let alone judge the result."""
+"""Fewer samples than this cannot be split."""
 
 MOST_HELD, MOST_FITTED = 32, 512
 """More samples than these would cost time and change little."""
@@ -20,15 +20,15 @@ classifier of files had 35 dB on eight of its sixteen samples, 5.5 dB on all, an
 
 
 @dataclass(frozen=True)
-class Divided:
-    """The samples of a calibration: those that steps are fitted to, and those that judge them."""
+class SampleSplit:
+    """The samples of a calibration: those that methods are fitted to, and those by which the results are compared."""
 
     fitted: Samples
-    held: Samples
+    held_out: Samples
 
 
-def divide(dataset: Dataset) -> Divided | None:
-    """Every fourth sample judges, every second of fewer than 16; None where there are too few."""
+def split_samples(dataset: Dataset) -> SampleSplit | None:
+    """Every fourth sample is held out, every second of fewer than 16; None where there are too few."""
     count = dataset.length
     count = sum(1 for _ in dataset) if count is None else count
     if count < FEWEST:
@@ -37,18 +37,18 @@ def divide(dataset: Dataset) -> Divided | None:
     held = tuple(number for number in range(count) if number % every == every - 1)[:MOST_HELD]
     apart = set(held)
     fitted = tuple(number for number in range(count) if number not in apart)[:MOST_FITTED]
-    return Divided(Samples(dataset, fitted), Samples(dataset, held))
+    return SampleSplit(Samples(dataset, fitted), Samples(dataset, held))
 
 
-def checked_on(dataset: Dataset, most: int) -> Samples:
+def verification_samples(dataset: Dataset, most: int) -> Samples:
     """The samples on which what is written is checked, the same for every effort.
 
-    They are those that judge, which no step was fitted to, and others only where these are fewer than ENOUGH.
+    They are those held out, and others only where these are fewer than ENOUGH.
     """
-    divided = divide(dataset)
-    if divided is None:
+    split = split_samples(dataset)
+    if split is None:
         numbers = tuple(number for number, _ in enumerate(islice(dataset, min(most, FEWEST))))
     else:
-        held, fitted = divided.held.numbers, divided.fitted.numbers
+        held, fitted = split.held_out.numbers, split.fitted.numbers
         numbers = (*held, *fitted[: max(0, ENOUGH - len(held))])[:most]
     return Samples(dataset, tuple(sorted(numbers)))
