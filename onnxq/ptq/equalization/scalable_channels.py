@@ -68,10 +68,6 @@ class ScalableChannels:
             found = found.without(bound.layout, f"'{bound.node}' (Clip) has a bound that cannot be scaled")
         return found
 
-    def edits_of(self, group: np.ndarray) -> list[Edit]:
-        """The constants that scales of a group change."""
-        return [edit for edit in self.edits if touches(edit.up, group) or touches(edit.down, group)]
-
     def tensors_of(self, group: np.ndarray) -> list[str]:
         """The activations that scales of a group change."""
         return [name for name, layout in self.layouts.items() if touches(layout, group)]
