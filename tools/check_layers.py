@@ -90,14 +90,14 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "config": "types observers runtime refine ptq targets",
         "session": "types graph match observers runtime passes strip place calibrate refine ptq targets config"
         " distributed",
-        "ptq.search": "types graph numerics observers runtime calibrate refine emit verify ptq config session",
-        "pipeline": "types graph runtime passes place calibrate refine emit verify output_folder distributed config"
-        " session ptq ptq.search",
+        "ptq.search": "types graph runtime calibrate refine emit verify ptq config session",
+        "pipeline": "types graph runtime passes place calibrate emit verify output_folder config session ptq"
+        " ptq.search",
         "mixed_precision": "types graph runtime passes place calibrate refine chart output_folder config session ptq"
-        " ptq.search pipeline",
-        "diagnose": "types match graph numerics observers runtime passes place calibrate refine emit verify targets"
-        " config session ptq ptq.search pipeline mixed_precision",
-        "quantize": "types graph passes output_folder distributed config session ptq ptq.search pipeline diagnose",
+        " ptq.search",
+        "diagnose": "types match graph numerics observers runtime place calibrate refine emit verify targets config"
+        " session ptq ptq.search pipeline mixed_precision",
+        "quantize": "types passes output_folder distributed config session ptq ptq.search pipeline diagnose",
         "qat": "types graph numerics runtime passes calibrate refine emit verify torchnet chart output_folder"
         " distributed config session ptq ptq.search pipeline",
         "compat": "types graph observers runtime passes targets config session pipeline quantize",

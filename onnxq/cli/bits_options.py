@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
     from onnxq.cli.options import Given
-    from onnxq.mixed_precision import Subject
+    from onnxq.mixed_precision.study import BestBy
+    from onnxq.progress import Progress
+    from onnxq.session.session import Session
 
 EvalOption = Annotated[
     str | None,
@@ -75,45 +77,44 @@ EvaluationsOption = Annotated[
 ]
 
 
-def subject_of(asked: Mapping[str, Any], cache: Path | None, progress: Any) -> Subject:
-    """What is studied, from the options of a command by the names that both commands give them."""
+def studied(
+    model: Path,
+    given: Given,
+    *,
+    random: int | None,
+    shape: list[str] | None,
+    passes: list[str] | None,
+    progress: Progress,
+) -> Session:
+    """The session of what is studied, with its data."""
     from onnxq.cli.data import open_data
-    from onnxq.cli.settings import load_plugins, read_settings
+    from onnxq.cli.settings import read_settings
     from onnxq.cli.shapes import read_shapes
-    from onnxq.errors import ConfigError
     from onnxq.graph import Graph
-    from onnxq.mixed_precision import Subject
     from onnxq.session.session import open_session
 
-    given: Given = asked["given"]
-    load_plugins(asked["plugin"])
-    if asked["best_by"] not in (None, "max", "min"):
-        raise ConfigError(f"--best-by is max or min, got '{asked['best_by']}'")
-    graph = Graph.load(asked["model"])
-    settings = read_settings(given, shapes=read_shapes(asked["shape"], graph))
-    session = open_session(
-        graph, backend=given["backend"], config=settings, passes=asked["passes"] or (), progress=progress
-    )
-    random = asked["random"]
+    graph = Graph.load(model)
+    settings = read_settings(given, shapes=read_shapes(shape, graph))
+    session = open_session(graph, backend=given["backend"], config=settings, passes=passes or (), progress=progress)
     if random is not None:
         samples = None if random and given["data"] is None else settings.data
         session.use_dataset(open_data(session.original, samples, random, settings.samples))
     session.open_data(required=True)
-    return Subject(
-        session,
-        evaluate_on=asked["evaluate"],
-        labels=asked["labels"],
-        samples=asked["eval_samples"],
-        metric=asked["metric"],
-        best_by=asked["best_by"],
-        cache=cache,
-    )
+    return session
 
 
-def data_notes(subject: Subject) -> Iterable[str]:
+def check_best_by(best_by: str | None) -> BestBy | None:
+    """What --best-by says, if it is one of its words."""
+    from onnxq.errors import ConfigError
+
+    if best_by not in (None, "max", "min"):
+        raise ConfigError(f"--best-by is max or min, got '{best_by}'")
+    return best_by  # type: ignore[return-value]
+
+
+def data_notes(session: Session) -> Iterable[str]:
     """What was noticed when the data was opened."""
-    dataset = subject.open().dataset
-    return () if dataset is None else dataset.source.noted
+    return () if session.dataset is None else session.dataset.source.noted
 
 
 def metric_text(metric: str, value: float) -> str:

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
 
 from onnxq.cli.console import console
 from onnxq.escapes import one_line
-
-Report = Callable[[str, int, int | None], None]
-"""Called with (stage, done, total); the same as `onnxq.pipeline.artifacts.Progress`, which is costly to import."""
+from onnxq.progress import Progress
 
 
 @contextmanager
-def stage_bars(*, quiet: bool = False) -> Iterator[Report]:
+def stage_bars(*, quiet: bool = False) -> Iterator[Progress]:
     """A function to call with (stage, done, total); a new stage completes the one before."""
     screen = console(stderr=True)
     text = TextColumn("{task.description}", markup=False)
     columns = (SpinnerColumn(), text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=screen, transient=True, disable=quiet or not screen.is_terminal) as bars:
+    with Bars(*columns, console=screen, transient=True, disable=quiet or not screen.is_terminal) as bars:
         tasks: dict[str, TaskID] = {}
 
         def report(stage: str, done: int, total: int | None) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from onnxq.cli.console import console, say
-from onnxq.cli.progress import Report
 from onnxq.escapes import one_line
+from onnxq.progress import Progress as Report  # one of rich stands here too
 
 if TYPE_CHECKING:
     from onnxq.qat.loop import Moment

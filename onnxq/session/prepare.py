@@ -1,4 +1,4 @@
-"""A model made ready for a backend: loaded, checked at its borders, through the passes, placed."""
+"""A model made ready for a backend: loaded, through the passes, placed."""
 
 from __future__ import annotations
 

@@ -46,10 +46,10 @@ def search(
 
     Writes config.json for 'onnxq quantize -c'. The same command again goes on where it was cut off.
     """
-    asked = dict(locals())  # the options by name, before anything else has one
     from onnxq.cli.artifacts import check_writable
     from onnxq.cli.data import data_warnings
-    from onnxq.mixed_precision import restore_layers
+    from onnxq.cli.settings import load_plugins
+    from onnxq.mixed_precision import Subject, restore_layers
     from onnxq.mixed_precision import search as run
     from onnxq.mixed_precision.files import write_found
     from onnxq.mixed_precision.search import EVALUATIONS
@@ -62,7 +62,18 @@ def search(
     result: Found | Held
     with claim(out) as output:
         with stage_bars(quiet=quiet) as progress:
-            subject = bits_options.subject_of(asked, cache or out / "cache", progress)
+            load_plugins(plugin)
+            best = bits_options.check_best_by(best_by)
+            session = bits_options.studied(model, given, random=random, shape=shape, passes=passes, progress=progress)
+            subject = Subject(
+                session,
+                evaluate_on=evaluate,
+                labels=labels,
+                samples=eval_samples,
+                metric=metric,
+                best_by=best,
+                cache=cache or out / "cache",
+            )
             if fallback is not None:
                 result = restore_layers(subject, fallback=fallback, evaluations=evaluations, **demand)  # type: ignore[arg-type]
             else:
@@ -74,9 +85,9 @@ def search(
                     evaluations=evaluations or EVALUATIONS,
                     **demand,
                 )
-        for line in (*data_warnings(random), *bits_options.data_notes(subject), *result.notes):
+        for line in (*data_warnings(random), *bits_options.data_notes(session), *result.notes):
             print_warning(line)
-        files = write_found(output, result, given["backend"] or subject.open().settings.backend)
+        files = write_found(output, result, given["backend"] or session.settings.backend)
     if as_json:
         print_json(result.to_json())
     elif not quiet:

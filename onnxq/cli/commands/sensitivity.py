@@ -44,10 +44,11 @@ def sensitivity(
 
     Without --eval the outputs of the float model on calibration samples are what counts.
     """
-    asked = dict(locals())  # the options by name, before anything else has one
     from onnxq.cli.artifacts import check_writable, output_file, write_output
     from onnxq.cli.data import data_warnings
+    from onnxq.cli.settings import load_plugins
     from onnxq.errors import ConfigError
+    from onnxq.mixed_precision import Subject
     from onnxq.mixed_precision import sensitivity as run
 
     if by not in ("layer", "quantizer"):
@@ -58,9 +59,20 @@ def sensitivity(
         check_writable(cache)
     target = None if out is None else output_file(out, "sensitivity.json", model)
     with stage_bars(quiet=quiet) as progress:
-        subject = bits_options.subject_of(asked, cache, progress)
+        load_plugins(plugin)
+        best = bits_options.check_best_by(best_by)
+        session = bits_options.studied(model, given, random=random, shape=shape, passes=passes, progress=progress)
+        subject = Subject(
+            session,
+            evaluate_on=evaluate,
+            labels=labels,
+            samples=eval_samples,
+            metric=metric,
+            best_by=best,
+            cache=cache,
+        )
         result = run(subject, by=by, mode="alone" if alone else "all_but", only=only)  # type: ignore[arg-type]
-    for line in (*data_warnings(random), *bits_options.data_notes(subject), *result.notes):
+    for line in (*data_warnings(random), *bits_options.data_notes(session), *result.notes):
         print_warning(line)
     if target is not None:
         write_output(target, result.to_json())
