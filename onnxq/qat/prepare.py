@@ -16,6 +16,7 @@ from onnxq.qat.batch_norm import BatchNorms
 from onnxq.qat.net import QatNet
 from onnxq.session.prepare import Model
 from onnxq.session.session import Session, open_session
+from onnxq.torchnet.fake_quantize.probe import check_fake_quantizers
 from onnxq.torchnet.trainable import Trainable
 from onnxq.types import Backend
 
@@ -74,6 +75,8 @@ def prepare_session(
     outputs: Sequence[str] | None = None,
 ) -> QatNet:
     """The same for a session that is open."""
+    with in_step(session.ranks):
+        check_fake_quantizers(session.plan())
     ready = session.calibrated()
     _check_trainable(session.prepared.graph, outputs)
     net = QatNet(ready, batch_norms=batch_norms, trainable=trainable, outputs=outputs)

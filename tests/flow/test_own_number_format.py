@@ -24,6 +24,7 @@ from onnxq.numerics import quantize as codes_of
 from onnxq.qat import deliver
 from onnxq.qat import prepare as qat_prepare
 from onnxq.targets import BACKENDS, get_backend
+from onnxq.torchnet.fake_quantize import FAKE_QUANTIZERS, FakeQuantize
 from onnxq.torchnet.fake_quantize.grids import grid_values
 from onnxq.types import Backend, PerChannel, Placement, QParams, QParamsTable, QuantPlan, QuantSpec
 from onnxq.types.fake_quantizers import Kind, add_kind, forget_kind
@@ -149,6 +150,12 @@ def test_a_target_that_does_not_have_the_format_refuses_it_before_calibration(ch
         quantize(demo.model_path(), backend="tensorrt", data=_no_data(), config={"weight": {"dtype": "apot6"}})
 
 
+def _no_calibration(feeds: list[dict[str, np.ndarray]]) -> Iterator[dict[str, np.ndarray]]:
+    """The first sample tells the shapes; who asks for a second one has begun."""
+    yield feeds[0]
+    raise AssertionError("calibration has begun")
+
+
 def _no_data() -> Iterator[dict[str, np.ndarray]]:
     raise AssertionError("calibration has begun")
     yield {}
@@ -199,6 +206,27 @@ def test_it_is_refused_as_the_choice_of_a_backend_too(lone_kind: str) -> None:
     for run in (quantize, qat_prepare):
         with pytest.raises(ConfigError, match="'posit' computes the number format 'posit6', which nobody else knows"):
             run(demo.model_path(), backend=chip, data=_no_data())
+
+
+@pytest.fixture
+def strange_kind() -> Iterator[str]:
+    """A fake-quantizer with numbers of its own, which says nothing about a format."""
+
+    class Thirds(FakeQuantize):
+        def quantize(self, x: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor, layout: Any) -> torch.Tensor:
+            return (x * 3).round() / 3
+
+    add_kind(Kind("thirds", "multiples of a third", "the same numbers as fixed"))
+    FAKE_QUANTIZERS.add("thirds", Thirds)
+    yield "thirds"
+    FAKE_QUANTIZERS.forget("thirds")
+    forget_kind("thirds")
+
+
+@pytest.mark.parametrize("role", ["weight", "activation"])
+def test_a_fake_quantizer_with_numbers_of_its_own_is_refused_before_calibration(strange_kind: str, role: str) -> None:
+    with pytest.raises(SpecError, match=r"'thirds' of '.*' computes numbers that int8 does not have"):
+        qat_prepare(demo.model_path(), "tensorrt", _no_calibration(samples()), {role: {"fake_quantizer": strange_kind}})
 
 
 def test_a_name_is_taken_once_and_onnxqs_own_stay(chip: Backend) -> None:

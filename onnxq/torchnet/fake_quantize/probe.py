@@ -1,0 +1,48 @@
+"""Do the fake-quantizers of a plan compute numbers that a file can hold? Asked before calibration."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from onnxq.errors import SpecError
+from onnxq.numerics import fake_quantize, qparams_from_range
+from onnxq.torchnet.fake_quantize.make import make_fake_quantizer
+from onnxq.types.granularity import PerChannel, PerTensor
+from onnxq.types.plan import Placement, QuantPlan
+
+_VALUES = np.linspace(-1.5, 1.5, 194, dtype=np.float32).reshape(2, -1)
+"""Inside and outside of the range that is tried, -1 .. 1."""
+
+
+def check_fake_quantizers(plan: QuantPlan) -> None:
+    """Try each fake-quantizer of a plan on each of its formats; SpecError if other numbers than the format's come out.
+
+    A module that computes a number format of its own would be trained for nothing: the file has the numbers of the
+    plan's format.
+    """
+    tried = set()
+    for placement in plan.active:
+        single = isinstance(placement.spec.granularity, PerTensor) or not placement.spec.has_scale
+        spec = placement.spec.replace(granularity=PerTensor() if single else PerChannel(0))
+        key = placement.fake_quantizer, placement.role, spec
+        if placement.derive is None and key not in tried:
+            tried.add(key)
+            _try(replace(placement, spec=spec))
+
+
+@torch.no_grad()
+def _try(placement: Placement) -> None:
+    ends = np.ones(placement.spec.scale_shape(_VALUES.shape))
+    module = make_fake_quantizer(placement, qparams_from_range(-ends, ends, placement.spec)).eval()
+    values = torch.from_numpy(_VALUES)
+    wanted = fake_quantize(module.export_values(values).numpy(), module.to_qparams())
+    if not np.array_equal(module(values).numpy(), wanted):
+        raise SpecError(
+            f"fake-quantizer '{module.settings.name}' of '{placement.tensor}' computes numbers that "
+            f"{placement.spec.dtype} does not have, so that no file could hold what is trained. Add its number format "
+            "with onnxq.types.number_format.add_format and ask for that dtype, or let `quantize` of its module return "
+            "numbers of the format in eval mode"
+        )
