@@ -38,7 +38,7 @@ operators". The page is written by `python -m tools.conformance`.
 
 ## Operators of ONNX
 
-"Versions" are the opset versions at which ONNX defined the operator anew and that run.
+"Versions" are the opset versions at which ONNX changed the definition of the operator, as far as they run.
 
 {operators}
 ## Operators of onnxruntime and of onnxq
