@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from onnxq.config import Config
+from onnxq.config.changes import document, merged
 from onnxq.diagnose.causes import Code
 from onnxq.files import json_number
-from onnxq.mixed_precision.study import document, merged
 from onnxq.targets import BACKENDS, joined_name, split_name
 
 Kind = Literal["setting", "target", "skip", "data", "preprocess"]

@@ -22,7 +22,7 @@ from onnxq.diagnose.noise import costliest, local_noise, worst_db
 from onnxq.diagnose.proof import proven_causes
 from onnxq.diagnose.remedies import Patient, proposals
 from onnxq.diagnose.remedy import DataChange, Remedy, Setting, Trial
-from onnxq.diagnose.trials import PAYS_DB, Ward, combined
+from onnxq.diagnose.trials import PAYS_DB, TrialRunner, combined
 from onnxq.errors import ConfigError
 from onnxq.mixed_precision.study import Study, Subject
 from onnxq.progress import Progress, silent
@@ -132,7 +132,7 @@ class _Run:
         before = max(self.worst, worst_db(study.score(calibrated)))
         target = study.session.target
         self.target = target if isinstance(target, str) else self.config.backend
-        self.ward = Ward(study.session, self.target, held, before, len(calibrated.plan), folder, study)
+        self.runner = TrialRunner(study.session, self.target, held, before, len(calibrated.plan), folder, study)
 
     def _score(self, state: State) -> Score:
         # What improvements have changed in the graph is not part of what a study knows scores by.
@@ -169,12 +169,12 @@ class _Run:
             if kernels is not None:
                 causes.append(kernels[0])
                 trials.append(kernels[1])
-        whole = combined(self.ward, trials, max(4, self.budget.trials // 3))
+        whole = combined(self.runner, trials, max(4, self.budget.trials // 3))
         return Diagnosis(
             backend=self.study.prepared.backend.name,
             samples=len(self.held),
             results=dict(self.score.sqnr_db),
-            before_db=self.ward.before,
+            before_db=self.runner.before,
             costly=costly,
             causes=tuple(causes),
             trials=tuple(trials),
@@ -208,7 +208,7 @@ class _Run:
             return None
         feeds = [found.transformation(feed) for feed in islice(self.dataset, MOST_FEEDS)]
         remedy = _preprocessing_remedy(found, preprocess, images)
-        trial = self.ward.tried_on(remedy, "wrong_preprocessing", self.state, self.study, feeds)
+        trial = self.runner.tried_on(remedy, "wrong_preprocessing", self.state, self.study, feeds)
         gain = 0.0 if trial.after_db is None else trial.gain_db
         # Data that the network does not know is wrong even where its ranges happen to do: it is offered all the same.
         offered = replace(trial, pays=trial.after_db is not None)
@@ -220,9 +220,9 @@ class _Run:
         for number, (remedy, code) in enumerate(wanted.items()):
             self.say("remedies", number, len(wanted))
             if remedy.data is not None and remedy.data.action == "more":
-                trials.append(Trial(remedy, code, self.ward.before, None, False))  # nobody has those samples here
+                trials.append(Trial(remedy, code, self.runner.before, None, False))  # nobody has those samples here
             else:
-                trials.append(self.ward.tried(remedy, code))
+                trials.append(self.runner.tried(remedy, code))
         self.say("remedies", len(wanted), len(wanted))
         return trials
 

@@ -35,7 +35,7 @@ ENOUGH_DB = 20.0
 
 
 @dataclass(frozen=True)
-class Ward:
+class TrialRunner:
     """The model as it was given, with everything that a trial repeats.
 
     session   model, data, passes; its settings and target are those that a remedy changes
@@ -120,7 +120,7 @@ def _held_numbers(count: int, held: int) -> list[int]:
     return list(range(every - 1, count, every))[:held]
 
 
-def combined(ward: Ward, trials: Iterable[Trial], runs: int) -> Trial | None:
+def combined(runner: TrialRunner, trials: Iterable[Trial], runs: int) -> Trial | None:
     """The remedies that are worth to be applied together, and how that goes.
 
     The best one is gone out from, or the cheapest of those that are nearly as good; others are added while the worst
@@ -138,7 +138,7 @@ def combined(ward: Ward, trials: Iterable[Trial], runs: int) -> Trial | None:
         if both in (best.remedy, trial.remedy):
             continue
         runs -= 1
-        found = ward.tried(both, best.cause)
+        found = runner.tried(both, best.cause)
         if found.gain_db >= best.gain_db + PAYS_DB:
             best = found
     return best

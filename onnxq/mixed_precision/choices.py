@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from onnxq.config import Config
+from onnxq.config.changes import merged
 from onnxq.errors import ConfigError, UnsupportedError
 from onnxq.mixed_precision.costs import Product
-from onnxq.mixed_precision.study import Study, merged
+from onnxq.mixed_precision.study import Study
 from onnxq.place.legal import violations
 from onnxq.types import Placement, QuantPlan
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from onnxq.config import Config
+from onnxq.config.changes import document
 from onnxq.files import replace_file, write_json
 from onnxq.mixed_precision.found import Found
 from onnxq.mixed_precision.picture import draw_front
 from onnxq.mixed_precision.restore_layers import Held
-from onnxq.mixed_precision.study import document
 from onnxq.output_folder import OutputFolder, claim, staging
 
 CONFIG, FRONT, PICTURE, HELD = "config.json", "front.json", "front.svg", "hold.json"

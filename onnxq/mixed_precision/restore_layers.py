@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from onnxq.config import Config
+from onnxq.config.changes import merged
 from onnxq.errors import ConfigError, UnsupportedError
 from onnxq.files import json_number
 from onnxq.mixed_precision.goals import Demand, read_demand
 from onnxq.mixed_precision.improved import check_improvements
 from onnxq.mixed_precision.parts import Part, layers
 from onnxq.mixed_precision.sensitivity import Effect, measure, ranked
-from onnxq.mixed_precision.study import Study, Subject, merged, overall_db
+from onnxq.mixed_precision.study import Study, Subject, overall_db
 from onnxq.place.legal import violations
 from onnxq.ptq.method import State
 from onnxq.ptq.search.evaluator import Score

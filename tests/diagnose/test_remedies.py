@@ -16,7 +16,7 @@ from onnxq.diagnose.finer import finer_options, wide_type
 from onnxq.diagnose.look import look_at
 from onnxq.diagnose.remedy import DataChange, Remedy, Setting, applied_document, apply_to, target_with, together
 from onnxq.diagnose.text import remedy_lines
-from onnxq.diagnose.trials import Ward
+from onnxq.diagnose.trials import TrialRunner
 from onnxq.mixed_precision import Subject
 from onnxq.mixed_precision.study import Study
 from onnxq.runtime import input_infos, open_dataset
@@ -114,9 +114,9 @@ def test_options_of_the_command_are_written_as_such_and_all_else_as_settings() -
 def test_what_leaves_hardly_any_quantizer_is_refused(tied: Patient) -> None:
     dataset = open_dataset(tied.data[:4], input_infos(tied.model))
     session = Subject(tied.model, backend="qnn", data=dataset).open()
-    ward = Ward(session, "qnn", tuple(dataset), 0.0, quantizers=60)
+    runner = TrialRunner(session, "qnn", tuple(dataset), 0.0, quantizers=60)
 
-    trial = ward.tried(Remedy(skip=("op:Conv",), settings=(Setting(("activation", "skip"), True),)), "few_bits")
+    trial = runner.tried(Remedy(skip=("op:Conv",), settings=(Setting(("activation", "skip"), True),)), "few_bits")
 
     assert trial.after_db is None
     assert not trial.pays
@@ -148,10 +148,10 @@ def test_a_trial_does_not_read_the_data_again(tied: Patient, tmp_path: Path) -> 
     session = first.session
     state = first.calibrated(first.plan())
     remedy = Remedy(settings=(Setting(("tensor", "scores", "skip"), True),))
-    alone = Ward(session, "qnn", tuple(held), 0.0, len(state.plan), tmp_path).tried(remedy, "few_bits")
+    alone = TrialRunner(session, "qnn", tuple(held), 0.0, len(state.plan), tmp_path).tried(remedy, "few_bits")
     before = data.passes
 
-    trial = Ward(session, "qnn", tuple(held), 0.0, len(state.plan), tmp_path, first).tried(remedy, "few_bits")
+    trial = TrialRunner(session, "qnn", tuple(held), 0.0, len(state.plan), tmp_path, first).tried(remedy, "few_bits")
 
     assert data.passes == before
     assert trial == alone
@@ -162,9 +162,9 @@ def test_a_sample_that_is_left_out_is_not_seen_and_the_others_are_not_held(tied:
     data = Counting(tied.data[:8])
     dataset = open_dataset(data, input_infos(tied.model))
     held = tuple(open_dataset(tied.data[:2], dataset.inputs))
-    ward = Ward(Subject(tied.model, backend="qnn", data=dataset).open(), "qnn", held, 0.0, 1)
+    runner = TrialRunner(Subject(tied.model, backend="qnn", data=dataset).open(), "qnn", held, 0.0, 1)
 
-    others = ward.without((2, 5))
+    others = runner.without((2, 5))
 
     passes = data.passes
     (name,) = (info.name for info in dataset.inputs)

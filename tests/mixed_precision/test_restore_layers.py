@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 import onnxq
+from onnxq.config.changes import merged
 from onnxq.demo import load_data, model_path
 from onnxq.errors import ConfigError, UnsupportedError
 from onnxq.graph import Graph
 from onnxq.mixed_precision import Subject, restore_layers
 from onnxq.mixed_precision.parts import layers
-from onnxq.mixed_precision.study import Study, merged
+from onnxq.mixed_precision.study import Study
 from tests.golden_graphs import GOLDEN
 from tests.mixed_precision.conftest import SENSITIVE
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from onnxq.config import Config
     from onnxq.diagnose import Diagnosis
     from onnxq.graph import Graph
+    from onnxq.progress import Progress
     from onnxq.ptq.method import State
     from onnxq.session.session import Session
 
@@ -73,7 +74,7 @@ def diagnose(
 
 
 def _session(
-    given: options.Given, model: Path | Graph, settings: Config, passes: list[str] | None, progress: Any
+    given: options.Given, model: Path | Graph, settings: Config, passes: list[str] | None, progress: Progress
 ) -> Session:
     from onnxq.session.session import open_session
 
@@ -81,7 +82,7 @@ def _session(
 
 
 def _of_folder(
-    folder: Path, float_model: Path | None, given: options.Given, passes: list[str] | None, progress: Any
+    folder: Path, float_model: Path | None, given: options.Given, passes: list[str] | None, progress: Progress
 ) -> tuple[Session, State]:
     """The session of a run: its configuration, and the quantized model that its plan and parameters make."""
     from onnxq.cli.artifacts import read_plan, read_qparams
