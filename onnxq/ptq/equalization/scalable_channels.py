@@ -68,10 +68,6 @@ class ScalableChannels:
             found = found.without(bound.layout, f"'{bound.node}' (Clip) has a bound that cannot be scaled")
         return found
 
-    def tensors_of(self, group: np.ndarray) -> list[str]:
-        """The activations that scales of a group change."""
-        return [name for name, layout in self.layouts.items() if touches(layout, group)]
-
 
 def touches(layout: Layout, group: np.ndarray) -> bool:
     """Whether some channel of a layout belongs to a group."""

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onnxq.files import json_number
-from onnxq.ptq.method import State
+from onnxq.ptq.method import Chosen, Improved, State
 from onnxq.ptq.search.evaluator import Score
 from onnxq.ptq.search.reasons import Why
+from onnxq.runtime.memory import peak_memory
 
 
 @dataclass(frozen=True)
 class Step:
-    """One improvement that was tried, and what came of it; `before` and `after` are scores, None if not judged."""
+    """A method that was tried, and what came of it; `before` and `after` are scores, None if it was not tested."""
 
     name: str
     paper: str
@@ -27,6 +28,24 @@ class Step:
     seconds: float
     peak_memory: int
     details: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        chosen: Chosen,
+        why: Why,
+        found: Improved | None = None,
+        seconds: float = 0.0,
+        *,
+        applied: bool = False,
+        before: Score | None = None,
+        after: Score | None = None,
+    ) -> Step:
+        """A step that ends now; `found` is None where the method was not run, or failed."""
+        changed, declined = (found.changed, found.declined) if found is not None else ((), ())
+        details = dict(found.details) if found is not None else {}
+        name, paper = str(chosen), chosen.method.paper
+        return cls(name, paper, applied, why, before, after, changed, declined, seconds, peak_memory(), details)
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -148,7 +148,7 @@ class _Search:
         chosen = self._methods[name]
         seen = len(self._task.samples) + self._scores.evaluator.samples
         if self._schedule.preset and seen < chosen.method.least_samples:
-            self._note(chosen, _too_few(chosen, seen))
+            self._steps.append(Step.of(chosen, _too_few(chosen, seen)))
             return None
         if chosen.method.needs_torch and self._task.folder is not None:
             self._task.folder.mkdir(parents=True, exist_ok=True)
@@ -174,7 +174,8 @@ class _Search:
         except OnnxqError as error:  # what one method cannot do must not cost the others
             why = Why(StepReason.NOT_POSSIBLE, str(error))
         self._scores.evaluator.forget()
-        self._note(chosen, why, before, after, found, time.perf_counter() - started)
+        seconds, accepted = time.perf_counter() - started, why.reason.accepts
+        self._steps.append(Step.of(chosen, why, found, seconds, applied=accepted, before=before, after=after))
         return result
 
     def _judged(
@@ -249,31 +250,6 @@ class _Search:
             self._progress(f"improve: {shown}", done, total)
 
         return chosen.run(state, replace(self._task, reference=reference, progress=progress))
-
-    def _note(
-        self,
-        chosen: Chosen,
-        why: Why,
-        before: Score | None = None,
-        after: Score | None = None,
-        found: Improved | None = None,
-        seconds: float = 0.0,
-    ) -> None:
-        self._steps.append(
-            Step(
-                name=str(chosen),
-                paper=chosen.method.paper,
-                applied=why.reason.accepts,
-                why=why,
-                before=before,
-                after=after,
-                changed=found.changed if found is not None else (),
-                declined=found.declined if found is not None else (),
-                seconds=seconds,
-                peak_memory=peak_memory(),
-                details=dict(found.details) if found is not None else {},
-            )
-        )
 
     def told(self, best: Candidate) -> tuple[Step, ...]:
         """All steps, with `applied` for those that led to the best state."""

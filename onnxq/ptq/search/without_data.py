@@ -12,7 +12,6 @@ from onnxq.ptq.search.candidates import settled
 from onnxq.ptq.search.outcome import Outcome, Step
 from onnxq.ptq.search.reasons import NOTHING_TO_CHANGE, StepReason, Why
 from onnxq.runtime import Dataset
-from onnxq.runtime.memory import peak_memory
 from onnxq.session.session import Session
 
 NO_SAMPLES = Samples(cast(Dataset, ()), ())
@@ -39,19 +38,6 @@ def improve_without_data(session: Session, state: State, names: Iterable[str]) -
         found = item.run(state, task)
         if found.changed:
             state = settled(found.state, prepared.backend)
-        steps.append(
-            Step(
-                name=str(item),
-                paper=item.method.paper,
-                applied=bool(found.changed),
-                why=NOT_JUDGED if found.changed else NOTHING_TO_CHANGE,
-                before=None,
-                after=None,
-                changed=found.changed,
-                declined=found.declined,
-                seconds=time.perf_counter() - started,
-                peak_memory=peak_memory(),
-                details=dict(found.details),
-            )
-        )
+        why = NOT_JUDGED if found.changed else NOTHING_TO_CHANGE
+        steps.append(Step.of(item, why, found, time.perf_counter() - started, applied=bool(found.changed)))
     return Outcome(state, None, None, tuple(steps), 0, 0)
