@@ -187,7 +187,6 @@ MAY_NAME_FORMATS = {
     "targets": "which formats a chip takes, and what its vendor calls them",
     "config": "names that users write",
     "compat": "names that other tools write",
-    "lint": "ONNX's element types in files, which may be from elsewhere",
 }
 """Folder -> the names of formats that are data there."""
 

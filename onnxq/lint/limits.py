@@ -10,7 +10,7 @@ import numpy as np
 
 from onnxq.graph import Graph
 from onnxq.lint.finding import Finding
-from onnxq.lint.quantizers import Quantizer, element_name, quantizers
+from onnxq.lint.quantizers import INT32, UINT8, Quantizer, element_name, quantizers
 from onnxq.lint.rules import LINTS
 from onnxq.types import Backend, Limits
 
@@ -68,7 +68,7 @@ def _operators(graph: Graph, backend: Backend) -> Iterator[Finding]:
 
 def _steps(graph: Graph, quantizer: Quantizer, limits: Limits, target: str) -> Iterator[Finding]:
     """Stored integers beyond those that the target computes with, such as -128 where it has -127 .. 127."""
-    stored = [steps for steps in limits.steps if steps[0] < 0 or quantizer.dtype == "uint8"]
+    stored = [steps for steps in limits.steps if steps[0] < 0 or quantizer.dtype == UINT8]
     if quantizer.op != "DequantizeLinear" or not stored or not graph.is_constant(quantizer.data_name):
         return
     values = graph.values(quantizer.data_name)
@@ -92,7 +92,7 @@ def _dtype(graph: Graph, quantizer: Quantizer, limits: Limits, target: str) -> I
         )
     if kind is None or kind in {element_name(name) for name in limits.dtypes}:
         return
-    if kind == "int32" and quantizer.constant and not limits.bias_quantized:
+    if kind == INT32 and quantizer.constant and not limits.bias_quantized:
         return  # a bias, which has a rule of its own
     yield quantizer.finding(
         "dtype",
@@ -189,7 +189,7 @@ def _granularity(graph: Graph, quantizer: Quantizer, limits: Limits, target: str
             "Quantize it per tensor",
         )
     if limits.weights_per_tensor and quantizer.constant and quantizer.scale is not None and quantizer.scale.size > 1:
-        if quantizer.dtype == "int32":
+        if quantizer.dtype == INT32:
             return  # a bias, which has as many scales as its weight: one finding is enough
         yield quantizer.finding(
             "weight-per-tensor",

@@ -11,6 +11,7 @@ import onnx
 
 from onnxq.graph import Graph
 from onnxq.lint.finding import Finding
+from onnxq.types.number_format import number_formats
 
 _OPS = ("QuantizeLinear", "DequantizeLinear")
 
@@ -60,8 +61,12 @@ def quantizers(graph: Graph) -> list[Quantizer]:
 @cache
 def element_name(name: str) -> str:
     """One spelling for an element type: numpy's, ONNX's and onnxq's names of the float8 formats differ."""
-    plain = name.lower().replace("_", "")
-    return {"fp8e4m3": "float8e4m3fn", "fp8e5m2": "float8e5m2"}.get(plain, plain)
+    form = number_formats().get(name)
+    return (name if form is None else form.stored_as).lower().replace("_", "")
+
+
+INT32, UINT8 = element_name("INT32"), element_name("UINT8")
+"""ONNX's types of biases, and of integers without a sign."""
 
 
 def _read(graph: Graph, node: Any, parameters: dict[str, np.ndarray | None]) -> Quantizer:
@@ -107,7 +112,7 @@ def _dtype(graph: Graph, node: Any, zero_point: Any) -> str | None:
     if node.op == "DequantizeLinear":
         return None
     told = int(node.attrs.get("output_dtype", 0))
-    return element_name(onnx.TensorProto.DataType.Name(told)) if told else "uint8"
+    return element_name(onnx.TensorProto.DataType.Name(told)) if told else UINT8
 
 
 def _is_constant(graph: Graph, tensor: Any, reader: str) -> bool:
