@@ -25,6 +25,7 @@ FULL_OPTIMIZATION_NODES = 3000
 """Larger models are loaded without onnxruntime's optimizer, whose time grows faster than the model."""
 
 
+@collector_paused()
 def verify(
     float_model: Path | str | Graph,
     model_path: Path | str,
@@ -49,25 +50,7 @@ def verify(
     `reference` stands in for a float model that onnxruntime cannot run. `numbers` are those that the feeds have in
     their dataset.
     """
-    with collector_paused():
-        return _verify(
-            float_model, Path(model_path), plan, backend, dataset, samples, minimum_db, reference, numbers, surely
-        )
-
-
-def _verify(
-    float_model: Path | str | Graph,
-    path: Path,
-    plan: QuantPlan,
-    backend: Backend,
-    dataset: Iterable[Feed] | None,
-    samples: int,
-    minimum_db: float | None,
-    reference: Graph | None,
-    numbers: Sequence[int] | None,
-    surely: bool,
-) -> VerifyReport:
-    started = time.monotonic()
+    started, path = time.monotonic(), Path(model_path)
     original = float_model if isinstance(float_model, Graph) else Graph.load(float_model)
     checked = check_file(path, original)
     failures = [Failure(FailureKind.INVALID, f"the ONNX checker refuses the file: {text}") for text in checked.refusals]
