@@ -15,6 +15,7 @@ from onnxq.config import Config
 from onnxq.config.assignments import Assignment, read_assignment, refuse_two_of_a_key
 from onnxq.config.option import Option, options_of
 from onnxq.config.training import TrainSettings
+from onnxq.errors import ConfigError
 from onnxq.types.dialect import DIALECTS
 
 OPTIONS = {**options_of(Config), **options_of(TrainSettings)}
@@ -203,11 +204,15 @@ def _given(values: Mapping[str, Any], keys: Mapping[str, Option]) -> Given:
     said = {key: values[key] for key in keys if values[key] not in (None, [], ())}
     read = {key: value if (of := keys[key].read) is None else of(keys[key].name, value) for key, value in said.items()}
     assignments = [
-        Assignment((key,), tuple(value) if isinstance(value, list) else value, keys[key].name, adds=key == "skip")
+        Assignment((key,), tuple(value) if isinstance(value, list) else value, keys[key].name, keys[key].adds)
         for key, value in read.items()
         if key in Config.model_fields
     ]
-    assignments += [read_assignment(text) for text in values.get("assigned") or ()]
+    for one in map(read_assignment, values.get("assigned") or ()):
+        option = keys.get(one.path[0])
+        if option is not None and one.path[0] not in Config.model_fields:
+            raise ConfigError(f"{one.said}: '{one.path[0]}' is a setting of training, give it with {option.name}")
+        assignments.append(one)
     refuse_two_of_a_key(assignments)
     return Given(
         assignments,

@@ -18,6 +18,7 @@ class Option:
     help     else the description of the key as a sentence
     kind     what its text is read as; else what the type of the key says
     read     the value of the setting from that of the option
+    adds     whether a list goes behind what the file has, instead of in its place
     unset    for the documentation: what it means to leave the key out, where that is not the target's choice
     """
 
@@ -27,6 +28,7 @@ class Option:
     metavar: str | None = None
     kind: Any = None
     read: Callable[[str, Any], Any] | None = None
+    adds: bool = False
     unset: str = ""
 
     @property

@@ -65,6 +65,7 @@ class Config(Strict):
             "place",
             help="Nodes that stay float: name, glob, re:REGEX, op:OPERATOR. Repeatable.",
             metavar="PATTERN",
+            adds=True,
         ),
     ] = Field((), description="nodes to leave float: exact name, glob, re:REGEX or op:OPERATOR")
     force: tuple[str, ...] = Field((), description="nodes to quantize though the target's rules leave them float")

@@ -115,6 +115,12 @@ def test_what_a_plan_has_decided_is_not_set_behind_it(run, model: Path, finished
     assert (tmp_path / "out" / "digits.onnx").is_file()
 
 
+def test_a_setting_of_training_has_its_own_option(run, model: Path, tmp_path: Path) -> None:
+    result = run("qat", model, "-b", "academic", "--train", "train.npz", "-o", tmp_path, "--set", "lr=0.1")
+    assert result.exit_code == 2
+    assert "--set lr=0.1: 'lr' is a setting of training, give it with --lr" in result.stderr
+
+
 def test_every_command_that_takes_a_configuration_takes_single_keys_too() -> None:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     taking = {word: [name for name, command in commands.items() for p in command.params if word in p.opts]
