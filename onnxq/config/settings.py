@@ -174,12 +174,7 @@ class Config(Strict):
     )
     minimum_sqnr_db: Annotated[
         float,
-        Option(
-            "verify",
-            "--min-sqnr",
-            "An output, or a part of one, below this many dB fails the run.",
-            metavar="DB",
-        ),
+        Option("verify", "--min-sqnr", "An output, or a part of one, below this many dB fails the run.", metavar="DB"),
     ] = Field(
         5.0,
         strict=True,

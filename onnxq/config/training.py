@@ -116,9 +116,7 @@ class TrainSettings:
     batch_size: Annotated[int, _whole(1), _option("Samples of a step, over all processes; 32 by default.", "N")] = 32
     accumulate: Annotated[int, _whole(1), _option("Slices of a batch, one after the other.", "N")] = 1
     lr: Annotated[
-        float,
-        _number(above=0.0),
-        _option("Learning rate; 0.001 by default, which is much where 8 bits cost little."),
+        float, _number(above=0.0), _option("Learning rate; 0.001 by default, which is much where 8 bits cost little.")
     ] = 1e-3
     scale_lr: Annotated[
         float | None, _number(low=0.0), _option("Learning rate of what fake-quantizers learn; lr / 10 by default.")

@@ -6,13 +6,58 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from onnxq.cli import options, qat_options
+import typer
+
+from onnxq.cli import options
 from onnxq.cli.console import print_error, print_pairs, say
 from onnxq.cli.training_bar import training_bars
 from onnxq.config.assignments import Assignment
 from onnxq.errors import ConfigError
+
+TrainOption = Annotated[
+    str,
+    typer.Option(
+        "--train",
+        help="Data to train on: .npz file with an array for each input and 'labels', module:function, or "
+        "file.py:function. Without labels the float model is the teacher.",
+    ),
+]
+EvalOption = Annotated[
+    str | None, typer.Option("--eval", help="Data to evaluate on; else a part of the training data is kept apart.")
+]
+HoldoutOption = Annotated[
+    float, typer.Option("--holdout", help="Fraction of the training data to evaluate on.", metavar="FRACTION")
+]
+LabelsOption = Annotated[str | None, typer.Option("--labels", help="Name of the labels in the data.", metavar="NAME")]
+MetricOption = Annotated[
+    str | None,
+    typer.Option("--metric", help="accuracy, loss, agreement, sqnr_db, or module:function(outputs, labels)."),
+]
+FakeQuantizerOption = Annotated[
+    str | None, typer.Option("--fake-quantizer", help="How activations are trained, such as lsq.", metavar="NAME")
+]
+WeightFakeQuantizerOption = Annotated[
+    str | None, typer.Option("--weight-fake-quantizer", help="How weights are trained, such as lsq.", metavar="NAME")
+]
+BitsOption = Annotated[
+    str | None, typer.Option("--bits", help="Bits of weights and activations, such as w4a4.", metavar="WxAy")
+]
+BatchNormsOption = Annotated[
+    str,
+    typer.Option(
+        "--batch-norms", help="folded before training; frozen or live: apart, with fixed or learnt statistics."
+    ),
+]
+LastOption = Annotated[
+    bool, typer.Option("--last", help="Write the last parameters instead of those of the best evaluation.")
+]
+CheckpointOption = Annotated[
+    Path | None,
+    typer.Option("--checkpoint", help="Folder of checkpoints; OUT/checkpoints by default.", metavar="FOLDER"),
+]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint, if there is one.")]
 
 TORCH_MISSING = "training needs torch, which cannot be imported ({error}): pip install 'onnxq[torch]'"
 
@@ -24,19 +69,19 @@ TORCH_MISSING = "training needs torch, which cannot be imported ({error}): pip i
 def qat(
     model: options.ModelArgument,
     out: options.FolderOption,
-    train: qat_options.TrainOption,
+    train: TrainOption,
     given: options.Given,
-    evaluate: qat_options.EvalOption = None,
-    holdout: qat_options.HoldoutOption = 0.1,
-    labels: qat_options.LabelsOption = None,
-    metric: qat_options.MetricOption = None,
-    fake_quantizer: qat_options.FakeQuantizerOption = None,
-    weight_fake_quantizer: qat_options.WeightFakeQuantizerOption = None,
-    bits: qat_options.BitsOption = None,
-    batch_norms: qat_options.BatchNormsOption = "folded",
-    last: qat_options.LastOption = False,
-    checkpoint: qat_options.CheckpointOption = None,
-    resume: qat_options.ResumeOption = False,
+    evaluate: EvalOption = None,
+    holdout: HoldoutOption = 0.1,
+    labels: LabelsOption = None,
+    metric: MetricOption = None,
+    fake_quantizer: FakeQuantizerOption = None,
+    weight_fake_quantizer: WeightFakeQuantizerOption = None,
+    bits: BitsOption = None,
+    batch_norms: BatchNormsOption = "folded",
+    last: LastOption = False,
+    checkpoint: CheckpointOption = None,
+    resume: ResumeOption = False,
     passes: options.PassOption = None,
     plugin: options.PluginOption = None,
     strict: options.StrictOption = False,
