@@ -10,10 +10,11 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from onnxq.diagnose.run import AUTOMATIC, BRIEF, diagnose_session
+from onnxq.diagnose.run import AUTOMATIC, BRIEF, diagnose
 from onnxq.diagnose.text import summary_lines
 from onnxq.errors import OnnxqError
 from onnxq.graph.write import weight_bytes
+from onnxq.mixed_precision.study import Subject
 from onnxq.pipeline.explanation import Examine, Explanation, failed_diagnosis
 from onnxq.ptq.method import State
 from onnxq.ptq.search.stage import LARGE
@@ -37,7 +38,7 @@ def examiner(session: Session, state: State) -> Examine | None:
         # Whatever goes wrong here, the run itself counts: its files, or why its checks have failed.
         try:
             worst = [result.samples.worst for result in sorted(results, key=lambda one: one.sqnr_db) if result.samples]
-            found = diagnose_session(session, state=state, budget=AUTOMATIC if whole else BRIEF, first=worst)
+            found = diagnose(Subject(session), state=state, budget=AUTOMATIC if whole else BRIEF, first=worst)
             lines = summary_lines(found) if improved else [*summary_lines(found), UNTRIED]
             return Explanation(tuple(lines), found.to_json(), found.remedied())
         except OnnxqError as error:

@@ -32,7 +32,6 @@ from onnxq.ptq.search.sample_split import verification_samples
 from onnxq.runtime import Dataset, open_dataset
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.preprocessing import read_preprocessing
-from onnxq.session.session import Session
 from onnxq.temporary import temporary_folder
 
 
@@ -81,13 +80,7 @@ def diagnose(
 
     `first` are numbers of samples that have shown a loss: up to half of those that judge are taken from them.
     """
-    return diagnose_session(subject.open(), state=state, budget=budget, first=first)
-
-
-def diagnose_session(
-    session: Session, *, state: State | None = None, budget: Budget = THOROUGH, first: Sequence[int] = ()
-) -> Diagnosis:
-    """The same for a session with its data."""
+    session = subject.open()
     config, dataset, say = session.settings, session.dataset, session.progress
     assert dataset is not None
     if session.target is not None:  # what the configuration names is then another target

@@ -115,7 +115,7 @@ def _failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def fail(*args: Any, **kwargs: Any) -> None:
         raise error
 
-    monkeypatch.setattr(automatic, "diagnose_session", fail)
+    monkeypatch.setattr(automatic, "diagnose", fail)
 
 
 @pytest.mark.parametrize(("error", "told"), FAILURES, ids=lambda value: type(value).__name__)

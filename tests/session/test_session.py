@@ -10,8 +10,9 @@ import pytest
 import onnxq
 from onnxq.config import read_config
 from onnxq.demo import load_data, model_path
-from onnxq.diagnose.run import Budget, diagnose_session
+from onnxq.diagnose.run import Budget, diagnose
 from onnxq.errors import DataError
+from onnxq.mixed_precision import Subject
 from onnxq.ptq.method import Samples
 from onnxq.session import session as module
 from onnxq.session.session import open_session
@@ -51,7 +52,7 @@ def test_a_run_applies_the_settings_of_inputs_and_outputs_once(
 def test_so_does_a_diagnosis_with_all_of_its_trials(applied: list[str], data: dict[str, np.ndarray]) -> None:
     session = open_session(model_path(), backend="onnxruntime", data=data, config={"weight": {"bits": 4}})
     session.open_data()
-    assert diagnose_session(session, budget=BRIEF).trials
+    assert diagnose(Subject(session), budget=BRIEF).trials
     assert len(applied) == 1
 
 

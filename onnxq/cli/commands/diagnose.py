@@ -50,7 +50,8 @@ def diagnose(
     `onnxq quantize -c`.
     """
     from onnxq.cli.settings import load_plugins, read_settings
-    from onnxq.diagnose.run import diagnose_session
+    from onnxq.diagnose import diagnose as run
+    from onnxq.mixed_precision import Subject
 
     load_plugins(plugin)
     target = None if apply is None else _configuration_file(apply, model)
@@ -61,7 +62,7 @@ def diagnose(
             else (_session(given, model, read_settings(given), passes, progress), None)
         )
         session.open_data(required=True)
-        result = diagnose_session(session, state=state)
+        result = run(Subject(session), state=state)
     for note in result.notes:
         print_warning(note)
     written = None if target is None else _write(target, result)
