@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from onnxq.config import ConfigSource
-from onnxq.diagnose.automatic import examiner
 from onnxq.distributed import Ranks, in_step
 from onnxq.output_folder import claim
 from onnxq.passes import Pass
@@ -56,6 +55,7 @@ def quantize(
 
     The files appear only when every check of them has passed; otherwise CheckFailed is raised and `out` is untouched.
     """
+
     with in_step(ranks):
         session = open_session(
             model,
@@ -78,6 +78,8 @@ def quantize_session(
     statistics: str | Path | None = None,
 ) -> Result:
     """The same for a session that is open; its data need not be."""
+    from onnxq.diagnose.automatic import examiner  # here, because `import onnxq` is to stay quick
+
     folder = Path(tempfile.mkdtemp(prefix="onnxq-") if out is None else out)
     with ExitStack() as stack:
         if out is None:

@@ -93,7 +93,7 @@ class QuantizerSettings(QuantizerOverride):
     def _implied(self) -> Mapping[str, Any]:
         return {} if self.fake_quantizer is None else read_fake_quantizer(self.fake_quantizer).implied
 
-    def wish(self) -> QuantizerOverride:
+    def override(self) -> QuantizerOverride:
         """The same with what the fake-quantizer demands of the format."""
         return self.model_copy(update={k: v for k, v in self._implied().items() if getattr(self, k) is None})
 

@@ -56,15 +56,15 @@ def resolve(config: Config, backend: Backend) -> Backend:
 
 def override_set(config: Config) -> OverrideSet:
     """What is left for placement: levels below the whole model, and what no backend can hold."""
-    everywhere = {role: _settings(config, role).wish() for role in EVERYWHERE}
+    everywhere = {role: _settings(config, role).override() for role in EVERYWHERE}
     return OverrideSet(
         overrides=tuple(_overrides(config)),
-        everywhere={role: wish for role, wish in everywhere.items() if wish.given()},
+        everywhere={role: override for role, override in everywhere.items() if override.given()},
         where={
             **{
                 (role, key): _source(config, _settings(config, role), key, role)
-                for role, wish in everywhere.items()
-                for key in wish.given()
+                for role, override in everywhere.items()
+                for key in override.given()
             },
             **({("activation", "observer"): config.source("observer")} if config.observer else {}),
             **({("weight", "observer"): config.source("weight_observer")} if config.weight_observer else {}),
@@ -111,7 +111,7 @@ def _but(values: Mapping[str, Any], *left_out: str) -> dict[str, Any]:
 
 
 def _format(settings: QuantizerSettings) -> dict[str, Any]:
-    return {key: value for key, value in settings.wish().given().items() if key in FORMAT_FIELDS}
+    return {key: value for key, value in settings.override().given().items() if key in FORMAT_FIELDS}
 
 
 def _applied(where: str, wanted: Mapping[str, Any], spec: QuantSpec | None) -> QuantSpec | None:
@@ -188,21 +188,21 @@ def _overrides(config: Config) -> Iterator[Override]:
     for level in ("op", "node"):
         tables: Mapping[str, NodeSettings] = getattr(config, level)
         for pattern, settings in tables.items():
-            wishes = {part: getattr(settings, part).wish() for part in PARTS}
+            overrides = {part: getattr(settings, part).override() for part in PARTS}
             flags = {key: getattr(settings, key) for key in ("skip", "force", "observe_only")}
             where: dict[tuple[str, ...], str] = {
                 **{
                     (part, key): _source(config, getattr(settings, part), key, level, pattern, part)
                     for part in PARTS
-                    for key in wishes[part].given()
+                    for key in overrides[part].given()
                 },
                 **{(key,): config.source(level, pattern, key) for key in flags},
             }
             flags = {key: value for key, value in flags.items() if value is not None}
-            wishes = {part: wish for part, wish in wishes.items() if wish.given()}
-            yield Override.of_nodes(f"op:{pattern}" if level == "op" else pattern, flags, where, wishes)
+            overrides = {part: override for part, override in overrides.items() if override.given()}
+            yield Override.of_nodes(f"op:{pattern}" if level == "op" else pattern, flags, where, overrides)
     for pattern, about in config.tensor.items():
         said_at: dict[tuple[str, ...], str] = {
-            ("tensor", key): _source(config, about, key, "tensor", pattern) for key in about.wish().given()
+            ("tensor", key): _source(config, about, key, "tensor", pattern) for key in about.override().given()
         }
-        yield Override("tensor", pattern, {"tensor": about.wish()}, {}, said_at)
+        yield Override("tensor", pattern, {"tensor": about.override()}, {}, said_at)

@@ -30,7 +30,7 @@ def resolved_settings(
     `backend` is the resolved one, `target` what it was called by: one from a file is known by that file alone. A
     default is spelt out where saying it changes nothing; formats that differ from layer to layer by the target's own
     rules stay with the target. A default effort that was not tried (there was no data, or the model was too large) is
-    left out: spelt out it would be somebody's wish.
+    left out: spelt out it would be somebody's setting.
     """
     given = config.model_dump(mode="json", exclude_defaults=True)
     from_file = target is not None and file_of_backend(target) is not None

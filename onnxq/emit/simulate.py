@@ -5,9 +5,9 @@
 3. activations pass through float operators that are bit for bit `onnxq.numerics.fake_quantize`, whatever the bits, the
    rounding and the grid; QuantizeLinear and DequantizeLinear stand only for formats that operators cannot say (fp8).
 
-Integers never pass through QuantizeLinear here. Around a layer onnxruntime would take the pair as a wish to compute the
-layer in integers: it quantizes the float weights again with scales of its own, and its 8-bit kernels saturate on some
-processors. The same file would then compute something else with every optimization level.
+Integers never pass through QuantizeLinear here. Around a layer onnxruntime would take the pair as a request to compute
+the layer in integers: it quantizes the float weights again with scales of its own, and its 8-bit kernels saturate on
+some processors. The same file would then compute something else with every optimization level.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def is_placeholder(name: str) -> bool:
 def placeholders_filled(
     shape: Sequence[int | str | None], known: Sequence[int | str | None] | None
 ) -> list[int | str | None]:
-    """A shape that somebody wishes for, with the model's own dimensions where it has placeholders."""
+    """A shape that somebody wants, with the model's own dimensions where it has placeholders."""
     own = known if known is not None and len(known) == len(shape) else [None] * len(shape)
     return [old if isinstance(new, str) and is_placeholder(new) else new for old, new in zip(own, shape, strict=True)]
 

@@ -72,7 +72,9 @@ class CollectPass:
         self._provider = provider
         self._done = done
         self._parts: dict[tuple[str, ...], Tap] = {}
-        self._banked = [name for name, kinds in statistics.items() if all(_fits_bank(kind) for kind in kinds)]
+        self._accumulated = [
+            name for name, kinds in statistics.items() if all(_has_range_alone(kind) for kind in kinds)
+        ]
         self._tap = self._new_tap(list(statistics), self._reduced)
         self._idle: list[_Worker] = []
         self._in_order = any(statistic.ordered for kinds in statistics.values() for statistic in kinds)
@@ -136,7 +138,7 @@ class CollectPass:
         return sum(estimated_sizes(self._graph, list(self._tap.outputs), sample.feed).values())
 
     def _new_worker(self) -> _Worker:
-        return _Worker(self._tap, self._banked)
+        return _Worker(self._tap, self._accumulated)
 
     def _new_tap(self, tensors: Sequence[str], reduced: Collection[str]) -> Tap:
         # One thread in each kernel: cores work on different samples, and sums have one order however many there are.
@@ -146,7 +148,7 @@ class CollectPass:
             reduce=reduced,
             pinned=self._pinned,
             arranged=self._arranged,
-            any_order=self._banked,
+            any_order=self._accumulated,
             optimize=self._optimize,
             threads=1,
             provider=self._provider,
@@ -154,20 +156,20 @@ class CollectPass:
 
     def _take_in(self, worker: _Worker, number: int, sample: Sample, seen: Seen | None) -> None:
         """Take in one sample: what its run has shown, or, without one, all tensors in runs that are small enough."""
-        bank = worker.bank
-        bank.begin()
+        ranges = worker.ranges
+        ranges.begin()
         if seen is None:
-            found = list(self._in_parts(bank, sample, list(self._statistics)))
+            found = list(self._in_parts(ranges, sample, list(self._statistics)))
         else:
-            found = list(self._all_looks(bank, sample, seen.values))
+            found = list(self._all_looks(ranges, sample, seen.values))
             if seen.reduced is not None:
                 good = [i for i, name in enumerate(self._tap.reductions) if name not in seen.suspicious]
                 low, high, count = seen.reduced.low, seen.reduced.high, seen.reduced.count
-                bank.put_many([worker.reduced[i] for i in good], low[good], high[good], count[good])
+                ranges.put_many([worker.reduced[i] for i in good], low[good], high[good], count[good])
             if seen.suspicious:
-                found += self._in_parts(bank, sample, seen.suspicious)
-                self._distrust([name for name in seen.suspicious if bank.holds(name)])
-        bank.end(sample.number)
+                found += self._in_parts(ranges, sample, seen.suspicious)
+                self._distrust([name for name in seen.suspicious if ranges.holds(name)])
+        ranges.end(sample.number)
         with self._adding:
             if self._in_order:
                 # A slow sample must not let the others pile up.
@@ -188,7 +190,7 @@ class CollectPass:
                 self._reduced -= set(tensors)
                 self._tap = self._new_tap(list(self._statistics), self._reduced)
 
-    def _in_parts(self, bank: RangeAccumulator, sample: Sample, tensors: Sequence[str]) -> Iterator[Addition]:
+    def _in_parts(self, ranges: RangeAccumulator, sample: Sample, tensors: Sequence[str]) -> Iterator[Addition]:
         """Look at the values of some tensors, by as many runs as the limit asks for."""
         for group in divide(tensors, estimated_sizes(self._graph, tensors, sample.feed), self._limit):
             with self._building:
@@ -198,13 +200,15 @@ class CollectPass:
                         self._parts.clear()
                     self._parts[key] = self._new_tap(group, ())
                 tap = self._parts[key]
-            yield from self._all_looks(bank, sample, tap.run(sample.feed, _where(sample)))
+            yield from self._all_looks(ranges, sample, tap.run(sample.feed, _where(sample)))
 
-    def _all_looks(self, bank: RangeAccumulator, sample: Sample, seen: Mapping[str, np.ndarray]) -> Iterator[Addition]:
-        """What statistics have to add for one run; ranges go into the bank where they can."""
+    def _all_looks(
+        self, ranges: RangeAccumulator, sample: Sample, seen: Mapping[str, np.ndarray]
+    ) -> Iterator[Addition]:
+        """What statistics have to add for one run; ranges go into the accumulator where they can."""
         for tensor, values in seen.items():
-            plain = tensor in bank.place and sample.rows == 1 and values.dtype == np.float32 and values.size > 0
-            if plain and bank.put(tensor, values):
+            plain = tensor in ranges.place and sample.rows == 1 and values.dtype == np.float32 and values.size > 0
+            if plain and ranges.put(tensor, values):
                 for statistic in self._statistics[tensor]:
                     if isinstance(statistic, HistogramStatistic):
                         yield statistic.add_counted, statistic.counted(values)
@@ -224,9 +228,9 @@ class CollectPass:
                 yield statistic.add, partial
 
     def _take_ranges(self, worker: _Worker) -> None:
-        """What a thread has gathered in its bank."""
+        """What a thread has gathered in its accumulator."""
         with self._adding:
-            for tensor, extent in worker.bank.take():
+            for tensor, extent in worker.ranges.take():
                 for statistic in self._statistics[tensor]:
                     statistic.add_extent(extent)
 
@@ -234,13 +238,13 @@ class CollectPass:
 class _Worker:
     """What belongs to one thread: memory for the outputs of its runs, and the ranges that it has seen."""
 
-    def __init__(self, tap: Tap, banked: Sequence[str]) -> None:
+    def __init__(self, tap: Tap, accumulated: Sequence[str]) -> None:
         self.runs = BufferedTap(tap)
-        self.bank = RangeAccumulator(banked)
-        self.reduced = [self.bank.place[tensor] for tensor in tap.reductions]
+        self.ranges = RangeAccumulator(accumulated)
+        self.reduced = [self.ranges.place[tensor] for tensor in tap.reductions]
 
 
-def _fits_bank(statistic: RangeStatistic) -> bool:
+def _has_range_alone(statistic: RangeStatistic) -> bool:
     return statistic.axis is None and statistic.kind in ("range", "histogram")
 
 

@@ -3,7 +3,7 @@
 onnxruntime fuses what nobody else reads, a fused kernel rounds differently, and everything behind it differs in its
 last bits. So every session pins the same set: all float tensors that nodes of the main graph make, a function of the
 graph alone. The set is as large as that because it costs little (a few percent of a run on CNNs and transformers) and
-because no smaller one would hold for every target and every wish of a user.
+because no smaller one would hold for every target and every setting of a user.
 
 Two kinds of tensors are not in the set, and are pinned only where they are looked at: those inside of If, Loop and Scan
 bodies, where a pin would cost more than the small operators around it, and those whose type shape inference cannot

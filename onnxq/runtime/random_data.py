@@ -22,7 +22,7 @@ from onnxq.runtime.pieces import Piece, Source
 from onnxq.runtime.session import float_session, input_infos, run_session
 
 Shapes = Mapping[str, Sequence[int | str]]
-"""Input -> sizes that are wished for; a name leaves a dimension free, a placeholder such as "?" as it is."""
+"""Input -> sizes that are wanted; a name leaves a dimension free, a placeholder such as "?" as it is."""
 
 DIMENSION = 8
 IMAGE_SIDE = 224
@@ -58,7 +58,7 @@ def random_shapes(graph: Graph, wanted: Shapes | None = None) -> tuple[dict[str,
     Only where dimensions other than the batch are free is the model run for it.
     """
     inputs = input_infos(graph)
-    given = _with_wishes(inputs, wanted or {})
+    given = _with_wanted_sizes(inputs, wanted or {})
     free = [info for info in given if any(not isinstance(dim, int) for dim in info.shape[1:])]
     first = _concrete(given, None)
     if not free:
@@ -95,8 +95,8 @@ def random_shapes(graph: Graph, wanted: Shapes | None = None) -> tuple[dict[str,
     )
 
 
-def _with_wishes(inputs: Sequence[InputInfo], wanted: Shapes) -> list[InputInfo]:
-    """The inputs with the sizes that are wished for, and with these wherever a name has got one of them."""
+def _with_wanted_sizes(inputs: Sequence[InputInfo], wanted: Shapes) -> list[InputInfo]:
+    """The inputs with the sizes that are wanted, and with these wherever a name has got one of them."""
     names = [info.name for info in inputs]
     for name in wanted:
         if name not in names:
@@ -104,9 +104,9 @@ def _with_wishes(inputs: Sequence[InputInfo], wanted: Shapes) -> list[InputInfo]
                 f"--shape: the model has no input '{name}'.{did_you_mean(name, names)} It has: {', '.join(names)}"
             )
     symbols: dict[str, int | str] = {}
-    wishes = {info.name: placeholders_filled(wanted.get(info.name, info.shape), info.shape) for info in inputs}
+    sizes_of = {info.name: placeholders_filled(wanted.get(info.name, info.shape), info.shape) for info in inputs}
     for info in inputs:
-        sizes = wishes[info.name]
+        sizes = sizes_of[info.name]
         fits = len(sizes) == len(info.shape) and all(
             not isinstance(dim, int) or dim == size for dim, size in zip(info.shape, sizes, strict=False)
         )
@@ -121,7 +121,7 @@ def _with_wishes(inputs: Sequence[InputInfo], wanted: Shapes) -> list[InputInfo]
         InputInfo(
             info.name,
             info.dtype,
-            tuple(symbols.get(size, size) if isinstance(size, str) else size for size in wishes[info.name]),
+            tuple(symbols.get(size, size) if isinstance(size, str) else size for size in sizes_of[info.name]),
         )
         for info in inputs
     ]

@@ -76,8 +76,8 @@ def verify(
                     "onnxruntime, set graph_optimization_level to ORT_ENABLE_BASIC or ORT_DISABLE_ALL"
                 )
                 warnings.append(Note("optimizer_refuses", text))
-    changes = _border_changes(original, quantized)
-    failures += [Failure(FailureKind.BORDERS, change) for change in changes]
+    changes = _io_changes(original, quantized)
+    failures += [Failure(FailureKind.MODEL_IO, change) for change in changes]
     findings = tuple(lint(quantized, backend))
     failures += [Failure(FailureKind.LIMITS, str(finding)) for finding in findings]
     written = [placement for placement in plan.active if placement.spec.format.in_onnx]  # others are float operators
@@ -149,7 +149,7 @@ def _invalid(error: OnnxqError) -> Failure:
     return Failure(FailureKind.INVALID, str(error))
 
 
-def _border_changes(original: Graph, quantized: Graph) -> list[str]:
+def _io_changes(original: Graph, quantized: Graph) -> list[str]:
     """Inputs, outputs and metadata that the file does not have as the float model has them."""
     changes = []
     for what, before, after in (

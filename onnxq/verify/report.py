@@ -18,7 +18,7 @@ class FailureKind(StrEnum):
 
     INVALID = "invalid"
     """The ONNX checker or onnxruntime refuses it, or it does not run."""
-    BORDERS = "borders"
+    MODEL_IO = "model_io"
     """Inputs, outputs or metadata are not those of the float model."""
     LIMITS = "limits"
     """A limit of the target is broken: see `Finding`."""

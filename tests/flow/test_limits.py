@@ -52,7 +52,7 @@ def test_a_limit_below_zero_lets_silence_pass_with_a_warning(tmp_path: Path, mon
     [
         (FailureKind.LOW, "a lower minimum_sqnr_db"),
         (FailureKind.SILENT, "a minimum_sqnr_db below 0"),
-        (FailureKind.BORDERS, None),
+        (FailureKind.MODEL_IO, None),
     ],
 )
 def test_advice_follows_the_kind_of_a_failure_and_not_its_words(kind: FailureKind, advice: str | None) -> None:

@@ -243,7 +243,7 @@ class Evaluator:
 def _session_of(graph: Graph, further: Sequence[str] = ()) -> Any:
     if any(len(tensor.outputs) > WIDE for node in graph.nodes() for tensor in node.outputs):
         return float_session(graph, further, optimize="none")
-    # Around a layer onnxruntime would take a pair of float8 for a wish to compute it in integers.
+    # Around a layer onnxruntime would take a pair of float8 for a request to compute it in integers.
     return float_session(graph, further, optimize="basic" if graph.nodes("QuantizeLinear") else "all")
 
 

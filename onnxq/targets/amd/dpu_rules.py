@@ -53,7 +53,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Breach:
-    """A broken rule: `value` of `formula` lies outside `low` .. `high`; `slot` at `position` would mend it."""
+    """A broken rule: `value` of `formula` lies outside `low` .. `high`; `slot` at `position` would meet it."""
 
     rule: str
     site: Site
@@ -106,7 +106,7 @@ def _shift_read(site: Site, positions: Positions) -> Iterator[Breach]:
 
 
 def _moves_output(rule: str, site: Site, formula: str, start: int, low: int, high: int, now: int) -> Iterator[Breach]:
-    """low <= start - o <= high, mended by o."""
+    """low <= start - o <= high, met by changing o."""
     value = start - now
     assert site.output is not None
     if not low <= value <= high:

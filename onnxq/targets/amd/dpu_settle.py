@@ -2,9 +2,9 @@
 
 The loop is Quark's: all rules in order, each change seen by the next, again and again. Quark gives up after 5 rounds;
 here it goes on, because a file that breaks a rule does not compile. Where Quark's change would clip a tensor, the one
-that costs least is made (`dpu_mends`, `dpu_costs`), if that comes to an end. Rules can contradict each other for ever
-(a Concat lowers what a shift_write raises). That shows in a state that was there before, and from then on positions of
-activations are only lowered:
+that costs least is made (`dpu_adjustments`, `dpu_costs`), if that comes to an end. Rules can contradict each other for
+ever (a Concat lowers what a shift_write raises). That shows in a state that was there before, and from then on
+positions of activations are only lowered:
 
 - each step lowers a whole number, and none may go below LOWEST: the steps are finite in number;
 - then, once, what is aligned with a HardSigmoid and one position too low for it is raised by one (a gate that reaches
@@ -18,7 +18,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from onnxq.errors import UnsupportedError
-from onnxq.targets.amd.dpu_mends import OF_CONSTANTS, Cost, lowering, mended
+from onnxq.targets.amd.dpu_adjustments import OF_CONSTANTS, Cost, adjusted, lowering
 from onnxq.targets.amd.dpu_rules import ALIGNED, Breach, Positions, Rule, Site, active_rules, breaches, without_leaks
 
 QUARK_ROUNDS = 5
@@ -87,14 +87,14 @@ def _round(rules: tuple[Rule, ...], sites: list[Site], positions: dict[str, int]
     for rule in rules:
         for site in sites:
             for breach in rule(site, positions):
-                for change in mended(breach, positions, cost):
+                for change in adjusted(breach, positions, cost):
                     positions[change.slot] = change.position
                     changed.append(change)
     return changed
 
 
 def _lower(rules: tuple[Rule, ...], sites: list[Site], positions: dict[str, int]) -> list[Breach]:
-    """Mend all rules for activations by lowering; what only raising could mend is left for the caller to find."""
+    """Meet all rules for activations by lowering; what only raising could meet is left for the caller to find."""
     changed = []
     pending = True
     while pending:
@@ -145,7 +145,7 @@ def _constants(
     for _ in range(2):
         for breach in breaches(sites, positions, without):
             if breach.rule in OF_CONSTANTS:
-                for change in mended(breach, positions, cost, constants):
+                for change in adjusted(breach, positions, cost, constants):
                     positions[change.slot] = change.position
                     changed.append(change)
     return changed

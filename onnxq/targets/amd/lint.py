@@ -1,6 +1,6 @@
 """The shifts of AMD's DPU and NPU: what their compilers demand of positions, checked on any Q/DQ file.
 
-The rules themselves are those that `refine` mends. A quantizer whose scale is no power of two has no position: the
+The rules themselves are those that `refine` meets. A quantizer whose scale is no power of two has no position: the
 limit `power_of_two` speaks of it, and no rule here does.
 """
 
@@ -21,7 +21,7 @@ from onnxq.types import Backend
 
 @LINTS.register("dpu_positions")
 def check_positions(graph: Graph, found: list[Quantizer], backend: Backend) -> Iterator[Finding]:
-    """Yield a finding for each shift that the chip does not have, with the tensor whose position would mend it."""
+    """Yield a finding for each shift that the chip does not have, with the tensor whose position would meet it."""
     names, positions = _slots(found)
     reads = {q.output_name: q for q in found if q.op == "DequantizeLinear"}
     writes = {q.data_name: q for q in found if q.op == "QuantizeLinear"}

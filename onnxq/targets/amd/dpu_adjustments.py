@@ -1,4 +1,4 @@
-"""How a broken rule on positions can be mended: by the one change of Quark, or by others where that one clips.
+"""How a broken rule on positions can be met: by the one change of Quark, or by others where that one clips.
 
 Quark moves one tensor for each rule. Where that raises its position, what does not fit any more is clipped; other
 tensors of the same rule can be lowered instead, which clips nothing:
@@ -25,8 +25,10 @@ OF_CONSTANTS = ("shift_cut", "shift_bias")
 """Rules that weights and biases can keep."""
 
 
-def mended(breach: Breach, positions: Positions, cost: Cost | None, only: frozenset[str] | None = None) -> list[Breach]:
-    """The changes that mend a breach and cost least, as breaches with the slot and position of each.
+def adjusted(
+    breach: Breach, positions: Positions, cost: Cost | None, only: frozenset[str] | None = None
+) -> list[Breach]:
+    """The changes that end a breach and cost least, as breaches with the slot and position of each.
 
     Without a cost, and where it clips nothing, that is Quark's own change. `only` names the slots that may move.
     """
@@ -38,7 +40,7 @@ def mended(breach: Breach, positions: Positions, cost: Cost | None, only: frozen
 
 
 def _ways(breach: Breach, positions: Positions) -> Iterator[Moves]:
-    """Every way to mend a rule whose own slot would be raised, Quark's first."""
+    """Every way to meet a rule whose own slot would be raised, Quark's first."""
     yield {breach.slot: breach.position}
     site, missing = breach.site, breach.position - positions[breach.slot]
     if breach.rule == "shift_bias" and site.weight != site.inputs[0]:
@@ -69,7 +71,7 @@ def _shared_out(steps: int, raised: str, lowered: list[str | None], positions: P
 
 
 def lowering(breach: Breach, positions: Positions) -> Iterator[Breach]:
-    """A breach of activations mended by lowering: its own slot, or the inputs where that would have to be raised."""
+    """A breach of activations ended by lowering: its own slot, or the inputs where that would have to be raised."""
     if breach.rule in OF_CONSTANTS:
         return
     if breach.position < positions[breach.slot]:
