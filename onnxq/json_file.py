@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import reprlib
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -13,6 +14,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from onnxq.errors import ConfigError, OnnxqError, SpecError
 
 Model = TypeVar("Model", bound=BaseModel)
+
+JsonObject = dict[str, Any]
+"""An object of a JSON document, or a table of a TOML document or a configuration, as it is read or written."""
+
+JsonMapping = Mapping[str, Any]
+"""A JsonObject that its reader leaves as it is."""
 
 DEEPEST = 64
 """Objects and lists inside of each other; no file of onnxq, and no configuration of another tool, comes near it."""
@@ -38,7 +45,7 @@ def read_text(path: Path, what: str, kind: type[OnnxqError] = SpecError) -> str:
         raise kind(f"{path} is no text in UTF-8: {error.reason} at byte {error.start}") from None
 
 
-def read_object(path: Path, what: str, kind: type[OnnxqError] = SpecError) -> dict[str, Any]:
+def read_object(path: Path, what: str, kind: type[OnnxqError] = SpecError) -> JsonObject:
     """A JSON object from a file; `what` says in errors what the file is for, `kind` is their class."""
     text = read_text(path, what, kind)
     try:
@@ -146,7 +153,7 @@ def _expected(item: Any) -> str:
     return f"{in_words(item)} (got {shortened(item['input'])})"
 
 
-def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _table(pairs: list[tuple[str, Any]]) -> JsonObject:
     table = dict(pairs)
     if len(table) < len(pairs):
         counts = Counter(key for key, _ in pairs)

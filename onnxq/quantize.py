@@ -12,6 +12,7 @@ from typing import Any
 
 from onnxq.config import ConfigSource
 from onnxq.distributed import Ranks, in_step
+from onnxq.json_file import JsonObject
 from onnxq.output_folder import claim
 from onnxq.passes import Pass
 from onnxq.pipeline.artifacts import FLOAT_MODEL, Result, emit_plan, refuse_overwriting
@@ -123,7 +124,7 @@ def _unmeasured(session: Session) -> list[str]:
     return found
 
 
-def _with_improvements(stage: Path, session: Session, outcome: Outcome) -> dict[str, Any]:
+def _with_improvements(stage: Path, session: Session, outcome: Outcome) -> JsonObject:
     """The float model with the constants that improvements have changed, and the entry of the report."""
     if any(step.applied for step in outcome.steps):
         outcome.state.graph.save(stage / f"{session.settings.name}{FLOAT_MODEL}", given_names=True)

@@ -212,3 +212,24 @@ def test_the_check_knows_every_number_format_of_onnxq() -> None:
 
     own = {name for name, item in number_formats().items() if type(item).__module__.startswith("onnxq.")}
     assert own == FORMATS
+
+
+@pytest.mark.parametrize(
+    ("file", "code", "lines"),
+    [
+        ("runtime/code.py", "x: dict[str, Any] = {}\ndef f(x: Mapping[str, Any] | None) -> None: ...\n", [1, 2]),
+        ("runtime/code.py", "def f() -> list[dict[str, Any]]:\n    Local = dict[str, Any]\n", [1, 2]),
+        ("runtime/code.py", "Options = dict[str, Any]\nclass Held(dict[str, Any]): ...\nx: dict[int, Any] = {}\n", []),
+        ("config/code.py", "x: dict[str, Any] = {}\n", []),
+        ("json_file.py", "x: dict[str, Any] = {}\n", []),
+    ],
+)
+def test_a_table_of_anything_is_found_unless_it_has_a_name(
+    small_tree: Path, file: str, code: str, lines: list[int]
+) -> None:
+    (small_tree / "onnxq" / "config").mkdir()
+    (small_tree / "onnxq" / file).write_text(code)
+    result = run_check(small_tree)
+    found = [line for line in result.stdout.splitlines() if "say JsonObject" in line]
+    assert [line.partition(": ")[0] for line in found] == [f"onnxq/{file}:{line}" for line in lines]
+    assert result.returncode == bool(lines)

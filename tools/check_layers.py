@@ -1,4 +1,6 @@
-"""Checks who imports whom in onnxq, and who knows targets by name: prints each finding with its line, exits with 1.
+"""Checks who imports whom in onnxq, who knows targets or formats by name, and that tables have types.
+
+Prints each finding with its line, exits with 1.
 
 The tables below are the architecture (docs/architecture.md draws them); every import statement counts, also one inside
 a function or under TYPE_CHECKING. Usage: python tools/check_layers.py [folder that holds the onnxq package]
@@ -21,6 +23,10 @@ MAY_NAME_FORMATS these are branches on names, and wrong:
 
 Saying a name is no branch: QuantSpec("int32"), {"dtype": "fp8_e4m3"}. Names of numpy's and ONNX's own types are
 written as such (np.float16) where they are compared.
+
+Outside of MAY_SPELL_UNTYPED nobody writes dict[str, Any] or Mapping[str, Any]: a table of a document is a JsonObject
+or a JsonMapping of json_file.py, and what is no document has a type. Where there is none, because a library or a user
+says what is in it, the module gives it a name (`ParameterGroup = dict[str, Any]`) or makes it the base of a class.
 """
 
 from __future__ import annotations
@@ -196,6 +202,10 @@ FORMATS = ONLY_FORMATS | {f"{sign}int{bits}" for sign in ("", "u") for bits in r
 BEGINNINGS = frozenset({"u", "int", "uint", "fp", "fp8", "bf", "bfp", "nnie"})
 TAKE_APART = frozenset({"startswith", "endswith", "removeprefix", "lstrip"})
 
+MAY_SPELL_UNTYPED = ("config/*", "json_file.py")
+"""Files that read and write documents of any kind."""
+UNTYPED = frozenset(f"{kind}[str, Any]" for kind in ("dict", "Mapping", "MutableMapping"))
+
 
 @dataclass(frozen=True)
 class Import:
@@ -341,6 +351,30 @@ def _texts(*nodes: ast.AST) -> set[str]:
     return found
 
 
+def check_untyped(folder: Path) -> list[str]:
+    """Return one line of text for each table of anything that has no name."""
+    package = folder / PACKAGE
+    return [
+        f"{path.relative_to(folder).as_posix()}:{line}: {said}: say JsonObject or JsonMapping (onnxq.json_file) where "
+        "it is a table of a document, give it a type where it is not"
+        for path in sorted(package.rglob("*.py"))
+        if not any(fnmatch(path.relative_to(package).as_posix(), pattern) for pattern in MAY_SPELL_UNTYPED)
+        for line, said in untyped_tables(path)
+    ]
+
+
+def untyped_tables(path: Path) -> list[tuple[int, str]]:
+    """The lines that spell a table of anything, and how; not where it gets a name."""
+    tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    named = {id(node.value) for node in tree.body if isinstance(node, ast.Assign)}
+    named |= {id(base) for node in tree.body if isinstance(node, ast.ClassDef) for base in node.bases}
+    return sorted(
+        (node.lineno, said)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Subscript) and id(node) not in named and (said := ast.unparse(node)) in UNTYPED
+    )
+
+
 def allowed_for(unit: str) -> frozenset[str]:
     """The units that a unit may import, itself included."""
     above = takewhile(lambda other: other != unit, MAY_IMPORT)
@@ -382,16 +416,18 @@ def main() -> int:
     imports = check_table(MAY_IMPORT) + check_tree(folder)
     names = check_names(folder)
     branches = check_formats(folder)
-    for finding in imports + names + branches:
+    untyped = check_untyped(folder)
+    for finding in imports + names + branches + untyped:
         print(finding)
     for findings, what in (
         (imports, "wrong import(s)"),
         (names, "name(s) of targets outside targets/"),
         (branches, "branch(es) on names of number formats"),
+        (untyped, "table(s) of anything without a name"),
     ):
         if findings:
             print(f"{len(findings)} {what}")
-    return 1 if imports or names or branches else 0
+    return 1 if imports or names or branches or untyped else 0
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from onnxq.json_file import JsonObject
 from onnxq.types import QParamsTable, QuantPlan
 
 
@@ -29,7 +30,7 @@ class CalibrationReport:
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {
             "samples": self.samples,
             "seconds": round(self.seconds, 3),

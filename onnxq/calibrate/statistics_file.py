@@ -6,14 +6,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field, StrictBool, StrictInt, StrictStr
 
 from onnxq.calibrate.sealed_npz import REMEDY, read_sealed, write_sealed
 from onnxq.errors import DataError, OnnxqError, SpecError
-from onnxq.json_file import Stored, parse_json, shortened, validated
+from onnxq.json_file import JsonObject, Stored, parse_json, shortened, validated
 from onnxq.observers.statistics import RangeStatistic, statistic_from_arrays
 
 FORMAT, VERSION = "onnxq-statistics", 2
@@ -37,7 +37,7 @@ class Facts:
     runtime: Mapping[str, str] = field(default_factory=dict)
     pinned: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, dict[str, Any]]:
+    def to_json(self) -> dict[str, JsonObject]:
         tensors = {"tensors": list(self.pinned)}
         return {"unreachable": dict(self.unreachable), "runtime": dict(self.runtime), "pinned": tensors}
 

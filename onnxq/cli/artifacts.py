@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +14,7 @@ from onnxq.cli.schemas import ParametersSchema, PlanSchema
 from onnxq.config.settings import is_plain_name
 from onnxq.errors import ConfigError, OnnxqError, SpecError
 from onnxq.files import write_json
-from onnxq.json_file import Stored, read_object, validated
+from onnxq.json_file import JsonMapping, Stored, read_object, validated
 from onnxq.types import QParamsTable, QuantPlan
 from onnxq.types.plan import PLAN_FORM
 from onnxq.types.qparams import QPARAMS_FORM
@@ -56,7 +56,7 @@ def read_qparams(path: Path) -> QParamsTable:
     return _read(file, QPARAMS_FORM, ParametersSchema, QParamsTable.from_json, "parameter table")
 
 
-def _read(path: Path, form: str, schema: type[Stored], parse: Callable[[Mapping[str, Any]], T], what: str) -> T:
+def _read(path: Path, form: str, schema: type[Stored], parse: Callable[[JsonMapping], T], what: str) -> T:
     data = read_object(path, what)
     if data.get("format") == form:  # of anything else, `parse` says what it is
         validated(schema, data, str(path))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from onnxq.errors import ConfigError
+from onnxq.json_file import JsonMapping
 
 if TYPE_CHECKING:
     from onnxq.cli.shapes import Shape
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from onnxq.runtime.dataset import Dataset
     from onnxq.types import QuantPlan
 
-Preprocess = Mapping[str, Any] | str | None
+Preprocess = JsonMapping | str | None
 
 
 def open_data(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+
+from onnxq.json_file import JsonMapping
 
 FAR_DB = 3.0
 """A median sample that is this far from all samples together says something else than these do."""
@@ -27,7 +28,7 @@ def decibels(value: float | str) -> str:
     return "equal to float" if number == float("inf") else f"{number:.1f} dB"
 
 
-def results_of(output: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def results_of(output: JsonMapping) -> Iterator[tuple[str, JsonMapping]]:
     """An output of a report and its parts, each with what to call it in a line."""
     if "sqnr_db" in output:
         yield f"output '{output['name']}'", output
@@ -35,7 +36,7 @@ def results_of(output: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, An
         yield f"its part '{part['name']}'", part
 
 
-def decision_line(result: Mapping[str, Any]) -> str | None:
+def decision_line(result: JsonMapping) -> str | None:
     """Whether decisions survive; None where nothing is decided by a result."""
     found = result.get("decisions")
     if found is None:
@@ -45,7 +46,7 @@ def decision_line(result: Mapping[str, Any]) -> str | None:
     return DECIDED[found["kind"]].format(share=f"{share:.2%}", count=found["compared"])
 
 
-def sample_line(result: Mapping[str, Any]) -> str | None:
+def sample_line(result: JsonMapping) -> str | None:
     """What single samples say, where that is not what all together say."""
     found = result.get("per_sample")
     if found is None or found["count"] < 2:

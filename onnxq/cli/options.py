@@ -16,6 +16,7 @@ from onnxq.config.assignments import Assignment, read_assignment, refuse_two_of_
 from onnxq.config.option import Option, options_of
 from onnxq.config.training import TrainSettings
 from onnxq.errors import ConfigError
+from onnxq.json_file import JsonMapping
 from onnxq.types.dialect import DIALECTS
 
 OPTIONS = {**options_of(Config), **options_of(TrainSettings)}
@@ -110,7 +111,7 @@ StatisticsOption = Annotated[
 ]
 FreshOption = Annotated[bool, typer.Option("--fresh", help="Collect statistics anew, whatever their file holds.")]
 
-_FILES: Mapping[str, Mapping[str, Any]] = {
+_FILES: Mapping[str, Mapping[str, object]] = {
     "config": {"config": ConfigOption, "assigned": SetOption},
     "foreign": {
         name: Annotated[
@@ -123,6 +124,9 @@ _FILES: Mapping[str, Mapping[str, Any]] = {
 }
 """Word of `with_settings` -> options about whole configurations, by their parameters."""
 
+OptionValues = Mapping[str, Any]
+"""Parameter of a command -> what the command line gives for it, in the type that its option declares."""
+
 
 @dataclass(frozen=True)
 class Given:
@@ -134,7 +138,7 @@ class Given:
     """
 
     assignments: Sequence[Assignment] = ()
-    training: Mapping[str, Any] = field(default_factory=dict)
+    training: JsonMapping = field(default_factory=dict)
     config: Path | None = None
     foreign: Mapping[str, str | Path] = field(default_factory=dict)
     allow_code: bool = False
@@ -200,7 +204,7 @@ def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Param
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def _given(values: Mapping[str, Any], keys: Mapping[str, Option]) -> Given:
+def _given(values: OptionValues, keys: Mapping[str, Option]) -> Given:
     said = {key: values[key] for key in keys if values[key] not in (None, [], ())}
     read = {key: value if (of := keys[key].read) is None else of(keys[key].name, value) for key, value in said.items()}
     assignments = [

@@ -13,7 +13,7 @@ from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, creat
 from pydantic_core import PydanticCustomError
 
 from onnxq.config.code import CODE_KEYS
-from onnxq.json_file import Stored
+from onnxq.json_file import JsonObject, Stored
 from onnxq.types.overrides import QuantizerOverride, Treatment
 
 Text = StrictStr
@@ -44,7 +44,7 @@ class BiasEntry(Stored):
 
 _STRICT: Mapping[type, Any] = {str: Text, bool: StrictBool, float: StrictFloat}
 
-_treatment: dict[str, Any] = {
+_treatment: Any = {
     item.name: (
         Annotated[_STRICT[type(item.default)], Field(), *QuantizerOverride.model_fields[item.name].metadata],
         item.default,
@@ -101,7 +101,7 @@ class PlanSchema(Stored):
 
     @field_validator("config")
     @classmethod
-    def _check_config(cls, value: dict[str, Any]) -> dict[str, Any]:
+    def _check_config(cls, value: JsonObject) -> JsonObject:
         for key in CODE_KEYS:
             if key in value:
                 raise PydanticCustomError("code", "config.{key} does not belong into a plan, take it out", {"key": key})

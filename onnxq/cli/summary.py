@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from onnxq.cli.console import human_bytes, print_error, print_json, print_pairs, print_table, print_warning
 from onnxq.cli.figures import decibels, decision_line, results_of, sample_line
 from onnxq.cli.protos import file_bytes
+from onnxq.json_file import JsonMapping
 from onnxq.types.dialect import DIALECTS
 from onnxq.types.note import folded
 
@@ -23,7 +24,7 @@ REASONS_SHOWN = 8
 """Groups of reasons in the summary; report.json has each node with its own."""
 
 
-def show_report(report: Mapping[str, Any], model: Path, written: Path, *, as_json: bool, quiet: bool) -> None:
+def show_report(report: JsonMapping, model: Path, written: Path, *, as_json: bool, quiet: bool) -> None:
     """The report in the form that was asked for; warnings always reach stderr."""
     if as_json:
         print_json(report)
@@ -33,7 +34,7 @@ def show_report(report: Mapping[str, Any], model: Path, written: Path, *, as_jso
         print_warning(str(warning))
 
 
-def fail_on_warnings(report: Mapping[str, Any], out: Path, *, strict: bool) -> None:
+def fail_on_warnings(report: JsonMapping, out: Path, *, strict: bool) -> None:
     """With --strict a warning is a failure, although the files passed every check and were written."""
     count = len(report["warnings"])
     if strict and count:
@@ -42,7 +43,7 @@ def fail_on_warnings(report: Mapping[str, Any], out: Path, *, strict: bool) -> N
         raise typer.Exit(1)
 
 
-def print_summary(report: Mapping[str, Any], model: Path, written: Path) -> None:
+def print_summary(report: JsonMapping, model: Path, written: Path) -> None:
     """What a person wants to know after a run."""
     coverage = report["coverage"]
     pairs = [
@@ -103,7 +104,7 @@ def print_summary(report: Mapping[str, Any], model: Path, written: Path) -> None
         print_table("why nodes stay float", (">nodes", "reason"), shown)
 
 
-def improvement_lines(improvements: Mapping[str, Any] | None) -> list[str]:
+def improvement_lines(improvements: JsonMapping | None) -> list[str]:
     """What was tried for accuracy: the gain, then what was applied and what was not."""
     if improvements is None:
         return []
@@ -135,7 +136,7 @@ def print_rows(tool: str, rows: Sequence[tuple[str, str, str]]) -> None:
     print_table(f"what the keys of {called} became", ("key", "value", "became"), rows)
 
 
-def nodes_line(coverage: Mapping[str, Any]) -> str:
+def nodes_line(coverage: JsonMapping) -> str:
     """Coverage in a line: how many nodes, and what became of them."""
     share = 100 * (coverage["quantized"] + coverage["fused"]) / max(coverage["nodes"], 1)
     return (
@@ -144,7 +145,7 @@ def nodes_line(coverage: Mapping[str, Any]) -> str:
     )
 
 
-def checks_line(report: Mapping[str, Any]) -> str:
+def checks_line(report: JsonMapping) -> str:
     """What the written model has passed; a model that fails is never written."""
     compared = report["checks"]["samples"]
     measured = f"outputs compared on {compared} samples" if compared else "accuracy not measured (no data)"

@@ -6,11 +6,11 @@ import ast
 import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from onnxq.config import read_document
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
+from onnxq.json_file import JsonMapping, JsonObject
 from onnxq.plugins import run_file
 from onnxq.types.dialect import DIALECTS
 from onnxq.types.translation import Translation
@@ -30,7 +30,7 @@ def read_dialect(
     return translation
 
 
-def read_dictionary(path: Path, names: Sequence[str], tool: str, *, allow_code: bool = False) -> Mapping[str, Any]:
+def read_dictionary(path: Path, names: Sequence[str], tool: str, *, allow_code: bool = False) -> JsonMapping:
     """The dictionary in a file. A Python file of plain values is read and not run; others need `allow_code`."""
     if path.suffix != ".py":
         return read_document(path)[0]
@@ -60,12 +60,12 @@ def _parsed(path: Path, tool: str) -> ast.Module:
         raise ConfigError(f"{tool} configuration {path}: {type(error).__name__}: {error}") from None
 
 
-def _plain_values(tree: ast.Module) -> dict[str, Any] | None:
+def _plain_values(tree: ast.Module) -> JsonObject | None:
     """Name -> value of a file that says names = plain values and nothing else; None where it has to be run.
 
     Imports may stand in it: what they bring plays no part in plain values.
     """
-    values: dict[str, Any] = {}
+    values: JsonObject = {}
     for statement in tree.body:
         if isinstance(statement, ast.Import | ast.ImportFrom):
             continue

@@ -8,6 +8,7 @@ from typing import Any
 
 from onnxq.compat.torch_lookup import torch_name
 from onnxq.errors import ConfigError, did_you_mean
+from onnxq.json_file import JsonMapping, JsonObject
 from onnxq.types.translation import Outcome, Row, Translation
 
 _WRITTEN = re.compile(r"\((?P<round>.*)\)|\[(?P<square>.*)\]")
@@ -19,7 +20,7 @@ class Translator:
 
     def __init__(self, tool: str) -> None:
         self.tool = tool
-        self.config: dict[str, Any] = {}
+        self.config: JsonObject = {}
         self.sources: dict[tuple[str, ...], str] = {}
         self.rows: list[Row] = []
 
@@ -58,7 +59,7 @@ class Translator:
         return Translation(self.tool, backend, self.config, dict(self.sources), tuple(self.rows))
 
 
-def table_at(given: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+def table_at(given: JsonMapping, key: str) -> JsonMapping:
     """The dictionary under a key; empty where there is none."""
     value = given.get(key)
     if value is None:
@@ -72,7 +73,7 @@ KEYS_SHOWN = 24
 """Keys that an error lists; a strategy of Vitis AI may hold four times as many."""
 
 
-def check_keys(given: Any, known: Iterable[str], where: str) -> Mapping[str, Any]:
+def check_keys(given: Any, known: Iterable[str], where: str) -> JsonMapping:
     """`given` as a mapping whose keys are all known; otherwise a ConfigError with the nearest key."""
     names = list(known)
     if not isinstance(given, Mapping):

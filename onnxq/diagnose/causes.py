@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
 from onnxq.files import json_number
+from onnxq.json_file import JsonObject
 
 Code = Literal[
     "wrong_preprocessing",
@@ -37,7 +38,7 @@ class Finding:
     code: ClassVar[Code]
     quantizer: str
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
 
 
@@ -93,7 +94,7 @@ class Member:
     high: float
     lost: bool
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {"tensor": self.tensor, "low": json_number(self.low), "high": json_number(self.high), "lost": self.lost}
 
 
@@ -236,7 +237,7 @@ class Cause:
     def quantizers(self) -> tuple[str, ...]:
         return tuple(finding.quantizer for finding in self.findings)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {
             "code": self.code,
             "share": round(self.share, 6),
@@ -262,7 +263,7 @@ class Costly:
     sqnr_db: float
     share: float
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {
             "name": self.name,
             "role": self.role,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from onnxq.config import Config
 from onnxq.diagnose.causes import Cause, Costly
 from onnxq.diagnose.remedy import Trial, applied_document, nearly_best, price
 from onnxq.files import json_number
+from onnxq.json_file import JsonObject
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ class Diagnosis:
             found += sorted((trial for trial in of_cause if trial not in alike), key=lambda trial: -trial.gain_db)
         return tuple(found)
 
-    def remedied(self) -> dict[str, Any] | None:
+    def remedied(self) -> JsonObject | None:
         """The configuration with what pays, as a document; None where nothing does, or only the user can do it."""
         return None if self.combined is None else applied_document(self.config, self.target, self.combined.remedy)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         from onnxq.diagnose.text import cause_text, remedy_line
 
         return {

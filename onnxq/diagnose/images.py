@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
+from onnxq.json_file import JsonObject
 from onnxq.runtime.feeds import Feed, InputInfo
 from onnxq.runtime.preprocessing import PRESETS, Preprocessing
 
@@ -35,7 +35,7 @@ class Values:
             parts.append(f"std={'/'.join(f'{number:g}' for number in self.std)}")
         return ",".join(parts)
 
-    def settings(self, given: Preprocessing | None) -> dict[str, Any]:
+    def settings(self, given: Preprocessing | None) -> JsonObject:
         """The table of a configuration: these values, and everything else as it was given."""
         base = asdict(given or Preprocessing())
         plain = asdict(Preprocessing())

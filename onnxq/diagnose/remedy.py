@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,6 +10,7 @@ from onnxq.config import Config
 from onnxq.config.changes import document, merged
 from onnxq.diagnose.causes import Code
 from onnxq.files import json_number
+from onnxq.json_file import JsonMapping, JsonObject
 from onnxq.targets import BACKENDS, joined_name, split_name
 
 Kind = Literal["setting", "target", "skip", "data", "preprocess"]
@@ -33,7 +34,7 @@ class DataChange:
     count: int = 0
     formula: str = ""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {key: list(v) if isinstance(v, tuple) else v for key, v in vars(self).items() if v not in ((), 0, "")}
 
 
@@ -65,8 +66,8 @@ class Remedy:
         named = (self.settings, self.skip, self.unforce, self.options)
         return sum(map(len, named)) + int(self.data is not None)
 
-    def to_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def to_json(self) -> JsonObject:
+        found: JsonObject = {}
         if self.settings:
             found["settings"] = [{"path": list(item.path), "value": item.value} for item in self.settings]
         if self.skip:
@@ -105,7 +106,7 @@ class Trial:
     def gain_db(self) -> float:
         return float("-inf") if self.after_db is None else self.after_db - self.before_db
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {
             "cause": self.cause,
             **self.remedy.to_json(),
@@ -181,9 +182,9 @@ def target_with(name: str, options: Iterable[tuple[str, str]]) -> str:
     return joined_name(family, {key: held[key] for key in known if key in held})
 
 
-def applied_document(config: Config, target: str | None, remedy: Remedy) -> dict[str, Any]:
+def applied_document(config: Config, target: str | None, remedy: Remedy) -> JsonObject:
     """What `onnxq quantize -c` has to read for a remedy to hold: every setting, and the target with its options."""
-    values: Mapping[str, Any] = document(apply_to(config, remedy))
+    values: JsonMapping = document(apply_to(config, remedy))
     named = target or config.backend
     if named is not None and remedy.options:
         named = target_with(named, remedy.options)

@@ -13,6 +13,7 @@ from onnxq.emit.tables import broadcast
 from onnxq.emit.uses import uses_of
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph, Use
+from onnxq.graph.attributes import AttributeValues
 from onnxq.types import Placement, QParams
 
 
@@ -69,7 +70,7 @@ class Arithmetic:
         op: str,
         inputs: list[Any],
         kind: np.dtype[Any] | None = None,
-        attrs: dict[str, Any] | None = None,
+        attrs: AttributeValues | None = None,
         *,
         shaped: bool = True,
         node: str | None = None,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
-AttributeValues = Mapping[str, Any]
-"""Attributes as they are given: a number, text, tensor, type, graph or a list of these; which, the operator says."""
+from onnxq.types.attributes import AttributeValues as AttributeValues
 
 
 class Attributes(dict[str, Any]):

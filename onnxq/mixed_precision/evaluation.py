@@ -15,7 +15,7 @@ from onnxq.errors import DataError, MachineError
 from onnxq.graph import Graph
 from onnxq.runtime import Dataset, input_infos, open_dataset
 from onnxq.runtime.archive import read_arrays
-from onnxq.runtime.feeds import Feed, InputInfo, fit_feed
+from onnxq.runtime.feeds import Feed, GivenArrays, InputInfo, fit_feed
 from onnxq.runtime.labels import key_of_labels
 from onnxq.runtime.pieces import as_array
 from onnxq.runtime.session import float_session, run_session
@@ -136,7 +136,7 @@ def _from_arrays(
     return EvaluationSet(feeds, None if labels is None else labels[:samples], tuple(notes), alike=fixed is None)
 
 
-def _apart(source: Any, names: Sequence[str], label_name: str | None, where: str) -> tuple[dict[str, Any], Any]:
+def _apart(source: Any, names: Sequence[str], label_name: str | None, where: str) -> tuple[GivenArrays, Any]:
     """Inputs by name, and labels if there are any."""
     if isinstance(source, Mapping):
         named = {str(key): value for key, value in source.items()}

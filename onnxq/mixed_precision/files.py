@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from onnxq.config import Config
 from onnxq.config.changes import document
 from onnxq.files import replace_file, write_json
+from onnxq.json_file import JsonObject
 from onnxq.mixed_precision.found import Found
 from onnxq.mixed_precision.picture import draw_front
 from onnxq.mixed_precision.restore_layers import Held
@@ -31,7 +31,7 @@ def write_found(folder: Path | OutputFolder, result: Found | Held, backend: str 
     return [output.path / name for name in names]
 
 
-def settings(config: Config, backend: str | None) -> dict[str, Any]:
+def settings(config: Config, backend: str | None) -> JsonObject:
     """The configuration as a document that names its target."""
     values = document(config)
     return values if backend is None else {"backend": backend, **{k: v for k, v in values.items() if k != "backend"}}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from onnxq.config import Config
 from onnxq.files import json_number
+from onnxq.json_file import JsonObject
 from onnxq.mixed_precision.budget import Measure, cost_in
 from onnxq.mixed_precision.choices import Bits, Variable
 from onnxq.mixed_precision.costs import Costs
@@ -29,7 +29,7 @@ class Point:
     origin: str
     calibrated: Score | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {
             "value": json_number(self.score.value),
             "sqnr_db": json_number(overall_db(self.score)),
@@ -70,7 +70,7 @@ class Found:
     def cost(self, point: Point) -> int:
         return cost_in(self.measure, point.costs)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {
             "format": "onnxq-bits",
             "version": 1,

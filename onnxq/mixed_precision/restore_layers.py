@@ -20,6 +20,7 @@ from onnxq.config import Config
 from onnxq.config.changes import merged
 from onnxq.errors import ConfigError, UnsupportedError
 from onnxq.files import json_number
+from onnxq.json_file import JsonObject
 from onnxq.mixed_precision.goals import Demand, read_demand
 from onnxq.mixed_precision.improved import check_improvements
 from onnxq.mixed_precision.parts import Part, layers
@@ -41,7 +42,7 @@ class Step:
     score: Score
     holds: bool
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {
             "put_back": list(self.put_back),
             "value": json_number(self.score.value),
@@ -77,7 +78,7 @@ class Held:
     def put_back(self) -> tuple[str, ...]:
         return self.chosen.put_back
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {
             "format": "onnxq-hold",
             "version": 1,

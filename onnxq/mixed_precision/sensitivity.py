@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from onnxq.errors import ConfigError
 from onnxq.files import json_number
+from onnxq.json_file import JsonObject
 from onnxq.mixed_precision.parts import By, Only, Part, all_but, alone, parts_of
 from onnxq.mixed_precision.study import Study, Subject, overall_db
 from onnxq.ptq.method import State
@@ -42,7 +43,7 @@ class Effect:
     sqnr_db: float
     loss: float
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {
             "name": self.name,
             "kind": self.kind,
@@ -67,7 +68,7 @@ class Sensitivity:
     evaluations: Mapping[str, int]
     notes: tuple[str, ...]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {
             "by": self.by,
             "mode": self.mode,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from onnxq.registry import Registry
 
@@ -24,7 +23,7 @@ class Alias:
     observer: str
     renamed: Mapping[str, str] = field(default_factory=dict)
     fixed: Mapping[str, float] = field(default_factory=dict)
-    defaults: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, float] = field(default_factory=dict)
 
 
 _DECAY = {"ema_ratio": "decay"}

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
 from onnxq.errors import ConfigError, did_you_mean
+from onnxq.json_file import JsonMapping
 from onnxq.observers.aliases import ALIASES, Alias
 from onnxq.observers.base import OBSERVERS, Observer
 from onnxq.registry import read_arguments
 
 
-def make_observer(description: str | Mapping[str, Any] | Observer) -> Observer:
+def make_observer(description: str | JsonMapping | Observer) -> Observer:
     """An observer from "percentile", "percentile:99.99", "percentile:percentile=99.99" or {"name": ..., parameters}.
 
     The names and parameters that other tools use (aliases.py) are understood as well.
@@ -44,7 +44,7 @@ def _find(name: str) -> tuple[type[Observer], Alias]:
     )
 
 
-def _build(kind: type[Observer], alias: Alias, parameters: Mapping[str, Any]) -> Observer:
+def _build(kind: type[Observer], alias: Alias, parameters: JsonMapping) -> Observer:
     defaults = {item.name: item.default for item in fields(kind)}
     values: dict[str, float] = {}
     for key, value in parameters.items():

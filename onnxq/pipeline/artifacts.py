@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from onnxq.emit import file_names
 from onnxq.errors import ConfigError, OnnxqError
 from onnxq.files import write_json
 from onnxq.graph import Graph
-from onnxq.json_file import Stored, read_object, validated
+from onnxq.json_file import JsonMapping, Stored, read_object, validated
 from onnxq.output_folder import OutputFolder, claim, refuse_folders, refuse_inputs, staging
 from onnxq.pipeline.explanation import LOW_SQNR_DB, Examine
 from onnxq.pipeline.report import Report, build_report
@@ -50,7 +50,7 @@ def emit_plan(
     folder: Path | OutputFolder,
     *,
     own_check: FileCheck | None = None,
-    more: Callable[[Path], Mapping[str, Any]] | None = None,
+    more: Callable[[Path], JsonMapping] | None = None,
     effort_tried: bool = True,
     examine: Examine | None = None,
 ) -> Result:

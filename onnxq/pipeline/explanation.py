@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
+from onnxq.json_file import JsonMapping
 from onnxq.verify import ResultCheck
 
 LOW_SQNR_DB = 20.0
@@ -24,8 +25,8 @@ class Explanation:
     """
 
     lines: tuple[str, ...]
-    diagnosis: Mapping[str, Any] | None
-    remedy: Mapping[str, Any] | None = None
+    diagnosis: JsonMapping | None
+    remedy: JsonMapping | None = None
 
 
 def failed_diagnosis(reason: str) -> Explanation:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from onnxq.config import Config
 from onnxq.files import json_number
+from onnxq.json_file import JsonObject
 from onnxq.pipeline.explanation import DIAGNOSE
 from onnxq.pipeline.written import Written
 from onnxq.session.session import Calibrated
@@ -16,7 +16,7 @@ from onnxq.types import Backend, QuantPlan
 from onnxq.types.note import by_kind
 from onnxq.types.reason import by_code
 
-Report = dict[str, Any]
+Report = JsonObject
 
 SIMULATED_MARGIN_DB = 3.0
 """A chip that loses this much more than the written model says is worth a warning."""
@@ -79,7 +79,7 @@ def build_report(
     }
 
 
-def _translated(config: Config) -> dict[str, Any]:
+def _translated(config: Config) -> JsonObject:
     """What each key of another tool's configuration has become."""
     if config.translation is None:
         return {}
@@ -87,7 +87,7 @@ def _translated(config: Config) -> dict[str, Any]:
     return {"translated": {"from": config.translation.tool, "keys": rows}}
 
 
-def coverage(plan: QuantPlan) -> dict[str, Any]:
+def coverage(plan: QuantPlan) -> JsonObject:
     """How many nodes run quantized, and every other node with its reason."""
     total = len(plan.quantized) + len(plan.fused) + len(plan.left_float)
     inside = len(plan.quantized) + len(plan.fused)
@@ -103,7 +103,7 @@ def coverage(plan: QuantPlan) -> dict[str, Any]:
     }
 
 
-def resolved_config(backend: Backend, config: Config) -> dict[str, Any]:
+def resolved_config(backend: Backend, config: Config) -> JsonObject:
     """What the run used after the backend's defaults and the caller's changes."""
     scheme = backend.scheme
     formats = {"activation": scheme.activation, "weight": scheme.weight, "bias": scheme.bias}

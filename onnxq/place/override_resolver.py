@@ -22,6 +22,7 @@ from onnxq.types.overrides import (
     NOT_IN_BACKENDS,
     PARTS,
     Override,
+    OverrideFields,
     OverrideSet,
     changed,
 )
@@ -211,7 +212,7 @@ class OverrideResolver:
         }
 
 
-def formats(picks: Mapping[str, Pick]) -> dict[str, Any]:
+def formats(picks: Mapping[str, Pick]) -> OverrideFields:
     """The wanted fields of the number format."""
     return {key: pick.value for key, pick in picks.items() if key in FORMAT_FIELDS}
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph import Graph
+from onnxq.json_file import JsonMapping
 from onnxq.progress import Progress, silent
 from onnxq.registry import Registry, read_arguments
 from onnxq.runtime import Dataset
@@ -110,7 +111,7 @@ class Improved:
     recalibrate: bool = False
     follows_plan: bool = False
     price_db: float = 0.0
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: JsonMapping = field(default_factory=dict)
 
 
 Improvement = Callable[..., Improved]

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from onnxq.errors import DataError
+from onnxq.json_file import JsonObject
 from onnxq.qat.randomness import seed_everything
 
 SHUFFLE, STREAM = 1, 2
@@ -79,7 +80,7 @@ class TrainingData(ABC):
         """Every sample once in the order of the data; the last batch may be shorter."""
 
     @abstractmethod
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> JsonObject:
         """What tells this data from other data, without reading all of it."""
 
     def calibration(self, samples: int) -> dict[str, np.ndarray] | list[dict[str, np.ndarray]]:
@@ -138,7 +139,7 @@ class IndexedData(TrainingData):
         picks = np.unique(np.linspace(0, len(self) - 1, min(samples, len(self))).round().astype(np.int64))
         return {name: values.numpy() for name, values in self._fetch(self._chosen[picks]).inputs.items()}
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> JsonObject:
         first = self._fetch(self._chosen[:1])
         digest = hashlib.sha256(self._chosen.tobytes())
         for name, values in (*first.inputs.items(), ("", first.labels)):
@@ -209,5 +210,5 @@ class StreamData(TrainingData):
         for number, element in enumerate(self._start(batch_size)):
             yield self._read(element, f"batch {number}")
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> JsonObject:
         return {"batches": self._length}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 from onnxq.config.training import WITHOUT_EFFECT_ON_THE_RESULT, TrainSettings
 from onnxq.errors import CheckFailed, ConfigError
 from onnxq.files import replace_file
-from onnxq.json_file import parse_json, validated
+from onnxq.json_file import JsonMapping, JsonObject, parse_json, validated
 from onnxq.machine import is_fault_of_machine, machine_error
 from onnxq.qat.checkpoint_schema import BestSchema, CheckpointSchema, Written
 from onnxq.temporary import remove_stale
@@ -34,7 +33,7 @@ State = dict[str, Any]
 class Checkpoints:
     """The folder of one training. `identity` says what must be the same for a training to go on."""
 
-    def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, identity: JsonMapping) -> None:
         self.folder = folder
         self.identity = dict(identity)
 
@@ -162,7 +161,7 @@ def _save(content: State, stream: BinaryIO) -> None:
         raise watched.error from error
 
 
-def identity_of(net: nn.Module, settings: TrainSettings, data: Mapping[str, Any], plan: Any = None) -> dict[str, Any]:
+def identity_of(net: nn.Module, settings: TrainSettings, data: JsonMapping, plan: Any = None) -> JsonObject:
     """What a training depends on, as JSON: the parameters it starts from, the plan, the data and the settings."""
     digest = hashlib.sha256()
     for name, value in sorted(net.state_dict().items()):
@@ -177,7 +176,7 @@ def identity_of(net: nn.Module, settings: TrainSettings, data: Mapping[str, Any]
     return json.loads(json.dumps(identity))  # type: ignore[no-any-return]
 
 
-def compare(stored: Mapping[str, Any], present: Mapping[str, Any], inside: str = "") -> list[str]:
+def compare(stored: JsonMapping, present: JsonMapping, inside: str = "") -> list[str]:
     """What differs, in words."""
     lines = []
     for key in dict.fromkeys((*stored, *present)):

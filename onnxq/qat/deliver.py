@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from onnxq.emit.simulate import simulate
 from onnxq.graph import Graph
+from onnxq.json_file import JsonMapping
 from onnxq.output_folder import OutputFolder
 from onnxq.pipeline.artifacts import Result, emit_plan
 from onnxq.progress import Progress
@@ -30,7 +30,7 @@ def deliver(
     warnings: Sequence[str] = (),
     notes: Sequence[str] = (),
     progress: Progress | None = None,
-    more: Callable[[Path], Mapping[str, Any]] | None = None,
+    more: Callable[[Path], JsonMapping] | None = None,
 ) -> Result:
     """Write what `onnxq.quantize` writes, from a trained net.
 
@@ -58,7 +58,7 @@ def deliver(
             agreed[:] = agreement(net, as_trained(net, found, model, scratch), feeds, found.qparams)
         return disagreements(agreed)
 
-    def further(stage: Path) -> Mapping[str, Any]:
+    def further(stage: Path) -> JsonMapping:
         return {"file_against_net": [one.to_json() for one in agreed], **(more(stage) if more is not None else {})}
 
     output = Path(folder) if isinstance(folder, str) else folder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -39,8 +39,8 @@ class Team:
             return net
         known = inspect.signature(DistributedDataParallel.__init__).parameters
         copying = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
-        options: dict[str, Any] = {copying: False}
-        return DistributedDataParallel(net, find_unused_parameters=True, **options)
+        wrapper: Callable[..., nn.Module] = DistributedDataParallel
+        return wrapper(net, find_unused_parameters=True, **{copying: False})
 
     def no_sync(self, wrapped: nn.Module, *, last: bool) -> Any:
         """Around a slice of a batch: only the last one of a step sends its gradients."""

@@ -20,6 +20,7 @@ from onnxq.emit import emit
 from onnxq.errors import CheckFailed, ConfigError, did_you_mean
 from onnxq.files import json_number
 from onnxq.graph import Graph
+from onnxq.json_file import JsonMapping, JsonObject
 from onnxq.output_folder import OutputFolder, claim
 from onnxq.passes import Pass
 from onnxq.pipeline.artifacts import Result, refuse_overwriting
@@ -84,7 +85,7 @@ def qat(
     evaluate_on: Any = None,
     data: Any = None,
     config: ConfigSource = None,
-    settings: TrainSettings | Mapping[str, Any] | None = None,
+    settings: TrainSettings | JsonMapping | None = None,
     labels: str | None = None,
     metric: str | None = None,
     holdout: float = 0.1,
@@ -243,7 +244,7 @@ def _written(
     """The files of a trained net, with its training in the report."""
     net.session.clock.seconds["train"] = training.seconds
 
-    def more(stage: Path) -> dict[str, Any]:
+    def more(stage: Path) -> JsonObject:
         training.write(stage)
         written = _of_file(stage / f"{net.session.settings.name}.onnx", evaluation)
         numbers = {"float": json_number(of_float), "written": json_number(written)}

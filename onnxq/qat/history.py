@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
 from onnxq.config.training import TrainSettings
 from onnxq.files import json_number
+from onnxq.json_file import JsonMapping, JsonObject
 from onnxq.qat.curve import COLUMNS, MOST_ROWS, Row, write_csv, write_svg
 
 CSV_NAME, SVG_NAME = "training.csv", "training.svg"
@@ -62,7 +62,7 @@ class History:
     def last_metric(self) -> float | None:
         return next((row.metric for row in reversed(self.rows) if row.metric is not None), None)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {
             "every": self.every,
             "rows": [row.to_list() for row in self.rows],
@@ -72,7 +72,7 @@ class History:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> History:
+    def from_json(cls, data: JsonMapping) -> History:
         rows = [Row(**dict(zip(COLUMNS, values, strict=True))) for values in data["rows"]]
         pending = None if data["pending"] is None else tuple(data["pending"])
         return cls(data["every"], rows, dict(data["sums"]), data["count"], pending)  # type: ignore[arg-type]
@@ -99,12 +99,12 @@ class Best:
         self.value, self.step, self.epoch = value, step, epoch
         return True
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         names = ("higher_is_better", "value", "step", "epoch", "stale")
         return {name: getattr(self, name) for name in names}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Best:
+    def from_json(cls, data: JsonMapping) -> Best:
         return cls(**data)
 
 
@@ -146,7 +146,7 @@ class Training:
         write_svg(files[1], self.rows, self.metric or "metric")
         return files
 
-    def to_json(self, *, last: bool = False) -> dict[str, Any]:
+    def to_json(self, *, last: bool = False) -> JsonObject:
         """The summary for report.json; with `last` the parameters after the last step were written, not the best."""
         losses = self.losses
         final = next((row for row in reversed(self.rows) if row.metric is not None), None)

@@ -7,7 +7,7 @@ on from a checkpoint ends with the same bits as one that was not.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from onnxq.config.training import TrainSettings, idle_settings, train_settings
 from onnxq.distributed import Ranks
 from onnxq.errors import CheckFailed, ConfigError
+from onnxq.json_file import JsonMapping
 from onnxq.qat.batches import Batch, TrainingData
 from onnxq.qat.checkpoint import ADVICE, Checkpoints, check_parameters, identity_of
 from onnxq.qat.distributed import Team
@@ -62,7 +63,7 @@ class Moment:
 def train(
     net: QatNet,
     batches: Any,
-    settings: TrainSettings | Mapping[str, Any] | None = None,
+    settings: TrainSettings | JsonMapping | None = None,
     *,
     evaluate: Evaluate | None = None,
     teacher: TorchNet | None = None,

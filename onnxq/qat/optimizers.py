@@ -13,8 +13,11 @@ from onnxq.qat.net import QatNet
 
 WEIGHTS, PLAIN, LEARNT = "weights", "biases and norms", "fake-quantizers"
 
+ParameterGroup = dict[str, Any]
+"""Parameters with the options they are trained with, by the names that torch's optimizers take in a dict."""
 
-def parameter_groups(net: QatNet, settings: TrainSettings) -> list[dict[str, Any]]:
+
+def parameter_groups(net: QatNet, settings: TrainSettings) -> list[ParameterGroup]:
     """Groups for an optimizer of torch; groups without a parameter are left out.
 
     Decay pulls values towards 0, which is a prior for weights and a mistake for scales, biases and norms.

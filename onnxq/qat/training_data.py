@@ -16,7 +16,7 @@ from torch.utils.data.distributed import DistributedSampler
 from onnxq.errors import DataError
 from onnxq.qat.batches import Batch, IndexedData, StreamData, TrainingData
 from onnxq.runtime.archive import read_arrays
-from onnxq.runtime.feeds import InputInfo, fit_feed
+from onnxq.runtime.feeds import GivenArrays, InputInfo, fit_feed
 from onnxq.runtime.labels import key_of_labels
 from onnxq.runtime.loaders import is_loader
 from onnxq.runtime.pieces import as_array
@@ -203,7 +203,7 @@ class _Reader:
         _check_finite({"labels": found}, where)
         return fitted, found.astype(np.float32 if found.dtype.kind == "f" else np.int64, copy=False)
 
-    def _named(self, element: Any, where: str) -> tuple[dict[str, Any], Any]:
+    def _named(self, element: Any, where: str) -> tuple[GivenArrays, Any]:
         if isinstance(element, Mapping):
             named = {str(key): value for key, value in element.items()}
             key = key_of_labels(list(named), self._names, self._label_name, where)
@@ -211,8 +211,8 @@ class _Reader:
             return named, labels
         if isinstance(element, tuple | list):
             if element and isinstance(element[0], Mapping | tuple | list) and len(element) <= 2:
-                named, inner = self._named(element[0], where)
-                return named, element[1] if len(element) == 2 else inner
+                arrays, inner = self._named(element[0], where)
+                return arrays, element[1] if len(element) == 2 else inner
             if len(element) in (len(self._names), len(self._names) + 1):
                 labels = element[-1] if len(element) > len(self._names) else None
                 return dict(zip(self._names, element, strict=False)), labels

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from onnxq.errors import DataError
+from onnxq.json_file import JsonMapping
 from onnxq.runtime.cut import Cut, plan_cut
 from onnxq.runtime.feeds import Feed, InputInfo, check_names, fit_feed
 from onnxq.runtime.pieces import Piece, Source
@@ -109,7 +110,7 @@ def open_dataset(
     *,
     limit: int | None = None,
     batch: int | None = None,
-    preprocess: Preprocessing | Mapping[str, Any] | str | None = None,
+    preprocess: Preprocessing | JsonMapping | str | None = None,
 ) -> Dataset:
     """Feeds from whatever the user has (see `onnxq.runtime.sources.FORMS`).
 

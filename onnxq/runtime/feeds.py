@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,9 @@ from onnxq.errors import DataError, did_you_mean
 
 Feed = dict[str, np.ndarray]
 """Input name -> array, as one session run takes it."""
+
+GivenArrays = Mapping[str, Any]
+"""Input name -> what a user gives for it: an array of numpy, torch or another library, or lists of numbers."""
 
 Note = Callable[[str], None]
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from onnxq.errors import ConfigError, did_you_mean
+from onnxq.json_file import JsonMapping, JsonObject
 
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos")
 COLORS = ("RGB", "BGR", "GRAY")
@@ -78,7 +79,7 @@ class Preprocessing:
         return not (self.scale is None and self.mean is None and self.std is None)
 
 
-def read_preprocessing(value: Preprocessing | Mapping[str, Any] | str | None) -> Preprocessing | None:
+def read_preprocessing(value: Preprocessing | JsonMapping | str | None) -> Preprocessing | None:
     """From a preset, `key=value,...`, a table, or a preset with changes: {preset: "imagenet", color: "BGR"}."""
     if value is None or isinstance(value, Preprocessing):
         return value
@@ -101,9 +102,9 @@ def read_preprocessing(value: Preprocessing | Mapping[str, Any] | str | None) ->
     return replace(base, **{key: _plain(key, item) for key, item in settings.items()})
 
 
-def _parse(text: str) -> dict[str, Any]:
+def _parse(text: str) -> JsonObject:
     """`imagenet,color=BGR` or `mean=0.5/0.5/0.5`: a preset may come first, `/` separates the numbers of a list."""
-    settings: dict[str, Any] = {}
+    settings: JsonObject = {}
     for number, part in enumerate(text.split(",")):
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if number == 0 and not equals:

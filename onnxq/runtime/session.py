@@ -23,6 +23,8 @@ from onnxq.temporary import temporary_folder
 if TYPE_CHECKING:
     import onnxruntime as ort
 
+    OrtSession = ort.InferenceSession  # for annotations where onnxruntime is not imported
+
 Optimize = Literal["all", "basic", "none"]
 
 CPU = "CPUExecutionProvider"

@@ -17,9 +17,9 @@ class DottedNames(nn.Module):
 
     def _load_from_state_dict(
         self,
-        state_dict: Mapping[str, Any],
+        state_dict: Mapping[str, Tensor],
         prefix: str,
-        local_metadata: Mapping[str, Any],
+        local_metadata: Mapping[str, object],
         strict: bool,
         missing_keys: list[str],
         unexpected_keys: list[str],

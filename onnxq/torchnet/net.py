@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -230,7 +230,7 @@ class TorchNet(DottedNames):
         twin.checkpoint_segments = self.checkpoint_segments
         return twin
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> NoReturn:
         """Refused with advice: the code of the nodes cannot be pickled, and would not fit the next version of onnxq."""
         raise TypeError(
             f"a {type(self).__name__} cannot be pickled: save its `state_dict()`, and load that into a net that was "

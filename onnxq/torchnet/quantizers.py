@@ -24,7 +24,7 @@ def fake_quantizers(
     wanted = list(plan.placements) if tensors is None else [name for name in tensors if name in plan]
     derived = [name for name in dict.fromkeys(map(plan.leader, wanted)) if plan[name].derive is not None]
     sources = [source for name in derived for source in plan[name].derive or ()]
-    modules: dict[str, Any] = {}
+    modules: dict[str, FakeQuantize] = {}
     for name in dict.fromkeys(map(plan.leader, [*wanted, *sources])):
         if plan[name].derive is None:
             modules[name] = make_fake_quantizer(kind(plan[name]), qparams[name])
@@ -38,7 +38,9 @@ def quantizer(placement: Placement, function: Callable[[Any], Any]) -> Quantizer
     return Quantizer(function, None if placement.edges is None else frozenset(placement.edges))
 
 
-def _derived(placement: Placement, plan: QuantPlan, qparams: QParamsTable, modules: Mapping[str, Any]) -> DerivedBias:
+def _derived(
+    placement: Placement, plan: QuantPlan, qparams: QParamsTable, modules: Mapping[str, FakeQuantize]
+) -> DerivedBias:
     assert placement.derive is not None
     input, weight = (modules[plan.leader(name)] for name in placement.derive)
     return DerivedBias(placement, input, weight, qparams[placement.tensor].spec)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from dataclasses import replace as dataclass_replace
 from typing import Any, Literal, Protocol
 
+from onnxq.types.attributes import AttributeValues
 from onnxq.types.granularity import PerTensor
 from onnxq.types.known_as import KnownAs
 from onnxq.types.spec import QuantSpec, Rounding
@@ -23,7 +24,7 @@ class NodeFacts(Protocol):
     @property
     def op(self) -> str: ...
     @property
-    def attrs(self) -> Mapping[str, Any]: ...
+    def attrs(self) -> AttributeValues: ...
     @property
     def input_count(self) -> int: ...
     def has(self, port: int) -> bool: ...

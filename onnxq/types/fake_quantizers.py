@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from onnxq.errors import ConfigError, SpecError, did_you_mean
+from onnxq.json_file import JsonMapping
 from onnxq.plugins import load_installed
 from onnxq.registry import read_arguments
 from onnxq.types.number_format import number_format
@@ -61,7 +62,7 @@ class Kind:
     learns: str = ""
     roles: tuple[Role, ...] = EVERYWHERE
     arguments: tuple[Argument, ...] = ()
-    implied: Mapping[str, Any] = field(default_factory=dict)
+    implied: JsonMapping = field(default_factory=dict)
 
 
 _NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
@@ -211,7 +212,7 @@ class FakeQuantizer:
         return KINDS[self.name]
 
     @property
-    def implied(self) -> Mapping[str, Any]:
+    def implied(self) -> JsonMapping:
         """What it demands of the number format, in the words of a configuration."""
         return self.kind.implied
 
@@ -226,7 +227,7 @@ class FakeQuantizer:
         return f"{self.name}:{','.join(given)}" if given else self.name
 
 
-def read_fake_quantizer(description: str | Mapping[str, Any] | FakeQuantizer) -> FakeQuantizer:
+def read_fake_quantizer(description: str | JsonMapping | FakeQuantizer) -> FakeQuantizer:
     """A fake-quantizer from "pact", "pact:4", "pact:alpha=4" or {"name": "pact", "alpha": 4}.
 
     The names that other tools use (`ALIASES`) are understood as well.
@@ -260,7 +261,7 @@ def _find(name: str) -> Kind:
     )
 
 
-def _build(kind: Kind, given: Mapping[str, Any]) -> FakeQuantizer:
+def _build(kind: Kind, given: JsonMapping) -> FakeQuantizer:
     _check_format(kind)
     names = [argument.name for argument in kind.arguments]
     for key in given:

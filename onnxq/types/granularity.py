@@ -7,11 +7,11 @@ PerBlock(axis=0, 32)   tensor (100, 64)     -> scale (4, 64)   the last block ma
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from onnxq.errors import SpecError
+from onnxq.json_file import JsonMapping, JsonObject
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class PerTensor:
     def scale_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         return ()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {"per": "tensor"}
 
     def __str__(self) -> str:
@@ -37,7 +37,7 @@ class PerChannel:
     def scale_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         return (shape[resolve_axis(self.axis, len(shape))],)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {"per": "channel", "axis": self.axis}
 
     def __str__(self) -> str:
@@ -59,7 +59,7 @@ class PerBlock:
         axis = resolve_axis(self.axis, len(shape))
         return tuple(-(-dim // self.size) if i == axis else dim for i, dim in enumerate(shape))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {"per": "block", "axis": self.axis, "size": self.size}
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ def resolve_axis(axis: int, rank: int) -> int:
     return axis % rank
 
 
-def granularity_from_json(data: Mapping[str, Any]) -> Granularity:
+def granularity_from_json(data: JsonMapping) -> Granularity:
     kind = data.get("per")
     if kind == "tensor":
         return PerTensor()

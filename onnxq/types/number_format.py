@@ -17,11 +17,12 @@ import numpy as np
 
 from onnxq.errors import ConfigError, SpecError, did_you_mean
 from onnxq.plugins import load_installed
+from onnxq.types.attributes import AttributeValues
 from onnxq.types.granularity import Granularity, PerChannel, PerTensor
 
 if TYPE_CHECKING:
     from onnxq.types.qparams import QParams
-    from onnxq.types.spec import QuantSpec
+    from onnxq.types.spec import QuantSpec, SpecChanges
 
 
 class Side(NamedTuple):
@@ -49,7 +50,7 @@ class Operators(Protocol):
         op: str,
         inputs: list[Any],
         kind: np.dtype[Any] | None = None,
-        attrs: dict[str, Any] | None = None,
+        attrs: AttributeValues | None = None,
         *,
         shaped: bool = True,
         node: str | None = None,
@@ -173,9 +174,9 @@ class NumberFormat(ABC):
             return PerChannel(0 if axis is None else axis)
         return None
 
-    def implied(self, held: QuantSpec) -> dict[str, Any]:
+    def implied(self, held: QuantSpec) -> SpecChanges:
         """The fields that `held` must change when its dtype becomes this format."""
-        fields: dict[str, Any] = {"symmetric": True, "narrow_range": False, "rounding": "half_even"}
+        fields: SpecChanges = {"symmetric": True, "narrow_range": False, "rounding": "half_even"}
         if not self.has_scale or not self.any_scale:  # no scale that could have channels or be a power of two
             fields |= {"granularity": PerTensor(), "power_of_two": False}
         return fields

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
+from onnxq.json_file import JsonMapping, JsonObject
 from onnxq.types.number_format import number_format
 from onnxq.types.spec import QuantSpec
 
@@ -21,6 +22,9 @@ PARTS = ("activation", "weight", "bias", "output")
 
 FORMAT = "format"
 """Marks the fields of a QuantizerOverride that a QuantSpec holds."""
+
+OverrideFields = JsonMapping
+"""Fields of a QuantizerOverride by name, as a configuration writes them."""
 
 
 class QuantizerOverride(BaseModel):
@@ -56,10 +60,10 @@ class QuantizerOverride(BaseModel):
     rounding: Annotated[str | None, FORMAT] = Field(
         None, description="half_even, half_up, half_away, half_to_zero or floor"
     )
-    observer: str | dict[str, Any] | None = Field(
+    observer: str | JsonObject | None = Field(
         None, description="how the range is found: percentile:99.99, or a table with name and parameters"
     )
-    fake_quantizer: str | dict[str, Any] | None = Field(
+    fake_quantizer: str | JsonObject | None = Field(
         None, description="how training treats it: lsq, pact:alpha=6, or a table with name and arguments"
     )
     minimum_scale: float | None = Field(
@@ -71,7 +75,7 @@ class QuantizerOverride(BaseModel):
         None, min_length=1, description="a name: all quantizers that have it share scale and zero point"
     )
 
-    def given(self) -> dict[str, Any]:
+    def given(self) -> OverrideFields:
         """The fields that are set."""
         return {name: value for name in type(self).model_fields if (value := getattr(self, name)) is not None}
 
@@ -93,7 +97,7 @@ class Treatment:
     observe_only: bool = False
     minimum_scale: float = 0.0
 
-    def changed_treatment(self) -> dict[str, Any]:
+    def changed_treatment(self) -> dict[str, str | float | bool]:
         """The fields that are not as they are where nobody says more."""
         given = {item.name: (getattr(self, item.name), item.default) for item in fields(Treatment)}
         return {name: value for name, (value, default) in given.items() if value != default}
@@ -165,7 +169,7 @@ class OverrideSet:
     fuse: tuple[tuple[str, ...], ...] = ()
 
 
-def changed(spec: QuantSpec, wanted: Mapping[str, Any]) -> QuantSpec:
+def changed(spec: QuantSpec, wanted: OverrideFields) -> QuantSpec:
     """`spec` with the wanted fields of FORMAT_FIELDS; another type brings its own bounds and restrictions.
 
     Channels are marked as axis 0 where no axis is given: the caller knows which axis a tensor's channels are on.

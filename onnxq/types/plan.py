@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from onnxq.errors import SpecError, did_you_mean
+from onnxq.json_file import JsonMapping, JsonObject
 from onnxq.types.overrides import Treatment
 from onnxq.types.reason import Reason
 from onnxq.types.spec import QuantSpec
@@ -75,8 +76,8 @@ class Placement(Treatment):
         if (self.role == "bias") != (self.derive is not None) and self.spec.format.bias_only:
             raise PlacementError(f"int32 on '{self.tensor}' needs the input and weight that its scale derives from")
 
-    def to_json(self) -> dict[str, Any]:
-        data: dict[str, Any] = {"spec": self.spec.to_json(), "role": self.role, "why": self.why}
+    def to_json(self) -> JsonObject:
+        data: JsonObject = {"spec": self.spec.to_json(), "role": self.role, "why": self.why}
         if self.edges is not None:
             data["edges"] = [list(edge) for edge in self.edges]
         if self.tie is not None:
@@ -93,7 +94,7 @@ class Placement(Treatment):
         return data
 
     @classmethod
-    def from_json(cls, tensor: str, data: Mapping[str, Any]) -> Placement:
+    def from_json(cls, tensor: str, data: JsonMapping) -> Placement:
         known = {item.name for item in fields(cls)} - {"tensor"}
         for key in data:
             if key not in known:
@@ -130,7 +131,7 @@ class QuantPlan:
     quantized: dict[str, str] = field(default_factory=dict)
     fused: dict[str, str] = field(default_factory=dict)
     left_float: dict[str, Reason] = field(default_factory=dict)
-    config: dict[str, Any] = field(default_factory=dict)
+    config: JsonObject = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     unlike: tuple[UnlikeJoin, ...] = ()
@@ -183,7 +184,7 @@ class QuantPlan:
         """Every tensor whose values calibration has to see, without repeats, in plan order."""
         return list(dict.fromkeys(name for placement in self for name in placement.observe))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {
             "format": PLAN_FORM,
             "version": 1,
@@ -202,7 +203,7 @@ class QuantPlan:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> QuantPlan:
+    def from_json(cls, data: JsonMapping) -> QuantPlan:
         check_document(data, PLAN_FORM, "quantization plan", _PLAN_KEYS)
         nodes = data.get("nodes", {})
         return cls(
@@ -232,7 +233,7 @@ class QuantPlan:
         return lines
 
 
-def check_document(data: Mapping[str, Any], form: str, what: str, keys: set[str]) -> None:
+def check_document(data: JsonMapping, form: str, what: str, keys: set[str]) -> None:
     """Refuse a JSON document of another kind, of a newer version, or with keys that mean nothing."""
     if data.get("format") != form:
         raise SpecError(f'this is not a {what}: "format" is {data.get("format")!r}, not "{form}"')

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from onnxq.errors import SpecError, did_you_mean
+from onnxq.json_file import JsonMapping, JsonObject
 from onnxq.types.granularity import PerBlock, PerChannel, PerTensor
 from onnxq.types.plan import check_document, entry_of
 from onnxq.types.spec import QuantSpec
@@ -75,7 +76,7 @@ class QParams:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Plain values; float32 scales print so that they read back to the same bits.
 
         From MANY scales on, as the blocks of a large weight have them, arrays are their bytes in base64: in digits,
@@ -92,7 +93,7 @@ class QParams:
         return {"spec": self.spec.to_json(), "scale": _encoded(self.scale), "zero_point": zero_point}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> QParams:
+    def from_json(cls, data: JsonMapping) -> QParams:
         return cls(
             QuantSpec.from_json(data["spec"]),
             _array(data["scale"], np.dtype(np.float32)),
@@ -122,7 +123,7 @@ _INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "int64")
 _STORED = ("float32", "int8", "uint8", "int32", "uint32")
 
 
-def _encoded(array: np.ndarray) -> dict[str, Any]:
+def _encoded(array: np.ndarray) -> JsonObject:
     """An array as JSON values: its type, little-endian, its shape and its bytes."""
     plain = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
     return {"dtype": array.dtype.name, "shape": list(array.shape), "base64": b64encode(plain.data).decode("ascii")}
@@ -143,7 +144,7 @@ def _array(data: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
     return stored.astype(kind, copy=False).reshape(data["shape"])
 
 
-def _integers(data: Mapping[str, Any]) -> np.ndarray:
+def _integers(data: JsonMapping) -> np.ndarray:
     """Integer weights, exactly as they are written."""
     if data["dtype"] not in _INTEGERS:
         raise SpecError(f"integer weights are stored as {', '.join(_INTEGERS)}, not as {data['dtype']!r}")
@@ -190,9 +191,9 @@ class QParamsTable:
         self.entries[tensor] = qparams
         self.provenance[tensor] = provenance
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         tensors = {name: {**q.to_json(), "from": self.provenance.get(name, "")} for name, q in self.entries.items()}
-        data: dict[str, Any] = {"format": QPARAMS_FORM, "version": 1, "tensors": tensors}
+        data: JsonObject = {"format": QPARAMS_FORM, "version": 1, "tensors": tensors}
         if self.integer_weights:
             data["integer_weights"] = {
                 name: {"dtype": str(values.dtype), "values": values.tolist()}
@@ -201,7 +202,7 @@ class QParamsTable:
         return data
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> QParamsTable:
+    def from_json(cls, data: JsonMapping) -> QParamsTable:
         check_document(data, QPARAMS_FORM, "table of quantization parameters", {"tensors", "integer_weights"})
         table = cls()
         for name, entry in data["tensors"].items():

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from dataclasses import replace as dataclass_replace
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from onnxq.errors import SpecError, did_you_mean
+from onnxq.json_file import JsonMapping, JsonObject
 from onnxq.types.granularity import Granularity, PerBlock, PerChannel, PerTensor, granularity_from_json
 from onnxq.types.number_format import NumberFormat, number_format
 
 Rounding = Literal["half_even", "half_up", "half_away", "half_to_zero", "floor"]
 ROUNDINGS: tuple[Rounding, ...] = ("half_even", "half_up", "half_away", "half_to_zero", "floor")
+
+
+class SpecChanges(TypedDict, total=False):
+    """Fields of a QuantSpec that are to have other values."""
+
+    symmetric: bool
+    narrow_range: bool
+    power_of_two: bool
+    rounding: Rounding
+    granularity: Granularity
 
 
 @dataclass(frozen=True)
@@ -104,9 +115,9 @@ class QuantSpec:
     def replace(self, **changes: Any) -> QuantSpec:
         return dataclass_replace(self, **changes)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Plain values; fields at their default are left out."""
-        data: dict[str, Any] = {"dtype": self.dtype}
+        data: JsonObject = {"dtype": self.dtype}
         for item in fields(self):
             value = getattr(self, item.name)
             if item.name == "granularity":
@@ -117,7 +128,7 @@ class QuantSpec:
         return data
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> QuantSpec:
+    def from_json(cls, data: JsonMapping) -> QuantSpec:
         known = {item.name for item in fields(cls)}
         values = dict(data)
         for key in values:

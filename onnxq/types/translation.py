@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from onnxq.json_file import JsonMapping
+
 
 class Effect(StrEnum):
     """Whether a key of another tool's configuration changes anything."""
@@ -90,7 +92,7 @@ class Translation:
 
     tool: str
     backend: str
-    config: Mapping[str, Any]
+    config: JsonMapping
     sources: Mapping[tuple[str, ...], str]
     rows: tuple[Row, ...]
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from onnxq.json_file import JsonMapping, JsonObject
 from onnxq.types.reason import Reason
 
 
@@ -56,12 +55,12 @@ class UnlikeJoin:
         behind = f"behind '{self.node}', which joins what one scale cannot hold"
         return Reason("unlike_join", str(self) if node == self.node else behind)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         members = [dict(vars(member)) for member in self.members]
         return {**vars(self), "members": members, "tail": list(self.tail)}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> UnlikeJoin:
+    def from_json(cls, data: JsonMapping) -> UnlikeJoin:
         members = tuple(JoinMember(**member) for member in data["members"])
         scale, fewest = float(data["scale"]), float(data["fewest"])
         return cls(data["node"], data["result"], scale, fewest, members, tuple(data["tail"]))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
 
 from onnxq.errors import CheckFailed, OnnxqError
 from onnxq.files import json_number
+from onnxq.json_file import JsonObject
 from onnxq.lint.finding import Finding
 from onnxq.verify.kernels import KernelCount
 
@@ -74,7 +74,7 @@ class SampleFigures:
     worst_share: float
     margin_db: float = 0.0
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {key: json_number(value) if isinstance(value, float) else value for key, value in asdict(self).items()}
 
 
@@ -97,7 +97,7 @@ class Decisions:
     agreement: float
     compared: int
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {"kind": self.kind.value, "agreement": round(self.agreement, 6), "compared": self.compared}
 
 
@@ -126,7 +126,7 @@ class ResultCheck:
         """What to call it in a sentence."""
         return f"part '{self.name}'" if self.is_part else f"output '{self.name}'"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {"name": self.name, "sqnr_db": json_number(self.sqnr_db), **_further(self)}
 
 
@@ -188,7 +188,7 @@ class OutputCheck:
             return math.inf if wrong == 0 else 10.0 * math.log10(allowed / wrong)
         return math.inf
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Plain values; JSON has no infinity, which becomes text."""
         numbers = {
             key: json_number(value) if isinstance(value, float) else value
@@ -200,9 +200,9 @@ class OutputCheck:
         return {**numbers, **_further(self), **parts}
 
 
-def _further(check: OutputCheck | ResultCheck) -> dict[str, Any]:
+def _further(check: OutputCheck | ResultCheck) -> JsonObject:
     """What outputs and parts have in common, where there is something to say."""
-    found: dict[str, Any] = {"silent": True} if check.silent else {}
+    found: JsonObject = {"silent": True} if check.silent else {}
     if check.samples is not None:
         found["per_sample"] = check.samples.to_json()
     if check.decisions is not None:
@@ -222,7 +222,7 @@ class SelectionCheck:
     agreement: float
     compared: int
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {"node": self.node, "op": self.op, "agreement": round(self.agreement, 6), "compared": self.compared}
 
 
@@ -280,7 +280,7 @@ class VerifyReport:
         """The lowest SQNR of all float outputs and their parts; None when there is none."""
         return min((result.sqnr_db for result in self.results), default=None)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {
             "passed": self.passed,
             "samples": self.samples,

@@ -6,16 +6,18 @@ import statistics
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from onnxq.cli import options
 from onnxq.cli.console import print_pairs, print_warning
 from onnxq.cli.progress import stage_bars
+from onnxq.json_file import JsonMapping
 
 if TYPE_CHECKING:
     from onnxq.demo import DemoData
+    from onnxq.runtime.session import OrtSession
 
 BATCH = 32
 ROUNDS = 60
@@ -43,7 +45,7 @@ def demo(
         print_warning(str(warning))
 
 
-def _print(model: Path, written: Path, report: Mapping[str, Any], data: DemoData) -> None:
+def _print(model: Path, written: Path, report: JsonMapping, data: DemoData) -> None:
     from onnxq.cli.figures import decibels
     from onnxq.cli.summary import nodes_line, size_line
     from onnxq.runtime.session import make_session
@@ -69,7 +71,7 @@ def _print(model: Path, written: Path, report: Mapping[str, Any], data: DemoData
     print_pairs(f"handwritten digits, quantized for {report['backend']}", pairs)
 
 
-def _accuracy(session: Any, data: DemoData) -> float:
+def _accuracy(session: OrtSession, data: DemoData) -> float:
     from onnxq.runtime.session import run_session
 
     feed = {session.get_inputs()[0].name: data.test_images}
@@ -77,7 +79,7 @@ def _accuracy(session: Any, data: DemoData) -> float:
     return float((logits.argmax(axis=1) == data.test_labels).mean())
 
 
-def _milliseconds(sessions: Mapping[str, Any], data: DemoData) -> dict[str, float]:
+def _milliseconds(sessions: Mapping[str, OrtSession], data: DemoData) -> dict[str, float]:
     """Median time of a batch for each session."""
     images = data.test_images[:BATCH]
     seconds: dict[str, list[float]] = {name: [] for name in sessions}

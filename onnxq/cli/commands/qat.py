@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -15,6 +15,7 @@ from onnxq.cli.console import print_error, print_pairs, say
 from onnxq.cli.training_bar import training_bars
 from onnxq.config.assignments import Assignment
 from onnxq.errors import ConfigError
+from onnxq.json_file import JsonMapping
 
 TrainOption = Annotated[
     str,
@@ -174,7 +175,7 @@ def _telling_how_to_go_on(folder: Path, *, quiet: bool) -> Iterator[None]:
         raise
 
 
-def _summary(training: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _summary(training: JsonMapping) -> Iterator[tuple[str, str]]:
     name = training["metric"]
 
     def shown(value: float | str) -> str:

@@ -16,7 +16,9 @@ from onnxq.compat.mqbench.translate import translate
 from onnxq.compat.translation import shown
 from onnxq.errors import ConfigError, ModelError, did_you_mean
 from onnxq.graph import Graph
+from onnxq.json_file import JsonMapping
 from onnxq.pipeline.artifacts import Result
+from onnxq.runtime.feeds import GivenArrays
 from onnxq.runtime.pieces import as_array
 from onnxq.session.prepare import load_model
 from onnxq.types.translation import Outcome, Row, no_effect
@@ -32,7 +34,7 @@ _FURTHER = ("input_names", "output_names", "dynamic_axes", "minimum_sqnr_db")
 def prepare_by_platform(
     model: str | Path | onnx.ModelProto | Graph,
     deploy_backend: object,
-    prepare_custom_config_dict: Mapping[str, Any] | None = None,
+    prepare_custom_config_dict: JsonMapping | None = None,
     custom_tracer: object = None,
     is_qat: bool = True,
     freeze_bn: bool = True,
@@ -154,7 +156,7 @@ def _check_type(quantizer_type: str) -> None:
         raise ConfigError(f"unknown quantizer_type '{quantizer_type}'.{near} Known: {', '.join(QUANTIZER_TYPES)}")
 
 
-def _input_names(model: PreparedModel, given: Mapping[str, Any]) -> list[str]:
+def _input_names(model: PreparedModel, given: JsonMapping) -> list[str]:
     """The names of the inputs in order; the file keeps its names, so other ones are an error."""
     for key, known in (("input_names", model.graph.input_names), ("output_names", model.graph.output_names)):
         wanted = given.get(key) or ()
@@ -223,7 +225,7 @@ def _open(shapes: dict[str, Shape], name: str, axes: Mapping[int, str]) -> Row:
     return Row(key, shown(axes), Outcome(f"dimensions that stay open in inputs.{name}.shape"))
 
 
-def _by_name(dummy_input: Any, names: Sequence[str]) -> Mapping[str, Any]:
+def _by_name(dummy_input: Any, names: Sequence[str]) -> GivenArrays:
     if isinstance(dummy_input, Mapping):
         return dummy_input
     arrays = dummy_input if isinstance(dummy_input, list | tuple) else [dummy_input]

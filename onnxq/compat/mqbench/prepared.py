@@ -14,7 +14,7 @@ from onnxq.graph import Graph
 from onnxq.pipeline.artifacts import Result
 from onnxq.quantize import quantize
 from onnxq.runtime import input_infos
-from onnxq.runtime.feeds import Feed, fit_feed
+from onnxq.runtime.feeds import Feed, GivenArrays, fit_feed
 from onnxq.runtime.pieces import as_array
 from onnxq.runtime.session import float_session, make_session, run_session
 from onnxq.session.model_io import check_io_types
@@ -132,7 +132,7 @@ class PreparedModel:
         config = {**self.translation.config, **({"inputs": inputs} if inputs else {})}
         return replace(self.translation, config=config, sources=sources, rows=(*self.translation.rows, *rows))
 
-    def _feed(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> Feed:
+    def _feed(self, arrays: Sequence[Any], named: GivenArrays) -> Feed:
         if len(arrays) == 1 and isinstance(arrays[0], Mapping) and not named:
             named, arrays = arrays[0], []
         names = [info.name for info in self._inputs]

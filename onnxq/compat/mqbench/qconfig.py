@@ -10,6 +10,7 @@ from onnxq.compat.mqbench.schemes import Fields, SchemeRole, read_scheme, take_b
 from onnxq.compat.mqbench.targets import Target
 from onnxq.compat.translation import Translator, check_keys, shown
 from onnxq.errors import ConfigError
+from onnxq.json_file import JsonMapping, JsonObject
 from onnxq.observers import make_observer
 from onnxq.types.fake_quantizers import FakeQuantizer, read_fake_quantizer
 from onnxq.types.translation import Outcome, Setting, no_effect
@@ -37,7 +38,7 @@ class Part:
     """What is said about weights, or about activations: w_observer, w_qscheme ... of a dictionary at `where`."""
 
     letter: Letter
-    given: Mapping[str, Any]
+    given: JsonMapping
     where: str
 
     def key(self, kind: str) -> str:
@@ -47,7 +48,7 @@ class Part:
         """The value of a key; None where it is left out or says nothing."""
         return self.given.get(f"{self.letter}_{kind}")
 
-    def table(self, kind: str) -> Mapping[str, Any]:
+    def table(self, kind: str) -> JsonMapping:
         value = self.value(kind)
         if value is not None and not isinstance(value, Mapping):
             raise ConfigError(f"{self.key(kind)} must hold arguments and values, it holds {shown(value)}")
@@ -73,7 +74,7 @@ def translate_qconfig(translator: Translator, given: Any, target: Target, where:
 def _translate_part(translator: Translator, part: Part, target: Target) -> None:
     table = TABLES[part.letter]
     fields: Fields = {}
-    arguments: dict[str, Any] = {}
+    arguments: JsonObject = {}
     sources: dict[str, str] = {}
     if part.value("qscheme") is not None:
         role = SchemeRole(target, part.letter)
@@ -97,7 +98,7 @@ def _translate_part(translator: Translator, part: Part, target: Target) -> None:
 
 
 def _translate_observer(
-    translator: Translator, part: Part, target: Target, from_scheme: Mapping[str, Any], extra: Mapping[str, Any]
+    translator: Translator, part: Part, target: Target, from_scheme: JsonMapping, extra: JsonMapping
 ) -> None:
     """Extra arguments win over those of the scheme; without a name they are for the observer that MQBench has there."""
     named = part.value("observer")
@@ -129,7 +130,7 @@ def _translate_observer(
     _note_empty(translator, part, "observer_extra_args")
 
 
-def read_observer(name: str, arguments: Mapping[str, Any], where: str, where_named: str | None = None) -> str:
+def read_observer(name: str, arguments: JsonMapping, where: str, where_named: str | None = None) -> str:
     """An observer by its MQBench name, with MQBench's arguments, in the words of onnxq.
 
     `where` is the key that holds the arguments, `where_named` the one that holds the name, if it is another.
@@ -184,7 +185,7 @@ def _translate_fake_quantizer(translator: Translator, part: Part, target: Target
     return quantizer if suits else None
 
 
-def _known_fake_quantizer(name: str, arguments: Mapping[str, Any], where: str) -> FakeQuantizer:
+def _known_fake_quantizer(name: str, arguments: JsonMapping, where: str) -> FakeQuantizer:
     if "name" in arguments:
         raise ConfigError(f"{where}: 'name' is no argument of a fake-quantizer")
     try:

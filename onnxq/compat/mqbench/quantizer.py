@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from onnxq.compat.modules import Exported, nodes_of_fx_name, nodes_of_module
@@ -13,6 +13,7 @@ from onnxq.compat.torch_names import nodes_of_type, type_note
 from onnxq.compat.translation import Translator, check_keys, counted, items_of, shown, yes_or_no
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
+from onnxq.json_file import JsonMapping
 from onnxq.types.translation import Outcome, joined, no_effect
 
 TYPE_KEYS = ("additional_function_type", "additional_module_type", "exclude_function_type")
@@ -45,9 +46,7 @@ def translate_quantizer(
     return _academic_mode(translator, given["academic_mode"], target, f"{where}.academic_mode")
 
 
-def translate_lists(
-    translator: Translator, given: Mapping[str, Any], model: Exported, target: Target, where: str
-) -> None:
+def translate_lists(translator: Translator, given: JsonMapping, model: Exported, target: Target, where: str) -> None:
     """The lists of additional and excluded nodes.
 
     A name in additional_node_name wins over every exclusion; an exclusion wins over additional types. The weight of a

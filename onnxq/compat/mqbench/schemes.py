@@ -10,12 +10,13 @@ from typing import Any
 from onnxq.compat.mqbench.targets import Target
 from onnxq.compat.translation import Translator, shown, spelt, yes_or_no
 from onnxq.errors import ConfigError, did_you_mean
+from onnxq.json_file import JsonMapping, JsonObject
 from onnxq.observers.aliases import ALIASES
 from onnxq.types.translation import Outcome, Setting, no_effect
 
 SCHEME_KEYS = ("bit", "symmetry", "per_channel", "pot_scale", "symmetric_range")
 
-SCHEME_DEFAULTS: Mapping[str, Any] = {"symmetry": True, "per_channel": False, "pot_scale": False, "bit": 8}
+SCHEME_DEFAULTS: JsonMapping = {"symmetry": True, "per_channel": False, "pot_scale": False, "bit": 8}
 """What a scheme has that does not say otherwise, whatever the target has."""
 
 BASE_ARGUMENTS = (
@@ -30,7 +31,7 @@ BASE_ARGUMENTS = (
 )
 """Arguments that every observer of MQBench takes: they are about the number format, not about the range."""
 
-Fields = dict[str, Any]
+Fields = JsonObject
 """Fields of a table of onnxq, such as {"dtype": "int8", "symmetric": True}."""
 
 
@@ -56,7 +57,7 @@ class SchemeRole:
         return ""
 
 
-def read_scheme(given: Any, where: str, translator: Translator, role: SchemeRole) -> tuple[Fields, dict[str, Any]]:
+def read_scheme(given: Any, where: str, translator: Translator, role: SchemeRole) -> tuple[Fields, JsonObject]:
     """A scheme as fields of [weight] or [activation], and the keys that are arguments of the observer.
 
     A scheme is complete: what it leaves out has MQBench's default, not the target's. `role` says whose format it is.
@@ -99,7 +100,7 @@ def read_scheme(given: Any, where: str, translator: Translator, role: SchemeRole
     return fields, rest
 
 
-def take_base_arguments(fields: Fields, arguments: Mapping[str, Any], where: str, translator: Translator) -> Fields:
+def take_base_arguments(fields: Fields, arguments: JsonMapping, where: str, translator: Translator) -> Fields:
     """Let arguments that every observer takes change the format; the arguments that are left are the observer's own."""
     left = {str(key): value for key, value in arguments.items() if key not in BASE_ARGUMENTS}
     if ("quant_min" in arguments) != ("quant_max" in arguments):
@@ -139,7 +140,7 @@ def take_base_arguments(fields: Fields, arguments: Mapping[str, Any], where: str
     return left
 
 
-def _check_further_keys(rest: Mapping[str, Any], where: str) -> None:
+def _check_further_keys(rest: JsonMapping, where: str) -> None:
     """Further keys are arguments of an observer: one that no observer has is a typing error of the scheme."""
     known = {*BASE_ARGUMENTS, *observer_arguments()}
     for key in rest:
@@ -164,7 +165,7 @@ def _bits(value: Any, where: str) -> int:
     return int(text)
 
 
-def _flag(given: Mapping[str, Any], key: str, where: str) -> bool:
+def _flag(given: JsonMapping, key: str, where: str) -> bool:
     return yes_or_no(given.get(key, SCHEME_DEFAULTS.get(key, False)), f"{where}.{key}")
 
 
@@ -192,7 +193,7 @@ def _torch_scheme(value: Any, where: str) -> Fields:
     return {"symmetric": name.endswith("symmetric"), "per_channel": name.startswith("per_channel")}
 
 
-def _channel_axis(value: Any, fields: Mapping[str, Any], where: str) -> Fields:
+def _channel_axis(value: Any, fields: JsonMapping, where: str) -> Fields:
     if isinstance(value, bool) or not isinstance(value, int) or value < -1:
         raise ConfigError(
             f"{where}.ch_axis must be an axis from 0 on, or -1 for one scale per tensor; got {shown(value)}"
@@ -210,7 +211,7 @@ def _with_sign(dtype: str, *, symmetric: bool) -> str:
     return f"{'int' if symmetric else 'uint'}{dtype.removeprefix('u').removeprefix('int')}"
 
 
-def _said(fields: Mapping[str, Any]) -> Outcome:
+def _said(fields: JsonMapping) -> Outcome:
     return Outcome(settings=tuple(Setting(key, value, f"{key} = {spelt(value)}") for key, value in fields.items()))
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from onnxq.compat.modules import Exported
 from onnxq.compat.mqbench.arguments import translate_arguments
 from onnxq.compat.mqbench.attributes import translate_attributes
@@ -15,6 +12,7 @@ from onnxq.compat.mqbench.targets import find_target
 from onnxq.compat.translation import Translator, check_keys, table_at
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
+from onnxq.json_file import JsonMapping
 from onnxq.types.translation import Translation, no_effect
 
 TOOL = "MQBench"
@@ -30,7 +28,7 @@ EXTRA_KEYS = (
 )
 
 
-def translate(extra_config: Mapping[str, Any] | None, graph: Graph, backend: object) -> Translation:
+def translate(extra_config: JsonMapping | None, graph: Graph, backend: object) -> Translation:
     """Settings of onnxq for an `extra_config` of MQBench; `graph` is the float model as the user has it.
 
     Types, functions and classes may be given as such or by their names, so that files can hold a configuration.

@@ -19,7 +19,7 @@ from onnxq.numerics.rounding import quotient, round_values
 from onnxq.types.granularity import PerBlock, PerTensor
 from onnxq.types.number_format import NumberFormat, Operators
 from onnxq.types.qparams import QParams
-from onnxq.types.spec import QuantSpec
+from onnxq.types.spec import QuantSpec, SpecChanges
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -104,8 +104,8 @@ class IntegerFormat(NumberFormat):
         if zero_point.min() < spec.qmin or zero_point.max() > spec.qmax:
             raise SpecError(f"zero points must lie in [{spec.qmin}, {spec.qmax}]")
 
-    def implied(self, held: QuantSpec) -> dict[str, Any]:
-        fields: dict[str, Any] = {}
+    def implied(self, held: QuantSpec) -> SpecChanges:
+        fields: SpecChanges = {}
         if isinstance(held.granularity, PerBlock) and not held.evenly_spaced:
             fields["granularity"] = PerTensor()
         if not self.signed or self.bits < 2:

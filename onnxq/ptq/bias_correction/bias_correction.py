@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from onnxq.emit.simulate import simulate
 from onnxq.graph import Graph
+from onnxq.json_file import JsonObject
 from onnxq.numerics import sqnr_db
 from onnxq.ptq.bias_correction.analytic import expected_shift
 from onnxq.ptq.bias_correction.sites import BiasSite, add_to_bias, bias_sites
@@ -128,7 +128,7 @@ class _Correction:
                 self._correct(site, self._float_means[site.node] - means[site.node])
 
     def result(self) -> Improved:
-        changed, details = [], dict[str, Any]()
+        changed, details = [], JsonObject()
         for site in self.sites:
             shift = self._shifts.get(site.node)
             if shift is None or not shift.any():

@@ -14,11 +14,11 @@ stays as it is. The second half of the paper, clipping by the error of outputs, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from onnxq.graph import Graph
+from onnxq.json_file import JsonObject
 from onnxq.numerics import fake_quantize, qparams_from_range
 from onnxq.observers import make_observer, observe_constant
 from onnxq.ptq.equalization.channel_statistics import channel_axis, sample_rows, unknown_lines
@@ -59,7 +59,7 @@ def awq(state: State, task: Task, *, steps: int) -> Improved:
     scales = np.ones(scalable.classes)
     declined = _declined(own.graph, own.plan, scalable)
     declined += unknown_lines({reader.edit.node: reader.tensor for reader in readers}, [item.tensor for item in known])
-    details: dict[str, Any] = {"alpha": {}, "error": {}}
+    details: JsonObject = {"alpha": {}, "error": {}}
     for group in scalable.groups:
         mine = [reader for reader in known if touches(scalable.layouts[reader.tensor], group)]
         if not mine:

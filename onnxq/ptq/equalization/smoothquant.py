@@ -17,11 +17,11 @@ Other quantized tensors with the same channels, such as inputs of a residual Add
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from onnxq.graph import Graph
+from onnxq.json_file import JsonObject
 from onnxq.ptq.equalization.channel_statistics import channel_axis, channel_ranges, sample_rows, unknown_lines
 from onnxq.ptq.equalization.precision import WeightShares, quantized_activations, read_as, weight_shares
 from onnxq.ptq.equalization.scalable_channels import (
@@ -73,7 +73,7 @@ def smooth(
     rows = sample_rows(own.graph, axes, other, "inputs of layers")
     known = [reader for reader in readers if reader.tensor in half and reader.tensor in rows]
     scales = np.ones(scalable.classes)
-    details: dict[str, Any] = {"alpha": {}, "error": {}}
+    details: JsonObject = {"alpha": {}, "error": {}}
     declined = _declined(own.graph, own.plan, scalable)
     declined += unknown_lines({reader.edit.node: reader.tensor for reader in readers}, [item.tensor for item in known])
     for group in scalable.groups:

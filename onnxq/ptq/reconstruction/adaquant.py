@@ -8,15 +8,14 @@ straight through the rounding. It learns more numbers than AdaRound from the sam
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from onnxq.ptq.method import Improved, State, Task, improvement
+from onnxq.ptq.method import Arguments, Improved, State, Task, improvement
 from onnxq.ptq.reconstruction.recipe import Recipe
 
 
-def recipe(settings: Mapping[str, Any]) -> Recipe:
-    return Recipe("adaquant", learnt="weights", scales=True, **settings)
+def recipe(settings: Arguments) -> Recipe:
+    return Recipe.of("adaquant", settings, learnt="weights", scales=True)
 
 
 @improvement(

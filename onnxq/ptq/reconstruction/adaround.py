@@ -8,15 +8,14 @@ the activation function behind the layer. Scales stay as calibration found them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from onnxq.ptq.method import Improved, State, Task, improvement
+from onnxq.ptq.method import Arguments, Improved, State, Task, improvement
 from onnxq.ptq.reconstruction.recipe import Recipe
 
 
-def recipe(settings: Mapping[str, Any]) -> Recipe:
-    return Recipe("adaround", learnt="roundings", scales=False, **settings)
+def recipe(settings: Arguments) -> Recipe:
+    return Recipe.of("adaround", settings, learnt="roundings", scales=False)
 
 
 @improvement(

@@ -12,15 +12,14 @@ gradients of the whole model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from onnxq.ptq.method import Improved, State, Task, improvement
+from onnxq.ptq.method import Arguments, Improved, State, Task, improvement
 from onnxq.ptq.reconstruction.recipe import Recipe
 
 
-def recipe(settings: Mapping[str, Any]) -> Recipe:
-    return Recipe("brecq", learnt="roundings", scales=True, **settings)
+def recipe(settings: Arguments) -> Recipe:
+    return Recipe.of("brecq", settings, learnt="roundings", scales=True)
 
 
 @improvement(

@@ -8,15 +8,14 @@ chosen at random takes more steps than BRECQ does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from onnxq.ptq.method import Improved, State, Task, improvement
+from onnxq.ptq.method import Arguments, Improved, State, Task, improvement
 from onnxq.ptq.reconstruction.recipe import Recipe
 
 
-def recipe(settings: Mapping[str, Any]) -> Recipe:
-    return Recipe("qdrop", learnt="roundings", scales=True, **settings)
+def recipe(settings: Arguments) -> Recipe:
+    return Recipe.of("qdrop", settings, learnt="roundings", scales=True)
 
 
 @improvement(

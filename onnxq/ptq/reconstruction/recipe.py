@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from onnxq.errors import ConfigError
+from onnxq.json_file import JsonObject
+from onnxq.ptq.method import Arguments
 
 Learnt = Literal["roundings", "weights"]
 
@@ -51,5 +53,10 @@ class Recipe:
         if wrong is not None:
             raise ConfigError(f"improvement '{self.method}': {wrong}")
 
-    def to_json(self) -> dict[str, Any]:
+    @classmethod
+    def of(cls, method: str, settings: Arguments, **own: Any) -> Recipe:
+        """The recipe of a method: what is its own, and what a user can set."""
+        return cls(method, **{**own, **settings})
+
+    def to_json(self) -> JsonObject:
         return asdict(self)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from onnxq.files import json_number
+from onnxq.json_file import JsonObject
 from onnxq.ptq.method import Chosen, Improved, State
 from onnxq.ptq.search.evaluator import Score
 from onnxq.ptq.search.reasons import Why
@@ -27,7 +27,7 @@ class Step:
     declined: tuple[str, ...]
     seconds: float
     peak_memory: int
-    details: dict[str, Any] = field(default_factory=dict)
+    details: JsonObject = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -47,7 +47,7 @@ class Step:
         name, paper = str(chosen), chosen.method.paper
         return cls(name, paper, applied, why, before, after, changed, declined, seconds, peak_memory(), details)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {
             "name": self.name,
             "paper": self.paper,
@@ -73,7 +73,7 @@ class Level:
     seconds: float
     peak_memory: int
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {
             "effort": self.effort,
             "after": _number(self.score),
@@ -102,7 +102,7 @@ class Outcome:
     held: int
     levels: tuple[Level, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {
             "metric": None if self.before is None else self.before.metric,
             "before": _number(self.before),

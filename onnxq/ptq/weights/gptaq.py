@@ -20,13 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from onnxq.emit.simulate import simulate
 from onnxq.graph import Graph
 from onnxq.graph.depths import depths_of, in_stages
+from onnxq.json_file import JsonObject
 from onnxq.ptq.bias_correction.sites import BiasSite, add_to_bias, bias_sites
 from onnxq.ptq.method import Improved, Limit, State, Task, above, at_least, improvement, limits
 from onnxq.ptq.weights.coordinate_descent import descend
@@ -85,7 +85,7 @@ class _Gptaq:
         self._rows = FloatRows(state.graph, task.samples, task.seed, task.memory_limit // 2)
         self._changed: list[str] = []
         self._declined: list[str] = []
-        self._details: dict[str, Any] = {}
+        self._details: JsonObject = {}
 
     def run(self, rounds: int) -> Improved:
         placements, declined = quantized_weights(self._old)

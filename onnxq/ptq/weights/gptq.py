@@ -15,10 +15,9 @@ quantizers (`inputs=quantized`), so that a layer also makes up for the rounding 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from onnxq.json_file import JsonObject
 from onnxq.ptq.method import Improved, State, Task, above, improvement, limits, one_of
 from onnxq.ptq.weights.gptq_matrix import Grid, gptq_matrix, gptq_stack, output_errors
 from onnxq.ptq.weights.layers import INPUTS, Layers, layers_of, quantized_weights, with_moments, write_chosen
@@ -48,7 +47,7 @@ def gptq(state: State, task: Task, *, damp: float, act_order: bool, inputs: str,
     declined += others
     sharing = Sharing(state.plan)
     changed: list[str] = []
-    details: dict[str, Any] = {}
+    details: JsonObject = {}
     for layer, moments in with_moments(state, task, layers, inputs, "gptq", shrink=True):
         if isinstance(moments, str):
             declined.append(f"{layer.tensor}: {moments}")

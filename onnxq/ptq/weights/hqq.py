@@ -17,10 +17,10 @@ has the same meaning for every candidate.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
+from onnxq.json_file import JsonObject
 from onnxq.numerics import MIN_SCALE, fake_quantize, with_float16_scale
 from onnxq.numerics.ranges import MAX_SCALE, with_minimum_scale
 from onnxq.ptq.method import Improved, Limit, State, Task, at_least, improvement, limits
@@ -48,7 +48,7 @@ def hqq(state: State, task: Task, *, p: float, iterations: int) -> Improved:
     own, others = with_own_scale(sharing, placements)
     declined += others
     changed: list[str] = []
-    details: dict[str, Any] = {}
+    details: JsonObject = {}
     for done, placement in enumerate(own):
         task.progress("hqq", done, len(own))
         values, held = shared_values(state.graph, sharing, placement.tensor), state.qparams[placement.tensor]

@@ -14,10 +14,9 @@ tied. A range that the user has given is not touched.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from onnxq.json_file import JsonObject
 from onnxq.numerics import fake_quantize
 from onnxq.ptq.method import Improved, State, Task, improvement, limits, one_of
 from onnxq.ptq.weights.gptq_matrix import output_errors
@@ -51,7 +50,7 @@ def weight_scale_search(state: State, task: Task, *, objective: str, inputs: str
     own, others = with_own_scale(sharing, placements)
     declined += others
     changed: list[str] = []
-    details: dict[str, Any] = {}
+    details: JsonObject = {}
     layers: list[Layers] = []
     if objective == "outputs":
         alone = [placement for placement in own if sharing.alone(placement.tensor)]
@@ -73,7 +72,7 @@ def _note(
     errors: tuple[float, float] | None,
     changed: list[str],
     declined: list[str],
-    details: dict[str, Any],
+    details: JsonObject,
 ) -> None:
     if errors is None:
         declined.append(f"{tensor}: no other scale has a smaller error")

@@ -12,13 +12,13 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from onnxq.emit import EMITTERS, Emitted, Emitter
 from onnxq.emit.tables import MODEL_SUFFIX, Row, differs, missing_and_extra, rows_of
 from onnxq.errors import UnsupportedError
 from onnxq.files import write_json
 from onnxq.graph import Graph
+from onnxq.json_file import JsonObject
 from onnxq.numerics.positions import exact_position
 from onnxq.types import Backend, QParamsTable, QuantPlan
 
@@ -43,7 +43,7 @@ def write_clip_ranges(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Emitted:
     """Write `<name>_clip_ranges.json`: the scale of every weight, bias and activation, in MQBench's form for Vitis."""
-    table: dict[str, Any] = {}
+    table: JsonObject = {}
     for row in rows_of(graph, plan, qparams, *ROLES):
         if row.qparams.scale.size != 1:
             raise UnsupportedError(
@@ -72,7 +72,7 @@ def write_quant_info(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> Emitted:
     """Write `<name>_quant_info.json`: bits and position of every weight, bias and activation, as vai_q_pytorch does."""
-    listed: dict[str, dict[str, Any]] = {"param": {}, "output": {}}
+    listed: dict[str, JsonObject] = {"param": {}, "output": {}}
     for row in rows_of(graph, plan, qparams, *ROLES):
         listed[_part(row)][row.tensor] = [[row.qparams.spec.bits, position_of(row)]]
     model = folder / f"{name}{MODEL_SUFFIX}.onnx"

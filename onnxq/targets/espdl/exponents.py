@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from onnxq.emit.tables import Row, missing_and_extra, rows_of
 from onnxq.errors import UnsupportedError
 from onnxq.files import write_json
 from onnxq.graph import Graph
+from onnxq.json_file import JsonObject
 from onnxq.types import Backend, PerChannel, QParams, QParamsTable, QuantPlan
 
 ROLES = ("activation", "weight", "bias")
@@ -60,9 +60,9 @@ def exponents(tensor: str, parameters: QParams) -> np.ndarray:
     return np.asarray(exponent, np.int64) - 1
 
 
-def _entry(row: Row) -> dict[str, Any]:
+def _entry(row: Row) -> JsonObject:
     spec = row.qparams.spec
-    entry: dict[str, Any] = {
+    entry: JsonObject = {
         "role": "activation" if row.placement.role == "output" else row.placement.role,
         "exponent": exponents(row.tensor, row.qparams).tolist(),
         "min": spec.qmin,

@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from onnxq.emit import EMITTERS, Emitted, Emitter
 from onnxq.emit.tables import Row, differs, missing_and_extra, plain
 from onnxq.files import write_json
 from onnxq.graph import Graph
+from onnxq.json_file import JsonObject
 from onnxq.targets.ppl.ranges import PRECISION, all_rows, half_width
 from onnxq.types import Backend, PerBlock, PerTensor, QParamsTable, QuantPlan
 
@@ -34,7 +34,7 @@ def write_quant_file(
     """Write `<name>_quant.json`: the file that ppl.nn reads with --quant-file."""
     path = folder / f"{name}_quant.json"
     listed = rows_without_blocks(graph, plan, qparams)
-    document: dict[str, Any] = {"quant_info": {tensor: _entry(row) for tensor, row in listed.items()}}
+    document: JsonObject = {"quant_info": {tensor: _entry(row) for tensor, row in listed.items()}}
     notes = []
     if _all_int8(listed):
         document["op_info"] = {node: {"data_type": "INT8"} for node in (*plan.quantized, *plan.fused)}
@@ -113,7 +113,7 @@ def _engine_scale(row: Row) -> np.ndarray:
     return np.asarray(2.0 * half_width(row) / (2**row.qparams.spec.bits - 1))
 
 
-def _entry(row: Row) -> dict[str, Any]:
+def _entry(row: Row) -> JsonObject:
     top = _top(row)
     bits = row.qparams.spec.bits
     return {

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from onnxq.emit.passed_back import operand_rows
 from onnxq.emit.tables import Row, differs, lines_of, missing_and_extra, plain, rows
 from onnxq.files import replace_file, write_json
 from onnxq.graph import Graph
+from onnxq.json_file import JsonObject
 from onnxq.types import Backend, QParamsTable, QuantPlan
 
 PRECISION = 1e-6
@@ -110,7 +110,7 @@ def all_rows(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[str, 
     return operand_rows(graph, plan, qparams) | weights
 
 
-def _entry(row: Row) -> dict[str, Any]:
+def _entry(row: Row) -> JsonObject:
     return {
         "step": plain(row.qparams.scale),
         "zero_point": row.qparams.zero_point.tolist(),

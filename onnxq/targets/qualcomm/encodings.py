@@ -17,6 +17,7 @@ from onnxq.emit import EMITTERS, Emitted, Emitter
 from onnxq.emit.tables import Row, differs, missing_and_extra, rows, rows_of
 from onnxq.files import write_json
 from onnxq.graph import Graph
+from onnxq.json_file import JsonObject
 from onnxq.targets.qualcomm.encodings_versions import (
     CASTS,
     VERSIONS,
@@ -34,7 +35,7 @@ _PRECISION = 1e-7
 _RANGE_PRECISION = 1e-6
 
 
-def encodings_document(graph: Graph, plan: QuantPlan, qparams: QParamsTable, version: str) -> dict[str, Any]:
+def encodings_document(graph: Graph, plan: QuantPlan, qparams: QParamsTable, version: str) -> JsonObject:
     """The whole file as plain values; version "0.4.0" is the form that names no version."""
     sections: dict[str, list[tuple[str, Any]]] = {"activation": [], "weight": []}
     for role, entries in sections.items():
@@ -61,7 +62,7 @@ def _wanted(row: Row) -> Encoding:
     return encoding_of(row.tensor, row.qparams, constant=row.role == "weight")
 
 
-def _quantizer_args(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[str, Any]:
+def _quantizer_args(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> JsonObject:
     """What most quantizers have in common, as readers of 0.6.1 expect it."""
     activations = [row.placement.spec for row in rows(graph, plan, qparams)]
     weights = [row.placement.spec for row in rows(graph, plan, qparams, role="weight")]

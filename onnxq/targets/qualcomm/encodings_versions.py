@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from onnxq.errors import SpecError, UnsupportedError
+from onnxq.json_file import JsonMapping, JsonObject
 from onnxq.types import PerBlock, PerTensor, QParams
 
 VERSIONS = ("0.6.1", "1.0.0", "2.0.0")
@@ -117,7 +117,7 @@ def as_said(encoding: Encoding, version: str) -> Encoding:
 # ---- writing ---------------------------------------------------------------------------------------------------------
 
 
-def write_entry(tensor: str, encoding: Encoding, version: str) -> list[dict[str, Any]] | dict[str, Any] | None:
+def write_entry(tensor: str, encoding: Encoding, version: str) -> list[JsonObject] | JsonObject | None:
     """The entry of one tensor; None where a version leaves it out, UnsupportedError where it has no words for it."""
     if version == "2.0.0":
         return _entry_2_0(tensor, encoding)
@@ -132,7 +132,7 @@ def write_entry(tensor: str, encoding: Encoding, version: str) -> list[dict[str,
     return _entry_1_0(tensor, encoding) if version == "1.0.0" else _entry_0_6(tensor, encoding, version)
 
 
-def _entry_0_6(tensor: str, encoding: Encoding, version: str) -> list[dict[str, Any]]:
+def _entry_0_6(tensor: str, encoding: Encoding, version: str) -> list[JsonObject]:
     if encoding.block_size is not None:
         raise UnsupportedError(f"tensor '{tensor}': version {version} has no scales per block; {_ALL}")
     kind = {} if version == "0.4.0" else {"dtype": "int"}
@@ -150,8 +150,8 @@ def _entry_0_6(tensor: str, encoding: Encoding, version: str) -> list[dict[str, 
     ]
 
 
-def _entry_1_0(tensor: str, encoding: Encoding) -> dict[str, Any]:
-    entry: dict[str, Any] = {"name": tensor, "dtype": "INT", "bw": encoding.bits, "is_sym": encoding.symmetric}
+def _entry_1_0(tensor: str, encoding: Encoding) -> JsonObject:
+    entry: JsonObject = {"name": tensor, "dtype": "INT", "bw": encoding.bits, "is_sym": encoding.symmetric}
     entry["enc_type"] = "PER_TENSOR" if encoding.axis is None else "PER_CHANNEL"
     if encoding.block_size is not None:
         if encoding.scale.ndim != 2:
@@ -161,10 +161,10 @@ def _entry_1_0(tensor: str, encoding: Encoding) -> dict[str, Any]:
     return {**entry, "scale": said.scale.reshape(-1).tolist(), "offset": said.offset.reshape(-1).tolist()}
 
 
-def _entry_2_0(tensor: str, encoding: Encoding) -> dict[str, Any] | None:
+def _entry_2_0(tensor: str, encoding: Encoding) -> JsonObject | None:
     if encoding.kind in CASTS:
         return None
-    entry: dict[str, Any] = {"name": tensor, "output_dtype": encoding.kind, "y_scale": encoding.scale.tolist()}
+    entry: JsonObject = {"name": tensor, "output_dtype": encoding.kind, "y_scale": encoding.scale.tolist()}
     if encoding.zero_point.any():
         entry["y_zero_point"] = encoding.zero_point.tolist()
     if encoding.axis is not None:
@@ -185,7 +185,7 @@ def read_encodings(path: Path) -> dict[str, Encoding]:
         raise SpecError(f"{path}: {error}") from None
 
 
-def parse_encodings(document: Mapping[str, Any]) -> dict[str, Encoding]:
+def parse_encodings(document: JsonMapping) -> dict[str, Encoding]:
     """The same for the contents of a file."""
     version = str(document.get("version", "0.4.0"))
     if version in ("0.4.0", "0.5.0", "0.6.1"):
@@ -197,14 +197,14 @@ def parse_encodings(document: Mapping[str, Any]) -> dict[str, Encoding]:
     raise SpecError(f"encodings of version '{version}'; known are {', '.join(VERSIONS)}")
 
 
-def _sections(document: Mapping[str, Any], kind: type) -> list[Any]:
+def _sections(document: JsonMapping, kind: type) -> list[Any]:
     sections = [document["activation_encodings"], document["param_encodings"]]
     if not all(isinstance(section, kind) for section in sections):
         raise SpecError(f"activation_encodings and param_encodings must each be a {kind.__name__} in this version")
     return sections
 
 
-def _read_0_6(entry: list[Mapping[str, Any]]) -> Encoding:
+def _read_0_6(entry: list[JsonMapping]) -> Encoding:
     first = entry[0]
     if first.get("dtype", "int") == "float":
         return Encoding(f"float{first['bitwidth']}", np.zeros(0), np.zeros(0, np.int64))
@@ -214,7 +214,7 @@ def _read_0_6(entry: list[Mapping[str, Any]]) -> Encoding:
     return _from_offsets(first["bitwidth"], first["is_symmetric"] == "True", scale, offset)
 
 
-def _read_1_0(entry: Mapping[str, Any]) -> Encoding:
+def _read_1_0(entry: JsonMapping) -> Encoding:
     if entry["dtype"] == "FLOAT":
         return Encoding(f"float{entry['bw']}", np.zeros(0), np.zeros(0, np.int64))
     shape = () if entry["enc_type"] == "PER_TENSOR" else (-1,)
@@ -228,7 +228,7 @@ def _from_offsets(bits: int, symmetric: bool, scale: np.ndarray, offset: np.ndar
     return Encoding(kind, scale, -offset - shift)
 
 
-def _read_2_0(entry: Mapping[str, Any]) -> Encoding:
+def _read_2_0(entry: JsonMapping) -> Encoding:
     scale = np.array(entry["y_scale"], np.float64)
     zero_point = np.array(entry.get("y_zero_point", np.zeros(scale.shape)), np.int64)
     return Encoding(entry["output_dtype"], scale, zero_point, entry.get("axis"), entry.get("block_size"))

@@ -21,6 +21,7 @@ from onnxq.emit import EMITTERS, Emitted, Emitter
 from onnxq.emit.tables import Row, derived_key, differs, missing_and_extra, rows
 from onnxq.files import replace_file
 from onnxq.graph import Graph
+from onnxq.json_file import JsonObject
 from onnxq.types import Backend, QParamsTable, QuantPlan
 
 PRECISION = 1e-6
@@ -114,7 +115,7 @@ def _fused_in_front(graph: Graph, plan: QuantPlan, tensor: str) -> list[str]:
     return found
 
 
-def _entry(row: Row, *, border: bool) -> dict[str, Any]:
+def _entry(row: Row, *, border: bool) -> JsonObject:
     spec = row.qparams.spec
     return {
         "qtype": "sym" if spec.symmetric else "asym",

@@ -11,6 +11,7 @@ from onnxq.emit import EMITTERS, Emitted, Emitter
 from onnxq.emit.tables import Row, differs, rows
 from onnxq.files import write_json
 from onnxq.graph import Graph
+from onnxq.json_file import JsonObject
 from onnxq.numerics import float_max
 from onnxq.targets.sophgo.modes import operators
 from onnxq.targets.sophgo.names import names_of, operator_names, weight_uses
@@ -25,7 +26,7 @@ def write_clip_ranges(
 ) -> Emitted:
     """Write `<name>_clip_ranges.json`: all ranges and weight steps under the names that tpu-mlir uses."""
     path = folder / f"{name}_clip_ranges.json"
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     for item in ranges(graph, plan, qparams, backend):
         threshold, low, high = item.own
         entry = {"threshold": threshold, "min": low, "max": high, **_kind(item.spec)}
@@ -39,7 +40,7 @@ def write_clip_ranges(
     return Emitted((path,))
 
 
-def _kind(spec: QuantSpec) -> dict[str, Any]:
+def _kind(spec: QuantSpec) -> JsonObject:
     kind = "int" if spec.signed else "uint"
     return {"bit": spec.bits, "type": kind if spec.evenly_spaced else spec.dtype}
 
@@ -59,7 +60,7 @@ def check_clip_ranges(
     """Compare every number with the parameters; ranges that follow from others, with the formulas for them."""
     path = folder / f"{name}_clip_ranges.json"
     read = json.loads(path.read_text(encoding="utf-8"))["sophgo_tpu"]
-    wanted: dict[str, dict[str, Any]] = {}
+    wanted: dict[str, JsonObject] = {}
     for item in ranges(graph, plan, qparams, backend):
         threshold, low, high = item.own
         numbers = {"threshold": threshold, "min": low, "max": high, **_kind(item.spec), "ori_name": item.tensor}
@@ -91,7 +92,7 @@ def _flat(value: Any) -> Any:
     return value.reshape(-1) if hasattr(value, "reshape") else [value]
 
 
-def _entry_of(row: Row) -> dict[str, Any]:
+def _entry_of(row: Row) -> JsonObject:
     """What an activation's entry must say: its bounds, and the bound by which tpu-mlir finds the scale."""
     spec = row.qparams.spec
     if not spec.evenly_spaced:
@@ -103,7 +104,7 @@ def _entry_of(row: Row) -> dict[str, Any]:
     return {"threshold": threshold, "min": float(row.low), "max": float(row.high), **_format_of(row)}
 
 
-def _format_of(row: Row) -> dict[str, Any]:
+def _format_of(row: Row) -> JsonObject:
     dtype = row.qparams.spec.dtype
     kind = dtype if "fp" in dtype or "bf" in dtype else dtype.rstrip("0123456789")
     return {"bit": row.qparams.spec.bits, "type": kind, "ori_name": row.tensor}

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
 
 import torch
 
 from onnxq.errors import SpecError, UnsupportedError
+from onnxq.json_file import JsonObject
 from onnxq.ptq.method import Improved, State, Task
 from onnxq.ptq.reconstruction.blocks import Segment, partition
 from onnxq.ptq.reconstruction.fitting.batches import BlockSamples
@@ -43,7 +43,7 @@ class _Report:
 
     changed: list[str] = field(default_factory=list)
     declined: list[str] = field(default_factory=list)
-    blocks: list[dict[str, Any]] = field(default_factory=list)
+    blocks: list[JsonObject] = field(default_factory=list)
 
     def add(self, segment: Segment, learnable: Learnable, outcome: Outcome, resumed: bool) -> None:
         figures = f"noise over signal {outcome.before:.3g} -> {outcome.after:.3g}"

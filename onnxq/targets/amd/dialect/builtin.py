@@ -12,8 +12,9 @@ from types import MappingProxyType
 from typing import Any
 
 from onnxq.errors import ConfigError, did_you_mean
+from onnxq.json_file import JsonMapping, JsonObject
 
-Params = Mapping[str, Any]
+Params = JsonMapping
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Strategy:
     """Whether scales are powers of two, so that the DPU's rules and its ways to compute operators apply."""
 
 
-def _params(method: str, rounding: str, **more: Any) -> dict[str, Any]:
+def _params(method: str, rounding: str, **more: Any) -> JsonObject:
     usual = {"symmetry": True, "per_channel": False, "channel_axis": -1, "unsigned": False, "narrow_range": False}
     return {"bit_width": 8, "method": method, "round_mode": rounding, **usual, **more}
 

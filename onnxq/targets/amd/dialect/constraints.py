@@ -11,6 +11,7 @@ from typing import Any
 
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph import Graph, Node
+from onnxq.json_file import JsonMapping
 from onnxq.passes.clamp import clamp_of
 from onnxq.targets.amd.dialect.layers import ACTIVATIONS, is_depthwise, is_parameter, weight_shape
 
@@ -144,7 +145,7 @@ PARAMETERS: Mapping[str, Get] = MappingProxyType(
 """Name in Keras -> its value on a node; None where a node of this operator has no such parameter."""
 
 
-def check_parameters(given: Mapping[str, Any], graph: Graph, where: str) -> None:
+def check_parameters(given: JsonMapping, graph: Graph, where: str) -> None:
     """Refuse names that neither Keras nor an operator of the model has."""
     if all(name in PARAMETERS for name in given):
         return
@@ -156,7 +157,7 @@ def check_parameters(given: Mapping[str, Any], graph: Graph, where: str) -> None
             )
 
 
-def fulfils(graph: Graph, node: Node, given: Mapping[str, Any]) -> bool:
+def fulfils(graph: Graph, node: Node, given: JsonMapping) -> bool:
     """Whether a node has all of these parameters with these values."""
     for name, wanted in given.items():
         numbers = name == "padding" and not isinstance(wanted, str)

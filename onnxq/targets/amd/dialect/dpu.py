@@ -7,15 +7,15 @@ all else                  strategy fs with powers of two: no file of positions h
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
+from onnxq.json_file import JsonMapping
 from onnxq.targets import get_backend
 
 _TABLES = ("input", "weight", "bias", "activation")
 _SIGNED = tuple(f"int{bits}" for bits in range(2, 17))
 
 
-def beyond_dpu(config: Mapping[str, Any]) -> tuple[str, bool]:
+def beyond_dpu(config: JsonMapping) -> tuple[str, bool]:
     """The setting that takes a strategy farthest from the DPU, in words, and whether files can still say positions.
 
     ("", True) where the DPU has arithmetic for all of them.
@@ -37,7 +37,7 @@ def beyond_dpu(config: Mapping[str, Any]) -> tuple[str, bool]:
     return farther, True
 
 
-def _quantizers(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _quantizers(config: JsonMapping) -> Iterator[tuple[str, JsonMapping]]:
     for table in _TABLES:
         if table in config:
             yield f"[{table}]", config[table]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from onnxq.compat.translation import counted
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph import Node
+from onnxq.json_file import JsonMapping, JsonObject
 from onnxq.place.ties import Ties
 from onnxq.targets.amd.dialect.axes import activation_axis, kernel_axis
 from onnxq.targets.amd.dialect.constraints import has_bias, held_values
@@ -163,7 +164,7 @@ class Entries:
             self.registry.lift_highest_position(quantizer.params["max_quantize_pos"], target.where)
         return made
 
-    def _users(self, role: str, node: Node) -> Mapping[str, Any]:
+    def _users(self, role: str, node: Node) -> JsonMapping:
         """The user's values for all quantizers of a role; unsigned and symmetric is for layers behind a Relu alone."""
         values = dict(self.registry.user[role])
         if role == "activation" and self.registry.only_behind_relu() and not is_relu_like(self.graph, node):
@@ -199,9 +200,9 @@ class Entries:
         self._applied.clear()
 
 
-def _conditions(pattern: Pattern) -> dict[str, Any]:
+def _conditions(pattern: Pattern) -> JsonObject:
     """What a pattern asks of a layer, as it was given."""
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     if pattern.name:
         found["pattern_name"] = pattern.name
     if pattern.layer_type:

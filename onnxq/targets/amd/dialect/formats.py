@@ -8,12 +8,11 @@ method    power-of-two scales: no_overflow, min_mse, min_kl, percentile; float s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from onnxq.compat.translation import shown
 from onnxq.errors import ConfigError, SpecError
+from onnxq.json_file import JsonMapping, JsonObject
 from onnxq.observers import make_observer
 from onnxq.targets.amd.dialect.quantizers import BIAS_BITS, is_power_of_two
 from onnxq.targets.amd.dialect.targets import Target
@@ -35,7 +34,7 @@ _CONSTANTS = ("weight", "bias")
 class Settings:
     """`fields` are those of onnxq's quantizer settings; `remarks` say what a parameter does not do here, and why."""
 
-    fields: dict[str, Any] = field(default_factory=dict)
+    fields: JsonObject = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
 
     @property
@@ -44,7 +43,7 @@ class Settings:
         return self.fields.get("dtype") not in _SCALE_FREE.values()
 
 
-def settings_of(kind: str, params: Mapping[str, Any], role: str, where: str) -> Settings:
+def settings_of(kind: str, params: JsonMapping, role: str, where: str) -> Settings:
     """The settings for a kind of quantizer with these parameters; only what `params` holds is set."""
     _check_contradictions(kind, params, role, where)
     if params.get("data_format") in _SCALE_FREE:
@@ -75,7 +74,7 @@ def settings_of(kind: str, params: Mapping[str, Any], role: str, where: str) -> 
     return made
 
 
-def one_scale(params: Mapping[str, Any], target: Target) -> dict[str, Any]:
+def one_scale(params: JsonMapping, target: Target) -> JsonObject:
     """The parameters of a quantizer that several tensors share: one format of at most 16 bits with one scale."""
     assert target.quantizer is not None
     if target.quantizer.params.get("per_channel"):
@@ -95,7 +94,7 @@ def one_scale(params: Mapping[str, Any], target: Target) -> dict[str, Any]:
     return {**usual, **params, "per_channel": False}
 
 
-def _check_contradictions(kind: str, params: Mapping[str, Any], role: str, where: str) -> None:
+def _check_contradictions(kind: str, params: JsonMapping, role: str, where: str) -> None:
     form = params.get("data_format")
     if is_power_of_two(kind) and params.get("symmetry") is False:
         raise ConfigError(
@@ -114,7 +113,7 @@ def _check_contradictions(kind: str, params: Mapping[str, Any], role: str, where
         raise ConfigError(f"{where}: bit_width must be 1 to 16, {BIAS_BITS} is for a bias and not for {role}")
 
 
-def _scale_free(params: Mapping[str, Any]) -> Settings:
+def _scale_free(params: JsonMapping) -> Settings:
     """BFP16 and FP16 have no scale: nothing is calibrated, and rounding is to the nearest value."""
     name = params["data_format"]
     made = Settings(scale_free_fields(_SCALE_FREE[name]))
@@ -124,13 +123,13 @@ def _scale_free(params: Mapping[str, Any]) -> Settings:
     return made
 
 
-def scale_free_fields(dtype: str) -> dict[str, Any]:
+def scale_free_fields(dtype: str) -> JsonObject:
     """A type without a scale, and what it leaves no choice in; the blocks of bfp16 are its granularity."""
     fixed = {"symmetric": True, "narrow_range": False, "power_of_two": False, "rounding": "half_even"}
     return {"dtype": dtype, **fixed, **({} if dtype == "bfp16" else {"per_channel": False})}
 
 
-def _number_format(params: Mapping[str, Any]) -> dict[str, Any]:
+def _number_format(params: JsonMapping) -> JsonObject:
     bits = params.get("bit_width")
     if "unsigned" not in params and "data_format" not in params:
         return {} if bits is None else {"dtype": "int32"} if bits == BIAS_BITS else {"bits": bits}
@@ -139,7 +138,7 @@ def _number_format(params: Mapping[str, Any]) -> dict[str, Any]:
     return {"dtype": f"{'u' if unsigned else ''}int{DEFAULT_BITS if bits is None else bits}"}
 
 
-def _rounding(params: Mapping[str, Any], role: str, remarks: list[str]) -> str:
+def _rounding(params: JsonMapping, role: str, remarks: list[str]) -> str:
     """HALF_UP of the framework's own quantizer means what the framework does: QuantizeLinear rounds halves to even."""
     mode = str(params["round_mode"])
     if params.get("use_framework_quant") and mode == "half_up" and role not in _CONSTANTS:
@@ -148,7 +147,7 @@ def _rounding(params: Mapping[str, Any], role: str, remarks: list[str]) -> str:
     return mode
 
 
-def _observer(kind: str, params: Mapping[str, Any], role: str, where: str, remarks: list[str]) -> str:
+def _observer(kind: str, params: JsonMapping, role: str, where: str, remarks: list[str]) -> str:
     method = str(params.get("method", "No_OF"))
     averaged = kind == "MAFSQuantizer" and role not in _CONSTANTS
     if averaged and method not in _AVERAGED:
@@ -157,7 +156,7 @@ def _observer(kind: str, params: Mapping[str, Any], role: str, where: str, remar
             "searches over all samples"
         )
     names = _AVERAGED if averaged else _POWER_OF_TWO if is_power_of_two(kind) else _FLOAT_SCALE
-    wanted: dict[str, Any] = {"name": names[method]}
+    wanted: JsonObject = {"name": names[method]}
     if averaged:
         wanted["decay"] = params.get("ema_decay", DEFAULT_DECAY)
     elif "ema_decay" in params:
@@ -180,14 +179,14 @@ def _observer(kind: str, params: Mapping[str, Any], role: str, where: str, remar
         raise ConfigError(f"{where}: {error}") from None
 
 
-def _remark_on_kernels(params: Mapping[str, Any], made: Settings) -> None:
+def _remark_on_kernels(params: JsonMapping, made: Settings) -> None:
     if "use_framework_quant" in params:
         made.remarks.append("QuantizeLinear and DequantizeLinear stand in the file either way")
     if params.get("use_fixneuron_quant"):
         made.remarks.append("no effect of use_fixneuron_quant: the model with FixNeuron nodes is written in any case")
 
 
-def _check_spec(fields: Mapping[str, Any], where: str) -> None:
+def _check_spec(fields: JsonMapping, where: str) -> None:
     """Refuse a format that cannot exist now, with the place where it was asked for."""
     dtype = fields.get("dtype") or (f"int{fields['bits']}" if "bits" in fields else None)
     if dtype is None:
@@ -199,7 +198,7 @@ def _check_spec(fields: Mapping[str, Any], where: str) -> None:
         raise ConfigError(f"{where}: {error}") from None
 
 
-def described(fields: Mapping[str, Any]) -> str:
+def described(fields: JsonMapping) -> str:
     """Settings in one line, for a row of the table."""
     return ", ".join(
         f"{name} {value if isinstance(value, str) else shown(value).lower()}" for name, value in fields.items()

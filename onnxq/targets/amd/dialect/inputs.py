@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from onnxq.compat.translation import check_keys
 from onnxq.errors import ConfigError, did_you_mean
+from onnxq.json_file import JsonMapping
 from onnxq.targets.amd.dialect.formats import Settings, described, settings_of
 from onnxq.targets.amd.dialect.quantizers import Quantizer, read_quantizer
 from onnxq.targets.amd.dialect.reading import texts
@@ -39,7 +39,7 @@ def apply_inputs(registry: Registry, given: Any, key: str) -> None:
 
 
 def _settings(registry: Registry, quantizer: Quantizer) -> Settings:
-    params: Mapping[str, Any] = {
+    params: JsonMapping = {
         **registry.base("input", quantizer.kind),
         **quantizer.params,
         **registry.user["input"],

@@ -10,13 +10,14 @@ layers is looked through.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from onnxq.compat.translation import check_keys, shown
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph import Graph, Node
+from onnxq.json_file import JsonMapping
 from onnxq.targets.amd.dialect.constraints import check_parameters, fulfils
 from onnxq.targets.amd.dialect.layers import INPUT_LAYER, LayerType, computes_floats, is_parameter, layer_types
 from onnxq.targets.amd.dialect.naming import Names
@@ -41,7 +42,7 @@ class Pattern:
     layer_type: str = ""
     types: tuple[LayerType, ...] = ()
     layer_name: str = ""
-    params: Mapping[str, Any] | None = None
+    params: JsonMapping | None = None
     inputs: tuple[Pattern, ...] = ()
     targets: tuple[Target, ...] = ()
     refers_to: str = ""

@@ -9,6 +9,7 @@ from typing import Any
 
 from onnxq.compat.translation import check_keys, shown
 from onnxq.errors import ConfigError, did_you_mean
+from onnxq.json_file import JsonMapping, JsonObject
 from onnxq.targets.amd.dialect.reading import boolean, choice, number, one_of, text, whole
 
 METHODS = {name: name for name in ("No_OF", "Min_MSE", "Min_KL", "Percentile")}
@@ -78,7 +79,7 @@ class Quantizer:
     """A quantizer as it was given: its kind, the parameters that were named, and the name others may share it by."""
 
     kind: str
-    params: Mapping[str, Any]
+    params: JsonMapping
     where: str
     name: str = ""
 
@@ -86,7 +87,7 @@ class Quantizer:
     def power_of_two(self) -> bool:
         return is_power_of_two(self.kind)
 
-    def shown(self) -> dict[str, Any]:
+    def shown(self) -> JsonObject:
         """The quantizer in the document's spelling, for a row of the table."""
         return {**({"name": self.name} if self.name else {}), "type": self.kind, "params": dict(self.params)}
 
@@ -126,11 +127,11 @@ def read_param(kind: str, name: str, value: Any, where: str) -> Any:
     return KINDS[kind][name](value, where)
 
 
-def read_params(kind: str, given: Any, where: str) -> dict[str, Any]:
+def read_params(kind: str, given: Any, where: str) -> JsonObject:
     """The parameters of a quantizer with their values in onnxq's words; null means that a value is not set."""
     known = KINDS[kind]
     spellings = [*known, *(old for old, new in SPELLINGS.items() if new in known)]
-    params: dict[str, Any] = {}
+    params: JsonObject = {}
     for key, value in check_keys(given, spellings, f"{where} of {kind}").items():
         name = SPELLINGS.get(key, key)
         if name in params:

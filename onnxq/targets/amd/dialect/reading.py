@@ -7,6 +7,7 @@ from typing import Any
 
 from onnxq.compat.translation import shown
 from onnxq.errors import ConfigError, did_you_mean
+from onnxq.json_file import JsonMapping
 
 
 def boolean(value: Any, where: str) -> bool:
@@ -59,7 +60,7 @@ def choice(value: Any, names: Mapping[str, str], numbers: Mapping[int, str], whe
     raise ConfigError(f"{where} cannot be {shown(value)}. Known: {allowed}")
 
 
-def one_of(given: Mapping[str, Any], spellings: Iterable[str], where: str) -> str | None:
+def one_of(given: JsonMapping, spellings: Iterable[str], where: str) -> str | None:
     """The spelling of a key that is there; two of them at once contradict each other or repeat themselves."""
     found = [name for name in spellings if name in given]
     if len(found) > 1:

@@ -12,6 +12,7 @@ from typing import Any
 from onnxq.compat.translation import Translator
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph, Node
+from onnxq.json_file import JsonMapping, JsonObject
 from onnxq.passes.clamp import clamp_of
 from onnxq.targets.amd.dialect.axes import activation_axis
 from onnxq.targets.amd.dialect.builtin import Strategy
@@ -62,7 +63,7 @@ class Registry:
         self.strategy = strategy
         self.graph = graph
         self.names = Names(graph)
-        self.user: dict[str, dict[str, Any]] = {role: {} for role in ROLES}
+        self.user: dict[str, JsonObject] = {role: {} for role in ROLES}
         self.keys: dict[tuple[str, str], str] = {}
         self.inputs: Quantizer | None = None
 
@@ -159,7 +160,7 @@ class Registry:
             return self.inputs.where
         return f"built-in strategy {self.strategy.name}: {role} quantizer"
 
-    def base(self, role: str, kind: str) -> Mapping[str, Any]:
+    def base(self, role: str, kind: str) -> JsonMapping:
         """What a quantizer has where an entry leaves something out: the strategy's values, if of the same kind."""
         return self.strategy.roles.get(role, {}) if kind == self.strategy.kind else {}
 

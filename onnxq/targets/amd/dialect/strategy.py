@@ -10,6 +10,7 @@ from onnxq.compat.translation import Translator, check_keys, shown
 from onnxq.config.documents import read_document
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
+from onnxq.json_file import JsonMapping
 from onnxq.targets.amd.dialect.builtin import ALIASES, STRATEGIES, Strategy, strategy_name
 from onnxq.targets.amd.dialect.dpu import beyond_dpu
 from onnxq.targets.amd.dialect.entries import Entries
@@ -30,7 +31,7 @@ Placed = dict[str, tuple[str, Any]]
 """Key -> where it stands, value."""
 
 
-def translate(strategy: str | Path | Mapping[str, Any], graph: Graph) -> Translation:
+def translate(strategy: str | Path | JsonMapping, graph: Graph) -> Translation:
     """What a strategy becomes on a model: a backend, settings of onnxq, and a row for every key.
 
     `graph` is the model as its file has it, before any pass; it is not changed.
@@ -75,7 +76,7 @@ def _translated(parts: _Parts, base: Strategy, model: Graph, not_dpu: str) -> Ru
     return run
 
 
-def _read(strategy: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
+def _read(strategy: str | Path | JsonMapping) -> JsonMapping:
     if isinstance(strategy, Mapping):
         return strategy
     path = Path(strategy)
@@ -88,7 +89,7 @@ def _read(strategy: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
 class _Parts:
     """The keys of a strategy in their sections, whether they are given there or flat, as the tool's functions take."""
 
-    def __init__(self, given: Mapping[str, Any]) -> None:
+    def __init__(self, given: JsonMapping) -> None:
         self.pipelines: dict[str, Placed] = {section: {} for section in SECTIONS}
         self.user: Placed = {}
         self.registry: Placed = {}
@@ -124,7 +125,7 @@ def _put(into: Placed, name: str, key: str, value: Any) -> None:
     into[name] = (key, value)
 
 
-def _base(given: Mapping[str, Any]) -> tuple[Strategy, str]:
+def _base(given: JsonMapping) -> tuple[Strategy, str]:
     """The strategy to start from: the one that is named, or the one that the quantizers speak of, or pof2s."""
     key = one_of(given, BASE_KEYS, "the strategy")
     if key is not None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from onnxq.compat.translation import check_keys, shown
 from onnxq.errors import ConfigError, did_you_mean
+from onnxq.json_file import JsonMapping
 from onnxq.targets.amd.dialect.layers import KERAS, LayerType
 from onnxq.targets.amd.dialect.quantizers import Quantizer, read_quantizer
 from onnxq.targets.amd.dialect.reading import entries, text
@@ -58,7 +59,7 @@ class Target:
         return "input" if self.part == "activation" else self.role
 
 
-def read_targets(entry: Mapping[str, Any], types: Sequence[LayerType], where: str) -> tuple[Target, ...]:
+def read_targets(entry: JsonMapping, types: Sequence[LayerType], where: str) -> tuple[Target, ...]:
     """All targets of an entry, in either spelling."""
     from_lists = [target for role in _LISTS for target in _from_lists(entry, role, types, where)]
     if "quant_config" not in entry:
@@ -139,7 +140,7 @@ def with_shared(targets: Sequence[Target]) -> list[Target]:
     return found
 
 
-def _from_lists(entry: Mapping[str, Any], role: str, types: Sequence[LayerType], where: str) -> list[Target]:
+def _from_lists(entry: JsonMapping, role: str, types: Sequence[LayerType], where: str) -> list[Target]:
     """The targets of one pair of lists, such as quantizable_weights and weight_quantizers."""
     names_key, quantizers_key = _LISTS[role]
     if names_key not in entry and quantizers_key not in entry:

@@ -18,6 +18,7 @@ from onnxq.compat.torch_names import torch_name
 from onnxq.compat.translation import Translator, check_keys, counted, shown, spelt, yes_or_no
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph import Graph
+from onnxq.json_file import JsonMapping, JsonObject
 from onnxq.targets.sophgo.dialect.fit import Entry, check_fit
 from onnxq.targets.sophgo.dialect.nodes import Found, Model, of_module, of_type, result_nodes, weight_nodes
 from onnxq.targets.sophgo.names import MATRICES
@@ -39,11 +40,11 @@ _PARTS = {"activation": "output", "weight": "weight"}
 
 _CHANNELS = {"per_channel": True}
 
-Fields = dict[str, dict[str, Any]]
+Fields = dict[str, JsonObject]
 """Key of an entry -> fields of onnxq's table that it sets."""
 
 
-def translate_entries(given: Mapping[str, Any], model: Model, out: Translator, key: str) -> None:
+def translate_entries(given: JsonMapping, model: Model, out: Translator, key: str) -> None:
     """Settings of single nodes; those of `module_name` come later, so they win over those of `object_type`."""
     for kind, find in _KINDS.items():
         if kind in given and not given[kind]:
@@ -117,7 +118,7 @@ def _check_part(entry: Entry, found: Found) -> None:
     )
 
 
-def _read_entry(values: Mapping[str, Any], where: str) -> Entry:
+def _read_entry(values: JsonMapping, where: str) -> Entry:
     mode = values.get("mode")
     if not isinstance(mode, str) or mode not in MODES:
         raise ConfigError(
@@ -160,7 +161,7 @@ def _read_observer(value: Any, where: str) -> str:
     return read_observer(name, {}, where)
 
 
-def _fields(entry: Entry, values: Mapping[str, Any]) -> Fields:
+def _fields(entry: Entry, values: JsonMapping) -> Fields:
     """What the keys set, apart from `bit`. A dtype that a fake-quantizer has is the model's precision already."""
     letter = entry.mode[0]
     fields: Fields = {}
@@ -203,5 +204,5 @@ def _with_channels(entry: Entry, nodes: list[str], model: Model) -> tuple[list[s
     return [name for name in nodes if name not in matrices], note
 
 
-def _silence(key: str, values: Mapping[str, Any], model: Model) -> str:
+def _silence(key: str, values: JsonMapping, model: Model) -> str:
     return f"{model.precision} has its own bits" if key == "bit" and values[key] is not None else "it says nothing"

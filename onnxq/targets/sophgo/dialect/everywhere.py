@@ -10,6 +10,7 @@ from onnxq.compat.mqbench.qconfig import QCONFIG_KEYS, TABLES, translate_qconfig
 from onnxq.compat.mqbench.targets import find_target
 from onnxq.compat.translation import Translator
 from onnxq.errors import ConfigError
+from onnxq.json_file import JsonMapping
 from onnxq.targets import get_backend
 from onnxq.targets.sophgo.dialect.precision import Side, choose_precision
 from onnxq.targets.sophgo.dialect.target import Target
@@ -20,7 +21,7 @@ KEY = "extra_qconfig_dict"
 _ONLY_WEIGHTS = no_effect("quantmode weight_only has no quantizers on activations")
 
 
-def translate_everywhere(given: Mapping[str, Any], target: Target, out: Translator) -> dict[str, str]:
+def translate_everywhere(given: JsonMapping, target: Target, out: Translator) -> dict[str, str]:
     """Settings of [weight] and [activation]; what comes back are options of the backend.
 
     Schemes and fake-quantizers are MQBench's. How many bits there are and whether there is a zero point is not set in
@@ -49,7 +50,7 @@ def translate_everywhere(given: Mapping[str, Any], target: Target, out: Translat
     return options
 
 
-def _side(fields: Mapping[str, Any], scheme: Any) -> Side:
+def _side(fields: JsonMapping, scheme: Any) -> Side:
     fake = fields.get("fake_quantizer")
     found = re.fullmatch(r"u?int(\d+)", str(fields.get("dtype", "")))
     bits = int(found[1]) if found else None
@@ -62,7 +63,7 @@ def _has_zero_point(read: Translator, table: str) -> bool:
     return read.config.get(table, {}).get("symmetric") is False
 
 
-def _check_formats(read: Translator, given: Mapping[str, Any], target: Target) -> None:
+def _check_formats(read: Translator, given: JsonMapping, target: Target) -> None:
     """Refuse what no chip has, by the key that asks for it."""
     if _has_zero_point(read, "weight"):
         raise ConfigError(f"{KEY}.w_qscheme: weights have zero point 0 on Sophgo's chips. Set symmetry to True")
@@ -81,14 +82,14 @@ def _check_formats(read: Translator, given: Mapping[str, Any], target: Target) -
         )
 
 
-def _names(given: Mapping[str, Any], table: str, *keys: str) -> bool:
+def _names(given: JsonMapping, table: str, *keys: str) -> bool:
     """Whether the scheme or the arguments of the observer of [weight] or [activation] have one of the keys."""
     letter = next(letter for letter, name in TABLES.items() if name == table)
     tables = (given.get(f"{letter}_{kind}") for kind in ("qscheme", "observer_extra_args"))
     return any(key in held for held in tables if isinstance(held, Mapping) for key in keys)
 
 
-def _note_empty_schemes(given: Mapping[str, Any], out: Translator) -> None:
+def _note_empty_schemes(given: JsonMapping, out: Translator) -> None:
     """A scheme that says nothing gets its row too."""
     for key in (f"{letter}_qscheme" for letter in TABLES):
         if key in given and given[key] is None and all(row.key != f"{KEY}.{key}" for row in out.rows):

@@ -15,6 +15,7 @@ from onnxq.compat.mqbench.prepared import PreparedModel
 from onnxq.compat.translation import shown
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
+from onnxq.json_file import JsonMapping
 from onnxq.pipeline.artifacts import Result
 from onnxq.session.prepare import load_model
 from onnxq.targets import split_name
@@ -32,7 +33,7 @@ _FOR_TPU_MLIR = (
 
 def prepare_by_platform(
     model: str | Path | onnx.ModelProto | Graph,
-    prepare_custom_config_dict: Mapping[str, Any],
+    prepare_custom_config_dict: JsonMapping,
     custom_tracer: object = None,
     *,
     input_shape_dict: Sequence[Sequence[int]] | None = None,

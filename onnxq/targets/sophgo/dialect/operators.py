@@ -9,6 +9,7 @@ from onnxq.compat.mqbench.quantizer import computing_nodes
 from onnxq.compat.translation import Translator, counted, items_of
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph, Node
+from onnxq.json_file import JsonMapping
 from onnxq.targets import get_backend
 from onnxq.targets.sophgo.dialect.fit import has_groups
 from onnxq.targets.sophgo.dialect.nodes import Model, of_module, result_nodes
@@ -20,14 +21,14 @@ from onnxq.types.translation import no_effect
 OPERATOR_LISTS = ("int4_op", "int8_op", "f16_op")
 """In this order: a module in two of them gets what the later one says."""
 
-_LEARNT: Mapping[str, Mapping[str, Any]] = {
+_LEARNT: Mapping[str, JsonMapping] = {
     "weight": {"per_channel": False, "fake_quantizer": "lsq", "observer": "minmax"},
     "activation": {"fake_quantizer": "lsq", "observer": "ema_minmax"},
 }
 """What Sophgo-mq gives to the layers of int4_op and int8_op besides their bits."""
 
 
-def translate_operators(given: Mapping[str, Any], model: Model, out: Translator, key: str) -> dict[str, str]:
+def translate_operators(given: JsonMapping, model: Model, out: Translator, key: str) -> dict[str, str]:
     """Settings of the listed modules; what comes back are options of the backend."""
     found = {name: _found(given[name], model, f"{key}.{name}") for name in OPERATOR_LISTS if name in given}
     winner = {node: name for name, items in found.items() for nodes in items.values() for node in nodes}

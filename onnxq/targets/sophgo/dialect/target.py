@@ -8,6 +8,7 @@ from typing import Any
 
 from onnxq.compat.translation import Translator, check_keys, shown, yes_or_no
 from onnxq.errors import ConfigError, did_you_mean
+from onnxq.json_file import JsonMapping
 from onnxq.targets import get_backend
 from onnxq.types.translation import no_effect
 
@@ -90,7 +91,7 @@ def read_target(given: Any, out: Translator) -> Target:
     return target
 
 
-def _say_the_rest(values: Mapping[str, Any], out: Translator) -> None:
+def _say_the_rest(values: JsonMapping, out: Translator) -> None:
     if "model_name" in values:
         name = values["model_name"]
         if not isinstance(name, str) or not name:

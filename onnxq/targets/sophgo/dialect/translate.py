@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from onnxq.compat.modules import Exported
 from onnxq.compat.mqbench.arguments import translate_arguments
@@ -14,6 +13,7 @@ from onnxq.compat.mqbench.targets import find_target
 from onnxq.compat.translation import Translator, check_keys, table_at
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
+from onnxq.json_file import JsonMapping
 from onnxq.targets import get_backend
 from onnxq.targets.sophgo.dialect.entries import translate_entries
 from onnxq.targets.sophgo.dialect.everywhere import KEY as QCONFIG
@@ -32,7 +32,7 @@ KNOWN = (QUANT_DICT, QCONFIG, QUANTIZER, "preserve_attr", "concrete_args", "extr
 QCONFIG_KNOWN = (*QCONFIG_KEYS, "object_type", "module_name", *OPERATOR_LISTS)
 
 
-def translate(prepare_custom_config_dict: Mapping[str, Any], graph: Graph) -> Translation:
+def translate(prepare_custom_config_dict: JsonMapping, graph: Graph) -> Translation:
     """Settings of onnxq for a configuration of Sophgo-mq; `graph` is the float model as the user has it.
 
     The chip stands in `quant_dict`, so the translation has the backend with its options. Types, functions and classes
@@ -67,7 +67,7 @@ def _checked(target: Target, options: Mapping[str, str]) -> str:
     return backend
 
 
-def _translate_rest(given: Mapping[str, Any], model: Exported, target: Target, out: Translator) -> None:
+def _translate_rest(given: JsonMapping, model: Exported, target: Target, out: Translator) -> None:
     if given.get("preserve_attr") is not None:
         translate_attributes(out, given["preserve_attr"], model)
     translate_fusing(out, table_at(given, "extra_fuse_dict"), model, find_target(target.backend))
