@@ -8,6 +8,8 @@
 onnxruntime is loaded when a model is run, torch never by this package's core.
 """
 
+import importlib
+
 from onnxq.errors import (
     CheckFailed,
     ConfigError,
@@ -19,7 +21,7 @@ from onnxq.errors import (
     UnsupportedError,
 )
 from onnxq.graph import Graph, load
-from onnxq.moved import find_moved_modules
+from onnxq.moved import MOVED, find_moved_modules
 from onnxq.types import (
     Backend,
     PerBlock,
@@ -44,6 +46,7 @@ from onnxq.emit import emit  # isort: skip
 from onnxq.emit.simulate import simulate  # isort: skip
 from onnxq.pipeline.artifacts import Result  # isort: skip
 from onnxq.quantize import quantize  # isort: skip
+import onnxq.prepare  # noqa: F401 - before the function takes its name  # isort: skip
 from onnxq.session.prepare import Prepared, prepare  # isort: skip
 from onnxq.place import place  # isort: skip
 from onnxq.verify import compare_layers as compare  # isort: skip
@@ -91,3 +94,9 @@ __all__ = [
     "run_passes",
     "simulate",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if f"onnxq.{name}" in MOVED:
+        return importlib.import_module(f"onnxq.{name}")
+    raise AttributeError(f"module 'onnxq' has no attribute {name!r}")

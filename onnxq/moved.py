@@ -1,4 +1,4 @@
-"""Modules that were moved: their old names go on working for one version, with a DeprecationWarning."""
+"""Old names of modules, functions and arguments: they go on working for one version, with a DeprecationWarning."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import importlib.abc
 import importlib.machinery
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
+from typing import Any
 
 MOVED = {
     "onnxq.backends": "onnxq.targets",
     "onnxq.bits": "onnxq.mixed_precision",
+    "onnxq.bits.hold": "onnxq.mixed_precision.restore_layers",
     "onnxq.borders": "onnxq.session.model_io",
     "onnxq.compat.sophgo": "onnxq.targets.sophgo.dialect",
     "onnxq.compat.vitis": "onnxq.targets.amd.dialect",
@@ -24,11 +26,23 @@ MOVED = {
     "onnxq.qat.settings": "onnxq.config.training",
     "onnxq.ranks": "onnxq.distributed",
     "onnxq.reconstruct": "onnxq.ptq.reconstruction",
+    "onnxq.refine.gptq_matrix": "onnxq.ptq.weights.gptq_matrix",
     "onnxq.report": "onnxq.pipeline.report",
     "onnxq.types.control": "onnxq.types.overrides",
     "onnxq.verify.lint": "onnxq.lint.limits",
     "onnxq.verify.rules": "onnxq.lint.rules",
 }
+
+
+def new_name(old: str) -> str | None:
+    """Where a module is now, which may be one in a package that was moved; None for what was not."""
+    package, rest = old, ""
+    while package.startswith("onnxq."):
+        if package in MOVED:
+            return f"{MOVED[package]}{rest}"
+        package, _, last = package.rpartition(".")
+        rest = f".{last}{rest}"
+    return None
 
 
 class _Moved(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -40,10 +54,11 @@ class _Moved(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        return importlib.machinery.ModuleSpec(fullname, self) if fullname in MOVED else None
+        return None if new_name(fullname) is None else importlib.machinery.ModuleSpec(fullname, self)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        new = MOVED[spec.name]
+        new = new_name(spec.name)
+        assert new is not None
         warnings.warn(f"{spec.name} is now {new}", DeprecationWarning, stacklevel=2)
         found = importlib.import_module(new)
         self._own[spec.name] = found.__spec__
@@ -56,6 +71,18 @@ class _Moved(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def find_moved_modules() -> None:
-    """Let imports of old names succeed."""
+    """Let imports of old names succeed; first of all finders, or modules of moved packages would be loaded twice."""
     if not any(isinstance(finder, _Moved) for finder in sys.meta_path):
-        sys.meta_path.append(_Moved())
+        sys.meta_path.insert(0, _Moved())
+
+
+def renamed_in(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """A `__getattr__` for a module some of whose names have changed, old -> new."""
+
+    def find(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        warnings.warn(f"{module}.{name} is now called {names[name]}", DeprecationWarning, stacklevel=2)
+        return getattr(sys.modules[module], names[name])
+
+    return find

@@ -44,8 +44,8 @@ PACKAGE = "onnxq"
 ROOT = "__init__"  # the unit of onnxq/__init__.py
 
 FOR_EVERYONE = frozenset(
-    {"errors", "registry", "temporary", "escapes", "files", "json_file", "machine", "plugins", "progress", "user_code",
-     "version"}
+    {"errors", "registry", "temporary", "escapes", "files", "json_file", "machine", "moved", "plugins", "progress",
+     "user_code", "version"}
 )  # fmt: skip
 """Units at the bottom, which every unit after them in the table may import."""
 
@@ -96,6 +96,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "config": "types observers runtime refine ptq targets",
         "session": "types graph match observers runtime passes strip place calibrate refine ptq targets config"
         " distributed",
+        "prepare": "session",
         "ptq.search": "types graph runtime calibrate refine emit verify ptq config session",
         "pipeline": "types graph runtime passes place calibrate emit verify output_folder config session ptq"
         " ptq.search",
@@ -113,7 +114,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         " output_folder distributed",
         "__main__": "cli",
         ROOT: "types graph passes place calibrate refine emit lint verify targets config session pipeline quantize"
-        " moved",
+        " prepare",
     }.items()
 }
 """Unit (a package or module directly under onnxq, or one of SUBUNITS) -> the units it may import besides itself and

@@ -162,10 +162,12 @@ def _tried_by(level: int) -> set[str]:
     return {text.partition(":")[0] for text in schedule_of(level).names()}
 
 
-def names_of_other_tools(kind: str) -> dict[str, str]:
-    """What other tools call observers and fake-quantizers -> the name here."""
+def other_names(kind: str) -> dict[str, str]:
+    """Other names of observers, fake-quantizers and improvements, most of them other tools' -> the name here."""
     if kind == "observers":
         return {name: alias.observer for name, alias in OBSERVER_ALIASES.items()}
+    if kind == "improvements":
+        return {alias: name for name, method in IMPROVEMENTS.items() for alias in method.aliases}
     return dict(FAKE_QUANTIZER_ALIASES) if kind == "fake-quantizers" else {}
 
 

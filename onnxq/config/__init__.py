@@ -7,6 +7,7 @@ from onnxq.config.resolve import override_set, resolve
 from onnxq.config.resolved import resolved_settings
 from onnxq.config.schema import config_schema
 from onnxq.config.settings import Config
+from onnxq.moved import renamed_in
 
 __all__ = [
     "Config",
@@ -21,3 +22,5 @@ __all__ = [
     "resolve",
     "resolved_settings",
 ]
+
+__getattr__ = renamed_in(__name__, {"controls": "override_set"})

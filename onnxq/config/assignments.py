@@ -44,9 +44,18 @@ def read_assignment(text: str) -> Assignment:
                 f"{said}: give KEY=VALUE, such as samples=64, activation.observer=kl or 'node.\"conv1\".weight.bits=4'"
             )
         part, end = found.groups()
-        path.append(str(tomllib.loads(f"part = {part}")["part"]) if part[0] in "\"'" else part)
+        path.append(_unquoted(part, said) if part[0] in "\"'" else part)
         at = found.end()
     return Assignment(tuple(path), _value(text[at:].strip(), said), said)
+
+
+def _unquoted(part: str, said: str) -> str:
+    try:
+        return str(tomllib.loads(f"part = {part}")["part"])
+    except ValueError as error:
+        raise ConfigError(
+            f"{said}: {part} is no text of TOML: {error}; in '...' a backslash stands for itself"
+        ) from None
 
 
 def _value(text: str, said: str) -> Any:

@@ -62,10 +62,14 @@ def quantizers(graph: Graph) -> list[Quantizer]:
 def element_name(name: str) -> str:
     """One spelling for an element type: numpy's, ONNX's and onnxq's names of the float8 formats differ."""
     form = number_formats().get(name)
-    return (name if form is None else form.stored_as).lower().replace("_", "")
+    return _spelled(name if form is None else form.stored_as)
 
 
-INT32, UINT8 = element_name("INT32"), element_name("UINT8")
+def _spelled(name: str) -> str:
+    return name.lower().replace("_", "")
+
+
+INT32, UINT8 = _spelled("INT32"), _spelled("UINT8")
 """ONNX's types of biases, and of integers without a sign."""
 
 

@@ -10,6 +10,7 @@ Walks over the nodes in topological order, each linear:
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -37,12 +38,16 @@ def place(
     *,
     skip: Sequence[str] = (),
     unlike: Sequence[UnlikeJoin] = (),
+    controls: OverrideSet | None = None,
 ) -> QuantPlan:
     """Decide what is quantized. `skip` names nodes (exact, glob, re:, op:) that stay float, `overrides` all the rest.
 
     The tails of `unlike` joins, which only data can show, stay float too. The graph's shapes must be inferred. A pure
-    function of its arguments: the graph is not changed.
+    function of its arguments: the graph is not changed. `controls` is what `overrides` was called.
     """
+    if controls is not None:
+        warnings.warn("place(controls=...) is now place(overrides=...)", DeprecationWarning, stacklevel=2)
+        overrides = controls
     wanted = overrides or OverrideSet()
     if skip:
         named = (Override.of_list(text, "skip") for text in skip)

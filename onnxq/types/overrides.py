@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from onnxq.json_file import JsonMapping, JsonObject
+from onnxq.moved import renamed_in
 from onnxq.types.number_format import number_format
 from onnxq.types.spec import QuantSpec
 
@@ -193,3 +194,6 @@ _OF_SPEC = frozenset(item.name for item in fields(QuantSpec)) - {"dtype"}
 def with_bits(dtype: str, bits: int) -> str:
     """The integer type of the same sign with other bits: ("uint8", 4) -> "uint4"."""
     return number_format(dtype).with_bits(bits)
+
+
+__getattr__ = renamed_in(__name__, {"Wish": "QuantizerOverride", "Controls": "OverrideSet"})

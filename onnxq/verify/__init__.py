@@ -1,5 +1,6 @@
 """Did it work: the checks of an emitted model, its target's lint, and the comparison with the float model."""
 
+from onnxq.lint import Finding
 from onnxq.lint.limits import lint
 from onnxq.verify.checks import FULL_OPTIMIZATION_NODES, compare_outputs, verify
 from onnxq.verify.compare import LayerError, compare_layers
@@ -22,6 +23,7 @@ __all__ = [
     "Decisions",
     "Failure",
     "FailureKind",
+    "Finding",
     "KernelCount",
     "LayerError",
     "OutputCheck",

@@ -151,3 +151,9 @@ def test_a_command_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "count.py").write_text("def count() -> None:\n    pass\n")
     monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
     assert [name for name, _ in package.commands()] == [*package.USUAL_ORDER, "count"]
+
+
+def test_a_quoted_key_that_is_no_toml_is_an_error_of_the_user(run, model: Path) -> None:
+    done = run("place", model, "-b", "tensorrt", "--set", r'node."re:\d".weight.bits=4')
+    assert done.exit_code == 2
+    assert r'"re:\d" is no text of TOML' in done.stderr

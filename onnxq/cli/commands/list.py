@@ -63,7 +63,7 @@ def list_command(
             backend = get_backend(name)
             entries = [catalogue.backend_entry(name, backend)]
         known = [str(entry["name"]) for entry in entries]
-        others = catalogue.names_of_other_tools(str(kind))
+        others = catalogue.other_names(str(kind))
         name = others.get(name, name)
         if name not in known:
             near = did_you_mean(name, [*known, *others])

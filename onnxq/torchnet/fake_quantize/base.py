@@ -14,6 +14,7 @@ Values of another type than float32 are computed in float32, and the result has 
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -40,6 +41,23 @@ RENAMED = {
 """What users' own kinds may still call and override by its old name, for one version."""
 
 
+def _keep_old_names(cls: type) -> None:
+    """Let the old names stand for a class's own methods, so that `super()` of a user's kind finds the right one."""
+    for old, new in RENAMED.items():
+        own = vars(cls).get(new)
+        if own is not None and old not in vars(cls):
+            setattr(cls, old, _warning(f"{cls.__name__}.{old} is now called {new}", own) if callable(own) else own)
+
+
+def _warning(text: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def call(*arguments: Any, **named: Any) -> Any:
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        return method(*arguments, **named)
+
+    return call
+
+
 class FakeQuantize(nn.Module):
     """The base of all kinds: scale and zero point are given or observed, gradients go straight through.
 
@@ -64,6 +82,7 @@ class FakeQuantize(nn.Module):
             if old in vars(cls):
                 warnings.warn(f"{cls.__name__}.{old} is now called {new}", DeprecationWarning, stacklevel=2)
                 setattr(cls, new, vars(cls)[old])
+        _keep_old_names(cls)
 
     def __init__(self, placement: Placement, qparams: QParams, settings: FakeQuantizer) -> None:
         super().__init__()
@@ -184,17 +203,7 @@ class FakeQuantize(nn.Module):
         return f"{self.settings}, {self.role} '{self.tensor}', {self.spec}"
 
 
-def _renamed(old: str, new: str) -> Callable[..., Any]:
-    def call(self: FakeQuantize, *arguments: Any) -> Any:
-        warnings.warn(f"FakeQuantize.{old} is now called {new}", DeprecationWarning, stacklevel=2)
-        return getattr(FakeQuantize, new)(self, *arguments)  # of the base: a kind's own one may be what calls it
-
-    return call
-
-
-for _old, _new in RENAMED.items():
-    if callable(getattr(FakeQuantize, _new)):
-        setattr(FakeQuantize, _old, _renamed(_old, _new))
+_keep_old_names(FakeQuantize)
 
 
 def _complete(module: FakeQuantize, prefix: str, keep_vars: bool) -> None:

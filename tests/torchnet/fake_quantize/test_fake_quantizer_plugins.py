@@ -14,7 +14,7 @@ from onnxq.errors import ConfigError
 from onnxq.numerics import fake_quantize, qparams_from_range
 from onnxq.plugins import run_file
 from onnxq.torchnet.fake_quantize import FAKE_QUANTIZERS, FakeQuantize, make_fake_quantizer
-from onnxq.types import Placement, QuantSpec
+from onnxq.types import Placement, QParams, QuantSpec
 from onnxq.types.fake_quantizers import Argument, Kind, add_kind, forget_kind, read_fake_quantizer
 
 PLUGIN = '''
@@ -93,3 +93,19 @@ def test_methods_with_their_old_names_go_on_working() -> None:
     with pytest.warns(DeprecationWarning, match="FakeQuantize.numbers is now called qparams"):
         scale, _ = made.qparams()
     assert float(scale) == 2 * float(made.scale)
+
+
+def test_an_old_name_behind_super_is_the_method_of_the_class_above() -> None:
+    with pytest.warns(DeprecationWarning, match="Mine.hold is now called init_qparams"):
+
+        class Mine(FAKE_QUANTIZERS.get("lsq")):  # type: ignore[misc]
+            def hold(self, qparams: QParams) -> None:
+                super().hold(qparams=qparams)
+
+    spec = QuantSpec("int4")
+    with pytest.warns(DeprecationWarning, match="hold is now called init_qparams"):
+        made = Mine(
+            Placement("w", spec, "weight", "test"), qparams_from_range(-1.0, 1.0, spec), read_fake_quantizer("lsq")
+        )
+    assert [name for name, _ in made.named_parameters()] == ["scale"]
+    assert made.speeds == made.lr_multipliers
