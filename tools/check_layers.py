@@ -9,8 +9,8 @@ Outside `targets/` no code names a target. What counts is identifiers, imports, 
 docstrings and comments may give examples. A name is a folder of `targets/`, what is registered there as a backend or a
 dialect, and PREFIXES, as a word of its own (`sophgo_mq`, `SophgoOption`); and anything that is registered there as an
 emitter, refinement, simulation or lint rule, as a whole literal ("dpu_positions"). Where such a word means something
-else too, only a literal that is the name (WORDS), or only an import (OTHER_MEANINGS) counts. MAY_NAME_TARGETS are left
-out: targets, what speaks of MQBench's own names for them, and the modules' former names.
+else too, only a literal that is the name (WORDS), or only an import or a comparison (OTHER_MEANINGS) counts.
+MAY_NAME_TARGETS are left out: targets, what speaks of MQBench's own names for them, and the modules' former names.
 
 No stage knows a number format by its name: it asks the value (`QuantSpec.format`). Outside of the folders in
 MAY_NAME_FORMATS these are branches on names, and wrong:
@@ -201,7 +201,7 @@ ONLY_FORMATS = frozenset({"fp8_e4m3", "fp8_e5m2", "fp16", "bf16", "bfp16", "nnie
 """Names that nothing but a number format has; numpy and ONNX have types called int8."""
 FORMATS = ONLY_FORMATS | {f"{sign}int{bits}" for sign in ("", "u") for bits in range(1, 17)} | {"int32"}
 BEGINNINGS = frozenset({"u", "int", "uint", "fp", "fp8", "bf", "bfp", "nnie"})
-TAKE_APART = frozenset({"startswith", "endswith", "removeprefix", "lstrip"})
+TAKE_APART = frozenset({"startswith", "endswith", "removeprefix", "lstrip", "rstrip", "find", "split", "partition"})
 
 MAY_SPELL_UNTYPED = ("config/*", "json_file.py")
 """Files that read and write documents of any kind."""
@@ -262,7 +262,7 @@ def _named(path: Path, inside: str, names: TargetNames) -> Iterator[tuple[int, s
                 said.append((node.lineno, text, True))
             case ast.Name(id=text) | ast.Attribute(attr=text) | ast.arg(arg=text) | ast.keyword(arg=str(text)):
                 said.append((node.lineno, text, False))
-            case ast.FunctionDef(name=text) | ast.ClassDef(name=text):
+            case ast.FunctionDef(name=text) | ast.AsyncFunctionDef(name=text) | ast.ClassDef(name=text):
                 said.append((node.lineno, text, False))
             case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
                 module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
@@ -272,6 +272,9 @@ def _named(path: Path, inside: str, names: TargetNames) -> Iterator[tuple[int, s
                     if vendor and vendor[1] in names.folders:
                         yield node.lineno, vendor[1]
                     said += [(node.lineno, full, False), (node.lineno, alias.asname or "", False)]
+            case ast.Compare():
+                for other in _texts(node.left, *node.comparators) & OTHER_MEANINGS:
+                    yield node.lineno, other
     for line, text, literal in said:
         name = names.named_in(text, literal=literal)
         if name is not None:
@@ -321,7 +324,9 @@ def format_branches(path: Path, package: Path) -> Iterator[str]:
     lines: dict[int, set[str]] = {}
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), filename=str(path))):
         if isinstance(node, ast.Compare):
-            found = _texts(node.left, *node.comparators) & FORMATS
+            sides = (node.left, *node.comparators)
+            partly = any(isinstance(part, ast.In | ast.NotIn | ast.Subscript) for part in (*node.ops, *sides))
+            found = _texts(*sides) & (FORMATS | BEGINNINGS if partly else FORMATS)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in TAKE_APART:
             found = _texts(*node.args) & (FORMATS | BEGINNINGS)
         elif isinstance(node, ast.Dict):
