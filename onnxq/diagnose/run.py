@@ -129,7 +129,7 @@ class _Run:
 
     def _score(self, state: State) -> Score:
         # What improvements have changed in the graph is not part of what a study knows scores by.
-        return self.study.score(state) if state.graph is self.study.graph else self.study.judge(state)
+        return self.study.score(state) if state.graph is self.study.graph else self.study.evaluator(state)
 
     def diagnosis(self) -> Diagnosis:
         engine = self.config.engine()

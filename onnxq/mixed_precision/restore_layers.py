@@ -114,7 +114,7 @@ def restore_layers(
         raise ConfigError(f"layers are put back to 16 or float, got '{fallback}'")
     study = Study(subject)
     check_improvements(study.improvements)
-    demand = read_demand(study.float_score, study.judge.lower_is_better, hold=hold, max_drop=max_drop, reach=reach)
+    demand = read_demand(study.float_score, study.evaluator.lower_is_better, hold=hold, max_drop=max_drop, reach=reach)
     if not demand.holds(study.float_score):
         raise ConfigError(f"the float model itself has {study.float_score.value:.6g}: it cannot have {demand.text}")
     return _Loop(study, demand, fallback, evaluations).run()
@@ -145,7 +145,7 @@ class _Loop:
             chosen = self._without_the_needless(self._bisected(names))
         study = self._study
         return Held(
-            study.judge.name,
+            study.evaluator.name,
             self._demand.text,
             self._fallback,
             study.float_score,

@@ -75,7 +75,9 @@ def search(
     check_improvements(study.improvements)
     demand = None
     if demanded:
-        demand = read_demand(study.float_score, study.judge.lower_is_better, hold=hold, max_drop=max_drop, reach=reach)
+        demand = read_demand(
+            study.float_score, study.evaluator.lower_is_better, hold=hold, max_drop=max_drop, reach=reach
+        )
     return _Search(study, tuple(bits), what, measure, limit, demand, evaluations).run()
 
 
@@ -112,7 +114,7 @@ class _Search:
                     f"bits need is {cost_text(measure, lowest, most)}: allow more, or fewer bits with --bits"
                 )
         self._goal = (
-            f"best {study.judge.name} within {budget.text} ({cost_text(measure, self._limit or 0, most)})"
+            f"best {study.evaluator.name} within {budget.text} ({cost_text(measure, self._limit or 0, most)})"
             if budget is not None
             else f"least {measure.replace('_', ' ')} with {demand.text if demand else ''}"
         )
@@ -139,7 +141,7 @@ class _Search:
         study = self._study
         return Found(
             self._measure,
-            study.judge.name,
+            study.evaluator.name,
             self._goal,
             study.float_score,
             chosen,
@@ -169,7 +171,7 @@ class _Search:
                 self._say("sensitivity", sum(map(len, losses.values())), total)
                 state = states[bits]
                 score = study.score(replace(state, plan=alone(study.graph, state.plan, part)))
-                of_kl = study.judge.name == "kl"
+                of_kl = study.evaluator.name == "kl"
                 losses.setdefault(variable.name, {})[bits] = max(score.value, 0.0) if of_kl else noise(score)
         self._say("sensitivity", total, total)
         return losses

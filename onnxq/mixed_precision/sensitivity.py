@@ -100,11 +100,11 @@ def sensitivity(subject: Subject, *, by: By = "layer", mode: Mode = "alone", onl
     return Sensitivity(
         by,
         mode,
-        study.judge.name,
+        study.evaluator.name,
         study.float_score,
         quantized,
         tuple(ranked(effects, mode)),
-        study.judge.samples,
+        study.evaluator.samples,
         study.evaluations,
         tuple(study.notes),
     )

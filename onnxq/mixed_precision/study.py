@@ -120,7 +120,7 @@ class Study:
         )
         self.prepared: Prepared = session.prepared
         check_opset(self.prepared.graph, self.prepared.backend)
-        self.judge = Evaluator(
+        self.evaluator = Evaluator(
             self.prepared.graph,
             self.prepared.backend,
             evaluation.feeds,
@@ -129,11 +129,11 @@ class Study:
             lower_is_better=None if subject.best_by is None else subject.best_by == "min",
         )
         self.feed = evaluation.first()
-        self.float_score = self.judge.of_float()
+        self.float_score = self.evaluator.of_float()
         if math.isnan(self.float_score.value):
             raise ConfigError(
-                f"metric '{self.judge.name}' gives no number for the float model on these samples, so nothing can be "
-                "compared with it: return a number"
+                f"metric '{self.evaluator.name}' gives no number for the float model on these samples, so nothing can "
+                "be compared with it: return a number"
             )
         self.notes: list[str] = [*evaluation.notes]
         folder = self._folder = None if subject.cache is None else Path(subject.cache)
@@ -169,7 +169,7 @@ class Study:
     @property
     def evaluations(self) -> dict[str, int]:
         """How many sets of quantizers were run, and how many scores were known already."""
-        return {"run": self.judge.runs, "known": self._scores.found}
+        return {"run": self.evaluator.runs, "known": self._scores.found}
 
     def plan(self, config: Config | None = None, *, checked: bool = True) -> QuantPlan:
         """The plan of a configuration; unlike for `onnxq quantize` it may be empty."""
@@ -196,7 +196,7 @@ class Study:
         held = self._scores.get(key)
         if held is None:
             with own_fault(self.session.original, self.dataset):
-                held = self.judge(state)
+                held = self.evaluator(state)
             self._scores.put(key, held)
         return held
 
@@ -221,7 +221,7 @@ class Study:
         self.notes += [note for note in notes if note not in self.notes]
         if outcome is None:
             return self.score(state)
-        held = self.judge(outcome.state)
+        held = self.evaluator(outcome.state)
         self._scores.put(key, held)
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)

@@ -39,7 +39,7 @@ def of_quantize(subject: Subject, config: Any, out: Path) -> Score:
     changed = out / "model_float.onnx"
     study = Study(subject)
     graph = Graph.load(changed) if changed.exists() else study.graph
-    return study.judge(State(graph, result.plan, result.qparams))
+    return study.evaluator(State(graph, result.plan, result.qparams))
 
 
 def test_every_point_of_the_front_is_improved_and_the_search_is_decided_without(
