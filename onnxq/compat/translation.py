@@ -15,6 +15,15 @@ _WRITTEN = re.compile(r"\((?P<round>.*)\)|\[(?P<square>.*)\]")
 """A tuple or list that is a text."""
 
 
+EFFORT = "effort"
+"""The key of onnxq's own that every configuration of another tool may have beside the tool's."""
+
+NO_EFFORT = (
+    "effort = 0 unless somebody asks for more (this key, --effort, convert_deploy(effort=...)): the configuration says "
+    "how to calibrate, and weights stay as they are"
+)
+
+
 class Translator:
     """Collects settings and rows while a configuration is read."""
 
@@ -55,8 +64,24 @@ class Translator:
         """Say what a key has become, also where that is nothing, with the reason; a text alone is a setting."""
         self.rows.append(Row(key, shown(value), Outcome(became) if isinstance(became, str) else became))
 
-    def done(self, backend: str) -> Translation:
+    def done(self, backend: str, effort: Any = None) -> Translation:
+        """What all of it has become; `effort` is what the configuration says under the key of that name, if anything.
+
+        Another tool's configuration says how to calibrate, so that nothing changes weights unless somebody asks for it.
+        """
+        if effort is None:
+            self.set(("effort",), 0, "effort, left out")
+            self.row(EFFORT, "left out", NO_EFFORT)
+        else:
+            self.set(("effort",), _effort(effort), EFFORT)
+            self.row(EFFORT, effort, f"effort = {effort}")
         return Translation(self.tool, backend, self.config, dict(self.sources), tuple(self.rows))
+
+
+def _effort(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 3:
+        raise ConfigError(f"{EFFORT} is a whole number from 0 to 3, got {shown(value)}")
+    return value
 
 
 def table_at(given: JsonMapping, key: str) -> JsonMapping:

@@ -109,7 +109,7 @@ def test_every_key_of_the_printed_configuration_has_a_row() -> None:
     translation = translate(printed(), onnxq.Graph.from_model(with_attributes(RESNET)), "Academic")
     for key in KEYS:
         assert became(translation, key)
-    assert {row.key for row in translation.rows} == {"backend", *KEYS}
+    assert {row.key for row in translation.rows} == {"backend", *KEYS, "effort"}
 
 
 @pytest.mark.parametrize("suffix", ["json", "yaml"])

@@ -117,7 +117,7 @@ def test_leaf_modules_are_named_as_without_effect() -> None:
 def test_empty_parts_get_a_row() -> None:
     keys = ("extra_qconfig_dict", "extra_quantizer_dict", "preserve_attr", "extra_fuse_dict")
     translation = translated({key: {} for key in keys})
-    assert translation.config == {}
+    assert translation.config == {"effort": 0}
     for key in keys:
         assert became(translation, key) == "no effect: it is empty"
 

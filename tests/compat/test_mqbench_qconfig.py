@@ -199,7 +199,7 @@ def test_research_backends_want_both_schemes(backend: str, left: str) -> None:
 def test_nnie_takes_observers_and_says_that_the_rest_has_no_effect() -> None:
     extra = qconfig(a_observer="MinMaxObserver", a_fakequantize="LearnableFakeQuantize", a_qscheme={"bit": 4})
     translation = translated(extra, "NNIE")
-    assert translation.config == {"activation": {"observer": "minmax"}}
+    assert translation.config == {"activation": {"observer": "minmax"}, "effort": 0}
     for key in ("a_fakequantize", "a_qscheme"):
         assert became(translation, f"extra_qconfig_dict.{key}").startswith("no effect: nnie has one number format")
     assert {item.spec.dtype for item in planned(extra, "NNIE")} == {"nnie8"}
@@ -247,7 +247,7 @@ def test_keys_that_say_nothing_get_a_row_too() -> None:
         "w_qscheme": None,
     }
     translation = translated(qconfig(**given))
-    assert translation.config == {}
+    assert translation.config == {"effort": 0}
     for key in given:
         assert became(translation, f"extra_qconfig_dict.{key}").startswith("no effect")
 

@@ -147,7 +147,7 @@ def test_academic_mode_is_an_option_of_openvino_and_named_elsewhere() -> None:
 def test_an_empty_list_gets_its_row() -> None:
     keys = ("additional_function_type", "additional_module_type", "additional_node_name", "exclude_module_name")
     translation = translated(lists(**dict.fromkeys(keys, ())))
-    assert translation.config == {}
+    assert translation.config == {"effort": 0}
     for key in keys:
         assert became(translation, f"{WHERE}.{key}") == "no effect: the list is empty"
 
@@ -186,7 +186,7 @@ def test_what_passes_remove_is_named_as_without_effect() -> None:
         [helper.make_node("Dropout", ["x"], ["a"], "drop"), helper.make_node("MatMul", ["a", "w"], ["y"], "fc")]
     )
     translation = translate(lists(exclude_function_type=["torch.nn.functional.dropout"]), graph, "Tensorrt")
-    assert translation.config == {}
+    assert translation.config == {"effort": 0}
     assert became(translation, f"{WHERE}.exclude_function_type").startswith("no effect")
 
 
@@ -198,7 +198,7 @@ def test_what_is_folded_is_named_as_without_effect_in_whatever_order_the_nodes_a
         helper.make_node("MatMul", ["x", "b"], ["y"], "fc"),
     ]
     translation = translate(lists(exclude_function_type=["torch.neg"]), made(nodes[::step]), "Tensorrt")
-    assert translation.config == {}
+    assert translation.config == {"effort": 0}
     assert became(translation, f"{WHERE}.exclude_function_type").startswith("no effect")
 
 

@@ -28,7 +28,7 @@ QUANTIZER_TYPES = ("fake_quant", "act_fake_quant", "weight_fake_quant")
 
 Shape = tuple[int | str, ...]
 
-_FURTHER = ("input_names", "output_names", "dynamic_axes", "minimum_sqnr_db")
+_FURTHER = ("input_names", "output_names", "dynamic_axes", "minimum_sqnr_db", "effort")
 
 
 def prepare_by_platform(
@@ -104,7 +104,8 @@ def convert_deploy(
 
     `input_shape_dict`, or the shapes of `dummy_input`, fix the shapes of inputs; dimensions in `dynamic_axes` stay
     open. `input_names` and `output_names` must be those of the ONNX file, which keeps its names. A model with an
-    output below `minimum_sqnr_db` (5 unless given) is not written.
+    output below `minimum_sqnr_db` (5 unless given) is not written. `effort` is what is tried for accuracy, 0 (nothing,
+    unless the configuration says so) to 3.
     """
     _check(model)
     prepared_for = find_target(model.translation.backend)
@@ -132,7 +133,10 @@ def convert_deploy(
         became = no_effect("the model has QuantizeLinear and DequantizeLinear, or what the target reads, either way")
         rows.append(Row("convert_deploy.deploy_to_qlinear", "True", became))
     minimum = extra_kwargs.get("minimum_sqnr_db")
-    return model.deploy(output_path, model_name, shapes=shapes, rows=rows, minimum_sqnr_db=minimum)
+    effort = extra_kwargs.get("effort")
+    if effort is not None:
+        rows.append(Row("convert_deploy.effort", shown(effort), Outcome(f"effort = {effort}")))
+    return model.deploy(output_path, model_name, shapes=shapes, rows=rows, minimum_sqnr_db=minimum, effort=effort)
 
 
 def refuse_torch(model: object) -> None:

@@ -103,11 +103,12 @@ class PreparedModel:
         shapes: Mapping[str, Sequence[int | str]] | None = None,
         rows: Sequence[Row] = (),
         minimum_sqnr_db: float | None = None,
+        effort: int | None = None,
     ) -> Result:
         """Quantize on the remembered samples and write the files, all through the ordinary pipeline.
 
-        `shapes` fixes shapes of inputs, `rows` says what further keys have become, and a model with an output below
-        `minimum_sqnr_db` is not written.
+        `shapes` fixes shapes of inputs, `rows` says what further keys have become, a model with an output below
+        `minimum_sqnr_db` is not written, and `effort` is what is tried for accuracy.
         """
         if not self.samples:
             raise DataError(
@@ -115,7 +116,7 @@ class PreparedModel:
                 "some batches of typical data, and then this again"
             )
         translation = self._with_shapes(shapes or {}, rows)
-        config = read_config(translation, name=name, minimum_sqnr_db=minimum_sqnr_db)
+        config = read_config(translation, name=name, minimum_sqnr_db=minimum_sqnr_db, effort=effort)
         return quantize(self.graph, backend=translation.backend, data=self._spool.folder, config=config, out=folder)
 
     def _with_shapes(self, shapes: Mapping[str, Sequence[int | str]], rows: Sequence[Row]) -> Translation:

@@ -9,7 +9,7 @@ from onnxq.compat.mqbench.fusing import translate_fusing
 from onnxq.compat.mqbench.qconfig import translate_qconfig
 from onnxq.compat.mqbench.quantizer import translate_quantizer
 from onnxq.compat.mqbench.targets import find_target
-from onnxq.compat.translation import Translator, check_keys, table_at
+from onnxq.compat.translation import EFFORT, Translator, check_keys, table_at
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.json_file import JsonMapping
@@ -25,6 +25,7 @@ EXTRA_KEYS = (
     "extra_fuse_dict",
     *ARGUMENT_KEYS,
     "leaf_module",
+    EFFORT,
 )
 
 
@@ -54,4 +55,4 @@ def translate(extra_config: JsonMapping | None, graph: Graph, backend: object) -
     for key in ("extra_qconfig_dict", "extra_quantizer_dict", "preserve_attr", "extra_fuse_dict"):
         if key in given and not given[key]:
             translator.row(key, given[key], no_effect("it is empty"))
-    return translator.done(target.name)
+    return translator.done(target.name, given.get(EFFORT))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from onnxq.compat.translation import Translator, check_keys, shown
+from onnxq.compat.translation import EFFORT, Translator, check_keys, shown
 from onnxq.config.documents import read_document
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
@@ -55,7 +55,7 @@ def translate(strategy: str | Path | JsonMapping, graph: Graph) -> Translation:
     key = one_of(given, BASE_KEYS, "the strategy") or "strategy"
     head = Row(key, shown(given.get(key, base.name)), Outcome(f"backend {backend}{why}"))
     run.translator.rows.insert(0, head)
-    return run.translator.done(backend)
+    return run.translator.done(backend, given.get(EFFORT))
 
 
 def _translated(parts: _Parts, base: Strategy, model: Graph, not_dpu: str) -> Run:
@@ -94,7 +94,7 @@ class _Parts:
         self.user: Placed = {}
         self.registry: Placed = {}
         flat = [name for switches in SECTIONS.values() for name in switches]
-        known = [*BASE_KEYS, *SECTIONS, REGISTRY, *REGISTRY_KEYS, *flat, *USER_KEYS]
+        known = [*BASE_KEYS, EFFORT, *SECTIONS, REGISTRY, *REGISTRY_KEYS, *flat, *USER_KEYS]
         for key, value in check_keys(given, known, "the strategy").items():
             if key in SECTIONS:
                 for name, item in check_keys(value, SECTIONS[key], key).items():
@@ -107,7 +107,7 @@ class _Parts:
                 self._registry_key(key, key, value)
             elif key in USER_KEYS:
                 _put(self.user, key, key, value)
-            elif key not in BASE_KEYS:
+            elif key not in (*BASE_KEYS, EFFORT):
                 section = next(section for section, switches in SECTIONS.items() if key in switches)
                 _put(self.pipelines[section], key, key, value)
 

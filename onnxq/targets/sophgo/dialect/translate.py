@@ -10,7 +10,7 @@ from onnxq.compat.mqbench.attributes import translate_attributes
 from onnxq.compat.mqbench.fusing import translate_fusing
 from onnxq.compat.mqbench.qconfig import QCONFIG_KEYS
 from onnxq.compat.mqbench.targets import find_target
-from onnxq.compat.translation import Translator, check_keys, table_at
+from onnxq.compat.translation import EFFORT, Translator, check_keys, table_at
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.json_file import JsonMapping
@@ -28,7 +28,7 @@ from onnxq.targets.sophgo.dialect.target import Target, read_target
 from onnxq.types.translation import Translation, no_effect
 
 TOOL = "Sophgo-mq"
-KNOWN = (QUANT_DICT, QCONFIG, QUANTIZER, "preserve_attr", "concrete_args", "extra_fuse_dict", "leaf_module")
+KNOWN = (QUANT_DICT, QCONFIG, QUANTIZER, "preserve_attr", "concrete_args", "extra_fuse_dict", "leaf_module", EFFORT)
 QCONFIG_KNOWN = (*QCONFIG_KEYS, "object_type", "module_name", *OPERATOR_LISTS)
 
 
@@ -54,7 +54,7 @@ def translate(prepare_custom_config_dict: JsonMapping, graph: Graph) -> Translat
     backend = _checked(target, options)
     translate_quantizer(table_at(given, QUANTIZER), exported, target, out)
     _translate_rest(given, exported, target, out)
-    return out.done(backend)
+    return out.done(backend, given.get(EFFORT))
 
 
 def _checked(target: Target, options: Mapping[str, str]) -> str:
