@@ -51,6 +51,7 @@ from onnxq.verify import (
     compare_outputs,
     verify,
 )
+from onnxq.verify.pace import ONE_BY_ONE, Pace, pace_for
 
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -94,6 +95,7 @@ class Writer:
         self._own_check, self._examine = own_check, examine
         dataset, config = session.dataset, prepared.config
         self._samples = None if dataset is None else verification_samples(dataset, config.verify_samples)
+        self._pace = _pace(prepared.graph, self._samples)
         # How far a trained model is from its own weights in float says little, unless the user asked for it.
         asked = own_check is None or "minimum_sqnr_db" in config.model_fields_set
         self._minimum = config.minimum_sqnr_db if asked else None
@@ -161,6 +163,7 @@ class Writer:
                 reference=_runnable(self._session.original),
                 numbers=numbers,
                 surely=limit_is_ours(self.prepared.config),
+                pace=self._pace,
             )
             if self._own_check is None or not checks.passed:
                 return checks
@@ -211,8 +214,16 @@ def check_simulated(graph: Graph, original: Graph, path: Path, samples: Samples 
     graph.save(path)
     numbers = () if samples is None else samples.numbers
     reference = _runnable(original) or original
+    pace = _pace(graph, samples)
     with own_fault(reference, samples):
-        return compare_outputs(reference, path, samples, samples=len(numbers), numbers=numbers)
+        return compare_outputs(reference, path, samples, samples=len(numbers), numbers=numbers, pace=pace)
+
+
+def _pace(graph: Graph, samples: Samples | None) -> Pace:
+    """How samples are compared, for a graph with known shapes."""
+    if samples is None:
+        return ONE_BY_ONE
+    return pace_for(graph, samples.dataset.first_shapes() or {}, len(samples))
 
 
 def fail_on(report: VerifyReport, warnings: Sequence[str], examine: Examine | None = None) -> None:

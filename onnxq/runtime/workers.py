@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+R = TypeVar("R")
+
+AHEAD = 2
+"""For each thread, how many items may be done before an earlier one that takes long."""
 
 
 def available_cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
@@ -93,3 +98,49 @@ def run_workers(count: int, work: Callable[[], None], stop: Callable[[], None]) 
         thread.join()
     if errors:
         raise errors[0]
+
+
+def run_in_order(
+    items: Iterable[T], work: Callable[[int, T], R], add: Callable[[int, T, R], bool], threads: int
+) -> None:
+    """Hand what `work` makes of each numbered item to `add`, in the order of the items, until that returns False.
+
+    `work` runs in several threads, `add` in one at a time. Of several errors in `work`, the one of the first item is
+    raised, after everything in front of it was added.
+    """
+    line = SampleQueue(iter(items))
+    changed = threading.Condition()
+    done: dict[int, tuple[T, R | Exception]] = {}
+    first, stopped = 0, False
+
+    def stop() -> None:
+        nonlocal stopped
+        line.close()
+        with changed:
+            stopped = True
+            changed.notify_all()
+
+    def near(number: int) -> bool:
+        return number - first < AHEAD * threads or stopped
+
+    def one_thread() -> None:
+        nonlocal first
+        while (taken := line.take()) is not None:
+            number, item = taken
+            try:
+                made: R | Exception = work(number, item)
+            except Exception as error:  # raised when its turn has come
+                made = error
+            with changed:
+                done[number] = item, made
+                while first in done and not stopped:
+                    item, made = done.pop(first)
+                    if isinstance(made, Exception):
+                        raise made
+                    first += 1
+                    if not add(first - 1, item, made):
+                        stop()
+                changed.notify_all()
+                changed.wait_for(partial(near, number))
+
+    run_workers(threads, one_thread, stop)

@@ -17,6 +17,7 @@ from onnxq.verify.branches import Branches
 from onnxq.verify.checker import check_file
 from onnxq.verify.comparison import Comparison, below_limit
 from onnxq.verify.kernels import fused_session
+from onnxq.verify.pace import ONE_BY_ONE, Pace
 from onnxq.verify.report import Failure, FailureKind, OutputCheck, VerifyReport
 from onnxq.verify.roots import load_session
 from onnxq.verify.selections import selections_of
@@ -38,6 +39,7 @@ def verify(
     reference: Graph | None = None,
     numbers: Sequence[int] | None = None,
     surely: bool = False,
+    pace: Pace = ONE_BY_ONE,
 ) -> VerifyReport:
     """Check an emitted file against the float model it came from; never raises for what it finds wrong with the file.
 
@@ -48,15 +50,16 @@ def verify(
     lower SQNR of any float output, or of a part of one, a failure, and so a silent one, unless it is below 0; `surely`
     asks for a standard error more (`below_limit`).
     `reference` stands in for a float model that onnxruntime cannot run. `numbers` are those that the feeds have in
-    their dataset.
+    their dataset. `pace` says how many of them are run at the same time.
     """
     started, path = time.monotonic(), Path(model_path)
     original = float_model if isinstance(float_model, Graph) else Graph.load(float_model)
     checked = check_file(path, original)
     failures = [Failure(FailureKind.INVALID, f"the ONNX checker refuses the file: {text}") for text in checked.refusals]
+    compared = original if reference is None else reference
     try:
         quantized = Graph.load(path)
-        session = load_session(path, optimize="none")
+        session = load_session(path, threads=pace.threads, optimize="none")
     except MachineError:
         raise
     except OnnxqError as error:
@@ -64,7 +67,7 @@ def verify(
     fused, kernels, warnings = None, None, []
     if dataset is not None and len(quantized.nodes()) <= FULL_OPTIMIZATION_NODES:
         try:
-            fused, kernels = fused_session(path)
+            fused, kernels = fused_session(path, threads=pace.threads)
         except MachineError:
             raise
         except OnnxqError as error:
@@ -89,12 +92,11 @@ def verify(
             )
         )
 
-    compared = original if reference is None else reference
     comparison, branches = Comparison(compared), Branches(compared, quantized)
     selections = None
     if dataset is not None and {*original.output_names} <= {*quantized.output_names}:
-        selections = selections_of(compared, quantized, fused=fused is not None)
-        comparison.run(session, fused, dataset, samples, branches, numbers, selections)
+        selections = selections_of(compared, quantized, fused=fused is not None, threads=pace.threads)
+        comparison.run(session, fused, dataset, samples, branches, numbers, selections, pace)
     outputs = tuple(comparison.outputs())
     failures += comparison.failures()
     failures += below_limit((result for check in outputs for result in check.results), minimum_db, surely=surely)
@@ -125,6 +127,7 @@ def compare_outputs(
     *,
     samples: int = 8,
     numbers: Sequence[int] | None = None,
+    pace: Pace = ONE_BY_ONE,
 ) -> tuple[OutputCheck, ...]:
     """The outputs of a file against those of a float model, on the first `samples` feeds (none without a dataset).
 
@@ -132,11 +135,11 @@ def compare_outputs(
     does not load or run, its error.
     """
     problems = list(check_file(model_path, float_model).refusals)
-    session = load_session(model_path, optimize="none")
+    session = load_session(model_path, threads=pace.threads, optimize="none")
     comparison = Comparison(float_model)
     if dataset is not None and not problems:
-        selections = selections_of(float_model, Graph.load(model_path), fused=False)
-        comparison.run(session, None, dataset, samples, numbers=numbers, selections=selections)
+        selections = selections_of(float_model, Graph.load(model_path), fused=False, threads=pace.threads)
+        comparison.run(session, None, dataset, samples, numbers=numbers, selections=selections, pace=pace)
         if comparison.refusal is not None:
             raise comparison.refusal
         problems += map(str, comparison.failures())

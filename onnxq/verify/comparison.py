@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -14,10 +14,12 @@ from onnxq.graph.ancestors import ancestors
 from onnxq.numerics import SqnrAccumulator
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.session import float_session, run_session
+from onnxq.runtime.workers import run_in_order
 from onnxq.verify.branches import Branches
+from onnxq.verify.pace import ONE_BY_ONE, Pace
 from onnxq.verify.report import Failure, FailureKind, OutputCheck, ResultCheck
 from onnxq.verify.results import PartSums, ResultSums, is_float
-from onnxq.verify.selections import Selections
+from onnxq.verify.selections import Chosen, Selections
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -55,6 +57,19 @@ def below_limit(
             yield Failure(FailureKind.LOW, text, result.name, result.sqnr_db)
 
 
+class _Outputs(NamedTuple):
+    """What the models make of one sample: `exact` and `fast` are node by node and with the kernels of this processor.
+
+    `chosen` is what the selecting nodes of both have selected.
+    """
+
+    expected: list[Any]
+    measured: list[Any]
+    exact: list[Any]
+    fast: list[Any] | None
+    chosen: Chosen | None
+
+
 class Comparison:
     """Outputs of the float and the quantized model on the same feeds, summed up."""
 
@@ -83,39 +98,56 @@ class Comparison:
         branches: Branches | None = None,
         numbers: Sequence[int] | None = None,
         selections: Selections | None = None,
+        pace: Pace = ONE_BY_ONE,
     ) -> None:
         """Compare on the first `samples` feeds; `numbers` are those of the feeds, where they are some of a dataset.
 
-        With `selections`, floating-point outputs are those for what the float model selects.
+        With `selections`, floating-point outputs are those for what the float model selects. `pace` says how many
+        samples are run at the same time.
         """
         # Without the optimizer, whose fusions are not all right: the model's own meaning is what counts.
         indices = [] if selections is None else selections.indices
-        reference = float_session(self._original, indices, optimize="none")
-        for count, feed in enumerate(islice(dataset, samples)):
-            number = count if numbers is None else numbers[count]
-            where = f"sample {number}"
-            expected = run_session(reference, [*self._names, *indices], feed, where)
-            expected, selected = expected[: len(self._names)], expected[len(self._names) :]
+        reference = float_session(self._original, indices, threads=pace.threads, optimize="none")
+        names = self._names
+
+        def where(count: int) -> str:
+            return f"sample {count if numbers is None else numbers[count]}"
+
+        def run(count: int, feed: Feed) -> _Outputs | OnnxqError:
+            found = run_session(reference, [*names, *indices], feed, where(count))
+            expected, selected = found[: len(names)], found[len(names) :]
             try:
-                measured = exact = run_session(session, self._names, feed, where)
+                measured = exact = run_session(session, names, feed, where(count))
+                chosen, fast = None, None
                 if selections is not None:
-                    exact = selections.run(self._names, feed, selected, where)
+                    exact, chosen = selections.run(names, feed, selected, where(count))
                     measured = [given if is_float(given) else own for given, own in zip(exact, measured, strict=True)]
                 if fused is not None and count < KERNEL_SAMPLES:
-                    fast: list[Any] | None = run_session(fused, self._names, feed, where)
+                    fast = run_session(fused, names, feed, where(count))
                     if selections is not None:
-                        fast = selections.run_fused(self._names, feed, selected, where)
-                    if fast is not None:
-                        self._add_kernels(exact, fast)
+                        fast = selections.run_fused(names, feed, selected, where(count))
             except MachineError:
                 raise
             except OnnxqError as error:
-                self.refusal = error
-                return
-            astray = frozenset() if branches is None else branches.add(feed, where)
-            for name, one, other in zip(self._names, expected, measured, strict=True):
+                return error
+            return _Outputs(expected, measured, exact, fast, chosen)
+
+        def add(count: int, feed: Feed, found: _Outputs | OnnxqError) -> bool:
+            if isinstance(found, OnnxqError):
+                self.refusal = found
+                return False
+            if found.fast is not None:
+                self._add_kernels(found.exact, found.fast)
+            if found.chosen is not None and selections is not None:
+                selections.count(found.chosen)
+            astray = frozenset() if branches is None else branches.add(feed, where(count))
+            number = count if numbers is None else numbers[count]
+            for name, one, other in zip(names, found.expected, found.measured, strict=True):
                 self._add(name, one, other, number, astray=bool(astray) and self._is_behind(name, astray))
             self.samples += 1
+            return True
+
+        run_in_order(islice(dataset, samples), run, add, pace.workers)
 
     def _add_kernels(self, exact: list[Any], fused: list[Any]) -> None:
         for name, one, other in zip(self._names, exact, fused, strict=True):

@@ -39,10 +39,12 @@ class KernelCount:
         return {"integer": self.integer, "float": self.floating, "quantizers": self.quantizers}
 
 
-def fused_session(model_path: Path | str) -> tuple[ort.InferenceSession, KernelCount]:
+def fused_session(model_path: Path | str, *, threads: int | None = None) -> tuple[ort.InferenceSession, KernelCount]:
     """A session as anybody would make it, and what onnxruntime's optimizer made of the model for this machine."""
     with temporary_folder() as folder:
-        session, optimized = optimized_session(Path(model_path), folder, what=f"{model_path} with its optimizer")
+        session, optimized = optimized_session(
+            Path(model_path), folder, threads=threads, what=f"{model_path} with its optimizer"
+        )
     counts = _count(optimized.graph)
     integer = {op: n for op, n in counts.items() if op.startswith("QLinear") or op in _INTEGER_OPS}
     kernels = KernelCount(
@@ -60,18 +62,27 @@ def integer_kernels(model_path: Path | str) -> KernelCount:
 
 @cache
 def sums_are_exact() -> bool:
-    """Whether onnxruntime's sums of uint8 * int8 products are exact on this machine, tried on the largest products."""
-    inputs = [helper.make_tensor_value_info("x", onnx.TensorProto.UINT8, [1, 64])]
-    outputs = [helper.make_tensor_value_info("y", onnx.TensorProto.INT32, [1, 16])]
+    """Whether onnxruntime's sums of 8-bit products are exact on this machine, tried on the largest products.
+
+    They are on processors that add products in 32 bits (VNNI, AMX, Arm). Kernels differ in how many rows they take at a
+    time, and in the sign of what is multiplied with weights.
+    """
+    return all(_is_exact(rows, kind) for kind in (np.uint8, np.int8) for rows in (1, 7))
+
+
+def _is_exact(rows: int, kind: type[np.uint8 | np.int8]) -> bool:
+    largest = int(np.iinfo(kind).max)
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    inputs = [helper.make_tensor_value_info("x", element, [rows, 64])]
+    outputs = [helper.make_tensor_value_info("y", onnx.TensorProto.INT32, [rows, 16])]
     weight = numpy_helper.from_array(np.full((64, 16), 127, np.int8), "w")
     graph = helper.make_graph(
         [helper.make_node("MatMulInteger", ["x", "w"], ["y"])], "probe", inputs, outputs, [weight]
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-    (product,) = run_session(
-        make_session(model.SerializeToString()), None, {"x": np.full((1, 64), 255, np.uint8)}, "a probe"
-    )
-    return bool(np.all(product == 64 * 255 * 127))
+    session = make_session(model.SerializeToString(), threads=1)
+    (product,) = run_session(session, None, {"x": np.full((rows, 64), largest, kind)}, "a probe")
+    return bool(np.all(product == 64 * largest * 127))
 
 
 def _count(graph: onnx.GraphProto) -> Counter[str]:

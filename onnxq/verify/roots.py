@@ -26,7 +26,11 @@ _LARGEST_FILE = 2**30
 
 
 def load_session(
-    path: Path, *, optimize: Optimize = "all", config: Mapping[str, str] | None = None
+    path: Path,
+    *,
+    threads: int | None = None,
+    optimize: Optimize = "all",
+    config: Mapping[str, str] | None = None,
 ) -> ort.InferenceSession:
     """A session for a file; with many quantized weights it is made of portions (see above)."""
     if path.is_file() and path.stat().st_size < _LARGEST_FILE:
@@ -35,8 +39,10 @@ def load_session(
         roots = [] if external else _roots(model.graph)
         if len(roots) > MANY_ROOTS:
             _replace(model, roots)
-            return make_session(model.SerializeToString(), optimize=optimize, config=config, what=str(path))
-    return make_session(path, optimize=optimize, config=config, what=str(path))
+            return make_session(
+                model.SerializeToString(), threads=threads, optimize=optimize, config=config, what=str(path)
+            )
+    return make_session(path, threads=threads, optimize=optimize, config=config, what=str(path))
 
 
 def _roots(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
@@ -107,6 +113,6 @@ def _computed(
         opset_imports=list(model.opset_import),
         ir_version=model.ir_version,
     )
-    session = make_session(part.SerializeToString(), optimize="none", what="the quantized weights")
+    session = make_session(part.SerializeToString(), threads=1, optimize="none", what="the quantized weights")
     results = run_session(session, wanted, {}, "its weights")
     return [numpy_helper.from_array(values, name) for name, values in zip(wanted, results, strict=True)]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,9 @@ FEW = 0.25
 
 Selected = Mapping[str, np.ndarray]
 """Node -> the indices that it has selected."""
+
+Chosen = Mapping[str, tuple[np.ndarray, np.ndarray]]
+"""Node -> the indices that it has selected in the float model, and those of the quantized model."""
 
 MakeSession = Callable[[Graph, Sequence[str]], "ort.InferenceSession"]
 """A session of a graph, which also returns some of its tensors."""
@@ -193,8 +197,8 @@ class GivenSession:
 class Selections:
     """A quantized model that is given what the float model selects, and what it would have selected."""
 
-    def __init__(self, original: Graph, quantized: Graph, *, fused: bool) -> None:
-        """`fused` asks for the kernels that onnxruntime chooses too."""
+    def __init__(self, original: Graph, quantized: Graph, *, fused: bool, threads: int | None = None) -> None:
+        """`fused` asks for the kernels that onnxruntime chooses too; `threads` are those of a run."""
         selecting = selecting_nodes(original)
         there = all(
             quantized.has_node(name) and quantized.node(name).op == original.node(name).op for name in selecting
@@ -211,10 +215,10 @@ class Selections:
         self._fused: GivenSession | None = None
         self.kernels_refused: str | None = None
         if self._nodes:
-            self._given = GivenSession.of(quantized, self._nodes, _unoptimized, self._own_indices)
+            self._given = GivenSession.of(quantized, self._nodes, partial(_unoptimized, threads), self._own_indices)
             if fused:
                 try:
-                    self._fused = GivenSession.of(quantized, self._nodes, _fused)
+                    self._fused = GivenSession.of(quantized, self._nodes, partial(_fused, threads))
                 except MachineError:
                     raise
                 except OnnxqError as error:
@@ -227,17 +231,27 @@ class Selections:
     def __bool__(self) -> bool:
         return bool(self._nodes)
 
-    def run(self, names: Sequence[str], feed: Feed, selected: Sequence[np.ndarray], where: str) -> list[Any]:
-        """Outputs for the given indices; outputs of indices alone are the model's own."""
+    def run(
+        self, names: Sequence[str], feed: Feed, selected: Sequence[np.ndarray], where: str
+    ) -> tuple[list[Any], Chosen]:
+        """Outputs for the given indices, and what the model would have selected itself.
+
+        Outputs of indices alone are the model's own.
+        """
         by_node = dict(zip(self._nodes, selected, strict=True))
         found = self._given.run([*names, *self._own_indices], feed, by_node, where)
-        for (name, node), own in zip(self._comparable.items(), found[len(names) :], strict=True):
-            if _sorts(node, by_node[name]):
+        pairs = zip(self._comparable, found[len(names) :], strict=True)
+        return found[: len(names)], {name: (by_node[name], own) for name, own in pairs}
+
+    def count(self, chosen: Chosen) -> None:
+        """Take in what was selected on one more sample."""
+        for name, (given, own) in chosen.items():
+            node = self._comparable[name]
+            if _sorts(node, given):
                 continue
-            before, after = _entries(node, by_node[name]), _entries(node, own)
+            before, after = _entries(node, given), _entries(node, own)
             self._equal[name] += _common(before, after)
             self._count[name] += max(len(before), len(after))
-        return found[: len(names)]
 
     def run_fused(
         self, names: Sequence[str], feed: Feed, selected: Sequence[np.ndarray], where: str
@@ -266,9 +280,9 @@ class Selections:
                 yield SelectionCheck(name, node.op, self._equal[name] / count, count)
 
 
-def selections_of(original: Graph, quantized: Graph, *, fused: bool) -> Selections | None:
+def selections_of(original: Graph, quantized: Graph, *, fused: bool, threads: int | None = None) -> Selections | None:
     """None where nothing selects."""
-    return Selections(original, quantized, fused=fused) or None
+    return Selections(original, quantized, fused=fused, threads=threads) or None
 
 
 def _sorts(node: Node, indices: np.ndarray) -> bool:
@@ -279,15 +293,15 @@ def _sorts(node: Node, indices: np.ndarray) -> bool:
     return bool((np.sort(placed, axis=-1) == np.arange(placed.shape[-1])).all())
 
 
-def _unoptimized(graph: Graph, further: Sequence[str]) -> ort.InferenceSession:
-    return float_session(graph, further, optimize="none")
+def _unoptimized(threads: int | None, graph: Graph, further: Sequence[str]) -> ort.InferenceSession:
+    return float_session(graph, further, threads=threads, optimize="none")
 
 
-def _fused(graph: Graph, further: Sequence[str]) -> ort.InferenceSession:
+def _fused(threads: int | None, graph: Graph, further: Sequence[str]) -> ort.InferenceSession:
     with temporary_folder() as folder:
         path = Path(folder) / "given.onnx"
         graph.save(path)
-        return fused_session(path)[0]
+        return fused_session(path, threads=threads)[0]
 
 
 def _entries(node: Node, indices: np.ndarray) -> np.ndarray:

@@ -107,3 +107,27 @@ def test_portable_weights_are_unsigned_and_stand_for_the_same_numbers(tmp_path: 
         strict=True,
     ):
         np.testing.assert_array_equal(one[0], other[0])
+
+
+@pytest.mark.parametrize(("exact", "written"), [(True, 1), (False, 3)])
+def test_other_weights_are_tried_only_where_kernels_saturate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exact: bool, written: int
+) -> None:
+    """Kernels whose sums are exact round otherwise than the file says, whatever the weights are."""
+    from onnxq.pipeline import saturating_kernels
+    from onnxq.pipeline import written as writing
+
+    checked = []
+    real = writing.verify
+    monkeypatch.setattr(saturating_kernels, "KERNEL_MARGIN_DB", 1000.0)
+    monkeypatch.setattr(saturating_kernels, "sums_are_exact", lambda: exact)
+    monkeypatch.setattr(writing, "verify", lambda *args, **options: checked.append(args) or real(*args, **options))
+    made = model(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [32, 16])],
+        {"w": RANDOM.normal(0, 0.1, (64, 16))},
+    )
+    result = onnxq.quantize(made, backend="onnxruntime", data=FEEDS, out=tmp_path, config={"effort": 0})
+
+    assert len(checked) == written
+    assert result.qparams["w"].spec.dtype == "int8"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
-from onnxq.runtime.workers import available_cores, run_workers
+from onnxq.runtime.workers import AHEAD, available_cores, run_in_order, run_workers
 
 
 @pytest.fixture
@@ -62,3 +63,61 @@ def test_a_container_may_have_less_time_than_cores(tmp_path, monkeypatch, quota,
     (tmp_path / "cpu.max").write_text(quota + "\n")
     assert available_cores(tmp_path / "cpu.max") == cores
     assert available_cores(tmp_path / "missing") == 8
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_what_threads_make_comes_in_the_order_of_the_items(threads: int) -> None:
+    def work(number: int, item: str) -> str:
+        time.sleep(0.002 * (7 * number % 5))
+        return item * 2
+
+    added: list[tuple[int, str, str]] = []
+    run_in_order("abcdefgh", work, lambda *one: added.append(one) is None, threads)
+    assert added == [(number, item, item * 2) for number, item in enumerate("abcdefgh")]
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_the_first_error_in_order_is_raised_after_what_is_before_it(threads: int) -> None:
+    def work(number: int, item: int) -> int:
+        time.sleep(0.01 if number == 2 else 0)
+        if number >= 2:
+            raise ValueError(f"item {number}")
+        return item
+
+    added: list[int] = []
+    with pytest.raises(ValueError, match="item 2"):
+        run_in_order(range(1, 20), work, lambda number, item, made: added.append(made) is None, threads)
+    assert added == [1, 2]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_no_item_is_added_after_a_stop(threads: int) -> None:
+    added: list[int] = []
+
+    def add(number: int, item: int, made: int) -> bool:
+        added.append(made)
+        return made < 3
+
+    run_in_order(range(1, 100), lambda number, item: item, add, threads)
+    assert added == [1, 2, 3]
+
+
+def test_items_do_not_pile_up_behind_a_slow_one() -> None:
+    """What is done waits in memory."""
+    begun: list[int] = []
+
+    def work(number: int, item: int) -> int:
+        begun.append(number)
+        if number == 0:
+            time.sleep(0.2)
+        return item
+
+    run: list[int] = []
+
+    def add(number: int, item: int, made: int) -> bool:
+        run.append(len(begun))
+        return True
+
+    run_in_order(range(1, 200), work, add, 3)
+    assert run[0] <= AHEAD * 3 + 3
+    assert len(run) == 199

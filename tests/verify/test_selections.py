@@ -292,6 +292,6 @@ def test_kernels_that_fail_in_a_run_fail_the_file(monkeypatch: pytest.MonkeyPatc
             raise RuntimeError("no such kernel")
 
     real = checks.fused_session
-    monkeypatch.setattr(checks, "fused_session", lambda path: (Failing(), real(path)[1]))
+    monkeypatch.setattr(checks, "fused_session", lambda path, **options: (Failing(), real(path, **options)[1]))
     with pytest.raises(Exception, match="no such kernel"):
         _quantized(best_rows)
