@@ -35,6 +35,11 @@ class Structure:
         return module_paths(self.graph)
 
     @cached_property
+    def dead(self) -> frozenset[str]:
+        """Nodes that no output depends on; passes remove them before anything else."""
+        return frozenset(self.graph.copy().remove_dead())
+
+    @cached_property
     def _typed(self) -> Graph:
         twin = self.graph.copy()
         twin.infer_shapes()
@@ -99,11 +104,19 @@ class Structure:
         made = [tensor for tensor in node.outputs if tensor.name]
         if len(made) != 1 or self.graph.is_output(made[0]):
             return None
-        readers = {id(use.node): use.node for use in self.graph.consumers(made[0])}
+        uses = self.graph.consumers(made[0])
+        readers = {id(use.node): use.node for use in uses if use.node.name not in self.dead}
         if len(readers) != 1:
             return None
         reader: Node = next(iter(readers.values()))
         return self.follower(reader) if node.op in _MATRIX_PRODUCTS and self.adds_bias(reader) else reader
+
+
+def living(graph: Graph) -> Graph:
+    """A copy without what no output depends on: a reader that passes remove must not hide what follows a layer."""
+    twin = graph.copy()
+    twin.remove_dead()
+    return twin
 
 
 def structure_of(graph: Graph | Structure) -> Structure:

@@ -24,12 +24,13 @@ class PassResult:
 
 @dataclass(frozen=True)
 class PassReport:
-    """One pass in a run."""
+    """One pass in a run; `removed` are the nodes that left without a successor."""
 
     name: str
     changed: tuple[str, ...]
     declined: tuple[str, ...]
     seconds: float
+    removed: tuple[str, ...] = ()
 
 
 Pass = Callable[[Graph], PassResult | None]
@@ -42,11 +43,12 @@ def run_passes(graph: Graph, passes: Sequence[str | Pass]) -> list[PassReport]:
     reports = []
     for item in passes:
         step, name = (PASSES.get(item), item) if isinstance(item, str) else (item, getattr(item, "__name__", "pass"))
-        start = time.perf_counter()
+        start, gone = time.perf_counter(), len(graph.origins.removed)
         with collector_paused():
             result = step(graph) or PassResult()
         if not isinstance(result, PassResult):
             raise ConfigError(f"pass '{name}' returned {type(result).__name__}; a pass returns a PassResult or None")
         seconds = time.perf_counter() - start
-        reports.append(PassReport(name, tuple(result.changed), tuple(result.declined), seconds))
+        removed = tuple(graph.origins.removed)[gone:]
+        reports.append(PassReport(name, tuple(result.changed), tuple(result.declined), seconds, removed))
     return reports

@@ -64,7 +64,8 @@ class NodeRequests:
 
     def _ask_inputs(self, facts: Facts, rule: OpRule, *, at_end: bool) -> None:
         node, fused_port, extra = facts.node, None, ""
-        if self.backend.residual == "skip" and node.op == "Add":
+        # Who forces an Add wants its inputs quantized, also the one that a convolution could compute together with it.
+        if self.backend.residual == "skip" and node.op == "Add" and self.resolver.flag(node.name, "force") is None:
             fused_port, extra, _ = residual_of(self.graph, node)
         for port in facts.activation_ports(rule):
             if not facts.has(port) or port == fused_port or self._taken_as_it_is(node, port):

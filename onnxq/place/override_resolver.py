@@ -76,11 +76,11 @@ class OverrideResolver:
             if override.level == "tensor":
                 tensors = tensors or _tensor_names(graph)
                 rank = (level, rank_among(override.pattern, tensors))
-                for name in _matching(override, tensors, "tensor"):
+                for name in _matching(override, tensors, "tensor", {}):
                     self._take_tensor(graph.origins.current_tensor(name), override, rank, order)
             else:
                 rank = (level, rank_among(override.pattern, nodes))
-                for name in _matching(override, nodes, "node"):
+                for name in _matching(override, nodes, "node", graph.origins.removed):
                     self._take_node(graph.origins.current_node(name), override, rank, order)
 
     # ---- reading the overrides -----------------------------------------------------------------------------------
@@ -262,12 +262,14 @@ def _width(key: str, pick: Pick) -> int:
     return form.bits if form is not None and form.evenly_spaced else 0
 
 
-def _matching(override: Override, candidates: Mapping[str, str], what: str) -> list[str]:
+def _matching(override: Override, candidates: Mapping[str, str], what: str, removed: Mapping[str, str]) -> list[str]:
     try:
         return names_matching(override.pattern, candidates, what)
     except ConfigError as error:
         gone = override.level == "op" and override.pattern.removeprefix("op:") in _FOLDED
         hint = ". Passes have folded it into other operators or removed it." if gone else ""
+        if override.pattern in removed:
+            hint = f" It was removed: {removed[override.pattern]}."
         raise ConfigError(f"{error}{hint} ({override.place})" if override.place else f"{error}{hint}") from None
 
 

@@ -6,9 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
+import numpy as np
+
+from onnxq.errors import CheckFailed
 from onnxq.graph import Graph
 from onnxq.registry import Registry
-from onnxq.types import Backend, QParamsTable, QuantPlan
+from onnxq.types import Backend, QParams, QParamsTable, QuantPlan
 
 C = TypeVar("C", bound="Change")
 
@@ -56,18 +59,39 @@ class Refinements(Registry[Refinement]):
 REFINEMENTS = Refinements("refinement", "onnxq.targets")
 
 
+def check_ties(plan: QuantPlan, qparams: QParamsTable, maker: str) -> None:
+    """Tied tensors have the scale and zero point of the one that they are tied to; else an error that names `maker`."""
+    for placement in plan:
+        if placement.tie is None:
+            continue
+        own, leader = qparams[placement.tensor], qparams[placement.tie]
+        if not (np.array_equal(own.scale, leader.scale) and np.array_equal(own.zero_point, leader.zero_point)):
+            raise CheckFailed(
+                f"{maker} given '{placement.tensor}' {_shown(own)}, and '{placement.tie}' {_shown(leader)}, but the "
+                "two share one quantizer: a change of one of them must be made to all that are tied together"
+            )
+
+
+def _shown(held: QParams) -> str:
+    if held.scale.size > 1:
+        return f"{held.scale.size} scales from {held.scale.min():.9g} to {held.scale.max():.9g}"
+    return f"scale {held.scale.item():.9g} and zero point {held.zero_point.item()}"
+
+
 def refine(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> Refined:
     """Run all refinements of a backend, in order; tensors that are only observed take no part.
 
-    The table is used up: refinements may change it.
+    The table is used up: refinements may change it. Tensors that share a scale do so after each of them as well.
     """
     plan = plan.active
     notes: list[str] = []
     warnings: list[str] = []
+    check_ties(plan, qparams, "the steps before all refinements have")
     with graph.unchanging():
         for name in backend.refinements:
             step = REFINEMENTS.get(name).change(graph, plan, qparams, backend)
             qparams = step.qparams
+            check_ties(plan, qparams, f"refinement '{name}' has")
             notes.extend(step.notes)
             warnings.extend(step.warnings)
     return Refined(qparams, tuple(notes), tuple(warnings))

@@ -22,6 +22,7 @@ from onnxq.session.model_io import apply_io_settings
 from onnxq.strip import quantized_operators
 from onnxq.targets import get_backend
 from onnxq.types import Backend, QuantPlan
+from onnxq.types.note import Note
 from onnxq.types.unlike import UnlikeJoin
 
 
@@ -38,6 +39,15 @@ class Prepared:
     passes: list[PassReport] = field(default_factory=list)
     own_passes: tuple[str, ...] = ()
     target: str | None = None
+
+
+def dead_notes(prepared: Prepared) -> tuple[str, ...]:
+    """What the model held that no output depends on, as the first removal of such nodes found it."""
+    first = next((report for report in prepared.passes if report.name == "remove_dead"), None)
+    removed = () if first is None else first.removed
+    return tuple(
+        Note("dead_node", f"node '{name}' is removed: no output of the model depends on it") for name in removed
+    )
 
 
 Model = str | Path | onnx.ModelProto | Graph

@@ -29,6 +29,7 @@ from onnxq.session.prepare import (
     Model,
     Prepared,
     chosen_backend,
+    dead_notes,
     load_model,
     make_plan,
     resolved_backend,
@@ -174,7 +175,7 @@ class Session:
         return replace(
             found,
             warnings=(*found.state.plan.notes, *found.warnings),
-            notes=(*self.original.remarks, *of_data, *found.notes),
+            notes=(*self.original.remarks, *dead_notes(self.prepared), *of_data, *found.notes),
         )
 
     def recalibrated(self, state: State, samples: Samples | None = None) -> State:

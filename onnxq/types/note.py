@@ -26,6 +26,7 @@ Kind = Literal[
     "constant",
     "unseen",
     "optimizer_refuses",
+    "dead_node",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -45,6 +46,7 @@ MEANING: Mapping[Kind, str] = {
     "constant": "tensors that never change in the calibration data",
     "unseen": "tensors that stay float, because no sample gives them a range",
     "optimizer_refuses": "files that load in onnxruntime with fewer optimizations alone",
+    "dead_node": "nodes that no output depends on, removed",
 }
 """What lines of a kind are about, for several of them."""
 

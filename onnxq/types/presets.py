@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from onnxq.types.backend import NodeFacts
 
-CLEAN_UP = ("constants_to_initializers", "fold_constants", "remove_identity", "remove_dropout")
-"""Constants as initializers, computed where they can be; nodes that do nothing are gone."""
+CLEAN_UP = ("remove_dead", "constants_to_initializers", "fold_constants", "remove_identity", "remove_dropout")
+"""What nobody reads is gone first: a dead reader of a tensor would keep the layer in front of it from being folded.
+Constants as initializers, computed where they can be; nodes that do nothing are gone."""
 
 TO_FLOAT32 = (*CLEAN_UP, "widen_bfloat16", "widen_float16")
 """For targets that take the narrow float types nowhere."""
@@ -25,7 +26,7 @@ RECOGNIZE = ("recognize_layernorm", "recognize_gelu", "recognize_hardswish", "fu
 """Groups of nodes that targets compute as one."""
 
 SETTLE = ("split_shared_weights", "remove_dead")
-"""Constants that are needed in two formats are two constants; what nobody reads is gone."""
+"""Constants that are needed in two formats are two constants; what nobody reads after all these changes is gone."""
 
 STANDARD_PASSES = (*TO_FLOAT32, *FOLD_LAYERS, *RECOGNIZE, *SETTLE)
 """What most targets want of a graph."""

@@ -27,8 +27,8 @@ from onnxq.compat.mqbench import (
     prepare_by_platform,
 )
 from onnxq.compat.mqbench.spool import Spool
-from onnxq.errors import ConfigError, DataError, ModelError, OnnxqError
-from tests.compat.mqbench_plans import RESNET, SCHEMES, TRANSFORMER
+from onnxq.errors import ConfigError, DataError, ModelError, OnnxqError, UnsupportedError
+from tests.compat.mqbench_plans import ACTIVATION_SCHEME, RESNET, SCHEME, SCHEMES, TRANSFORMER
 from tests.networks.exported import exported, samples
 
 IMAGES = samples(RESNET, 4)["image"]
@@ -326,3 +326,18 @@ def test_a_model_of_few_bits_can_be_called_and_deployed_however_bad_it_is(tmp_pa
         convert_deploy(model, "Academic", output_path=tmp_path / "strict")
     result = convert_deploy(model, "Academic", output_path=tmp_path / "any", minimum_sqnr_db=-100.0)
     assert result.model.exists()
+
+
+@pytest.mark.parametrize(
+    ("backend", "scheme", "rule"),
+    [
+        ("Tensorrt", {"a_qscheme": {**ACTIVATION_SCHEME, "symmetry": False}}, "zero-point-zero"),
+        ("Vitis", {"a_qscheme": {**ACTIVATION_SCHEME, "bit": 16, "pot_scale": True}}, "dtype"),
+        ("STPU", {"w_qscheme": SCHEME}, "weight-per-tensor"),
+    ],
+)
+def test_what_the_target_cannot_take_is_an_error_before_any_sample(
+    backend: str, scheme: dict[str, Any], rule: str
+) -> None:
+    with pytest.raises(UnsupportedError, match=rf"\[{rule}\].*extra_qconfig_dict"):
+        prepare_by_platform(exported(RESNET), backend, {"extra_qconfig_dict": scheme})

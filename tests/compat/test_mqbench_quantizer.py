@@ -13,7 +13,11 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxq.compat.mqbench import translate
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
+from onnxq.targets.amd import dialect as vitis
+from onnxq.targets.sophgo import dialect as sophgo
+from onnxq.types import QuantPlan
 from tests.compat.mqbench_plans import RESNET, RESNET_DYNAMO, SCHEMES, TRANSFORMER, became, planned, translated
+from tests.networks.exported import exported
 
 WHERE = "extra_quantizer_dict"
 CONV = "/layer1/layer1.1/conv1/Conv"
@@ -67,8 +71,31 @@ def test_an_additional_node_is_quantized(network: str, node: str) -> None:
 
 
 def test_the_row_of_a_type_that_the_target_quantizes_anyway_says_so() -> None:
-    translation = translated(lists(additional_function_type=[operator.add]))
-    assert "tensorrt has a rule for Add anyway" in became(translation, f"{WHERE}.additional_function_type")
+    translation = translated(lists(additional_module_type=["torch.nn.Conv2d"]))
+    assert "tensorrt has a rule for Conv anyway" in became(translation, f"{WHERE}.additional_module_type")
+
+
+def read_by(plan: QuantPlan, node: str) -> set[int]:
+    """The inputs of a node that have quantizers."""
+    return {edge.port for placement in plan for edge in placement.edges or () if edge.node == node}
+
+
+def test_an_additional_sum_has_both_inputs_quantized_on_tensorrt() -> None:
+    sums = [name for name in planned(None).quantized if "Add" in name]
+    assert len(sums) > 1
+    assert all(len(read_by(planned(None), name)) == 1 for name in sums)
+    extra = lists(additional_function_type=[operator.add])
+    translation = translated(extra)
+    assert translation.config["residual"] == "both"
+    assert "residual = both" in became(translation, f"{WHERE}.additional_function_type")
+    assert all(read_by(planned(extra), name) == {0, 1} for name in sums)
+
+
+def test_an_additional_sum_by_its_name_leaves_the_rule_of_the_others() -> None:
+    plan = planned(lists(additional_node_name=["add_4"]))
+    assert read_by(plan, "/layer3/Add") == {0, 1}
+    assert len(read_by(plan, "/layer1/layer1.0/Add")) == 1
+    assert "residual" not in translated(lists(additional_node_name=["add_4"])).config
 
 
 def test_a_type_that_the_model_does_not_have_is_named_as_without_effect() -> None:
@@ -237,3 +264,45 @@ def test_a_layer_in_several_nodes_has_its_result_quantized_where_the_target_does
     new = set(plan.placements) - set(before.placements)
     assert "/encoder.0/activation/Mul_1_output_0" in new
     assert not new & {f"/encoder.0/activation/{name}_output_0" for name in ("Div", "Erf", "Add", "Mul")}
+
+
+def with_dead_readers() -> onnx.ModelProto:
+    """The network with a node on every convolution's result that no output depends on."""
+    model = onnx.load(exported(RESNET))
+    for number, node in enumerate([node for node in model.graph.node if node.op_type in ("Conv", "Add")]):
+        model.graph.node.append(
+            helper.make_node("Mul", [node.output[0]] * 2, [f"dead_{number}"], name=f"dead/{number}")
+        )
+    return model
+
+
+def test_what_no_output_depends_on_changes_no_setting() -> None:
+    extra = {
+        **lists(additional_function_type=[operator.add], exclude_function_type=[operator.mul]),
+        "extra_fuse_dict": {"additional_fuser_method_mapping": {("torch.nn.Conv2d", "torch.nn.Sigmoid"): None}},
+    }
+    dead = translate(extra, Graph.from_model(with_dead_readers()), "Tensorrt")
+    assert dead.config == translated(extra).config
+    only = translate(lists(exclude_node_name=["dead/0"]), Graph.from_model(with_dead_readers()), "Tensorrt")
+    assert became(only, f"{WHERE}.exclude_node_name").startswith("no effect")
+
+
+def test_dead_readers_change_no_setting_of_the_other_tools() -> None:
+    entries = {
+        "quant_dict": {"chip": "BM1688", "quantmode": "weight_activation", "strategy": "CNN"},
+        "extra_qconfig_dict": {
+            "object_type": {"qnniqat.ConvReLU2d_sophgo": {"mode": "weight", "wobserver": "MSEObserver"}},
+            "module_name": {"layer1.conv1": {"mode": "activation", "aobserver": "EMAMinMaxObserver"}},
+        },
+    }
+    pattern = {"pattern_name": "p", "layer_type": "ReLU", "layer_inputs": [{"layer_type": "Conv2D"}]}
+    target = {
+        "target_name": "output",
+        "target_type": "output",
+        "quantizer_config": {"type": "Pof2SQuantizer", "params": {"method": "No_OF"}},
+    }
+    strategy = {"layer_quantize_config": [{**pattern, "quant_config": [target]}]}
+    for tool, given in ((sophgo.translate, entries), (vitis.translate, strategy)):
+        alive = tool(given, Graph.load(exported(RESNET)))
+        assert alive.config == tool(given, Graph.from_model(with_dead_readers())).config
+        assert alive.config["node"]

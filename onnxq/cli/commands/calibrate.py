@@ -72,6 +72,7 @@ def calibrate(
     from onnxq.output_folder import claim, refuse_folders
     from onnxq.runtime.fault import own_fault
     from onnxq.runtime.samples import read_shard
+    from onnxq.session.prepare import dead_notes
     from onnxq.session.session import open_session
     from onnxq.types.note import folded
 
@@ -151,7 +152,7 @@ def calibrate(
                     gathered = together.gather(wanted, file=file, shard=part, fresh=fresh)
         if not first:
             return
-        notes = [] if session.dataset is None else list(session.dataset.notes)
+        notes = [*dead_notes(session.prepared), *([] if session.dataset is None else session.dataset.notes)]
         if collects_only:
             warnings = _report_statistics(target, session, gathered, wanted, notes, whole=part is None, quiet=quiet)
         else:

@@ -33,8 +33,9 @@ def place(
     from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.cli.summary import print_translation
     from onnxq.graph import Graph
-    from onnxq.session.prepare import make_plan
+    from onnxq.session.prepare import dead_notes, make_plan
     from onnxq.session.session import open_session
+    from onnxq.types.note import folded
 
     load_plugins(plugin)
     graph = Graph.load(model)
@@ -53,6 +54,9 @@ def place(
         print_translation(settings.translation)
     for note in plan.notes:
         print_warning(note)
+    if not as_json:
+        for removed in folded(dead_notes(prepared)):
+            say(f"note: {removed}", quiet=quiet)
     if target is not None:
         say(f"plan of {len(plan)} tensors written to {target}", quiet=quiet)
 

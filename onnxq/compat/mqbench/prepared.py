@@ -45,7 +45,9 @@ class PreparedModel:
         self.graph = graph
         self.translation = translation
         self.mode: Mode = "float"
-        self._fixed = open_session(graph, config=translation).original
+        session = open_session(graph, config=translation)
+        session.plan()  # what the target cannot take is an error now, not when the samples are there
+        self._fixed = session.original
         self._inputs = input_infos(self._fixed)
         self._spool = Spool()
         self._folder: OwnedFolder | None = None

@@ -85,11 +85,15 @@ def _force(
     for tensor in border.inside:
         translator.set(("tensor", tensor, "skip"), True, key)
     operators = sorted({model.graph.node(name).op for name in border.nodes})
-    known = [op for op in operators if target.backend.rules_for(op)]
+    both = "Add" in operators and target.backend.residual == "skip"
+    if both and key.rpartition(".")[2] in TYPE_KEYS:
+        translator.set(("residual",), "both", key)
+    known = [op for op in operators if target.backend.rules_for(op) and not (both and op == "Add")]
     anyway = f"; {target.family} has a rule for {', '.join(known)} anyway" if known else ""
+    of_sums = "; residual = both: quantizers on both inputs of an Add" if both else ""
     left = f"; {counted([name for name in nodes if name in excluded])} excluded" if len(wanted) < len(nodes) else ""
     float_inside = ", and nothing inside of the layer" if border.inside else ""
-    return Outcome(f"force: {counted(border.nodes)}{float_inside}{anyway}{left}")
+    return Outcome(f"force: {counted(border.nodes)}{float_inside}{of_sums}{anyway}{left}")
 
 
 def _skip(translator: Translator, nodes: Sequence[str], named: set[str], key: str, *, weights: bool) -> Outcome:
@@ -121,9 +125,10 @@ def _nodes(model: Exported, key: str, item: Any, where: str) -> list[str]:
 def computing_nodes(structure: Structure, names: Sequence[str]) -> list[str]:
     """Those nodes that compute something from data.
 
-    Left out is what passes fold or remove: constants, sizes, Identity and Dropout. Nothing about them can be set.
+    Left out is what passes fold or remove: constants, sizes, Identity, Dropout, and what no output depends on. Nothing
+    about them can be set.
     """
-    nodes = [structure.graph.node(name) for name in names]
+    nodes = [structure.graph.node(name) for name in names if name not in structure.dead]
     return [str(node.name) for node in nodes if node.op not in _REMOVED and not structure.is_preparation(node)]
 
 

@@ -18,22 +18,30 @@ _ROUNDING = 1e-6
 
 @REFINEMENTS.register("ncnn_winograd")
 def six_bit_weights(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> Refined:
-    """Enlarge the steps of weights that Winograd kernels read, so that their integers lie within -31 and 31."""
+    """Enlarge the steps of weights that Winograd kernels read, so that their integers lie within -31 and 31.
+
+    Weights that share a quantizer with such a one get the same steps.
+    """
     result = QParamsTable(dict(qparams.entries), dict(qparams.integer_weights), dict(qparams.provenance))
     changed = []
+    wider: dict[str, np.ndarray] = {}
     for node in graph.nodes("Conv"):
         weight = node.inputs[1].name
         if weight not in plan or not goes_to_winograd(graph, node):
             continue
-        old = qparams[weight]
-        scale = _six_bit_scale(graph.values(weight), old)
-        result.put(
-            weight,
-            QParams(old.spec, scale, old.zero_point),
-            f"{qparams.provenance.get(weight, '')}, 6 bits for Winograd".lstrip(", "),
-        )
-        result.integer_weights.pop(weight, None)  # fixed for the scale that it had
+        leader, scale = plan.leader(weight), _six_bit_scale(graph.values(weight), qparams[weight])
+        wider[leader] = np.maximum(wider.get(leader, scale), scale)
         changed.append(node.name)
+    for placement in plan:
+        tensor, leader = placement.tensor, plan.leader(placement.tensor)
+        if leader in wider:
+            old, origin = qparams[tensor], qparams.provenance.get(tensor, "")
+            result.put(
+                tensor,
+                QParams(old.spec, wider[leader], old.zero_point),
+                f"{origin}, 6 bits for Winograd".lstrip(", "),
+            )
+            result.integer_weights.pop(tensor, None)  # fixed for the scale that it had
     if not changed:
         return Refined(result)
     shown = ", ".join(f"'{name}'" for name in changed[:4]) + (", ..." if len(changed) > 4 else "")

@@ -17,7 +17,7 @@ def configure(values):
             OpRule(("GlobalAveragePool",), output=True),
         ),
         limits=Limits(dtypes=("int8",), zero_point_zero=True, power_of_two=True, bias_quantized=False),
-        passes=("constants_to_initializers", "canonicalize_gemm", "fold_batchnorm", "remove_dead"),
+        passes=("remove_dead", "constants_to_initializers", "canonicalize_gemm", "fold_batchnorm", "remove_dead"),
         emitters=("qdq", "shifty_table"),
         refinements=("shifty_limit",),
         simulations=("shifty_average",) if values["average"] == "chip" else (),

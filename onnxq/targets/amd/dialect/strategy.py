@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from onnxq.compat.structure import living
 from onnxq.compat.translation import EFFORT, Translator, check_keys, shown
 from onnxq.config.documents import read_document
 from onnxq.errors import ConfigError
@@ -38,7 +39,7 @@ def translate(strategy: str | Path | JsonMapping, graph: Graph) -> Translation:
     """
     given = _read(strategy)
     parts = _Parts(given)
-    model = graph.copy()
+    model = living(graph)
     model.infer_shapes()
     base, why = _base(given)
     not_dpu = "" if base.positions else f"strategy {base.name} has float scales"

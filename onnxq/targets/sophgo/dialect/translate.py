@@ -10,6 +10,7 @@ from onnxq.compat.mqbench.attributes import translate_attributes
 from onnxq.compat.mqbench.fusing import translate_fusing
 from onnxq.compat.mqbench.qconfig import QCONFIG_KEYS
 from onnxq.compat.mqbench.targets import find_target
+from onnxq.compat.structure import living
 from onnxq.compat.translation import EFFORT, Translator, check_keys, table_at
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
@@ -44,7 +45,8 @@ def translate(prepare_custom_config_dict: JsonMapping, graph: Graph) -> Translat
     qconfig = check_keys(table_at(given, QCONFIG), QCONFIG_KNOWN, QCONFIG)
     options = translate_everywhere(qconfig, target, out)
     exported = Exported(graph)
-    model = Model(exported, target, options["precision"])
+    alive = Exported(living(graph)) if exported.dead else exported
+    model = Model(alive, target, options["precision"])
     translate_entries(qconfig, model, out, QCONFIG)
     options |= translate_operators(qconfig, model, out, QCONFIG)
     if target.mixed:
