@@ -12,7 +12,7 @@ from onnxq.compat.structure import Structure
 from onnxq.compat.torch_names import chain_of, nodes_of_type
 from onnxq.compat.translation import Translator, check_keys, counted, shown
 from onnxq.errors import ConfigError
-from onnxq.graph import Graph, Node
+from onnxq.graph import Node
 from onnxq.types.translation import Outcome, joined, no_effect
 
 CHAIN_KEYS = ("additional_fuser_method_mapping", "additional_fusion_pattern")
@@ -36,7 +36,7 @@ def translate_fusing(
         for pattern, method in value.items():
             if key in CHAIN_KEYS:
                 types = _types(pattern, full, backwards=key == "additional_fusion_pattern")
-                became = _fuse(translator, types, structure.graph, target, full)
+                became = _fuse(translator, types, structure, target, full)
                 if method is not None:
                     became = became.adding(f"({shown(method)} is code for torch, onnxq fuses by itself)", " ")
             else:
@@ -44,10 +44,10 @@ def translate_fusing(
             translator.row(full, {pattern: method}, became)
 
 
-def _fuse(translator: Translator, types: Sequence[Any], graph: Graph, target: Target, key: str) -> Outcome:
+def _fuse(translator: Translator, types: Sequence[Any], structure: Structure, target: Target, key: str) -> Outcome:
     """What a chain of torch types becomes: nothing where the model has no such chain, or the target fuses it anyway."""
     wanted = [operators for kind in types for operators in chain_of(kind, key)]
-    found = list(_chains(graph, wanted))
+    found = list(_chains(structure, wanted))
     if not found:
         return no_effect(f"the model has no {' -> '.join('|'.join(operators) for operators in wanted)}")
     skipped = set(translator.config.get("skip", ()))
@@ -75,13 +75,15 @@ def _after_folding(chain: Chain, target: Target) -> Chain:
     return (chain[0], *(op for op in chain[1:] if op != "BatchNormalization"))
 
 
-def _chains(graph: Graph, wanted: Sequence[Sequence[str]]) -> Iterator[list[Node]]:
+def _chains(structure: Structure, wanted: Sequence[Sequence[str]]) -> Iterator[list[Node]]:
     """The chains of nodes in a graph that fit; what stands inside one is read by its next node alone."""
+    graph = structure.graph
     for node in graph.nodes():
         chain = [node]
         for operators in itertools.islice(wanted, 1, None):
             last = chain[-1].outputs[0] if chain[-1].outputs else None
-            readers = graph.consumers(last) if last is not None and not graph.is_output(last) else []
+            uses = graph.consumers(last) if last is not None and not graph.is_output(last) else []
+            readers = [use for use in uses if use.node.name not in structure.dead]
             if len(readers) != 1 or readers[0].node.op not in operators:
                 break
             chain.append(readers[0].node)
@@ -90,7 +92,7 @@ def _chains(graph: Graph, wanted: Sequence[Sequence[str]]) -> Iterator[list[Node
 
 
 def _quantize(translator: Translator, kind: Any, structure: Structure, key: str) -> Outcome:
-    nodes = nodes_of_type(structure, kind, key)
+    nodes = [name for name in nodes_of_type(structure, kind, key) if name not in structure.dead]
     if not nodes:
         return no_effect(f"the model has no node of {shown(kind)}")
     translator.append("force", nodes, key)
