@@ -78,17 +78,17 @@ def _table(graph, plan, qparams):
     return found
 
 
-def write_table(graph, plan, qparams, backend, folder, name):
+def write_table(request):
     """Write `<name>_apot.json`: the scales of all tensors and the codes of the weights."""
-    path = folder / f"{name}_apot.json"
-    path.write_text(json.dumps(_table(graph, plan, qparams), indent=1), encoding="utf-8")
+    path = request.path("_apot.json")
+    path.write_text(json.dumps(_table(*request.quantized), indent=1), encoding="utf-8")
     return Emitted((path,))
 
 
-def read_table(graph, plan, qparams, backend, folder, name):
+def read_table(request):
     """The table on disk says what the parameters say."""
-    path = folder / f"{name}_apot.json"
-    if json.loads(path.read_text(encoding="utf-8")) != _table(graph, plan, qparams):
+    path = request.path("_apot.json")
+    if json.loads(path.read_text(encoding="utf-8")) != _table(*request.quantized):
         yield f"{path.name} differs from the parameters"
 
 

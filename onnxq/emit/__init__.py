@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from onnxq.emit.emitter import EMITTERS, READ_BACKS, Emitted, Emitter, ReadBack
+from onnxq.emit.emitter import EMITTERS, READ_BACKS, EmitRequest, Emitted, Emitter, ReadBack, Write
 from onnxq.emit.observed import plan_for
 from onnxq.errors import CheckFailed
 from onnxq.graph import Graph
 from onnxq.types import Backend, QParamsTable, QuantPlan
 
-__all__ = ["EMITTERS", "READ_BACKS", "Emitted", "Emitter", "ReadBack", "emit", "file_names", "read_back"]
+__all__ = [
+    "EMITTERS",
+    "READ_BACKS",
+    "EmitRequest",
+    "Emitted",
+    "Emitter",
+    "ReadBack",
+    "Write",
+    "emit",
+    "file_names",
+    "read_back",
+]
 
 
 def emit(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str) -> Emitted:
@@ -19,12 +31,13 @@ def emit(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend,
     Tensors that are only observed stay float. Tables are read back: CheckFailed says where they do not say what the
     parameters say.
     """
+    request = EmitRequest(graph, plan, qparams, backend, folder, name)
     files: list[Path] = []
     notes: list[str] = []
     warnings: list[str] = []
     with graph.unchanging():
         for emitter in map(EMITTERS.get, backend.emitters):
-            written = emitter(graph, plan_for(emitter.observed, graph, plan), qparams, backend, folder, name)
+            written = emitter(_as_told(emitter, request))
             files.extend(written.files)
             notes.extend(written.notes)
             warnings.extend(written.warnings)
@@ -44,10 +57,16 @@ def read_back(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
 ) -> list[str]:
     """What the tables of a backend do not say as the parameters do; empty when all is well."""
+    request = EmitRequest(graph, plan, qparams, backend, folder, name)
     problems: list[str] = []
     for known in backend.emitters:
         emitter = EMITTERS.get(known)
         check = emitter.read_back or (READ_BACKS.get(known) if known in READ_BACKS else None)
         if check is not None:
-            problems += check(graph, plan_for(emitter.observed, graph, plan), qparams, backend, folder, name)
+            problems += check(_as_told(emitter, request))
     return problems
+
+
+def _as_told(emitter: Emitter, request: EmitRequest) -> EmitRequest:
+    """The request with the plan that this emitter has to carry out."""
+    return replace(request, plan=plan_for(emitter.observed, request.graph, request.plan))

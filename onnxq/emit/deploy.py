@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
-from onnxq.emit import EMITTERS, Emitted, Emitter
+from onnxq.emit import EMITTERS, EmitRequest, Emitted, Emitter
 from onnxq.emit.tables import MODEL_SUFFIX, broadcast, real_range
 from onnxq.emit.uses import keep_for_others
 from onnxq.graph import DeferredValues, Graph
 from onnxq.numerics import dequantize
-from onnxq.types import Backend, Placement, QParamsTable, QuantPlan
+from onnxq.types import Placement, QParamsTable, QuantPlan
 
 
 def deploy_model(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> Graph:
@@ -48,11 +46,9 @@ def _limit(graph: Graph, placement: Placement, qparams: QParamsTable) -> None:
     graph.tensor(tensor).values = DeferredValues(values.shape, values.dtype, compute)
 
 
-def write_deploy_model(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Emitted:
+def write_deploy_model(request: EmitRequest) -> Emitted:
     """Write `<name>_deploy_model.onnx`: the float model that the table belongs to."""
-    return Emitted(tuple(deploy_model(graph, plan, qparams).save(folder / f"{name}{MODEL_SUFFIX}.onnx")))
+    return Emitted(tuple(deploy_model(*request.quantized).save(request.path(MODEL_SUFFIX))))
 
 
-EMITTERS.add("deploy", Emitter(write_deploy_model, files=("_deploy_model.onnx",)))
+EMITTERS.add("deploy", Emitter(write_deploy_model, files=(MODEL_SUFFIX,)))

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import inspect
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TypeVar
 
 from onnxq.emit.observed import Observed
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.registry import Registry
 from onnxq.types import Backend, QParamsTable, QuantPlan
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -27,20 +32,32 @@ class Emitted:
     warnings: tuple[str, ...] = ()
 
 
-class Write(Protocol):
-    """Writes files into `folder`, named after `name`."""
+@dataclass(frozen=True)
+class EmitRequest:
+    """What an emitter is asked for: a quantized graph for a target, as files in `folder` named after `name`."""
 
-    def __call__(
-        self, graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-    ) -> Emitted: ...
+    graph: Graph
+    plan: QuantPlan
+    qparams: QParamsTable
+    backend: Backend
+    folder: Path
+    name: str
+
+    @property
+    def quantized(self) -> tuple[Graph, QuantPlan, QParamsTable]:
+        """The three values that say what is computed, for functions that take them."""
+        return self.graph, self.plan, self.qparams
+
+    def path(self, end: str) -> Path:
+        """Where the file is whose name ends so: ".onnx", "_clip_ranges.json"."""
+        return self.folder / f"{self.name}{end}"
 
 
-class ReadBack(Protocol):
-    """Reads what was written, and yields a line for everything that is not as the parameters say."""
+Write = Callable[[EmitRequest], Emitted]
+"""Writes files; their paths are `request.path(end)`."""
 
-    def __call__(
-        self, graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-    ) -> Iterator[str]: ...
+ReadBack = Callable[[EmitRequest], Iterable[str]]
+"""Reads what was written, and yields a line for everything that is not as the parameters say."""
 
 
 @dataclass(frozen=True)
@@ -59,24 +76,59 @@ class Emitter:
     read_back: ReadBack | None = None
     observed: Observed = "float"
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "write", _taking_a_request(self.write))
+        if self.read_back is not None:
+            object.__setattr__(self, "read_back", _taking_a_request(self.read_back))
+
     @property
     def __wrapped__(self) -> Write:
         return self.write
 
-    def __call__(
-        self, graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-    ) -> Emitted:
+    def __call__(self, request: EmitRequest) -> Emitted:
         """Write the files; one that is not declared is an error of the emitter."""
-        written = self.write(graph, plan, qparams, backend, folder, name)
-        declared = self.file_names(name)
+        written = self.write(request)
+        declared = self.file_names(request.name)
         for path in written.files if self.files is not None else ():
             if path.name.removesuffix(".data") not in declared and path.name not in declared:
-                raise ConfigError(f"an emitter of {backend.name} has written {path.name}, which is not in its `files`")
+                target = request.backend.name
+                raise ConfigError(f"an emitter of {target} has written {path.name}, which is not in its `files`")
         return written
 
     def file_names(self, name: str) -> list[str]:
         """The files for a model of this name; weights of large models apart."""
         return [f"{name}{end}" for end in self.files or ()]
+
+
+def _taking_a_request(function: Callable[[EmitRequest], Result]) -> Callable[[EmitRequest], Result]:
+    """The function, which for one version may take what is in a request as six arguments."""
+    if _takes(function, 1):
+        return function
+    called = getattr(function, "__qualname__", repr(function))
+    fields = [field.name for field in dataclasses.fields(EmitRequest)]
+    if not _takes(function, len(fields)):
+        raise ConfigError(f"{called} cannot be part of an emitter: it takes one argument, an onnxq.emit.EmitRequest")
+    warnings.warn(
+        f"{called}({', '.join(fields)}) takes one argument now, an onnxq.emit.EmitRequest with these fields",
+        DeprecationWarning,
+        stacklevel=4,
+    )
+
+    @functools.wraps(function)
+    def take(request: EmitRequest) -> Result:
+        return function(*(getattr(request, field) for field in fields))
+
+    return take
+
+
+def _takes(function: Callable[..., object], arguments: int) -> bool:
+    try:
+        inspect.signature(function).bind(*range(arguments))
+    except TypeError:
+        return False
+    except ValueError:  # code that is not Python's and does not tell its signature
+        return arguments == 1
+    return True
 
 
 class Emitters(Registry[Emitter]):
@@ -103,7 +155,7 @@ class ReadBacks(Registry[ReadBack]):
             DeprecationWarning,
             stacklevel=3,
         )
-        super().add(name, item)
+        super().add(name, _taking_a_request(item))
 
 
 EMITTERS = Emitters("emitter", "onnxq.emit", "onnxq.targets")

@@ -9,13 +9,12 @@ optimizer.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from onnxq.emit import EMITTERS, Emitted, Emitter
+from onnxq.emit import EMITTERS, EmitRequest, Emitted, Emitter
 from onnxq.emit.absorb import absorb_activation
 from onnxq.emit.arithmetic import write_operators
 from onnxq.emit.guards import guard
@@ -306,12 +305,10 @@ def _as_float32(values: np.ndarray) -> np.ndarray:
     return values if values.dtype == np.float32 else values.astype(np.float32)
 
 
-def write_qdq(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Emitted:
+def write_qdq(request: EmitRequest) -> Emitted:
     """Write `<name>.onnx` with Q/DQ nodes (and `<name>.onnx.data` for large models)."""
-    result, notes = to_qdq(graph, plan, qparams, backend)
-    return Emitted(tuple(result.save(folder / f"{name}.onnx")), tuple(notes))
+    result, notes = to_qdq(*request.quantized, request.backend)
+    return Emitted(tuple(result.save(request.path(".onnx"))), tuple(notes))
 
 
 EMITTERS.add("qdq", Emitter(write_qdq, files=(".onnx",)))

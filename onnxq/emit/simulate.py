@@ -12,9 +12,7 @@ some processors. The same file would then compute something else with every opti
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from onnxq.emit import EMITTERS, Emitted, Emitter
+from onnxq.emit import EMITTERS, EmitRequest, Emitted, Emitter
 from onnxq.emit.arithmetic import write_operators
 from onnxq.emit.qdq import QdqWriter, check_names
 from onnxq.emit.quantized_values import replace_by_values
@@ -67,12 +65,10 @@ class _Simulator:
             self._qdq.write_pair(placement, parameters, leader)
 
 
-def write_simulated(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Emitted:
+def write_simulated(request: EmitRequest) -> Emitted:
     """Write `<name>.onnx`: float operators that compute what the target computes; it runs in onnxruntime."""
-    result, notes = simulate(graph, plan, qparams, backend)
-    return Emitted(tuple(result.save(folder / f"{name}.onnx")), tuple(notes))
+    result, notes = simulate(*request.quantized, request.backend)
+    return Emitted(tuple(result.save(request.path(".onnx"))), tuple(notes))
 
 
 EMITTERS.add("simulate", Emitter(write_simulated, files=(".onnx",)))

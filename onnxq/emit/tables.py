@@ -13,7 +13,7 @@ from onnxq.graph import Graph
 from onnxq.types import PerBlock, PerChannel, Placement, QParams, QParamsTable, QuantPlan
 from onnxq.types.granularity import resolve_axis
 
-MODEL_SUFFIX = "_deploy_model"
+MODEL_SUFFIX = "_deploy_model.onnx"
 """The float model that tables belong to is called `<name>_deploy_model.onnx`."""
 
 

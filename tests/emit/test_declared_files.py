@@ -6,6 +6,7 @@ import itertools
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import onnxq
-from onnxq.emit import EMITTERS, READ_BACKS, Emitted, Emitter, emit, file_names
+from onnxq.emit import EMITTERS, READ_BACKS, EmitRequest, Emitted, Emitter, emit, file_names
 from onnxq.errors import CheckFailed, ConfigError
 from onnxq.graph import Graph
 from onnxq.passes import run_passes
@@ -96,8 +97,8 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(registry, "_items", dict(registry.items()))
 
 
-def write_two(graph: Any, plan: Any, qparams: Any, backend: Any, folder: Path, name: str) -> Emitted:
-    paths = (folder / f"{name}.one", folder / f"{name}.two")
+def write_two(request: EmitRequest) -> Emitted:
+    paths = (request.path(".one"), request.path(".two"))
     for path in paths:
         path.write_text("text")
     return Emitted(paths)
@@ -121,3 +122,26 @@ def test_a_plain_function_goes_on_working(tmp_path: Path) -> None:
     with pytest.raises(CheckFailed, match="all is wrong"):
         write("academic", tmp_path, emitters=("qdq", "two"))
     assert (tmp_path / "net.two").is_file()
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_functions_of_six_arguments_go_on_working(tmp_path: Path) -> None:
+    def write_one(graph: Any, plan: Any, qparams: Any, backend: Any, folder: Path, name: str) -> Emitted:
+        """Write `<name>.one`: how many tensors there are."""
+        (folder / f"{name}.one").write_text(f"{backend.name} {len(plan.placements)} {len(qparams)}")
+        return Emitted((folder / f"{name}.one",))
+
+    def check_one(graph: Any, plan: Any, qparams: Any, backend: Any, folder: Path, name: str) -> Iterator[str]:
+        yield f"{(folder / f'{name}.one').read_text()} is wrong"
+
+    with pytest.warns(DeprecationWarning, match="takes one argument now, an onnxq.emit.EmitRequest") as warned:
+        EMITTERS.add("one", Emitter(write_one, files=(".one",), read_back=check_one))  # type: ignore[arg-type]
+    assert [Path(warning.filename).name for warning in warned] == [Path(__file__).name] * 2
+    assert EMITTERS.get("one").write.__doc__ == write_one.__doc__
+    with pytest.raises(CheckFailed, match=r"academic [1-9]\d* [1-9]\d* is wrong"):
+        write("academic", tmp_path, emitters=("qdq", "one"))
+
+
+def test_a_function_of_other_arguments_is_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"<lambda> cannot be part of an emitter: it takes one argument"):
+        Emitter(lambda graph, plan: Emitted(()), files=())  # type: ignore[misc,arg-type]

@@ -9,17 +9,16 @@ rounding of weights, and integers that an algorithm has fixed, are then in the f
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
-from onnxq.emit import EMITTERS, Emitted, Emitter
+from onnxq.emit import EMITTERS, EmitRequest, Emitted, Emitter
 from onnxq.emit.tables import rows_of
 from onnxq.emit.uses import keep_for_others, origin, readings, uses_of
 from onnxq.graph import DeferredValues, Graph, collector_paused
 from onnxq.numerics import dequantize, fake_quantize
 from onnxq.targets.amd.position_tables import ROLES, position_of
-from onnxq.types import Backend, Placement, QParamsTable, QuantPlan
+from onnxq.types import Placement, QParamsTable, QuantPlan
 
 DOMAIN = "ai.onnx.contrib"
 OPERATOR = "FixNeuron"
@@ -68,34 +67,34 @@ def _store_quantized(graph: Graph, placement: Placement, qparams: QParamsTable) 
     original.values = DeferredValues(values.shape, values.dtype, compute)
 
 
-def write_fix_neurons(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Emitted:
+def write_fix_neurons(request: EmitRequest) -> Emitted:
     """Write `<name>_fixneuron.onnx`: float model with FixNeuron nodes, the form of vai_q_onnx."""
-    return Emitted(tuple(to_fix_neurons(graph, plan, qparams).save(folder / f"{name}{SUFFIX}")))
+    return Emitted(tuple(to_fix_neurons(*request.quantized).save(request.path(SUFFIX))))
 
 
-def check_fix_neurons(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Iterator[str]:
+def check_fix_neurons(request: EmitRequest) -> Iterator[str]:
     """Look from every reader of a quantized tensor back to the FixNeuron in front of it, and compare its numbers."""
-    file = f"{name}{SUFFIX}"
-    model = Graph.load(folder / file)
+    path = request.path(SUFFIX)
+    model = Graph.load(path)
     left = {str(node.name) for node in model.nodes(OPERATOR)}
-    for row in rows_of(graph, plan, qparams, *ROLES):
-        for reader, read in readings(graph, model, row.placement):
+    for row in rows_of(*request.quantized, *ROLES):
+        for reader, read in readings(request.graph, model, row.placement):
             node = None if read is None else model.producer(read)
-            if node is None or node.op != OPERATOR or origin(model, node.inputs[0]) != origin(graph, row.tensor):
-                yield f"{file}: tensor '{row.tensor}' has no FixNeuron where {reader} reads it"
+            if (
+                node is None
+                or node.op != OPERATOR
+                or origin(model, node.inputs[0]) != origin(request.graph, row.tensor)
+            ):
+                yield f"{path.name}: tensor '{row.tensor}' has no FixNeuron where {reader} reads it"
                 continue
             left.discard(str(node.name))
             scale, zero_point = (float(model.values(tensor)) for tensor in node.inputs[1:3])
             said = (int(node.attrs["bit_width"]), 2.0 ** -int(node.attrs["pos"]), scale, zero_point)
             meant = (row.qparams.spec.bits, float(row.qparams.scale), float(row.qparams.scale), 0.0)
             if said != meant:
-                yield f"{file}: '{node.name}' has (bits, 2^-pos, scale, zero point) {said}, not {meant}"
+                yield f"{path.name}: '{node.name}' has (bits, 2^-pos, scale, zero point) {said}, not {meant}"
     for label in sorted(left):
-        yield f"{file}: node '{label}' is there without a quantizer"
+        yield f"{path.name}: node '{label}' is there without a quantizer"
 
 
 EMITTERS.add("fix_neuron", Emitter(write_fix_neurons, files=(SUFFIX,), read_back=check_fix_neurons))

@@ -11,16 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
-from onnxq.emit import EMITTERS, Emitted, Emitter
+from onnxq.emit import EMITTERS, EmitRequest, Emitted, Emitter
 from onnxq.emit.tables import MODEL_SUFFIX, Row, differs, missing_and_extra, rows_of
 from onnxq.errors import UnsupportedError
 from onnxq.files import write_json
-from onnxq.graph import Graph
 from onnxq.json_file import JsonObject
 from onnxq.numerics.positions import exact_position
-from onnxq.types import Backend, QParamsTable, QuantPlan
 
 CLIP_RANGES = "_clip_ranges.json"
 QUANT_INFO = "_quant_info.json"
@@ -39,65 +36,57 @@ def position_of(row: Row) -> int:
     return position
 
 
-def write_clip_ranges(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Emitted:
+def write_clip_ranges(request: EmitRequest) -> Emitted:
     """Write `<name>_clip_ranges.json`: the scale of every weight, bias and activation, in MQBench's form for Vitis."""
     table: JsonObject = {}
-    for row in rows_of(graph, plan, qparams, *ROLES):
+    for row in rows_of(*request.quantized, *ROLES):
         if row.qparams.scale.size != 1:
             raise UnsupportedError(
                 f"tensor '{row.tensor}' has {row.qparams.scale.size} scales, and this table holds one for each tensor. "
                 "Quantize it per tensor"
             )
         table[row.tensor] = {"scale": float(row.qparams.scale)}
-    path = folder / f"{name}{CLIP_RANGES}"
+    path = request.path(CLIP_RANGES)
     write_json(path, {"vitis": table})
     return Emitted((path,))
 
 
-def check_clip_ranges(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Iterator[str]:
-    file = f"{name}{CLIP_RANGES}"
-    found = json.loads((folder / file).read_text(encoding="utf-8"))["vitis"]
-    wanted = {row.tensor: row for row in rows_of(graph, plan, qparams, *ROLES)}
-    yield from missing_and_extra(file, found, wanted)
+def check_clip_ranges(request: EmitRequest) -> Iterator[str]:
+    path = request.path(CLIP_RANGES)
+    found = json.loads(path.read_text(encoding="utf-8"))["vitis"]
+    wanted = {row.tensor: row.qparams for row in rows_of(*request.quantized, *ROLES)}
+    yield from missing_and_extra(path.name, found, wanted)
     for tensor in found.keys() & wanted.keys():
-        if differs(found[tensor]["scale"], wanted[tensor].qparams.scale, 0.0):
-            yield f"{file}: '{tensor}' has scale {found[tensor]['scale']}, not {float(wanted[tensor].qparams.scale)}"
+        if differs(found[tensor]["scale"], wanted[tensor].scale, 0.0):
+            yield f"{path.name}: '{tensor}' has scale {found[tensor]['scale']}, not {float(wanted[tensor].scale)}"
 
 
-def write_quant_info(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Emitted:
+def write_quant_info(request: EmitRequest) -> Emitted:
     """Write `<name>_quant_info.json`: bits and position of every weight, bias and activation, as vai_q_pytorch does."""
     listed: dict[str, JsonObject] = {"param": {}, "output": {}}
-    for row in rows_of(graph, plan, qparams, *ROLES):
+    for row in rows_of(*request.quantized, *ROLES):
         listed[_part(row)][row.tensor] = [[row.qparams.spec.bits, position_of(row)]]
-    model = folder / f"{name}{MODEL_SUFFIX}.onnx"
+    model = request.path(MODEL_SUFFIX)
     about = {"fast_finetuned": False, "bias_corrected": False, "version": "onnxq"}
     if model.exists():  # the emitter "deploy" comes first: the sum says which model the positions belong to
         about["graph_md5"] = hashlib.md5(model.read_bytes(), usedforsecurity=False).hexdigest()
-    path = folder / f"{name}{QUANT_INFO}"
+    path = request.path(QUANT_INFO)
     write_json(path, {**listed, "input": {}, **about})
     return Emitted((path,))
 
 
-def check_quant_info(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Iterator[str]:
-    file = f"{name}{QUANT_INFO}"
-    read = json.loads((folder / file).read_text(encoding="utf-8"))
+def check_quant_info(request: EmitRequest) -> Iterator[str]:
+    path = request.path(QUANT_INFO)
+    read = json.loads(path.read_text(encoding="utf-8"))
     wanted: dict[str, dict[str, Row]] = {"param": {}, "output": {}}
-    for row in rows_of(graph, plan, qparams, *ROLES):
+    for row in rows_of(*request.quantized, *ROLES):
         wanted[_part(row)][row.tensor] = row
     for part, listed in wanted.items():
-        yield from missing_and_extra(f"{file} ({part})", read[part], listed)
+        yield from missing_and_extra(f"{path.name} ({part})", read[part], listed)
         for tensor in read[part].keys() & listed.keys():
             ((bits, position),), parameters = read[part][tensor], listed[tensor].qparams
             if bits != parameters.spec.bits or 2.0**-position != parameters.scale:
-                yield f"{file}: '{tensor}' has {bits} bits and the scale 2^-{position}, not {parameters.scale}"
+                yield f"{path.name}: '{tensor}' has {bits} bits and the scale 2^-{position}, not {parameters.scale}"
 
 
 def _part(row: Row) -> str:

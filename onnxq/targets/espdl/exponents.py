@@ -4,39 +4,36 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
-from onnxq.emit import EMITTERS, Emitted, Emitter
+from onnxq.emit import EMITTERS, EmitRequest, Emitted, Emitter
 from onnxq.emit.tables import Row, missing_and_extra, rows_of
 from onnxq.errors import UnsupportedError
 from onnxq.files import write_json
 from onnxq.graph import Graph
 from onnxq.json_file import JsonObject
-from onnxq.types import Backend, PerChannel, QParams, QParamsTable, QuantPlan
+from onnxq.types import PerChannel, QParams, QParamsTable, QuantPlan
 
 ROLES = ("activation", "weight", "bias")
 MULTIPLIES = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Mul")
 
 
-def write_exponents(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Emitted:
+def write_exponents(request: EmitRequest) -> Emitted:
     """Write `<name>_espdl.json`: the exponent of every quantized tensor, with bits and rounding."""
-    path = folder / f"{name}_espdl.json"
-    tensors = {row.tensor: _entry(row) for row in rows_of(graph, plan, qparams, *ROLES)}
-    write_json(path, {"format": "onnxq-espdl-exponents", "version": 1, "target": backend.name, "tensors": tensors})
-    return Emitted((path,), tuple(_left_shifts(graph, plan, qparams)))
+    path = request.path("_espdl.json")
+    tensors = {row.tensor: _entry(row) for row in rows_of(*request.quantized, *ROLES)}
+    write_json(
+        path, {"format": "onnxq-espdl-exponents", "version": 1, "target": request.backend.name, "tensors": tensors}
+    )
+    return Emitted((path,), tuple(_left_shifts(*request.quantized)))
 
 
-def check_exponents(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Iterator[str]:
+def check_exponents(request: EmitRequest) -> Iterator[str]:
     """2^exponent must be the scale, bit for bit."""
-    path = folder / f"{name}_espdl.json"
+    path = request.path("_espdl.json")
     found = json.loads(path.read_text(encoding="utf-8"))["tensors"]
-    wanted = {row.tensor: row for row in rows_of(graph, plan, qparams, *ROLES)}
+    wanted = {row.tensor: row for row in rows_of(*request.quantized, *ROLES)}
     yield from missing_and_extra(path.name, found, wanted)
     for tensor in wanted.keys() & found.keys():
         entry, parameters = found[tensor], wanted[tensor].qparams

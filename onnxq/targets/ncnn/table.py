@@ -10,17 +10,16 @@ A layer without lines stays float. A key is read up to the first space, at most 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from onnxq.emit import EMITTERS, Emitted, Emitter
-from onnxq.emit.tables import differs, lines_of, missing_and_extra, without_spaces
+from onnxq.emit import EMITTERS, EmitRequest, Emitted, Emitter
+from onnxq.emit.tables import MODEL_SUFFIX, differs, lines_of, missing_and_extra, without_spaces
 from onnxq.errors import UnsupportedError
 from onnxq.files import replace_file
 from onnxq.graph import Graph, Node
-from onnxq.types import Backend, QParams, QParamsTable, QuantPlan
+from onnxq.types import QParams, QParamsTable, QuantPlan
 
 PRECISION = 1e-6
 LONGEST_KEY = 255
@@ -36,24 +35,21 @@ class Layer(NamedTuple):
     weight: np.ndarray
 
 
-def write_table(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Emitted:
+def write_table(request: EmitRequest) -> Emitted:
     """Write `<name>.table`: the calibration table for ncnn2int8."""
-    found = list(layers(graph, plan, qparams))
+    found = list(layers(*request.quantized))
     lines = [f"{_key(layer)}_param_0 {_numbers(layer.weight)}\n" for layer in found]
     lines += [f"{layer.name} {_numbers(layer.data)}\n" for layer in found]
-    path = folder / f"{name}.table"
+    path = request.path(".table")
     replace_file(path, lambda stream: stream.write("".join(lines).encode("utf-8")))
-    note = f"{path.name}: layers are called after the nodes of {name}_deploy_model.onnx; compare them with your .param"
+    model = request.path(MODEL_SUFFIX).name
+    note = f"{path.name}: layers are called after the nodes of {model}; compare them with your .param"
     return Emitted((path,), (note,))
 
 
-def check_table(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Iterator[str]:
+def check_table(request: EmitRequest) -> Iterator[str]:
     """Read the table as ncnn2int8 does, and compare every scale with the parameters."""
-    path = folder / f"{name}.table"
+    path = request.path(".table")
     found: dict[str, list[float]] = {}
     for line in lines_of(path):
         words = line.split()
@@ -65,7 +61,7 @@ def check_table(
         except ValueError:
             yield f"{path.name}: the line of '{words[0]}' holds something else than numbers"
     wanted: dict[str, np.ndarray] = {}
-    for layer in layers(graph, plan, qparams):
+    for layer in layers(*request.quantized):
         wanted[f"{layer.name}_param_0"] = 1.0 / layer.weight
         wanted[layer.name] = 1.0 / layer.data
     yield from missing_and_extra(path.name, found, wanted)

@@ -7,26 +7,22 @@ and onnxruntime do, and a note says which node is the reason.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
-from onnxq.emit import EMITTERS, Emitted, Emitter
+from onnxq.emit import EMITTERS, EmitRequest, Emitted, Emitter
 from onnxq.emit.deploy import deploy_model
 from onnxq.emit.tables import MODEL_SUFFIX
 from onnxq.graph import Graph, Node
 from onnxq.targets.nnie.upsample_opset import UPSAMPLE_OPSET, lower_to_upsample_opset
-from onnxq.types import Backend, QParamsTable, QuantPlan
+from onnxq.types import QParamsTable, QuantPlan
 
 _ROUND = ("round_prefer_floor", "round_prefer_ceil")
 
 
-def write_mapper_model(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Emitted:
+def write_mapper_model(request: EmitRequest) -> Emitted:
     """Write `<name>_deploy_model.onnx`: the float model for the NNIE mapper, with Upsample instead of Resize."""
-    result, notes = mapper_model(graph, plan, qparams)
-    return Emitted(tuple(result.save(folder / f"{name}{MODEL_SUFFIX}.onnx")), tuple(notes))
+    result, notes = mapper_model(*request.quantized)
+    return Emitted(tuple(result.save(request.path(MODEL_SUFFIX))), tuple(notes))
 
 
 def mapper_model(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> tuple[Graph, list[str]]:
@@ -108,4 +104,4 @@ def resize_scales(graph: Graph, node: Node) -> np.ndarray | None:
     return np.array(factors)
 
 
-EMITTERS.add("nnie_deploy", Emitter(write_mapper_model, files=("_deploy_model.onnx",)))
+EMITTERS.add("nnie_deploy", Emitter(write_mapper_model, files=(MODEL_SUFFIX,)))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
-from onnxq.emit import EMITTERS, Emitted, Emitter
+from onnxq.emit import EMITTERS, EmitRequest, Emitted, Emitter
 from onnxq.emit.tables import Row, derived_key, differs, missing_and_extra, rows
 from onnxq.emit.uses import uses_of
 from onnxq.errors import UnsupportedError
@@ -17,8 +16,9 @@ from onnxq.graph import Graph, Node
 from onnxq.numerics import nnie_clip, nnie_steps
 from onnxq.numerics.formats.nnie import STEPS_PER_OCTAVE
 from onnxq.targets.nnie.deploy import no_upsample
-from onnxq.types import Backend, Edge, QParamsTable, QuantPlan
+from onnxq.types import Edge, QParamsTable, QuantPlan
 
+SUFFIX = "_gfpq_param_dict.json"
 NOT_LISTED = ("Flatten", "Relu", "PRelu", "Sigmoid", "Reshape", "Softmax", "Clip", "GlobalAveragePool", "Mul")
 """Layers for which the mapper takes no clip values: it computes them together with a neighbour."""
 
@@ -80,13 +80,11 @@ def _clip_values(graph: Graph, node: Node, plan: QuantPlan, qparams: QParamsTabl
     return values
 
 
-def write_gfpq(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Emitted:
+def write_gfpq(request: EmitRequest) -> Emitted:
     """Write `<name>_gfpq_param_dict.json`: clip values for the NNIE mapper, by the name of the layer that reads."""
-    path = _path(folder, name)
-    write_json(path, {"nnie": {"gfpq_param_dict": gfpq_table(graph, plan, qparams)}})
-    grouped = [node.name for node in graph.nodes() if is_grouped(node) and node.name in plan.quantized]
+    path = request.path(SUFFIX)
+    write_json(path, {"nnie": {"gfpq_param_dict": gfpq_table(*request.quantized)}})
+    grouped = [node.name for node in request.graph.nodes() if is_grouped(node) and node.name in request.plan.quantized]
     notes = []
     if grouped:
         more = f" and {len(grouped) - 1} more" if len(grouped) > 1 else ""
@@ -97,13 +95,11 @@ def write_gfpq(
     return Emitted((path,), tuple(notes))
 
 
-def check_gfpq(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Iterator[str]:
+def check_gfpq(request: EmitRequest) -> Iterator[str]:
     """Compare the steps of every clip value with the parameters of what the layer reads at that place."""
-    path = _path(folder, name)
+    path = request.path(SUFFIX)
     found = json.loads(path.read_text(encoding="utf-8"))["nnie"]["gfpq_param_dict"]
-    wanted = _layers_that_read(graph, plan, qparams)
+    wanted = _layers_that_read(*request.quantized)
     yield from missing_and_extra(path.name, found, wanted)
     for layer in found.keys() & wanted.keys():
         with np.errstate(divide="ignore", invalid="ignore"):  # what is not positive has no steps, and is reported
@@ -130,8 +126,4 @@ def _layers_that_read(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> d
     return found
 
 
-def _path(folder: Path, name: str) -> Path:
-    return folder / f"{name}_gfpq_param_dict.json"
-
-
-EMITTERS.add("gfpq", Emitter(write_gfpq, files=("_gfpq_param_dict.json",), read_back=check_gfpq))
+EMITTERS.add("gfpq", Emitter(write_gfpq, files=(SUFFIX,), read_back=check_gfpq))

@@ -10,12 +10,11 @@ What has no integer form keeps its Q/DQ nodes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from onnxq.emit import EMITTERS, Emitted, Emitter
+from onnxq.emit import EMITTERS, EmitRequest, Emitted, Emitter
 from onnxq.emit.qdq import to_qdq
 from onnxq.graph import Graph, Node, collector_paused
 from onnxq.graph.attributes import AttributeValues
@@ -176,12 +175,10 @@ _FORMS: dict[str, Form] = {
 }
 
 
-def write_qlinear(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Emitted:
+def write_qlinear(request: EmitRequest) -> Emitted:
     """Write `<name>.onnx` with QLinear operators: integers from operator to operator."""
-    result, notes = to_qlinear(graph, plan, qparams, backend)
-    return Emitted(tuple(result.save(folder / f"{name}.onnx")), tuple(notes))
+    result, notes = to_qlinear(*request.quantized, request.backend)
+    return Emitted(tuple(result.save(request.path(".onnx"))), tuple(notes))
 
 
 EMITTERS.add("qlinear", Emitter(write_qlinear, files=(".onnx",)))

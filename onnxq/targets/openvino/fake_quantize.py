@@ -11,19 +11,18 @@ the same step; the values themselves, clipped before, reach no further than thei
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from onnxq.emit import EMITTERS, Emitted, Emitter
+from onnxq.emit import EMITTERS, EmitRequest, Emitted, Emitter
 from onnxq.emit.deploy import deploy_model
 from onnxq.emit.passed_back import moves_values
 from onnxq.emit.tables import MODEL_SUFFIX, broadcast, differs
 from onnxq.emit.uses import origin, readings, uses_of
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph, Node, collector_paused
-from onnxq.types import Backend, PerBlock, PerChannel, PerTensor, Placement, QParams, QParamsTable, QuantPlan
+from onnxq.types import PerBlock, PerChannel, PerTensor, Placement, QParams, QParamsTable, QuantPlan
 
 DOMAIN = "org.openvinotoolkit"
 OPERATOR = "FakeQuantize"
@@ -116,13 +115,11 @@ def _write(graph: Graph, placement: Placement, qparams: QParamsTable) -> None:
     graph.insert_after(source, OPERATOR, attrs=attrs, extra_inputs=bounds, uses=uses, domain=DOMAIN)
 
 
-def write_fake_quantize(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Emitted:
+def write_fake_quantize(request: EmitRequest) -> Emitted:
     """Write `<name>_deploy_model.onnx`: the float model with FakeQuantize nodes of org.openvinotoolkit."""
-    made = to_fake_quantize(graph, plan, qparams)
-    file = f"{name}{MODEL_SUFFIX}.onnx"
-    return Emitted(tuple(made.save(folder / file)), tuple(_misread_pairs(graph, plan, file)))
+    made = to_fake_quantize(*request.quantized)
+    path = request.path(MODEL_SUFFIX)
+    return Emitted(tuple(made.save(path)), tuple(_misread_pairs(request.graph, request.plan, path.name)))
 
 
 def _misread_pairs(graph: Graph, plan: QuantPlan, file: str) -> Iterator[str]:
@@ -136,24 +133,22 @@ def _misread_pairs(graph: Graph, plan: QuantPlan, file: str) -> Iterator[str]:
             )
 
 
-def check_fake_quantize(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Iterator[str]:
+def check_fake_quantize(request: EmitRequest) -> Iterator[str]:
     """Look from every reader of a quantized tensor back to the FakeQuantize in front of it, and compare its grid."""
-    written = Graph.load(folder / f"{name}{MODEL_SUFFIX}.onnx")
+    written = Graph.load(request.path(MODEL_SUFFIX))
     left = {node.name for node in written.nodes(OPERATOR) if node.domain == DOMAIN}
     compared: set[tuple[str, str]] = set()
-    for placement in plan:
+    for placement in request.plan:
         tensor = placement.tensor
-        for reader, read in readings(graph, written, placement):
-            node = None if read is None else _in_front(graph, written, tensor, read)
+        for reader, read in readings(request.graph, written, placement):
+            node = None if read is None else _in_front(request.graph, written, tensor, read)
             if node is None:
                 yield f"tensor '{tensor}' has no FakeQuantize in the file where {reader} reads it"
                 continue
             left.discard(node.name)
             if (tensor, node.name) not in compared:
                 compared.add((tensor, node.name))
-                grid = fake_grid(tensor, qparams[tensor], len(graph.shape(tensor) or ()))
+                grid = fake_grid(tensor, request.qparams[tensor], len(request.graph.shape(tensor) or ()))
                 yield from (f"tensor '{tensor}': {problem}" for problem in _other_grid(written, node, grid))
     for label in sorted(left):
         yield f"the file has a FakeQuantize '{label}' that the plan does not have"
@@ -191,6 +186,4 @@ def _other_grid(written: Graph, node: Node, grid: FakeGrid) -> Iterator[str]:
             yield f"'{node.inputs[port].name}' in the file is not what the parameters say"
 
 
-EMITTERS.add(
-    "fake_quantize", Emitter(write_fake_quantize, files=("_deploy_model.onnx",), read_back=check_fake_quantize)
-)
+EMITTERS.add("fake_quantize", Emitter(write_fake_quantize, files=(MODEL_SUFFIX,), read_back=check_fake_quantize))

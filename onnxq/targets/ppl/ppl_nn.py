@@ -13,31 +13,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
-from onnxq.emit import EMITTERS, Emitted, Emitter
+from onnxq.emit import EMITTERS, EmitRequest, Emitted, Emitter
 from onnxq.emit.tables import Row, differs, missing_and_extra, plain
 from onnxq.files import write_json
 from onnxq.graph import Graph
 from onnxq.json_file import JsonObject
 from onnxq.targets.ppl.ranges import PRECISION, all_rows, half_width
-from onnxq.types import Backend, PerBlock, PerTensor, QParamsTable, QuantPlan
+from onnxq.types import PerBlock, PerTensor, QParamsTable, QuantPlan
 
 INT8_BITS = 8
 
 
-def write_quant_file(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Emitted:
+def write_quant_file(request: EmitRequest) -> Emitted:
     """Write `<name>_quant.json`: the file that ppl.nn reads with --quant-file."""
-    path = folder / f"{name}_quant.json"
-    listed = rows_without_blocks(graph, plan, qparams)
+    path = request.path("_quant.json")
+    listed = rows_without_blocks(*request.quantized)
     document: JsonObject = {"quant_info": {tensor: _entry(row) for tensor, row in listed.items()}}
     notes = []
     if _all_int8(listed):
-        document["op_info"] = {node: {"data_type": "INT8"} for node in (*plan.quantized, *plan.fused)}
+        document["op_info"] = {node: {"data_type": "INT8"} for node in (*request.plan.quantized, *request.plan.fused)}
     else:
         notes.append(f"{path.name} names no node as INT8: ppl.nn has no kernels for these numbers of bits")
     lopsided = sum(not _is_symmetric(row) for row in listed.values())
@@ -50,14 +47,12 @@ def write_quant_file(
     return Emitted((path,), tuple(notes))
 
 
-def check_quant_file(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Iterator[str]:
+def check_quant_file(request: EmitRequest) -> Iterator[str]:
     """Compute scales as the engine does, and compare them with the parameters."""
-    path = folder / f"{name}_quant.json"
+    path = request.path("_quant.json")
     document = json.loads(path.read_text(encoding="utf-8"))
     found = document["quant_info"]
-    wanted = rows_without_blocks(graph, plan, qparams)
+    wanted = rows_without_blocks(*request.quantized)
     yield from missing_and_extra(path.name, found, wanted)
     for tensor in wanted.keys() & found.keys():
         entry, row = found[tensor], wanted[tensor]
@@ -81,7 +76,7 @@ def check_quant_file(
         for key, value in said.items():
             if differs(entry.get(key), value, PRECISION):
                 yield f"{path.name}: tensor '{tensor}' has {key} {entry.get(key)}, which goes with {value}"
-    integer = {*plan.quantized, *plan.fused} if _all_int8(wanted) else set()
+    integer = {*request.plan.quantized, *request.plan.fused} if _all_int8(wanted) else set()
     yield from missing_and_extra(f"{path.name} (op_info)", document.get("op_info", {}), integer)
 
 

@@ -7,24 +7,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import numpy as np
 
-from onnxq.emit import EMITTERS, Emitted, Emitter
+from onnxq.emit import EMITTERS, EmitRequest, Emitted, Emitter
 from onnxq.emit.passed_back import operand_rows
 from onnxq.emit.tables import Row, differs, lines_of, missing_and_extra, plain, rows
 from onnxq.files import replace_file, write_json
 from onnxq.graph import Graph
 from onnxq.json_file import JsonObject
-from onnxq.types import Backend, QParamsTable, QuantPlan
+from onnxq.types import QParamsTable, QuantPlan
 
+SUFFIX = "_clip_ranges.json"
 PRECISION = 1e-6
 """Ranges are printed in full and only lose what float64 loses."""
-
-
-def range_file(folder: Path, name: str) -> Path:
-    return folder / f"{name}_clip_ranges.json"
 
 
 def half_width(row: Row) -> np.ndarray:
@@ -32,32 +28,30 @@ def half_width(row: Row) -> np.ndarray:
     return np.asarray(np.maximum(-row.low, row.high))
 
 
-def write_cuda_ranges(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Emitted:
+def write_cuda_ranges(request: EmitRequest) -> Emitted:
     """Write `<name>_clip_ranges.json`: text (not JSON) with a line `tensor: range` for each activation."""
-    path = range_file(folder, name)
-    ranges = operand_rows(graph, plan, qparams)
+    path = request.path(SUFFIX)
+    ranges = operand_rows(*request.quantized)
     unfit = _unfit_for_lines(ranges)
     if unfit is not None:
         said = (
             f"{path.name} is not written: it has one line for each tensor, and the name of tensor '{unfit}' has a line "
-            f"break. Rename it in the model if you need this file; ppl.nn itself reads {name}_quant.json"
+            f"break. Rename it in the model if you need this file; ppl.nn itself reads {request.name}_quant.json"
         )
         return Emitted((), warnings=(said,))
     lines = [f"{tensor}: {float(half_width(row))!r}\n" for tensor, row in ranges.items()]
     replace_file(path, lambda stream: stream.write("".join(lines).encode("utf-8")))
-    return Emitted((path,), (f"{path.name} is text, as MQBench writes it; {name}_quant.json is for ppl.nn itself",))
+    return Emitted(
+        (path,), (f"{path.name} is text, as MQBench writes it; {request.name}_quant.json is for ppl.nn itself",)
+    )
 
 
-def check_cuda_ranges(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Iterator[str]:
+def check_cuda_ranges(request: EmitRequest) -> Iterator[str]:
     """Compare every line with the parameters."""
-    wanted = {tensor: half_width(row) for tensor, row in operand_rows(graph, plan, qparams).items()}
+    wanted = {tensor: half_width(row) for tensor, row in operand_rows(*request.quantized).items()}
     if _unfit_for_lines(wanted) is not None:
         return
-    path = range_file(folder, name)
+    path = request.path(SUFFIX)
     found: dict[str, str] = {}
     for line in lines_of(path):
         tensor, _, value = line.rpartition(": ")
@@ -73,22 +67,18 @@ def _unfit_for_lines(tensors: Iterable[str]) -> str | None:
     return next((name for name in tensors if "\n" in name or "\r" in name), None)
 
 
-def write_ranges(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Emitted:
+def write_ranges(request: EmitRequest) -> Emitted:
     """Write `<name>_clip_ranges.json`: step, zero point, range and bits of every quantized tensor, weights included."""
-    path = range_file(folder, name)
-    write_json(path, {"ppl": {tensor: _entry(row) for tensor, row in all_rows(graph, plan, qparams).items()}})
+    path = request.path(SUFFIX)
+    write_json(path, {"ppl": {tensor: _entry(row) for tensor, row in all_rows(*request.quantized).items()}})
     return Emitted((path,))
 
 
-def check_ranges(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Iterator[str]:
+def check_ranges(request: EmitRequest) -> Iterator[str]:
     """Compare every entry with the parameters."""
-    path = range_file(folder, name)
+    path = request.path(SUFFIX)
     found = json.loads(path.read_text(encoding="utf-8"))["ppl"]
-    wanted = all_rows(graph, plan, qparams)
+    wanted = all_rows(*request.quantized)
     yield from missing_and_extra(path.name, found, wanted)
     for tensor in wanted.keys() & found.keys():
         entry, row = found[tensor], wanted[tensor]
@@ -121,5 +111,5 @@ def _entry(row: Row) -> JsonObject:
     }
 
 
-EMITTERS.add("ppl_cuda_ranges", Emitter(write_cuda_ranges, files=("_clip_ranges.json",), read_back=check_cuda_ranges))
-EMITTERS.add("ppl_ranges", Emitter(write_ranges, files=("_clip_ranges.json",), read_back=check_ranges))
+EMITTERS.add("ppl_cuda_ranges", Emitter(write_cuda_ranges, files=(SUFFIX,), read_back=check_cuda_ranges))
+EMITTERS.add("ppl_ranges", Emitter(write_ranges, files=(SUFFIX,), read_back=check_ranges))

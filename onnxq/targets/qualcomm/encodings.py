@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxq.emit import EMITTERS, Emitted, Emitter
+from onnxq.emit import EMITTERS, EmitRequest, Emitted, Emitter
 from onnxq.emit.tables import Row, differs, missing_and_extra, rows, rows_of
 from onnxq.files import write_json
 from onnxq.graph import Graph
@@ -27,7 +27,7 @@ from onnxq.targets.qualcomm.encodings_versions import (
     read_encodings,
     write_entry,
 )
-from onnxq.types import Backend, PerChannel, QParamsTable, QuantPlan
+from onnxq.types import PerChannel, QParamsTable, QuantPlan
 
 _PRECISION = 1e-7
 """Scales are written with all digits of their float32."""
@@ -121,17 +121,13 @@ def _differences(read: Encoding, wanted: Encoding) -> Iterator[str]:
 def _register(emitter: str, version: str, end: str, summary: str) -> None:
     """An emitter and its read-back for one version."""
 
-    def write(
-        graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-    ) -> Emitted:
-        path = folder / f"{name}{end}"
-        write_json(path, encodings_document(graph, plan, qparams, version))
+    def write(request: EmitRequest) -> Emitted:
+        path = request.path(end)
+        write_json(path, encodings_document(*request.quantized, version))
         return Emitted((path,))
 
-    def check(
-        graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-    ) -> Iterator[str]:
-        return _check(graph, plan, qparams, folder / f"{name}{end}", version)
+    def check(request: EmitRequest) -> Iterator[str]:
+        return _check(*request.quantized, request.path(end), version)
 
     write.__doc__ = f"Write `<name>{end}`: {summary}."
     EMITTERS.add(emitter, Emitter(write, (end,), read_back=check))

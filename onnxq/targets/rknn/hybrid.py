@@ -11,18 +11,17 @@ from here into that file.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
 
-from onnxq.emit import EMITTERS, Emitted, Emitter
+from onnxq.emit import EMITTERS, EmitRequest, Emitted, Emitter
 from onnxq.emit.tables import Row, derived_key, differs, missing_and_extra, rows
 from onnxq.files import replace_file
 from onnxq.graph import Graph
 from onnxq.json_file import JsonObject
-from onnxq.types import Backend, QParamsTable, QuantPlan
+from onnxq.types import QParamsTable, QuantPlan
 
 PRECISION = 1e-6
 BORDER_SUFFIX = "_int8"
@@ -40,27 +39,23 @@ class _Dumper(_SafeDumper):  # type: ignore[misc]
         return True
 
 
-def write_hybrid(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Emitted:
+def write_hybrid(request: EmitRequest) -> Emitted:
     """Write `<name>.quantization.cfg`: parameters of every activation for hybrid quantization."""
-    path = folder / f"{name}.quantization.cfg"
-    borders = _borders(graph)
-    entries = {entry: _entry(row, border=entry in borders) for entry, row in _listed_rows(graph, plan, qparams).items()}
+    path = request.path(".quantization.cfg")
+    borders = _borders(request.graph)
+    entries = {entry: _entry(row, border=entry in borders) for entry, row in _listed_rows(*request.quantized).items()}
     document = {"custom_quantize_layers": {}, "quantize_parameters": entries}
     text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, indent=4, allow_unicode=True, width=10_000)
     replace_file(path, lambda stream: stream.write(text.encode("utf-8")))
     return Emitted((path,))
 
 
-def check_hybrid(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Iterator[str]:
+def check_hybrid(request: EmitRequest) -> Iterator[str]:
     """Compare types, scales and zero points with the parameters, and ranges with what scale and zero point say."""
-    path = folder / f"{name}.quantization.cfg"
+    path = request.path(".quantization.cfg")
     found = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)["quantize_parameters"]
-    wanted = _listed_rows(graph, plan, qparams)
-    borders = {entry for entry in wanted if entry in _borders(graph)}
+    wanted = _listed_rows(*request.quantized)
+    borders = {entry for entry in wanted if entry in _borders(request.graph)}
     yield from missing_and_extra(path.name, found, wanted)
     for entry in wanted.keys() & found.keys():
         held, parameters = found[entry], wanted[entry].qparams

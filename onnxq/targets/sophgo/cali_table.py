@@ -15,12 +15,9 @@ the point, more where the number is small.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 
-from onnxq.emit import EMITTERS, Emitted, Emitter
+from onnxq.emit import EMITTERS, EmitRequest, Emitted, Emitter, Write
 from onnxq.emit.tables import rows
 from onnxq.errors import UnsupportedError
 from onnxq.files import replace_file
@@ -132,12 +129,10 @@ def _refuse_four_bits(graph: Graph, plan: QuantPlan) -> None:
             )
 
 
-def _writer(ending: str) -> Callable[..., Emitted]:
-    def write(
-        graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-    ) -> Emitted:
-        path = folder / f"{name}{ending}"
-        text = table_text(graph, plan, qparams, backend)
+def _writer(ending: str) -> Write:
+    def write(request: EmitRequest) -> Emitted:
+        path = request.path(ending)
+        text = table_text(*request.quantized, request.backend)
         replace_file(path, lambda stream: stream.write(text.encode("utf-8")))
         return Emitted((path,))
 

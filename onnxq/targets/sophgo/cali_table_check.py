@@ -7,11 +7,10 @@ the graph. Only ranges that follow from others are compared with the formulas th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import numpy as np
 
-from onnxq.emit import ReadBack
+from onnxq.emit import EmitRequest, ReadBack
 from onnxq.emit.tables import Row, differs, rows
 from onnxq.graph import Graph
 from onnxq.numerics import float_max
@@ -180,12 +179,10 @@ def _extra(what: str, read: Iterable[str], wanted: set[str]) -> Iterator[str]:
 def checker(ending: str) -> ReadBack:
     """The read-back of a table whose file's name ends so."""
 
-    def check(
-        graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-    ) -> Iterator[str]:
-        path = folder / f"{name}{ending}"
+    def check(request: EmitRequest) -> Iterator[str]:
+        path = request.path(ending)
         table = Table(path.read_text(encoding="utf-8"))
-        for problem in problems(graph, plan, qparams, backend, table):
+        for problem in problems(*request.quantized, request.backend, table):
             yield f"{path.name}: {problem}"
 
     return check

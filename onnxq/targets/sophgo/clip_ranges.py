@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from onnxq.emit import EMITTERS, Emitted, Emitter
+from onnxq.emit import EMITTERS, EmitRequest, Emitted, Emitter
 from onnxq.emit.tables import Row, differs, rows
 from onnxq.files import write_json
 from onnxq.graph import Graph
@@ -16,23 +15,21 @@ from onnxq.numerics import float_max
 from onnxq.targets.sophgo.modes import operators
 from onnxq.targets.sophgo.names import names_of, operator_names, weight_uses
 from onnxq.targets.sophgo.ranges import ranges
-from onnxq.types import Backend, QParamsTable, QuantPlan, QuantSpec
+from onnxq.types import QuantPlan, QuantSpec
 
 _PRECISION = 1e-12
 
 
-def write_clip_ranges(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Emitted:
+def write_clip_ranges(request: EmitRequest) -> Emitted:
     """Write `<name>_clip_ranges.json`: all ranges and weight steps under the names that tpu-mlir uses."""
-    path = folder / f"{name}_clip_ranges.json"
+    path = request.path("_clip_ranges.json")
     found: JsonObject = {}
-    for item in ranges(graph, plan, qparams, backend):
+    for item in ranges(*request.quantized, request.backend):
         threshold, low, high = item.own
         entry = {"threshold": threshold, "min": low, "max": high, **_kind(item.spec)}
-        found[names_of(graph, item.tensor)[0]] = entry | {"ori_name": item.tensor}
-    for row, weight in _weights(graph, plan).items():
-        parameters = qparams[weight]
+        found[names_of(request.graph, item.tensor)[0]] = entry | {"ori_name": item.tensor}
+    for row, weight in _weights(request.graph, request.plan).items():
+        parameters = request.qparams[weight]
         steps = [float(str(value)) for value in parameters.scale.reshape(-1)]
         zeros = parameters.zero_point.reshape(-1).tolist()
         found[row] = {"step": steps, "zero_point": zeros, **_kind(parameters.spec), "ori_name": weight}
@@ -54,23 +51,21 @@ def _weights(graph: Graph, plan: QuantPlan) -> dict[str, str]:
     }
 
 
-def check_clip_ranges(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Iterator[str]:
+def check_clip_ranges(request: EmitRequest) -> Iterator[str]:
     """Compare every number with the parameters; ranges that follow from others, with the formulas for them."""
-    path = folder / f"{name}_clip_ranges.json"
+    path = request.path("_clip_ranges.json")
     read = json.loads(path.read_text(encoding="utf-8"))["sophgo_tpu"]
     wanted: dict[str, JsonObject] = {}
-    for item in ranges(graph, plan, qparams, backend):
+    for item in ranges(*request.quantized, request.backend):
         threshold, low, high = item.own
         numbers = {"threshold": threshold, "min": low, "max": high, **_kind(item.spec), "ori_name": item.tensor}
-        wanted[names_of(graph, item.tensor)[0]] = numbers
-    for row in rows(graph, plan, qparams):
+        wanted[names_of(request.graph, item.tensor)[0]] = numbers
+    for row in rows(*request.quantized):
         if row.qparams.spec.bits <= 8:
-            wanted[names_of(graph, row.tensor)[0]] = _entry_of(row)
-    for row in rows(graph, plan, qparams, role="weight"):
+            wanted[names_of(request.graph, row.tensor)[0]] = _entry_of(row)
+    for row in rows(*request.quantized, role="weight"):
         entry = {"step": row.qparams.scale, "zero_point": row.qparams.zero_point, **_format_of(row)}
-        wanted |= {f"{key}_weight": entry for key in _first_names(graph, plan, row.tensor)}
+        wanted |= {f"{key}_weight": entry for key in _first_names(request.graph, request.plan, row.tensor)}
     for key, numbers in wanted.items():
         entry = read.pop(key, None)
         if entry is None:
@@ -114,26 +109,22 @@ def _first_names(graph: Graph, plan: QuantPlan, weight: str) -> list[str]:
     return [operator_names(graph, node, plan.fused)[0] for node in weight_uses(graph, weight)]
 
 
-def write_weight_ids(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Emitted:
+def write_weight_ids(request: EmitRequest) -> Emitted:
     """Write `<name>_weight_name_to_unique_id.json`: initializer -> row of the calibration table (the first)."""
-    path = folder / f"{name}_weight_name_to_unique_id.json"
+    path = request.path("_weight_name_to_unique_id.json")
     found: dict[str, str] = {}
-    for row, weight in _weights(graph, plan).items():
+    for row, weight in _weights(request.graph, request.plan).items():
         found.setdefault(weight, row)
     write_json(path, found)
     return Emitted((path,))
 
 
-def check_weight_ids(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Iterator[str]:
+def check_weight_ids(request: EmitRequest) -> Iterator[str]:
     """Every quantized weight of a layer has the row of one of the layers that read it, and nothing else is there."""
-    path = folder / f"{name}_weight_name_to_unique_id.json"
+    path = request.path("_weight_name_to_unique_id.json")
     read = json.loads(path.read_text(encoding="utf-8"))
-    for row in rows(graph, plan, qparams, role="weight"):
-        known = [f"{key}_weight" for key in _first_names(graph, plan, row.tensor)]
+    for row in rows(*request.quantized, role="weight"):
+        known = [f"{key}_weight" for key in _first_names(request.graph, request.plan, row.tensor)]
         found = read.pop(row.tensor, None)
         if known and found not in known:
             yield f"{path.name}: weight '{row.tensor}' belongs to row {' or '.join(known)}, the file says {found!r}"

@@ -9,16 +9,14 @@ is above ends at the largest code.
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from onnxq.emit import EMITTERS, Emitted, Emitter
+from onnxq.emit import EMITTERS, EmitRequest, Emitted, Emitter
 from onnxq.emit.deploy import deploy_model
 from onnxq.emit.tables import MODEL_SUFFIX
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph, Node
 from onnxq.numerics import float_max
 from onnxq.targets.sophgo.ranges import clips_at_zero
-from onnxq.types import Backend, QParamsTable, QuantPlan
+from onnxq.types import QParamsTable, QuantPlan
 from onnxq.types.note import Note
 
 
@@ -69,13 +67,11 @@ def _upper_end(graph: Graph, node: Node) -> float:
     return float(graph.values(node.inputs[2]).reshape(-1)[0]) if graph.is_constant(node.inputs[2]) else 0.0
 
 
-def write_deploy_model(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Emitted:
+def write_deploy_model(request: EmitRequest) -> Emitted:
     """Write `<name>_deploy_model.onnx`: the float model for tpu-mlir's model_transform."""
-    result = deploy_model(graph, plan, qparams)
-    notes = [*write_out_defaults(result), *clips_as_relus(result, plan, qparams)]
-    return Emitted(tuple(result.save(folder / f"{name}{MODEL_SUFFIX}.onnx")), tuple(notes))
+    result = deploy_model(*request.quantized)
+    notes = [*write_out_defaults(result), *clips_as_relus(result, request.plan, request.qparams)]
+    return Emitted(tuple(result.save(request.path(MODEL_SUFFIX))), tuple(notes))
 
 
-EMITTERS.add("sophgo_deploy", Emitter(write_deploy_model, files=("_deploy_model.onnx",)))
+EMITTERS.add("sophgo_deploy", Emitter(write_deploy_model, files=(MODEL_SUFFIX,)))

@@ -10,16 +10,15 @@ does not know ends its run; names that it does not know are ignored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
-from onnxq.emit import EMITTERS, Emitted, Emitter
+from onnxq.emit import EMITTERS, EmitRequest, Emitted, Emitter, ReadBack, Write
 from onnxq.files import replace_file
 from onnxq.graph import Graph
 from onnxq.targets.sophgo.modes import Operator, float_mode, mode_of, mode_of_unit, operators
 from onnxq.targets.sophgo.names import LAYERS
-from onnxq.types import Backend, QParamsTable, QuantPlan
+from onnxq.types import QParamsTable, QuantPlan
 
 FILES = {
     "sophgo_q_table": "_q_table_from_sophgo_mq_sophgo_tpu",
@@ -46,14 +45,13 @@ def read_modes(text: str) -> dict[str, str]:
     return {fields[0]: fields[1] for fields in rows}
 
 
-def _writer(ending: str) -> Callable[..., Emitted]:
-    def write(
-        graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-    ) -> Emitted:
-        path = folder / f"{name}{ending}"
+def _writer(ending: str) -> Write:
+    def write(request: EmitRequest) -> Emitted:
+        path = request.path(ending)
+        graph, plan, other = request.graph, request.plan, float_mode(request.backend)
         modes: dict[str, str] = {}
         for operator in operators(graph, plan):
-            modes |= dict.fromkeys(operator.names, mode_of(graph, plan, operator, float_mode(backend)))
+            modes |= dict.fromkeys(operator.names, mode_of(graph, plan, operator, other))
         lines = ["# qtable from sophgo_mq", "# op_name  quantize_mode"]
         text = "\n".join([*lines, *(f"{operator} {mode}" for operator, mode in modes.items())]) + "\n"
         replace_file(path, lambda stream: stream.write(text.encode("utf-8")))
@@ -63,16 +61,14 @@ def _writer(ending: str) -> Callable[..., Emitted]:
     return write
 
 
-def _checker(ending: str) -> Callable[..., Iterator[str]]:
-    def check(
-        graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-    ) -> Iterator[str]:
-        path = folder / f"{name}{ending}"
+def _checker(ending: str) -> ReadBack:
+    def check(request: EmitRequest) -> Iterator[str]:
+        path = request.path(ending)
         read = read_modes(path.read_text(encoding="utf-8"))
-        for operator in operators(graph, plan):
+        for operator in operators(request.graph, request.plan):
             for known in operator.names:
                 mode = read.pop(known, None)
-                wrong = _wrong(graph, plan, qparams, operator, mode, float_mode(backend))
+                wrong = _wrong(*request.quantized, operator, mode, float_mode(request.backend))
                 if wrong:
                     yield f"{path.name}: operator '{known}' has mode {mode}, but {wrong}"
         for known in read:

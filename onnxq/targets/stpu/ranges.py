@@ -16,18 +16,17 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
-from onnxq.emit import EMITTERS, Emitted, Emitter
+from onnxq.emit import EMITTERS, EmitRequest, Emitted, Emitter
 from onnxq.emit.deploy import deploy_model
 from onnxq.emit.passed_back import LAYERS, operand_rows
 from onnxq.emit.tables import Row, derived_key, differs, missing_and_extra, rows
 from onnxq.errors import UnsupportedError
 from onnxq.files import write_json
 from onnxq.graph import Graph, Node
-from onnxq.types import Backend, PerTensor, QParamsTable, QuantPlan
+from onnxq.types import PerTensor, QParamsTable, QuantPlan
 
 PRECISION = 1e-6
 STEPS = 127
@@ -38,37 +37,31 @@ SIGMOID = 1.0
 Entry = dict[str, float | int]
 
 
-def write_ranges(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Emitted:
+def write_ranges(request: EmitRequest) -> Emitted:
     """Write `<name>_stpu_minmax.json`: ranges of tensors and weights, scales of biases, exponents of accumulators."""
-    path = folder / f"{name}_stpu_minmax.json"
-    table = ranges(graph, plan, qparams)
+    path = request.path("_stpu_minmax.json")
+    table = ranges(*request.quantized)
     write_json(path, table)
     notes = [
         f"{path.name}: '{tensor}' has the range -{held:g} to {held:g}, and the Sigmoid that makes it gives -1 to 1 on "
         "the chip. Leave its observer as it is, and keep it out of a Concat with wider inputs"
-        for node in graph.nodes("Sigmoid")
+        for node in request.graph.nodes("Sigmoid")
         if (tensor := node.outputs[0].name) in table and (held := float(table[tensor]["max"])) != SIGMOID
     ]
     return Emitted((path,), tuple(notes))
 
 
-def write_model(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Emitted:
+def write_model(request: EmitRequest) -> Emitted:
     """Write `<name>_for_stpu.onnx`: the float model that the ranges belong to, weights within their ranges."""
-    return Emitted(tuple(deploy_model(graph, plan, qparams).save(folder / f"{name}_for_stpu.onnx")))
+    return Emitted(tuple(deploy_model(*request.quantized).save(request.path("_for_stpu.onnx"))))
 
 
-def check_ranges(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Iterator[str]:
+def check_ranges(request: EmitRequest) -> Iterator[str]:
     """Compare ranges and bias scales with the parameters, and every exponent with the numbers that it has to hold."""
-    path = folder / f"{name}_stpu_minmax.json"
+    path = request.path("_stpu_minmax.json")
     found = json.loads(path.read_text(encoding="utf-8"))
-    wanted, biases = ranged_rows(graph, plan, qparams), bias_scales(graph, plan, qparams)
-    exponents = {node.outputs[0].name: node for node in graph.nodes() if _has_exponent(node, wanted)}
+    wanted, biases = ranged_rows(*request.quantized), bias_scales(*request.quantized)
+    exponents = {node.outputs[0].name: node for node in request.graph.nodes() if _has_exponent(node, wanted)}
     yield from missing_and_extra(path.name, found, wanted.keys() | biases.keys())
     for entry, row in wanted.items():
         held = found.get(entry, {})
@@ -79,7 +72,7 @@ def check_ranges(
             if key in held and differs(sign * held[key] / STEPS, row.qparams.scale, PRECISION):
                 yield f"{path.name}: {key} of '{entry}' is {held[key]}, not {STEPS} steps of {row.qparams.scale}"
         if entry in exponents and "emin" in held:
-            yield from _other_exponent(path.name, graph, exponents[entry], held["emin"], wanted)
+            yield from _other_exponent(path.name, request.graph, exponents[entry], held["emin"], wanted)
     for entry, alpha in biases.items():
         held = found.get(entry)
         if held is not None and (differs(held.get("alpha"), alpha, PRECISION) or held.get("zero_point") != 0):

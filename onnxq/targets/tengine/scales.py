@@ -9,18 +9,17 @@ with the same values.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
-from onnxq.emit import EMITTERS, Emitted, Emitter
+from onnxq.emit import EMITTERS, EmitRequest, Emitted, Emitter
 from onnxq.emit.deploy import deploy_model
 from onnxq.emit.passed_back import operand_rows
 from onnxq.emit.tables import Row, differs, lines_of, missing_and_extra, without_spaces
 from onnxq.errors import UnsupportedError
 from onnxq.files import replace_file
 from onnxq.graph import Graph, Node
-from onnxq.types import Backend, QParamsTable, QuantPlan
+from onnxq.types import QParamsTable, QuantPlan
 
 SCALE_PRECISION = 1e-7
 """Scales are printed with all digits of a float32."""
@@ -28,15 +27,13 @@ SCALE_PRECISION = 1e-7
 TAKES_THE_SCALE_BEHIND = ("Flatten", "Reshape", "Squeeze", "Clip", "Slice", "MaxPool", "Relu")
 
 
-def write_scales(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Emitted:
+def write_scales(request: EmitRequest) -> Emitted:
     """Write `<name>_for_tengine.scale`: a line `tensor scale zero_point` for each activation."""
-    entries = listed_rows(graph, plan, qparams)
+    entries = listed_rows(*request.quantized)
     lines = [f"{without_spaces(tensor, 'tensor')} {_numbers(row)}\n" for tensor, row in entries.items()]
-    path = folder / f"{name}_for_tengine.scale"
+    path = request.path("_for_tengine.scale")
     replace_file(path, lambda stream: stream.write("".join(lines).encode("utf-8")))
-    lacking = _without_scale(graph, entries)
+    lacking = _without_scale(request.graph, entries)
     notes = []
     if lacking:
         shown = ", ".join(f"'{tensor}'" for tensor in lacking[:5]) + (", ..." if len(lacking) > 5 else "")
@@ -47,18 +44,14 @@ def write_scales(
     return Emitted((path,), tuple(notes))
 
 
-def write_model(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Emitted:
+def write_model(request: EmitRequest) -> Emitted:
     """Write `<name>_for_tengine.onnx`: the float model for tm_convert_tool, weights within their ranges."""
-    return Emitted(tuple(deploy_model(graph, plan, qparams).save(folder / f"{name}_for_tengine.onnx")))
+    return Emitted(tuple(deploy_model(*request.quantized).save(request.path("_for_tengine.onnx"))))
 
 
-def check_scales(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Iterator[str]:
+def check_scales(request: EmitRequest) -> Iterator[str]:
     """Read the table as the tool does: text up to the first space, number behind it, number behind the last space."""
-    path = folder / f"{name}_for_tengine.scale"
+    path = request.path("_for_tengine.scale")
     found: dict[str, tuple[float, float]] = {}
     for line in lines_of(path):
         tensor, _, rest = line.partition(" ")
@@ -66,7 +59,7 @@ def check_scales(
             found[tensor] = (float(rest.split(" ")[0]), float(rest.rpartition(" ")[2]))
         except ValueError:
             yield f"{path.name}: the line {line!r} has no scale and zero point"
-    wanted = listed_rows(graph, plan, qparams)
+    wanted = listed_rows(*request.quantized)
     yield from missing_and_extra(path.name, found, wanted)
     for tensor in wanted.keys() & found.keys():
         scale, zero = wanted[tensor].qparams.scale, wanted[tensor].qparams.zero_point

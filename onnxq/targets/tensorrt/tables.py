@@ -10,18 +10,19 @@ import json
 import re
 import struct
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import numpy as np
 
-from onnxq.emit import EMITTERS, Emitted, Emitter
+from onnxq.emit import EMITTERS, EmitRequest, Emitted, Emitter
 from onnxq.emit.passed_back import pass_back
 from onnxq.emit.tables import differs, lines_of, missing_and_extra, rows
 from onnxq.files import replace_file, write_json
 from onnxq.graph import Graph
-from onnxq.types import Backend, QParamsTable, QuantPlan
+from onnxq.types import QParamsTable, QuantPlan
 
 STEPS = 127
+CLIP_RANGES = "_clip_ranges.json"
+CACHE = "_calibration.cache"
 CACHE_HEADER = "TRT-8601-EntropyCalibration2"
 """Version and calibrator: readers look for "TRT-" and a known calibrator, TensorRT for the one in use."""
 
@@ -38,12 +39,10 @@ def _int8_scales(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> tuple[
     return pass_back(graph, scales), ""
 
 
-def write_clip_ranges(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Emitted:
+def write_clip_ranges(request: EmitRequest) -> Emitted:
     """Write `<name>_clip_ranges.json`: the largest magnitude of each activation, for setDynamicRange."""
-    path = _json_path(folder, name)
-    scales, reason = _int8_scales(graph, plan, qparams)
+    path = request.path(CLIP_RANGES)
+    scales, reason = _int8_scales(*request.quantized)
     if reason:
         return Emitted((), (f"{path.name} is not written: {reason}",))
     ranges = {tensor: STEPS * float(scale) for tensor, scale in scales.items()}
@@ -51,11 +50,9 @@ def write_clip_ranges(
     return Emitted((path,))
 
 
-def check_clip_ranges(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Iterator[str]:
-    path = _json_path(folder, name)
-    scales, reason = _int8_scales(graph, plan, qparams)
+def check_clip_ranges(request: EmitRequest) -> Iterator[str]:
+    path = request.path(CLIP_RANGES)
+    scales, reason = _int8_scales(*request.quantized)
     if reason:
         return
     read = json.loads(path.read_text(encoding="utf-8"))["tensorrt"]["blob_range"]
@@ -65,12 +62,10 @@ def check_clip_ranges(
             yield f"{path.name}: tensor '{tensor}' has {read[tensor]}, not {STEPS} steps of its scale {scales[tensor]}"
 
 
-def write_calibration_cache(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Emitted:
+def write_calibration_cache(request: EmitRequest) -> Emitted:
     """Write `<name>_calibration.cache`: the scale of each activation, for TensorRT's implicit quantization."""
-    path = _cache_path(folder, name)
-    scales, reason = _int8_scales(graph, plan, qparams)
+    path = request.path(CACHE)
+    scales, reason = _int8_scales(*request.quantized)
     if reason:
         return Emitted((), (f"{path.name} is not written: {reason}",))
     unfit = _unfit_for_cache(scales)
@@ -96,11 +91,9 @@ def write_calibration_cache(
     return Emitted((path,), tuple(notes))
 
 
-def check_calibration_cache(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Iterator[str]:
-    path = _cache_path(folder, name)
-    scales, reason = _int8_scales(graph, plan, qparams)
+def check_calibration_cache(request: EmitRequest) -> Iterator[str]:
+    path = request.path(CACHE)
+    scales, reason = _int8_scales(*request.quantized)
     if reason or _unfit_for_cache(scales) is not None:
         return
     header, *lines = lines_of(path)
@@ -121,16 +114,8 @@ def _unfit_for_cache(tensors: Iterable[str]) -> str | None:
     return next((name for name in tensors if re.search(r": |[\n\r]", name) or name != name.strip()), None)
 
 
-def _json_path(folder: Path, name: str) -> Path:
-    return folder / f"{name}_clip_ranges.json"
-
-
-def _cache_path(folder: Path, name: str) -> Path:
-    return folder / f"{name}_calibration.cache"
-
-
-EMITTERS.add("clip_ranges", Emitter(write_clip_ranges, files=("_clip_ranges.json",), read_back=check_clip_ranges))
+EMITTERS.add("clip_ranges", Emitter(write_clip_ranges, files=(CLIP_RANGES,), read_back=check_clip_ranges))
 EMITTERS.add(
     "calibration_cache",
-    Emitter(write_calibration_cache, files=("_calibration.cache",), read_back=check_calibration_cache),
+    Emitter(write_calibration_cache, files=(CACHE,), read_back=check_calibration_cache),
 )

@@ -14,12 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from onnxq.emit import EMITTERS, Emitted, Emitter
+from onnxq.emit import EMITTERS, EmitRequest, Emitted, Emitter
 from onnxq.emit.qdq import check_names, to_qdq
 from onnxq.emit.uses import uses_of
 from onnxq.graph import DeferredValues, Graph, Node, Use, collector_paused
@@ -183,12 +182,10 @@ class _Writer:
         node.inputs.extend(inputs)
 
 
-def write_nbits(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, folder: Path, name: str
-) -> Emitted:
+def write_nbits(request: EmitRequest) -> Emitted:
     """Write `<name>.onnx` with MatMulNBits and GatherBlockQuantized (and `<name>.onnx.data` for large models)."""
-    result, notes = to_nbits(graph, plan, qparams, backend)
-    return Emitted(tuple(result.save(folder / f"{name}.onnx")), tuple(notes))
+    result, notes = to_nbits(*request.quantized, request.backend)
+    return Emitted(tuple(result.save(request.path(".onnx"))), tuple(notes))
 
 
 EMITTERS.add("matmul_nbits", Emitter(write_nbits, files=(".onnx",)))

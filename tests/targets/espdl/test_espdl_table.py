@@ -11,7 +11,7 @@ import onnxruntime as ort
 import pytest
 from onnx import numpy_helper
 
-from onnxq.emit import EMITTERS
+from onnxq.emit import EMITTERS, EmitRequest
 from onnxq.errors import UnsupportedError
 from onnxq.numerics import quantize as to_integers
 from onnxq.targets.espdl.exponents import exponents
@@ -102,5 +102,5 @@ def test_the_coarsest_channel_of_an_input_decides_whether_a_result_shifts_to_the
     scale = np.ldexp(np.float32(1), np.asarray([-20, coarsest, -20]))
     table.put(node.inputs[0].name, QParams(spec, scale, np.zeros(3, np.int32)), "test")
     emitter = EMITTERS.get("espdl_exponents")
-    notes = emitter(written.graph, written.plan, table, written.backend, tmp_path, "model").notes
+    notes = emitter(EmitRequest(written.graph, written.plan, table, written.backend, tmp_path, "model")).notes
     assert any(f"'{node.name}'" in note and "cannot shift to the left" in note for note in notes) == said

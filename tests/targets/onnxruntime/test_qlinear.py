@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxq
-from onnxq.emit import EMITTERS
+from onnxq.emit import EMITTERS, EmitRequest
 from onnxq.session.prepare import make_plan, prepare
 from onnxq.targets import get_backend
 from onnxq.types import QParams, QParamsTable, QuantPlan
@@ -47,7 +47,7 @@ def quantized(name: str, backend: str, folder: Path) -> tuple[Path, Path, Sample
     target = get_backend(backend)
     result = onnxq.quantize(golden.model, backend=backend, data=golden.samples, out=folder, config={"effort": 0})
     graph = prepare(golden.model, target).graph
-    (twin,) = EMITTERS.get("qdq")(graph, result.plan, result.qparams, target, folder, "twin").files
+    (twin,) = EMITTERS.get("qdq")(EmitRequest(graph, result.plan, result.qparams, target, folder, "twin")).files
     return result.model, twin, golden.samples
 
 
@@ -135,7 +135,7 @@ def test_a_convolution_computes_what_its_integers_say(tmp_path: Path) -> None:
     plan = make_plan(prepared)
     scales = {"x": (0.02, 100), "w": (0.01, 128), "b": (0.02 * 0.01, 0), "y": (0.015, 0)}
     table = parameters(plan, scales)
-    (path,) = EMITTERS.get("qlinear")(prepared.graph, plan, table, target, tmp_path, "model").files
+    (path,) = EMITTERS.get("qlinear")(EmitRequest(prepared.graph, plan, table, target, tmp_path, "model")).files
     written = onnx.load(path)
     values = {item.name: numpy_helper.to_array(item) for item in written.graph.initializer}
     (node,) = [item for item in written.graph.node if item.op_type == "QLinearConv"]

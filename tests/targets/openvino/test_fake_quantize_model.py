@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from onnxq.calibrate import calibrate
-from onnxq.emit import EMITTERS
+from onnxq.emit import EMITTERS, EmitRequest
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph
 from onnxq.numerics import fake_quantize, qparams_from_range
@@ -138,9 +138,12 @@ def with_steps_of_a_tenth(graph: Graph, target: Backend) -> tuple[QuantPlan, QPa
 def test_the_model_computes_what_the_qdq_model_computes(name: str, backend: str, tmp_path: Path) -> None:
     target = get_backend(backend)
     graph, plan, table, samples = calibrated(name, target)
-    paths = [EMITTERS.get(kind)(graph, plan, table, target, tmp_path, "model").files[0] for kind in target.emitters]
+    paths = [
+        EMITTERS.get(kind)(EmitRequest(graph, plan, table, target, tmp_path, "model")).files[0]
+        for kind in target.emitters
+    ]
     assert [path.name for path in paths] == ["model.onnx", FILE]
-    assert list(check_fake_quantize(graph, plan, table, target, tmp_path, "model")) == []
+    assert list(check_fake_quantize(EmitRequest(graph, plan, table, target, tmp_path, "model"))) == []
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL  # int8 kernels may saturate
     session = ort.InferenceSession(str(paths[0]), options)
@@ -155,7 +158,7 @@ def test_the_model_computes_what_the_qdq_model_computes(name: str, backend: str,
 def test_what_moves_values_has_one_node_and_not_two(tmp_path: Path) -> None:
     target = get_backend("openvino")
     graph, plan, table, _ = calibrated("concat", target)
-    (path,) = EMITTERS.get("fake_quantize")(graph, plan, table, target, tmp_path, "model").files
+    (path,) = EMITTERS.get("fake_quantize")(EmitRequest(graph, plan, table, target, tmp_path, "model")).files
     model = onnx.load(path)
     makers = {output: node for node in model.graph.node for output in node.output}
     (pool,) = [node for node in model.graph.node if node.op_type == "MaxPool"]
@@ -218,7 +221,7 @@ def test_a_note_says_where_openvino_misreads_the_other_file(signed: bool, tmp_pa
     target = get_backend("openvino")
     graph = Graph.from_model(concat_of(signed=signed))
     plan, table = with_steps_of_a_tenth(graph, target)
-    notes = EMITTERS.get("fake_quantize")(graph, plan, table, target, tmp_path, "model").notes
+    notes = EMITTERS.get("fake_quantize")(EmitRequest(graph, plan, table, target, tmp_path, "model")).notes
     assert len(notes) == int(signed)
     assert all("'c' is int8 behind a Concat" in note and FILE in note for note in notes)
 
@@ -229,7 +232,7 @@ def test_weights_stay_inside_their_seven_bits_on_the_wider_grid(tmp_path: Path) 
     weight = next(placement.tensor for placement in plan if placement.role == "weight")
     spec, scale, zero_point = table[weight].spec, table[weight].scale, table[weight].zero_point
     table.entries[weight] = QParams(spec, scale / 2, zero_point)  # a search that cuts the tails off does this
-    (path,) = EMITTERS.get("fake_quantize")(graph, plan, table, target, tmp_path, "model").files
+    (path,) = EMITTERS.get("fake_quantize")(EmitRequest(graph, plan, table, target, tmp_path, "model")).files
     held = {item.name: numpy_helper.to_array(item) for item in onnx.load(path).graph.initializer}[weight]
     codes = np.rint(held / (scale / 2).reshape(-1, 1, 1, 1))
     assert (codes.min(), codes.max()) == (-64, 63)
@@ -241,7 +244,7 @@ def test_integers_that_were_fixed_are_what_the_node_rounds_to(tmp_path: Path) ->
     weight = next(placement.tensor for placement in plan if placement.role == "weight")
     codes = np.random.default_rng(2).integers(-64, 64, graph.values(weight).shape)
     table.integer_weights[weight] = codes
-    (path,) = EMITTERS.get("fake_quantize")(graph, plan, table, target, tmp_path, "model").files
+    (path,) = EMITTERS.get("fake_quantize")(EmitRequest(graph, plan, table, target, tmp_path, "model")).files
     held = {item.name: numpy_helper.to_array(item) for item in onnx.load(path).graph.initializer}[weight]
     np.testing.assert_array_equal(np.rint(held / table[weight].scale.reshape(-1, 1, 1, 1)), codes)
 
@@ -298,9 +301,9 @@ def one_more(model: onnx.ModelProto) -> None:
 def test_reading_back_notices_what_is_wrong(change: Any, word: str, tmp_path: Path) -> None:
     target = get_backend("openvino")
     graph, plan, table, _ = calibrated("if_body", target)
-    (path,) = EMITTERS.get("fake_quantize")(graph, plan, table, target, tmp_path, "model").files
+    (path,) = EMITTERS.get("fake_quantize")(EmitRequest(graph, plan, table, target, tmp_path, "model")).files
     tampered(path, change)
-    problems = list(check_fake_quantize(graph, plan, table, target, tmp_path, "model"))
+    problems = list(check_fake_quantize(EmitRequest(graph, plan, table, target, tmp_path, "model")))
     assert problems
     assert word in problems[0]
 
@@ -319,9 +322,9 @@ def test_a_quantized_output_keeps_its_name(tmp_path: Path) -> None:
     target = target.replace(rules=(type(rule)(("Conv",), weight=1, weight_axis=0, output=True), *target.rules))
     graph = Graph.from_model(made)
     plan, table = with_steps_of_a_tenth(graph, target)
-    (path,) = EMITTERS.get("fake_quantize")(graph, plan, table, target, tmp_path, "model").files
+    (path,) = EMITTERS.get("fake_quantize")(EmitRequest(graph, plan, table, target, tmp_path, "model")).files
     written = onnx.load(path)
     assert [output.name for output in written.graph.output] == ["y"]
     maker = next(item for item in written.graph.node if "y" in item.output)
     assert maker.op_type == "FakeQuantize"
-    assert list(check_fake_quantize(graph, plan, table, target, tmp_path, "model")) == []
+    assert list(check_fake_quantize(EmitRequest(graph, plan, table, target, tmp_path, "model"))) == []

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxq.emit import EMITTERS
+from onnxq.emit import EMITTERS, EmitRequest
 from onnxq.errors import SpecError, UnsupportedError
 from onnxq.graph import Graph
 from onnxq.targets import get_backend
@@ -231,7 +231,7 @@ EMITTED = {"encodings_0.6.1", "encodings_1.0.0", "encodings_2.0.0", "snpe_clip_r
 @pytest.fixture(params=sorted(EMITTED))
 def written(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path, Graph, QuantPlan, QParamsTable]:
     graph, (plan, table) = one_layer(), parameters(X, W)
-    emitted = EMITTERS.get(request.param)(graph, plan, table, get_backend("snpe"), tmp_path, "model")
+    emitted = EMITTERS.get(request.param)(EmitRequest(graph, plan, table, get_backend("snpe"), tmp_path, "model"))
     return request.param, emitted.files[0], graph, plan, table
 
 
@@ -239,7 +239,7 @@ def _findings(written: tuple[str, Path, Graph, QuantPlan, QParamsTable]) -> list
     emitter, path, graph, plan, table = written
     check = EMITTERS.get(emitter).read_back
     assert check is not None
-    return list(check(graph, plan, table, get_backend("snpe"), path.parent, "model"))
+    return list(check(EmitRequest(graph, plan, table, get_backend("snpe"), path.parent, "model")))
 
 
 def test_the_file_reads_back_as_it_should(written: tuple[str, Path, Graph, QuantPlan, QParamsTable]) -> None:
@@ -273,7 +273,9 @@ def test_the_read_back_finds_a_wrong_file(
 
 def test_the_read_back_finds_a_wrong_axis_and_type(tmp_path: Path) -> None:
     graph, (plan, table) = one_layer(), parameters(X, W)
-    (path,) = EMITTERS.get("encodings_2.0.0")(graph, plan, table, get_backend("qnn"), tmp_path, "model").files
+    (path,) = EMITTERS.get("encodings_2.0.0")(
+        EmitRequest(graph, plan, table, get_backend("qnn"), tmp_path, "model")
+    ).files
     path.write_text(path.read_text().replace('"axis": 1', '"axis": 0').replace('"int8"', '"int16"'))
     lines = _findings(("encodings_2.0.0", path, graph, plan, table))
     assert any("along axis 0, they are along 1" in line for line in lines)

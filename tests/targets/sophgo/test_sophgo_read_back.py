@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxq
-from onnxq.emit import EMITTERS, emit, read_back
+from onnxq.emit import EMITTERS, EmitRequest, emit, read_back
 from onnxq.graph import Graph
 from onnxq.passes import run_passes
 from onnxq.place import place
@@ -25,7 +25,7 @@ from tools.golden import synthetic_parameters
 
 
 def _content(check: Callable[..., Iterator[str]], arguments: tuple[Any, ...]) -> bool:
-    return not list(check(*arguments))
+    return not list(check(EmitRequest(*arguments)))
 
 
 class Written(NamedTuple):
@@ -45,7 +45,7 @@ class Written(NamedTuple):
         for emitter in map(EMITTERS.get, self.backend.emitters):
             if emitter.read_back is not None:
                 arguments = (self.graph, self.plan, self.qparams, self.backend, self.folder, "model")
-                (path,) = emitter(*arguments).files
+                (path,) = emitter(EmitRequest(*arguments)).files
                 yield path, partial(_content, emitter.read_back, arguments)
 
 
