@@ -6,14 +6,19 @@ Whoever asks many questions about one graph makes one `Structure` of it: the ans
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Literal
 
-from onnxq.compat.module_paths import Origins, module_paths
+from onnxq.compat.module_paths import Origin, Origins, attention_paths, layer_class, module_paths
+from onnxq.compat.script_scopes import path_and_outer
+from onnxq.compat.torch_table import LAYERS
 from onnxq.graph import Graph, Node, Unit, Units, Variable, bodies
 from onnxq.passes import run_passes
 
 _RECOGNIZERS = ("recognize_gelu", "recognize_silu", "recognize_hardswish", "recognize_layernorm")
 _ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Sqrt", "ReduceMean", "Reciprocal", "Cast"})
 _MATRIX_PRODUCTS = frozenset({"MatMul", "Gemm"})
+_LAYER_OPERATORS = frozenset(operator for text in LAYERS.values() for operator in text.split("|"))
+_NORMS = frozenset({"InstanceNormalization", "GroupNormalization", "LayerNormalization"})
 
 
 class Structure:
@@ -38,6 +43,19 @@ class Structure:
     def dead(self) -> frozenset[str]:
         """Nodes that no output depends on; passes remove them before anything else."""
         return frozenset(self.graph.copy().remove_dead())
+
+    @cached_property
+    def _layers(self) -> _Layers:
+        return _Layers(self)
+
+    def called_as(self, node: Node) -> Literal["module", "function"] | None:
+        """Whether a node is the inside of one of torch's layers or a function that the user's code calls.
+
+        None where the file does not tell. The newer exporter writes the class; the names of the TorchScript exporter
+        tell calls at the top and in modules that contain others from those of layers, but not a module of the user's
+        own around a single function from a layer.
+        """
+        return self._layers.called_as(node)
 
     @cached_property
     def _typed(self) -> Graph:
@@ -110,6 +128,44 @@ class Structure:
             return None
         reader: Node = next(iter(readers.values()))
         return self.follower(reader) if node.op in _MATRIX_PRODUCTS and self.adds_bias(reader) else reader
+
+
+class _Layers:
+    """Tells nodes that are the inside of one of torch's layers from those that a module of the user's own calls."""
+
+    def __init__(self, structure: Structure) -> None:
+        self.structure, self.origins = structure, structure.origins
+        self.containers: set[str] = set()  # modules that contain others
+        self.calls: dict[Origin, dict[str, str]] = {}  # one call of a module -> its operations and their operators
+        self.attentions = attention_paths(structure.graph)
+        for node in structure.graph.nodes():
+            for origin in self.origins.get(node.name, ()):
+                self.containers.update(path_and_outer(origin.path)[:-1])
+            if node.name in self.origins and not structure.is_preparation(node) and not structure.adds_bias(node):
+                unit = structure.unit_of(node)
+                inside = self.calls.setdefault(self.origins[node.name][0], {})
+                inside[unit.last if unit is not None else node.name] = node.op
+
+    def called_as(self, node: Node) -> Literal["module", "function"] | None:
+        told = layer_class(node)
+        if told is not None:
+            return "module" if told.startswith("torch.nn.modules.") and ".container." not in told else "function"
+        origin = next(iter(self.origins.get(node.name, ())), None)
+        if origin is None:
+            return None
+        return "module" if origin.path and self._is_layer(node, origin) else "function"
+
+    def _is_layer(self, node: Node, origin: Origin) -> bool:
+        if any(origin.within(path) for path in self.attentions):
+            return True
+        if origin.path in self.containers:
+            return False
+        operators = self.calls.get(origin, {}).values()
+        if _NORMS.intersection(operators):
+            return True  # a GroupNorm reshapes, multiplies and adds as well
+        if self.structure.unit_of(node) is None and node.op not in _LAYER_OPERATORS:
+            return False
+        return len(operators) <= 1  # a layer is one operation; more are code of the user's own
 
 
 def living(graph: Graph) -> Graph:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import onnx.defs
 
-from onnxq.compat.torch_table import FUNCTIONAL, FUSED, LAYERS, OPERATOR, TENSOR
+from onnxq.compat.torch_table import FLOAT_FUNCTIONAL, FUNCTIONAL, FUSED, LAYERS, OPERATOR, TENSOR
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.types.dialect import DIALECTS, TorchClasses
 
@@ -42,16 +42,21 @@ _SPELLINGS = (
 )
 """Beginning of a full name, and one that means the same: the usual import names, and where functions really live."""
 
-_FUNCTION_SPACES: dict[str, Mapping[str, str]] = {
+FLOAT_FUNCTIONAL_SPACE = "torch.nn.quantized.FloatFunctional"
+_FLOAT_FUNCTIONAL = re.compile(r"(.*\.)?(FX)?FloatFunctional(?P<method>\.\w+)?")
+"""The class, or one of its methods, by whatever name of it: the one for fx, imported as nnq, bound to a layer."""
+
+FUNCTION_SPACES: dict[str, Mapping[str, str]] = {
     "torch.nn.functional": FUNCTIONAL,
     "torch.Tensor": TENSOR,
     "torch": TENSOR,
     "operator": OPERATOR,
+    FLOAT_FUNCTIONAL_SPACE: FLOAT_FUNCTIONAL,
 }
 _CLASS_SPACES: dict[str, Mapping[str, str]] = {
     "torch.nn": LAYERS,
     "torch.nn.qat": LAYERS,
-    "torch.nn.quantized": LAYERS,
+    "torch.nn.quantized": LAYERS | {"FloatFunctional": "Add|Mul|Concat|MatMul"},
     "torch.nn.quantizable": LAYERS,
     "torch.nn.intrinsic": FUSED,
     "torch.nn.intrinsic.qat": FUSED,
@@ -68,6 +73,8 @@ def torch_name(thing: object) -> str:
     nothing is known of come back as they are.
     """
     name = thing.strip() if isinstance(thing, str) else _told_name(thing)
+    if (match := _FLOAT_FUNCTIONAL.fullmatch(name)) is not None:
+        return f"{FLOAT_FUNCTIONAL_SPACE}{match['method'] or ''}"
     for canonical, spelling in _SPELLINGS:
         if name.startswith(spelling):
             name = canonical + name[len(spelling) :].split(".")[0 if "aten." in spelling else -1]
@@ -80,8 +87,8 @@ def torch_name(thing: object) -> str:
             name = re.sub(rf"{mark}$", classes.mark, re.sub(rf"^{package}\.", f"{classes.package}.", name))
     name = _RENAMED.get(name, name)
     space, _, short = name.rpartition(".")
-    if space in _FUNCTION_SPACES:
-        return f"{space}.{_plain(short, _FUNCTION_SPACES[space])}"
+    if space in FUNCTION_SPACES:
+        return f"{space}.{_plain(short, FUNCTION_SPACES[space])}"
     tool = _tool_of(short)
     if tool is not None and space.startswith(_MQBENCH):
         return f"{tool.package}{space.removeprefix(_MQBENCH)}.{short}"
@@ -125,7 +132,7 @@ def _names_in(space: str) -> Mapping[str, str]:
     """What is known of a namespace, by short name."""
     if space.split(".")[0] in (_MQBENCH, *(tool.package for tool in _marked_tools())):
         return LAYERS | FUSED
-    return _FUNCTION_SPACES.get(space) or _CLASS_SPACES.get(space) or {}
+    return FUNCTION_SPACES.get(space) or _CLASS_SPACES.get(space) or {}
 
 
 @functools.cache
@@ -195,7 +202,7 @@ def _unknown(thing: object, where: str) -> str:
             for other in (*known, *(f"{key}{tool.mark}" for tool in _marked_tools() for key in FUSED))
         }
     else:
-        spaces = _FUNCTION_SPACES | _CLASS_SPACES
+        spaces = FUNCTION_SPACES | _CLASS_SPACES
         names = {f"{space}.{other}": other for space, table in spaces.items() for other in table}
     near = did_you_mean(given, [full for full, other in names.items() if did_you_mean(short, [other])], most=1)
     return (

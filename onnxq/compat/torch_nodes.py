@@ -5,6 +5,9 @@ torch.matmul with a computed one, an embedding gathers from a constant, a Conv2d
 over the last axes is a pooling, and a MultiheadAttention has joint projections. Arithmetic of shapes and the inside of
 a Gelu or LayerNorm are no calls of functions.
 
+A function does not mean the inside of a layer, nor a class what functions compute, where the file tells the two apart
+(`Structure.called_as`): F.relu leaves the modules torch.nn.ReLU alone, as torch.fx has it.
+
 Fused classes (ConvBnReLU2d) and the layers of quantization-aware training (torch.nn.qat.Conv2d, Linear_sophgo) mean
 exactly their chain: ConvReLU2d a Conv that a Relu follows directly, ConvBn2d one whose BatchNormalization no Relu
 follows. Where the exporter has folded batch normalization, its traces in the file decide; without traces a class with
@@ -15,10 +18,11 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
+from typing import Literal
 
 from onnxq.compat.module_paths import attention_paths
 from onnxq.compat.structure import Structure, structure_of
-from onnxq.compat.torch_lookup import Chain, chain_of, torch_name
+from onnxq.compat.torch_lookup import FLOAT_FUNCTIONAL_SPACE, FUNCTION_SPACES, Chain, chain_of, torch_name
 from onnxq.compat.torch_table import UNITS
 from onnxq.graph import Graph, Node
 
@@ -33,18 +37,28 @@ _ATTENTIONS = frozenset({"multiheadattention", "multi_head_attention_forward"})
 def nodes_of_type(graph: Graph | Structure, thing: object, where: str) -> list[str]:
     """Names of the nodes where the chain of a layer or function begins, in the order of the graph; [] if none.
 
-    For a layer that was exported in small operators (Gelu, SiLU, HardSwish, LayerNorm) these are all nodes of it.
+    For a layer that was exported in small operators (Gelu, SiLU, HardSwish, LayerNorm) these are all nodes of it, and
+    for FloatFunctional.add_relu both.
     """
     return _Finder(structure_of(graph), thing, where).names()
 
 
 def type_note(graph: Graph | Structure, thing: object, where: str) -> str:
-    """A sentence for the reader where `nodes_of_type` cannot tell a class with batch normalization from one without."""
+    """How nodes were told apart, as far as a reader has to know: modules and functions, layers with folded norms."""
     finder = _Finder(structure_of(graph), thing, where)
     if finder.folds_unseen and any(_NORM in link for link in finder.chain[1:]):
         return (
             "the file holds no BatchNormalization (it was folded on export), so every such layer counts as one with it"
         )
+    found = finder.names()
+    if finder.of_the_other_kind:
+        names = finder.of_the_other_kind
+        first = f"'{names[0]}'" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+        if finder.wanted_as == "module":
+            return f"not {first}: calls of functions, which a class does not mean"
+        return f"not {first}: modules, which are named by their paths or by their class, not as a function"
+    if finder.wanted_as is not None and any(finder.is_untold(name) for name in found):
+        return "the file does not tell modules from functions, so that both count"
     return ""
 
 
@@ -59,6 +73,10 @@ class _Finder:
         self.dimensions = int(dimensions[1]) if dimensions else None
         self.folded = {node.name for node in self.graph.nodes() if _folded_norm(node)}
         self.folds_unseen = not self.folded and not self.graph.nodes(_NORM)
+        self.wanted_as = None if self.exact and space != FLOAT_FUNCTIONAL_SPACE else _wanted_as(space, self.short)
+        self.takes_scalar = self.short.endswith("_scalar") if space == FLOAT_FUNCTIONAL_SPACE else None
+        self.whole = space == FLOAT_FUNCTIONAL_SPACE  # its calls are all their nodes, not the first of a layer
+        self.of_the_other_kind: list[str] = []
 
     @cached_property
     def attention(self) -> set[str]:
@@ -72,12 +90,23 @@ class _Finder:
 
     def names(self) -> list[str]:
         kinds = set() if self.plain else {UNITS[operator] for operator in self.chain[0] if operator in UNITS}
-        found = []
+        found: list[str] = []
+        self.of_the_other_kind = []
         for node in self.graph.nodes():
             unit = self.structure.unit_of(node)
-            if (unit is not None and unit.kind in kinds) or (self._begins(node) and self._follows(node)):
-                found.append(str(node.name))
+            if not (unit is not None and unit.kind in kinds) and not (self._begins(node) and self._follows(node)):
+                continue
+            if self.wanted_as is not None and self.structure.called_as(node) not in (self.wanted_as, None):
+                self.of_the_other_kind.append(str(node.name))
+                continue
+            found.append(str(node.name))
+            if self.whole and len(self.chain) > 1 and (behind := self.structure.follower(node)) is not None:
+                found.append(str(behind.name))
         return found
+
+    def is_untold(self, name: str) -> bool:
+        """Whether the file does not say if a node was a module or a function."""
+        return self.structure.called_as(self.graph.node(name)) is None
 
     def _begins(self, node: Node) -> bool:
         """Whether a node can be the first of the chain."""
@@ -86,6 +115,8 @@ class _Finder:
             return node.op in self.chain[0]
         if structure.is_preparation(node) or structure.is_inside(node):
             return False
+        if self.takes_scalar is not None and node.op in ("Add", "Mul"):
+            return self._has_scalar(node) is self.takes_scalar
         if short in _ATTENTIONS:
             return node.name in self.attention
         if node.op in ("Gemm", "MatMul") and short in _PRODUCTS:
@@ -99,6 +130,11 @@ class _Finder:
         if node.op == "Reshape" and short == "flatten":
             return self._flattens(node)
         return self._has_rank(node)
+
+    def _has_scalar(self, node: Node) -> bool:
+        """Whether one of two operands is a single number."""
+        constants = [tensor for tensor in node.inputs if self.graph.is_constant(tensor)]
+        return len(constants) == 1 and self.graph.values(constants[0]).size == 1
 
     def _has_rank(self, node: Node) -> bool:
         """Whether a node works on as many dimensions as the name says; true where the graph does not tell."""
@@ -140,6 +176,15 @@ class _Finder:
         operators = {operator for link in self.chain for operator in link}
         taken = _ACTIVATIONS if _NORM in operators else _ACTIVATIONS | {_NORM}
         return not norm and (bool(operators & _ACTIVATIONS) or node is None or node.op not in taken)
+
+
+def _wanted_as(space: str, short: str) -> Literal["module", "function"] | None:
+    """What a name of torch means: a layer, a function, or either of them."""
+    if short.lower() in _ATTENTIONS:
+        return None  # the function is the inside of the layer
+    if space in FUNCTION_SPACES or short == "FloatFunctional":
+        return "function"
+    return "module" if space == "torch.nn" else None
 
 
 def _folded_norm(node: Node) -> bool:

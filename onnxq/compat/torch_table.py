@@ -337,6 +337,17 @@ TENSOR: dict[str, str] = {
 }
 """Functions of torch and methods of torch.Tensor."""
 
+FLOAT_FUNCTIONAL: dict[str, str] = {
+    "add": "Add",
+    "add_scalar": "Add",
+    "add_relu": f"Add > {_RELU}",
+    "mul": "Mul",
+    "mul_scalar": "Mul",
+    "cat": "Concat",
+    "matmul": "MatMul",
+}
+"""Methods of torch.nn.quantized.FloatFunctional, which stand for functions where a network is made to be quantized."""
+
 UNITS: dict[str, str] = {
     "Gelu": "Gelu",
     "Silu": "SiLU",

@@ -113,13 +113,22 @@ def _skip(translator: Translator, nodes: Sequence[str], named: set[str], key: st
 def _nodes(model: Exported, key: str, item: Any, where: str) -> list[str]:
     if key in TYPE_KEYS:
         nodes = computing_nodes(model, nodes_of_type(model, item, where))
-        return float_nodes(model, nodes) if key.startswith("additional") else nodes
+        return _leading(model.graph, float_nodes(model, nodes)) if key.startswith("additional") else nodes
     if not isinstance(item, str):
         raise ConfigError(f"{where} holds names, such as 'layer1_1_conv1'; got {shown(item)}")
     if key == "exclude_module_name":
         return computing_nodes(model, nodes_of_module(model, item, where))
     nodes = computing_nodes(model, nodes_of_fx_name(model, item, where))
-    return weighted_nodes(model.graph, nodes) if key.startswith("additional") else nodes
+    return _leading(model.graph, weighted_nodes(model.graph, nodes)) if key.startswith("additional") else nodes
+
+
+def _leading(graph: Graph, names: Sequence[str]) -> list[str]:
+    """Without the Relu behind another of these nodes, as in FloatFunctional.add_relu: it runs inside that one."""
+    made = {tensor.name for name in names for tensor in graph.node(name).outputs}
+    behind = [
+        name for name in names if graph.node(name).op in ("Relu", "Clip") and graph.node(name).inputs[0].name in made
+    ]
+    return [name for name in names if name not in behind]
 
 
 def computing_nodes(structure: Structure, names: Sequence[str]) -> list[str]:

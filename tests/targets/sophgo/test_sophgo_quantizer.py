@@ -98,7 +98,8 @@ def test_an_excluded_node_is_left_float() -> None:
     [
         ("additional_node_name", "tanh", "/Tanh"),
         ("additional_function_type", "torch.tanh", "/Tanh"),
-        ("additional_module_type", "torch.nn.Softmax", "/encoder.0/attention/Softmax"),
+        ("additional_function_type", "torch.softmax", "/encoder.0/attention/Softmax"),
+        ("additional_module_type", "torch.nn.LayerNorm", "/encoder.0/norm1/LayerNormalization"),
     ],
 )
 def test_what_is_added_is_quantized(key: str, item: str, node: str) -> None:
