@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from onnxq.types.backend import NodeFacts
 
-CLEAN_UP = ("remove_dead", "constants_to_initializers", "fold_constants", "remove_identity", "remove_dropout")
+CLEAN_UP = (
+    "remove_dead",
+    "constants_to_initializers",
+    "propagate_loop_constants",
+    "fold_constants",
+    "remove_identity",
+    "remove_dropout",
+)
 """What nobody reads is gone first: a dead reader of a tensor would keep the layer in front of it from being folded.
-Constants as initializers, computed where they can be; nodes that do nothing are gone."""
+Constants as initializers, also where a loop hands them on, computed where they can be; nodes that do nothing are
+gone."""
 
 TO_FLOAT32 = (*CLEAN_UP, "widen_bfloat16", "widen_float16")
 """For targets that take the narrow float types nowhere."""

@@ -100,7 +100,7 @@ def _configure(values: Mapping[str, str]) -> Backend:
         fused_activations=(),
         limits=Limits(dtypes=dtypes, weight_only_dtypes=dtypes, bias_quantized=False),
         passes=(
-            *("remove_dead", "constants_to_initializers", "fold_unshared_constants"),
+            *("remove_dead", "constants_to_initializers", "propagate_loop_constants", "fold_unshared_constants"),
             *("remove_identity", "remove_dropout"),
             *("widen_bfloat16", "widen_float16", "fuse_conv_bias", "fold_batchnorm"),
             *("split_block_weights", "remove_dead"),
