@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from onnxq.diagnose.causes import Cause
+from onnxq.diagnose.causes import Cause, Costly, OutlierSample
 from onnxq.diagnose.diagnosis import Diagnosis
 from onnxq.diagnose.evidence import Case, tensors_of
 from onnxq.diagnose.evidence.kernels import saturating_kernels, with_kernels_db, written_and_checked
+from onnxq.diagnose.evidence.outliers import outliers
 from onnxq.diagnose.evidence.preprocessing import Preprocessed, wrong_preprocessing
 from onnxq.diagnose.evidence.samples import too_few_samples
 from onnxq.diagnose.look import look_at
@@ -30,8 +32,8 @@ from onnxq.ptq.method import Samples, State
 from onnxq.ptq.search.evaluator import Score
 from onnxq.ptq.search.sample_split import verification_samples
 from onnxq.runtime import Dataset, open_dataset
-from onnxq.runtime.feeds import Feed
 from onnxq.runtime.preprocessing import read_preprocessing
+from onnxq.session.session import Session
 from onnxq.temporary import temporary_folder
 
 
@@ -86,22 +88,22 @@ def diagnose(
     if session.target is not None:  # what the configuration names is then another target
         config = config.model_copy(update={"backend": None})
     session = replace(session.with_settings(config, session.target), progress=silent)
-    held = _held(dataset, budget.samples, first)
+    numbers = _held(dataset, budget.samples, first)
     with temporary_folder() as folder:
-        # As a dataset, which is ready: the configuration may say how images are read.
-        study = Study(Subject(session, evaluate_on=open_dataset(list(held), dataset.inputs), cache=folder))
-        calibrated = study.calibrated(study.plan())
-        if not calibrated.plan.placements:
-            raise ConfigError(f"nothing in this model is quantized for {study.prepared.backend.name}: there is no loss")
-        return _Run(study, calibrated, state or calibrated, held, folder, budget, say).diagnosis()
+        run = _Run(session, numbers, folder, budget, say, state)
+        dubious = run.outlier_samples().intersection(numbers)
+        if dubious and len(dubious) < len(numbers):
+            # What sets the ranges of all others by itself does not decide what is good for them.
+            others = tuple(number for number in numbers if number not in dubious)
+            run = _Run(session, others, folder, budget, say, state, like=run.study)
+        return run.diagnosis()
 
 
-def _held(dataset: Dataset, most: int, first: Sequence[int]) -> tuple[Feed, ...]:
+def _held(dataset: Dataset, most: int, first: Sequence[int]) -> tuple[int, ...]:
     """The samples that judge: some that have shown a loss, and those that improvements are judged by."""
     shown = list(dict.fromkeys(first))[: most // 2]
     others = (number for number in verification_samples(dataset, most).numbers if number not in shown)
-    numbers = sorted([*shown, *islice(others, most - len(shown))])
-    return tuple(Samples(dataset, tuple(numbers)))
+    return tuple(sorted([*shown, *islice(others, most - len(shown))]))
 
 
 class _Run:
@@ -109,43 +111,64 @@ class _Run:
 
     def __init__(
         self,
-        study: Study,
-        calibrated: State,
-        state: State,
-        held: tuple[Feed, ...],
+        session: Session,
+        numbers: tuple[int, ...],
         folder: Path,
         budget: Budget,
         say: Progress,
+        state: State | None,
+        like: Study | None = None,
     ) -> None:
-        self.study, self.calibrated, self.state, self.held = study, calibrated, state, held
-        self.original, self.dataset, self.config = study.session.original, study.dataset, study.config
+        """`numbers` are the samples that judge; `state` is None for the calibrated model."""
+        assert session.dataset is not None
+        self.held = tuple(Samples(session.dataset, numbers))
+        # As a dataset, which is ready: the configuration may say how images are read.
+        held = open_dataset(list(self.held), session.dataset.inputs)
+        self.study = study = Study(Subject(session, evaluate_on=held, cache=folder), like=like)
+        self.calibrated = calibrated = study.calibrated(study.plan())
+        if not calibrated.plan.placements:
+            raise ConfigError(f"nothing in this model is quantized for {study.prepared.backend.name}: there is no loss")
+        self.state = state or calibrated
+        self.original, self.dataset, self.config = session.original, study.dataset, study.config
         self.budget, self.say = budget, say
         self.score = self._score(self.state)
         self.worst = worst_db(self.score)
         before = max(self.worst, worst_db(study.score(calibrated)))
-        target = study.session.target
-        self.target = target if isinstance(target, str) else self.config.backend
-        self.runner = TrialRunner(study.session, self.target, held, before, len(calibrated.plan), folder, study)
+        self.target = session.target if isinstance(session.target, str) else self.config.backend
+        self.runner = TrialRunner(session, self.target, self.held, before, len(calibrated.plan), folder, study)
 
     def _score(self, state: State) -> Score:
         # What improvements have changed in the graph is not part of what a study knows scores by.
         return self.study.score(state) if state.graph is self.study.graph else self.study.evaluator(state)
 
-    def diagnosis(self) -> Diagnosis:
-        engine = self.config.engine()
+    @cached_property
+    def costly(self) -> tuple[Costly, ...]:
+        """The quantizers by their noise."""
         observed = [tensor for placement in self.state.plan for tensor in placement.observe]
-        glance = look_at(self.state.graph, observed, self.dataset, engine, most=GLANCE)
-        costly = costliest(
+        glance = look_at(self.state.graph, observed, self.dataset, self.config.engine(), most=GLANCE)
+        return costliest(
             self.state,
             self._score,
             self.budget.rankings,
             local_noise(self.state, glance),
             lambda done, total: self.say("noise", done, total),
         )
-        least = LEAST_SHARE if costly and costly[0].share >= SPREAD else 0.0
-        looked = tuple(row for row in costly[: self.budget.looked] if row.share >= least)
-        seen = look_at(self.state.graph, tensors_of(self.state, looked), self.dataset, engine)
-        case = Case(self.state, looked, seen)
+
+    @cached_property
+    def case(self) -> Case:
+        """The costliest quantizers, with what their tensors hold."""
+        least = LEAST_SHARE if self.costly and self.costly[0].share >= SPREAD else 0.0
+        looked = tuple(row for row in self.costly[: self.budget.looked] if row.share >= least)
+        tensors = tensors_of(self.state, looked)
+        return Case(self.state, looked, look_at(self.state.graph, tensors, self.dataset, self.config.engine()))
+
+    def outlier_samples(self) -> set[int]:
+        """The samples that set ranges by themselves."""
+        findings = (evidence.finding for evidence in outliers(self.case))
+        return {finding.sample for finding in findings if isinstance(finding, OutlierSample)}
+
+    def diagnosis(self) -> Diagnosis:
+        case, looked = self.case, self.case.costly
         causes = proven_causes(case, self._score, lambda done, total: self.say("causes", done, total))
         few = too_few_samples(self.study, self.calibrated, self.dataset, looked)
         causes += [] if few is None else [few]
@@ -156,7 +179,7 @@ class _Run:
             causes.insert(0, cause)
             trials.append(trial)
         else:  # on data that the network does not know nothing else can be judged
-            patient = Patient(case, costly, self.config, self.study.prepared.backend, self.target)
+            patient = Patient(case, self.costly, self.config, self.study.prepared.backend, self.target)
             trials += self._tried(patient, causes)
             kernels = self._kernels()
             if kernels is not None:
@@ -168,7 +191,7 @@ class _Run:
             samples=len(self.held),
             results=dict(self.score.sqnr_db),
             before_db=self.runner.before,
-            costly=costly,
+            costly=self.costly,
             causes=tuple(causes),
             trials=tuple(trials),
             combined=whole,

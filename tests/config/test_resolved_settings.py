@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import onnxq
-from onnxq.config import read_config
+from onnxq.config import read_config, resolved_settings
 from onnxq.graph import Graph
+from onnxq.pipeline.artifacts import REMEDY
 from onnxq.session.prepare import make_plan, prepare
 from onnxq.targets import BACKENDS
 from tests.golden_graphs import GOLDEN
@@ -41,6 +42,12 @@ def decisions(path: Path) -> dict[str, Any]:
     return plan
 
 
+def resolved(path: Path) -> dict[str, Any]:
+    """Every setting that a configuration comes to."""
+    prepared = prepare(Graph.load(exported("resnet_torchscript")), None, read_config(path))
+    return resolved_settings(prepared.backend, prepared.config)
+
+
 def run(out: Path, data: Path, **settings: Any) -> onnxq.Result:
     return onnxq.quantize(exported("resnet_torchscript"), data=data, out=out, **settings)
 
@@ -63,8 +70,11 @@ def test_the_resolved_configuration_gives_the_same_files(
     again = run(tmp_path / "again", data, config=tmp_path / "first" / "config.json")
     names = {path.name for path in (tmp_path / "first").iterdir()}
     assert {path.name for path in (tmp_path / "again").iterdir()} == names
-    for name in names - {"plan.json", "report.json"}:
+    spelt = {name for name in names if name.endswith(REMEDY)}  # what each run was given, and the remedy
+    for name in names - spelt - {"plan.json", "report.json"}:
         assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "again" / name).read_bytes(), name
+    for name in spelt:
+        assert resolved(tmp_path / "first" / name) == resolved(tmp_path / "again" / name)
     assert [p.spec for p in first.plan] == [p.spec for p in again.plan]
     one, two = (decisions(tmp_path / name / "plan.json") for name in ("first", "again"))
     assert one == two
@@ -72,8 +82,6 @@ def test_the_resolved_configuration_gives_the_same_files(
 
 @pytest.mark.parametrize("backend", sorted(BACKENDS.names()))
 def test_every_target_spells_out_its_choices_and_makes_the_same_plan_of_them(backend: str) -> None:
-    from onnxq.config import resolved_settings
-
     golden = GOLDEN["transformer" if backend in NLP else "residual"]()
     prepared = prepare(Graph.from_model(golden.model), backend)
     spelt = resolved_settings(prepared.backend, prepared.config)
@@ -102,8 +110,6 @@ def test_options_of_a_target_are_part_of_its_name(data: Path, tmp_path: Path) ->
     ],
 )
 def test_the_configuration_of_a_repetition_is_that_of_the_run(given: dict[str, Any]) -> None:
-    from onnxq.config import resolved_settings
-
     first = prepare(Graph.from_model(GOLDEN["residual"]().model), "openvino:weights=int8", given)
     written = resolved_settings(first.backend, first.config)
     again = prepare(Graph.from_model(GOLDEN["residual"]().model), None, written)

@@ -32,7 +32,9 @@ def test_a_diagnosis_is_made_of_values_that_json_holds(name: str) -> None:
     assert sum(row["share"] for row in values["quantizers"]) <= 1.001
     assert len(summary_lines(found)) >= 2
     for trial in found.trials:
-        assert (trial.after_db is None) == (trial.refused is not None)
+        data = trial.remedy.data
+        more_samples = data is not None and data.action == "more"  # which nobody has here
+        assert (trial.after_db is None) == (trial.refused is not None or more_samples)
 
 
 @pytest.mark.parametrize("graph", ["residual", "transformer"])
