@@ -5,53 +5,105 @@
 
     graph = onnxq.load("model.onnx")        # the graph API on its own
 
-onnxruntime is loaded when a model is run, torch never by this package's core.
+Everything is imported when it is asked for: onnxruntime when a model is run, torch never by this package's core.
 """
 
-import importlib
+from __future__ import annotations
 
-from onnxq.errors import (
-    CheckFailed,
-    ConfigError,
-    DataError,
-    MachineError,
-    ModelError,
-    OnnxqError,
-    SpecError,
-    UnsupportedError,
-)
-from onnxq.graph import Graph, load
+import importlib
+import importlib.util
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING
+
 from onnxq.moved import MOVED, find_moved_modules
-from onnxq.types import (
-    Backend,
-    PerBlock,
-    PerChannel,
-    PerTensor,
-    Placement,
-    QParams,
-    QParamsTable,
-    QuantPlan,
-    QuantSpec,
-)
 from onnxq.version import __version__
 
-from onnxq.targets import BACKENDS, get_backend  # isort: skip
-from onnxq.config import Config, read_config  # isort: skip
-from onnxq.passes import PASSES, PassResult, run_passes  # isort: skip
+if TYPE_CHECKING:
+    from onnxq.calibrate import calibrate  # type: ignore[no-redef]
+    from onnxq.config import Config, read_config
+    from onnxq.emit import emit
+    from onnxq.emit.simulate import simulate
+    from onnxq.errors import (
+        CheckFailed,
+        ConfigError,
+        DataError,
+        MachineError,
+        ModelError,
+        OnnxqError,
+        SpecError,
+        UnsupportedError,
+    )
+    from onnxq.graph import Graph, load
+    from onnxq.lint import lint
+    from onnxq.passes import PASSES, PassResult, run_passes
+    from onnxq.pipeline.artifacts import Result
+    from onnxq.place import place
+    from onnxq.quantize import quantize
+    from onnxq.refine import refine
+    from onnxq.session.prepare import Prepared, prepare
+    from onnxq.targets import BACKENDS, get_backend
+    from onnxq.types import (
+        Backend,
+        PerBlock,
+        PerChannel,
+        PerTensor,
+        Placement,
+        QParams,
+        QParamsTable,
+        QuantPlan,
+        QuantSpec,
+    )
+    from onnxq.verify import compare_layers as compare
 
-# The stages share their names with the packages they live in; binding them last makes `onnxq.place` the function.
-from onnxq.calibrate import calibrate  # isort: skip
-from onnxq.refine import refine  # isort: skip
-from onnxq.emit import emit  # isort: skip
-from onnxq.emit.simulate import simulate  # isort: skip
-from onnxq.pipeline.artifacts import Result  # isort: skip
-from onnxq.quantize import quantize  # isort: skip
-import onnxq.prepare  # noqa: F401 - before the function takes its name  # isort: skip
-from onnxq.session.prepare import Prepared, prepare  # isort: skip
-from onnxq.place import place  # isort: skip
-from onnxq.verify import compare_layers as compare  # isort: skip
-from onnxq.lint import lint  # isort: skip
+_HOMES = {
+    "onnxq.calibrate": "calibrate",
+    "onnxq.config": "Config read_config",
+    "onnxq.emit": "emit",
+    "onnxq.emit.simulate": "simulate",
+    "onnxq.errors": "CheckFailed ConfigError DataError MachineError ModelError OnnxqError SpecError UnsupportedError",
+    "onnxq.graph": "Graph load",
+    "onnxq.lint": "lint",
+    "onnxq.passes": "PASSES PassResult run_passes",
+    "onnxq.pipeline.artifacts": "Result",
+    "onnxq.place": "place",
+    "onnxq.quantize": "quantize",
+    "onnxq.refine": "refine",
+    "onnxq.session.prepare": "Prepared prepare",
+    "onnxq.targets": "BACKENDS get_backend",
+    "onnxq.types": "Backend PerBlock PerChannel PerTensor Placement QParams QParamsTable QuantPlan QuantSpec",
+    "onnxq.verify": "compare_layers",
+}
+"""Module -> the names that are its own here: they are imported when somebody asks for them."""
 
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+_RENAMED = {"compare": "compare_layers"}
+
+
+class _Package(ModuleType):
+    """Stages share their names with the packages they live in: `onnxq.place` is the function, also after its import."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _HOME_OF and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+def __getattr__(name: str) -> object:
+    own = _RENAMED.get(name, name)
+    if name in __all__:
+        found = getattr(importlib.import_module(_HOME_OF[own]), own)
+        setattr(sys.modules[__name__], name, found)
+        return found
+    if f"onnxq.{name}" in MOVED or (name.isidentifier() and importlib.util.find_spec(f"onnxq.{name}") is not None):
+        return importlib.import_module(f"onnxq.{name}")
+    raise AttributeError(f"module 'onnxq' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+sys.modules[__name__].__class__ = _Package
 find_moved_modules()
 
 __all__ = [
@@ -94,9 +146,3 @@ __all__ = [
     "run_passes",
     "simulate",
 ]
-
-
-def __getattr__(name: str) -> object:
-    if f"onnxq.{name}" in MOVED:
-        return importlib.import_module(f"onnxq.{name}")
-    raise AttributeError(f"module 'onnxq' has no attribute {name!r}")

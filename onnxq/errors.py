@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -51,6 +50,8 @@ class InternalError(OnnxqError):
 def did_you_mean(word: str, choices: Iterable[str], *, most: int = 3) -> str:
     """Return " Did you mean 'a' or 'b'?" for the nearest choices, or an empty string."""
     choices = list(choices)
+    import difflib  # here, because it takes as long as everything else that `import onnxq` loads
+
     near = difflib.get_close_matches(word, choices, n=most, cutoff=0.55)
     if not near:
         lowered = {choice.lower(): choice for choice in choices}

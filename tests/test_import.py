@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tests.cpu_time import spent
+
 PROGRAM = "import sys, {module}; print(*sorted({{'torch', 'onnxruntime'}} & set(sys.modules)))"
 
 
@@ -22,3 +24,32 @@ def test_import_loads_neither_torch_nor_onnxruntime(module: str) -> None:
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == ""
+
+
+def test_the_package_imports_what_is_asked_for() -> None:
+    """Nothing but a few modules of its own; every public name all the same, and `onnxq.place` is the function."""
+    program = (
+        "import sys, onnxq; heavy = {'numpy', 'onnx', 'pydantic', 'typer', 'onnxq.graph'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "import onnxq.place, onnxq.emit.simulate\n"
+        "found = {name: getattr(onnxq, name) for name in onnxq.__all__}\n"
+        "import types; stages = 'calibrate compare emit lint place prepare quantize refine simulate'.split()\n"
+        "assert all(isinstance(found[name], types.FunctionType) for name in stages), found\n"
+        "assert onnxq.compare.__name__ == 'compare_layers' and onnxq.graph.Graph is onnxq.Graph\n"
+        "assert set(onnxq.__all__) <= set(dir(onnxq)) and not hasattr(onnxq, 'nothing_of_that_name')\n"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("arguments", [["-c", "import onnxq"], ["-m", "onnxq", "--help"]], ids=["import", "help"])
+def test_importing_and_help_cost_no_more_than_the_libraries_of_the_command_line(arguments: list[str]) -> None:
+    """`import onnxq` once took three times this baseline, `onnxq --help` four times."""
+    baseline = min(_cpu_seconds(["-c", "import typer.rich_utils, typer.main"]) for _ in range(3))
+    assert min(_cpu_seconds(arguments) for _ in range(3)) < 2 * baseline
+
+
+def _cpu_seconds(arguments: list[str]) -> float:
+    before = spent()
+    subprocess.run([sys.executable, *arguments], capture_output=True, check=True)
+    return spent() - before

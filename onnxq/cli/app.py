@@ -7,14 +7,14 @@ Exit codes: 0 good; 1 a check failed, or --strict and a warning; 2 wrong use or 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from onnxq.cli.commands import commands
+from onnxq.cli.commands import SUMMARIES, function_of, names
 from onnxq.cli.console import print_error
 from onnxq.cli.crash import INTERNAL_ERROR, internal_error, memory_error, recursion_error
 from onnxq.cli.termination import Terminated
@@ -31,8 +31,54 @@ _FOR_TYPER: tuple[type[BaseException], ...] = (typer.Exit, typer.Abort, typer.Ba
 """Wrong use of the command line, and the ends of commands, which typer turns into words and exit codes."""
 
 
+class _CommandsByName(MutableMapping[str, Any]):
+    """Name -> command of typer, made when it is asked for: the options of all of them take longer than --help."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, TyperCommand | None] = dict.fromkeys(names())
+
+    def __getitem__(self, name: str) -> Any:
+        if self._made[name] is None:
+            alone = typer.Typer(**_LOOKS)
+            alone.command(name)(function_of(name))
+            self._made[name] = cast(TyperCommand, typer.main.get_command(alone))
+        return self._made[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._made[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+
 class _Commands(TyperGroup):
     """Turns every error into one message and an exit code; the traceback of a bug goes into a file."""
+
+    def __init__(self, **named: Any) -> None:
+        super().__init__(**named)
+        self.commands = _CommandsByName()
+        self._listing = False
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.commands)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if self._listing and cmd_name in SUMMARIES:
+            return TyperCommand(cmd_name, help=SUMMARIES[cmd_name])
+        return super().get_command(ctx, cmd_name)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self._listing = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._listing = False
 
     def make_context(self, *args: Any, **named: Any) -> Any:
         with _shown_usage_errors():
@@ -91,13 +137,14 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit()
 
 
-app = typer.Typer(
-    cls=_Commands,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+_LOOKS: Any = {
+    "add_completion": False,
+    "pretty_exceptions_enable": False,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+"""Of the application and of each of its commands."""
+
+app = typer.Typer(cls=_Commands, no_args_is_help=True, **_LOOKS)
 
 
 @app.callback()
@@ -107,7 +154,3 @@ def root(
     ] = False,
 ) -> None:
     """Quantize ONNX models for real chips, and check what was written."""
-
-
-for name, function in commands():
-    app.command(name)(function)

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 
 from onnxq.cli import app as cli_app
+from onnxq.cli.commands import SUMMARIES, function_of
 
 
 @pytest.fixture
@@ -136,7 +138,7 @@ def test_a_bug_is_not_hidden(run, here: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_every_command_has_help(run) -> None:
-    names = [command.name or command.callback.__name__ for command in cli_app.app.registered_commands]
+    names = list(typer.main.get_command(cli_app.app).commands)  # type: ignore[attr-defined]
     assert names == [
         *(
             "quantize",
@@ -157,3 +159,4 @@ def test_every_command_has_help(run) -> None:
         result = run(name, "--help")
         assert result.exit_code == 0
         assert "--help" in result.stdout
+        assert (function_of(name).__doc__ or "").splitlines()[0] == SUMMARIES[name]

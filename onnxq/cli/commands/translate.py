@@ -26,7 +26,7 @@ def translate(
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Read a configuration of MQBench, Sophgo-mq or Vitis AI and show what each key becomes for MODEL.
+    """Read a configuration of MQBench or of a vendor's tool and show what each key becomes for MODEL.
 
     With -o the result is written as a configuration for -c.
     """
