@@ -160,7 +160,7 @@ def _translate_fake_quantizer(translator: Translator, part: Part, target: Target
         translator.row(
             f"{part.key('fakeq_params')}.use_grad_scaling",
             parameters["use_grad_scaling"],
-            no_effect("it scales gradients, and there is no training"),
+            no_effect("lsq scales its gradients as its paper says"),
         )
     own = {key: value for key, value in parameters.items() if key not in (*_START_OF_TRAINING, "use_grad_scaling")}
     if named is None and not own:
