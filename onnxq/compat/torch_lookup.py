@@ -35,6 +35,7 @@ _SPELLINGS = (
     ("torch.Tensor.", "torch._C.TensorBase."),
     ("torch.Tensor.", "torch._C._TensorBase."),
     ("torch.Tensor.", "Tensor."),
+    ("torchvision.ops.", "torchvision.ops.misc."),
     ("torch.", "torch.functional."),
     ("torch.", "torch._C._VariableFunctions."),
     ("torch.", "torch.ops.aten."),

@@ -131,6 +131,14 @@ class _Finder:
             return self._flattens(node)
         return self._has_rank(node)
 
+    def _scaled_and_shifted(self, node: Node | None) -> Node | None:
+        """The Add of x * scale + shift, as which a FrozenBatchNorm2d is exported, if a node is the Mul of one."""
+        behind = None if node is None or node.op != "Mul" else self.structure.follower(node)
+        if node is None or behind is None or behind.op != "Add":
+            return None
+        held = [any(map(self.structure.is_constant, one.inputs)) for one in (node, behind)]
+        return behind if all(held) else None
+
     def _has_scalar(self, node: Node) -> bool:
         """Whether one of two operands is a single number."""
         constants = [tensor for tensor in node.inputs if self.graph.is_constant(tensor)]
@@ -167,6 +175,9 @@ class _Finder:
             return True
         node, norm = self.structure.follower(first), first.name in self.folded
         for link in self.chain[1:]:
+            if link == (_NORM,) and "Freezebn" in self.short and (behind := self._scaled_and_shifted(node)) is not None:
+                node = self.structure.follower(behind)
+                continue
             if link == (_NORM,) and (norm or self.folds_unseen):
                 norm = False
                 continue

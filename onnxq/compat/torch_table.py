@@ -21,6 +21,7 @@ LAYERS: dict[str, str] = {
     **_ranks("ConvTranspose", "ConvTranspose"),
     "Linear": _LINEAR,
     "NonDynamicallyQuantizableLinear": _LINEAR,
+    "_LinearWithBias": _LINEAR,
     "Bilinear": "Einsum|MatMul",
     "Embedding": "Gather",
     "EmbeddingBag": "Gather|Loop",

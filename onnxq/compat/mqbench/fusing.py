@@ -9,7 +9,7 @@ from typing import Any
 
 from onnxq.compat.mqbench.targets import Target
 from onnxq.compat.structure import Structure
-from onnxq.compat.torch_names import chain_of, nodes_of_type
+from onnxq.compat.torch_names import chain_of, nodes_of_type, torch_name
 from onnxq.compat.translation import Translator, check_keys, counted, shown
 from onnxq.errors import ConfigError
 from onnxq.graph import Node
@@ -20,6 +20,10 @@ MAPPING_KEYS = ("additional_qat_module_mapping", "additional_qat_module_mappings
 FUSE_KEYS = (*CHAIN_KEYS, *MAPPING_KEYS)
 
 Chain = tuple[str, ...]
+_NORM = ("BatchNormalization",)
+_AFFINE = (("Mul",), ("Add",))
+_FOLDED_BY = {"BatchNormalization": "fold_batchnorm", "Mul": "fuse_conv_scale", "Add": "fuse_conv_bias"}
+"""What may stand behind a layer -> the pass that makes it a part of the layer."""
 
 
 def translate_fusing(
@@ -48,6 +52,9 @@ def _fuse(translator: Translator, types: Sequence[Any], structure: Structure, ta
     """What a chain of torch types becomes: nothing where the model has no such chain, or the target fuses it anyway."""
     wanted = [operators for kind in types for operators in chain_of(kind, key)]
     found = list(_chains(structure, wanted))
+    if any(torch_name(kind).endswith(".FrozenBatchNorm2d") for kind in types):  # also exported as x * scale + shift
+        affine = [link for operators in wanted for link in (_AFFINE if operators == _NORM else (operators,))]
+        found += list(_chains(structure, affine))
     if not found:
         return no_effect(f"the model has no {' -> '.join('|'.join(operators) for operators in wanted)}")
     skipped = set(translator.config.get("skip", ()))
@@ -69,10 +76,9 @@ def _fuse(translator: Translator, types: Sequence[Any], structure: Structure, ta
 
 
 def _after_folding(chain: Chain, target: Target) -> Chain:
-    """The chain as it is after the target's passes: a BatchNormalization behind a layer is gone."""
-    if "fold_batchnorm" not in target.backend.passes:
-        return chain
-    return (chain[0], *(op for op in chain[1:] if op != "BatchNormalization"))
+    """The chain as it is after the target's passes: a BatchNormalization, or a scale and a shift, is gone."""
+    gone = {op for op, folding in _FOLDED_BY.items() if folding in target.backend.passes}
+    return (chain[0], *(op for op in chain[1:] if op not in gone))
 
 
 def _chains(structure: Structure, wanted: Sequence[Sequence[str]]) -> Iterator[list[Node]]:
