@@ -6,6 +6,8 @@ import dataclasses
 import json
 import math
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,7 +17,7 @@ from onnxq.demo import model_path
 from tools.zoo import page, results
 from tools.zoo.__main__ import main
 from tools.zoo.catalogue import MODELS
-from tools.zoo.cells import Bench, Budget, Ended, budget_of, quantize_command, reported, run_quantize
+from tools.zoo.cells import Bench, Budget, Ended, budget_of, processor_seconds, quantize_command, reported, run_quantize
 from tools.zoo.gate import Gate
 from tools.zoo.image_feeds import Maker
 from tools.zoo.model import Made, ZooModel, by_name
@@ -311,3 +313,20 @@ def test_budgets_grow_with_the_effort() -> None:
     assert [budget_of(effort).seconds for effort in range(4)] == sorted(
         budget_of(effort).seconds for effort in range(4)
     )
+
+
+def test_the_budget_is_in_processor_time_not_in_that_of_a_clock() -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(30)"], start_new_session=True) as asleep:
+        try:
+            assert processor_seconds(asleep.pid) < 5
+        finally:
+            asleep.kill()
+    busy = "import time\nwhile time.process_time() < 0.5: pass\nprint(1, flush=True)\ntime.sleep(30)"
+    command = [sys.executable, "-c", busy]
+    with subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            assert processor_seconds(process.pid) >= 0.4
+        finally:
+            process.kill()

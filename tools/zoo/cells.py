@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Budget:
-    """Samples and seconds of a cell."""
+    """Samples of a cell, and its seconds of processor time: what else runs on the machine does not count."""
 
     calibration: int
     held: int
@@ -38,6 +38,10 @@ class Budget:
 
 BUDGETS = {0: Budget(16, 16, 300.0), 1: Budget(32, 24, 1800.0)}
 DEFAULT_EFFORT = 1
+POLL_SECONDS = 2.0
+MOST_WAITING = 12
+"""Times the budget in seconds of a clock, for a process that hangs."""
+
 LONGER = Budget(32, 24, 7200.0)
 """Of efforts above the default."""
 
@@ -166,17 +170,36 @@ def run_quantize(model: Path, target: str, data: Path, out: Path, effort: int, s
         text=True,
         start_new_session=True,
     ) as process:
+        code: int | None = None
         try:
-            printed, said = process.communicate(timeout=seconds)
-            code: int | None = process.returncode
-        except subprocess.TimeoutExpired:
-            _end(process)
-            printed, said = process.communicate()
-            code = None
+            while True:
+                try:
+                    printed, said = process.communicate(timeout=POLL_SECONDS)
+                    code = process.returncode
+                    break
+                except subprocess.TimeoutExpired:
+                    waited = time.monotonic() - started
+                    if processor_seconds(process.pid) > seconds or waited > MOST_WAITING * seconds:
+                        _end(process)
+                        printed, said = process.communicate()
+                        break
         except BaseException:
             _end(process)
             raise
     return Ended(code, printed, said, time.monotonic() - started)
+
+
+def processor_seconds(group: int) -> float:
+    """What the processes of a group, and those of them that have ended, have used; 0 where the system does not say."""
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended meanwhile
+            continue
+        if int(fields[2]) == group:
+            ticks += sum(int(field) for field in fields[11:15])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _end(process: subprocess.Popen[str]) -> None:
