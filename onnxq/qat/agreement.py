@@ -18,6 +18,7 @@ from onnxq.graph import Graph
 from onnxq.numerics import sqnr_db
 from onnxq.qat.evaluate import evaluating
 from onnxq.qat.net import QatNet
+from onnxq.qat.switches import switched_plan
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.session import make_session, run_session
 from onnxq.torchnet.values import to_numpy
@@ -131,7 +132,7 @@ def _compared(
 ) -> Agreement:
     ours = _joined([one for one, _ in pairs])
     theirs = _joined([other for _, other in pairs])
-    step = last_step(net.prepared.graph, net.carried_out, qparams, name)
+    step = last_step(net.prepared.graph, switched_plan(net).active, qparams, name)
     has_step = step is not None
     step = 1.0 if step is None else step
     difference = np.abs(ours - theirs) / step

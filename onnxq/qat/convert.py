@@ -13,6 +13,7 @@ from onnxq.calibrate.remarks import widened_notes
 from onnxq.errors import CheckFailed
 from onnxq.graph import Graph, collector_paused
 from onnxq.qat.net import QatNet
+from onnxq.qat.switches import switch_notes, switched_plan
 from onnxq.refine import refine
 from onnxq.torchnet.values import Value, to_numpy
 from onnxq.types import QParamsTable, QuantPlan
@@ -29,28 +30,30 @@ class Converted(NamedTuple):
 def convert(net: QatNet) -> Converted:
     """What training has found, as `onnxq.emit` takes it; batch norms that were trained apart are folded.
 
+    Fake-quantizers that are switched off are quantizers in the plan that are only observed.
     The target's refinements and the limits of biases hold after training too. Where they change a scale, the net gets
     the new one, so that it goes on computing what the files will compute; `net.notes` says so.
     """
     for module in net.fake_quantizers.values():
         module.catch_up()
+    plan = switched_plan(net)
     graph = trained_graph(net)
     table = QParamsTable()
     before = net.calibrated.state.qparams
-    for name, placement in net.plan.placements.items():
+    for name, placement in plan.placements.items():
         if name in net.fake_quantizers and placement.derive is None:
             kind = placement.fake_quantizer.partition(":")[0]
             found = net.fake_quantizers[name].to_qparams()
             table.put(name, fitted(graph, name, found), f"trained ({kind})")
         else:
             table.put(name, before[name], before.provenance[name])
-    widened = complete(graph, net.plan, table)
-    refined = refine(graph, net.plan, table, net.prepared.backend)
+    widened = complete(graph, plan, table)
+    refined = refine(graph, plan, table, net.prepared.backend)
     notes = widened_notes(graph, widened)
-    notes += [*refined.notes, *refined.warnings]
+    notes += [*refined.notes, *refined.warnings, *switch_notes(net)]
     if _follow(net, refined.qparams, notes):
         _put_values(graph, net)  # some kinds settle on values that depend on the scale
-    return Converted(graph, net.plan, refined.qparams)
+    return Converted(graph, plan, refined.qparams)
 
 
 def trained_graph(net: QatNet) -> Graph:
@@ -85,7 +88,8 @@ def trained_values(net: QatNet) -> dict[str, np.ndarray]:
             found[name] = net.value(name)
     for name in net.trained_constants():
         if name in found:
-            found[name] = net.fake_quantizer(name).export_values(found[name])
+            module = net.fake_quantizer(name)
+            found[name] = module.export_values(found[name]) if module.quantizing else module.transform(found[name])
     return {name: to_numpy(value) for name, value in found.items()}
 
 

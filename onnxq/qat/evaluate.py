@@ -153,16 +153,16 @@ def default_metric(data: TrainingData, loss: Loss) -> str:
 
 @contextmanager
 def evaluating(net: QatNet) -> Iterator[None]:
-    """The network as it would be written now: quantized, nothing learnt; afterwards as it was."""
+    """The network as it would be written now, with the quantizers that are on; afterwards as it was."""
     fake_quantizers: list[Any] = list(net.fake_quantizers.values())
-    before = [(each.observing, each.quantizing) for each in fake_quantizers]
+    before = [(each.observing, each.muted) for each in fake_quantizers]
     training = net.training
     net.eval()
     for each in fake_quantizers:
-        each.observing, each.quantizing = False, True
+        each.observing, each.muted = False, False
     try:
         yield
     finally:
-        for each, (observing, quantizing) in zip(fake_quantizers, before, strict=True):
-            each.observing, each.quantizing = observing, quantizing
+        for each, (observing, muted) in zip(fake_quantizers, before, strict=True):
+            each.observing, each.muted = observing, muted
         net.train(training)

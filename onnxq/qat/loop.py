@@ -189,6 +189,7 @@ class _Run:
             self._epoch(self.step // self.schedule.per_epoch)
             ended_early = self.settings.patience is not None and self.best.stale >= self.settings.patience
         self._apply_schedule(self.schedule.steps)
+        self.net.mute(False)
         return self._finished(ended_early=ended_early)
 
     def _epoch(self, epoch: int) -> None:
@@ -262,7 +263,7 @@ class _Run:
 
     def _apply_schedule(self, step: int) -> None:
         self.net.observe(self.schedule.observing(step))
-        self.net.quantize(self.schedule.quantizing(step))
+        self.net.mute(not self.schedule.quantizing(step))
         let_decide(self.net, step / self.schedule.steps)
         self.net.mode.live_statistics = self.net.batch_norms == "live" and self.schedule.live_statistics(step)
 

@@ -20,6 +20,9 @@ from onnxq.torchnet.trainable import MASK, Trainable, looks_like_mask
 from onnxq.torchnet.values import Value
 from onnxq.types import Edge, QuantPlan
 
+SWITCHES = ("observing", "observing_in_eval", "quantizing", "muted")
+"""What a user or a schedule turns on and off at a fake-quantizer; a copy of a net has it too."""
+
 
 class QatNet(TorchNet):
     """A net to be trained with plain torch: `net(x)`, a loss, `backward()`, an optimizer.
@@ -41,7 +44,7 @@ class QatNet(TorchNet):
         self._ready = ready
         unfolded = unfold(self.original, self.prepared, batch_norms)
         self.carried_out = self.plan.active
-        self._following = following(self.prepared.graph, self.carried_out, ready.state.qparams)
+        self._following = following(ready.state.graph, self.carried_out, ready.state.qparams)
         modules = fake_quantizers(self.carried_out, ready.state.qparams)
         quantizers = {
             unfolded.renamed.get(name, name): quantizer(placement, modules[self.carried_out.leader(name)])
@@ -59,6 +62,7 @@ class QatNet(TorchNet):
         self.fake_quantizers = ModuleTable()
         for name, module in modules.items():
             self.fake_quantizers.put(name, module)
+            module.follows = name in self._following
         leaders = [p.tie for p in self.carried_out if p.tie] + self._seen_repeatedly()
         self._shared = [modules[leader] for leader in dict.fromkeys(leaders)]
         for module in self._shared:
@@ -165,14 +169,20 @@ class QatNet(TorchNet):
         Those that learn their scale do not follow, nor do those whose scale was chosen in another way than by the range
         of the values (`onnxq.qat.following`).
         """
-        for name, module in self.fake_quantizers.items():
+        for module in self.fake_quantizers.values():
             module.catch_up()
-            module.observing = on and module.observes_by_default and name in self._following
+            module.observing = on and module.observes_by_default and module.follows
+            module.observing_in_eval = False
 
     def quantize(self, on: bool) -> None:
-        """Let all fake-quantizers round, or pass values through as they are."""
+        """Switch all fake-quantizers on or off. What is off when files are written is off in them (`qat.switches`)."""
         for module in self.fake_quantizers.values():
             module.quantizing = on
+
+    def mute(self, on: bool) -> None:
+        """Let values pass all fake-quantizers unchanged for a while; their switches stay, and count for files."""
+        for module in self.fake_quantizers.values():
+            module.muted = on
 
     def _execute(self, inputs: Sequence[Value]) -> list[Value]:
         for module in self._shared:
@@ -196,5 +206,6 @@ class QatNet(TorchNet):
             its = twin.fake_quantizers[name]
             for mine, own in zip(module.modules(), its.modules(), strict=True):
                 copy_tensors(mine, own, memo)
-            its.observing, its.quantizing = module.observing, module.quantizing
+            for switch in SWITCHES:
+                setattr(its, switch, getattr(module, switch))
         return twin

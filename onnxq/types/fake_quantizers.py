@@ -72,7 +72,12 @@ _FORMAT = "the number format itself; nothing depends on training"
 _KINDS = (
     Kind("fixed", "scale and zero point stay as calibration found them", "rounds with the calibrated scale"),
     Kind("lsq", "Learned Step Size Quantization: the scale is trained with the weights", _AS_FIXED, "scale"),
-    Kind("lsq_plus", "LSQ+: scale and zero point are trained with the weights", _AS_FIXED, "scale and zero point"),
+    Kind(
+        "lsq_plus",
+        "LSQ+: scale and zero point are trained with the weights; without a zero point (symmetric) it is lsq",
+        _AS_FIXED,
+        "scale and zero point",
+    ),
     Kind("nnie", "the logarithmic grid of HiSilicon's NNIE", _FORMAT, implied={"dtype": "nnie8"}),
     Kind(
         "dorefa",
@@ -132,7 +137,7 @@ ALIASES: Mapping[str, str] = MappingProxyType(
     {
         # MQBench
         "FixedFakeQuantize": "fixed",
-        "LearnableFakeQuantize": "lsq",
+        "LearnableFakeQuantize": "lsq_plus",  # it learns the zero point where there is one
         "NNIEFakeQuantize": "nnie",
         "DoReFaFakeQuantize": "dorefa",
         "DSQFakeQuantize": "dsq",

@@ -11,7 +11,11 @@ from rich.console import Console
 from onnxq.cli.summary import nodes_line
 
 ROWS = [
-    ("extra_qconfig_dict.module_name['layer1.conv1'].wfakequantize", "'LearnableFakeQuantize'", "fake_quantizer = lsq"),
+    (
+        "extra_qconfig_dict.module_name['layer1.conv1'].wfakequantize",
+        "'LearnableFakeQuantize'",
+        "fake_quantizer = lsq_plus",
+    ),
     ("extra_qconfig_dict.w_observer", "'MinMaxObserver'", "[weight] observer = minmax, as the backend has it anyway"),
     ("preserve_attr", "{}", ""),
 ]

@@ -381,7 +381,7 @@ def test_a_typing_error_in_a_list_is_answered(kind: str, name: str, nearest: str
 
 @pytest.mark.parametrize(
     ("kind", "name", "own"),
-    [("observers", "MSEObserver", "mse"), ("fake-quantizers", "LearnableFakeQuantize", "lsq")],
+    [("observers", "MSEObserver", "mse"), ("fake-quantizers", "LearnableFakeQuantize", "lsq_plus")],
 )
 def test_lists_know_what_other_tools_call_things(kind: str, name: str, own: str, run: Any) -> None:
     assert run("list", kind, name).stdout == run("list", kind, own).stdout != ""

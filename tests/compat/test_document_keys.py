@@ -67,7 +67,7 @@ def test_each_observer_of_mqbench_finds_ranges_of_weights(observer: str, argumen
 
 ROLES = {
     "FixedFakeQuantize": ("fixed", "fixed"),
-    "LearnableFakeQuantize": ("lsq", "lsq"),
+    "LearnableFakeQuantize": ("lsq_plus", "lsq_plus"),
     "DoReFaFakeQuantize": ("dorefa", "fixed"),
     "DSQFakeQuantize": ("dsq", "dsq"),
     "PACTFakeQuantize": ("fixed", "pact"),
@@ -175,9 +175,9 @@ def test_the_types_of_an_entry_have_its_bits_and_fake_quantizers() -> None:
     }
     plain, plan = sophgo.planned(sophgo.config()), sophgo.planned(sophgo.config(object_type=entries))
     first, second = sophgo.weight_of(plan, sophgo.FIRST), sophgo.weight_of(plan, sophgo.SECOND)
-    assert (first.spec.dtype, first.fake_quantizer) == ("int4", "lsq")
+    assert (first.spec.dtype, first.fake_quantizer) == ("int4", "lsq_plus")
     assert (second.spec.dtype, second.fake_quantizer) == ("int8", "fixed")
-    changed = {item.tensor for item in sophgo.activations(plan) if item.fake_quantizer == "lsq"}
+    changed = {item.tensor for item in sophgo.activations(plan) if item.fake_quantizer == "lsq_plus"}
     assert "/relu/Relu_output_0" in changed
     assert sophgo.FIRST_RESULT not in changed
     assert {item.fake_quantizer for item in plain} == {"fixed"}

@@ -37,7 +37,7 @@ OBSERVERS = {
 }
 FAKE_QUANTIZERS = {
     "FixedFakeQuantize": "fixed",
-    "LearnableFakeQuantize": "lsq",
+    "LearnableFakeQuantize": "lsq_plus",
     "DoReFaFakeQuantize": "dorefa",
     "DSQFakeQuantize": "dsq",
     "TqtFakeQuantize": "tqt",

@@ -103,15 +103,23 @@ def test_a_net_without_anything_to_train_is_refused() -> None:
         train(net, (DATA.train_images[:32], DATA.train_labels[:32]), {"epochs": 1})
 
 
-def test_the_file_is_held_against_the_quantized_net_whatever_its_switches_say(tmp_path: Path) -> None:
+def test_the_file_is_held_against_the_net_as_the_user_left_it(tmp_path: Path) -> None:
     net = prepared("onnxruntime", {"weight": {"bits": 3}})
     found = convert(net)
     emit(found.graph, found.plan, found.qparams, net.prepared.backend, tmp_path, "model")
     feeds = [{"image": image[None]} for image in DATA.calibration[:4]]
-    net.quantize(False)
+    net.mute(True)  # a phase of training, which says nothing about the file
     (logits,) = agreement(net, tmp_path / "model.onnx", feeds, found.qparams)
     assert logits.within == 1.0
-    assert not any(module.quantizing for module in net.fake_quantizers.values())
+    assert all(module.muted for module in net.fake_quantizers.values())
+    weight = next(module for module in net.fake_quantizers.values() if module.role == "weight")
+    weight.disable_fake_quant()
+    (logits,) = agreement(net, tmp_path / "model.onnx", feeds, found.qparams)
+    assert logits.largest > 1.0
+    assert not weight.quantizing
+    net.quantize(False)
+    with pytest.raises(ConfigError, match="every fake-quantizer of the net is switched off"):
+        convert(net)
 
 
 @pytest.mark.parametrize("kind", ["adaround", "dorefa"])

@@ -54,7 +54,7 @@ class Watched(ToyNet):
     def forward(self, *inputs: Any) -> Any:
         if self.training:
             module = self.fake_quantizers["hidden"]
-            self.seen.append((module.observing, module.quantizing, self.mode.live_statistics))
+            self.seen.append((module.observing, module.quantizing and not module.muted, self.mode.live_statistics))
         return super().forward(*inputs)
 
 
@@ -102,6 +102,7 @@ def test_observers_statistics_and_quantization_have_their_time() -> None:
     assert live == (True,) * 9 + (False,) * 9
     assert quantizing == (False,) * 12 + (True,) * 6
     assert net.fake_quantizers["hidden"].quantizing
+    assert not net.fake_quantizers["hidden"].muted
     assert not net.training
 
 

@@ -31,11 +31,12 @@ class LearntScale(nn.Module):
         self.register_buffer("seen", torch.tensor(0.0))
         self.observing = True
         self.quantizing = True
+        self.muted = False
 
     def forward(self, x: Tensor) -> Tensor:
         if self.observing:
             self.seen.copy_(torch.maximum(self.seen, x.detach().abs().max()))
-        if not self.quantizing:
+        if not self.quantizing or self.muted:
             return x
         ratio = x / self.scale
         return (ratio + (ratio.round() - ratio).detach()) * self.scale
@@ -58,6 +59,10 @@ class ToyNet(TorchNet):
     def quantize(self, on: bool) -> None:
         for module in self.fake_quantizers.values():
             module.quantizing = on
+
+    def mute(self, on: bool) -> None:
+        for module in self.fake_quantizers.values():
+            module.muted = on
 
 
 def toy_graph(*, last: str | None = None) -> Graph:

@@ -4,7 +4,9 @@ Every kind computes the numbers of `onnxq.numerics` (`grids.py`); kinds differ i
 gradients. A module has the numbers of its `QParams`, in their shapes, as parameters and buffers:
 
     observing    while training, the scale follows the values that come by (`observing.py`); off at construction
-    quantizing   values are quantized; off, they pass unchanged
+    quantizing   values are quantized; off, they pass unchanged, and the file has no quantizer there
+    muted        values pass unchanged for a while, the float phase of a schedule; the file has the quantizer
+    follows      whether there is a range to follow: not where another observer than a min-max has chosen the scale
     shared       several tensors have this module, and one scale: what they were in a step counts from the next step on,
                  when `catch_up` is called, so that within a step all of them see the same scale
     to_qparams   exactly the numbers that forward uses now
@@ -92,7 +94,10 @@ class FakeQuantize(nn.Module):
         self.minimum_scale = placement.minimum_scale
         self.settings = settings
         self.observing = False
+        self.observing_in_eval = False
         self.quantizing = True
+        self.muted = False
+        self.follows = True
         self.shared = False
         self._seen: tuple[Tensor, Tensor] | None = None
         self.register_state_dict_pre_hook(_complete)  # type: ignore[no-untyped-call]
@@ -132,16 +137,41 @@ class FakeQuantize(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         values = self.transform(x) if x.dtype == torch.float32 else self.transform(x.float()).to(x.dtype).float()
-        if self.observing and self.training:
+        if self._observes_now():
             self.observe(values)
-        if self.quantizing:
+        if self.quantizing and not self.muted:
             values = self.quantized(values)
         return values if values.dtype == x.dtype else values.to(x.dtype)
+
+    def _observes_now(self) -> bool:
+        return self.observing and (self.training or self.observing_in_eval)
+
+    def enable_fake_quant(self, enabled: bool = True) -> None:
+        """Quantize values, or let them pass unchanged: what is off when files are written is off in them."""
+        self.quantizing = bool(enabled)
+
+    def disable_fake_quant(self) -> None:
+        self.enable_fake_quant(False)
+
+    def enable_observer(self, enabled: bool = True) -> None:
+        """Follow the values until `disable_observer`, in `eval()` too; kinds that learn a scale as well."""
+        if enabled and not self.follows:
+            warnings.warn(
+                f"the range of '{self.tensor}' was not found by min-max, and stays as calibration found it: training "
+                "follows no other observer",
+                stacklevel=2,
+            )
+            return
+        self.catch_up()
+        self.observing = self.observing_in_eval = bool(enabled)
+
+    def disable_observer(self) -> None:
+        self.enable_observer(False)
 
     def quantized(self, values: Tensor) -> Tensor:
         """The quantized values of float32 values, with the numbers of now."""
         scale, zero_point = self.qparams()
-        if self.observing and self.training:
+        if self._observes_now():
             # The next observation changes them in place; gradients of this call, if they come later, need these.
             scale, zero_point = scale.clone(), zero_point.clone()
         layout = layout_of(values.shape, scale, self.spec, self.tensor)

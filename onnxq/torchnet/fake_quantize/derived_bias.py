@@ -19,7 +19,7 @@ class DerivedBias(FakeQuantize):
 
     `input` and `weight` belong to their own tensors: they are no submodules, and nothing of theirs is in this module's
     state_dict, which is empty. `spec` has as many scales as the weight. The gradient goes straight through to the bias,
-    and none to the two scales.
+    and none to the two scales. Where one of the two is switched off, there is no scale to derive: the bias stays float.
     """
 
     observes_by_default = False
@@ -40,6 +40,9 @@ class DerivedBias(FakeQuantize):
 
     def observe(self, values: Tensor) -> None:
         """Nothing: the scale does not depend on the bias."""
+
+    def quantized(self, values: Tensor) -> Tensor:
+        return super().quantized(values) if all(source.quantizing for source in self.sources) else values
 
     def qparams(self) -> tuple[Tensor, Tensor]:
         input, weight = self.sources

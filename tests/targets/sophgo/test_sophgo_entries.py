@@ -123,7 +123,7 @@ def test_fake_quantizers_of_entries_are_in_the_plan() -> None:
         }
     )
     plan = planned(given)
-    assert plan[FIRST_RESULT].fake_quantizer == "lsq"
+    assert plan[FIRST_RESULT].fake_quantizer == "lsq_plus"
     assert weight_of(plan, SECOND).fake_quantizer == "adaround"
     assert weight_of(plan, FIRST).fake_quantizer == "fixed"
 
@@ -345,7 +345,7 @@ def test_a_list_says_which_observers_and_fake_quantizers_it_brings() -> None:
     row = became(translated(config(int4_op=["layer2.conv2"])), "extra_qconfig_dict.int4_op")
     assert "observed by minmax" in row
     assert "observed by ema_minmax" in row
-    assert "fake_quantizer = lsq" in row
+    assert "fake_quantizer = lsq_plus" in row
 
 
 def test_an_empty_list_says_so() -> None:

@@ -71,7 +71,7 @@ def test_the_printed_configuration_reaches_the_plan(tmp_path: Path) -> None:
     assert plan["image"].observer == "ema_minmax"  # the whole model
     assert weight_of(plan, SECOND).fake_quantizer == "fixed"  # module_name, weight
     assert weight_of(plan, "/layer3/conv1/Conv").fake_quantizer == "fixed"  # ConvReLU2d_sophgo
-    assert weight_of(plan, "/fc/Gemm").fake_quantizer == "lsq"  # the whole model
+    assert weight_of(plan, "/fc/Gemm").fake_quantizer == "lsq_plus"  # the whole model
     assert next(item for item in weights(plan) if item.observe_only).tensor.startswith("features.0.0")
     assert {THIRD, "/Sigmoid"} <= set(plan.left_float)
 
@@ -79,7 +79,7 @@ def test_the_printed_configuration_reaches_the_plan(tmp_path: Path) -> None:
 def test_the_printed_configuration_runs_on_a_transformer(tmp_path: Path) -> None:
     result = run(TRANSFORMER, "transformer.yaml", tmp_path)
     plan = result.plan
-    assert plan["/encoder.0/attention/query/Add_output_0"].fake_quantizer == "lsq"
+    assert plan["/encoder.0/attention/query/Add_output_0"].fake_quantizer == "lsq_plus"
     assert {item.observer for item in weights(plan)} == {"mse", "minmax"}
     assert {"/pooler/Gemm"} <= set(plan.left_float)
     assert any(item.observe_only for item in weights(plan))
