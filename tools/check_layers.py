@@ -107,7 +107,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "quantize": "types passes output_folder distributed config session ptq ptq.search pipeline diagnose",
         "qat": "types graph numerics runtime passes calibrate refine emit verify torchnet chart output_folder"
         " distributed config session ptq ptq.search pipeline",
-        "compat": "types graph observers runtime passes targets config session pipeline quantize",
+        "compat": "types graph observers runtime passes targets config session ptq pipeline quantize qat",
         "targets.dialects": "types graph observers passes place targets config session pipeline compat",
         "cli": "types match graph numerics observers runtime passes strip place calibrate refine emit lint verify"
         " targets config session ptq ptq.search pipeline mixed_precision diagnose quantize qat compat demo"

@@ -139,6 +139,37 @@ def quantizer_target(graph: Graph | Exported, name: str, where: str) -> tuple[li
     )
 
 
+def result_names(model: Exported) -> dict[str, str]:
+    """Tensor -> the fx node whose result it is, as `quantizer_target` finds it: inputs, layers, functions, modules."""
+    graph = model.graph
+    outer = {path for known in model.paths for path in path_and_outer(known)[:-1]}
+    layers = [path for path in model.paths if path not in outer]
+    found = {name: name for name in graph.input_names}
+
+    def give(base: str, calls: list[list[str]]) -> None:
+        for number, call in enumerate(calls):
+            for node in _results(model, _without_preparation(model, call)):
+                if node not in model.origins:
+                    continue  # a file of another origin, whose functions have no names
+                for tensor in graph.node(node).outputs:
+                    found.setdefault(str(tensor.name), f"{base}_{number}" if number else base)
+
+    for path in layers:
+        give(path.replace(".", "_"), _calls_of(model, path))
+    for base in sorted(function_names(graph), key=_is_rare):
+        if base not in model.fx_names:  # counted together with a module of that name, which has it
+            give(base, model.functions.of(base))
+    for path in model.paths:
+        if path in outer:
+            give(path.replace(".", "_"), _calls_of(model, path))
+    return found
+
+
+def _is_rare(function: str) -> bool:
+    """Whether of several functions with one operator this is hardly the one: max_pool1d, relu_."""
+    return function.endswith(("1d", "3d", "_"))
+
+
 def _calls_of(model: Exported, path: str) -> list[list[str]]:
     """The nodes of a module, call by call; modules inside of it are called as often as it is."""
     calls: dict[int, list[str]] = {}

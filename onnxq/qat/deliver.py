@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from onnxq.config import Config
 from onnxq.emit.simulate import simulate
 from onnxq.graph import Graph
 from onnxq.json_file import JsonMapping
@@ -17,7 +18,8 @@ from onnxq.ptq.method import State
 from onnxq.qat.agreement import Agreement, agreement, disagreements
 from onnxq.qat.convert import Converted, convert
 from onnxq.qat.net import QatNet
-from onnxq.runtime import Dataset
+from onnxq.runtime import Dataset, input_infos, open_dataset
+from onnxq.session.model_io import apply_io_settings
 from onnxq.temporary import temporary_folder
 from onnxq.verify import sums_are_exact
 
@@ -27,6 +29,8 @@ def deliver(
     folder: str | Path | OutputFolder,
     *,
     dataset: Dataset | None = None,
+    data: object = None,
+    settings: Config | None = None,
     warnings: Sequence[str] = (),
     notes: Sequence[str] = (),
     progress: Progress | None = None,
@@ -36,11 +40,24 @@ def deliver(
 
     The float model that the checks compare with is the trained one. `dataset` gives their samples; without one, those
     of calibration are taken. `more` writes further files and returns further entries of the report.
+
+    `settings` differ from those of the session in what is decided at the end: the name of the files, shapes of inputs,
+    the least SQNR; `data` is then where samples for these shapes come from.
     """
     ready = net.calibrated
     found = convert(net)
     samples = dataset or net.session.dataset
-    session = replace(net.session, original=_as_declared(found.graph, net.original), dataset=samples)
+    session, original = net.session, net.original
+    if settings is not None:
+        if any(wanted.shape is not None for wanted in settings.inputs.values()):
+            original = original.copy()
+            for graph in (found.graph, original):
+                apply_io_settings(graph, settings)
+        if data is not None:
+            samples = open_dataset(data, input_infos(original), limit=settings.samples)
+        prepared = replace(session.prepared, config=settings)
+        session = replace(session, settings=settings, _prepared=prepared)
+    session = replace(session, original=_as_declared(found.graph, original), dataset=samples)
     trained = replace(
         ready,
         session=session if progress is None else replace(session, progress=progress),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -16,7 +15,6 @@ from torch import Tensor
 from onnxq.config import ConfigSource
 from onnxq.config.training import TrainSettings, train_settings
 from onnxq.distributed import Ranks, in_step
-from onnxq.emit import emit
 from onnxq.errors import CheckFailed, ConfigError, did_you_mean
 from onnxq.files import json_number
 from onnxq.graph import Graph
@@ -25,13 +23,12 @@ from onnxq.output_folder import OutputFolder, claim
 from onnxq.passes import Pass
 from onnxq.pipeline.artifacts import Result, refuse_overwriting
 from onnxq.progress import Progress
-from onnxq.qat.agreement import agreement, disagreements
 from onnxq.qat.batch_norm import BatchNorms
 from onnxq.qat.batches import IndexedData, TrainingData
 from onnxq.qat.checkpoint import Checkpoints
-from onnxq.qat.convert import Converted
-from onnxq.qat.deliver import as_trained, deliver
+from onnxq.qat.deliver import deliver
 from onnxq.qat.distributed import Team
+from onnxq.qat.early import refuse_early
 from onnxq.qat.evaluate import LOWER_IS_BETTER, METRICS, Evaluation, default_metric
 from onnxq.qat.fixed_batch import fixed_batch
 from onnxq.qat.history import Training
@@ -44,11 +41,9 @@ from onnxq.runtime import input_infos
 from onnxq.runtime.session import make_session, run_session
 from onnxq.session.prepare import Model
 from onnxq.session.session import open_session
-from onnxq.temporary import temporary_folder
 from onnxq.torchnet import to_torch
 from onnxq.types import Backend
 from onnxq.user_code import find_function
-from onnxq.verify import lint
 
 CALIBRATION_SAMPLES = 256
 """Samples of the training data that calibration sees where it was given no data of its own."""
@@ -124,7 +119,7 @@ def qat(
             session.open_data(samples.calibration(CALIBRATION_SAMPLES) if session.data is None else None)
             net = prepare_session(session, batch_norms=batch_norms)
             refuse_overwriting(session.original, net.prepared.backend, folder, session.settings.name)
-            _refuse_early(net)
+            refuse_early(net)
             evaluation = _evaluation(net, samples, held, wanted, metric, Team(ranks))
             teacher = to_torch(net.original).eval()
             evaluation.teacher = teacher.run
@@ -151,30 +146,6 @@ def qat(
         if finished is not None and checkpoints is None:
             Checkpoints(place, {}).clear()
         return finished
-
-
-def _refuse_early(net: QatNet) -> None:
-    """Write the files of before training into nowhere: what would be refused is said now, not after hours.
-
-    That is what a target cannot take, and operators that onnxruntime computes in another way than torch.
-    """
-    state, backend = net.calibrated.state, net.prepared.backend
-    found = Converted(state.graph, state.plan, state.qparams)
-    with temporary_folder() as scratch:
-        emitted = emit(*found, backend, scratch, "model")
-        models = [path for path in emitted.files if path.suffix == ".onnx"]
-        if not models:
-            return
-        findings = lint(Graph.load(models[0]), backend)
-        if findings:
-            raise CheckFailed(f"the target refuses this model before it is trained: {'; '.join(map(str, findings))}")
-        samples = itertools.islice(iter(net.session.dataset or ()), 1)
-        apart = disagreements(agreement(net, as_trained(net, found, models[0], scratch), samples, found.qparams))
-    if apart:
-        raise CheckFailed(
-            f"before training, {'; '.join(apart)}. One of its operators is computed in another way by onnxruntime than "
-            "by torch: register one that computes the same (docs/qat.md, 'Your own operators'), or change the model"
-        )
 
 
 def _open(

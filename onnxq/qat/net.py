@@ -132,6 +132,16 @@ class QatNet(TorchNet):
         graph = self.prepared.graph
         return [p.tensor for p in self.carried_out if p.edges != () and graph.is_constant(p.tensor)]
 
+    def set_value(self, constant: str, value: Value) -> None:
+        """Give a constant another value, in whatever form its fake-quantizer trains it."""
+        parameter = self._parameters.get(constant)
+        held = self._buffers[constant] if parameter is None else parameter
+        assert held is not None
+        if parameter is not None and constant in self.trained_constants() and not self._why_no_latent_values(constant):
+            value = self.fake_quantizer(constant).latent(value.to(held))
+        with torch.no_grad():
+            held.copy_(value)
+
     def fake_quantizer(self, tensor: str) -> FakeQuantize:
         """The fake-quantizer of a tensor, or of the leader that it is tied to."""
         return self.fake_quantizers[self.carried_out.leader(tensor)]  # type: ignore[no-any-return]

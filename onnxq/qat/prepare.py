@@ -75,14 +75,19 @@ def prepare_session(
     outputs: Sequence[str] | None = None,
 ) -> QatNet:
     """The same for a session that is open."""
-    with in_step(session.ranks):
-        check_fake_quantizers(session.plan())
+    check_net(session, outputs)
     ready = session.calibrated()
-    _check_trainable(session.prepared.graph, outputs)
     net = QatNet(ready, batch_norms=batch_norms, trainable=trainable, outputs=outputs)
     if session.settings.improvements is not None or session.settings.effort > DEFAULT:
         net.notes.append(NOT_IMPROVED)
     return net
+
+
+def check_net(session: Session, outputs: Sequence[str] | None = None) -> None:
+    """Refuse, before any calibration, what no net can be made of."""
+    with in_step(session.ranks):
+        check_fake_quantizers(session.plan())
+    _check_trainable(session.prepared.graph, outputs)
 
 
 def _check_trainable(graph: Graph, outputs: Sequence[str] | None) -> None:

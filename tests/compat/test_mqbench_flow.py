@@ -233,8 +233,10 @@ def test_a_torch_module_is_refused_with_the_way_to_export_it() -> None:
 def test_what_is_about_torch_alone_gets_a_row(tmp_path: Path) -> None:
     model = prepare_by_platform(exported(RESNET), "Tensorrt", custom_tracer=object(), is_qat=False, freeze_bn=False)
     keys = {row.key: row.became for row in model.rows}
-    for key in ("custom_tracer", "is_qat", "freeze_bn"):
-        assert keys[key].startswith("no effect")
+    assert keys["custom_tracer"].startswith("no effect")
+    assert keys["is_qat"] == keys["freeze_bn"] == "torch() trains folded weights"
+    live = prepare_by_platform(exported(RESNET), "Tensorrt", freeze_bn=False)
+    assert live.batch_norms == "live"
     enable_calibration(model.eval())
     model(IMAGES[:1])
     result = convert_deploy(model, "Tensorrt", output_path=tmp_path, deploy_to_qlinear=True)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from onnxq.compat.modules import Exported, nodes_of_module
 from onnxq.compat.translation import Translator, items_of, shown
 from onnxq.errors import ConfigError, did_you_mean
+from onnxq.json_file import JsonMapping
 from onnxq.types.translation import Outcome, no_effect
+
+Objects = dict[str, dict[str, object]]
+"""Path of a module -> attributes of the torch module by name."""
 
 
 def translate_attributes(translator: Translator, given: Any, model: Exported, where: str = "preserve_attr") -> None:
@@ -22,6 +26,41 @@ def translate_attributes(translator: Translator, given: Any, model: Exported, wh
                 raise ConfigError(f"{full}: modules and attributes are names, got {shown(attribute)}")
             name = f"{module}.{attribute}" if module else attribute
             translator.row(full, attribute, _preserve(translator, name, model, full))
+
+
+def split_objects(extra_config: JsonMapping | None) -> tuple[Objects, JsonMapping | None]:
+    """Take the attributes out of preserve_attr that are given as objects: functions, methods, {"name": value}.
+
+    They are for the torch module, which has them under their names; a file cannot hold them.
+    """
+    given = (extra_config or {}).get("preserve_attr")
+    if extra_config is None or not isinstance(given, Mapping):
+        return {}, extra_config
+    objects: Objects = {}
+    names: dict[Any, Any] = {}
+    for path, attributes in given.items():
+        if not isinstance(path, str) or not isinstance(attributes, Mapping | list | tuple):
+            names[path] = attributes
+            continue
+        own = dict(attributes) if isinstance(attributes, Mapping) else _named_objects(attributes)
+        if own:
+            objects[path] = own
+        rest = [] if isinstance(attributes, Mapping) else [item for item in attributes if not _is_object(item)]
+        if rest or not own:
+            names[path] = rest
+    return objects, {**extra_config, "preserve_attr": names} if names else _without(extra_config, "preserve_attr")
+
+
+def _named_objects(attributes: Sequence[Any]) -> dict[str, object]:
+    return {item.__name__: item for item in attributes if _is_object(item)}
+
+
+def _is_object(item: object) -> bool:
+    return callable(item) and isinstance(getattr(item, "__name__", None), str)
+
+
+def _without(table: JsonMapping, key: str) -> JsonMapping:
+    return {name: value for name, value in table.items() if name != key}
 
 
 def _preserve(translator: Translator, name: str, model: Exported, where: str) -> str | Outcome:
@@ -50,7 +89,8 @@ def _results(model: Exported, path: str, where: str) -> list[str]:
         known = [*graph.metadata, *graph.tensor_names()]
         raise ConfigError(
             f"{where}: '{path}' is neither metadata nor a tensor nor a module of the model.{did_you_mean(path, known)} "
-            f"Methods and other Python attributes are not part of an ONNX file. {error}"
+            "Methods and other Python attributes are not part of an ONNX file: give the function itself, and the torch "
+            f"module of the prepared model has it. {error}"
         ) from None
     results = []
     for name in inside:

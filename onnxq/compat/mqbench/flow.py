@@ -10,7 +10,8 @@ from typing import Any
 
 import onnx
 
-from onnxq.compat.mqbench.prepared import PreparedModel
+from onnxq.compat.mqbench.attributes import split_objects
+from onnxq.compat.mqbench.prepared import BatchNorms, PreparedModel
 from onnxq.compat.mqbench.targets import find_target
 from onnxq.compat.mqbench.translate import translate
 from onnxq.compat.translation import shown
@@ -28,6 +29,12 @@ QUANTIZER_TYPES = ("fake_quant", "act_fake_quant", "weight_fake_quant")
 
 Shape = tuple[int | str, ...]
 
+_TRAINED: Mapping[BatchNorms, Outcome] = {
+    "folded": Outcome("torch() trains folded weights"),
+    "frozen": Outcome("torch() trains batch norms with fixed statistics"),
+    "live": Outcome("torch() trains batch norms with the statistics of the batches"),
+}
+
 _FURTHER = ("input_names", "output_names", "dynamic_axes", "minimum_sqnr_db", "effort")
 
 
@@ -41,32 +48,42 @@ def prepare_by_platform(
 ) -> PreparedModel:
     """Read MQBench's configuration for a model and a backend; nothing is run yet.
 
-    The last three parameters are about tracing and training in torch: given, they get a row that says so.
+    `is_qat` and `freeze_bn` are for a training: batch norms are apart from their layers, with fixed statistics or with
+    those of the batches (`freeze_bn=False`), and folded for good with `is_qat=False`. A tracer has nothing to do here.
     """
     refuse_torch(model)
     graph = load_model(model)
-    translation = translate(prepare_custom_config_dict, graph, deploy_backend)
+    objects, config = split_objects(prepare_custom_config_dict)
+    translation = translate(config, graph, deploy_backend)
+    batch_norms: BatchNorms = "folded" if not is_qat else "frozen" if freeze_bn else "live"
     rows = [
-        Row(key, shown(value), no_effect(why))
-        for key, value, default, why in (
-            ("custom_tracer", custom_tracer, None, "an ONNX file is traced already"),
-            ("is_qat", is_qat, True, "nothing is trained between calibration and deployment"),
-            ("freeze_bn", freeze_bn, True, "batch norms of an ONNX file are frozen already"),
+        Row(key, shown(value), became)
+        for key, value, default, became in (
+            ("custom_tracer", custom_tracer, None, no_effect("an ONNX file is traced already")),
+            ("is_qat", is_qat, True, _TRAINED[batch_norms]),
+            ("freeze_bn", freeze_bn, True, _TRAINED[batch_norms]),
         )
         if value != default
     ]
-    return PreparedModel(graph, replace(translation, rows=(*translation.rows, *rows)))
+    rows += [
+        Row(
+            f"preserve_attr[{path!r}]", name, Outcome(f"attribute of torch() at module '{path}', not part of the files")
+        )
+        for path, attributes in objects.items()
+        for name in attributes
+    ]
+    return PreparedModel(graph, replace(translation, rows=(*translation.rows, *rows)), batch_norms, objects)
 
 
 def enable_calibration(model: PreparedModel) -> None:
     """Calls give float results and are remembered as samples."""
-    _check(model).mode = "calibrate"
+    prepared_model(model).mode = "calibrate"
 
 
 def enable_calibration_woquantization(model: PreparedModel, quantizer_type: str = "fake_quant") -> None:
     """The same for one kind of quantizers: calls matter to those of activations, ranges of weights need no samples."""
     _check_type(quantizer_type)
-    _check(model).mode = "float" if quantizer_type == "weight_fake_quant" else "calibrate"
+    prepared_model(model).mode = "float" if quantizer_type == "weight_fake_quant" else "calibrate"
 
 
 def enable_calibration_quantization(model: PreparedModel, quantizer_type: str = "fake_quant") -> None:
@@ -77,17 +94,17 @@ def enable_calibration_quantization(model: PreparedModel, quantizer_type: str = 
             f"enable_calibration_quantization: quantizer_type '{quantizer_type}' would quantize weights or activations "
             "alone. onnxq quantizes both: leave quantizer_type out"
         )
-    _check(model).mode = "calibrate_quantized"
+    prepared_model(model).mode = "calibrate_quantized"
 
 
 def enable_quantization(model: PreparedModel) -> None:
     """Calls give what the quantized model gives, which is made at the first call from the samples so far."""
-    _check(model).mode = "quantize"
+    prepared_model(model).mode = "quantize"
 
 
 def disable_all(model: PreparedModel) -> None:
     """Calls give float results and are not remembered."""
-    _check(model).mode = "float"
+    prepared_model(model).mode = "float"
 
 
 def convert_deploy(
@@ -107,7 +124,7 @@ def convert_deploy(
     output below `minimum_sqnr_db` (5 unless given) is not written. `effort` is what is tried for accuracy, 0 (nothing,
     unless the configuration says so) to 3.
     """
-    _check(model)
+    model = prepared_model(model)
     prepared_for = find_target(model.translation.backend)
     if not prepared_for.serves(find_target(backend_type)):
         raise ConfigError(
@@ -148,7 +165,11 @@ def refuse_torch(model: object) -> None:
         )
 
 
-def _check(model: object) -> PreparedModel:
+def prepared_model(model: object) -> PreparedModel:
+    """The prepared model that was given, or that a module of it (also within DistributedDataParallel) belongs to."""
+    for name in ("module", "prepared"):
+        if not isinstance(model, PreparedModel):
+            model = getattr(model, name, model)
     if not isinstance(model, PreparedModel):
         raise ConfigError(f"a model from prepare_by_platform is expected, not a {type(model).__name__}")
     return model

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from onnxq.compat.mqbench.spool import Spool
 from onnxq.config import read_config
@@ -22,8 +22,22 @@ from onnxq.session.session import open_session
 from onnxq.temporary import OwnedFolder
 from onnxq.types.translation import Row, Translation
 
+if TYPE_CHECKING:
+    from onnxq.compat.mqbench.torch_model import PreparedModule
+
 _ANY_SQNR = -1000.0
 """Calls show what the quantized model gives, however far from the float one: they are there to find that out."""
+
+OF_TORCH = (
+    *("parameters", "named_parameters", "buffers", "named_buffers", "modules", "named_modules", "children"),
+    *("named_children", "state_dict", "load_state_dict", "zero_grad", "requires_grad_", "apply", "training"),
+    *("get_parameter", "get_buffer", "get_submodule", "enable_observer", "disable_observer", "enable_fake_quant"),
+    "disable_fake_quant",
+)
+"""What a prepared model has of the module that `torch()` makes."""
+
+BatchNorms = Literal["folded", "frozen", "live"]
+"""What a training does with batch norms (`onnxq.qat.batch_norm`, which needs torch)."""
 
 Mode = Literal["float", "calibrate", "calibrate_quantized", "quantize"]
 
@@ -37,14 +51,27 @@ class PreparedModel:
     quantize             calls give what the quantized model gives
 
     Call it with arrays or torch tensors: `prepared(image)`, `prepared(tokens, mask)`, `prepared(tokens=..., mask=...)`
-    or `prepared({"tokens": ...})`. One output comes as an array, several as a tuple in the order of the model.
+    or `prepared({"tokens": ...})`. Results are what was given: tensors for tensors, else arrays; several outputs are a
+    tuple in the order of the model.
+
+    `torch()` is the model as a module of torch, to be trained; needs torch. From then on calls go to it, and the files
+    are those of the module. `parameters()`, `state_dict()`, `train()` and the others of OF_TORCH are the module's.
     """
 
-    def __init__(self, graph: Graph, translation: Translation) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        translation: Translation,
+        batch_norms: BatchNorms = "frozen",
+        attributes: Mapping[str, Mapping[str, object]] | None = None,
+    ) -> None:
         check_io_types(graph)
         self.graph = graph
         self.translation = translation
-        self.mode: Mode = "float"
+        self.batch_norms = batch_norms
+        self.attributes = attributes or {}
+        self._mode: Mode = "float"
+        self._module: PreparedModule | None = None
         session = open_session(graph, config=translation)
         session.plan()  # what the target cannot take is an error now, not when the samples are there
         self._fixed = session.original
@@ -67,15 +94,64 @@ class PreparedModel:
         """What every key of the configuration has become."""
         return self.translation.rows
 
+    @property
+    def samples_folder(self) -> Path | None:
+        """Where the remembered calls are; None as long as there are none."""
+        return self._spool.folder if self.samples else None
+
+    @property
+    def mode(self) -> Mode:
+        return self._mode
+
+    @mode.setter
+    def mode(self, mode: Mode) -> None:
+        before, self._mode = self._mode, mode
+        if self._module is not None:
+            try:
+                self._module.obey()
+            except OnnxqError:
+                self._mode = before
+                raise
+
+    def torch(self) -> PreparedModule:
+        """The model as a torch.nn.Module, made once: modules under their exported names, with fake-quantizers."""
+        if self._module is None:
+            try:
+                from onnxq.compat.mqbench.torch_model import PreparedModule
+            except ModuleNotFoundError as error:
+                if error.name != "torch":
+                    raise
+                raise ConfigError("a module to train needs torch: pip install 'onnxq[torch]'") from None
+            self._module = PreparedModule(self, self.batch_norms)
+        return self._module
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in OF_TORCH:
+            raise AttributeError(f"'{type(self).__name__}' has no attribute '{name}'; perhaps its torch() has")
+        return getattr(self.torch(), name)
+
+    def train(self, mode: bool = True) -> PreparedModel:
+        """As `torch().train()`."""
+        self.torch().train(mode)
+        return self
+
     def eval(self) -> PreparedModel:
-        """The model itself: it is never in training."""
+        """As `torch().eval()`; a model that nobody trains is never in training."""
+        if self._module is not None:
+            self._module.eval()
         return self
 
-    def to(self, *_: Any, **__: Any) -> PreparedModel:
-        """The model itself: onnxruntime computes on the processor, wherever the data comes from."""
+    def to(self, *arguments: Any, **named: Any) -> PreparedModel:
+        """As `torch().to()`; without it, onnxruntime computes on the processor, wherever the data comes from."""
+        if self._module is not None:
+            self._module.to(*arguments, **named)
         return self
 
-    cpu = cuda = to
+    def cpu(self) -> PreparedModel:
+        return self.to("cpu")
+
+    def cuda(self, device: Any = None) -> PreparedModel:
+        return self.to("cuda" if device is None else device)
 
     def forget_samples(self) -> None:
         """Start calibration anew."""
@@ -83,7 +159,10 @@ class PreparedModel:
         self._spool = Spool()
 
     def __call__(self, *arrays: Any, **named: Any) -> Any:
-        feed = self._feed(arrays, named)
+        if self._module is not None:
+            return self._module(*arrays, **named)
+        given = self.by_name(arrays, named)
+        feed = self.feed(given)
         remembered = self.mode in ("calibrate", "calibrate_quantized")
         if remembered:
             self._spool.add(feed)
@@ -95,7 +174,18 @@ class PreparedModel:
             if remembered:
                 self._spool.drop_last()
             raise
+        if any(callable(getattr(value, "detach", None)) for value in given.values()):
+            from onnxq.qat.tensors import results_like  # whoever gives tensors has torch
+
+            results = results_like(results, tensors=True)
         return results[0] if len(results) == 1 else tuple(results)
+
+    def remember(self, given: GivenArrays) -> None:
+        """Keep the inputs of a call as a sample for calibration."""
+        self._spool.add(self.feed(given))
+
+    def forget_last(self) -> None:
+        self._spool.drop_last()
 
     def deploy(
         self,
@@ -112,12 +202,20 @@ class PreparedModel:
         `shapes` fixes shapes of inputs, `rows` says what further keys have become, a model with an output below
         `minimum_sqnr_db` is not written, and `effort` is what is tried for accuracy.
         """
+        translation = self._with_shapes(shapes or {}, rows)
+        if self._module is not None:
+            if effort:
+                raise ConfigError(
+                    f"effort {effort} would change weights, and those of a model that was asked for its torch module are "
+                    "as it has them: leave effort out, or train the model that quantize writes with that effort"
+                )
+            settings = read_config(translation, name=name, minimum_sqnr_db=minimum_sqnr_db)
+            return self._module.deploy(folder, settings)
         if not self.samples:
             raise DataError(
                 "there are no samples to calibrate on: call enable_calibration(prepared), then prepared(...) with "
                 "some batches of typical data, and then this again"
             )
-        translation = self._with_shapes(shapes or {}, rows)
         config = read_config(translation, name=name, minimum_sqnr_db=minimum_sqnr_db, effort=effort)
         return quantize(self.graph, backend=translation.backend, data=self._spool.folder, config=config, out=folder)
 
@@ -135,7 +233,8 @@ class PreparedModel:
         config = {**self.translation.config, **({"inputs": inputs} if inputs else {})}
         return replace(self.translation, config=config, sources=sources, rows=(*self.translation.rows, *rows))
 
-    def _feed(self, arrays: Sequence[Any], named: GivenArrays) -> Feed:
+    def by_name(self, arrays: Sequence[Any], named: GivenArrays) -> GivenArrays:
+        """The inputs of a call by their names, as they were given."""
         if len(arrays) == 1 and isinstance(arrays[0], Mapping) and not named:
             named, arrays = arrays[0], []
         names = [info.name for info in self._inputs]
@@ -148,8 +247,12 @@ class PreparedModel:
             given[str(name)] = value
         # What concrete_args has fixed may be fed all the same; it is a constant now.
         constant = set(self.graph.input_names) - set(names)
+        return {name: value for name, value in given.items() if name not in constant}
+
+    def feed(self, given: GivenArrays) -> Feed:
+        """Arrays of the model's types and shapes; what does not fit is an error."""
         where = f"call {self.samples + 1}"
-        feed = {name: as_array(value, where) for name, value in given.items() if name not in constant}
+        feed = {name: as_array(value, where) for name, value in given.items()}
         return fit_feed(feed, self._inputs, where, lambda note: None)
 
     def _float_session(self) -> Any:

@@ -73,8 +73,7 @@ def convert_deploy(
     `net_type` is the strategy that the model was prepared with. `model_name` is that of `quant_dict` unless it is given
     here.
     """
-    if not isinstance(model, PreparedModel):
-        raise ConfigError(f"a model from prepare_by_platform is expected, not a {type(model).__name__}")
+    model = flow.prepared_model(model)
     backend = model.translation.backend
     _check_same(backend, net_type, extra_kwargs.get("chip"))
     further = {key: value for key, value in extra_kwargs.items() if key not in _FOR_TPU_MLIR}

@@ -22,8 +22,8 @@ OPERATOR_LISTS = ("int4_op", "int8_op", "f16_op")
 """In this order: a module in two of them gets what the later one says."""
 
 _LEARNT: Mapping[str, JsonMapping] = {
-    "weight": {"per_channel": False, "fake_quantizer": "lsq", "observer": "minmax"},
-    "activation": {"fake_quantizer": "lsq", "observer": "ema_minmax"},
+    "weight": {"per_channel": False, "fake_quantizer": "lsq_plus", "observer": "minmax"},
+    "activation": {"fake_quantizer": "lsq_plus", "observer": "ema_minmax"},
 }
 """What Sophgo-mq gives to the layers of int4_op and int8_op besides their bits."""
 

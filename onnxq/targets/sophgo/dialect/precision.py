@@ -95,7 +95,7 @@ def _with_defaults(target: Target, weight: Side, activation: Side) -> tuple[Side
     """No chip in particular: what is left out is like the other one, and float8 where both are."""
     if target.chip != "Academic":
         return weight, activation
-    default = weight.fake or activation.fake or FakeQuantizer("e4m3" if weight.bits in (None, 8) else "lsq")
+    default = weight.fake or activation.fake or FakeQuantizer("e4m3" if weight.bits in (None, 8) else "lsq_plus")
     return Side(weight.fake or default, weight.bits), Side(activation.fake or default, activation.bits)
 
 

@@ -1,0 +1,134 @@
+"""The names that torch's users know for the constants and quantizers of a net that is made from an exported file.
+
+Constants keep the names of their initializers where these are those of parameters (layer1.0.conv1.weight). Others are
+called after the module of the node that reads them, and what they are to it: `onnx::Conv_45` of layer1.0.conv1 is
+layer1.0.conv1.weight. Without any module the name of the initializer is all there is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from onnxq.compat.modules import Exported, result_names
+from onnxq.graph import Graph, Node
+from onnxq.qat.module_names import TRANSPOSED, ModuleNames
+from onnxq.qat.net import QatNet
+
+_PARAMETER = re.compile(r"\w+(\.\w+)+", re.ASCII)
+_PORTS: Mapping[str, tuple[str, ...]] = {
+    "Conv": ("", "weight", "bias"),
+    "ConvTranspose": ("", "weight", "bias"),
+    "Gemm": ("", "weight", "bias"),
+    "ConvBatchNorm": ("", "weight", "bias"),
+    "MatMul": ("", TRANSPOSED),
+    "PRelu": ("", "weight"),
+    "Gather": ("weight",),
+    "BatchNormalization": ("", "weight", "bias", "running_mean", "running_var"),
+    "LayerNormalization": ("", "weight", "bias"),
+    "GroupNormalization": ("", "weight", "bias"),
+    "InstanceNormalization": ("", "weight", "bias"),
+}
+"""Operator -> what torch calls its inputs."""
+
+_CHANNELS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 0, "MatMul": 1}
+"""Operator -> the axis of output channels in a weight of torch's layout."""
+
+
+def net_names(model: Exported, net: QatNet) -> ModuleNames:
+    """Names for everything that a net holds; `model` is the file as it was given."""
+    constants: dict[str, str] = {}
+    shared: dict[str, str] = {}
+    held = [name for name in net.constant_names() if name in net._parameters or name in net._buffers]
+    for constant in held:
+        readers = [name for name in _by_readers(model, net.graph, constant) if name not in constants.values()]
+        if _PARAMETER.fullmatch(constant) and constant not in constants.values():
+            constants[constant] = constant
+        elif readers:
+            constants[constant] = readers[0]
+        elif constant in net._parameters:
+            constants[constant] = _unused(_word(constant), constants.values())
+        else:
+            continue
+        own = constants[constant]
+        shared.update((name, constant) for name in readers if name != own and not name.endswith(TRANSPOSED))
+    channels, biases = _layers(net, constants)
+    return ModuleNames(constants, _quantizers(model, net, constants), shared, channels, biases)
+
+
+def _by_readers(model: Exported, trained: Graph, constant: str) -> list[str]:
+    """What the modules that read a constant would call it."""
+    graph = model.graph if model.graph.has_tensor(constant) else trained
+    found = []
+    for use in graph.consumers(constant):
+        origins = model.origins.get(use.node.name, ())
+        parts = _PORTS.get(use.node.op, ())
+        part = parts[use.port] if use.port < len(parts) else ""
+        if not part and model.graph.has_node(use.node.name) and model.adds_bias(model.graph.node(use.node.name)):
+            part = "bias"
+        if part == "weight" and _is_turned_over(use.node):
+            part = TRANSPOSED
+        found += [f"{origin.path}.{part}" for origin in origins if part and origin.path]
+    return list(dict.fromkeys(found))
+
+
+def _is_turned_over(node: Node) -> bool:
+    return node.op == "Gemm" and not node.attrs.get("transB", 0)
+
+
+def _layers(net: QatNet, constants: Mapping[str, str]) -> tuple[dict[str, int], dict[str, str]]:
+    """Weights of layers with the axis of their output channels, and their biases."""
+    channels: dict[str, int] = {}
+    biases: dict[str, str] = {}
+    for node in net.graph.nodes():
+        if node.op not in _CHANNELS or len(node.inputs) < 2 or node.inputs[1].name not in constants:
+            continue
+        weight = node.inputs[1].name
+        channels[weight] = 1 - _CHANNELS[node.op] if _is_turned_over(node) else _CHANNELS[node.op]
+        if len(node.inputs) > 2 and node.inputs[2].name in constants:
+            biases[weight] = node.inputs[2].name
+    return channels, biases
+
+
+def _quantizers(model: Exported, net: QatNet, constants: Mapping[str, str]) -> dict[str, str]:
+    results = result_names(model)
+    found: dict[str, str] = {}
+    computed = {folded: constant for constant, folded in net.unfolded.renamed.items()}
+    for tensor, module in net.fake_quantizers.items():
+        constant = computed.get(tensor, tensor)
+        if module.role in ("weight", "bias"):
+            own = constants.get(constant) or _of_role(model, net, constant, module.role) or _word(constant)
+            name = f"{own.removesuffix('_transposed')}_fake_quant"
+        else:
+            name = f"{results.get(tensor) or _maker(model.graph, tensor)}_post_act_fake_quantizer"
+        found[tensor] = _unused(name, found.values())
+    return found
+
+
+def _of_role(model: Exported, net: QatNet, constant: str, role: str) -> str | None:
+    """The name of a weight or bias that the net computes, by the layer that reads it in the prepared graph."""
+    graph = net.prepared.graph
+    for use in graph.consumers(constant) if graph.has_tensor(constant) else ():
+        for origin in model.origins.get(use.node.name, ()):
+            if origin.path:
+                return f"{origin.path}.{role}"
+    return None
+
+
+def _maker(graph: Graph, tensor: str) -> str:
+    """The name of the node that makes a tensor, where the file knows no modules."""
+    maker = graph.producer(tensor) if graph.has_tensor(tensor) else None
+    return _word(maker.name if maker is not None and maker.name else tensor)
+
+
+def _word(name: str) -> str:
+    """A name that torch takes for one module: no dots."""
+    return re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "tensor"
+
+
+def _unused(name: str, taken: object) -> str:
+    used = set(taken)  # type: ignore[call-overload]
+    number, free = 1, name
+    while free in used:
+        free, number = f"{name}_{number}", number + 1
+    return free

@@ -1,0 +1,162 @@
+"""Which values of a checkpoint of the original network belong to which constants of a net.
+
+Names decide. Batch norms that the file does not have as layers of their own need more than names: the exporter (or
+onnxq, in a net with `folded` batch norms) has multiplied them into the weight in front, so `conv1.weight` of the file
+is another number than `conv1.weight` of the checkpoint. Which batch norm belongs to which layer a checkpoint does not
+say, the numbers do: where weight times batch norm is what the file holds, the checkpoint is the one that was exported,
+and the file's values stay. Where no batch norm explains the file's weight, the layer is not matched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from torch import Tensor
+
+from onnxq.errors import ModelError
+from onnxq.graph import Graph
+from onnxq.qat.module_names import ModuleNames
+from onnxq.torchnet.values import to_numpy
+
+EPSILONS = (1e-5, 1e-3, 1e-4, 1e-6, 2e-5)
+"""What batch norms add to their variance: torch's own choice first; a checkpoint does not say it."""
+
+_TOLERANCE = 1e-4
+_COUNTER = "num_batches_tracked"
+_SHOWN = 6
+
+State = Mapping[str, Tensor]
+
+
+@dataclass
+class Matched:
+    """What a checkpoint says about a net.
+
+    values      constant -> its new value, in the layout of the net
+    confirmed   constants that the checkpoint explains together with a folded batch norm: they stay as the file has them
+    missing     names of the net that the checkpoint has nothing for
+    unexpected  names of the checkpoint that the net has nothing for
+    folded      names of layers that cannot be loaded, because a batch norm is folded into them
+    """
+
+    values: dict[str, Tensor] = field(default_factory=dict)
+    confirmed: set[str] = field(default_factory=set)
+    missing: list[str] = field(default_factory=list)
+    unexpected: list[str] = field(default_factory=list)
+    folded: list[str] = field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        return not (self.missing or self.unexpected or self.folded)
+
+    def what_is_wrong(self) -> str:
+        said = []
+        if self.folded:
+            said.append(
+                f"{_some(self.folded)}: a batch norm of the checkpoint is folded into the file's weight, and the file "
+                "holds other numbers than this checkpoint. Export the checkpoint to ONNX anew, or export with batch "
+                "norms kept (torch.onnx.export(..., training=torch.onnx.TrainingMode.PRESERVE, "
+                "do_constant_folding=False) of a model in train())"
+            )
+        if self.missing:
+            said.append(f"the checkpoint has nothing for {_some(self.missing)}")
+        if self.unexpected:
+            said.append(f"the net has nothing for {_some(self.unexpected)}")
+        return "; ".join(said)
+
+
+def match_checkpoint(given: State, names: ModuleNames, graph: Graph, needed: Iterable[str]) -> Matched:
+    """Find the values of `needed` constants; `graph` is that of the net, with the values of the file."""
+    state = _without_wrapper(given)
+    found, used = Matched(), set[str]()
+    for constant in needed:
+        key = names.checkpoint_key(constant)
+        if key not in state:
+            found.missing.append(names.constants[constant])
+            continue
+        used.add(key)
+        value = state[key].detach().t() if names.is_transposed(constant) else state[key].detach()
+        held = graph.values(constant)
+        if tuple(value.shape) != held.shape:
+            if value.numel() != held.size or value.ndim == held.ndim:
+                raise ModelError(
+                    f"'{key}' of the checkpoint has the shape {tuple(value.shape)}, that of the net {held.shape}: it "
+                    "is a checkpoint of another network"
+                )
+            value = value.reshape(held.shape)
+        found.values[constant] = value
+    for key, constant in names.shared.items():
+        if key in state and key not in used:
+            _check_shared(state, key, names.checkpoint_key(constant))
+            used.add(key)
+    _judge_folded(state, names, graph, found, used)
+    found.unexpected = [key for key in state if key not in used and not key.endswith(_COUNTER)]
+    return found
+
+
+def _judge_folded(state: State, names: ModuleNames, graph: Graph, found: Matched, used: set[str]) -> None:
+    """Confirm or take out the layers into which one of the batch norms may be folded that the net does not have."""
+    norms = [key.removesuffix(".running_var") for key in state if key.endswith(".running_var") and key not in used]
+    for constant, axis in names.channels.items():
+        value = found.values.get(constant)
+        if value is None:
+            continue
+        held, weight = graph.values(constant), to_numpy(value)
+        if _same(weight, held):
+            continue
+        fitting = [norm for norm in norms if state[f"{norm}.running_var"].numel() == held.shape[axis]]
+        norm = next((one for one in fitting if _explains(state, one, weight, held, axis)), None)
+        if norm is None and fitting:
+            found.folded.append(names.constants[constant])
+        if norm is None and not fitting:
+            continue
+        del found.values[constant]
+        bias = names.biases.get(constant)
+        if norm is not None:
+            found.confirmed.add(constant)
+            used.update(f"{norm}.{part}" for part in ("weight", "bias", "running_mean", "running_var"))
+            norms.remove(norm)
+        if bias is not None:
+            found.values.pop(bias, None)
+            name = names.constants.get(bias)
+            if name in found.missing:
+                found.missing.remove(name)
+            if norm is not None:
+                found.confirmed.add(bias)
+
+
+def _explains(state: State, norm: str, weight: np.ndarray, held: np.ndarray, axis: int) -> bool:
+    variance = to_numpy(state[f"{norm}.running_var"]).astype(np.float64)
+    gamma = (
+        to_numpy(state[f"{norm}.weight"]).astype(np.float64) if f"{norm}.weight" in state else np.ones_like(variance)
+    )
+    shape = [-1 if place == axis else 1 for place in range(held.ndim)]
+    factors = [gamma / np.sqrt(variance + epsilon) for epsilon in EPSILONS]
+    return any(_same(weight * factor.reshape(shape), held) for factor in factors)
+
+
+def _same(first: np.ndarray, second: np.ndarray) -> bool:
+    room = _TOLERANCE * float(np.abs(second).max(initial=0.0))
+    return first.shape == second.shape and bool(np.allclose(first, second, rtol=_TOLERANCE, atol=room))
+
+
+def _check_shared(state: State, key: str, primary: str) -> None:
+    if primary in state and not bool((state[key] == state[primary]).all()):
+        raise ModelError(
+            f"'{key}' and '{primary}' have different values in the checkpoint, but the file stores one array for both: "
+            "export the network with these values to a file of its own"
+        )
+
+
+def _without_wrapper(state: State) -> dict[str, Tensor]:
+    """Without the `module.` that DistributedDataParallel puts in front of every name."""
+    if state and all(key.startswith("module.") for key in state):
+        return {key.removeprefix("module."): value for key, value in state.items()}
+    return dict(state)
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(f"'{name}'" for name in names[:_SHOWN]) + more
