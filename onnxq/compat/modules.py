@@ -149,8 +149,6 @@ def result_names(model: Exported) -> dict[str, str]:
     def give(base: str, calls: list[list[str]]) -> None:
         for number, call in enumerate(calls):
             for node in _results(model, _without_preparation(model, call)):
-                if node not in model.origins:
-                    continue  # a file of another origin, whose functions have no names
                 for tensor in graph.node(node).outputs:
                     found.setdefault(str(tensor.name), f"{base}_{number}" if number else base)
 
@@ -158,7 +156,8 @@ def result_names(model: Exported) -> dict[str, str]:
         give(path.replace(".", "_"), _calls_of(model, path))
     for base in sorted(function_names(graph), key=_is_rare):
         if base not in model.fx_names:  # counted together with a module of that name, which has it
-            give(base, model.functions.of(base))
+            # Nodes that nothing is known of are no calls of torch's functions.
+            give(base, [call for call in model.functions.of(base) if call[0] in model.origins])
     for path in model.paths:
         if path in outer:
             give(path.replace(".", "_"), _calls_of(model, path))

@@ -31,6 +31,9 @@ _PORTS: Mapping[str, tuple[str, ...]] = {
 }
 """Operator -> what torch calls its inputs."""
 
+_OF_MODULES = (".weight", ".bias", ".running_mean", ".running_var")
+"""What torch keeps of a module, also where it is not trained."""
+
 _CHANNELS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 0, "MatMul": 1}
 """Operator -> the axis of output channels in a weight of torch's layout."""
 
@@ -42,11 +45,14 @@ def net_names(model: Exported, net: QatNet) -> ModuleNames:
     held = [name for name in net.constant_names() if name in net._parameters or name in net._buffers]
     for constant in held:
         readers = [name for name in _by_readers(model, net.graph, constant) if name not in constants.values()]
-        if _PARAMETER.fullmatch(constant) and constant not in constants.values():
+        trained = constant in net._parameters
+        if not model.graph.has_tensor(constant) and readers:
+            constants[constant] = readers[0]  # a pass has made it, such as the bias of a folded batch norm
+        elif (trained or constant.endswith(_OF_MODULES)) and _is_free(constant, constants):
             constants[constant] = constant
         elif readers:
             constants[constant] = readers[0]
-        elif constant in net._parameters:
+        elif trained:
             constants[constant] = _unused(_word(constant), constants.values())
         else:
             continue
@@ -54,6 +60,11 @@ def net_names(model: Exported, net: QatNet) -> ModuleNames:
         shared.update((name, constant) for name in readers if name != own and not name.endswith(TRANSPOSED))
     channels, biases = _layers(net, constants)
     return ModuleNames(constants, _quantizers(model, net, constants), shared, channels, biases)
+
+
+def _is_free(name: str, constants: Mapping[str, str]) -> bool:
+    """Whether it is the name of a parameter that nothing else has yet."""
+    return _PARAMETER.fullmatch(name) is not None and name not in constants.values()
 
 
 def _by_readers(model: Exported, trained: Graph, constant: str) -> list[str]:

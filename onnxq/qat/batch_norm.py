@@ -28,6 +28,8 @@ BatchNorms = Literal["folded", "frozen", "live"]
 
 CHOICES: tuple[BatchNorms, ...] = ("folded", "frozen", "live")
 FOLDING = "fold_batchnorm"
+AS_LAYERS = "batchnorm_to_conv"
+"""The passes that leave no batch norm: into the layer in front, and as a layer of its own where there is none."""
 DOMAIN = "onnxq"
 """The domain of the operators that exist only while a net is trained."""
 
@@ -58,7 +60,7 @@ def unfold(original: Graph, prepared: Prepared, batch_norms: BatchNorms) -> Unfo
     apart = original.copy()
     apart.infer_shapes()
     steps = [*prepared.backend.passes, *prepared.config.passes, *prepared.own_passes]
-    run_passes(apart, [step for step in steps if step != FOLDING])
+    run_passes(apart, [step for step in steps if step not in (FOLDING, AS_LAYERS)])
     renamed: dict[str, str] = {}
     notes = []
     for norm in apart.nodes("BatchNormalization"):

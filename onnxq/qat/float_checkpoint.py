@@ -92,6 +92,7 @@ def match_checkpoint(given: State, names: ModuleNames, graph: Graph, needed: Ite
             _check_shared(state, key, names.checkpoint_key(constant))
             used.add(key)
     _judge_folded(state, names, graph, found, used)
+    used |= {key for key in state if key not in used and graph.has_tensor(key) and _is_held(graph, key, state[key])}
     found.unexpected = [key for key in state if key not in used and not key.endswith(_COUNTER)]
     return found
 
@@ -140,6 +141,11 @@ def _explains(state: State, norm: str, weight: np.ndarray, held: np.ndarray, axi
 def _same(first: np.ndarray, second: np.ndarray) -> bool:
     room = _TOLERANCE * float(np.abs(second).max(initial=0.0))
     return first.shape == second.shape and bool(np.allclose(first, second, rtol=_TOLERANCE, atol=room))
+
+
+def _is_held(graph: Graph, name: str, value: Tensor) -> bool:
+    """Whether the file has the very value, as a constant that is neither trained nor part of a module."""
+    return graph.is_constant(name) and np.array_equal(graph.values(name), to_numpy(value))
 
 
 def _check_shared(state: State, key: str, primary: str) -> None:

@@ -66,9 +66,7 @@ def prepare_by_platform(
         if value != default
     ]
     rows += [
-        Row(
-            f"preserve_attr[{path!r}]", name, Outcome(f"attribute of torch() at module '{path}', not part of the files")
-        )
+        Row(f"preserve_attr[{path!r}]", name, Outcome(f"attribute of torch(), at module '{path}'; not part of a file"))
         for path, attributes in objects.items()
         for name in attributes
     ]

@@ -206,7 +206,7 @@ class PreparedModel:
         if self._module is not None:
             if effort:
                 raise ConfigError(
-                    f"effort {effort} would change weights, and those of a model that was asked for its torch module are "
+                    f"effort {effort} would change weights, and those of a model with a torch module are "
                     "as it has them: leave effort out, or train the model that quantize writes with that effort"
                 )
             settings = read_config(translation, name=name, minimum_sqnr_db=minimum_sqnr_db)

@@ -67,6 +67,9 @@ class PreparedModule(ModuleNet):
                 "there are no samples to calibrate on: call enable_calibration(model), then model(...) with some "
                 "batches of typical data, and then this again; or load a state that has the scales"
             )
+        if quantizing:
+            self.enable_fake_quant()
+            self.disable_observer()
         self.net.mute(self.prepared.mode in ("float", "calibrate"))
 
     def calibrate(self) -> None:

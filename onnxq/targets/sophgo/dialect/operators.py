@@ -102,7 +102,7 @@ def _as_integers(layers: list[str], bits: int, out: Translator, where: str) -> s
                 out.set(("node", name, part, field), value, where)
     return (
         f"weights of {bits} bits, one scale for each, observed by minmax; {bits} bits in what is read, observed by "
-        f"ema_minmax; fake_quantizer = lsq for both: {counted(layers)}"
+        f"ema_minmax; fake_quantizer = lsq_plus for both: {counted(layers)}"
     )
 
 
