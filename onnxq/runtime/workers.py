@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -144,3 +145,22 @@ def run_in_order(
                 changed.wait_for(partial(near, number))
 
     run_workers(threads, one_thread, stop)
+
+
+def in_threads(work: Callable[[T], R], items: Iterable[T], threads: int | None = None) -> Iterator[R]:
+    """`work` of each item, in the order of the items, by as many threads as there are cores (or `threads`).
+
+    Unlike `run_in_order` it is pulled: as many items as threads are held at a time, and what follows need not be done.
+    """
+    count = available_cores() if threads is None else threads
+    waiting = iter(items)
+    while chunk := list(islice(waiting, count)):
+        found: dict[int, R] = {}
+        queue = SampleQueue(iter(chunk))
+
+        def take(queue: SampleQueue[T] = queue, found: dict[int, R] = found) -> None:
+            while (taken := queue.take()) is not None:
+                found[taken[0]] = work(taken[1])
+
+        run_workers(len(chunk), take, queue.close)
+        yield from (found[number] for number in range(len(chunk)))

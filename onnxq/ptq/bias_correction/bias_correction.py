@@ -25,12 +25,15 @@ import numpy as np
 
 from onnxq.emit.simulate import simulate
 from onnxq.graph import Graph
+from onnxq.graph.extract import front_of
 from onnxq.json_file import JsonObject
 from onnxq.numerics import sqnr_db
 from onnxq.ptq.bias_correction.analytic import expected_shift
 from onnxq.ptq.bias_correction.sites import BiasSite, add_to_bias, bias_sites
 from onnxq.ptq.method import Improved, State, Task, at_least, improvement, limits
+from onnxq.runtime.feeds import Feed
 from onnxq.runtime.tap import Tap
+from onnxq.runtime.workers import in_threads
 
 SAME_DB = 60.0
 """Two float models whose outputs are this near are the same up to rounding."""
@@ -122,7 +125,9 @@ class _Correction:
             graph = self._counterpart()
             self._float_means = self._means(graph, self._outputs(graph, self.sites))
         simulated = self._simulated()
-        means = self._means(simulated, self._outputs(simulated, sites))
+        outputs = self._outputs(simulated, sites)
+        # What is behind these layers need not run.
+        means = self._means(front_of(simulated, [tensor for tensor, _ in outputs.values()]), outputs)
         for site in sites:
             if site.node in means and site.node in self._float_means:
                 self._correct(site, self._float_means[site.node] - means[site.node])
@@ -151,7 +156,9 @@ class _Correction:
 
     def _simulated(self) -> Graph:
         state = self._state
-        return simulate(state.graph, state.plan.active, state.qparams, self._task.backend)[0]
+        graph, _ = simulate(state.graph, state.plan.active, state.qparams, self._task.backend)
+        graph.sort()
+        return graph
 
     def _counterpart(self) -> Graph:
         """The float model whose layers are what the state's layers should be.
@@ -162,8 +169,8 @@ class _Correction:
         if self._float is None:
             feed = next(iter(self._task.samples))
             names = self._task.reference.output_names
-            expected = Tap(self._task.reference, names).run(feed)
-            found = Tap(self._old.graph, names).run(feed)
+            expected = Tap(self._task.reference, names, threads=1).run(feed)
+            found = Tap(self._old.graph, names, threads=1).run(feed)
             kept = [name for name in names if expected[name].dtype.kind == "f"]
             same = all(
                 expected[name].shape == found[name].shape and sqnr_db(expected[name], found[name]) > SAME_DB
@@ -185,14 +192,24 @@ class _Correction:
         """Site -> mean over all samples and positions of each channel of a tensor."""
         if not wanted:
             return {}
-        tap = Tap(graph, [tensor for tensor, _ in wanted.values()])
+        tensors = [tensor for tensor, _ in wanted.values()]
+        tap = Tap(graph, tensors, threads=1)
+
+        def sums(numbered: tuple[int, Feed]) -> dict[str, tuple[np.ndarray, int]]:
+            values = tap.run(numbered[1], f"sample {numbered[0]}")
+            return {site: _channel_sums(values[tensor], axis) for site, (tensor, axis) in wanted.items()}
+
         totals: dict[str, np.ndarray] = {}
         counts = dict.fromkeys(wanted, 0)
-        for number, feed in zip(self._task.samples.numbers, self._task.samples, strict=False):
-            values = tap.run(feed, f"sample {number}")
-            for site, (tensor, axis) in wanted.items():
-                channels = np.moveaxis(values[tensor], axis, -1)
-                channels = channels.reshape(-1, channels.shape[-1])
-                totals[site] = totals.get(site, 0.0) + channels.sum(0, dtype=np.float64)
-                counts[site] += len(channels)
+        samples = self._task.samples
+        for found in in_threads(sums, zip(samples.numbers, samples, strict=False)):
+            for site, (total, count) in found.items():
+                totals[site] = totals.get(site, 0.0) + total
+                counts[site] += count
         return {site: total / max(counts[site], 1) for site, total in totals.items()}
+
+
+def _channel_sums(values: np.ndarray, axis: int) -> tuple[np.ndarray, int]:
+    """The sum of each channel over all positions, in float64, and how many positions there are."""
+    others = tuple(number for number in range(values.ndim) if number != axis % values.ndim)
+    return values.sum(others, dtype=np.float64), values.size // max(values.shape[axis], 1)

@@ -13,6 +13,7 @@ from onnxq.ptq.equalization.variables import Layout
 from onnxq.ptq.method import Task
 from onnxq.runtime.collect import Engine, collect
 from onnxq.runtime.tap import Tap, memory_groups
+from onnxq.runtime.workers import available_cores, in_threads
 
 MOST_ROWS = 128
 """Rows of a tensor that errors of layers are measured on."""
@@ -69,14 +70,14 @@ def sample_rows(graph: Graph, axes: Mapping[str, int], task: Task, what: str) ->
         return {}
     each = -(-MOST_ROWS // len(task.samples))
     kept: dict[str, list[np.ndarray]] = {name: [] for name in axes}
-    passes = memory_groups(graph, list(axes), first, task.memory_limit)
+    passes = memory_groups(graph, list(axes), first, task.memory_limit // available_cores())
     for number, names in enumerate(passes):
         # All sessions pin the tensors of all passes, so that the limit of memory changes no bit.
-        tap = Tap(graph, names, pinned=axes, arranged=len(passes) > 1)
+        tap = Tap(graph, names, pinned=axes, arranged=len(passes) > 1, threads=1)
         random = np.random.default_rng(task.seed)
-        for done, feed in enumerate(task.samples):
+        for done, found in enumerate(in_threads(tap.run, task.samples)):
             task.progress(what, number * len(task.samples) + done, len(passes) * len(task.samples))
-            for name, values in tap.run(feed).items():
+            for name, values in found.items():
                 if name not in tap.flat:
                     rows = np.moveaxis(values, axes[name], -1).reshape(-1, values.shape[axes[name]])
                     chosen = rows[random.permutation(len(rows))[:each]].astype(np.float32)

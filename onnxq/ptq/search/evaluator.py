@@ -26,6 +26,7 @@ from onnxq.graph import Graph
 from onnxq.ptq.method import State
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.session import float_session, run_session
+from onnxq.runtime.workers import in_threads
 from onnxq.types import Backend
 from onnxq.user_code import current_folder_importable, find_function, users_errors
 from onnxq.verify.results import ExpectedResults, is_float
@@ -165,19 +166,24 @@ class Evaluator:
         indices = [indices_of(reference, node) for node in self._selecting]
         session = _session_of(reference, indices)
         names = reference.output_names
+
+        def run(numbered: tuple[int, Feed]) -> list[Any]:
+            return run_session(session, [*names, *indices], numbered[1], f"sample {numbered[0]}")
+
         found = []
-        for number, feed in enumerate(self._feeds):
-            values = run_session(session, [*names, *indices], feed, f"sample {number}")
+        for number, values in enumerate(in_threads(run, enumerate(self._feeds))):
             found.append(dict(zip(names, values, strict=False)))
             self._selected[number] = dict(zip(self._selecting, values[len(names) :], strict=True))
         return found
 
     def _run(self, given: GivenSession) -> list[Outputs]:
         names = [output.name for output in given.session.get_outputs()]
-        return [
-            dict(zip(names, given.run(names, feed, selected, f"sample {number}"), strict=True))
-            for number, (feed, selected) in enumerate(zip(self._feeds, self._selected, strict=True))
-        ]
+
+        def run(numbered: tuple[int, tuple[Feed, Selected]]) -> Outputs:
+            number, (feed, selected) = numbered
+            return dict(zip(names, given.run(names, feed, selected, f"sample {number}"), strict=True))
+
+        return list(in_threads(run, enumerate(zip(self._feeds, self._selected, strict=True))))
 
     def _score(self, found: list[Outputs]) -> Score:
         sums = self._results.compare(found)
@@ -242,9 +248,9 @@ class Evaluator:
 
 def _session_of(graph: Graph, further: Sequence[str] = ()) -> Any:
     if any(len(tensor.outputs) > WIDE for node in graph.nodes() for tensor in node.outputs):
-        return float_session(graph, further, optimize="none")
+        return float_session(graph, further, optimize="none", threads=1)
     # Around a layer onnxruntime would take a pair of float8 for a request to compute it in integers.
-    return float_session(graph, further, optimize="basic" if graph.nodes("QuantizeLinear") else "all")
+    return float_session(graph, further, optimize="basic" if graph.nodes("QuantizeLinear") else "all", threads=1)
 
 
 def _class_axis(values: np.ndarray) -> int:

@@ -19,6 +19,7 @@ from onnxq.ptq.search.run import improve
 from onnxq.ptq.search.sample_split import FEWEST, split_samples
 from onnxq.ptq.search.schedule import Schedule, schedule_of
 from onnxq.ptq.search.without_data import improve_without_data
+from onnxq.runtime.blas import one_blas_thread
 from onnxq.runtime.fault import own_fault
 from onnxq.session.session import Calibrated, Session
 from onnxq.temporary import remove_stale
@@ -142,14 +143,15 @@ def improve_calibrated(
     others = islice(split.fitted, FITTED_FOR_EACH_HELD * len(split.held_out))
     evaluator = Evaluator(prepared.graph, prepared.backend, split.held_out, last=last)
     fit_evaluator = Evaluator(prepared.graph, prepared.backend, others, last=last)
-    outcome = improve(
-        state,
-        task,
-        evaluator,
-        schedule,
-        session.recalibrated,
-        fit_evaluator=fit_evaluator,
-        progress=session.progress,
-        reached=reached,
-    )
+    with one_blas_thread():
+        outcome = improve(
+            state,
+            task,
+            evaluator,
+            schedule,
+            session.recalibrated,
+            fit_evaluator=fit_evaluator,
+            progress=session.progress,
+            reached=reached,
+        )
     return outcome, []

@@ -6,7 +6,7 @@ float values as well, or where its numbers are fixed already.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,15 @@ from onnxq.graph import Graph, Node
 from onnxq.numerics import fake_quantize
 from onnxq.ptq.method import State, Task
 from onnxq.ptq.weights.matrices import MatrixView, view_of_columns, view_of_conv, view_of_conv_transpose, view_of_rows
-from onnxq.ptq.weights.moments import Source, collect_moments, in_batches
+from onnxq.ptq.weights.moments import (
+    KeptRows,
+    Moments,
+    Source,
+    ThinMoments,
+    collect_moments,
+    in_batches,
+    together,
+)
 from onnxq.ptq.weights.rows import ConvRows, MatrixRows, Rows
 from onnxq.ptq.weights.shrinkage import shrunk
 from onnxq.types import Placement, QParams
@@ -162,10 +170,34 @@ def with_moments(
     `inputs` is one of INPUTS, `what` names the step in the progress. `shrink` is for steps that choose single weights
     by them (`onnxq.ptq.weights.shrinkage`).
     """
+    for layer, seen in _looked_at(state, task, layers, inputs, what, lambda _: 0):
+        if isinstance(seen, str):
+            yield layer, seen
+        else:
+            assert isinstance(seen, Moments)
+            found, mean = seen.mean(), seen.sums / seen.count
+            yield layer, shrunk(found, mean, mean, seen.count) if shrink else found
+
+
+def with_thin_moments(
+    state: State, task: Task, layers: Sequence[Layers], inputs: str, what: str, kept: Callable[[Layers], int]
+) -> Iterator[tuple[Layers, np.ndarray | ThinMoments | str]]:
+    """The same, with a number of rows in the place of the matrix where `kept` says so (0 makes the matrix)."""
+    for layer, seen in _looked_at(state, task, layers, inputs, what, kept):
+        if isinstance(seen, str):
+            yield layer, seen
+        else:
+            yield layer, seen.mean() if isinstance(seen, Moments) else seen.thin()
+
+
+def _looked_at(
+    state: State, task: Task, layers: Sequence[Layers], inputs: str, what: str, kept: Callable[[Layers], int]
+) -> Iterator[tuple[Layers, Moments | KeptRows | str]]:
+    """What was seen of each layer's inputs, or why nothing was."""
     graph = state.graph
     if inputs == "quantized":
         graph, _ = simulate(graph, state.plan.active, state.qparams, task.backend)
-    needs = [[source_of(graph, reader) for reader in each.readers] for each in layers]
+    needs = [[source_of(graph, reader, kept(each)) for reader in each.readers] for each in layers]
     known = [[source for source in need if isinstance(source, Source)] for need in needs]
     every = dict.fromkeys(source for sources in known for source in sources)
     done = 0
@@ -179,17 +211,12 @@ def with_moments(
             if reasons:
                 yield layers[i], reasons[0]
                 continue
-            seen = [moments[source] for source in needs[i] if isinstance(source, Source)]
-            total, count = sum(each.total for each in seen), sum(each.count for each in seen)
-            if not count or not np.isfinite(total).all():
-                yield layers[i], "its inputs are not finite, or there are none"
-            else:
-                found, mean = np.asarray(total / count), np.asarray(sum(each.sums for each in seen) / count)
-                yield layers[i], shrunk(found, mean, mean, count) if shrink else found
+            seen = together([moments[source] for source in needs[i] if isinstance(source, Source)])
+            yield layers[i], seen if seen.usable() else "its inputs are not finite, or there are none"
     task.progress(what, done, len(layers))
 
 
-def source_of(graph: Graph, reader: Reader) -> Source | str:
+def source_of(graph: Graph, reader: Reader, kept: int = 0) -> Source | str:
     """What a layer reads in a graph, which may be the simulated one; or why that is not known."""
     if not graph.has_node(reader.node):
         return f"the target computes '{reader.node}' in its own way"
@@ -197,7 +224,7 @@ def source_of(graph: Graph, reader: Reader) -> Source | str:
     if graph.is_constant(tensor):
         return f"the input of '{reader.node}' is a constant"
     groups, _, columns = reader.view.matrices
-    return Source(tensor.name, reader.rows, groups, columns)
+    return Source(tensor.name, reader.rows, groups, columns, kept)
 
 
 def write_chosen(graph: Graph, tensor: str, chosen: np.ndarray, qparams: QParams) -> bool:

@@ -135,7 +135,7 @@ def _each_sample(
 ) -> Iterator[tuple[str, np.ndarray]]:
     """For each sample, name by name, some rows: those at the same places whatever the graph."""
     tensors = [source.tensor for source in sources.values()]
-    tap = Tap(front_of(graph, tensors), tensors)
+    tap = Tap(front_of(graph, tensors), tensors, threads=1)
     for number, feed in enumerate(samples):
         values = tap.run(feed, f"sample {samples.numbers[number]}")
         for name, source in sources.items():

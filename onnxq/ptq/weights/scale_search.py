@@ -9,9 +9,8 @@ rapid-deployment", 2019, choose ranges by the squared error; Lin et al.: "AWQ", 
 parameters that were there before are a candidate too, so the error never grows.
 
 Cells that lie side by side in a row (blocks along the inputs) share the error of that row; they are searched one after
-the other, twice, each with the others as they are. Wide rows are searched with a matrix of low rank in the place of
-E[x xT], plus what it leaves of the diagonal (Nystrom's method); the whole one then decides whether a cell gains.
-Nothing here knows a graph.
+the other, twice, each with the others as they are. For wide rows some inputs x take the place of E[x xT]
+(`ThinMoments`). Nothing here knows a graph.
 """
 
 from __future__ import annotations
@@ -23,7 +22,9 @@ import numpy as np
 from onnxq.numerics import fake_quantize
 from onnxq.ptq.weights.cells import cell_ranges, qparams_of_cells, reduce_cells, round_to_grid, spread
 from onnxq.ptq.weights.matrices import MatrixView
-from onnxq.types import PerBlock, PerChannel, QParams
+from onnxq.ptq.weights.moments import ThinMoments
+from onnxq.ptq.weights.output_errors import Form, ThinForm, WholeForm, form_of
+from onnxq.types import PerBlock, PerChannel, PerTensor, QParams, QuantSpec
 from onnxq.types.granularity import Granularity, resolve_axis
 
 COARSE = tuple(float(factor) for factor in np.arange(40, 10, -1) * 0.03)
@@ -40,8 +41,18 @@ FINE = (-0.015, 0.015, -0.0075, 0.0075)
 PART = 2**22
 """Values of a table of embeddings that are tried at a time: it may have more of them than all layers together."""
 
-WIDE, RANK = 512, 256
-"""Rows with more columns than WIDE are tried with a matrix of rank RANK: 30 products with the whole one take time."""
+OF_WIDE_ROWS = (0.97, 0.94, 0.91, 0.88, 0.84, 0.79, 0.73, 0.66)
+"""Factors for rows of many weights with many bits: there, only cutting off makes a difference. Narrow rows may also
+round better by chance with any other scale, so that many are tried."""
+
+WIDE_ROW = 256
+"""Weights that share a scale from which on they are many."""
+
+
+def has_many_bits(spec: QuantSpec) -> bool:
+    """Whether a format has so many steps that little is worth cutting off."""
+    return spec.evenly_spaced and spec.qmax - spec.qmin >= 2**MANY_BITS - 2
+
 
 Candidates = Callable[[np.ndarray], QParams]
 """Parameters for a factor of each cell's range."""
@@ -64,13 +75,13 @@ class _Best:
         self.qparams = held
         self.factors = np.ones(held.scale.shape)
 
-    def tried(self, of: Candidates) -> Iterator[list[tuple[QParams, np.ndarray]]]:
+    def tried(self, of: Candidates, weights_of_cell: int) -> Iterator[list[tuple[QParams, np.ndarray]]]:
         """Candidates for all cells with their factors, coarse ones first, then fine ones around what was best."""
         spec = self.qparams.spec
-        many = spec.evenly_spaced and spec.qmax - spec.qmin >= 2**MANY_BITS - 2
-        coarse = [np.full(self.factors.shape, factor) for factor in (COARSE_OF_MANY_BITS if many else COARSE)]
+        few = COARSE_OF_MANY_BITS if weights_of_cell < WIDE_ROW else OF_WIDE_ROWS
+        coarse = [np.full(self.factors.shape, factor) for factor in (few if has_many_bits(spec) else COARSE)]
         yield [(of(factors), factors) for factors in coarse]
-        fine = [self.factors + step for step in FINE]
+        fine = [self.factors + step for step in (FINE[:2] if few is OF_WIDE_ROWS and has_many_bits(spec) else FINE)]
         yield [(of(factors), factors) for factors in fine]
 
     def take(self, found: QParams, factors: np.ndarray, better: np.ndarray) -> None:
@@ -104,7 +115,7 @@ def search_by_weights(
             ((of(given), given) for given in (np.full(shape, factor) for factor in factors))
         ]
     else:
-        rounds = best.tried(of)
+        rounds = best.tried(of, values.size // max(held.scale.size, 1))
     for tried in rounds:
         for found, given in tried:
             here = errors(found)
@@ -122,22 +133,36 @@ def _parts(values: np.ndarray, granularity: Granularity) -> list[np.ndarray]:
 
 
 def search_by_outputs(
-    values: np.ndarray, held: QParams, of: Candidates, view: MatrixView, moments: np.ndarray
+    values: np.ndarray, held: QParams, of: Candidates, view: MatrixView, moments: np.ndarray | ThinMoments
 ) -> QParams:
-    """The parameters whose outputs are nearest; `moments` are E[x xT] of each matrix, [groups, inputs, inputs]."""
-    search = _OutputSearch(values, held, view, moments.astype(np.float32))
-    for tried in search.best.tried(of):
+    """The parameters whose outputs are nearest; `moments` are E[x xT] of each matrix, [groups, inputs, inputs].
+
+    Thin ones are for cells of whole rows.
+    """
+    search = _OutputSearch(values, held, view, form_of(moments))
+    for tried in search.best.tried(of, values.size // max(held.scale.size, 1)):
         search.sweep(tried)
     return search.best.qparams
+
+
+def has_whole_rows(view: MatrixView, granularity: Granularity) -> bool:
+    """Whether all weights of a row of the matrices share one scale."""
+    if isinstance(granularity, PerBlock):
+        return False
+    if isinstance(granularity, PerTensor):
+        return True
+    numbers = np.arange(view.shape[resolve_axis(granularity.axis, len(view.shape))])
+    row = view.unfold(spread(numbers, granularity, view.shape))[0, 0]
+    return bool((row == row[0]).all())
 
 
 class _OutputSearch:
     """Searches the cells of one set of columns after the other; no cell has values in two sets."""
 
-    def __init__(self, values: np.ndarray, held: QParams, view: MatrixView, moments: np.ndarray) -> None:
+    def __init__(self, values: np.ndarray, held: QParams, view: MatrixView, form: WholeForm | ThinForm) -> None:
         self.best = _Best(held)
         self._weight = view.unfold(values)
-        self._moments = moments
+        self._form = form
         numbers = np.arange(held.scale.size).reshape(held.scale.shape)
         self._cells = view.unfold(spread(numbers, held.spec.granularity, values.shape))
         _, kinds = np.unique(self._cells[0, 0], return_inverse=True)
@@ -149,60 +174,35 @@ class _OutputSearch:
         """W - Q in one set of columns."""
         cells = self._cells[:, :, columns[:1]]
         scale, zero_point = qparams.scale.ravel()[cells], qparams.zero_point.ravel()[cells]
-        weight = self._weight[:, :, columns]
+        weight = self._weight if len(self._columns) == 1 else self._weight[:, :, columns]
         return np.asarray(weight - round_to_grid(weight, scale, zero_point, qparams.spec))
 
     def sweep(self, tried: list[tuple[QParams, np.ndarray]]) -> None:
         """Give every cell the best of the candidates, as the others are now."""
         for columns in self._columns:
-            own = self._moments[:, columns[:, None], columns]
-            others = np.zeros((1, 1, 1), np.float32)
+            form: Form = self._form
+            others = None
             if len(self._columns) > 1:
-                others = self._change @ self._moments[:, :, columns] - self._change[:, :, columns] @ own
-            before = self.best.qparams, self.best.factors
-            self._choose(tried, columns, others, _low_rank(own) if len(columns) > WIDE else _whole(own))
-            if len(columns) > WIDE:
-                found, self.best.qparams, self.best.factors = [(self.best.qparams, self.best.factors)], *before
-                self._choose(found, columns, others, _whole(own))
+                assert isinstance(self._form, WholeForm)
+                form, others = self._form.part(columns), self._form.cross(self._change, columns)
+            self._choose(tried, columns, others, form)
             self._change[:, :, columns] = self._changed(self.best.qparams, columns)
 
     def _choose(
-        self, tried: list[tuple[QParams, np.ndarray]], columns: np.ndarray, others: np.ndarray, form: _Form
+        self, tried: list[tuple[QParams, np.ndarray]], columns: np.ndarray, others: np.ndarray | None, form: Form
     ) -> None:
         cells = self._cells[:, :, columns[0]].ravel()
         shape, size = self.best.factors.shape, self.best.factors.size
 
-        def errors(qparams: QParams) -> np.ndarray:
+        def errors(change: np.ndarray) -> np.ndarray:
             """Of each cell, up to what the other columns add, which is the same for all candidates."""
-            d = self._changed(qparams, columns)
-            of_rows = form(d) + (2 * d * others).sum(2, dtype=np.float64)
+            of_rows = form.errors(change)
+            if others is not None:
+                of_rows += (2 * change * others).sum(2, dtype=np.float64)
             return np.bincount(cells, of_rows.ravel(), minlength=size).reshape(shape)
 
-        least = errors(self.best.qparams)
+        least = errors(self._change[:, :, columns] if others is not None else self._change)
         for found, factors in tried:
-            here = errors(found)  # zero, and so never less, for cells in other columns
+            here = errors(self._changed(found, columns))  # zero, and so never less, for cells in other columns
             self.best.take(found, factors, here < least)
             least = np.minimum(least, here)
-
-
-_Form = Callable[[np.ndarray], np.ndarray]
-"""d H dT of each row d of [groups, outputs, inputs]."""
-
-
-def _whole(moments: np.ndarray) -> _Form:
-    return lambda d: (d * (d @ moments)).sum(2, dtype=np.float64)
-
-
-def _low_rank(moments: np.ndarray) -> _Form:
-    """H is nearly S ST with S = H P (PT H P)^-1/2 for a random P with few columns; its diagonal is kept exactly."""
-    random = np.random.default_rng(0).standard_normal((moments.shape[1], RANK))
-    seen = moments.astype(np.float64) @ random
-    inner = random.T @ seen
-    # Few samples have few directions: what is below float32 is noise of either sign, and is left to the diagonal.
-    sizes, directions = np.linalg.eigh((inner + inner.swapaxes(1, 2)) / 2)
-    least = np.finfo(np.float32).eps * RANK * np.maximum(sizes[:, -1:], np.finfo(np.float32).tiny)
-    weights = np.where(sizes > least, 1 / np.sqrt(np.maximum(sizes, least)), 0.0)
-    solved = seen @ (directions * weights[:, None, :])
-    thin = np.ascontiguousarray(solved, np.float32)
-    rest = np.maximum(np.einsum("gii->gi", moments) - np.square(thin).sum(2), 0)[:, None, :]
-    return lambda d: np.square(d @ thin).sum(2, dtype=np.float64) + (d * d * rest).sum(2, dtype=np.float64)

@@ -14,16 +14,29 @@ tied. A range that the user has given is not touched.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from onnxq.json_file import JsonObject
 from onnxq.numerics import fake_quantize
 from onnxq.ptq.method import Improved, State, Task, improvement, limits, one_of
-from onnxq.ptq.weights.gptq_matrix import output_errors
-from onnxq.ptq.weights.layers import INPUTS, Layers, layers_of, quantized_weights, with_moments
+from onnxq.ptq.weights.layers import INPUTS, Layers, layers_of, quantized_weights, with_thin_moments
+from onnxq.ptq.weights.moments import ThinMoments
+from onnxq.ptq.weights.output_errors import form_of
 from onnxq.ptq.weights.own_scales import Sharing, put_shared, shared_values, with_own_scale
-from onnxq.ptq.weights.scale_search import candidates, search_by_outputs, search_by_weights
+from onnxq.ptq.weights.scale_search import (
+    candidates,
+    has_many_bits,
+    has_whole_rows,
+    search_by_outputs,
+    search_by_weights,
+)
+from onnxq.runtime.workers import in_threads
 from onnxq.types import Placement, QParams
+
+ROWS, ROWS_OF_FEW_BITS = 128, 512
+"""Inputs of a wide layer by which the error of its outputs is measured; with 8 bits few weights are worth clipping."""
 
 SOURCE = "weight_search"
 """What qparams.json says of parameters that were found here, as files of earlier versions do."""
@@ -55,51 +68,66 @@ def weight_scale_search(state: State, task: Task, *, objective: str, inputs: str
     if objective == "outputs":
         alone = [placement for placement in own if sharing.alone(placement.tensor)]
         layers, _ = layers_of(state, alone)
-    for layer, moments in with_moments(state, task, layers, inputs, "weight_scale_search"):
-        if isinstance(moments, str):
-            declined.append(f"{layer.tensor}: {moments}")
-        else:
-            _note(layer.tensor, _by_outputs(state, result, layer, moments), changed, declined, details)
+    seen = with_thin_moments(state, task, layers, inputs, "weight_scale_search", _kept_rows)
+    for layer, outcome in in_threads(lambda item: (item[0], _by_outputs(state, *item)), seen):
+        if isinstance(outcome, str):
+            declined.append(f"{layer.tensor}: {outcome}")
+            continue
+        if outcome is not None:
+            result.qparams.put(layer.tensor, outcome.qparams, SOURCE)
+        _note(layer.tensor, outcome, changed, declined, details)
     by_outputs = {layer.tensor for layer in layers}
-    for placement in own:
-        if placement.tensor not in by_outputs:
-            _note(placement.tensor, _by_weights(state, result, placement, sharing), changed, declined, details)
+    others_alone = [placement for placement in own if placement.tensor not in by_outputs]
+    for placement, found in in_threads(lambda each: (each, _by_weights(state, each, sharing)), others_alone):
+        if found is not None:
+            put_shared(result.qparams, sharing, placement.tensor, found.qparams, SOURCE)
+        _note(placement.tensor, found, changed, declined, details)
     return Improved(result if changed else state, tuple(changed), tuple(declined), details=details)
 
 
-def _note(
-    tensor: str,
-    errors: tuple[float, float] | None,
-    changed: list[str],
-    declined: list[str],
-    details: JsonObject,
-) -> None:
-    if errors is None:
+@dataclass(frozen=True)
+class Found:
+    """Parameters that are better than those that were there, and the mean error before and after."""
+
+    qparams: QParams
+    before: float
+    after: float
+
+
+def _kept_rows(layer: Layers) -> int:
+    """How many inputs of a layer stand for their second moments; 0 makes the moments themselves."""
+    rows = ROWS if has_many_bits(layer.placement.spec) else ROWS_OF_FEW_BITS
+    wide = layer.view.matrices[2] > rows and has_whole_rows(layer.view, layer.placement.spec.granularity)
+    return rows if wide else 0
+
+
+def _note(tensor: str, found: Found | None, changed: list[str], declined: list[str], details: JsonObject) -> None:
+    if found is None:
         declined.append(f"{tensor}: no other scale has a smaller error")
         return
-    before, after = errors
-    changed.append(f"{tensor}: error {before:.3g} -> {after:.3g}")
-    details[tensor] = {"before": before, "after": after}
+    changed.append(f"{tensor}: error {found.before:.3g} -> {found.after:.3g}")
+    details[tensor] = {"before": found.before, "after": found.after}
 
 
-def _by_outputs(state: State, result: State, layer: Layers, moments: np.ndarray) -> tuple[float, float] | None:
-    """New parameters for the weight of a layer; returns the mean error of an output before and after."""
+def _by_outputs(state: State, layer: Layers, moments: np.ndarray | ThinMoments | str) -> Found | str | None:
+    """New parameters for the weight of a layer, by the mean error of an output; or why nothing is known of it."""
+    if isinstance(moments, str):
+        return moments
     values, held = state.graph.values(layer.tensor).astype(np.float32), state.qparams[layer.tensor]
     of = candidates(values, held, layer.placement.minimum_scale, state.graph.dtype(layer.tensor) == np.float16)
     found = search_by_outputs(values, held, of, layer.view, moments)
 
+    form = form_of(moments)
+
     def error(qparams: QParams) -> float:
-        return float(output_errors(layer.view.unfold(values - fake_quantize(values, qparams)), moments).mean())
+        return float(form.errors(layer.view.unfold(values - fake_quantize(values, qparams))).mean())
 
     before, after = error(held), error(found)
-    if after >= before:
-        return None
-    result.qparams.put(layer.tensor, found, SOURCE)
-    return before, after
+    return Found(found, before, after) if after < before else None
 
 
-def _by_weights(state: State, result: State, placement: Placement, sharing: Sharing) -> tuple[float, float] | None:
-    """New parameters for a weight and all that share its scale; returns the mean squared error before and after."""
+def _by_weights(state: State, placement: Placement, sharing: Sharing) -> Found | None:
+    """New parameters for a weight and all that share its scale, by their mean squared error."""
     held, values = state.qparams[placement.tensor], shared_values(state.graph, sharing, placement.tensor)
     of = candidates(values, held, placement.minimum_scale, state.graph.dtype(placement.tensor) == np.float16)
     found = search_by_weights(values, held, of)
@@ -108,7 +136,4 @@ def _by_weights(state: State, result: State, placement: Placement, sharing: Shar
         return float(np.square(values - fake_quantize(values, qparams), dtype=np.float64).mean())
 
     before, after = error(held), error(found)
-    if after >= before:
-        return None
-    put_shared(result.qparams, sharing, placement.tensor, found, SOURCE)
-    return before, after
+    return Found(found, before, after) if after < before else None

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from onnxq.numerics import fake_quantize, qparams_from_range
 from onnxq.ptq.weights.cells import cell_ranges, qparams_of_cells, reduce_cells, round_to_grid, spread
 from onnxq.ptq.weights.gptq_matrix import output_errors
-from onnxq.ptq.weights.matrices import MatrixView, view_of_conv, view_of_rows
-from onnxq.ptq.weights.scale_search import candidates, search_by_outputs, search_by_weights
+from onnxq.ptq.weights.matrices import MatrixView, view_of_columns, view_of_conv, view_of_rows
+from onnxq.ptq.weights.moments import ThinMoments
+from onnxq.ptq.weights.scale_search import candidates, has_whole_rows, search_by_outputs, search_by_weights
 from onnxq.types import PerBlock, PerChannel, PerTensor, QParams, QuantSpec
 
 SPECS = (
@@ -115,18 +116,31 @@ def test_scales_keep_the_rules_of_their_format(seed: int) -> None:
     np.testing.assert_array_equal(found.scale[changed], found.scale[changed].astype(np.float16))
 
 
-def test_wide_rows_are_searched_almost_as_well_with_a_matrix_of_low_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = import_module("onnxq.ptq.weights.scale_search")
-    monkeypatch.setattr(module, "RANK", 24)
-    values, moments, view = weight_of(3, (16, 120)), moments_of(3, 1, 120), view_of_rows((16, 120))
-    held = parameters(values, QuantSpec("int4", granularity=PerChannel(0)))
+@pytest.mark.parametrize("granularity", [PerChannel(0), PerTensor()])
+def test_wide_rows_are_searched_almost_as_well_with_some_inputs(granularity: PerChannel | PerTensor) -> None:
+    random = np.random.default_rng(3)
+    values, view = weight_of(3, (16, 120)), view_of_rows((16, 120))
+    inputs = random.normal(size=(1, 4000, 120)) @ random.normal(size=(120, 120)) + 1.0
+    moments = inputs.swapaxes(1, 2) @ inputs / 4000
+    thin = ThinMoments((inputs[:, :48] / np.sqrt(48)).astype(np.float32))
+    held = parameters(values, QuantSpec("int4", granularity=granularity))
     of = candidates(values, held, 0.0, False)
-    errors = {}
-    for wide in (10**6, 64):
-        monkeypatch.setattr(module, "WIDE", wide)
-        errors[wide] = error_of_outputs(values, search_by_outputs(values, held, of, view, moments), view, moments)
-    assert errors[64].sum() < 1.1 * errors[10**6].sum()
-    assert (errors[64] <= error_of_outputs(values, held, view, moments) * (1 + 1e-5)).all()
+    whole, part = (
+        error_of_outputs(values, search_by_outputs(values, held, of, view, seen), view, moments).sum()
+        for seen in (moments, thin)
+    )
+    assert part < 1.15 * whole
+    assert part < 0.9 * error_of_outputs(values, held, view, moments).sum()
+
+
+def test_which_scales_are_those_of_whole_rows() -> None:
+    rows, columns = view_of_rows((10, 20)), view_of_columns((20, 10))
+    assert has_whole_rows(rows, PerTensor())
+    assert has_whole_rows(rows, PerChannel(0))
+    assert has_whole_rows(columns, PerChannel(-1))
+    assert not has_whole_rows(rows, PerChannel(1))
+    assert not has_whole_rows(columns, PerChannel(0))
+    assert not has_whole_rows(rows, PerBlock(1, 5))
 
 
 @given(st.integers(0, 2**32 - 2), st.sampled_from(SPECS))
