@@ -28,7 +28,7 @@ TWICE = "the key {key!r} stands twice in one table, and only the last would coun
 
 
 class Stored(BaseModel):
-    """A table of a file; keys that it does not name are for its reader to judge."""
+    """A table of a file; keys that it does not name are for its reader to check."""
 
     model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
 

@@ -76,6 +76,16 @@ def find_moved_modules() -> None:
         sys.meta_path.insert(0, _Moved())
 
 
+def old_property(name: str, new: str, value: Callable[[Any], Any]) -> property:
+    """A property that was replaced, `name` with its class; `new` says by what."""
+
+    def get(self: Any) -> Any:
+        warnings.warn(f"{name} is now {new}", DeprecationWarning, stacklevel=2)
+        return value(self)
+
+    return property(get)
+
+
 def renamed_in(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
     """A `__getattr__` for a module some of whose names have changed, old -> new."""
 

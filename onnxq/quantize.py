@@ -119,7 +119,7 @@ def _unmeasured(session: Session) -> list[str]:
     if "effort" in config.model_fields_set and config.effort > 0 and config.improvements is None:
         found.append(
             f"{config.source('effort')}: effort {config.effort} has changed nothing: there is no data to fit to and to "
-            "judge by. Give some with -d, or name improvements that need none with --improve"
+            "evaluate on. Give some with -d, or name improvements that need none with --improve"
         )
     return found
 

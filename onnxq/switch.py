@@ -3,7 +3,7 @@
 A stage is a folder inside an output folder: `new/` holds the files that are to be moved out of it. A journal with their
 names is written and renamed to `commit.json`: from here on the new files count. File by file, the old one is kept in
 `old/` and the new one takes its place; then the journal is removed. If a move fails, `commit.json` is renamed to
-`undo.json`, and the old files are put back. Whoever finds one of the two journals in the stage of a dead process can
+`undo.json`, and the old files are restored. Whoever finds one of the two journals in the stage of a dead process can
 carry it out to the end: doing anything twice changes nothing.
 """
 
@@ -48,9 +48,9 @@ def commit(stage: Path, names: Sequence[str]) -> None:
 
 
 def carry_out(stage: Path) -> None:
-    """Make the switch of a journal, or undo it: where a move fails, everything is put back and the error raised."""
+    """Make the switch of a journal, or undo it: where a move fails, everything is restored and the error raised."""
     if (stage / UNDO).exists():
-        _put_back(stage)
+        _restore(stage)
         return
     moves = _read(stage / COMMIT)
     try:
@@ -58,7 +58,7 @@ def carry_out(stage: Path) -> None:
             _move_in(stage, move)
     except BaseException:
         os.replace(stage / COMMIT, stage / UNDO)
-        _put_back(stage)
+        _restore(stage)
         raise
     (stage / COMMIT).unlink()
 
@@ -75,7 +75,7 @@ def _move_in(stage: Path, move: _Move) -> None:
     os.replace(new, target)
 
 
-def _put_back(stage: Path) -> None:
+def _restore(stage: Path) -> None:
     for move in reversed(_read(stage / UNDO)):
         new, old, target = stage / NEW / move.name, stage / _OLD / move.name, stage.parent / move.name
         if move.replaces:

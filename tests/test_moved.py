@@ -5,6 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
+from onnxq.config import read_config
+from onnxq.pipeline import calibrate_model
+from onnxq.types import PerBlock, QuantSpec
+from tests.golden_graphs import GOLDEN
+
 MODULES = """
 import importlib, onnxq, warnings
 from onnxq.moved import MOVED
@@ -59,3 +66,23 @@ def test_an_old_name_of_a_module_gives_it_and_a_warning() -> None:
 
 def test_old_names_in_modules_give_the_new_ones_and_a_warning() -> None:
     _runs(NAMES)
+
+
+def test_old_properties_and_arguments_go_on_working() -> None:
+    spec = QuantSpec("int8")
+    for old, dtype, value in (("grid", "int8", "affine"), ("grid", "fp8_e4m3fn", "float"), ("grid", "nnie8", "nnie")):
+        with pytest.warns(DeprecationWarning, match=r"QuantSpec\.grid is now QuantSpec\.evenly_spaced"):
+            assert getattr(spec.replace(dtype=dtype), old) == value
+    with pytest.warns(DeprecationWarning, match=r"QuantSpec\.shared_exponent is now"):
+        assert spec.shared_exponent is None
+    with pytest.warns(DeprecationWarning, match="shared_exponent"):
+        assert QuantSpec("bfp16").shared_exponent == PerBlock(1, 8)
+    with pytest.warns(DeprecationWarning, match="read_config"):
+        assert read_config({}, options=True, per_channel=False).sources[("per_channel",)] == "--per-channel"
+
+
+def test_a_model_can_be_calibrated_as_before() -> None:
+    golden = GOLDEN["residual"]()
+    with pytest.warns(DeprecationWarning, match="calibrate_model is now onnxq.session.session.open_session"):
+        found = calibrate_model(golden.model, backend="academic", data=golden.samples)
+    assert set(found.state.plan.placements) == set(found.state.qparams)

@@ -37,7 +37,7 @@ def nonfinite_warnings(graph: Graph, gathered: Gathered, leaders: Sequence[Place
     others = f", and {count} other tensor{'s have some' if count > 1 else ' has some'} too" if count else ""
     node = graph.producer(tensor) if graph.has_tensor(tensor) else None
     if node is None:
-        what, remedy = f"input '{tensor}'", "Take that sample out of the data, or mend it"
+        what, remedy = f"input '{tensor}'", "Take that sample out of the data, or correct it"
     else:
         what = f"tensor '{tensor}' of node '{node.name}' ({node.op})"
         remedy = "Look at what that node computes there, and at that sample"

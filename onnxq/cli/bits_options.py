@@ -1,4 +1,4 @@
-"""The options of `onnxq sensitivity` and `onnxq search`: by what a model is judged, and what is searched for."""
+"""The options of `onnxq sensitivity` and `onnxq search`: what a model is evaluated on, and what is searched for."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ EvalOption = Annotated[
     str | None,
     typer.Option(
         "--eval",
-        help="Data to judge on: .npz file with an array for each input and 'labels', or module:function that returns "
-        "(inputs, labels); else the first 32 calibration samples.",
+        help="Data to evaluate on: .npz file with an array for each input and 'labels', or module:function that "
+        "returns (inputs, labels); else the first 32 calibration samples.",
     ),
 ]
 EvalSamplesOption = Annotated[
-    int | None, typer.Option("--eval-samples", help="Judge on at most N samples.", metavar="N", min=1)
+    int | None, typer.Option("--eval-samples", help="Evaluate on at most N samples.", metavar="N", min=1)
 ]
 LabelsOption = Annotated[
     str | None, typer.Option("--labels", help="Name of the labels in the data of --eval.", metavar="NAME")
@@ -65,14 +65,14 @@ EffortOption = Annotated[
     int | None,
     typer.Option(
         "--effort",
-        help="Judge what the search ends with after improvements, as quantize has it: 0 (by default) none; 1, 2, 3.",
+        help="Evaluate what the search ends with after improvements, as quantize has it: 0 (by default) none; 1, 2, 3.",
         metavar="0..3",
     ),
 ]
 EvaluationsOption = Annotated[
     int | None,
     typer.Option(
-        "--evaluations", help="Judge at most N configurations; 40 by default with --bits.", metavar="N", min=1
+        "--evaluations", help="Evaluate at most N configurations; 40 by default with --bits.", metavar="N", min=1
     ),
 ]
 

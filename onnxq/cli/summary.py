@@ -112,12 +112,12 @@ def improvement_lines(improvements: JsonMapping | None) -> list[str]:
     # The same step may have been tried in several places.
     left = list(dict.fromkeys(step["name"] for step in improvements["steps"] if step["name"] not in used))
     if improvements["before"] is None:
-        lines = [f"applied without data to judge by: {', '.join(used)}"] if used else []
+        lines = [f"applied without data to evaluate on: {', '.join(used)}"] if used else []
         return lines + ([f"nothing to change for: {', '.join(left)}"] if left else [])
     before, after = (decibels(improvements[key]) for key in ("before", "after"))
     if not improvements["steps"]:
-        return [f"{before} on {improvements['judged_on']} held samples is near enough, so nothing was tried"]
-    lines = [f"{before} -> {after} on {improvements['judged_on']} samples that nothing was fitted to"]
+        return [f"{before} on {improvements['evaluated_on']} held samples is near enough, so nothing was tried"]
+    lines = [f"{before} -> {after} on {improvements['evaluated_on']} samples that nothing was fitted to"]
     if len(levels := improvements["levels"]) > 1:
         reached = (f"effort {one['effort']} {decibels(one['after'])} in {one['seconds']:.0f} s" for one in levels)
         lines += [f"reached: {', '.join(reached)}"]

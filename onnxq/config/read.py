@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,10 @@ def read_config(
 
     A file may name code (`onnxq.config.code`) with `allow_code` alone, or in a key that the caller leaves `unused`.
     """
+    dashes = ""
+    if "options" in overrides:
+        warnings.warn("read_config(options=True) is now read_config(assignments=...)", DeprecationWarning, stacklevel=2)
+        dashes = "--" if overrides.pop("options") else ""
     values, sources, where, translation = _given(source)
     said = {one.said for one in assignments}
     if isinstance(source, str | Path):
@@ -48,7 +53,7 @@ def read_config(
         if value is not None:
             values[key] = value
             sources = {path: text for path, text in sources.items() if path[0] != key}
-            sources[(key,)] = key
+            sources[(key,)] = f"--{key.replace('_', '-')}" if dashes else key
     for one in assignments:
         assign(values, sources, one)
     try:

@@ -187,12 +187,12 @@ class Config(Strict):
         Option(
             "diagnose",
             "--diagnose/--no-diagnose",
-            "Find out why a result is below 20 dB and what mends it; yes by default, "
+            "Find out why a result is below 20 dB and what fixes it; yes by default, "
             "with --effort 0 only if a check fails.",
         ),
     ] = Field(
         True,
-        description="find out why a result is below 20 dB, and what mends it; with effort 0, unless it is given, only "
+        description="find out why a result is below 20 dB, and what fixes it; with effort 0, unless it is given, only "
         "where a check fails",
     )
 

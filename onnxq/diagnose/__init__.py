@@ -1,4 +1,4 @@
-"""Why a quantized model loses accuracy, and what mends it: causes that are proven, remedies that were tried."""
+"""Why a quantized model loses accuracy, and what fixes it: causes that are proven, remedies that were tried."""
 
 from onnxq.diagnose.diagnosis import Diagnosis
 from onnxq.diagnose.run import AUTOMATIC, THOROUGH, Budget, diagnose

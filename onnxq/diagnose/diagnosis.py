@@ -14,9 +14,9 @@ from onnxq.json_file import JsonObject
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What costs most, why, and what mends it.
+    """What costs most, why, and what fixes it.
 
-    samples    how many judged
+    samples    how many were evaluated
     results    output, or part of one -> SQNR as it is
     before_db  the worst of them, or that of the calibrated model where this is better: what a remedy has to beat
     costly     quantizers, the costliest first

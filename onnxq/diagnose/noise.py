@@ -1,6 +1,6 @@
 """Which quantizers cost most: each alone while everything else is float, within a number of runs.
 
-Where there are more quantizers than runs, those with the most noise at their own tensors are judged one by one, and the
+Where there are more quantizers than runs, those with the most noise at their own tensors are scored one by one, and the
 others in groups of neighbours, the noisiest of which are cut into halves while there are runs.
 """
 
@@ -43,7 +43,7 @@ def costliest(
 ) -> tuple[Costly, ...]:
     """The quantizers of a model by the noise that each makes alone, the most first; with few runs only the noisiest.
 
-    `suspicion` says without a run how noisy a quantizer may be: where runs are few, the most suspicious are judged, and
+    `suspicion` says without a run how noisy a quantizer may be: where runs are few, the most suspicious are scored, and
     the others together.
     """
     graph, plan = state.graph, state.plan.active
@@ -93,15 +93,15 @@ def _looked_into(
 ) -> tuple[list[tuple[Part, Score]], float]:
     """Single quantizers of the noisiest groups, and the noise of the groups that there were no runs for.
 
-    Groups of neighbours are judged together; then, as long as there are runs, the noisiest is cut into halves.
+    Groups of neighbours are scored together; then, as long as there are runs, the noisiest is cut into halves.
     """
-    judged = [(group, measured(_joined(group))) for group in _groups(parts, count)]
-    while left() >= 2 and any(len(group) > 1 for group, _ in judged):
-        noisiest = max((item for item in judged if len(item[0]) > 1), key=lambda item: noise(item[1]))
-        judged.remove(noisiest)
-        judged += [(half, measured(_joined(half))) for half in _groups(noisiest[0], 2)]
-    single = [(group[0], found) for group, found in judged if len(group) == 1]
-    return single, sum(noise(found) for group, found in judged if len(group) > 1)
+    scored = [(group, measured(_joined(group))) for group in _groups(parts, count)]
+    while left() >= 2 and any(len(group) > 1 for group, _ in scored):
+        noisiest = max((item for item in scored if len(item[0]) > 1), key=lambda item: noise(item[1]))
+        scored.remove(noisiest)
+        scored += [(half, measured(_joined(half))) for half in _groups(noisiest[0], 2)]
+    single = [(group[0], found) for group, found in scored if len(group) == 1]
+    return single, sum(noise(found) for group, found in scored if len(group) > 1)
 
 
 def local_noise(state: State, seen: Mapping[str, Seen]) -> Suspicion:

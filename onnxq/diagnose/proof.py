@@ -1,4 +1,4 @@
-"""Which findings are causes: the model is judged with each kind taken away, and some of the noise has to be gone."""
+"""Which findings are causes: the model is evaluated with each kind taken away, and some of the noise has to be gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a cause to what may mend it: nothing here is offered before `onnxq.diagnose.trials` has tried it.
+"""From a cause to what may fix it: nothing here is offered before `onnxq.diagnose.trials` has tried it.
 
 Nothing here knows a target by name: what a target can do more finely is asked of its options and limits (`finer`).
 """
@@ -38,7 +38,7 @@ MOST_OF_ALL, LITTLE = 64, 0.01
 class Patient:
     """A case with what was wanted for it: the configuration, the target as it was named, and as it is.
 
-    ranking   all quantizers that were judged, the costliest first
+    ranking   all quantizers that were evaluated, the costliest first
     """
 
     case: Case
@@ -66,7 +66,7 @@ Propose = Callable[[Patient, Cause], Iterator[Remedy]]
 
 
 def proposals(patient: Patient, causes: Sequence[Cause], most: int) -> dict[Remedy, Code]:
-    """What may mend the causes, with the cause of each: at most this many.
+    """What may fix the causes, with the cause of each: at most this many.
 
     A part is kept for what helps against any noise; of the rest the first cause has the first half.
     """

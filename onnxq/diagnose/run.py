@@ -1,4 +1,4 @@
-"""The whole diagnosis: what costs most, why, and what mends it, each step within a number of runs.
+"""The whole diagnosis: what costs most, why, and what fixes it, each step within a number of runs.
 
 No clock decides anything, so that the same model and data give the same diagnosis on any machine.
 """
@@ -41,8 +41,8 @@ from onnxq.temporary import temporary_folder
 class Budget:
     """How much is run.
 
-    samples   that judge
-    rankings  models that are judged to find the costly quantizers
+    samples   to evaluate on
+    rankings  models that are evaluated to find the costly quantizers
     looked    quantizers whose causes are looked for
     trials    remedies that are tried
     """
@@ -54,7 +54,7 @@ class Budget:
 
 
 AUTOMATIC = Budget(samples=8, rankings=64, looked=24, trials=12)
-"""At the end of a run: about what a run with effort 1 judges."""
+"""At the end of a run: about what a run with effort 1 evaluates."""
 
 BRIEF = Budget(samples=4, rankings=24, looked=8, trials=4)
 """At the end of a run that was to be quick, and has failed."""
@@ -80,7 +80,7 @@ def diagnose(
 ) -> Diagnosis:
     """Find out why a model loses accuracy; `state` is the quantized model in question, else the calibrated one.
 
-    `first` are numbers of samples that have shown a loss: up to half of those that judge are taken from them.
+    `first` are numbers of samples that have shown a loss: up to half of the evaluation samples are taken from them.
     """
     session = subject.open()
     config, dataset, say = session.settings, session.dataset, session.progress
@@ -100,7 +100,7 @@ def diagnose(
 
 
 def _held(dataset: Dataset, most: int, first: Sequence[int]) -> tuple[int, ...]:
-    """The samples that judge: some that have shown a loss, and those that improvements are judged by."""
+    """The evaluation samples: some that have shown a loss, and those that improvements are evaluated on."""
     shown = list(dict.fromkeys(first))[: most // 2]
     others = (number for number in verification_samples(dataset, most).numbers if number not in shown)
     return tuple(sorted([*shown, *islice(others, most - len(shown))]))
@@ -178,7 +178,7 @@ class _Run:
             cause, trial = wrong
             causes.insert(0, cause)
             trials.append(trial)
-        else:  # on data that the network does not know nothing else can be judged
+        else:  # on data that the network does not know nothing else can be evaluated
             patient = Patient(case, self.costly, self.config, self.study.prepared.backend, self.target)
             trials += self._tried(patient, causes)
             kernels = self._kernels()

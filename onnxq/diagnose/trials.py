@@ -1,4 +1,4 @@
-"""Remedies tried before they are offered: the model quantized anew in memory, judged on the same samples as before.
+"""Remedies tried before they are offered: the model quantized anew in memory, evaluated on the same samples as before.
 
 Statistics and scores of a diagnosis are kept in one folder, so that a remedy that changes no float graph needs no run
 of it, and nothing is scored twice.
@@ -40,7 +40,7 @@ class TrialRunner:
 
     session   model, data, passes; its settings and target are those that a remedy changes
     target    the name of the target, with its options; None where it has none that could be looked up
-    held      the samples that judge
+    held      the evaluation samples
     before    the worst result without any remedy
     quantizers  how many there are without any remedy
     cache     folder of what trials have in common; None keeps nothing
@@ -66,7 +66,7 @@ class TrialRunner:
         return Trial(remedy, cause, self.before, after, after >= self.before + PAYS_DB)
 
     def tried_on(self, remedy: Remedy, cause: Code, state: State, study: Study, feeds: Sequence[Feed]) -> Trial:
-        """A remedy for the data: calibrated on other samples, and judged on others, as the model without it is."""
+        """A remedy for the data: calibrated on other samples, and evaluated on others, as the model without it is."""
         held = tuple(feeds[number] for number in _held_numbers(len(feeds), len(self.held)))
         before = worst_db(Evaluator(study.graph, study.prepared.backend, held)(state))
         session = replace(self.session, dataset=self._as_dataset(feeds))
@@ -126,7 +126,7 @@ def combined(runner: TrialRunner, trials: Iterable[Trial], runs: int) -> Trial |
     The best one is gone out from, or the cheapest of those that are nearly as good; others are added while the worst
     result is still low.
     """
-    # What kernels do on this machine is no part of what the others are judged by.
+    # What kernels do on this machine is no part of what the others are evaluated on.
     paying = [trial for trial in trials if trial.pays and not trial.remedy.by_hand and trial.cause != KERNEL]
     if not paying:
         return None

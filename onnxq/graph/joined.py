@@ -2,7 +2,7 @@
 
 A detector gives boxes and scores as one tensor. Coordinates of hundreds of pixels and scores below 1 have nothing in
 common but the tensor: an error of the whole is that of the boxes, whatever became of the scores. So each such part is
-judged as if it were an output.
+evaluated as if it were an output.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from onnxq.graph.graph import Graph
 from onnxq.graph.join import MOST_PARTS, Join
 from onnxq.graph.join_search import JoinSearch, is_through, may_have_parts
 
-__all__ = ["MOST_PARTS", "Join", "joins", "judged_parts", "with_shapes"]
+__all__ = ["MOST_PARTS", "Join", "evaluated_parts", "joins", "with_shapes"]
 
 UNLIKE_DB = 10.0
 """Parts are unlike where one has this much more power than another: an error that leaves the larger one 15 dB leaves
@@ -54,8 +54,8 @@ def joins(graph: Graph) -> dict[str, list[Join]]:
         return {name: search.of(graph.tensor(name)) for name in graph.output_names}
 
 
-def judged_parts(found: Sequence[Join], powers: Callable[[Join], Sequence[float]]) -> tuple[Join, list[int]] | None:
-    """The parts of an output that are judged by themselves, and which of them tell anything; None if all are alike.
+def evaluated_parts(found: Sequence[Join], powers: Callable[[Join], Sequence[float]]) -> tuple[Join, list[int]] | None:
+    """The parts of an output that are evaluated by themselves, and which of them tell anything; None if all are alike.
 
     `powers` gives the mean squares of the float model's parts. Of levels and kinds, what is less alike is taken, and
     neighbours of one size are one part: the two coordinates of a centre, say.

@@ -1,4 +1,4 @@
-"""Which layers can have how many bits: sensitivity, mixed precision under a budget, layers put back."""
+"""Which layers can have how many bits: sensitivity, mixed precision under a budget, layers restored."""
 
 from onnxq.mixed_precision.found import Found, Point
 from onnxq.mixed_precision.restore_layers import Held, restore_layers

@@ -1,4 +1,4 @@
-"""What models are judged on: feeds with or without labels, from files, arrays or a function of the user's; no torch."""
+"""What models are evaluated on: feeds with or without labels, from files, arrays or a user's function; no torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from onnxq.runtime.session import float_session, run_session
 from onnxq.user_code import current_folder_importable, find_function, users_errors
 
 CALIBRATION_SAMPLES = 32
-"""Samples of the calibration data that judge, where no others are given."""
+"""Samples of the calibration data to evaluate on, where no others are given."""
 
 ROWS = 16
 """Samples that are run together where the model takes any number of them and treats each by itself."""
@@ -65,7 +65,7 @@ def open_evaluation(
     limit    at most this many samples
     """
     if limit is not None and limit < 1:
-        raise DataError(f"at least 1 sample is needed to judge a model, got {limit}")
+        raise DataError(f"at least 1 sample is needed to evaluate a model, got {limit}")
     if source is None:
         if labels is not None:
             raise DataError("labels are given with --eval: calibration data has none")

@@ -1,4 +1,4 @@
-"""What a search leaves behind: a configuration for `onnxq quantize`, everything that was judged, a picture."""
+"""What a search leaves behind: a configuration for `onnxq quantize`, everything that was evaluated, a picture."""
 
 from __future__ import annotations
 

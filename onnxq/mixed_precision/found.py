@@ -1,4 +1,4 @@
-"""What a search has found: the configurations that were judged with their costs, the front of them, the chosen one."""
+"""What a search has found: the evaluated configurations with their costs, the front of them, the chosen one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from onnxq.ptq.search.evaluator import Score
 
 @dataclass(frozen=True)
 class Point:
-    """A configuration that was judged; `origin` says how it was found.
+    """A configuration that was evaluated; `origin` says how it was found.
 
     `calibrated` is the score before improvements, where `score` is the one after them.
     """
@@ -47,7 +47,7 @@ class Found:
     """What a search has found.
 
     chosen     the point that the goal asks for, `config` its configuration
-    points     everything that was judged, `front` those that no other one beats in cost and metric, by cost; with
+    points     everything that was evaluated, `front` those that no other one beats in cost and metric, by cost; with
                improvements, only points that were improved are on the front
     losses     what each variable costs alone at each number of bits
     improvements  what was tried for the points of the front

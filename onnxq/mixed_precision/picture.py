@@ -1,4 +1,4 @@
-"""front.svg: everything that a search has judged over its cost, the front as a line, the chosen point marked."""
+"""front.svg: everything that a search has evaluated over its cost, the front as a line, the chosen point marked."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""hold: layers are put back to 16 bits or to float, those that harm most first, until the metric holds.
+"""hold: layers are restored to 16 bits or to float, those that harm most first, until the metric holds.
 
 1. Every layer is measured alone (`onnxq.mixed_precision.sensitivity`), which gives an order.
 2. The least number of layers in this order with which the metric holds is bisected: the metric grows with the number,
    apart from what samples and interactions add.
 3. Of these layers, the less harmful ones first, each is quantized again if the metric holds without it.
 
-Every step is a configuration that was placed, calibrated and judged, and the last one that held is the result. With
-improvements (`onnxq.mixed_precision.improved`) each step is improved before it is judged; the order is that of
+Every step is a configuration that was placed, calibrated and evaluated, and the last one that held is the result. With
+improvements (`onnxq.mixed_precision.improved`) each step is improved before it is evaluated; the order is that of
 calibrated layers.
 """
 
@@ -26,6 +26,7 @@ from onnxq.mixed_precision.improved import check_improvements
 from onnxq.mixed_precision.parts import Part, layers
 from onnxq.mixed_precision.sensitivity import Effect, measure, ranked
 from onnxq.mixed_precision.study import Study, Subject, overall_db
+from onnxq.moved import old_property
 from onnxq.place.legal import violations
 from onnxq.ptq.method import State
 from onnxq.ptq.search.evaluator import Score
@@ -36,15 +37,17 @@ Fallback = Literal["16", "float"]
 
 @dataclass(frozen=True)
 class Step:
-    """One configuration that was judged: the layers that were put back, and whether the metric held."""
+    """One configuration that was evaluated: the layers that were restored, and whether the metric held."""
 
-    put_back: tuple[str, ...]
+    restored: tuple[str, ...]
     score: Score
     holds: bool
 
+    put_back = old_property("Step.put_back", "Step.restored", lambda step: step.restored)
+
     def to_json(self) -> JsonObject:
         return {
-            "put_back": list(self.put_back),
+            "restored": list(self.restored),
             "value": json_number(self.score.value),
             "sqnr_db": json_number(overall_db(self.score)),
             "holds": self.holds,
@@ -53,12 +56,12 @@ class Step:
 
 @dataclass(frozen=True)
 class Held:
-    """The configuration with which the metric holds; `put_back` are its layers, the most harmful first.
+    """The configuration with which the metric holds; `restored` are its layers, the most harmful first.
 
     layers   how many there are
     order    all layers as they were measured alone, the most harmful first
-    steps    everything that was judged, in order; the first is the model with nothing put back
-    improvements  what was tried in every step before it was judged
+    steps    everything that was evaluated, in order; the first is the model with nothing restored
+    improvements  what was tried in every step before it was evaluated
     """
 
     metric: str
@@ -75,8 +78,10 @@ class Held:
     improvements: tuple[str, ...] = ()
 
     @property
-    def put_back(self) -> tuple[str, ...]:
-        return self.chosen.put_back
+    def restored(self) -> tuple[str, ...]:
+        return self.chosen.restored
+
+    put_back = old_property("Held.put_back", "Held.restored", lambda held: held.restored)
 
     def to_json(self) -> JsonObject:
         return {
@@ -106,12 +111,12 @@ def restore_layers(
     fallback: Fallback = "float",
     evaluations: int | None = None,
 ) -> Held:
-    """Put as few layers back as it takes for the metric to hold; `onnxq.mixed_precision.goals` says how that is said.
+    """Restore as few layers as it takes for the metric to hold; `onnxq.mixed_precision.goals` says how that is said.
 
-    `evaluations` limits the third step: the configurations that are judged in all, as far as it is possible.
+    `evaluations` limits the third step: the configurations that are evaluated in all, as far as it is possible.
     """
     if fallback not in ("16", "float"):
-        raise ConfigError(f"layers are put back to 16 or float, got '{fallback}'")
+        raise ConfigError(f"layers are restored to 16 or float, got '{fallback}'")
     study = Study(subject)
     check_improvements(study.improvements)
     demand = read_demand(study.float_score, study.evaluator.lower_is_better, hold=hold, max_drop=max_drop, reach=reach)
@@ -137,7 +142,7 @@ class _Loop:
 
     def run(self) -> Held:
         order: list[Effect] = []
-        chosen = self._judged(())
+        chosen = self._evaluated(())
         if not chosen.holds:
             effects, _ = measure(self._study, self._whole, list(self._parts.values()), "alone")
             order = ranked(effects, "alone")
@@ -150,7 +155,7 @@ class _Loop:
             self._fallback,
             study.float_score,
             chosen,
-            self._config(chosen.put_back),
+            self._config(chosen.restored),
             len(self._parts),
             tuple(order),
             tuple(self._steps.values()),
@@ -161,17 +166,17 @@ class _Loop:
 
     def _bisected(self, names: Sequence[str]) -> Step:
         """The metric holds with the first layers of the order: as few of them as bisection finds."""
-        best = self._judged(names)
+        best = self._evaluated(names)
         if not best.holds:
-            advice = " Put them back to float with --fallback float, or ask for less" if self._fallback == "16" else ""
+            advice = " Restore them to float with --fallback float, or ask for less" if self._fallback == "16" else ""
             raise UnsupportedError(
-                f"with all {len(names)} layers put back to {self._fallback} the metric is {best.score.value:.6g}, and "
+                f"with all {len(names)} layers restored to {self._fallback} the metric is {best.score.value:.6g}, and "
                 f"it must be {self._demand.text}: what else is quantized costs too much.{advice}"
             )
         low, high = 1, len(names)
         while low < high:
             middle = (low + high) // 2
-            step = self._judged(names[:middle])
+            step = self._evaluated(names[:middle])
             if step.holds:
                 best, high = step, middle
             else:
@@ -180,15 +185,15 @@ class _Loop:
 
     def _without_the_needless(self, best: Step) -> Step:
         """Quantize again what the metric holds without; the layers of a step are in the order of their harm."""
-        for name in reversed(best.put_back):
+        for name in reversed(best.restored):
             if self._evaluations is not None and len(self._steps) >= self._evaluations:
                 break
-            if len(best.put_back) > 1:
-                step = self._judged([other for other in best.put_back if other != name])
+            if len(best.restored) > 1:
+                step = self._evaluated([other for other in best.restored if other != name])
                 best = step if step.holds else best
         return best
 
-    def _judged(self, names: Sequence[str]) -> Step:
+    def _evaluated(self, names: Sequence[str]) -> Step:
         key = frozenset(names)
         if key not in self._steps:
             self._study.session.progress("hold", len(self._steps), self._evaluations)
@@ -221,7 +226,7 @@ class _Loop:
         return merged(self._study.config, changes, "--fallback") if followers else config
 
     def _inputs_of(self, names: set[str]) -> list[str]:
-        """Inputs of the model that only layers that are put back have read quantized: nobody needs their quantizers."""
+        """Inputs of the model that only restored layers have read quantized: nobody needs their quantizers."""
         graph, plan = self._study.graph, self._plan
         found = []
         for name in graph.input_names:
@@ -255,11 +260,11 @@ class _Loop:
             return (*activations, "weight")
         reads = any(self._has(part) & {*activations} for part in self._parts.values())
         if reads and self._broken(activations) is None:
-            self._notes.append(f"weights of layers that are put back keep their bits: {refused}")
+            self._notes.append(f"weights of restored layers keep their bits: {refused}")
             return activations
         raise UnsupportedError(
             f"{self._study.prepared.backend.name} cannot put layers back to 16 bits: {refused} "
-            "Layers can be put back to float: --fallback float"
+            "Layers can be restored to float: --fallback float"
         )
 
     def _broken(self, tables: Sequence[str]) -> str | None:

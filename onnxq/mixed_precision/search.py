@@ -3,15 +3,15 @@
 1. Every free quantizer is measured alone at each number of bits, everything else in float.
 2. Sums of these predict a frontier of (cost, loss) over all configurations (`onnxq.mixed_precision.propose`): the
    integer program of HAWQ-V3, solved for all budgets at once.
-3. Configurations along the frontier are placed, calibrated and judged as `onnxq quantize` would have them, the one
+3. Configurations along the frontier are placed, calibrated and evaluated as `onnxq quantize` would have them, the one
    that the goal asks for first.
 4. While evaluations remain, neighbours of the best one are tried: bits moved from one quantizer to another.
-5. With improvements (`onnxq.mixed_precision.improved`) the points of the front are improved and judged again, and the
+5. With improvements (`onnxq.mixed_precision.improved`) the points of the front are improved and scored again, and the
    front is made of these. A metric that has to hold, has to hold after improvements: members of the frontier are
    bisected with them first, and what the cheapest one that holds had before is what steps 3 and 4 ask of calibrated
    models.
 
-Everything that was judged is a point; the points that no other one beats are the front. Counts of costs are exact and
+Every evaluated configuration is a point; the points that no other beats are the front. Counts of costs are exact and
 are those of the placed plan. With the same arguments the result is the same, also after a run that was cut off: what
 the cache knows counts as an evaluation too, but takes no time.
 """
@@ -35,7 +35,7 @@ from onnxq.mixed_precision.study import Study, Subject, noise
 from onnxq.types import QuantPlan
 
 EVALUATIONS = 40
-"""Configurations that are judged, where nothing else is said."""
+"""Configurations that are evaluated, where nothing else is said."""
 
 MOST_STEPS = 24
 """Neighbours are made of the most promising steps to more and to fewer bits."""
@@ -60,7 +60,7 @@ def search(
     what         weights, activations or both
     budget       see `onnxq.mixed_precision.budget`; without one, the least cost at which `hold`, `max_drop` or `reach`
                  holds
-    evaluations  configurations to judge, those that measure single quantizers not counted
+    evaluations  configurations to evaluate, those that measure single quantizers not counted
     """
     demanded = any(value is not None for value in (hold, max_drop, reach))
     if (budget is None) == (not demanded):
@@ -127,7 +127,7 @@ class _Search:
         for bits, origin in self._planned():
             if len(self._points) >= self._evaluations:
                 break
-            self._judged(bits, origin)
+            self._evaluated(bits, origin)
         self._move_bits()
         final = self._final()
         chosen = self._best(final, self._demand)
@@ -176,7 +176,7 @@ class _Search:
         self._say("sensitivity", total, total)
         return losses
 
-    def _judged(self, bits: Bits, origin: str) -> Point:
+    def _evaluated(self, bits: Bits, origin: str) -> Point:
         key = self._key(bits)
         if key not in self._points:
             self._say("search", len(self._points), self._evaluations)
@@ -205,7 +205,7 @@ class _Search:
         sought, low, high = demand, 0, len(self._frontier) - 1
         while low <= high and len(self._points) < self._evaluations:
             middle = (low + high) // 2
-            point = self._with_improvements(self._judged(self._frontier.bits(middle), "bisected"))
+            point = self._with_improvements(self._evaluated(self._frontier.bits(middle), "bisected"))
             if demand.holds(point.score) and point.calibrated is not None:
                 sought, high = replace(demand, least=point.calibrated.goodness), middle - 1
             else:
@@ -221,7 +221,7 @@ class _Search:
     def _key(self, bits: Bits) -> tuple[int, ...]:
         return tuple(bits[variable.name] for variable in self._choices.variables)
 
-    # ---- what to judge -------------------------------------------------------------------------------------------
+    # ---- what to evaluate -------------------------------------------------------------------------------------------
 
     def _planned(self) -> Iterator[tuple[dict[str, int], str]]:
         """What the goal asks for by prediction, the same bits everywhere, and others along the frontier."""
@@ -257,7 +257,7 @@ class _Search:
         best = self._best(self._points.values(), self._sought)
         while best is not None and len(self._points) < self._evaluations:
             for bits in self._neighbours(best):
-                self._judged(bits, "neighbour")
+                self._evaluated(bits, "neighbour")
                 found = self._best(self._points.values(), self._sought)
                 if found is not best or len(self._points) >= self._evaluations:
                     break
@@ -266,7 +266,7 @@ class _Search:
             best = self._best(self._points.values(), self._sought)
 
     def _neighbours(self, point: Point) -> list[dict[str, int]]:
-        """Configurations that a step or two away, not judged yet and within the goal, by their predicted loss.
+        """Configurations that are a step or two away, not evaluated yet and within the goal, by their predicted loss.
 
         One variable gets more bits, or another one fewer, or both.
         """

@@ -54,14 +54,14 @@ BestBy = Literal["max", "min"]
 
 @dataclass(frozen=True)
 class Subject:
-    """What is studied, and by what it is judged: the arguments that sensitivity, search and hold have in common.
+    """What is studied, and how it is evaluated: the arguments that sensitivity, search and hold have in common.
 
     model        a path, a ModelProto or a Graph; backend, data, config and passes as `onnxq.quantize` has them. Or a
                  session that has all of these
     evaluate_on  samples, and labels if the metric needs them (`onnxq.mixed_precision.evaluation`); None takes
                  calibration samples
     labels       the name of the labels among the arrays
-    samples      at most this many samples judge
+    samples      evaluate on at most this many samples
     metric       sqnr_db, kl, agreement, accuracy, module:function or a function of (outputs by name, labels)
     best_by      "max" or "min" for a function of one's own; the others know
     cache        folder in which scores and statistics are kept; None keeps nothing
@@ -99,7 +99,7 @@ class Subject:
 class Study:
     """The subject made ready. `float_score` is what the float model reaches, `notes` are remarks for the report.
 
-    `improvements` are tried for models that `score_improved` judges; there are none unless the configuration says so.
+    `improvements` are tried for models that `score_improved` scores; there are none unless the configuration says so.
     `like` is another study of the same model and data with the same cache: what it has seen is not looked at again.
     """
 
@@ -145,7 +145,7 @@ class Study:
         self._samples = _joined(self._model, self._data)[:16]
         # With the version of the format, so that a cache that an older onnxq has left is no error.
         self._file = None if folder is None else folder / f"statistics-{VERSION}-{self._samples}.npz"
-        self._judged_by = _joined(
+        self._evaluation_key = _joined(
             self._model,
             _identity_of_data(evaluation.feeds, evaluation.labels),
             _identity_of_metric(metric, subject.best_by),
@@ -192,7 +192,7 @@ class Study:
         plan = state.plan.active
         if not plan.placements:
             return self.float_score
-        key = _joined(self._judged_by, _identity_of_plan(plan, state.qparams, self.prepared.backend.simulations))
+        key = _joined(self._evaluation_key, _identity_of_plan(plan, state.qparams, self.prepared.backend.simulations))
         held = self._scores.get(key)
         if held is None:
             with own_fault(self.session.original, self.dataset):
@@ -209,7 +209,7 @@ class Study:
         if not self.improvements or not plan.placements:
             return self.score(state)
         key = _joined(
-            self._judged_by,
+            self._evaluation_key,
             _identity_of_plan(plan, state.qparams, self.prepared.backend.simulations),
             *identity_of_improvements(self.improvements, self._samples),
         )

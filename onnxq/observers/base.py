@@ -32,7 +32,7 @@ class Observer(ABC):
     name: ClassVar[str]
     statistic: ClassVar[StatisticKind]
     collects_for_format: ClassVar[bool] = False
-    """Whether each sample is judged in the number format while collecting, so that `new_statistic` needs the spec."""
+    """Whether ranges of single samples are found while collecting, so that `new_statistic` needs the spec."""
 
     def new_statistic(self, axis: int | None = None, spec: QuantSpec | None = None) -> RangeStatistic:
         """An empty statistic of the kind this observer needs, per tensor or per channel along `axis`."""

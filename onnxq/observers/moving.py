@@ -44,11 +44,11 @@ class MovingAverage(Observer):
 
 
 def format_for_samples(observer: Observer, spec: QuantSpec | None) -> QuantSpec | None:
-    """The format in which the samples are to be judged, None where the observer does not look at it."""
+    """The format in which the ranges of the samples are found, None where the observer does not look at it."""
     if not observer.collects_for_format:
         return None
     if spec is None:
         raise UnsupportedError(
-            f"observer '{observer.name}' judges each sample in the number format: give it to new_statistic as `spec`"
+            f"observer '{observer.name}' finds a range for each sample in the number format: give it as `spec`"
         )
     return spec

@@ -32,7 +32,7 @@ FLOAT_MODEL = "_float.onnx"
 """What the float model is called behind the name of the files: the one that plan and parameters belong to."""
 
 REMEDY = "_remedy.toml"
-"""What the configuration is called that mends a low result, behind the name of the files."""
+"""What the configuration is called that fixes a low result, behind the name of the files."""
 
 
 @dataclass

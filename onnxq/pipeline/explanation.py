@@ -21,7 +21,7 @@ class Explanation:
     """Why a result is low: sentences for people, and the values behind them (`onnxq.diagnose`) for the report.
 
     diagnosis  None where it could not be made: the sentences say why
-    remedy     the configuration with what mends it; None where no configuration does
+    remedy     the configuration with what fixes it; None where no configuration does
     """
 
     lines: tuple[str, ...]

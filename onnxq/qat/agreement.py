@@ -1,6 +1,6 @@
 """Does a written model compute what the trained net computes?
 
-Both add up the same products, but not in the same order, so a value next to the border of two steps may fall to the
+Both add up the same products, but not in the same order, so a value next to the boundary of two steps may fall to the
 other side in the file. That is one step of one quantizer, once in many thousand values; what follows it moves by as
 much. Anything larger is a mistake.
 """

@@ -54,5 +54,5 @@ def runs(graph: Graph, dataset: Iterable[Feed] | None) -> bool:
 def _way_out(message: str, original: Graph) -> str:
     known = next((name for name in named_nodes(message) if original.has_node(name)), None)
     if known is None:
-        return "Until it is mended, leaving nodes float with --skip PATTERN may avoid it"
-    return f"Until it is mended, leaving the node float with --skip '{known}' may avoid it"
+        return "Until it is fixed, leaving nodes float with --skip PATTERN may avoid it"
+    return f"Until it is fixed, leaving the node float with --skip '{known}' may avoid it"

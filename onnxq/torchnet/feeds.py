@@ -14,7 +14,7 @@ from onnxq.torchnet.values import Value, numpy_dtype_of
 def wrong_input(graph: Graph, inputs: Sequence[Value]) -> str | None:
     """A sentence on the first input that cannot be right; None if all can be.
 
-    The length of the first axis is not judged: models that were exported for one sample often take more.
+    The length of the first axis is not checked: models that were exported for one sample often take more.
     """
     for name, value in zip(graph.input_names, inputs, strict=True):
         if isinstance(value, list) and all(isinstance(part, Tensor | np.ndarray) for part in value):

@@ -20,7 +20,7 @@ def run_in_segments(program: Program, slots: list[Value], count: int, tell: Call
 
 
 def _run_segment(program: Program, slots: list[Value], first: int, last: int, tell: Callable[[bool], None]) -> None:
-    needed, made = _borders(program, first, last)
+    needed, made = _boundary(program, first, last)
     # Constants are not arguments: torch keeps those for the second run and refuses statistics that have changed since.
     constants = set(program.constants.values())
     held = {slot: slots[slot] for slot in needed if slot in constants}
@@ -64,7 +64,7 @@ def _as_it_was(value: Value) -> Value:
     return value.clone() if is_statistic else value
 
 
-def _borders(program: Program, first: int, last: int) -> tuple[list[int], list[int]]:
+def _boundary(program: Program, first: int, last: int) -> tuple[list[int], list[int]]:
     """The slots that a part reads from before it, and those that it makes for what comes after it."""
     made: dict[int, None] = {}
     given: dict[int, None] = {}

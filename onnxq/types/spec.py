@@ -9,11 +9,15 @@ from typing import Any, Literal, TypedDict
 
 from onnxq.errors import SpecError, did_you_mean
 from onnxq.json_file import JsonMapping, JsonObject
+from onnxq.moved import old_property
 from onnxq.types.granularity import Granularity, PerBlock, PerChannel, PerTensor, granularity_from_json
 from onnxq.types.number_format import NumberFormat, number_format
 
 Rounding = Literal["half_even", "half_up", "half_away", "half_to_zero", "floor"]
 ROUNDINGS: tuple[Rounding, ...] = ("half_even", "half_up", "half_away", "half_to_zero", "floor")
+
+
+_OLD_GRIDS = {"floating-point": "float", "logarithmic": "nnie"}
 
 
 class SpecChanges(TypedDict, total=False):
@@ -64,6 +68,17 @@ class QuantSpec:
     def format(self) -> NumberFormat:
         """The number format that `dtype` names."""
         return number_format(self.dtype)
+
+    grid = old_property(
+        "QuantSpec.grid",
+        "QuantSpec.evenly_spaced or QuantSpec.format",
+        lambda spec: "affine" if spec.evenly_spaced else _OLD_GRIDS.get(spec.format.grid, spec.format.grid),
+    )
+    shared_exponent = old_property(
+        "QuantSpec.shared_exponent",
+        "QuantSpec.granularity where QuantSpec.has_scale is false",
+        lambda spec: spec.granularity if not spec.has_scale and isinstance(spec.granularity, PerBlock) else None,
+    )
 
     @property
     def evenly_spaced(self) -> bool:

@@ -1,4 +1,4 @@
-"""verify: is the emitted file valid, loadable, unchanged at its borders, within its target's limits, and accurate?"""
+"""verify: is the emitted file valid, loadable, with the same inputs and outputs, within the limits, and accurate?"""
 
 from __future__ import annotations
 

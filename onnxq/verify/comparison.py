@@ -167,7 +167,7 @@ class Comparison:
         return not nodes.isdisjoint(self._ancestors[output])
 
     def _add(self, name: str, expected: Any, measured: Any, number: int, *, astray: bool) -> None:
-        """Take in one output; behind a Loop or an If that went `astray` its shape is part of what is judged."""
+        """Take in one output; behind a Loop or an If that went `astray` its shape is part of what is evaluated."""
         if not isinstance(expected, np.ndarray) or not isinstance(measured, np.ndarray):
             self._skipped[name] = "it is not a tensor"
             return

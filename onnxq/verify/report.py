@@ -103,7 +103,7 @@ class Decisions:
 
 @dataclass(frozen=True)
 class ResultCheck:
-    """A floating-point result that is judged by itself: an output, or a part of one ("output0[:, 4:84]").
+    """A floating-point result that is evaluated by itself: an output, or a part of one ("output0[:, 4:84]").
 
     silent       it has one value for everything, where the values of the float model differ
     samples      None where there was nothing to compare
@@ -169,7 +169,7 @@ class OutputCheck:
 
     @property
     def results(self) -> tuple[ResultCheck, ...]:
-        """What is judged by itself: the output and its parts; nothing where it is not floating-point."""
+        """What is evaluated by itself: the output and its parts; nothing where it is not floating-point."""
         if self.sqnr_db is None:
             return ()
         whole = ResultCheck(self.name, self.name, self.sqnr_db, self.silent, self.samples, self.decisions)
@@ -233,7 +233,7 @@ class VerifyReport:
     kernels      what onnxruntime's optimizer makes of the file here; None where it was not asked
     refusal      the error with which onnxruntime did not load or run the file; it is among the failures
     selections   what TopK, NonMaxSuppression and NonZero select; mostly empty
-    notes        what is not as ONNX wants it, and was not in the float model either; what could not be judged
+    notes        what is not as ONNX wants it, and was not in the float model either; what could not be evaluated
     """
 
     samples: int

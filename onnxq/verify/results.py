@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from onnxq.graph import Graph
-from onnxq.graph.joined import Join, joins, judged_parts, with_shapes
+from onnxq.graph.joined import Join, evaluated_parts, joins, with_shapes
 from onnxq.graph.scored import scores_of
 from onnxq.numerics import SqnrAccumulator
 from onnxq.verify.decisions import DecisionCount
@@ -107,7 +107,7 @@ class ExpectedResults:
         for name, found in joins(reference).items():
             outputs = [each[name] for each in expected]
             if all(map(is_float, outputs)):
-                parts = judged_parts(found, partial(_powers_of, outputs))
+                parts = evaluated_parts(found, partial(_powers_of, outputs))
                 if parts is not None:
                     self._parts[name] = parts
 
@@ -179,9 +179,9 @@ class PartSums:
         return ResultSums(None if scores is None else DecisionCount(scores))
 
     def checks(self, output: str) -> Iterator[ResultCheck]:
-        """Parts that are judged by themselves: those of unlike ones, and any that has fallen silent."""
+        """Parts that are evaluated by themselves: those of unlike ones, and any that has fallen silent."""
         shown: dict[str, ResultSums] = {}
-        apart = judged_parts(self._joins[output], lambda join: self._powers(output, join))
+        apart = evaluated_parts(self._joins[output], lambda join: self._powers(output, join))
         if apart is not None:
             whole, told = apart
             inside = next(join for join in self._joins[output] if join.axis == whole.axis)

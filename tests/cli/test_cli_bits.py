@@ -85,29 +85,29 @@ def test_a_search_writes_a_configuration_for_quantize(run: Run, model: Path, dat
         assert plan["tensors"][name]["spec"]["dtype"] == f"int{bits}"
 
 
-def test_layers_are_put_back_until_the_metric_holds(run: Run, model: Path, data: Path, tmp_path: Path) -> None:
+def test_layers_are_restored_until_the_metric_holds(run: Run, model: Path, data: Path, tmp_path: Path) -> None:
     wanted = ("search", model, "-b", "onnxruntime", "-d", data, "--fallback", "float", "--reach", 41, "-o", tmp_path)
     result = run(*wanted)
     assert result.exit_code == 0, result.stderr
     assert "9 layers; sqnr_db at least 41" in result.stdout
-    assert "put back to float: " in result.stderr
+    assert "restored to float: " in result.stderr
     held = json.loads((tmp_path / "hold.json").read_text())
     config = json.loads((tmp_path / "config.json").read_text())
-    assert config["node"] == {name: {"skip": True} for name in held["chosen"]["put_back"]}
+    assert config["node"] == {name: {"skip": True} for name in held["chosen"]["restored"]}
     assert held["chosen"]["value"] >= 41
     again = run(*wanted, "--json")
     assert json.loads(again.stdout)["evaluations"]["run"] == 0
     assert json.loads(again.stdout)["steps"] == held["steps"]
 
 
-def test_an_effort_is_judged_shown_and_written(
+def test_an_effort_is_evaluated_shown_and_written(
     run: Run, model: Path, data: Path, tmp_path: Path, labelled: Path
 ) -> None:
     wanted = ("search", model, "-b", "academic", "-d", data, "--eval", labelled, "--bits", "8,4", "--budget", "60%",
               "--evaluations", 1, "--effort", 1, "-o", tmp_path / "found")  # fmt: skip
     result = run(*wanted)
     assert result.exit_code == 0, result.stderr
-    assert "front: 1 of 1 configurations, judged after effort 1" in result.stdout
+    assert "front: 1 of 1 configurations, evaluated after effort 1" in result.stdout
     document = json.loads((tmp_path / "found" / "front.json").read_text())
     assert "bias_correction" in document["improvements"]
     assert document["chosen"]["value"] > document["chosen"]["calibrated_value"]
@@ -117,14 +117,14 @@ def test_an_effort_is_judged_shown_and_written(
     assert json.loads(again.stdout)["front"] == document["front"]
 
 
-def test_layers_are_put_back_until_the_metric_holds_with_the_effort_of_the_configuration(
+def test_layers_are_restored_until_the_metric_holds_with_the_effort_of_the_configuration(
     run: Run, model: Path, data: Path, tmp_path: Path
 ) -> None:
     config = tmp_path / "careful.json"
     config.write_text(json.dumps({"backend": "tensorrt", "improvements": ["weight_scale_search"]}))
     result = run("search", model, "-c", config, "-d", data, "--fallback", "float", "--reach", 30, "-o", tmp_path)
     assert result.exit_code == 0, result.stderr
-    assert "sqnr_db at least 30, judged after improvements" in result.stdout
+    assert "sqnr_db at least 30, evaluated after improvements" in result.stdout
     assert json.loads((tmp_path / "config.json").read_text())["improvements"] == ["weight_scale_search"]
     assert json.loads((tmp_path / "hold.json").read_text())["improvements"] == ["weight_scale_search"]
 

@@ -1,4 +1,4 @@
-"""`onnxq diagnose`: of a model, of the folder of a run, as text, as JSON, and as a configuration that mends it."""
+"""`onnxq diagnose`: of a model, of the folder of a run, as text, as JSON, and as a configuration that fixes it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def diagnosed(run: Run, files: Path) -> Any:
     """The command with --json and --apply."""
     given = [files / "heads.onnx", "-c", files / "tied.toml", "-d", files / "images.npz"]
-    result = run("diagnose", *given, "--json", "--apply", files / "mended.toml")
+    result = run("diagnose", *given, "--json", "--apply", files / "fixed.toml")
     assert result.exit_code == 0, result.stderr
     return json.loads(result.stdout)
 
@@ -68,7 +68,7 @@ def test_the_terminal_shows_what_json_has(run: Run, files: Path, diagnosed: Any)
 def test_quantize_with_the_written_configuration_gives_what_was_promised(
     run: Run, files: Path, diagnosed: Any, tmp_path: Path
 ) -> None:
-    given = ["quantize", files / "heads.onnx", "-c", files / "mended.toml", "--effort", 0, "-o", tmp_path / "out"]
+    given = ["quantize", files / "heads.onnx", "-c", files / "fixed.toml", "--effort", 0, "-o", tmp_path / "out"]
     result = run(*given, "--json")
 
     assert result.exit_code == 0, result.stderr
@@ -184,7 +184,7 @@ def test_a_configuration_has_a_suffix_that_tells_its_kind(run: Run, files: Path)
 
 
 def test_nothing_is_written_where_nothing_pays(run: Run, model: Path, data: Path, tmp_path: Path) -> None:
-    target = tmp_path / "mended.json"
+    target = tmp_path / "fixed.json"
     result = run("diagnose", model, "-b", "onnxruntime", "-d", data, "--apply", target)
 
     assert result.exit_code == 0, result.stderr

@@ -41,12 +41,12 @@ def test_a_quantized_model_can_be_quantized_anew(run: Run, finished: Path, data:
     assert "quantized already" not in again.stderr
 
 
-def test_the_summary_names_what_was_taken_out_and_put_back(
+def test_the_summary_names_what_was_taken_out_and_restored(
     run: Run, finished: Path, data: Path, tmp_path: Path
 ) -> None:
     result = run("strip", finished / "model.onnx", "-o", tmp_path / "float.onnx", "-d", data)
     assert result.exit_code == 0, result.stderr
-    for words in ("QuantizeLinear", "put back", "Relu behind", "against quantized", " dB on output"):
+    for words in ("QuantizeLinear", "restored", "Relu behind", "against quantized", " dB on output"):
         assert words in result.stdout
 
 

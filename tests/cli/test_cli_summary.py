@@ -9,7 +9,7 @@ from onnxq.cli.summary import improvement_lines
 
 def steps(**applied: list[bool]) -> dict[str, Any]:
     tried = [{"name": name, "applied": one} for name, each in applied.items() for one in each]
-    return {"before": 12.0, "after": 20.0, "judged_on": 8, "levels": [], "steps": tried}
+    return {"before": 12.0, "after": 20.0, "evaluated_on": 8, "levels": [], "steps": tried}
 
 
 def test_a_step_that_was_tried_in_several_places_is_named_once() -> None:

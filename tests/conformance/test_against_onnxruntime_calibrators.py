@@ -151,7 +151,7 @@ def divergence(values: np.ndarray, threshold: float, bins_of_a_level: int) -> fl
     """onnxruntime's divergence of a threshold, from the raw values and with its own functions.
 
     Its search lays bins over the largest value, and most thresholds are then no whole number of levels: what is left
-    over counts as empty. Here the bins are laid over the threshold, so that all thresholds are judged alike.
+    over counts as empty. Here the bins are laid over the threshold, so that all thresholds are evaluated alike.
     """
     counts = np.histogram(values, LEVELS * bins_of_a_level, range=(-threshold, threshold))[0]
     p = counts.copy()

@@ -39,7 +39,7 @@ def test_a_diagnosis_is_made_of_values_that_json_holds(name: str) -> None:
 
 @pytest.mark.parametrize("graph", ["residual", "transformer"])
 @pytest.mark.parametrize("name", [name for name in BACKENDS.names() if get_backend(name).simulations])
-def test_an_experiment_with_channels_is_judged_where_the_chip_has_none(name: str, graph: str) -> None:
+def test_an_experiment_with_channels_is_evaluated_where_the_chip_has_none(name: str, graph: str) -> None:
     """What a chip computes is simulated for formats that it has not, too: that is how causes are proven."""
     golden = GOLDEN[graph]()
     found = open_session(golden.model, backend=name, data=golden.samples).calibrated()
@@ -47,7 +47,7 @@ def test_an_experiment_with_channels_is_judged_where_the_chip_has_none(name: str
     state = found.state
     leaders = [placement.tensor for placement in activation_leaders(found.state.plan)]
     seen = look_at(state.graph, leaders, found.session.dataset, None, most=2)
-    judge = Evaluator(state.graph, found.session.prepared.backend, golden.samples[:2])
+    evaluator = Evaluator(state.graph, found.session.prepared.backend, golden.samples[:2])
     changed = state
     for tensor in leaders:
         channels = seen[tensor].channels if tensor in seen else None
@@ -55,4 +55,4 @@ def test_an_experiment_with_channels_is_judged_where_the_chip_has_none(name: str
             changed = with_channels(tensor, channels.axis, channels.low, channels.high)(changed)
 
     assert changed is not state
-    assert judge(changed).sqnr_db
+    assert evaluator(changed).sqnr_db

@@ -59,11 +59,11 @@ def test_the_remedy_stands_beside_the_files_and_gives_what_it_promises(
     assert settings.backend == "qnn"
     assert not settings.tensor
 
-    mended = onnxq.quantize(tied.model, config=path, data=tied.data, out=tmp_path)
+    fixed = onnxq.quantize(tied.model, config=path, data=tied.data, out=tmp_path)
 
     promised = low.report["diagnosis"]["combined"]["after_db"]
-    assert min(mended.report["sqnr_db"].values()) >= promised - 0.5
-    assert "diagnosis" not in mended.report
+    assert min(fixed.report["sqnr_db"].values()) >= promised - 0.5
+    assert "diagnosis" not in fixed.report
 
 
 def test_a_run_that_fails_says_why_and_what_to_do(tied: Patient, tmp_path: Path) -> None:

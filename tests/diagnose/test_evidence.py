@@ -155,7 +155,7 @@ def test_a_normalization_in_eight_bits_is_found() -> None:
 
 def test_too_few_samples_are_noticed_by_those_that_judge() -> None:
     def growing(x: np.ndarray) -> None:
-        x[3::4] *= 6  # the samples that judge
+        x[3::4] *= 6  # the evaluation samples
 
     found = diagnose(Subject(_layer(EVEN), backend="qnn", data=_samples(growing)), budget=AUTOMATIC)
 

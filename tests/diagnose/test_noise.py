@@ -48,29 +48,31 @@ def test_rows_know_their_place_in_the_order_of_the_graph(study: Study, state: St
 
 
 def _counted(study: Study) -> tuple[Callable[[State], Score], list[int]]:
-    judged: list[int] = []
+    evaluated: list[int] = []
 
     def score(part: State) -> Score:
-        judged.append(len(part.plan.placements))
+        evaluated.append(len(part.plan.placements))
         return study.score(part)
 
-    return score, judged
+    return score, evaluated
 
 
 def test_with_few_runs_groups_are_cut_into_halves_until_the_culprit_is_found(study: Study, state: State) -> None:
-    score, judged = _counted(study)
+    score, evaluated = _counted(study)
     runs = 20
 
     rows = costliest(state, score, runs)
 
-    assert len(judged) <= runs
-    assert max(judged) > 2  # groups were judged
+    assert len(evaluated) <= runs
+    assert max(evaluated) > 2  # groups were evaluated
     assert set(rows[0].tensors) == {"boxes", "scores"}
     assert 0.9 < rows[0].share <= 1.0
 
 
-def test_with_few_runs_the_most_suspicious_are_judged_by_themselves(study: Study, state: State, tied: Patient) -> None:
-    score, judged = _counted(study)
+def test_with_few_runs_the_most_suspicious_are_evaluated_by_themselves(
+    study: Study, state: State, tied: Patient
+) -> None:
+    score, evaluated = _counted(study)
     runs = 8
     observed = [tensor for placement in state.plan for tensor in placement.observe]
     dataset = open_dataset(tied.data[:8], input_infos(tied.model))
@@ -78,6 +80,6 @@ def test_with_few_runs_the_most_suspicious_are_judged_by_themselves(study: Study
 
     rows = costliest(state, score, runs, suspicion)
 
-    assert len(judged) <= runs
+    assert len(evaluated) <= runs
     assert set(rows[0].tensors) == {"boxes", "scores"}
     assert rows[0].share > 0.9

@@ -49,7 +49,7 @@ def test_effort_1_is_the_default_and_is_not_below_effort_0_on_the_held_samples(
     assert "improvements" not in plain.report
     told = improved.report["improvements"]
     assert told["after"] > told["before"] + 1  # 4 bits leave much to gain
-    assert told["judged_on"] == 8
+    assert told["evaluated_on"] == 8
     assert told["fitted_to"] == 24
     assert any(step["applied"] for step in told["steps"])
     for step in told["steps"]:

@@ -111,7 +111,7 @@ def test_without_data_an_improvement_that_needs_samples_is_refused(tmp_path: Pat
     assert not out.exists()
     done = onnxq_command("quantize", source, "-b", "weight_only", "--improve", "hqq", "-o", out)
     assert done.returncode == 0, done.stderr
-    assert "applied without data to judge by: hqq" in " ".join(done.stdout.split())
+    assert "applied without data to evaluate on: hqq" in " ".join(done.stdout.split())
 
 
 @pytest.mark.parametrize("form", ["dq", "nbits"])

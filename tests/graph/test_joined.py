@@ -8,7 +8,7 @@ from onnx import parser
 
 from onnxq.graph import Graph
 from onnxq.graph.join_search import DEEPEST, may_have_parts
-from onnxq.graph.joined import Join, joins, judged_parts
+from onnxq.graph.joined import Join, evaluated_parts, joins
 
 
 def of(body: str, signature: str = "(float[1,4,6] a, float[1,2,6] b) => (float[n,m,k] y)") -> list[Join]:
@@ -154,14 +154,14 @@ def test_a_tensor_is_cut_and_its_parts_are_named() -> None:
 )
 def test_parts_are_unlike_where_the_smaller_one_would_not_count(powers: list[float], shown: list[int]) -> None:
     join = Join(1, tuple(range(1, len(powers) + 1)) or (1,))
-    found = judged_parts([join], lambda _: powers)
+    found = evaluated_parts([join], lambda _: powers)
     assert found == ((join, shown) if shown else None)
 
 
 def test_neighbours_of_one_size_are_one_part() -> None:
     """The coordinates of a box come one by one, and are one kind of thing."""
     join = Join(1, (1, 2, 3, 4, 5, 84))
-    found = judged_parts([join], lambda _: [3e4, 2e4, 1e4, 1e4, 1e-3, 5e-3])
+    found = evaluated_parts([join], lambda _: [3e4, 2e4, 1e4, 1e4, 1e-3, 5e-3])
     assert found == (Join(1, (4, 84)), [0, 1])
 
 
@@ -257,10 +257,10 @@ def test_what_is_joined_of_too_many_parts_in_two_steps_has_those_of_the_last() -
     assert of(body) == [Join(1, (4, 20))]
 
 
-def test_of_levels_and_kinds_the_less_alike_are_judged() -> None:
+def test_of_levels_and_kinds_the_less_alike_are_evaluated() -> None:
     levels, kinds = Join(1, (2, 4)), Join(2, (4, 6))
     powers = {levels: [100.0, 1.0], kinds: [1e5, 1e-4]}
-    assert judged_parts([levels, kinds], powers.__getitem__) == (kinds, [0, 1])
-    assert judged_parts([levels], powers.__getitem__) == (levels, [0, 1])
-    assert judged_parts([levels], {levels: [2.0, 1.0]}.__getitem__) is None
-    assert judged_parts([], powers.__getitem__) is None
+    assert evaluated_parts([levels, kinds], powers.__getitem__) == (kinds, [0, 1])
+    assert evaluated_parts([levels], powers.__getitem__) == (levels, [0, 1])
+    assert evaluated_parts([levels], {levels: [2.0, 1.0]}.__getitem__) is None
+    assert evaluated_parts([], powers.__getitem__) is None

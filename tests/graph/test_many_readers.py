@@ -81,7 +81,7 @@ def test_readers_are_the_same_while_nothing_changes_and_after_an_edit() -> None:
 
 
 @pytest.mark.parametrize(("count", "optimize"), [(20, "all"), (WIDE + 1, "none")])
-def test_models_with_very_many_readers_are_judged_without_onnxruntimes_optimizer(
+def test_models_with_very_many_readers_are_evaluated_without_onnxruntimes_optimizer(
     count: int, optimize: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []

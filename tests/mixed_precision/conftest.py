@@ -21,7 +21,7 @@ SENSITIVE = "pointwise.conv"
 
 @pytest.fixture(scope="session")
 def digits() -> SubjectOf:
-    """The demo for a backend, judged on 48 test images; named arguments change the subject."""
+    """The demo for a backend, evaluated on 48 test images; named arguments change the subject."""
     data = load_data()
 
     def make(backend: str = "onnxruntime", **changes: Any) -> Subject:

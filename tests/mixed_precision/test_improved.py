@@ -1,4 +1,4 @@
-"""With an effort, a search ends with what `onnxq quantize` really gives, and fewer layers are put back."""
+"""With an effort, a search ends with what `onnxq quantize` really gives, and fewer layers are restored."""
 
 from __future__ import annotations
 
@@ -109,12 +109,12 @@ def test_the_metric_holds_after_improvements_at_less_cost(digits: SubjectOf, kno
     assert better.chosen.costs.bytes < plain.chosen.costs.bytes
 
 
-def test_fewer_layers_are_put_back_where_improvements_help(digits: SubjectOf, tmp_path: Path) -> None:
+def test_fewer_layers_are_restored_where_improvements_help(digits: SubjectOf, tmp_path: Path) -> None:
     coarse = {"weight": {"bits": 3, "per_channel": False}}
     plain = restore_layers(digits(config=coarse), reach=14.0)
     better = restore_layers(digits(config={**coarse, **EFFORT}, cache=tmp_path / "cache"), reach=14.0)
     assert better.steps[0].score.value > plain.steps[0].score.value + 1.0
-    assert len(better.put_back) < len(plain.put_back)
+    assert len(better.restored) < len(plain.restored)
     assert better.chosen.score.value >= 14.0
     assert of_quantize(digits(), better.config, tmp_path / "out") == better.chosen.score
     again = restore_layers(digits(config={**coarse, **EFFORT}, cache=tmp_path / "cache"), reach=14.0)
@@ -136,7 +136,7 @@ def test_too_few_samples_to_improve_with_are_a_note(digits: SubjectOf) -> None:
         ({"effort": 1, "skip_improvements": ["nothing"]}, "there is no improvement 'nothing'"),
     ],
 )
-def test_wrong_wishes_are_refused_before_anything_is_judged(
+def test_wrong_wishes_are_refused_before_anything_is_evaluated(
     digits: SubjectOf, config: dict[str, Any], message: str
 ) -> None:
     stages: list[str] = []

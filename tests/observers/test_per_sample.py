@@ -196,7 +196,9 @@ def test_other_settings_than_those_collected_with_are_refused(samples):
         collected("pot_mode", POWER, samples, [24]).merge(
             make_observer("pot_mode:max_position=12").new_statistic(None, POWER)
         )
-    with pytest.raises(UnsupportedError, match=r"'pot_mode' judges each sample in the number format.*`spec`"):
+    with pytest.raises(
+        UnsupportedError, match=r"'pot_mode' finds a range for each sample in the number format.*`spec`"
+    ):
         make_observer("pot_mode").new_statistic()
     # Minimum and maximum do not depend on the format.
     average = collected("ema_minmax", None, samples, [24])

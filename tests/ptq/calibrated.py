@@ -1,4 +1,4 @@
-"""Models made ready for an improvement: calibrated, with samples to fit to and others to be judged on."""
+"""Models made ready for an improvement: calibrated, with samples to fit to and others to be evaluated on."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ FOUR_BITS = {"weight": {"bits": 4}}
 class Ready:
     state: State
     task: Task
-    judge: Evaluator
+    evaluator: Evaluator
 
     def improve(self, text: str) -> Improved:
         return read_improvement(text).run(self.state, self.task)
 
     def sqnr(self, state: State | None = None) -> float:
         """dB on samples that nothing was fitted to."""
-        return self.judge(self.state if state is None else state).value
+        return self.evaluator(self.state if state is None else state).value
 
 
 def ready(
-    model: Any, feeds: Any, backend: str, config: Mapping[str, Any] | None = None, *, judged: Feeds | None = None
+    model: Any, feeds: Any, backend: str, config: Mapping[str, Any] | None = None, *, evaluated: Feeds | None = None
 ) -> Ready:
-    """The first half of the feeds is there to fit to; the second judges, unless others are given."""
+    """The first half of the feeds is there to fit to; the second to evaluate on, unless others are given."""
     found = open_session(model, backend=backend, data=feeds, config=dict(config or {})).calibrated()
     dataset, backend_of_run, graph = found.session.dataset, found.session.prepared.backend, found.state.graph
     assert dataset is not None
-    count = len(dataset) if judged is not None else max(len(dataset) // 2, 1)
+    count = len(dataset) if evaluated is not None else max(len(dataset) // 2, 1)
     task = Task(graph.copy(), backend_of_run, Samples(dataset, tuple(range(count))))
-    held = list(dataset)[count:] if judged is None else judged
+    held = list(dataset)[count:] if evaluated is None else evaluated
     return Ready(found.state, task, Evaluator(graph, backend_of_run, held))
 
 
 @cache
 def digits(backend: str, bits: int = 8) -> Ready:
-    """The demo's classifier with 32 images to fit to and 24 others that judge."""
+    """The demo's classifier with 32 images to fit to and 24 others to evaluate on."""
     data = demo.load_data()
-    judged = [{"image": data.test_images[i : i + 1]} for i in range(24)]
+    evaluated = [{"image": data.test_images[i : i + 1]} for i in range(24)]
     config = {"weight": {"bits": bits}} if bits != 8 else {}
-    return ready(onnx.load(demo.model_path()), {"image": data.calibration[:32]}, backend, config, judged=judged)
+    return ready(onnx.load(demo.model_path()), {"image": data.calibration[:32]}, backend, config, evaluated=evaluated)
 
 
 @cache

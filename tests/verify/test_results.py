@@ -85,7 +85,7 @@ def test_a_part_below_the_limit_fails_like_an_output(tmp_path: Path) -> None:
     assert "below the required 5 dB" in str(failure)
 
 
-def test_a_part_without_signal_is_not_judged_but_noted(tmp_path: Path) -> None:
+def test_a_part_without_signal_is_not_evaluated_but_noted(tmp_path: Path) -> None:
     report = checked(tmp_path, "scores = Mul(s, zero)", given="scores = Mul(s, zero)")
     assert report.passed
     assert report.parts_db == {}

@@ -160,7 +160,7 @@ def test_what_is_selected_by_exact_values_is_left_alone() -> None:
     assert selecting_nodes(Graph.from_model(net.model())) == ()
 
 
-def test_improvements_are_judged_by_the_same_rows() -> None:
+def test_improvements_are_evaluated_by_the_same_rows() -> None:
     model = best_rows()
     result = onnxq.quantize(model, backend="onnxruntime", data=samples(), config={"effort": 1})
 
@@ -212,7 +212,7 @@ def test_an_output_of_indices_alone_is_the_model_s_own() -> None:
         _ruined(labelled)
 
 
-def test_an_output_of_indices_alone_is_judged_as_the_model_s_own() -> None:
+def test_an_output_of_indices_alone_is_evaluated_as_the_model_s_own() -> None:
     graph = Graph.from_model(labelled())
     result = _quantized(labelled)
     backend = chosen_backend("onnxruntime", read_config({}))

@@ -1,4 +1,4 @@
-"""`onnxq diagnose`: why a quantized model loses accuracy, and what mends it, tried before it is offered."""
+"""`onnxq diagnose`: why a quantized model loses accuracy, and what fixes it, tried before it is offered."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def diagnose(
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Find the quantizers that cost most, why they do, and what mends it.
+    """Find the quantizers that cost most, why they do, and what fixes it.
 
     Every remedy is tried on samples that nothing was fitted to. --apply writes those that pay into a configuration for
     `onnxq quantize -c`.
@@ -153,7 +153,7 @@ def _show(result: Diagnosis, worst: int) -> None:
     print_pairs("why", why or [("", "no cause was found")])
     tried = [*result.paying, *(trial for trial in result.trials if not trial.pays)]
     rows = [(outcome_text(trial), tuple(remedy_lines(trial.remedy, result.target))) for trial in tried]
-    print_table(f"remedies, judged on {result.samples} samples", ("worst result", "remedy"), rows)
+    print_table(f"remedies, evaluated on {result.samples} samples", ("worst result", "remedy"), rows)
     if result.combined is not None:
         lines = tuple(remedy_lines(result.combined.remedy, result.target))
         print_pairs("those that pay, together", [(outcome_text(result.combined), lines)])

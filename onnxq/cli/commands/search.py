@@ -1,4 +1,4 @@
-"""`onnxq search`: bits for each layer under a budget, or layers put back until a metric holds."""
+"""`onnxq search`: bits for each layer under a budget, or layers restored until a metric holds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def search(
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Find bits for each layer of MODEL under a budget, or the layers to put back until a metric holds.
+    """Find bits for each layer of MODEL under a budget, or the layers to restore until a metric holds.
 
     Writes config.json for 'onnxq quantize -c'. The same command again goes on where it was cut off.
     """
@@ -97,9 +97,9 @@ def search(
 
 def _check(bits: str | None, budget: str | None, fallback: str | None, what: str) -> None:
     if (bits is None) == (fallback is None):
-        raise ConfigError("give either --bits to choose from, or --fallback to put layers back to 16 or float")
+        raise ConfigError("give either --bits to choose from, or --fallback to restore layers to 16 or float")
     if fallback is not None and budget is not None:
-        raise ConfigError("--budget is for --bits: layers are put back until --hold, --max-drop or --reach is met")
+        raise ConfigError("--budget is for --bits: layers are restored until --hold, --max-drop or --reach is met")
     if fallback not in (None, "16", "float"):
         raise ConfigError(f"--fallback is 16 or float, got '{fallback}'")
     if what not in ("weights", "activations", "both"):
@@ -143,23 +143,23 @@ def _show_held(result: Held) -> None:
     rows = [
         (
             "held" if step.holds else "",
-            str(len(step.put_back)),
+            str(len(step.restored)),
             bits_options.metric_text(name, step.score.value),
-            ", ".join(step.put_back[:4]) + (" ..." if len(step.put_back) > 4 else ""),
+            ", ".join(step.restored[:4]) + (" ..." if len(step.restored) > 4 else ""),
         )
         for step in result.steps
     ]
     title = f"{result.layers} layers; {result.demand}{_improved(result)}"
-    print_table(title, ("", ">put back", f">{name}", "layers"), rows)
-    listed = ", ".join(result.put_back) or "none"
-    say(f"put back to {result.fallback}: {listed}")
+    print_table(title, ("", ">restored", f">{name}", "layers"), rows)
+    listed = ", ".join(result.restored) or "none"
+    say(f"restored to {result.fallback}: {listed}")
 
 
 def _improved(result: Found | Held) -> str:
     if not result.improvements:
         return ""
     named = result.config.improvements is not None
-    return ", judged after improvements" if named else f", judged after effort {result.config.effort}"
+    return ", evaluated after improvements" if named else f", evaluated after effort {result.config.effort}"
 
 
 def _tell(result: Found | Held, files: list[Path], model: Path, data: str | None, out: Path) -> None:

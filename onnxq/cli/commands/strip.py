@@ -114,9 +114,9 @@ def _print(result: Stripped, outputs: tuple[OutputCheck, ...], model: Path, targ
         for op, count in result.before.items()
     ]
     restored = list(result.restored.items())
-    pairs += [("put back", f"{op} behind '{tensor}', where a quantizer cut off") for tensor, op in restored[:SHOWN]]
+    pairs += [("restored", f"{op} behind '{tensor}', where a quantizer cut off") for tensor, op in restored[:SHOWN]]
     if len(restored) > SHOWN:
-        pairs.append(("put back", f"and {len(restored) - SHOWN} more, which --json has"))
+        pairs.append(("restored", f"and {len(restored) - SHOWN} more, which --json has"))
     pairs += [
         ("against quantized", f"{check.sqnr_db:.1f} dB on output '{check.name}'")
         if check.sqnr_db is not None

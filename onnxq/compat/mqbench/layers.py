@@ -11,18 +11,18 @@ from onnxq.graph import Node
 
 
 @dataclass(frozen=True)
-class Border:
-    """The nodes at the border of their layers, and the tensors inside that these would ask a quantizer for."""
+class LayerBoundary:
+    """The nodes at the boundary of their layers, and the tensors inside that these would ask a quantizer for."""
 
     nodes: list[str]
     inside: list[str]
 
 
-def border_of(structure: Structure, names: Iterable[str], target: Target) -> Border:
+def layer_boundary(structure: Structure, names: Iterable[str], target: Target) -> LayerBoundary:
     """Of layers in several nodes those that read from outside; nodes that are a layer of their own as they are.
 
     A quantizer stands in front of such a layer, not inside. Where the target quantizes results too, the last node is at
-    the border as well.
+    the boundary as well.
     """
     graph, chosen = structure.graph, dict.fromkeys(names)
     units = dict.fromkeys(structure.unit_of(graph.node(name)) for name in chosen)
@@ -40,7 +40,7 @@ def border_of(structure: Structure, names: Iterable[str], target: Target) -> Bor
                 continue
             asked = [*read, *(_made(node) if with_output else ())]
             inside.update(dict.fromkeys(name for name in asked if name in made))
-    return Border(list(chosen), list(inside))
+    return LayerBoundary(list(chosen), list(inside))
 
 
 def _made(node: Node) -> list[str]:

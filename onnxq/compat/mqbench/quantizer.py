@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from onnxq.compat.modules import Exported, nodes_of_fx_name, nodes_of_module
-from onnxq.compat.mqbench.layers import border_of
+from onnxq.compat.mqbench.layers import layer_boundary
 from onnxq.compat.mqbench.targets import Target
 from onnxq.compat.structure import Structure
 from onnxq.compat.torch_names import nodes_of_type, type_note
@@ -80,11 +80,11 @@ def _force(
     wanted = [name for name in nodes if name not in excluded]
     if not wanted:
         return no_effect(f"{counted(nodes)} excluded, and that wins")
-    border = border_of(model, wanted, target)
-    translator.append("force", border.nodes, key)
-    for tensor in border.inside:
+    boundary = layer_boundary(model, wanted, target)
+    translator.append("force", boundary.nodes, key)
+    for tensor in boundary.inside:
         translator.set(("tensor", tensor, "skip"), True, key)
-    operators = sorted({model.graph.node(name).op for name in border.nodes})
+    operators = sorted({model.graph.node(name).op for name in boundary.nodes})
     both = "Add" in operators and target.backend.residual == "skip"
     if both and key.rpartition(".")[2] in TYPE_KEYS:
         translator.set(("residual",), "both", key)
@@ -92,8 +92,8 @@ def _force(
     anyway = f"; {target.family} has a rule for {', '.join(known)} anyway" if known else ""
     of_sums = "; residual = both: quantizers on both inputs of an Add" if both else ""
     left = f"; {counted([name for name in nodes if name in excluded])} excluded" if len(wanted) < len(nodes) else ""
-    float_inside = ", and nothing inside of the layer" if border.inside else ""
-    return Outcome(f"force: {counted(border.nodes)}{float_inside}{of_sums}{anyway}{left}")
+    float_inside = ", and nothing inside of the layer" if boundary.inside else ""
+    return Outcome(f"force: {counted(boundary.nodes)}{float_inside}{of_sums}{anyway}{left}")
 
 
 def _skip(translator: Translator, nodes: Sequence[str], named: set[str], key: str, *, weights: bool) -> Outcome:

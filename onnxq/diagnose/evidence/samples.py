@@ -1,4 +1,4 @@
-"""Too few samples: those that judge, left out of the calibration, lose much more than they do inside of it."""
+"""Too few samples: evaluation samples that are left out of the calibration lose much more than inside of it."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def block_chunks(shape: Sequence[int], blocks: PerBlock) -> Iterator[tuple[slice
 
 
 def round_to_blocks(x: np.ndarray, blocks: PerBlock) -> np.ndarray:
-    """The nearest values of bfp16, float32, for an array that begins at the border of a block."""
+    """The nearest values of bfp16, float32, for an array that begins at the boundary of a block."""
     x = np.asarray(x, np.float32)
     if x.size == 0:
         return x.copy()

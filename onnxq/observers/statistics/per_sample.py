@@ -18,7 +18,7 @@ from onnxq.types.spec import QuantSpec
 
 
 class SampleObserver(Protocol):
-    """What judges a sample: an observer, which this package lies below and therefore knows by its shape only."""
+    """What finds the range of a sample: an observer. Its package is above this one, so only its shape is known here."""
 
     def new_statistic(self, axis: int | None = None, spec: QuantSpec | None = None) -> RangeStatistic: ...
 
@@ -99,14 +99,14 @@ class PerSampleStatistic(RangeStatistic, ABC):
         super().merge(other)
 
     def check_settings(self, inner: str, spec: QuantSpec | None) -> None:
-        """Refuse to be read or extended with other settings than the samples were judged with."""
+        """Refuse to be read or extended with other settings than the samples were seen with."""
         if inner != str(self.inner):
             raise UnsupportedError(
                 f"this {self.kind} statistic holds ranges of '{self.inner}', not of '{inner}': collect it again"
             )
         if self.spec is not None and spec is not None and _format(spec) != _format(self.spec):
             raise UnsupportedError(
-                f"this {self.kind} statistic was collected for {self.spec}, not for {spec}: each sample was judged in "
+                f"this {self.kind} statistic was collected for {self.spec}, not for {spec}: each range was found in "
                 "that format, so collect it again"
             )
 

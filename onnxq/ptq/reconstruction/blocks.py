@@ -6,7 +6,7 @@ layer   a node with a quantized weight and the element-wise nodes behind it (bia
         residual), as AdaRound reconstructs a layer with its activation function
 N       that many layers, with everything between them
 auto    BRECQ's blocks, found by liveness. Between two nodes of the order some tensors are alive: made before, read
-        after. Where only one is, everything behind depends on it alone: a border. What lies between two borders is a
+        after. Where only one is, everything behind depends on it alone: a boundary. What lies between two of them is a
         residual block, an attention or its MLP, or a single node; neighbours with one layer each are put together two
         by two (a depthwise convolution and its pointwise one). Parts with more than MOST_LAYERS layers, such as the
         backbone of a detector whose features stay alive, are cut again where two tensors are alive, then three ...
@@ -30,7 +30,7 @@ MOST_LAYERS = 10
 """Layers of one block at most, if there is a place to cut."""
 MOST_ALIVE = 6
 TOGETHER = 2
-"""Layers in a row, each between two borders, that make one block."""
+"""Layers in a row, each between two boundaries, that make one block."""
 
 _ARITHMETIC = (
     "Add",
@@ -231,11 +231,11 @@ def _grouped(order: _Order, ranges: Sequence[Range], most: int) -> list[Range]:
 
 
 def _blocks(order: _Order) -> list[Range]:
-    """The parts between borders, put together where they are small."""
+    """The parts between boundaries, put together where they are small."""
     found: list[Range] = []
     chain = 0
-    """Layers of the last range, if each of them stood between two borders; 0 if no other may join it."""
-    for span in _between_borders(order, (0, len(order.nodes)), 1):
+    """Layers of the last range, if each of them stood between two boundaries; 0 if no other may join it."""
+    for span in _between_boundaries(order, (0, len(order.nodes)), 1):
         layers = order.layers(span)
         behind_layers = bool(found) and order.layers(found[-1]) > 0
         joins = behind_layers and (0 < chain < TOGETHER if layers == 1 else not layers and order.element_wise(span))
@@ -248,7 +248,7 @@ def _blocks(order: _Order) -> list[Range]:
     return found
 
 
-def _between_borders(order: _Order, span: Range, alive: int) -> list[Range]:
+def _between_boundaries(order: _Order, span: Range, alive: int) -> list[Range]:
     """A range cut behind each node with at most `alive` living tensors, and further where that leaves too much."""
     cuts = [i + 1 for i in range(span[0], span[1] - 1) if order.alive[i] <= alive]
     found: list[Range] = []
@@ -256,7 +256,7 @@ def _between_borders(order: _Order, span: Range, alive: int) -> list[Range]:
         if order.layers(part) <= MOST_LAYERS:
             found.append(part)
         elif alive < MOST_ALIVE:
-            found += _between_borders(order, part, alive + 1)
+            found += _between_boundaries(order, part, alive + 1)
         else:
             found += _cut_in_order(order, part)
     return found

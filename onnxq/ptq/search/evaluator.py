@@ -122,7 +122,7 @@ class Evaluator:
         self._sign = -1.0 if lower else 1.0
         self._feeds = list(samples)
         if not self._feeds:
-            raise DataError("there are no samples to judge the model on: give at least one")
+            raise DataError("there are no samples to evaluate the model on: give at least one")
         # Metrics of users and labels are about what the model selects by itself.
         self._selecting = selecting_nodes(reference) if metric in ("sqnr_db", "kl", "agreement") else ()
         self._selected: list[Selected] = [{} for _ in self._feeds]

@@ -108,7 +108,7 @@ class Outcome:
             "before": _number(self.before),
             "after": _number(self.after),
             "fitted_to": self.samples,
-            "judged_on": self.held,
+            "evaluated_on": self.held,
             "levels": [level.to_json() for level in self.levels],
             "steps": [step.to_json() for step in self.steps],
         }

@@ -23,7 +23,7 @@ class StepReason(Enum):
     NOTHING_TO_CHANGE = "nothing_to_change"
     NOT_POSSIBLE = "not_possible"
     TOO_FEW_SAMPLES = "too_few_samples"
-    NOT_JUDGED = "not_judged"
+    NOT_EVALUATED = "not_evaluated"
 
     @property
     def accepts(self) -> bool:

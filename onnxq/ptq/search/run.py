@@ -162,7 +162,7 @@ class _Search:
             if not found.changed:
                 why = NOTHING_TO_CHANGE
             else:
-                why, result, before, after = self._judged(chosen, base, found, to_beat)
+                why, result, before, after = self._evaluated(chosen, base, found, to_beat)
                 if (
                     deferrable
                     and not why.reason.accepts
@@ -178,7 +178,7 @@ class _Search:
         self._steps.append(Step.of(chosen, why, found, seconds, applied=accepted, before=before, after=after))
         return result
 
-    def _judged(
+    def _evaluated(
         self, chosen: Chosen, base: Candidate, found: Improved, to_beat: Candidate
     ) -> tuple[Why, Candidate | None, Score, Score]:
         """What becomes of a change: why it is kept or not, the candidate, and the scores before and after.

@@ -12,7 +12,7 @@ gains DEFERRED_GAIN_DB with `finish` behind it, all later stages are done with i
 
 Roundings start from the state after the stages, since a weight that was rounded once cannot be rounded otherwise. Each
 result, and the state without any, is finished by `finish`, if that helps, and the best of all is the result. So an
-effort tries everything that the one below tries, on the same samples, and can only come out better where it is judged.
+effort tries everything that the one below tries, on the same samples, and can only score better there.
 
 Reconstructing blocks takes minutes, and what it comes to shows early. So those methods are tried with a fifth of their
 iterations, and the best of them follows with all (`full_length`), if it is at most NEAR_DB behind the best of all.

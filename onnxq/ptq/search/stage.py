@@ -124,12 +124,12 @@ def improve_calibrated(
     if split is None and config.improvements is not None:
         raise ConfigError(
             f"{config.source('improvements')}: improvements take {FEWEST} samples or more, some to fit to and others "
-            "to judge by: give more, or leave them out"
+            "to evaluate on: give more, or leave them out"
         )
     if split is None:
         return None, [
             f"nothing was tried to improve the model: that takes {FEWEST} samples or more, some to fit to and others "
-            "to judge by"
+            "to evaluate on"
         ]
     task = Task(
         reference=prepared.graph,

@@ -17,7 +17,7 @@ from onnxq.session.session import Session
 NO_SAMPLES = Samples(cast(Dataset, ()), ())
 """Steps that need no data do not ask for any."""
 
-NOT_JUDGED = Why(StepReason.NOT_JUDGED, "applied as asked for; without data nothing says whether it helps")
+NOT_EVALUATED = Why(StepReason.NOT_EVALUATED, "applied as asked for; without data nothing says whether it helps")
 
 
 def improve_without_data(session: Session, state: State, names: Iterable[str]) -> Outcome:
@@ -38,6 +38,6 @@ def improve_without_data(session: Session, state: State, names: Iterable[str]) -
         found = item.run(state, task)
         if found.changed:
             state = settled(found.state, prepared.backend)
-        why = NOT_JUDGED if found.changed else NOTHING_TO_CHANGE
+        why = NOT_EVALUATED if found.changed else NOTHING_TO_CHANGE
         steps.append(Step.of(item, why, found, time.perf_counter() - started, applied=bool(found.changed)))
     return Outcome(state, None, None, tuple(steps), 0, 0)

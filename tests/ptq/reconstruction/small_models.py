@@ -1,4 +1,4 @@
-"""Small calibrated models with what an improvement gets: state, task and a judge on samples that are not fitted to."""
+"""Small calibrated models with what an improvement gets: state, task, an evaluator on other samples."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ METHODS = ("adaround", "adaquant", "brecq", "qdrop")
 
 @dataclass(frozen=True)
 class Case:
-    """A calibrated model; the last quarter of its samples is for the judge."""
+    """A calibrated model; the last quarter of its samples is for the evaluator."""
 
     state: State
     task: Task
     held: list[dict[str, np.ndarray]]
 
     @property
-    def judge(self) -> Evaluator:
+    def evaluator(self) -> Evaluator:
         return Evaluator(self.task.reference, self.task.backend, self.held)
 
     def run(self, method: str, **changes: Any) -> Improved:

@@ -22,9 +22,9 @@ def test_the_methods_come_out_in_the_order_of_the_papers() -> None:
     for form in FORMATS:
         feeds = [{"image": image[None]} for image in data.train_images[:128]]
         made = case(demo.model_path(), feeds, f"academic:{form}")
-        judge = Evaluator(made.task.reference, made.task.backend, [{"image": data.test_images}])
-        nearest = judge(made.state).value
-        found = {name: judge(read_improvement(name).run(made.state, made.task).state).value for name in METHODS}
+        evaluator = Evaluator(made.task.reference, made.task.backend, [{"image": data.test_images}])
+        nearest = evaluator(made.state).value
+        found = {name: evaluator(read_improvement(name).run(made.state, made.task).state).value for name in METHODS}
         assert found["adaround"] > nearest + 1, form
         assert found["brecq"] > found["adaround"] + 1, form
         assert found["qdrop"] > found["brecq"] - LUCK_DB, form

@@ -55,14 +55,14 @@ def test_a_method_changes_numbers_and_scales_and_nothing_else(name: str, method:
                 np.testing.assert_array_equal(fake_quantize(values, qparams), values)
             else:
                 np.testing.assert_array_equal(values, made.state.graph.values(weight))
-    assert np.isfinite(made.judge(done.state).value)
+    assert np.isfinite(made.evaluator(done.state).value)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_method_makes_a_network_of_few_bits_better(method: str) -> None:
     made = golden("residual")
     done = made.run(f"{method}:iterations=60,batch=8,lr=0.05")
-    assert made.judge(done.state).value > made.judge(made.state).value + 0.5
+    assert made.evaluator(done.state).value > made.evaluator(made.state).value + 0.5
 
 
 def test_roundings_stay_next_to_the_float_weight() -> None:
@@ -83,14 +83,14 @@ def test_two_runs_give_the_same_numbers() -> None:
     assert snapshot(other.state) != snapshot(first.state)
 
 
-def test_blocks_that_got_worse_are_put_back_with_both_figures() -> None:
+def test_blocks_that_got_worse_are_restored_with_both_figures() -> None:
     made = golden("residual", "tensorrt")
     done = made.run("adaround:iterations=1,batch=1,lr=0.99")
     assert done.changed == ()
     assert done.state is made.state
-    put_back = [line for line in done.declined if "was put back" in line]
-    assert len(put_back) == len(done.details["blocks"])
-    assert all("->" in line for line in put_back)
+    restored = [line for line in done.declined if "was restored" in line]
+    assert len(restored) == len(done.details["blocks"])
+    assert all("->" in line for line in restored)
 
 
 def test_learnt_scales_reach_biases_that_derive_from_them_and_tensors_that_share_them() -> None:
@@ -146,7 +146,7 @@ def test_samples_of_unequal_shapes_run_one_by_one() -> None:
     samples = [{"x": rng.normal(size=(1, 3 + n % 4, 8)).astype(np.float32)} for n in range(80)]
     made = case(net.model(), samples)  # eight samples of random numbers would be learnt by heart
     done = made.run("adaround:iterations=60,batch=8,lr=0.05")
-    assert made.judge(done.state).value > made.judge(made.state).value
+    assert made.evaluator(done.state).value > made.evaluator(made.state).value
 
 
 def test_activations_beyond_the_memory_limit_give_the_same_result(tmp_path: Path) -> None:

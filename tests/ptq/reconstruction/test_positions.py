@@ -183,7 +183,7 @@ def test_layers_whose_results_need_more_than_a_patch_are_fitted_to_whole_samples
     assert Layer(fitted, tmp_path).positions() is None
     found = fitted.run("adaround:iterations=200")
     assert found.changed
-    assert fitted.judge(found.state).goodness > fitted.judge(fitted.state).goodness
+    assert fitted.evaluator(found.state).goodness > fitted.evaluator(fitted.state).goodness
 
 
 def test_positions_of_each_sample_are_as_many_as_there_is_room_for(
@@ -199,4 +199,4 @@ def test_positions_of_each_sample_are_as_many_as_there_is_room_for(
 def test_rounding_by_positions_helps_on_other_samples() -> None:
     fitted = convolution("pads")
     found = fitted.run("adaround:iterations=300")
-    assert fitted.judge(found.state).goodness > fitted.judge(fitted.state).goodness + 1.0
+    assert fitted.evaluator(found.state).goodness > fitted.evaluator(fitted.state).goodness + 1.0

@@ -52,8 +52,8 @@ def test_sqnr_is_that_of_the_outputs() -> None:
 
 def test_the_float_model_has_the_best_score_of_every_metric() -> None:
     for metric in ("sqnr_db", "kl", "agreement"):
-        judging = evaluator(metric=metric)
-        assert judging.of_float().goodness > judging.of_graph(noisy(0.3)).goodness
+        scorer = evaluator(metric=metric)
+        assert scorer.of_float().goodness > scorer.of_graph(noisy(0.3)).goodness
     assert evaluator(metric="kl").of_float().value == pytest.approx(0.0, abs=1e-12)
     assert evaluator(metric="agreement").of_float().value == 1.0
 
@@ -73,9 +73,9 @@ def test_a_metric_of_the_user_sees_all_samples_and_labels() -> None:
         assert outputs["logits"].shape == (24, 10)
         return float((outputs["logits"].argmax(1) != labels).sum())
 
-    judging = evaluator(metric=errors, labels=LABELS, lower_is_better=True)
-    assert judging.name == "errors"
-    assert judging.of_float().goodness > judging.of_graph(noisy(5.0)).goodness
+    scorer = evaluator(metric=errors, labels=LABELS, lower_is_better=True)
+    assert scorer.name == "errors"
+    assert scorer.of_float().goodness > scorer.of_graph(noisy(5.0)).goodness
 
 
 def test_a_metric_may_import_from_the_current_folder_when_it_is_called(
@@ -100,17 +100,17 @@ def test_wrong_metrics_are_named() -> None:
         evaluator(metric=lambda outputs, labels: "good").of_float()
 
 
-def test_a_state_is_judged_as_the_target_computes_it() -> None:
+def test_a_state_is_evaluated_as_the_target_computes_it() -> None:
     ready = open_session(model_path(), backend="tensorrt", data=FEEDS).calibrated()
     state = ready.state
-    judging = evaluator()
-    assert 25 < judging(state).value < 60
+    scorer = evaluator()
+    assert 25 < scorer(state).value < 60
     unquantized = State(state.graph, QuantPlan("tensorrt"), state.qparams)
-    assert judging(unquantized).value == 100.0 or judging(unquantized).value > 90
+    assert scorer(unquantized).value == 100.0 or scorer(unquantized).value > 90
 
 
 def of_outputs(metric: object, *samples: np.ndarray) -> Evaluator:
-    """A judge of a model that returns its input, of any length, and the sum of it."""
+    """An evaluator of a model that returns its input, of any length, and the sum of it."""
     net = Net("outputs")
     x = net.input("x", [None] * samples[0].ndim)
     net.output(net.node("Identity", x), [None] * samples[0].ndim)
@@ -128,7 +128,7 @@ def test_metrics_say_which_output_does_not_fit_them() -> None:
         of_outputs(lambda outputs, labels: 0.0, short, long).of_float()
 
 
-def test_single_numbers_and_samples_without_values_can_be_judged() -> None:
+def test_single_numbers_and_samples_without_values_can_be_evaluated() -> None:
     one, none = np.ones((1, 2), np.float32), np.ones((1, 0), np.float32)
     totals = of_outputs(lambda outputs, labels: list(outputs.values())[1].sum(), one, one).of_float()
     assert totals.value == 4.0
@@ -150,15 +150,15 @@ def test_boxes_and_scores_that_are_one_output_count_apart() -> None:
     graph = Graph.from_model(detector().model())
     random = np.random.default_rng(0)
     feeds = [{"x": random.normal(size=(1, 8, 5, 5)).astype(np.float32)} for _ in range(4)]
-    judging = Evaluator(graph, onnxq.get_backend("tensorrt"), feeds)
+    scorer = Evaluator(graph, onnxq.get_backend("tensorrt"), feeds)
     wrong = graph.copy()
     weight = wrong.producer(wrong.node("scores").inputs[0]).inputs[1]
     wrong.set_values(weight, np.zeros_like(wrong.values(weight)))
-    score = judging.of_graph(wrong)
+    score = scorer.of_graph(wrong)
     assert score.sqnr_db["found[:, 0:4]"] == math.inf
     assert score.sqnr_db["found[:, 4:6]"] < 20
     assert set(score.sqnr_db) == set(score.noise) == {"found[:, 0:4]", "found[:, 4:6]"}
-    assert judging.of_float().goodness > score.goodness + 30
+    assert scorer.of_float().goodness > score.goodness + 30
 
 
 def test_parts_of_one_size_are_one_output() -> None:
@@ -181,17 +181,17 @@ def test_two_judges_of_a_state_make_its_session_once(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("onnxq.ptq.search.evaluator.simulate", counted)
     last = LastSession(ready.session.prepared.backend)
-    judges = [
+    evaluators = [
         Evaluator(state.graph, ready.session.prepared.backend, feeds, last=last) for feeds in (FEEDS[:8], FEEDS[8:])
     ]
     alone = [Evaluator(state.graph, ready.session.prepared.backend, feeds)(state) for feeds in (FEEDS[:8], FEEDS[8:])]
     made.clear()
-    assert [each(state) for each in judges] == alone
+    assert [each(state) for each in evaluators] == alone
     assert len(made) == 1
-    judges[0](state.copy())
+    evaluators[0](state.copy())
     assert len(made) == 2
-    judges[0].forget()
-    judges[1](state)
+    evaluators[0].forget()
+    evaluators[1](state)
     assert len(made) == 3
 
 

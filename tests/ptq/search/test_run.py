@@ -168,7 +168,7 @@ LOOSENED_AND_TIGHTENED = Schedule((LOOSENED, Stage(("nothing",))), finish=("tigh
 
 
 @pytest.mark.usefixtures("steps")
-def test_what_is_unfinished_is_judged_with_what_finishes_it(ready: Calibrated) -> None:
+def test_what_is_unfinished_is_evaluated_with_what_finishes_it(ready: Calibrated) -> None:
     outcome, evaluator = _improve(ready, LOOSENED_AND_TIGHTENED)
     assert [(step.name, step.applied) for step in outcome.steps] == [
         ("loosen", True),
@@ -345,7 +345,7 @@ def test_ranges_of_another_observer_must_help_samples_that_they_were_not_found_b
 
 
 class _Told(Evaluator):
-    """A judge of so many samples that says of each state what it was told."""
+    """An evaluator of so many samples that says of each state what it was told."""
 
     def __init__(self, scores: dict[int, Score], count: int) -> None:
         self._scores, self._count = scores, count

@@ -1,4 +1,4 @@
-"""Which samples are fitted to, which judge, and that every effort is checked on the same ones."""
+"""Which samples are fitted to, which are evaluated, and that every effort is checked on the same ones."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def test_four_bits_gain_more_than_by_gptq_and_bias_correction() -> None:
 
 
 def ready_again(model, state):
-    return type(model)(state, model.task, model.judge)
+    return type(model)(state, model.task, model.evaluator)
 
 
 @pytest.mark.parametrize("backend", ["tensorrt", "onnxruntime", "vitis", "openvino", "espdl"])
@@ -57,7 +57,7 @@ def test_the_mean_of_each_channel_is_that_of_the_float_model() -> None:
     hidden = net.relu(net.gemm(hidden, 24, 24))
     net.output(net.gemm(hidden, 24, 8))
     feeds = [{"x": net.normal(4, 24)} for _ in range(32)]
-    model = ready(net.model(), feeds, "academic", FOUR_BITS, judged=feeds)
+    model = ready(net.model(), feeds, "academic", FOUR_BITS, evaluated=feeds)
     found = model.improve("gptaq").state
     name = found.graph.output_names[0]
     simulated, _ = simulate(found.graph, found.plan.active, found.qparams, model.task.backend)

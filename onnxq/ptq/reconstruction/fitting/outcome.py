@@ -21,7 +21,7 @@ from onnxq.types import QParams, QParamsTable, QuantPlan
 
 @dataclass(frozen=True)
 class Outcome:
-    """Losses are noise over signal on the samples that decide; `kept` is false for a block that was put back.
+    """Losses are noise over signal on the samples that decide; `kept` is false for a block that was restored.
 
     scales   leader -> new scale
     weights  name -> integers of their format, with the new scale

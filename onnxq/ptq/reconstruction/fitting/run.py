@@ -52,7 +52,7 @@ class _Report:
             biases = f", {len(outcome.biases)} biases" if outcome.biases else ""
             self.changed.append(f"block {segment}: {figures} ({len(outcome.weights)} weights{scales}{biases})")
         else:
-            self.declined.append(f"block {segment} was put back: {figures}")
+            self.declined.append(f"block {segment} was restored: {figures}")
         self.blocks.append(
             {
                 "block": str(segment),
@@ -187,7 +187,7 @@ class _Reconstruction:
             if outcome.kept:
                 apply(outcome, self._state.graph, self._plan, self._state.qparams, recipe.method)
         except SpecError as error:
-            self._report.declined.append(f"block {segment} was put back: {error}")
+            self._report.declined.append(f"block {segment} was restored: {error}")
             return
         if path is not None and not resumed:
             save_outcome(path, outcome)

@@ -1,4 +1,4 @@
-"""What the float model and the quantized model computed so far, at the borders of segments, sample by sample.
+"""What the float model and the quantized model computed so far, at the boundaries of segments, sample by sample.
 
 Values stay in memory up to a limit; what comes beyond it is written to files, and read again when it is needed. A value
 that no later segment reads is dropped at once, with its file.
