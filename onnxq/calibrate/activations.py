@@ -50,7 +50,7 @@ def activation_ranges(
             continue
         low, high, limited = limit_range(*_range(placement, observer, seen), placement)
         qparams, raised = raise_scale(qparams_from_range(low, high, placement.spec), placement)
-        table.put(name, fitted(graph, name, qparams), f"{placement.observer}{limited}{raised}")
+        table.put(name, fitted(graph, name, qparams), placement.observer, *limited, *raised)
         warnings.extend(_remarks(name, seen))
     return ActivationReport(unseen, tuple(warnings))
 

@@ -66,9 +66,7 @@ def widen_weights(
             before.setdefault(weight_name, weight.scale)
             largest_biases[weight_name] = np.maximum(largest, largest_biases.get(weight_name, 0.0))
             wider = fitted(graph, weight_name, QParams(weight.spec, scale, weight.zero_point))
-            table.put(weight_name, wider, table.provenance[weight_name])
-    for name in before:
-        table.provenance[name] += ", widened for its bias"
+            table.change(weight_name, wider, "widened for its bias")
     return {name: _widened(graph, name, table[name], scale, largest_biases[name]) for name, scale in before.items()}
 
 

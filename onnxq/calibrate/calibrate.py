@@ -130,5 +130,5 @@ def _in_plan_order(plan: QuantPlan, table: QParamsTable) -> QParamsTable:
     """The entries that the plan still has, in its order, so that two tables compare line by line."""
     ordered = QParamsTable()
     for name in plan.placements:
-        ordered.put(name, table[name], table.provenance[name])
+        ordered.put(name, table[name], *table.origins[name])
     return ordered

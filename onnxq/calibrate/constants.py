@@ -38,7 +38,7 @@ def calibrate_constants(
         values, limited = limit_values(_values(graph, name, (shared or {}).get(name, ())), placement)
         found = observe_constant(values, observers[placement.observer], placement.spec, tensor=name)
         qparams, raised = raise_scale(found, placement)
-        table.put(name, fitted(graph, name, qparams), f"{placement.observer}{limited}{raised}")
+        table.put(name, fitted(graph, name, qparams), placement.observer, *limited, *raised)
         count += 1
     return count
 

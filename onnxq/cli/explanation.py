@@ -197,9 +197,9 @@ class Decisions:
         held = self._qparams(placement.tensor)
         if held is not None:
             yield "parameters", _numbers(held)
-            source = self.qparams.provenance.get(placement.tensor) if self.qparams is not None else None
+            source = () if self.qparams is None else self.qparams.origins.get(placement.tensor, ())
             if source:
-                yield "parameters from", source
+                yield "parameters from", ", ".join(source)
 
     def _decided_by(self, placement: Placement) -> Iterator[Fact]:
         """Which line decided what: the configuration's, or the rules of the target."""

@@ -86,7 +86,7 @@ def check_fits(session: Session, plan: QuantPlan, *, strict: bool = False) -> No
 def refuse_placing(given: Given, *but: str, rest: str = "") -> None:
     """Refuse what was given with --set for a plan that is made already, where it would have no effect."""
     for one in given.assignments:
-        if one.path[0] in PLACING and one.path[0] not in but and one.said.startswith("--set"):
+        if one.path[0] in PLACING and one.path[0] not in but and one.by_key:
             raise ConfigError(f"{one.said} belongs to placing: give it to 'onnxq place'{rest}")
 
 

@@ -24,12 +24,14 @@ class Assignment:
 
     said   the option in the user's words, for errors and for whoever asks what decided
     adds   whether a list goes behind what the file has, instead of in its place
+    by_key whether it was given as KEY=VALUE with --set, not with an option of the key's own
     """
 
     path: KeyPath
     value: Any
     said: str
     adds: bool = False
+    by_key: bool = False
 
 
 def read_assignment(text: str) -> Assignment:
@@ -46,7 +48,7 @@ def read_assignment(text: str) -> Assignment:
         part, end = found.groups()
         path.append(_unquoted(part, said) if part[0] in "\"'" else part)
         at = found.end()
-    return Assignment(tuple(path), _value(text[at:].strip(), said), said)
+    return Assignment(tuple(path), _value(text[at:].strip(), said), said, by_key=True)
 
 
 def _unquoted(part: str, said: str) -> str:

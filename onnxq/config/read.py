@@ -43,9 +43,9 @@ def read_config(
         warnings.warn("read_config(options=True) is now read_config(assignments=...)", DeprecationWarning, stacklevel=2)
         dashes = "--" if overrides.pop("options") else ""
     values, sources, where, translation = _given(source)
-    said = {one.said for one in assignments}
+    said = {one.said: one.by_key for one in assignments}
     if isinstance(source, str | Path):
-        said |= set(sources.values())
+        said |= dict.fromkeys(sources.values(), False)
         if not allow_code:
             given = [key for key, value in overrides.items() if value is not None]
             refuse_code(values, sources, where, (*unused, *given))
@@ -98,7 +98,8 @@ _TRIED = ("str", "int", "dict[str,any]")
 """What stands at the end of the path of a value that is of none of its kinds."""
 
 
-def _explain(item: Any, sources: Sources, where: str, said: Collection[str]) -> str:
+def _explain(item: Any, sources: Sources, where: str, said: Mapping[str, bool]) -> str:
+    """What is wrong with a value. `said` are the lines and options that gave values, and which of them are --set."""
     path = [str(part) for part in item["loc"]]
     kinds = None
     if path and path[-1] in _TRIED and item["type"] != "extra_forbidden":
@@ -112,7 +113,7 @@ def _explain(item: Any, sources: Sources, where: str, said: Collection[str]) -> 
         known = _table_at(path[:-1]).model_fields
         if path[0] in ("op", "node") and len(path) == 3 and path[2] in QuantizerSettings.model_fields:
             return f"{place}: unknown key '{key}': put it under activation, weight, bias or output"
-        named = place.startswith("--set") and path[0] in ("op", "node", "tensor", "inputs")
+        named = said.get(place, False) and path[0] in ("op", "node", "tensor", "inputs")
         dots = f'; a name that has dots stands in quotes: {path[0]}."NAME".KEY=VALUE' if named else ""
         return f"{place}: unknown key '{key}'.{did_you_mean(path[-1], known)} Known: {', '.join(known)}{dots}"
     message = in_words(item) if kinds is None else f"must be {kinds}"

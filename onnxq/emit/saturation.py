@@ -46,7 +46,7 @@ def _with_weights(
     graph: Graph, plan: QuantPlan, qparams: QParamsTable, change: Callable[[QParams], QParams]
 ) -> tuple[QuantPlan, QParamsTable]:
     new_plan = replace(plan, placements=dict(plan.placements))
-    table = QParamsTable(dict(qparams.entries), dict(qparams.integer_weights), dict(qparams.provenance))
+    table = qparams.copy()
     for name, placement in plan.placements.items():
         if placement.observe_only or _only_looked_up(graph, placement):
             continue  # nobody computes with it

@@ -42,9 +42,7 @@ class State:
 
     def copy(self) -> State:
         """A state whose graph and table can be changed."""
-        table = self.qparams
-        entries = QParamsTable(dict(table.entries), dict(table.integer_weights), dict(table.provenance))
-        return replace(self, graph=self.graph.copy(), qparams=entries)
+        return replace(self, graph=self.graph.copy(), qparams=self.qparams.copy())
 
 
 @dataclass(frozen=True)

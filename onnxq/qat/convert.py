@@ -17,6 +17,7 @@ from onnxq.qat.switches import switch_notes, switched_plan
 from onnxq.refine import refine
 from onnxq.torchnet.values import Value, to_numpy
 from onnxq.types import QParamsTable, QuantPlan
+from onnxq.types.fake_quantizers import read_fake_quantizer
 
 
 class Converted(NamedTuple):
@@ -42,11 +43,11 @@ def convert(net: QatNet) -> Converted:
     before = net.calibrated.state.qparams
     for name, placement in plan.placements.items():
         if name in net.fake_quantizers and placement.derive is None:
-            kind = placement.fake_quantizer.partition(":")[0]
+            kind = read_fake_quantizer(placement.fake_quantizer).name
             found = net.fake_quantizers[name].to_qparams()
             table.put(name, fitted(graph, name, found), f"trained ({kind})")
         else:
-            table.put(name, before[name], before.provenance[name])
+            table.put(name, before[name], *before.origins[name])
     widened = complete(graph, plan, table)
     refined = refine(graph, plan, table, net.prepared.backend)
     notes = widened_notes(graph, widened)

@@ -164,11 +164,14 @@ def _shortest(scale: np.ndarray) -> Any:
 
 @dataclass
 class QParamsTable:
-    """Tensor name -> QParams, integer weights that an algorithm has fixed, and where each came from."""
+    """Tensor name -> QParams, integer weights that an algorithm has fixed, and where each came from.
+
+    origins   tensor -> what has found its parameters, then what has changed them, in order
+    """
 
     entries: dict[str, QParams] = field(default_factory=dict)
     integer_weights: dict[str, np.ndarray] = field(default_factory=dict)
-    provenance: dict[str, str] = field(default_factory=dict)
+    origins: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __getitem__(self, tensor: str) -> QParams:
         try:
@@ -187,12 +190,28 @@ class QParamsTable:
     def __len__(self) -> int:
         return len(self.entries)
 
-    def put(self, tensor: str, qparams: QParams, provenance: str) -> None:
+    @property
+    def provenance(self) -> dict[str, str]:
+        """Tensor name -> where its parameters came from, for people."""
+        return {tensor: ", ".join(steps) for tensor, steps in self.origins.items()}
+
+    def put(self, tensor: str, qparams: QParams, *origin: str) -> None:
+        """Parameters from a new origin: what has found them, and what has changed them since."""
         self.entries[tensor] = qparams
-        self.provenance[tensor] = provenance
+        self.origins[tensor] = origin
+
+    def change(self, tensor: str, qparams: QParams, change: str) -> None:
+        """Other parameters for a tensor, and what has changed them."""
+        known = self.origins.get(tensor, ())
+        self.put(tensor, qparams, *(known if known[-1:] == (change,) else (*known, change)))
+
+    def copy(self) -> QParamsTable:
+        """A table that can be changed; parameters and integers are shared, since nobody changes those."""
+        return QParamsTable(dict(self.entries), dict(self.integer_weights), dict(self.origins))
 
     def to_json(self) -> JsonObject:
-        tensors = {name: {**q.to_json(), "from": self.provenance.get(name, "")} for name, q in self.entries.items()}
+        sources = self.provenance
+        tensors = {name: {**q.to_json(), "from": sources.get(name, "")} for name, q in self.entries.items()}
         data: JsonObject = {"format": QPARAMS_FORM, "version": 1, "tensors": tensors}
         if self.integer_weights:
             data["integer_weights"] = {
@@ -207,7 +226,7 @@ class QParamsTable:
         table = cls()
         for name, entry in data["tensors"].items():
             qparams = entry_of(name, entry, lambda _, item: QParams.from_json(item))
-            table.put(name, qparams, str(entry.get("from", "")))
+            table.put(name, qparams, *filter(None, [str(entry.get("from", ""))]))
         for name, entry in data.get("integer_weights", {}).items():
             table.integer_weights[name] = entry_of(name, entry, lambda _, item: _integers(item))
         return table

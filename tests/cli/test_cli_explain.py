@@ -75,7 +75,7 @@ def test_float_nodes_and_partial_placements_are_told_apart() -> None:
         quantized={"a": "Conv: rule of some"},
         left_float={"b": "some has no rule for Tanh"},
     )
-    table = QParamsTable({"t": QParams(spec, np.float32(0.5), np.int32(0))}, provenance={"t": "minmax"})
+    table = QParamsTable({"t": QParams(spec, np.float32(0.5), np.int32(0))}, origins={"t": ("minmax",)})
     decisions = Decisions(plan, table)
     ((_, reason),) = decisions.about("b")[0].facts
     assert reason == "some has no rule for Tanh"

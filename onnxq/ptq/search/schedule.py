@@ -23,6 +23,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from onnxq.ptq.method import method_name
+
 LEVELS = (0, 1, 2, 3)
 DEFAULT = 1
 
@@ -91,7 +93,7 @@ class Schedule:
         """The same without the methods of these names."""
 
         def left(methods: tuple[str, ...]) -> tuple[str, ...]:
-            return tuple(method for method in methods if method.partition(":")[0] not in names)
+            return tuple(method for method in methods if method_name(method) not in names)
 
         stages = (replace(stage, methods=left(stage.methods)) for stage in self.stages)
         roundings = (replace(each, methods=left(each.methods)) for each in self.roundings)

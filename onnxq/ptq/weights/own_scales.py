@@ -7,6 +7,8 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from onnxq.graph import Graph
+from onnxq.observers import make_observer
+from onnxq.observers.fixed import Fixed
 from onnxq.types import PerTensor, Placement, QParams, QParamsTable, QuantPlan
 
 
@@ -43,7 +45,7 @@ def with_own_scale(sharing: Sharing, placements: list[Placement]) -> tuple[list[
     for placement in placements:
         name = placement.tensor
         stranger = strangers.get(sharing.leader(name))
-        if placement.observer.partition(":")[0] == "fixed":
+        if isinstance(make_observer(placement.observer), Fixed):
             declined.append(f"{name}: its range is given")
         elif any(field == "observer" for field, _ in placement.set_by):
             declined.append(f"{name}: the configuration says how its range is found ({placement.observer})")

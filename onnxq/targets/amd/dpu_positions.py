@@ -59,15 +59,14 @@ def with_positions(
     plan: QuantPlan, qparams: QParamsTable, before: dict[str, int], after: dict[str, int], mover: str
 ) -> QParamsTable:
     """A copy of the table with the new positions of the leaders; every member of a group has that of its leader."""
-    result = QParamsTable(dict(qparams.entries), dict(qparams.integer_weights), dict(qparams.provenance))
+    result = qparams.copy()
     for placement in plan:
         leader, tensor = plan.leader(placement.tensor), placement.tensor
         if leader in before and after[leader] != before[leader]:
             held = qparams[tensor]
             scale = np.asarray(scale_at(after[leader]), np.float32)
-            origin = qparams.provenance.get(tensor, "")
             moved = QParams(held.spec, scale.reshape(held.scale.shape), held.zero_point)
-            result.put(tensor, moved, f"{origin}, moved by {mover}".lstrip(", "))
+            result.change(tensor, moved, f"moved by {mover}")
             result.integer_weights.pop(tensor, None)  # fixed for the scale that it had
     return result
 

@@ -22,7 +22,7 @@ def six_bit_weights(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backen
 
     Weights that share a quantizer with such a one get the same steps.
     """
-    result = QParamsTable(dict(qparams.entries), dict(qparams.integer_weights), dict(qparams.provenance))
+    result = qparams.copy()
     changed = []
     wider: dict[str, np.ndarray] = {}
     for node in graph.nodes("Conv"):
@@ -35,12 +35,8 @@ def six_bit_weights(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backen
     for placement in plan:
         tensor, leader = placement.tensor, plan.leader(placement.tensor)
         if leader in wider:
-            old, origin = qparams[tensor], qparams.provenance.get(tensor, "")
-            result.put(
-                tensor,
-                QParams(old.spec, wider[leader], old.zero_point),
-                f"{origin}, 6 bits for Winograd".lstrip(", "),
-            )
+            old = qparams[tensor]
+            result.change(tensor, QParams(old.spec, wider[leader], old.zero_point), "6 bits for Winograd")
             result.integer_weights.pop(tensor, None)  # fixed for the scale that it had
     if not changed:
         return Refined(result)

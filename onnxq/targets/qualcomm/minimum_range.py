@@ -26,7 +26,7 @@ def minimum_range(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend:
 
 def widen_ranges(graph: Graph, plan: QuantPlan, qparams: QParamsTable, least: float) -> Refined:
     """New parameters for activations whose range is narrower than `least`, and for the biases that derive from them."""
-    result = QParamsTable(dict(qparams.entries), qparams.integer_weights, dict(qparams.provenance))
+    result = qparams.copy()
     notes = []
     for placement in plan:
         held = qparams[placement.tensor]
@@ -47,5 +47,5 @@ def widen_ranges(graph: Graph, plan: QuantPlan, qparams: QParamsTable, least: fl
             held = result[placement.tensor]
             if not np.array_equal(scale_of_bias, held.scale):
                 changed = QParams(held.spec, scale_of_bias, held.zero_point)
-                result.put(placement.tensor, changed, result.provenance.get(placement.tensor, ""))
+                result.put(placement.tensor, changed, *result.origins.get(placement.tensor, ()))
     return Refined(result, tuple(notes))

@@ -30,7 +30,7 @@ def block_scales(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: 
     tied = {placement.tie for placement in plan if placement.tie is not None}
     for placement in plan:
         name = placement.tensor
-        if name in tied or not _is_open(graph, placement) or qparams.provenance.get(name) != placement.observer:
+        if name in tied or not _is_open(graph, placement) or qparams.origins.get(name) != (placement.observer,):
             continue  # somebody, or an improvement, has chosen these scales
         values, held = graph.values(name).astype(np.float32), qparams[name]
         of = candidates(values, held, placement.minimum_scale, graph.dtype(name) == np.float16)

@@ -68,7 +68,7 @@ def apply(outcome: Outcome, graph: Graph, plan: QuantPlan, qparams: QParamsTable
             new[placement.tensor] = QParams(held.spec, scale, held.zero_point)
     values = {name: on_grid(q, present(name), graph.values(name).dtype) for name, q in outcome.weights.items()}
     for name, changed in new.items():
-        _put(qparams, name, changed, method)
+        qparams.change(name, changed, f"learnt by {method}")
     for name, written in {**values, **outcome.biases}.items():
         graph.set_values(name, written)
         qparams.integer_weights.pop(name, None)  # integers that somebody fixed before
@@ -85,12 +85,6 @@ def on_grid(numbers: np.ndarray, qparams: QParams, dtype: np.dtype[Any]) -> np.n
     if not np.array_equal(quantize(values, qparams), numbers):
         raise SpecError(f"{dtype} cannot hold numbers of {qparams.spec} so that rounding gives them back")
     return values
-
-
-def _put(qparams: QParamsTable, tensor: str, new: QParams, method: str) -> None:
-    was = qparams.provenance.get(tensor, "")
-    line = f"learnt by {method}"
-    qparams.put(tensor, new, was if was.endswith(line) else f"{was}, {line}" if was else line)
 
 
 # ---- files ---------------------------------------------------------------------------------------------------------
