@@ -70,7 +70,7 @@ def test_old_names_in_modules_give_the_new_ones_and_a_warning() -> None:
 
 def test_old_properties_and_arguments_go_on_working() -> None:
     spec = QuantSpec("int8")
-    for old, dtype, value in (("grid", "int8", "affine"), ("grid", "fp8_e4m3fn", "float"), ("grid", "nnie8", "nnie")):
+    for old, dtype, value in (("grid", "int8", "affine"), ("grid", "fp8_e4m3", "float"), ("grid", "nnie8", "nnie")):
         with pytest.warns(DeprecationWarning, match=r"QuantSpec\.grid is now QuantSpec\.evenly_spaced"):
             assert getattr(spec.replace(dtype=dtype), old) == value
     with pytest.warns(DeprecationWarning, match=r"QuantSpec\.shared_exponent is now"):
@@ -78,7 +78,7 @@ def test_old_properties_and_arguments_go_on_working() -> None:
     with pytest.warns(DeprecationWarning, match="shared_exponent"):
         assert QuantSpec("bfp16").shared_exponent == PerBlock(1, 8)
     with pytest.warns(DeprecationWarning, match="read_config"):
-        assert read_config({}, options=True, per_channel=False).sources[("per_channel",)] == "--per-channel"
+        assert read_config({}, options=True, verify_samples=3).sources[("verify_samples",)] == "--verify-samples"
 
 
 def test_a_model_can_be_calibrated_as_before() -> None:

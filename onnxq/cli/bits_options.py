@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 if TYPE_CHECKING:
     from onnxq.cli.options import Given
-    from onnxq.mixed_precision.study import BestBy
+    from onnxq.mixed_precision import Subject
     from onnxq.progress import Progress
     from onnxq.session.session import Session
 
@@ -59,7 +59,7 @@ DropOption = Annotated[
 ReachOption = Annotated[float | None, typer.Option("--reach", help="Reach this value of the metric.", metavar="X")]
 FallbackOption = Annotated[
     str | None,
-    typer.Option("--fallback", help="Put layers back to 16 (bits) or float, instead of choosing from --bits."),
+    typer.Option("--fallback", help="Restore layers to 16 (bits) or float, instead of choosing from --bits."),
 ]
 EffortOption = Annotated[
     int | None,
@@ -77,22 +77,38 @@ EvaluationsOption = Annotated[
 ]
 
 
-def studied(
+class Evaluated(NamedTuple):
+    """What the options say about how models are evaluated."""
+
+    evaluate_on: str | None
+    labels: str | None
+    samples: int | None
+    metric: str
+    best_by: str | None
+    cache: Path | None
+
+
+def open_subject(
     model: Path,
     given: Given,
+    evaluated: Evaluated,
     *,
     random: int | None,
     shape: list[str] | None,
     passes: list[str] | None,
     progress: Progress,
-) -> Session:
-    """The session of what is studied, with its data."""
+) -> tuple[Session, Subject]:
+    """What is studied, with its data: its session, and how it is evaluated."""
     from onnxq.cli.data import open_data
     from onnxq.cli.settings import read_settings
     from onnxq.cli.shapes import read_shapes
+    from onnxq.errors import ConfigError
     from onnxq.graph import Graph
+    from onnxq.mixed_precision import Subject
     from onnxq.session.session import open_session
 
+    if evaluated.best_by not in (None, "max", "min"):
+        raise ConfigError(f"--best-by is max or min, got '{evaluated.best_by}'")
     graph = Graph.load(model)
     settings = read_settings(given, shapes=read_shapes(shape, graph))
     session = open_session(graph, backend=given["backend"], config=settings, passes=passes or (), progress=progress)
@@ -100,16 +116,7 @@ def studied(
         samples = None if random and given["data"] is None else settings.data
         session.use_dataset(open_data(session.original, samples, random, settings.samples))
     session.open_data(required=True)
-    return session
-
-
-def check_best_by(best_by: str | None) -> BestBy | None:
-    """What --best-by says, if it is one of its words."""
-    from onnxq.errors import ConfigError
-
-    if best_by not in (None, "max", "min"):
-        raise ConfigError(f"--best-by is max or min, got '{best_by}'")
-    return best_by  # type: ignore[return-value]
+    return session, Subject(session, **evaluated._asdict())
 
 
 def data_notes(session: Session) -> Iterable[str]:

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from onnxq.types.coded_text import CodedText
+
 Kind = Literal[
     "opset",
     "absorbed",
@@ -51,18 +53,12 @@ MEANING: Mapping[Kind, str] = {
 """What lines of a kind are about, for several of them."""
 
 
-class Note(str):
+class Note(CodedText[Kind]):
     """A text of a kind."""
 
-    kind: Kind
-
-    def __new__(cls, kind: Kind, text: str) -> Note:
-        note = super().__new__(cls, text)
-        note.kind = kind
-        return note
-
-    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]
-        return self.kind, str(self)
+    @property
+    def kind(self) -> Kind:
+        return self.code
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, get_args
 
+from onnxq.types.coded_text import CodedText
+
 Code = Literal[
     "excluded",
     "only_observed",
@@ -66,18 +68,8 @@ MEANING: Mapping[Code, str] = {
 """What a code says, for the documentation."""
 
 
-class Reason(str):
+class Reason(CodedText[Code]):
     """A text with its code."""
-
-    code: Code
-
-    def __new__(cls, code: Code, text: str) -> Reason:
-        reason = super().__new__(cls, text)
-        reason.code = code
-        return reason
-
-    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]
-        return self.code, str(self)
 
     @classmethod
     def of(cls, text: str, code: Code) -> Reason:

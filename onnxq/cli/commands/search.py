@@ -49,7 +49,7 @@ def search(
     from onnxq.cli.artifacts import check_writable
     from onnxq.cli.data import data_warnings
     from onnxq.cli.settings import load_plugins
-    from onnxq.mixed_precision import Subject, restore_layers
+    from onnxq.mixed_precision import restore_layers
     from onnxq.mixed_precision import search as run
     from onnxq.mixed_precision.files import write_found
     from onnxq.mixed_precision.search import EVALUATIONS
@@ -63,16 +63,9 @@ def search(
     with claim(out) as output:
         with stage_bars(quiet=quiet) as progress:
             load_plugins(plugin)
-            best = bits_options.check_best_by(best_by)
-            session = bits_options.studied(model, given, random=random, shape=shape, passes=passes, progress=progress)
-            subject = Subject(
-                session,
-                evaluate_on=evaluate,
-                labels=labels,
-                samples=eval_samples,
-                metric=metric,
-                best_by=best,
-                cache=cache or out / "cache",
+            evaluated = bits_options.Evaluated(evaluate, labels, eval_samples, metric, best_by, cache or out / "cache")
+            session, subject = bits_options.open_subject(
+                model, given, evaluated, random=random, shape=shape, passes=passes, progress=progress
             )
             if fallback is not None:
                 result = restore_layers(subject, fallback=fallback, evaluations=evaluations, **demand)  # type: ignore[arg-type]

@@ -48,7 +48,6 @@ def sensitivity(
     from onnxq.cli.data import data_warnings
     from onnxq.cli.settings import load_plugins
     from onnxq.errors import ConfigError
-    from onnxq.mixed_precision import Subject
     from onnxq.mixed_precision import sensitivity as run
 
     if by not in ("layer", "quantizer"):
@@ -60,16 +59,9 @@ def sensitivity(
     target = None if out is None else output_file(out, "sensitivity.json", model)
     with stage_bars(quiet=quiet) as progress:
         load_plugins(plugin)
-        best = bits_options.check_best_by(best_by)
-        session = bits_options.studied(model, given, random=random, shape=shape, passes=passes, progress=progress)
-        subject = Subject(
-            session,
-            evaluate_on=evaluate,
-            labels=labels,
-            samples=eval_samples,
-            metric=metric,
-            best_by=best,
-            cache=cache,
+        evaluated = bits_options.Evaluated(evaluate, labels, eval_samples, metric, best_by, cache)
+        session, subject = bits_options.open_subject(
+            model, given, evaluated, random=random, shape=shape, passes=passes, progress=progress
         )
         result = run(subject, by=by, mode="alone" if alone else "all_but", only=only)  # type: ignore[arg-type]
     for line in (*data_warnings(random), *bits_options.data_notes(session), *result.notes):
