@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from onnxq.config.assignments import Assignment, assign
 from onnxq.config.read import read_config
 from onnxq.config.settings import Config
 
@@ -15,17 +15,13 @@ def merged(config: Config, changes: Mapping[tuple[str, ...], Any], said_by: str)
 
     None takes out what stands at a path.
     """
-    values = json.loads(json.dumps(document(config)))
+    values = document(config)
     for path, value in changes.items():
-        table = values
-        for key in path[:-1]:
-            table = table.setdefault(key, {})
-        if path[-1] == "bits":
-            table.pop("dtype", None)  # of which the bits would be others
-        table[path[-1]] = value
-    values = _without_nothing(values)
-    said = dict.fromkeys(changes, said_by)
-    return read_config(values).with_sources({**config.sources, **said}, config.translation)
+        if path[-1] == "bits":  # those of a dtype would be others
+            assign(values, {}, Assignment((*path[:-1], "dtype"), None, said_by))
+        assign(values, {}, Assignment(path, value, said_by))
+    sources = {**config.sources, **dict.fromkeys(changes, said_by)}
+    return read_config(_without_nothing(values)).with_sources(sources, config.translation)
 
 
 def _without_nothing(values: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from onnxq.session.prepare import Model
 from onnxq.session.session import Session, open_session
 from onnxq.torchnet.fake_quantize.probe import check_fake_quantizers
 from onnxq.torchnet.trainable import Trainable
-from onnxq.types import Backend
+from onnxq.types import Backend, QuantPlan
 
 NOT_IMPROVED = (
     "effort and improvements are for 'onnxq quantize': training starts from plain calibration. To start from an "
@@ -75,19 +75,21 @@ def prepare_session(
     outputs: Sequence[str] | None = None,
 ) -> QatNet:
     """The same for a session that is open."""
-    check_net(session, outputs)
-    ready = session.calibrated()
+    plan = check_net(session, outputs)
+    ready = session.calibrated(plan=plan)
     net = QatNet(ready, batch_norms=batch_norms, trainable=trainable, outputs=outputs)
     if session.settings.improvements is not None or session.settings.effort > DEFAULT:
         net.notes.append(NOT_IMPROVED)
     return net
 
 
-def check_net(session: Session, outputs: Sequence[str] | None = None) -> None:
-    """Refuse, before any calibration, what no net can be made of."""
+def check_net(session: Session, outputs: Sequence[str] | None = None) -> QuantPlan:
+    """Refuse, before any calibration, what no net can be made of; the plan that was made for it."""
     with in_step(session.ranks):
-        check_fake_quantizers(session.plan())
+        plan = session.plan()
+        check_fake_quantizers(plan)
     _check_trainable(session.prepared.graph, outputs)
+    return plan
 
 
 def _check_trainable(graph: Graph, outputs: Sequence[str] | None) -> None:

@@ -162,11 +162,12 @@ class Session:
             notes=(*tail_notes(found.plan), *found.report.notes, *refined.notes),
         )
 
-    def calibrated(self, statistics: Path | None = None) -> Calibrated:
-        """All steps up to parameters; `statistics` is a file that keeps what was seen."""
+    def calibrated(self, statistics: Path | None = None, *, plan: QuantPlan | None = None) -> Calibrated:
+        """All steps up to parameters; `statistics` is a file that keeps what was seen, `plan` one that is made."""
         self.open_data()
-        with in_step(self.ranks):
-            plan = self.plan()
+        if plan is None:
+            with in_step(self.ranks):
+                plan = self.plan()
         with self.clock.stage("calibrate"), own_fault(self.original, self.dataset):
             gathered = self.gather(plan, file=statistics)
         alone = replace(self, ranks=None)  # the other processes do not know that it is asked for

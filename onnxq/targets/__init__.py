@@ -47,6 +47,14 @@ def joined_name(family: str, options: Mapping[str, str]) -> str:
 def registered_backend(name: str) -> Backend:
     """A backend by its name, perhaps with options; no code is run for it, whatever the name says."""
     family, mark, chosen = name.partition(":")
+    if family not in BACKENDS:
+        beside = next((path for path in (Path(family), Path(f"{family}.py")) if family and path.exists()), None)
+        if beside is not None:
+            here = f".{os.sep}{beside}"
+            raise ConfigError(
+                f"unknown backend '{family}', but there is {here}: a file or folder of one's own is given by its path, "
+                f"-b {here}. Known: {', '.join(BACKENDS.names())}"
+            )
     return _configured(BACKENDS.get(family), family, chosen) if mark else BACKENDS.get(name)
 
 

@@ -289,7 +289,8 @@ def _find(name: str) -> NumberFormat:
     if name not in _known:
         raise SpecError(
             f"unknown dtype '{name}'.{did_you_mean(name, _known)} "
-            "Known: int1..int16, uint1..uint16, int32, " + ", ".join(names_but_integers())
+            f"Known: int1..int16, uint1..uint16, int32, {', '.join(names_but_integers())}. A file that adds one "
+            "is given with --plugin FILE.py, or with -b FILE.py together with its target"
         )
     return _known[name]
 
