@@ -67,3 +67,20 @@ def test_every_effort_is_checked_on_the_same_samples(tmp_path: Path, monkeypatch
             config={**config, "verify_samples": 8},
         )
     assert set(seen) == {(3, 7, 11, 15, 19, 23, 27, 31)}
+
+
+@pytest.mark.parametrize("count", [4, 5, 7, 8, 9, 64, 700])
+def test_evaluation_samples_are_not_those_that_fit(count: int) -> None:
+    from onnxq.graph import Graph
+
+    image = np.zeros((count, 1, 8, 8), np.float32)
+    image[:, 0, 0, 0] = np.arange(count)
+    split = split_samples(open_dataset({"image": image}, input_infos(Graph.load(model_path()))))
+    assert split is not None
+    fitted = [float(feed["image"][0, 0, 0, 0]) for feed in split.fitted]
+    held = [float(feed["image"][0, 0, 0, 0]) for feed in split.held_out]
+    assert fitted == list(split.fitted.numbers)
+    assert held == list(split.held_out.numbers)
+    assert not set(fitted) & set(held)
+    assert len(fitted) == len(split.fitted) <= 512
+    assert 1 <= len(held) <= 32
