@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -105,20 +106,8 @@ class Layer:
         return None if layer is None else positions(layer, self.samples, net, 0)
 
     def loss(self, data: FitData, *, points: bool) -> float:
-        state = self.case.state
-        parts = self.learnable
-        net = FitNet(
-            state.graph,
-            state.graph,
-            self.segment,
-            self.plan,
-            state.qparams,
-            RECIPE,
-            parts.weights,
-            parts.biases,
-            parts.scales,
-            points=points,
-        )
+        state = replace(self.case.state, plan=self.plan)
+        net = FitNet(state, state.graph, self.segment, RECIPE, self.learnable, points=points)
         return loss_of(net, data)
 
 

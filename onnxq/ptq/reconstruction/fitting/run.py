@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import torch
@@ -206,18 +206,8 @@ class _Reconstruction:
         if points is None:
             samples.try_stacking(float_, self._room.left())
         data = points or samples
-        net = FitNet(
-            state.graph,
-            self._float,
-            segment,
-            self._plan,
-            state.qparams,
-            recipe,
-            learnable.weights,
-            learnable.biases,
-            learnable.scales,
-            points=points is not None,
-        )
+        carried_out = replace(state, plan=self._plan)
+        net = FitNet(carried_out, self._float, segment, recipe, learnable, points=points is not None)
         torch.manual_seed(seed)
         before = loss_of(net, data)
         products = data.per_step(recipe.batch) * sum(state.graph.values(name).size for name in learnable.weights)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,8 +12,10 @@ from torch import nn
 from onnxq.graph import Graph
 from onnxq.graph.extract import part_of
 from onnxq.numerics import quantize
+from onnxq.ptq.method import State
 from onnxq.ptq.reconstruction.blocks import Segment
 from onnxq.ptq.reconstruction.fitting.soft_rounding import SoftRounding
+from onnxq.ptq.reconstruction.learnable import Learnable
 from onnxq.ptq.reconstruction.recipe import Recipe
 from onnxq.torchnet.net import TorchNet
 from onnxq.torchnet.program import Quantizer
@@ -55,7 +57,9 @@ def quantized_net(graph: Graph, segment: Segment, plan: QuantPlan, qparams: QPar
 
 
 class FitNet(SegmentNet):
-    """A segment whose roundings, weights and scales are learnt, as a recipe says.
+    """A segment whose roundings, weights and scales are learnt, as a recipe says: of `learnable` what it wants.
+
+    `state` has the plan that is carried out; `reference` is the float model that roundings start from.
 
     roundings  weight -> its learnt rounding
     scales     leader -> fake-quantizer whose scale is learnt: of activations, and of weights that are learnt themselves
@@ -64,21 +68,18 @@ class FitNet(SegmentNet):
 
     def __init__(
         self,
-        graph: Graph,
+        state: State,
         reference: Graph,
         segment: Segment,
-        plan: QuantPlan,
-        qparams: QParamsTable,
         recipe: Recipe,
-        weights: Sequence[str],
-        biases: Sequence[str],
-        scales: Iterable[str],
+        learnable: Learnable,
         *,
         points: bool = False,
     ) -> None:
+        graph, plan, weights = state.graph, state.plan, learnable.weights
         part = _part(graph, segment, points)
         names = _quantized(part, plan)
-        learnt = set(scales)
+        learnt = set(learnable.scales)
 
         def kind(placement: Placement) -> Placement:
             name = placement.tensor
@@ -90,7 +91,7 @@ class FitNet(SegmentNet):
                 chosen = "qdrop"
             return replace(placement, fake_quantizer=chosen)
 
-        modules = fake_quantizers(plan, qparams, names, kind)
+        modules = fake_quantizers(plan, state.qparams, names, kind)
         self.roundings: dict[str, SoftRounding] = {}
         if recipe.learnt == "roundings":
             for name in weights:
@@ -102,7 +103,7 @@ class FitNet(SegmentNet):
         self._dropping = [module for module in modules.values() if module.settings.name == "qdrop"]
         self._modules = nn.ModuleList([*modules.values(), *self.roundings.values()])
         functions = {name: self.roundings.get(name) or modules[plan.leader(name)] for name in names}
-        own = [*weights, *biases] if recipe.learnt == "weights" else []
+        own = [*weights, *learnable.biases] if recipe.learnt == "weights" else []
         super().__init__(part, segment, {n: quantizer(plan[n], function) for n, function in functions.items()}, own)
         self.values: dict[str, nn.Parameter] = {n: self.net.get_parameter(n) for n in own if n in self.net._parameters}
         self._weight_modules = {name: modules[plan.leader(name)] for name in weights}
