@@ -119,7 +119,7 @@ class _Run:
         state: State | None,
         like: Study | None = None,
     ) -> None:
-        """`numbers` are the samples that judge; `state` is None for the calibrated model."""
+        """`numbers` are the evaluation samples; `state` is None for the calibrated model."""
         assert session.dataset is not None
         self.held = tuple(Samples(session.dataset, numbers))
         # As a dataset, which is ready: the configuration may say how images are read.

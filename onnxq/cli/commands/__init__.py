@@ -9,9 +9,9 @@ from importlib import import_module
 SUMMARIES = {
     "quantize": "Quantize MODEL for a target and write the checked files into a folder.",
     "qat": "Train MODEL with its quantizers for a target and write the checked files into a folder.",
-    "diagnose": "Find the quantizers that cost most, why they do, and what mends it.",
+    "diagnose": "Find the quantizers that cost most, why they do, and what fixes it.",
     "sensitivity": "Measure what each layer or quantizer costs, the worst first.",
-    "search": "Find bits for each layer of MODEL under a budget, or the layers to put back until a metric holds.",
+    "search": "Find bits for each layer of MODEL under a budget, or the layers to restore until a metric holds.",
     "inspect": "Show opsets, inputs, outputs, operators, parameters and obstacles of MODEL.",
     "place": "Show which nodes of MODEL would be quantized for a target, how, and why the others would not.",
     "calibrate": "Find scale and zero point of every tensor in a plan by running MODEL on data.",
