@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 from onnxq.errors import ConfigError, OnnxqError, did_you_mean
 from onnxq.observers import make_observer
 from onnxq.types.fake_quantizers import read_fake_quantizer
-from onnxq.types.number_format import names_but_integers, number_formats
+from onnxq.types.number_format import number_format
 from onnxq.types.overrides import QuantizerOverride, with_bits
 from onnxq.types.spec import ROUNDINGS
 
@@ -48,11 +48,11 @@ class QuantizerSettings(QuantizerOverride):
     @classmethod
     @located
     def _check_word(cls, value: str | None, info: ValidationInfo) -> str | None:
-        known = tuple(number_formats()) if info.field_name == "dtype" else ROUNDINGS
-        if value is not None and value not in known:
-            shown = "int1..int16, uint1..uint16, " + ", ".join(names_but_integers())
-            listed = shown if info.field_name == "dtype" else ", ".join(ROUNDINGS)
-            raise ConfigError(f"unknown {info.field_name} '{value}'.{did_you_mean(value, known)} Known: {listed}")
+        if value is not None and info.field_name == "dtype":
+            number_format(value)
+        elif value is not None and value not in ROUNDINGS:
+            near = did_you_mean(value, ROUNDINGS)
+            raise ConfigError(f"unknown rounding '{value}'.{near} Known: {', '.join(ROUNDINGS)}")
         return value
 
     @field_validator("bits")

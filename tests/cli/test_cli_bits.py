@@ -25,7 +25,7 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def own_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("own_judgement.py").write_text(
+    Path("own_metric.py").write_text(
         "def margin(outputs, labels):\n"
         "    logits = outputs['logits']\n"
         "    return float((logits[range(len(labels)), labels] - logits.mean(axis=1)).mean())\n"
@@ -70,7 +70,7 @@ def test_json_is_the_same_as_the_file_and_as_the_next_run(run: Run, model: Path,
 @pytest.mark.usefixtures("own_metric")
 def test_a_search_writes_a_configuration_for_quantize(run: Run, model: Path, data: Path, labelled: Path) -> None:
     result = run("search", model, "-b", "academic", "-d", data, "--bits", "8,4", "--budget", "70%", "--evaluations", 6,
-                 "--eval", labelled, "--metric", "own_judgement:margin", "-o", "found")  # fmt: skip
+                 "--eval", labelled, "--metric", "own_metric:margin", "-o", "found")  # fmt: skip
     assert result.exit_code == 0, result.stderr
     assert "chosen: best margin within 70% (41,736 bytes)" in result.stdout
     assert sorted(path.name for path in Path("found").iterdir()) == ["cache", "config.json", "front.json", "front.svg"]

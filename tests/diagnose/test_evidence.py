@@ -153,7 +153,7 @@ def test_a_normalization_in_eight_bits_is_found() -> None:
     assert (found.node, found.op, found.bits) == ("norm", "LayerNormalization", 8)
 
 
-def test_too_few_samples_are_noticed_by_those_that_judge() -> None:
+def test_too_few_samples_are_noticed_by_evaluation_samples() -> None:
     def growing(x: np.ndarray) -> None:
         x[3::4] *= 6  # the evaluation samples
 

@@ -188,7 +188,7 @@ def test_the_cut_of_nested_joins_has_all_inputs_of_the_outer_one(tmp_path: Path)
 
 
 @pytest.mark.parametrize("target", INTEGERS_ONLY)
-def test_an_input_with_a_few_steps_left_is_for_the_limit_to_judge(target: str, tmp_path: Path) -> None:
+def test_an_input_with_a_few_steps_left_is_for_the_limit_to_check(target: str, tmp_path: Path) -> None:
     plan = quantized(detector(pixels=14.0), target, tmp_path).plan
     assert "join" in plan.quantized
 

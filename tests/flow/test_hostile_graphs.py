@@ -1,6 +1,6 @@
 """Every model of the zoo through the whole flow: quantized well and accounted for, or refused in clear words.
 
-Nothing here relies on onnxq's own judgement: onnxruntime runs both files, and the SQNR is computed below.
+Nothing here relies on onnxq's own numbers: onnxruntime runs both files, and the SQNR is computed below.
 """
 
 from __future__ import annotations

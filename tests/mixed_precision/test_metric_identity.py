@@ -16,7 +16,7 @@ from onnxq.user_code import find_function
 SubjectOf = Callable[..., Subject]
 
 FILES = {
-    "judge_of_mine.py": "import helper_one\nfrom package_of_mine import deep\n\n\n"
+    "metric_of_mine.py": "import helper_one\nfrom package_of_mine import deep\n\n\n"
     "def metric(outputs, labels):\n    from helper_late import late\n\n    return helper_one.of(outputs) + late\n",
     "helper_one.py": "from helper_two import FACTOR\n\n\ndef of(outputs):\n"
     "    return FACTOR * float(outputs['logits'].mean())\n",
@@ -49,12 +49,12 @@ def forget(folder: Path) -> None:
     importlib.invalidate_caches()
 
 
-def sources(place: str = "judge_of_mine") -> list[str]:
+def sources(place: str = "metric_of_mine") -> list[str]:
     forget(Path.cwd())
     return sources_of(find_function(f"{place}:metric", "metric"))
 
 
-@pytest.mark.parametrize("place", ["judge_of_mine", "judge_of_mine.py"])
+@pytest.mark.parametrize("place", ["metric_of_mine", "metric_of_mine.py"])
 @pytest.mark.parametrize("name", sorted(set(FILES) - {"unrelated.py"}))
 def test_a_change_in_what_is_imported_is_noticed(here: Path, place: str, name: str) -> None:
     before = sources(place)
@@ -71,12 +71,12 @@ def test_a_change_elsewhere_is_not(here: Path) -> None:
 
 
 def test_a_metric_in_a_folder_of_its_own_has_the_modules_of_the_package(here: Path) -> None:
-    (here / "package_of_mine" / "judging.py").write_text(
+    (here / "package_of_mine" / "measuring.py").write_text(
         "from package_of_mine.deep import deeper\n\n\ndef metric(outputs, labels):\n    return 0.0\n"
     )
-    before = sources("package_of_mine.judging")
+    before = sources("package_of_mine.measuring")
     (here / "package_of_mine" / "deeper.py").write_text("import numpy as np\n")
-    assert sources("package_of_mine.judging") != before
+    assert sources("package_of_mine.measuring") != before
 
 
 def test_installed_modules_are_not_followed() -> None:
@@ -90,7 +90,7 @@ def test_installed_modules_are_not_followed() -> None:
 def test_scores_are_run_anew_when_a_helper_has_changed(digits: SubjectOf, tmp_path: Path) -> None:
     def measured() -> dict[str, int]:
         forget(tmp_path)
-        return dict(sensitivity(digits(metric="judge_of_mine:metric", cache=tmp_path / "cache")).evaluations)
+        return dict(sensitivity(digits(metric="metric_of_mine:metric", cache=tmp_path / "cache")).evaluations)
 
     first = measured()
     assert first["run"] > 0

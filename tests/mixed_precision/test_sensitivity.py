@@ -119,7 +119,7 @@ def test_a_metric_of_the_users_own_that_is_best_when_low(digits: SubjectOf, with
         assert errors.loss == pytest.approx(right.loss)
 
 
-def test_without_evaluation_data_calibration_samples_judge(digits: SubjectOf) -> None:
+def test_without_evaluation_data_calibration_samples_are_evaluated(digits: SubjectOf) -> None:
     result = sensitivity(digits(evaluate_on=None, metric="agreement"))
     assert result.samples == 16
     assert result.of_float.value == 1.0

@@ -1,4 +1,4 @@
-"""Statistics that judge each sample on its own: moving averages and votes."""
+"""Statistics that look at each sample on its own: moving averages and votes."""
 
 import numpy as np
 import pytest

@@ -65,7 +65,7 @@ def answer_of(case: Case, golden: GoldenGraph, folder: Path, *further: str) -> d
     return run_check("tpu_mlir", folder, *where, *references, *further)
 
 
-def judge(case: Case, model: str, answer: dict[str, Any]) -> None:
+def check_answer(case: Case, model: str, answer: dict[str, Any]) -> None:
     """The compiled model does what tpu-mlir's integers say, and both what our model and the float model say."""
     for name, wanted in (("ours", case.against_ours), ("float", case.against_float)):
         found = answer["against"][name]
@@ -111,14 +111,14 @@ def test_a_convolutional_network_has_our_scales_and_our_results_on_the_chip(case
     assert len(scales) > 8
     for tensor, (theirs, ours) in scales.items():
         assert theirs == pytest.approx(ours, rel=1e-6), tensor
-    judge(case, "residual", answer)
+    check_answer(case, "residual", answer)
     record("tpu_mlir", VERSION, case.backend, "residual", "activation scales equal to ours", len(scales))
 
 
 @pytest.mark.parametrize("name", ["depthwise", "concat"])
 def test_functions_from_tables_averages_and_joined_branches_are_exact(name: str, tmp_path: Path) -> None:
     case = Case("sophgo_bm1688", "bm1688", "INT8", 100, 20)
-    judge(case, name, answer_of(case, GOLDEN[name](), tmp_path))
+    check_answer(case, name, answer_of(case, GOLDEN[name](), tmp_path))
 
 
 def test_the_integers_of_the_weights_are_ours(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_transformer_block_has_our_results_on_the_chip(case: Case, tmp_path: P
     answer = answer_of(case, GOLDEN["transformer"](), tmp_path)
     for tensor, (theirs, ours) in lowered_scales(tmp_path, answer).items():
         assert theirs == pytest.approx(ours, rel=1e-6), tensor
-    judge(case, "transformer", answer)
+    check_answer(case, "transformer", answer)
 
 
 def chain() -> GoldenGraph:
@@ -202,4 +202,4 @@ def test_layers_of_four_and_eight_bits_mix(name: str, make: Callable[[], GoldenG
         tensor = known.split("_to_b4_")[0].rsplit("_", 1)[0]
         assert storage == {"int4": "i4", "uint4": "u4"}[narrow[tensor]["spec"]["dtype"]], known
         assert scale == pytest.approx(narrow[tensor]["scale"], rel=1e-6), known
-    judge(case, name, answer)
+    check_answer(case, name, answer)

@@ -18,8 +18,8 @@ FLOAT: Row = {"format": "float", "tool": "", "setting": "", "accuracy %": 91.65,
 
 
 def row(tool: str, setting: str, sqnr: float | None, note: str = "") -> Row:
-    judged = {} if sqnr is None else {"accuracy %": 90.0, "SQNR dB": sqnr, "seconds": 7}
-    return {"format": "W8A8", "tool": tool, "setting": setting, **judged, "note": note}
+    evaluated = {} if sqnr is None else {"accuracy %": 90.0, "SQNR dB": sqnr, "seconds": 7}
+    return {"format": "W8A8", "tool": tool, "setting": setting, **evaluated, "note": note}
 
 
 def ptq(command: str, machine: dict[str, str], rows: list[Row], version: str = "0.13") -> Result:

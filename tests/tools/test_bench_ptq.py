@@ -114,7 +114,7 @@ def test_a_set_whose_package_is_missing_says_what_to_fetch(
 # A run
 
 
-def test_files_of_all_tools_are_judged_by_accuracy_and_noise(
+def test_files_of_all_tools_are_evaluated_by_accuracy_and_noise(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chosen = ["--sets", "digits", "--formats", W8A8, "--efforts", "0", "--settings", "default", "--samples", "8"]
@@ -124,7 +124,7 @@ def test_files_of_all_tools_are_judged_by_accuracy_and_noise(
     assert [row["tool"] for row in tables["tools"]] == ["onnxq", "onnxruntime.quantization"]
     floating, own, at_inputs, peer = tables["digits"]
     assert floating["accuracy %"] == 98.89
-    assert floating["note"] == "8 samples to calibrate with, 450 to judge with"
+    assert floating["note"] == "8 samples to calibrate with, 450 to evaluate on"
     assert [row["setting"] for row in (own, at_inputs, peer)] == ["effort 0", "openvino, effort 0", "default"]
     for row in (own, at_inputs, peer):
         assert row["accuracy %"] > 97
@@ -168,19 +168,19 @@ def test_efforts_out_of_one_run_are_those_of_runs_of_their_own(tmp_path: Path) -
 
 def test_a_broken_file_is_a_failed_row(tmp_path: Path) -> None:
     chosen = ptq_sets.PTQ_SETS["digits"](tmp_path, 2, 10)
-    judge = ptq_accuracy.Evaluator(chosen, ptq_accuracy.outputs(chosen.model, chosen.test))
+    evaluator = ptq_accuracy.Evaluator(chosen, ptq_accuracy.outputs(chosen.model, chosen.test))
     peer = ptq_accuracy.Tool(ptq_accuracy.PEERS["onnxruntime"][1])
-    row = ptq_accuracy._written(judge, peer, W8A8, "default", tmp_path / "no feeds.npz")
+    row = ptq_accuracy._written(evaluator, peer, W8A8, "default", tmp_path / "no feeds.npz")
     assert row["note"].startswith("failed: ")
     own = ptq_accuracy.Tool(ptq_accuracy.ONNXQ)
-    rows = list(ptq_accuracy._climbed(judge, own, W8A8, ["effort 0", "effort 1"], tmp_path / "no feeds.npz"))
+    rows = list(ptq_accuracy._climbed(evaluator, own, W8A8, ["effort 0", "effort 1"], tmp_path / "no feeds.npz"))
     assert [row["setting"] for row in rows] == ["effort 0", "effort 1"]
     assert all(row["note"].startswith("failed: ") for row in rows)
 
 
-def test_a_file_that_cannot_be_judged_costs_its_own_row_alone(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_evaluated_costs_its_own_row_alone(tmp_path: Path) -> None:
     chosen = ptq_sets.PTQ_SETS["digits"](tmp_path, 2, 10)
-    judge = ptq_accuracy.Evaluator(chosen, ptq_accuracy.outputs(chosen.model, chosen.test))
+    evaluator = ptq_accuracy.Evaluator(chosen, ptq_accuracy.outputs(chosen.model, chosen.test))
 
     class Half(ptq_accuracy.Tool):
         def climb(self, form: str, settings: object, model: Path, feeds: Path, folder: Path) -> Climbed:
@@ -189,7 +189,7 @@ def test_a_file_that_cannot_be_judged_costs_its_own_row_alone(tmp_path: Path) ->
             return Climbed([Outcome(1.0, 2.0)] * 2, ChildFailed("the third one took too long"))
 
     efforts = ["effort 0", "effort 1", "effort 2"]
-    rows = list(ptq_accuracy._climbed(judge, Half("none"), W4A4, efforts, tmp_path / "none"))
+    rows = list(ptq_accuracy._climbed(evaluator, Half("none"), W4A4, efforts, tmp_path / "none"))
     assert rows[0]["note"].startswith("failed: ")
     assert rows[1]["note"] == "nothing was quantized"
     assert rows[2]["note"] == "failed: the third one took too long"
@@ -246,7 +246,7 @@ def test_the_overview_names_every_peer_that_is_better() -> None:
 
 
 def test_runs_on_different_samples_are_not_put_together() -> None:
-    rows = [{"format": "float", "tool": "", "setting": "", "note": note} for note in ("8 to judge", "9 to judge")]
+    rows = [{"format": "float", "tool": "", "setting": "", "note": note} for note in ("8 to evaluate", "9 to evaluate")]
     with pytest.raises(ValueError, match="net: runs on different samples"):
         arranged({"net": rows})
 

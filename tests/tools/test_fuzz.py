@@ -260,7 +260,7 @@ def write_good() -> None:
         (write_good, Outcome.OK),
     ],
 )
-def test_files_that_a_command_writes_are_judged(
+def test_files_that_a_command_writes_are_checked(
     command: Callable[[], None], outcome: Outcome, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver, "run_onnxq", lambda arguments: command() or 0)

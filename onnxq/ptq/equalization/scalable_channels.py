@@ -6,13 +6,13 @@ Add. A group holds the classes that lie side by side in some tensor; its scales 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from onnxq.graph import Graph
+from onnxq.moved import renamed_in
 from onnxq.ptq.equalization import carriers, layers  # noqa: F401  (they register the rules)
 from onnxq.ptq.equalization.flow import Bound, Edit, Flow, Made
 from onnxq.ptq.equalization.variables import Layout
@@ -20,14 +20,9 @@ from onnxq.ptq.equalization.variables import Layout
 LARGEST_SCALE = 1e4
 """Scales lie between its inverse and this, so that float32 keeps all digits of what is multiplied with them."""
 
-RENAMED = {"Freedom": "ScalableChannels", "find_freedom": "find_scalable_channels", "carry_out": "apply_scales"}
-
-
-def __getattr__(name: str) -> object:
-    if name not in RENAMED:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warnings.warn(f"{name} is now {RENAMED[name]}", DeprecationWarning, stacklevel=2)
-    return globals()[RENAMED[name]]
+__getattr__ = renamed_in(
+    __name__, {"Freedom": "ScalableChannels", "find_freedom": "find_scalable_channels", "carry_out": "apply_scales"}
+)
 
 
 @dataclass(frozen=True)

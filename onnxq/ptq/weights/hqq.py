@@ -25,8 +25,7 @@ from onnxq.numerics import MIN_SCALE, fake_quantize, with_float16_scale
 from onnxq.numerics.ranges import MAX_SCALE, with_minimum_scale
 from onnxq.ptq.method import Improved, Limit, State, Task, at_least, improvement, limits
 from onnxq.ptq.weights.cells import reduce_cells, spread
-from onnxq.ptq.weights.layers import quantized_weights
-from onnxq.ptq.weights.own_scales import Sharing, put_shared, shared_values, with_own_scale
+from onnxq.ptq.weights.own_scales import put_shared, searchable_weights, shared_values
 from onnxq.types import PerTensor, QParams, QuantSpec
 
 BETA, GROWTH = 10.0, 1.01
@@ -43,10 +42,7 @@ BETA, GROWTH = 10.0, 1.01
 def hqq(state: State, task: Task, *, p: float, iterations: int) -> Improved:
     """Choose the parameters of all quantized weights; p is the exponent of the error."""
     result = state.copy()
-    placements, declined = quantized_weights(state)
-    sharing = Sharing(state.plan)
-    own, others = with_own_scale(sharing, placements)
-    declined += others
+    sharing, own, declined = searchable_weights(state)
     changed: list[str] = []
     details: JsonObject = {}
     for done, placement in enumerate(own):

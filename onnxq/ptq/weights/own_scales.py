@@ -9,6 +9,8 @@ import numpy as np
 from onnxq.graph import Graph
 from onnxq.observers import make_observer
 from onnxq.observers.fixed import Fixed
+from onnxq.ptq.method import State
+from onnxq.ptq.weights.layers import quantized_weights
 from onnxq.types import PerTensor, Placement, QParams, QParamsTable, QuantPlan
 
 
@@ -57,6 +59,14 @@ def with_own_scale(sharing: Sharing, placements: list[Placement]) -> tuple[list[
         elif sharing.leader(name) == name:
             own.append(placement)
     return own, declined
+
+
+def searchable_weights(state: State) -> tuple[Sharing, list[Placement], list[str]]:
+    """The weights whose scales may be chosen, who shares them, and a line for each other one with its reason."""
+    placements, declined = quantized_weights(state)
+    sharing = Sharing(state.plan)
+    own, others = with_own_scale(sharing, placements)
+    return sharing, own, [*declined, *others]
 
 
 def shared_values(graph: Graph, sharing: Sharing, tensor: str) -> np.ndarray:

@@ -21,10 +21,10 @@ import numpy as np
 from onnxq.json_file import JsonObject
 from onnxq.numerics import fake_quantize
 from onnxq.ptq.method import Improved, State, Task, improvement, limits, one_of
-from onnxq.ptq.weights.layers import INPUTS, Layers, layers_of, quantized_weights, with_thin_moments
+from onnxq.ptq.weights.layers import INPUTS, Layers, layers_of, with_thin_moments
 from onnxq.ptq.weights.moments import ThinMoments
 from onnxq.ptq.weights.output_errors import form_of
-from onnxq.ptq.weights.own_scales import Sharing, put_shared, shared_values, with_own_scale
+from onnxq.ptq.weights.own_scales import Sharing, put_shared, searchable_weights, shared_values
 from onnxq.ptq.weights.scale_search import (
     candidates,
     has_many_bits,
@@ -58,10 +58,7 @@ def weight_scale_search(state: State, task: Task, *, objective: str, inputs: str
     inputs     quantized or float: whose activations the outputs are computed with
     """
     result = state.copy()
-    placements, declined = quantized_weights(state)
-    sharing = Sharing(state.plan)
-    own, others = with_own_scale(sharing, placements)
-    declined += others
+    sharing, own, declined = searchable_weights(state)
     changed: list[str] = []
     details: JsonObject = {}
     layers: list[Layers] = []

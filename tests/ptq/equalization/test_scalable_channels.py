@@ -259,5 +259,5 @@ def test_axes_that_are_empty_stand_for_all_or_for_none(nothing: int, groups: lis
 def test_names_of_an_earlier_version_go_on_working() -> None:
     from onnxq.ptq.equalization import scalable_channels
 
-    with pytest.warns(DeprecationWarning, match="find_freedom is now find_scalable_channels"):
+    with pytest.warns(DeprecationWarning, match="find_freedom is now called find_scalable_channels"):
         assert scalable_channels.find_freedom is find_scalable_channels

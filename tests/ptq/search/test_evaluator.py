@@ -170,7 +170,7 @@ def test_parts_of_one_size_are_one_output() -> None:
     assert set(Evaluator(graph, onnxq.get_backend("tensorrt"), feeds).of_float().sqnr_db) == {"found"}
 
 
-def test_two_judges_of_a_state_make_its_session_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_evaluators_of_a_state_make_its_session_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ready = open_session(model_path(), backend="onnxruntime", data=FEEDS, config={"effort": 0}).calibrated()
     state = ready.state
     made: list[State] = []

@@ -35,13 +35,13 @@ def dataset(count: int) -> Dataset:
         (64, 16, tuple(range(3, 64, 4))),
     ],
 )
-def test_what_judges_is_checked_on_first(count: int, most: int, numbers: tuple[int, ...]) -> None:
+def test_what_evaluates_is_checked_on_first(count: int, most: int, numbers: tuple[int, ...]) -> None:
     samples = verification_samples(dataset(count), most)
     assert samples.numbers == numbers
     assert len(list(samples)) == len(numbers)
 
 
-def test_most_samples_judge_or_are_fitted_to_and_none_both() -> None:
+def test_most_samples_are_evaluated_or_are_fitted_to_and_none_both() -> None:
     split = split_samples(dataset(20))
     assert split is not None
     assert split.held_out.numbers == (3, 7, 11, 15, 19)

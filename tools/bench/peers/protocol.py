@@ -8,7 +8,7 @@ action that is timed. Standard library and numpy alone: the interpreter of a pee
     python -m tools.bench.peers.NAME --write FORMAT SETTING MODEL.onnx FEEDS.npz RESULT.onnx
     python -m tools.bench.peers.NAME --climb FORMAT SETTINGS MODEL.onnx FEEDS.npz FOLDER
 
-`--write` makes a quantized file to be judged elsewhere; `WRITERS` of a peer has its settings for each format.
+`--write` makes a quantized file to be evaluated elsewhere; `WRITERS` of a peer has its settings for each format.
 `--climb` makes several in one process, where each setting goes on from the one before: FOLDER gets 0.onnx, 1.onnx ...
 in the order of SETTINGS (separated by ;), and a line of JSON is printed as soon as each of them is there.
 """
