@@ -91,13 +91,13 @@ def match_checkpoint(given: State, names: ModuleNames, graph: Graph, needed: Ite
         if key in state and key not in used:
             _check_shared(state, key, names.checkpoint_key(constant))
             used.add(key)
-    _judge_folded(state, names, graph, found, used)
+    _match_folded(state, names, graph, found, used)
     used |= {key for key in state if key not in used and graph.has_tensor(key) and _is_held(graph, key, state[key])}
     found.unexpected = [key for key in state if key not in used and not key.endswith(_COUNTER)]
     return found
 
 
-def _judge_folded(state: State, names: ModuleNames, graph: Graph, found: Matched, used: set[str]) -> None:
+def _match_folded(state: State, names: ModuleNames, graph: Graph, found: Matched, used: set[str]) -> None:
     """Confirm or take out the layers into which one of the batch norms may be folded that the net does not have."""
     norms = [key.removesuffix(".running_var") for key in state if key.endswith(".running_var") and key not in used]
     for constant, axis in names.channels.items():
