@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tools.bench import accuracy, calibration, graph_work, large_model, quantized_speed
+from tools.bench import accuracy, calibration, end_to_end, graph_work, large_model, quantized_speed
 from tools.bench.models import MODELS
 from tools.bench.peers.formats import FORMATS
 from tools.bench.read_page import read_page
@@ -28,7 +28,7 @@ SETS = (
 """What `ptq-accuracy` is measured on: those with labels, then those without."""
 
 OUTPUT_OPTIONS = ("--json", "--markdown", "--cache")
-PEER_OPTION = "--peer-python"
+PEER_OPTION, FOLDER_OPTION = "--peer-python", "--folder"
 
 
 def _calibration(given: Arguments) -> Tables:
@@ -96,6 +96,23 @@ def _ptq_accuracy(given: Arguments) -> Tables:
     )
 
 
+def _end_to_end(given: Arguments) -> Tables:
+    return end_to_end.measure(
+        end_to_end.Settings(
+            folders=dict(given.folders),
+            made=given.models,
+            efforts=given.efforts,
+            peers={name: dict(given.peer_python).get(name, sys.executable) for name in given.peers},
+            settings=given.settings,
+            samples=given.samples,
+            unseen=given.unseen,
+            repeats=given.repeats,
+            timeout=given.timeout,
+        ),
+        progress=lambda tables: _save(given, tables),
+    )
+
+
 def _save(given: Arguments, tables: Tables) -> Result:
     result = Result(given.what, given.command, machine_facts(), tables)
     if given.json:
@@ -112,6 +129,7 @@ MEASURE: dict[str, Callable[[Arguments], Tables]] = {
     "qat-speed": _qat_speed,
     "qat-accuracy": _qat_accuracy,
     "ptq-accuracy": _ptq_accuracy,
+    "e2e": _end_to_end,
 }
 
 
@@ -120,6 +138,15 @@ def peer_python(text: str) -> tuple[str, str]:
     if not equals or name not in calibration.PEERS:
         raise argparse.ArgumentTypeError(f"write NAME=PATH with a NAME among {', '.join(calibration.PEERS)}")
     return name, path
+
+
+def named_folder(text: str) -> tuple[str, Path]:
+    name, equals, path = text.partition("=")
+    if not equals or not name or not Path(path).is_dir():
+        raise argparse.ArgumentTypeError(
+            "write NAME=FOLDER with a folder that holds model.onnx, calibration/ and held/"
+        )
+    return name, Path(path)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -188,7 +215,29 @@ def make_parser() -> argparse.ArgumentParser:
     )
     efforts.add_argument("--cache", type=Path, default=CACHE, help="folder for data and trained networks")
 
-    for command in (calibrating, measuring, graphs, speed, memory, steps, training, efforts):
+    whole = commands.add_parser("e2e", help="time and accuracy from file to file: efforts of onnxq, and other tools")
+    whole.add_argument(
+        FOLDER_OPTION,
+        dest="folders",
+        type=named_folder,
+        action="append",
+        default=[],
+        metavar="NAME=FOLDER",
+        help="a model of one's own: a folder with model.onnx, calibration/*.npz and held/*.npz. Repeatable",
+    )
+    whole.add_argument("--models", nargs="*", choices=list(MODELS), default=[], help="networks with random weights")
+    whole.add_argument("--efforts", type=int, nargs="*", choices=range(4), default=[0, 1, 2])
+    whole.add_argument("--peers", nargs="*", choices=PTQ_PEERS, default=["onnxruntime"], help="other tools to measure")
+    whole.add_argument("--settings", nargs="+", metavar="NAME", default=["default"], help="settings of other tools")
+    whole.add_argument(
+        PEER_OPTION, type=peer_python, action="append", default=[], metavar="NAME=PATH", help="interpreter of a peer"
+    )
+    whole.add_argument("--samples", type=int, default=64, help="calibration samples, at most")
+    whole.add_argument("--unseen", type=int, default=24, help="samples to judge with, at most")
+    whole.add_argument("--repeats", type=int, default=3)
+    whole.add_argument("--timeout", type=float, default=1800.0, help="seconds for one file")
+
+    for command in (whole, calibrating, measuring, graphs, speed, memory, steps, training, efforts):
         command.add_argument("--json", type=Path, help="also write the result to this file, for the report")
         command.add_argument("--markdown", type=Path, help="also write the tables to this file")
 
@@ -205,7 +254,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def shown_command(arguments: Sequence[str]) -> str:
-    """The command line without what is particular to a machine: output files and paths of interpreters."""
+    """The command line without what is particular to a machine: output files, paths of interpreters and models."""
     shown: list[str] = []
     words = iter(arguments)
     for word in words:
@@ -213,8 +262,9 @@ def shown_command(arguments: Sequence[str]) -> str:
         if option in OUTPUT_OPTIONS:
             if not equals:
                 next(words)
-        elif option == PEER_OPTION:
-            shown += [PEER_OPTION, (value if equals else next(words)).partition("=")[0] + "=PYTHON"]
+        elif option in (PEER_OPTION, FOLDER_OPTION):
+            place = "PYTHON" if option == PEER_OPTION else "FOLDER"
+            shown += [option, (value if equals else next(words)).partition("=")[0] + f"={place}"]
         else:
             shown.append(word)
     return shlex.join(["python", "-m", "tools.bench", *shown])

@@ -23,8 +23,11 @@ class ChildFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Outcome:
+    """`cpu` are the seconds of all threads together; 0 for jobs that do not tell."""
+
     seconds: float
     peak_mb: float
+    cpu: float = 0.0
 
 
 def _outcome(line: str) -> Outcome | None:
@@ -73,7 +76,7 @@ class Tool:
         found = self._run(["--write", form, setting, str(model), str(feeds), str(result)])
         if not result.exists():
             raise ChildFailed("the tool ended without an error and without a file")
-        return Outcome(float(found["seconds"]), float(found["peak_mb"]))
+        return Outcome(float(found["seconds"]), float(found["peak_mb"]), float(found["cpu_seconds"]))
 
     def climb(self, form: str, settings: Sequence[str], model: Path, feeds: Path, folder: Path) -> Climbed:
         """A file for each setting, 0.onnx, 1.onnx ... in `folder`, each going on from the one before.

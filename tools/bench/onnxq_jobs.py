@@ -23,7 +23,7 @@ from onnxq.session.prepare import Prepared, make_plan
 from onnxq.session.session import open_session
 from onnxq.types import QParamsTable, QuantPlan
 from tools.bench.peers.formats import BLOCK, W4, W4_ZERO_POINTS, W4A4, W4A8, W8A8, W8A8_PER_TENSOR
-from tools.bench.peers.protocol import Action, Climber, Job, main
+from tools.bench.peers.protocol import Action, Climber, Job, Writer, main
 from tools.bench.ptq_overview import AT_INPUTS as SECOND
 from tools.bench.samples import Feed
 
@@ -161,5 +161,21 @@ def climb(
             write(effort, ready.state)
 
 
+def _writer(target: Target, effort: int) -> Writer:
+    def write(model: Path, samples: Sequence[Feed], result: Path) -> None:
+        config = {**target.config, "effort": effort, "minimum_sqnr_db": -100.0}  # a bad result is a row, not an error
+        out = result.parent / "out"
+        written = onnxq.quantize(model, backend=target.backend, data=samples, out=out, config=config)
+        shutil.copy(written.model, result)
+
+    return write
+
+
+WRITERS: dict[str, dict[str, Writer]] = {
+    form: {f"effort {effort}": _writer(target, effort) for effort in EFFORTS} for form, target in TARGETS.items()
+}
+"""Each file from the beginning, as `onnxq quantize` writes it."""
+
+
 if __name__ == "__main__":
-    main(JOBS, "onnxq", climber=Climber(SETTINGS, climb))
+    main(JOBS, "onnxq", WRITERS, Climber(SETTINGS, climb))

@@ -65,24 +65,25 @@ class Evaluator:
 
     def row(self, model: Path, *, run: bool) -> Row:
         found = outputs(model, self.chosen.test)
-        row: Row = {self.chosen.score: self._score(found), "SQNR dB": self._sqnr(found)}
+        row: Row = {self.chosen.score: self._score(found), "SQNR dB": worst_sqnr(self.expected, found)}
         if run:
-            row["SQNR dB, kernels"] = self._sqnr(outputs(model, self.chosen.test, "all"))
+            row["SQNR dB, kernels"] = worst_sqnr(self.expected, outputs(model, self.chosen.test, "all"))
         return row
 
     def _score(self, found: Outputs) -> float:
         labels = self.chosen.answers(self.expected) if self.chosen.labels is None else self.chosen.labels
         return round(100 * float((self.chosen.answers(found) == labels).mean()), 2)
 
-    def _sqnr(self, found: Outputs) -> float | str:
-        """Of the worst floating-point output; outputs are not pooled, one with large numbers would hide the others."""
-        sums: dict[int, SqnrAccumulator] = {}
-        for wanted, given in zip(self.expected, found, strict=True):
-            for position, (reference, test) in enumerate(zip(wanted, given, strict=True)):
-                if reference.dtype.kind == "f":
-                    sums.setdefault(position, SqnrAccumulator()).add(reference, test)
-        worst = min(total.value for total in sums.values())
-        return round(worst, 2) if np.isfinite(worst) else EQUAL
+
+def worst_sqnr(expected: Outputs, found: Outputs) -> float | str:
+    """Of the worst floating-point output; outputs are not pooled, one with large numbers would hide the others."""
+    sums: dict[int, SqnrAccumulator] = {}
+    for wanted, given in zip(expected, found, strict=True):
+        for position, (reference, test) in enumerate(zip(wanted, given, strict=True)):
+            if reference.dtype.kind == "f":
+                sums.setdefault(position, SqnrAccumulator()).add(reference, test)
+    worst = min(total.value for total in sums.values())
+    return round(worst, 2) if np.isfinite(worst) else EQUAL
 
 
 def outputs(model: Path, feeds: Sequence[Feed], optimize: Optimize = "none") -> Outputs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tools.bench import ptq_overview, ptq_summary
+from tools.bench import end_to_end_chart, ptq_overview, ptq_summary
 from tools.bench.results import ReportError, Result, Row, Tables, markdown_table
 
 INTRODUCTION = """# Benchmarks
@@ -23,6 +23,8 @@ MACHINES, REPEAT = "Measured on", "How to repeat"
 """The sections of every page beside those of the benchmarks."""
 
 QAT_ACCURACY, PTQ_ACCURACY = "qat-accuracy", "ptq-accuracy"
+END_TO_END, PICTURE = "e2e", "end-to-end.svg"
+"""A benchmark whose page has a picture, in a file beside it."""
 OWN_PAGES = {
     PTQ_ACCURACY: ptq_overview.INTRODUCTION,
     QAT_ACCURACY: """# Accuracy after training
@@ -41,6 +43,7 @@ MADE_ANEW = {PTQ_ACCURACY: (ptq_overview.OVERVIEW,)}
 """Benchmark -> the tables that ARRANGED makes of the others: nobody measures them."""
 
 TITLES = {
+    END_TO_END: "Time and accuracy, from file to file",
     "calibration": "Cost of calibration",
     "accuracy": "Accuracy after quantization",
     "speed": "Speed of quantized models",
@@ -52,6 +55,19 @@ TITLES = {
 }
 
 ABOUT = {
+    END_TO_END: f"""Each tool makes an 8-bit file of the same float file and the same samples, with its default
+settings; onnxq at several efforts (1 is the default), for its target `onnxruntime`, checks included.
+
+![Accuracy of each tool against its processor time]({PICTURE})
+
+- **plain inference** is the floor: onnxruntime over the calibration samples, all optimizations, one thread.
+- **CPU s** are seconds of all threads together, imports not counted: they mean the same on a busy machine. **x floor**
+  is the median of the ratio to the floors directly before and after, **min .. max** its spread; **wall s** is the time
+  on the clock, which other work on the machine prolongs.
+- **SQNR dB** is that of the worst output on samples that no tool has calibrated with, in onnxruntime without
+  optimizations: what the file says.
+- Networks with the names of `tools.bench.models` have random weights: their times carry over, their accuracy does
+  not.""",
     "calibration": """The networks have their real sizes and random, seeded weights; the inputs are made from seeds too.
 Times carry over to trained networks of the same shape, accuracies would not.
 
@@ -187,6 +203,9 @@ def _machines(machines: Sequence[Mapping[str, str]]) -> str:
 def write_page(results: Sequence[Result], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page(results), encoding="utf-8")
+    whole = _tables(result for result in results if result.benchmark == END_TO_END)
+    if whole:
+        path.with_name(PICTURE).write_text(end_to_end_chart.picture(whole), encoding="utf-8")
 
 
 def write_summary(results: Sequence[Result], path: Path) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
+import os
 import re
 import resource
 import sys
@@ -63,6 +64,12 @@ def seconds_of(action: Action) -> float:
     return time.perf_counter() - start
 
 
+def cpu_seconds() -> float:
+    """Processor time of this process and of those that it has waited for, in all threads."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
 def main(jobs: Mapping[str, Job], package: str, writers: Writers | None = None, climber: Climber | None = None) -> None:
     """The command line of a peer; the last line that it prints is the JSON."""
     parser = argparse.ArgumentParser()
@@ -84,7 +91,9 @@ def main(jobs: Mapping[str, Job], package: str, writers: Writers | None = None, 
     if given.write:
         form, setting, model, feeds, result = given.write
         samples = read_feeds(Path(feeds))
-        _show(seconds_of(lambda: writers[form][setting](Path(model), samples, Path(result))))
+        before = cpu_seconds()
+        seconds = seconds_of(lambda: writers[form][setting](Path(model), samples, Path(result)))
+        _show(seconds, cpu_seconds=cpu_seconds() - before)
         return
     if given.climb:
         form, settings, model, feeds, result = given.climb
@@ -103,6 +112,6 @@ def main(jobs: Mapping[str, Job], package: str, writers: Writers | None = None, 
     _show(seconds)
 
 
-def _show(seconds: float) -> None:
+def _show(seconds: float, **more: float) -> None:
     sys.stdout.flush()
-    print("\n" + json.dumps({"seconds": seconds, "peak_mb": peak_megabytes()}), flush=True)
+    print("\n" + json.dumps({"seconds": seconds, "peak_mb": peak_megabytes(), **more}), flush=True)
