@@ -47,6 +47,18 @@ class InternalError(OnnxqError):
     exit_code = 3
 
 
+def one_line_error(error: Exception) -> str:
+    """An error in one line: its text where it was raised on purpose, else with the place that a report of it needs."""
+    if isinstance(error, OnnxqError):
+        return str(error)
+    import traceback  # here, because `import onnxq` is to stay quick
+    from pathlib import Path
+
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{place}"
+
+
 def did_you_mean(word: str, choices: Iterable[str], *, most: int = 3) -> str:
     """Return " Did you mean 'a' or 'b'?" for the nearest choices, or an empty string."""
     choices = list(choices)

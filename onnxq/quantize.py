@@ -80,6 +80,7 @@ def quantize_session(
 ) -> Result:
     """The same for a session that is open; its data need not be."""
     from onnxq.diagnose.automatic import examiner  # here, because `import onnxq` is to stay quick
+    from onnxq.page.write import page_of
 
     folder = Path(tempfile.mkdtemp(prefix="onnxq-") if out is None else out)
     with ExitStack() as stack:
@@ -99,11 +100,18 @@ def quantize_session(
             more=None if improved is None else lambda stage: _with_improvements(stage, session, improved),
             effort_tried=improved is not None,
             examine=examiner(session, ready.state),
+            draw=page_of(session.settings, None if _rescaled(improved) else session.prepared.graph),
         )
         if improved is not None and any(read_improvement(step.name).method.needs_torch for step in improved.steps):
             remove_unfinished(folder / IMPROVING)
         remove_stale_values(folder / IMPROVING)
     return result
+
+
+def _rescaled(outcome: Outcome | None) -> bool:
+    """Whether tensors inside the model are others than those of the model that was given."""
+    steps = () if outcome is None else outcome.steps
+    return any(step.applied and read_improvement(step.name).method.rescales for step in steps)
 
 
 def _unmeasured(session: Session) -> list[str]:

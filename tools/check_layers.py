@@ -104,13 +104,15 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         " ptq.search",
         "diagnose": "types match graph numerics observers runtime place calibrate refine emit verify targets config"
         " session ptq ptq.search pipeline mixed_precision",
-        "quantize": "types passes output_folder distributed config session ptq ptq.search pipeline diagnose",
+        "page": "types graph numerics observers runtime strip place calibrate emit config ptq.search pipeline"
+        " mixed_precision",
+        "quantize": "types passes output_folder distributed config session ptq ptq.search pipeline diagnose page",
         "qat": "types graph numerics runtime passes calibrate refine emit verify torchnet chart output_folder"
-        " distributed config session ptq ptq.search pipeline",
+        " distributed config session ptq ptq.search pipeline page",
         "compat": "types graph observers runtime passes targets config session ptq pipeline quantize qat",
         "targets.dialects": "types graph observers passes place targets config session pipeline compat",
         "cli": "types match graph numerics observers runtime passes strip place calibrate refine emit lint verify"
-        " targets config session ptq ptq.search pipeline mixed_precision diagnose quantize qat compat demo"
+        " targets config session ptq ptq.search pipeline mixed_precision diagnose page quantize qat compat demo"
         " output_folder distributed",
         "__main__": "cli",
         ROOT: "types graph passes place calibrate refine emit lint verify targets config session pipeline quantize"

@@ -1,4 +1,4 @@
-"""Schemas of plan.json and qparams.json: of which kind each value is, before anything is made of it.
+"""Schemas of plan.json, qparams.json and report.json: of which kind each value is, before anything is made of it.
 
 What values mean (is this a format, does the scale fit it) is for the types to say; so are keys that nobody knows.
 """
@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, create_model, field_validator
 from pydantic_core import PydanticCustomError
 
 from onnxq.config.code import CODE_KEYS
 from onnxq.json_file import JsonObject, Stored
+from onnxq.types.note import Kind
 from onnxq.types.overrides import QuantizerOverride, Treatment
 
 Text = StrictStr
@@ -127,3 +128,67 @@ class ParametersSchema(Stored):
 
     tensors: dict[Text, ParametersEntry]
     integer_weights: dict[Text, IntegersEntry] = Field({})
+
+
+Figure = StrictFloat | StrictInt | Literal["inf", "-inf", "nan"]
+
+
+class DecisionsEntry(Stored):
+    kind: Text
+    agreement: Annotated[float, Field(ge=0, le=1)]
+    compared: Annotated[StrictInt, Field(ge=0)]
+
+
+class ResultEntry(Stored):
+    name: Text
+    sqnr_db: Figure | None = None
+    agreement: StrictFloat | StrictInt | None = None
+    silent: StrictBool = False
+    decisions: DecisionsEntry | None = None
+    parts: tuple[ResultEntry, ...] = ()
+
+
+class ChecksEntry(Stored):
+    outputs: list[ResultEntry]
+
+
+class CoverageEntry(Stored):
+    nodes: StrictInt
+    quantized: StrictInt
+    fused: StrictInt
+
+
+class PassEntry(Stored):
+    name: Text
+    changed: list[Text]
+    declined: list[Text]
+
+
+class StepEntry(Stored):
+    name: Text
+    applied: StrictBool
+
+
+class ImprovementsEntry(Stored):
+    steps: list[StepEntry]
+
+
+class GivenEntry(Stored):
+    given: dict[Text, Any] = Field(default_factory=dict)
+
+
+class ReportSchema(Stored):
+    """What the page of a run is made of; everything else of a report is shown as it is."""
+
+    backend: Text
+    model: Text | None = None
+    coverage: CoverageEntry
+    checks: ChecksEntry
+    simulated_sqnr_db: dict[Text, Figure] = Field(default_factory=dict)
+    warnings: list[Text]
+    notes: list[Text]
+    kinds: dict[Kind, list[Text]] = Field(default_factory=dict)
+    files: list[Text]
+    passes: tuple[PassEntry, ...] = ()
+    improvements: ImprovementsEntry | None = None
+    config: GivenEntry = GivenEntry()

@@ -196,6 +196,20 @@ class Config(Strict):
         "where a check fails",
     )
 
+    # report
+    report: Annotated[
+        Literal["no", "quick", "full"] | None,
+        Option(
+            "report",
+            help="report.html: no; quick, with what calibration saw; full (by default, with --effort 0 quick), with "
+            "the noise of every layer.",
+            unset="full, with effort 0 quick",
+        ),
+    ] = Field(
+        None,
+        description="the page report.html: no, quick (what calibration saw) or full (the noise of layers too)",
+    )
+
     _sources: dict[tuple[str, ...], str] = PrivateAttr(default_factory=dict)
     _translation: Translation | None = PrivateAttr(default=None)
 
@@ -268,6 +282,7 @@ class Config(Strict):
                 "memory_limit",
                 "strict",
                 "diagnose",
+                "report",
                 # Of no effect on a plan: what they found stands in the parameters and in the float model beside them.
                 "effort",
                 "improvements",

@@ -6,13 +6,11 @@ unless somebody asks for more.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Sequence
-from pathlib import Path
 
 from onnxq.diagnose.run import AUTOMATIC, BRIEF, diagnose
 from onnxq.diagnose.text import summary_lines
-from onnxq.errors import OnnxqError
+from onnxq.errors import one_line_error
 from onnxq.graph.write import weight_bytes
 from onnxq.mixed_precision.study import Subject
 from onnxq.pipeline.explanation import Examine, Explanation, failed_diagnosis
@@ -41,16 +39,7 @@ def examiner(session: Session, state: State) -> Examine | None:
             found = diagnose(Subject(session), state=state, budget=AUTOMATIC if whole else BRIEF, first=worst)
             lines = summary_lines(found) if improved else [*summary_lines(found), UNTRIED]
             return Explanation(tuple(lines), found.to_json(), found.remedied())
-        except OnnxqError as error:
-            return failed_diagnosis(str(error))
         except Exception as error:  # a fault of onnxq or of a plugin, which must not cost what is finished
-            return failed_diagnosis(_where(error))
+            return failed_diagnosis(one_line_error(error))
 
     return examine
-
-
-def _where(error: Exception) -> str:
-    """An unexpected error in one line, with the place that a report about it needs."""
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{place}"

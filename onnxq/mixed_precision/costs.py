@@ -58,21 +58,22 @@ class Costs:
 def products(graph: Graph, feed: Feed) -> list[Product]:
     """Every multiplying node of the main graph with its exact MACs for one feed, in the order of the graph."""
     nodes = [node for node in graph.gs.nodes if node.op in MULTIPLYING and not node.domain]
-    sized = {_sized(node) for node in nodes} | {node.inputs[0].name for node in nodes}
+    sized = {sized_tensor(node) for node in nodes} | {node.inputs[0].name for node in nodes}
     shapes = _shapes(graph, sorted(sized), feed)
     return [
-        Product(node.name, node.op, _macs(graph, node, shapes), (str(node.inputs[0].name), str(node.inputs[1].name)))
+        Product(node.name, node.op, macs_of(graph, node, shapes), (str(node.inputs[0].name), str(node.inputs[1].name)))
         for node in nodes
     ]
 
 
-def _sized(node: Node) -> str:
-    """The tensor whose numbers are counted."""
+def sized_tensor(node: Node) -> str:
+    """The tensor whose numbers are counted for the MACs of a multiplying node."""
     return str(node.inputs[0].name if node.op == "ConvTranspose" else node.outputs[0].name)
 
 
-def _macs(graph: Graph, node: Node, shapes: Mapping[str, tuple[int, ...]]) -> int:
-    numbers = math.prod(shapes[_sized(node)])
+def macs_of(graph: Graph, node: Node, shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """MACs of a multiplying node, from the shapes of its sized tensor and its first input."""
+    numbers = math.prod(shapes[sized_tensor(node)])
     if node.op in ("Conv", "ConvTranspose"):
         weight = graph.shape(node.inputs[1])
         if weight is None or not all(isinstance(size, int) for size in weight):

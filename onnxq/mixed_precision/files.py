@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from onnxq.config import Config
@@ -16,8 +17,16 @@ from onnxq.output_folder import OutputFolder, claim, staging
 CONFIG, FRONT, PICTURE, HELD = "config.json", "front.json", "front.svg", "hold.json"
 
 
-def write_found(folder: Path | OutputFolder, result: Found | Held, backend: str | None) -> list[Path]:
-    """Write config.json with front.json and front.svg, or with hold.json; `backend` is the target as it was named."""
+def write_found(
+    folder: Path | OutputFolder,
+    result: Found | Held,
+    backend: str | None,
+    draw: Callable[[Path], str] | None = None,
+) -> list[Path]:
+    """Write config.json with front.json and front.svg, or with hold.json; `backend` is the target as it was named.
+
+    `draw` makes a page of a front from the other files, and returns its name.
+    """
     with claim(folder) as output, staging(output) as stage:
         write_json(stage / CONFIG, settings(result.config, backend))
         if isinstance(result, Held):
@@ -28,6 +37,7 @@ def write_found(folder: Path | OutputFolder, result: Found | Held, backend: str 
             text = draw_front(result)
             replace_file(stage / PICTURE, lambda stream: stream.write(text.encode()))
             names = [CONFIG, FRONT, PICTURE]
+            names += [] if draw is None else [draw(stage)]
     return [output.path / name for name in names]
 
 

@@ -13,26 +13,41 @@ from onnxq.calibrate.identity import model_identity
 from onnxq.config import resolved_settings
 from onnxq.config.toml_text import write_toml
 from onnxq.emit import file_names
-from onnxq.errors import ConfigError, OnnxqError
+from onnxq.errors import ConfigError, OnnxqError, one_line_error
 from onnxq.files import write_json
 from onnxq.graph import Graph
 from onnxq.json_file import JsonMapping, Stored, read_object, validated
 from onnxq.output_folder import OutputFolder, claim, refuse_folders, refuse_inputs, staging
 from onnxq.pipeline.explanation import LOW_SQNR_DB, Examine
 from onnxq.pipeline.report import Report, build_report
-from onnxq.pipeline.written import FileCheck, Writer
+from onnxq.pipeline.written import FileCheck, Writer, Written
 from onnxq.session.session import Calibrated
 from onnxq.types import Backend, QParamsTable, QuantPlan
 
 REPORT = "report.json"
+PAGE = "report.html"
 COMPANIONS = ("plan.json", "qparams.json", "config.json", REPORT)
-"""What stands beside the files of every target."""
+"""What stands beside the files of every target; the page too, unless somebody does not want it."""
 
 FLOAT_MODEL = "_float.onnx"
 """What the float model is called behind the name of the files: the one that plan and parameters belong to."""
 
 REMEDY = "_remedy.toml"
 """What the configuration is called that fixes a low result, behind the name of the files."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run whose files are written and checked, for who draws its page; `config` is what config.json holds."""
+
+    ready: Calibrated
+    written: Written
+    report: Report
+    config: JsonMapping
+
+
+DrawPage = Callable[[Path, Finished], None]
+"""Draws the page of a run into the folder that holds its files."""
 
 
 @dataclass
@@ -53,6 +68,7 @@ def emit_plan(
     more: Callable[[Path], JsonMapping] | None = None,
     effort_tried: bool = True,
     examine: Examine | None = None,
+    draw: DrawPage | None = None,
 ) -> Result:
     """Write the files of a plan with its parameters and check them; without a dataset accuracy is not measured.
 
@@ -61,7 +77,8 @@ def emit_plan(
     A `folder` that nobody has claimed yet is claimed now. `own_check` is one more check of the model file, whose
     weights then keep their numbers; `more` writes further files into the folder that it is given, and returns further
     entries of the report. `effort_tried` is for config.json, see `resolved_settings`. `examine` finds out why a result
-    is low; what it finds is part of the report, or of the error.
+    is low; what it finds is part of the report, or of the error. `draw` makes the page, and a fault of it costs
+    nothing else.
     """
     writer = Writer(ready, own_check, examine)
     prepared, original = writer.prepared, ready.session.original
@@ -81,7 +98,7 @@ def emit_plan(
                 )
             names = [path.name for path in written.emitted.files]
             names += sorted({path.name for path in stage.iterdir()} - set(names))
-            names += COMPANIONS
+            names += (*COMPANIONS, PAGE) if draw is not None else COMPANIONS
             remarks += _left_over(folder, names)
             report = build_report(
                 ready,
@@ -99,8 +116,25 @@ def emit_plan(
                 prepared.backend, prepared.config, prepared.own_passes, prepared.target, effort_tried=effort_tried
             )
             write_json(stage / "config.json", spelt_out)
+            if draw is not None:
+                with writer.clock.stage("page"):
+                    fault = _fault_of_page(draw, stage, Finished(ready, replace(written, plan=plan), report, spelt_out))
+                if fault is not None:
+                    report["warnings"].append(f"{PAGE} was not written: {fault}")
+                    report["files"].remove(str(folder / PAGE))
             write_json(stage / REPORT, report)
     return Result(folder / f"{name}.onnx", plan, written.qparams, report)
+
+
+def _fault_of_page(draw: DrawPage, stage: Path, done: Finished) -> str | None:
+    """Draw the page; what went wrong, if something did: it must not cost the files, which are finished."""
+    try:
+        draw(stage, done)
+    except MemoryError:
+        return "there was not enough memory for it"
+    except Exception as error:
+        return one_line_error(error)
+    return None
 
 
 def _left_over(folder: Path, names: Sequence[str]) -> list[str]:
@@ -137,7 +171,7 @@ def refuse_overwriting(model: Graph, backend: Backend, folder: Path, name: str, 
     """
     names = [*file_names(backend, name), *([f"{name}{FLOAT_MODEL}"] if float_model else [])]
     refuse_inputs(model.files(), [folder / name for name in names])
-    refuse_folders([folder / name for name in (*names, *COMPANIONS)])
+    refuse_folders([folder / name for name in (*names, *COMPANIONS, PAGE)])
     foreign = next((folder / name for name in names if name.endswith(".onnx") and (folder / name).exists()), None)
     if foreign is not None and _earlier_report(folder) is None:
         raise ConfigError(

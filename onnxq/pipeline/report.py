@@ -58,6 +58,7 @@ def build_report(
     remarks = [*notes, *(config.translation.idle if config.translation else ())]
     return {
         "backend": backend.name,
+        "model": None if ready.session.original.path is None else str(ready.session.original.path),
         "coverage": coverage(written.plan),
         "simulated_sqnr_db": {result.name: json_number(result.sqnr_db) for result in simulated},
         "sqnr_db": {name: json_number(value) for name, value in checks.sqnr_db.items()},

@@ -121,10 +121,11 @@ class Method:
     """An improvement with what users are told about it; `arguments` are its arguments with their defaults.
 
     One that needs no data looks at nothing but constants and parameters. One that `rounds` chooses every single weight
-    by the samples that it is fitted to, so that what these say of it means little. One that finds a number for each
-    channel from samples has `least_samples`, below which an effort does not try it: the largest value of a channel in a
-    few samples says little about the next one. `check` raises a ConfigError for values of arguments that it cannot
-    take, before anything is run.
+    by the samples that it is fitted to, so that what these say of it means little. One that `rescales` moves factors or
+    shifts between layers, so that tensors inside are others than in the model that it got. One that finds a number
+    for each channel from samples has `least_samples`, below which an effort does not try it: the largest value of a
+    channel in a few samples says little about the next one. `check` raises a ConfigError for values of arguments that
+    it cannot take, before anything is run.
     """
 
     name: str
@@ -135,6 +136,7 @@ class Method:
     needs_torch: bool = False
     needs_data: bool = True
     rounds: bool = False
+    rescales: bool = False
     check: Callable[[Arguments], object] | None = None
     least_samples: int = 0
     aliases: tuple[str, ...] = ()
@@ -158,6 +160,7 @@ def improvement(
     needs_torch: bool = False,
     needs_data: bool = True,
     rounds: bool = False,
+    rescales: bool = False,
     check: Callable[[Arguments], object] | None = None,
     least_samples: int = 0,
     aliases: tuple[str, ...] = (),
@@ -174,6 +177,7 @@ def improvement(
             needs_torch,
             needs_data,
             rounds,
+            rescales,
             check,
             least_samples,
             aliases,

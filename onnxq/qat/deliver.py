@@ -44,6 +44,8 @@ def deliver(
     `settings` differ from those of the session in what is decided at the end: the name of the files, shapes of inputs,
     the least SQNR; `data` is then where samples for these shapes come from.
     """
+    from onnxq.page.write import page_of  # here, because it is needed once, at the end
+
     ready = net.calibrated
     found = convert(net)
     samples = dataset or net.session.dataset
@@ -79,7 +81,7 @@ def deliver(
         return {"file_against_net": [one.to_json() for one in agreed], **(more(stage) if more is not None else {})}
 
     output = Path(folder) if isinstance(folder, str) else folder
-    return emit_plan(trained, output, own_check=same_as_net, more=further)
+    return emit_plan(trained, output, own_check=same_as_net, more=further, draw=page_of(session.settings))
 
 
 def _as_declared(trained: Graph, original: Graph) -> Graph:

@@ -160,6 +160,7 @@ class Session:
             found.report.samples,
             warnings=(*found.report.warnings, *refined.warnings),
             notes=(*tail_notes(found.plan), *found.report.notes, *refined.notes),
+            gathered=gathered,
         )
 
     def calibrated(self, statistics: Path | None = None, *, plan: QuantPlan | None = None) -> Calibrated:
@@ -204,13 +205,18 @@ class Session:
 
 @dataclass(frozen=True)
 class Calibrated:
-    """A model with plan and parameters, before anything is written; `samples` is how many were seen."""
+    """A model with plan and parameters, before anything is written.
+
+    samples    how many were seen
+    gathered   what was seen of the tensors that the first plan observes; None where it was not kept
+    """
 
     session: Session
     state: State
     samples: int = 0
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    gathered: Gathered | None = None
 
 
 def open_session(

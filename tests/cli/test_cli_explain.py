@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from onnxq.cli.explanation import Decisions
+from onnxq.place.explanation import Decisions
 from onnxq.types import Edge, Placement, QParams, QParamsTable, QuantPlan, QuantSpec
 
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from onnxq.cli.explanation import Decisions
 from onnxq.demo import model_path
 from onnxq.graph import Graph
+from onnxq.place.explanation import Decisions
 from onnxq.session.prepare import make_plan, prepare
 from onnxq.types import QuantPlan
 from tests.examples.runnable import ROOT

@@ -10,9 +10,9 @@ import onnxruntime as ort
 import pytest
 
 import onnxq
-from onnxq.cli.explanation import Decisions
 from onnxq.errors import UnsupportedError
 from onnxq.numerics import sqnr_db
+from onnxq.place.explanation import Decisions
 from onnxq.targets import BACKENDS
 from onnxq.types import QuantPlan
 from tests.zoo_graphs.net import Net

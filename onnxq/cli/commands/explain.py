@@ -36,11 +36,11 @@ def explain(
 ) -> None:
     """Say what a plan does with a node or tensor: how it is quantized or why not, for whom, with which scale."""
     from onnxq.cli.artifacts import PLAN_NAME, QPARAMS_NAME, read_plan, read_qparams
-    from onnxq.cli.explanation import Decisions
     from onnxq.cli.planned import check_fits, planned_session
     from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.graph import Graph
     from onnxq.output_folder import read_together
+    from onnxq.place.explanation import Decisions
 
     load_plugins(plugin, backend)
     path = plan / PLAN_NAME if plan.is_dir() else plan

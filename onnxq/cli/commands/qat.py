@@ -65,7 +65,7 @@ TORCH_MISSING = "training needs torch, which cannot be imported ({error}): pip i
 
 @options.with_settings(
     "target evaluate holdout labels metric data images config foreign code ranges fake_quantizer weight_fake_quantizer "
-    "bits place samples batch_norms training last checkpoint checkpoints resume verify"
+    "bits place samples batch_norms training last checkpoint checkpoints resume verify report"
 )
 def qat(
     model: options.ModelArgument,

@@ -9,6 +9,7 @@ from onnxq.cli.progress import stage_bars
 
 @options.with_settings(
     "target data images config foreign code ranges place samples random shape stats engine improve verify diagnose"
+    " report"
 )
 def quantize(
     model: options.ModelArgument,

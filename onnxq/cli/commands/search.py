@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from onnxq.mixed_precision import Found, Held
 
 
-@options.with_settings("images config code ranges place samples random shape engine", first="target data")
+@options.with_settings("images config code ranges place samples random shape engine report", first="target data")
 def search(
     model: options.ModelArgument,
     out: options.FolderOption,
@@ -80,7 +81,8 @@ def search(
                 )
         for line in (*data_warnings(random), *bits_options.data_notes(session), *result.notes):
             print_warning(line)
-        files = write_found(output, result, given["backend"] or session.settings.backend)
+        draw = None if session.settings.report == "no" else partial(_draw, title=f"search for {session.backend.name}")
+        files = write_found(output, result, given["backend"] or session.settings.backend, draw)
     if as_json:
         print_json(result.to_json())
     elif not quiet:
@@ -104,6 +106,15 @@ def _numbers(text: str | None) -> tuple[int, ...]:
         return tuple(int(part) for part in (text or "").split(",") if part.strip())
     except ValueError:
         raise ConfigError(f"--bits is a list of whole numbers such as 8,4, got '{text}'") from None
+
+
+def _draw(stage: Path, title: str) -> str:
+    from onnxq.page.content import search_page
+    from onnxq.page.document import write_page
+    from onnxq.pipeline.artifacts import PAGE
+
+    write_page(stage / PAGE, search_page(stage), title)
+    return PAGE
 
 
 def _show_found(result: Found) -> None:

@@ -48,6 +48,7 @@ LAYERS = ("MatMul", "Gemm", "Conv")
     {"steps": 20},
     check=limits("awq", steps=at_least(1)),
     least_samples=FOR_EACH_CHANNEL,
+    rescales=True,
 )
 def awq(state: State, task: Task, *, steps: int) -> Improved:
     """Scale the inputs of layers with quantized weights; `steps` values of alpha between 0 and 1 are tried."""

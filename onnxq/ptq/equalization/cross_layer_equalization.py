@@ -57,6 +57,7 @@ WORTH_WHILE = 0.03
     check=limits("cross_layer_equalization", relu6=one_of("data", "exact")),
     least_samples=FOR_EACH_CHANNEL,
     aliases=("cross_layer",),
+    rescales=True,
 )
 def cross_layer_equalization(state: State, task: Task, *, relu6: str, activations: bool) -> Improved:
     """Equalize every group of channels that can be scaled; `activations` counts their ranges, not only weights'."""

@@ -36,6 +36,7 @@ WORTH_WHILE = 0.99
     {"sigma": 0.0},
     check=limits("high_bias_absorption", sigma=at_least(0)),
     aliases=("absorb_bias",),
+    rescales=True,
 )
 def high_bias_absorption(state: State, task: Task, *, sigma: float) -> Improved:
     """Absorb high biases where that makes the range of a quantized activation smaller."""

@@ -41,6 +41,7 @@ WHY = Reason(
     {"alpha": 0.0, "unseen": True},
     check=limits("insert_smoothing", alpha=ALPHA),
     least_samples=FOR_EACH_CHANNEL,
+    rescales=True,
 )
 def insert_smoothing(state: State, task: Task, *, alpha: float, unseen: bool) -> Improved:
     """Smooth the inputs of layers behind a Mul of their own; arguments as for `smoothquant`."""

@@ -60,6 +60,7 @@ class Pair:
     {"ratio": 0.02},
     check=limits("outlier_channel_splitting", ratio=Limit("lies above 0 and up to 1", lambda value: 0 < value <= 1)),
     aliases=("split_channels",),
+    rescales=True,
 )
 def outlier_channel_splitting(state: State, task: Task, *, ratio: float) -> Improved:
     """Split columns until a model has `ratio` more channels in front of each weight that gains."""

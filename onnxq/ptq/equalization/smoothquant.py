@@ -48,6 +48,7 @@ ALPHA = Limit("lies between 0 (search) and 1", lambda value: 0 <= value <= 1)
     {"alpha": 0.0, "unseen": True},
     check=limits("smoothquant", alpha=ALPHA),
     least_samples=FOR_EACH_CHANNEL,
+    rescales=True,
 )
 def smoothquant(state: State, task: Task, *, alpha: float, unseen: bool) -> Improved:
     """Smooth the inputs of layers; alpha between 0 and 1, 0 searches it for each tensor, on samples not seen or all."""

@@ -47,6 +47,8 @@ class Decisions:
         self.graph = graph
         self.file_nodes = file_nodes or {}
         self.file_tensors = file_tensors
+        self._together = _by_value(plan.fused)
+        self._sharing = _by_value({one.tensor: one.tie for one in plan if one.tie is not None})
 
     def about(self, pattern: str) -> list[Answer]:
         """An answer for each node and tensor that `pattern` names; nodes first."""
@@ -61,10 +63,10 @@ class Decisions:
             if self.graph is not None:
                 raise
             raise ConfigError(f"{error} Names of your file that passes merged are found with --model MODEL") from None
-        answers = [self._node(name) for name in found if name in nodes]
+        answers = [self.node(name) for name in found if name in nodes]
         if not by_operator:
             tensors = self._tensors()
-            answers += [self._tensor(name) for name in found if name in tensors]
+            answers += [self.tensor(name) for name in found if name in tensors]
         return answers
 
     # ---- names ---------------------------------------------------------------------------------------------------
@@ -85,7 +87,8 @@ class Decisions:
 
     # ---- nodes ---------------------------------------------------------------------------------------------------
 
-    def _node(self, asked: str) -> Answer:
+    def node(self, asked: str) -> Answer:
+        """What became of the node of this very name."""
         current = asked if self.graph is None else self.graph.origins.current_node(asked)
         facts: list[Fact] = []
         if current != asked:
@@ -106,7 +109,7 @@ class Decisions:
             yield "removed", self.graph.origins.removed[node]
         else:
             yield "removed", "passes found that the model computes the same without it"
-        together = [name for name, leader in self.plan.fused.items() if leader == node]
+        together = self._together.get(node)
         if together:
             yield "together with", ", ".join(f"'{name}'" for name in together)
 
@@ -154,7 +157,8 @@ class Decisions:
 
     # ---- tensors -------------------------------------------------------------------------------------------------
 
-    def _tensor(self, asked: str) -> Answer:
+    def tensor(self, asked: str) -> Answer:
+        """What became of the tensor of this very name."""
         current = asked if self.graph is None else self.graph.origins.current_tensor(asked)
         facts: list[Fact] = []
         if current != asked:
@@ -179,9 +183,8 @@ class Decisions:
             yield "quantized for", f"input {edge.port} of '{edge.node}'"
         if placement.tie is not None:
             yield "tied to", f"'{placement.tie}': one scale for both"
-        for other in self.plan:
-            if other.tie == placement.tensor:
-                yield "shares its scale with", f"'{other.tensor}'"
+        for other in self._sharing.get(placement.tensor, ()):
+            yield "shares its scale with", f"'{other}'"
         if placement.derive is not None:
             yield "scale", f"that of '{placement.derive.input}' times that of '{placement.derive.weight}'"
         if placement.observe_only:
@@ -213,6 +216,14 @@ class Decisions:
 
     def _qparams(self, tensor: str) -> QParams | None:
         return None if self.qparams is None else self.qparams.entries.get(tensor)
+
+
+def _by_value(table: Mapping[str, str]) -> dict[str, list[str]]:
+    """Value -> the keys that have it."""
+    found: dict[str, list[str]] = {}
+    for key, value in table.items():
+        found.setdefault(value, []).append(key)
+    return found
 
 
 def _numbers(held: QParams) -> str:

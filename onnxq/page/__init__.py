@@ -1,0 +1,1 @@
+"""report.html: one offline file that shows what a run did, why, and what came of it."""

@@ -1,0 +1,57 @@
+view("verdict", "Verdict", () => D.verdict, (box) => {
+  const verdict = D.verdict, limits = verdict.limits;
+  add(box, el("div", {class: "cards"}, verdict.results.map(resultCard)));
+  if (!verdict.results.length) add(box, el("p", {}, "Accuracy was not measured: the run had no data."));
+  if (D.report.training) add(box, trainedCard(D.report.training));
+  add(box, causes());
+  if (verdict.lines.length) add(box, [el("h3", {}, "What to do next"), verdict.lines.map((one) => [el("p", {}, one.what), copyLine(one.line)])]);
+  if (D.report.warnings.length) add(box, [el("h3", {}, "Warnings"), D.report.warnings.map((line) => el("p", {class: "warn"}, line))]);
+  add(box, el("p", {class: "muted"}, verdict.trained ? "The network was trained: how far it is from its own weights in float is no judgement, its metric is." :
+    "Good: at least " + limits.low_db + " dB and " + percent(limits.good_agreement) + " of the decisions. Bad: below " + limits.bad_db + " dB or " + percent(limits.bad_agreement) + ", or one value for everything. dB is signal to noise against the float model; 20 dB is 1 % of noise power."));
+});
+
+function resultCard(result) {
+  const decisions = result.decisions, samples = result.per_sample;
+  const kinds = {arg_max: "of the highest classes", above_half: "of the scores above half of the highest", binary: "of the yes/no decisions"};
+  const rows = [["decisions", decisions ? percent(decisions.agreement) + " " + (kinds[decisions.kind] || decisions.kind) + " agree (" + count(decisions.compared) + ")" : null],
+    ["equal values", result.agreement === undefined ? null : percent(result.agreement)], ["on the chip", result.chip_db === undefined ? null : db(result.chip_db) + ", as simulated"],
+    ["middle sample", samples ? db(samples.median_db) : null], ["worst sample", samples ? "number " + samples.worst + ": " + db(samples.worst_db) : null], ["cosine", result.cosine === undefined ? null : sig(result.cosine, 6)], ["largest error", result.max_abs_error === undefined ? null : sig(result.max_abs_error)]];
+  return el("div", {class: "card " + result.light}, el("h3", {class: "name"}, result.name), el("p", {}, light(result.light), " ", el("span", {class: "big"}, result.sqnr_db === undefined ? (result.agreement === undefined ? "" : percent(result.agreement)) : db(result.sqnr_db)), result.part ? " part of an output" : ""),
+    result.silent ? el("p", {}, el("strong", {}, "Silent: it has one value everywhere.")) : null, pairs(rows));
+}
+
+function trainedCard(training) {
+  const said = (value) => value === null || value === undefined ? "–" : training.metric === "sqnr_db" ? db(value) : ["accuracy", "agreement"].includes(training.metric) ? percent(num(value)) : sig(value);
+  return el("div", {class: "card none"}, el("h3", {}, training.metric || "training"), pairs([["float", training.float === undefined ? null : said(training.float)], ["quantized, before training", said(training.before)], ["after training", said(training.after) + " (epoch " + training.after_epoch + ")"], ["of the written file", training.written === undefined ? null : said(training.written)]]));
+}
+
+function causes() {
+  const found = D.report.diagnosis, parts = [];
+  if (found) {
+    parts.push(el("h3", {}, "Why"));
+    if (!found.causes.length) parts.push(el("p", {}, "No single cause was found: the noise is spread over many quantizers."));
+    parts.push(el("ul", {}, found.causes.map((cause) => el("li", {}, cause.text, cause.findings && cause.findings[0] && M.byTensor.get(cause.findings[0].quantizer) ? [" ", tensorLink(M.byTensor.get(cause.findings[0].quantizer), "look at it")] : null))));
+    const paying = found.remedies.filter((one) => one.pays || (num(one.after_db) !== null && num(one.after_db) > num(one.before_db) + 0.5));
+    if (found.combined || paying.length) parts.push(el("h3", {}, "What mends it"));
+    if (found.combined) parts.push(el("p", {}, "Together: " + db(found.combined.before_db) + " → " + db(found.combined.after_db)), copyLine(found.combined.line));
+    for (const remedy of paying.slice(0, 6)) parts.push(el("p", {}, db(remedy.before_db) + " → " + db(remedy.after_db)), copyLine(remedy.line));
+    if (found.quantizers && found.quantizers.length) parts.push(el("h3", {}, "Quantizers that cost most"), plainTable(["quantizer", "format", "alone", "share of the noise"], found.quantizers.slice(0, 12).map((row) => [M.byTensor.get(row.name) ? tensorLink(M.byTensor.get(row.name)) : row.name, row.format, db(row.sqnr_db), percent(num(row.share))]), "Quantizers that cost most"));
+    return parts;
+  }
+  if (!M.groups.length || D.verdict.light === "good") return null;
+  const lost = M.groups.filter((group) => lostMembers(group).length);
+  if (!lost.length) return null;
+  parts.push(el("h3", {}, "Why, as far as ranges tell"));
+  for (const group of lost.slice(0, 5)) {
+    const join = joinOf(group), small = lostMembers(group), range = rangeOf(small[0]);
+    parts.push(el("p", {}, "One scale", join ? [" by ", nodeLink(join)] : "", " for tensors of unlike ranges: ", tensorLink(small[0]), " (" + sig(range[0]) + " .. " + sig(range[1]) + ") has " + sig((range[1] - range[0]) / group.leader.q.step, 2) + " steps of " + sig(group.leader.q.step) + ". ", el("a", {href: "#ties/" + encodeURIComponent(group.leader.name)}, "its ranges")));
+    if (join) parts.push(el("p", {}, "With scales of their own:"), copyLine(quantizeLine("--skip " + quoted(join.name))));
+  }
+  return parts;
+}
+
+// The command of this run with one more option.
+function quantizeLine(more) {
+  const given = (D.report.config || {}).given || {};
+  return "onnxq quantize " + quoted(D.report.model || "MODEL") + " -b " + quoted(D.config.backend || D.backend) + " -d " + quoted(given.data || "DATA") + " " + more + " -o FOLDER";
+}

@@ -1,0 +1,170 @@
+"""All that a page holds, put together from the values of a run."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from onnxq.emit import EMITTERS
+from onnxq.json_file import JsonMapping, JsonObject, read_object
+from onnxq.page.document import FORM
+from onnxq.page.verdict import verdict_json
+from onnxq.pipeline.artifacts import PAGE, REPORT
+from onnxq.types import Backend, QParamsTable, QuantPlan
+from onnxq.types.note import Note, folded
+from onnxq.version import __version__
+
+TRAINING, FRONT = "training.csv", "front.json"
+
+MOST_REMARKS = 500
+"""Notes that a page holds; report.json has all of them."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """The documents of a run, and where its files lie.
+
+    folder   the one that holds the files now; `report` may name another, to which they are about to move
+    """
+
+    report: JsonMapping
+    config: JsonMapping
+    plan: QuantPlan
+    qparams: QParamsTable
+    folder: Path
+
+    @property
+    def identity(self) -> str:
+        """Equal for pages of one run: what was decided, and with which numbers."""
+        texts = (json.dumps(part, sort_keys=True) for part in (self.plan.to_json(), self.qparams.to_json()))
+        return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the files of a run do not say, in the form of the page; None where nobody has measured it.
+
+    observed  what calibration saw of tensors
+    layers    noise of tensors, with the numbers of the samples
+    inputs    the data
+    macs      node -> multiplications in one sample
+    float_file  bytes of the file that was given
+    """
+
+    observed: JsonObject = field(default_factory=dict)
+    layers: JsonObject | None = None
+    inputs: JsonObject | None = None
+    macs: JsonObject | None = None
+    float_file: int | None = None
+
+    def to_json(self) -> JsonObject:
+        return vars(self)
+
+
+def run_page(run: Run, backend: Backend | None, model: JsonMapping, measured: JsonMapping) -> JsonObject:
+    """The data of a page; `backend` is None where the target of a run is not known here."""
+    return {
+        "format": FORM,
+        "version": 1,
+        "onnxq": __version__,
+        "run": run.identity,
+        "backend": run.plan.backend,
+        "verdict": verdict_json(run.report),
+        "report": _report(run.report),
+        "config": run.config,
+        "model": model,
+        "measured": measured,
+        "files": _files(run, backend),
+        **further_json(run.folder),
+    }
+
+
+def _report(report: JsonMapping) -> JsonObject:
+    """report.json without what the page has elsewhere, and with remarks that are alike put together."""
+    coverage = {key: value for key, value in report["coverage"].items() if key not in ("float_nodes", "float_codes")}
+    passes = report.get("passes", ())
+    return {
+        **{key: value for key, value in report.items() if key not in ("kinds", "files")},
+        "coverage": coverage,
+        "warnings": _folded(report["warnings"], report),
+        "notes": _folded(report["notes"], report),
+        "passes": [{**one, "changed": len(one["changed"]), "declined": len(one["declined"])} for one in passes],
+    }
+
+
+def _folded(lines: Sequence[str], report: JsonMapping) -> list[str]:
+    """Lines with those of a kind put together; report.json knows the kinds, also when it was read from its file."""
+    kinds = {line: kind for kind, members in report.get("kinds", {}).items() for line in members}
+    notes = [Note(kinds[line], line) if line in kinds else str(line) for line in lines]
+    return [str(text) for text in folded(notes)][:MOST_REMARKS]
+
+
+def _files(run: Run, backend: Backend | None) -> list[JsonObject]:
+    """The files of a run by name, with their sizes; the report and the page, which are written last, without."""
+    found = []
+    purposes = {} if backend is None else _purposes(backend, str(run.config.get("name", "model")))
+    for name in dict.fromkeys([*(Path(path).name for path in run.report["files"]), PAGE]):
+        held = run.folder / name
+        known = name not in (REPORT, PAGE) and held.is_file()
+        found.append({"name": name, "bytes": held.stat().st_size if known else None, "what": purposes.get(name)})
+    return found
+
+
+def _purposes(backend: Backend, name: str) -> dict[str, str]:
+    """File -> what its emitter says of it."""
+    found = {}
+    for emitter in (EMITTERS.get(one) for one in backend.emitters):
+        said = (emitter.write.__doc__ or "").strip().partition("\n")[0]
+        found.update(dict.fromkeys(emitter.file_names(name), said))
+    return found
+
+
+def further_json(folder: Path) -> JsonObject:
+    """The course of a training and the front of a search, where the folder has them."""
+    found: JsonObject = {}
+    if (folder / TRAINING).is_file():
+        found["training"] = _columns(folder / TRAINING)
+    if (folder / FRONT).is_file():
+        found["front"] = front_json(read_object(folder / FRONT, "front"))
+    return found
+
+
+def _columns(path: Path) -> Mapping[str, list[float | None]]:
+    """Column -> numbers, None where a row has none."""
+    with open(path, encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    names = list(rows[0]) if rows else []
+    return {name: [_number(row[name]) for row in rows] for name in names}
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return value if abs(value) < float("inf") else None
+
+
+def front_json(front: JsonMapping) -> JsonObject:
+    """front.json without the bits of points that are neither on the front nor chosen."""
+    points = [{key: value for key, value in point.items() if key != "bits"} for point in front.get("points", ())]
+    return {**front, "points": points}
+
+
+def search_page(folder: Path) -> JsonObject:
+    """The data of a page about a search alone, which has judged configurations and written no model."""
+    config = read_object(folder / "config.json", "configuration")
+    front = front_json(read_object(folder / FRONT, "front"))
+    return {
+        "format": FORM,
+        "version": 1,
+        "onnxq": __version__,
+        "backend": str(config.get("backend", "")),
+        "config": config,
+        "front": front,
+        "files": [{"name": name, "bytes": None} for name in ("config.json", FRONT, "front.svg")],
+    }

@@ -1,0 +1,104 @@
+"""The verdict of a run: a light for every output and part, and what to do about those that are not good."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from shlex import quote
+
+from onnxq.json_file import JsonMapping, JsonObject
+from onnxq.pipeline.artifacts import REMEDY
+from onnxq.pipeline.explanation import LOW_SQNR_DB
+
+BAD_SQNR_DB = 10.0
+"""Below this the noise is a tenth of the signal's power, and hardly any network decides as before."""
+
+GOOD_AGREEMENT, BAD_AGREEMENT = 0.98, 0.9
+"""Decisions, or whole numbers, that are those of the float model."""
+
+
+SHOWN = ("name", "sqnr_db", "cosine", "max_abs_error", "agreement", "decisions", "per_sample", "kernel_db", "reshaped")
+"""Figures of a result that the page has."""
+
+
+class Light(StrEnum):
+    GOOD = "good"
+    LOOK = "look"
+    BAD = "bad"
+    NONE = "none"
+    """Nothing was measured, or the figure does not judge the model."""
+
+
+def verdict_json(report: JsonMapping) -> JsonObject:
+    """A row for each result, the worst light of all, and the lines to copy."""
+    trained = "file_against_net" in report
+    rows = [row for output in report["checks"]["outputs"] for row in _rows(output, report, trained=trained)]
+    order = [Light.BAD, Light.LOOK, Light.GOOD]
+    lights = [row["light"] for row in rows]
+    return {
+        "light": next((light for light in order if light in lights), Light.NONE),
+        "results": rows,
+        "limits": {
+            "low_db": LOW_SQNR_DB,
+            "bad_db": BAD_SQNR_DB,
+            "good_agreement": GOOD_AGREEMENT,
+            "bad_agreement": BAD_AGREEMENT,
+        },
+        "trained": trained,
+        "lines": _lines(report, low=any(light in (Light.BAD, Light.LOOK) for light in lights)),
+    }
+
+
+def _rows(output: JsonMapping, report: JsonMapping, *, trained: bool) -> Iterator[JsonObject]:
+    yield {**_row(output, report, trained=trained), "part": False}
+    for part in output.get("parts", ()):
+        yield {**_row(part, report, trained=trained), "part": True}
+
+
+def _row(result: JsonMapping, report: JsonMapping, *, trained: bool) -> JsonObject:
+    chip = report.get("simulated_sqnr_db", {}).get(result["name"])
+    row = {key: result[key] for key in SHOWN if key in result}
+    if result.get("silent"):
+        row["silent"] = True
+    if chip is not None:
+        row["chip_db"] = chip
+    return {**row, "light": light_of(row, trained=trained)}
+
+
+def light_of(row: JsonMapping, *, trained: bool = False) -> Light:
+    """The light of one result; the distance of a trained network to its own weights in float judges nothing."""
+    figures = [float(row[key]) for key in ("sqnr_db", "chip_db") if key in row]
+    agreed = [row["agreement"]] if "agreement" in row else []
+    agreed += [_without_one(**row["decisions"])] if "decisions" in row else []
+    if row.get("silent"):
+        return Light.BAD
+    if trained or not (figures or agreed):
+        return Light.NONE
+    if min(figures, default=LOW_SQNR_DB) < BAD_SQNR_DB or min(agreed, default=1.0) < BAD_AGREEMENT:
+        return Light.BAD
+    if min(figures, default=LOW_SQNR_DB) < LOW_SQNR_DB or min(agreed, default=1.0) < GOOD_AGREEMENT:
+        return Light.LOOK
+    return Light.GOOD
+
+
+def _without_one(agreement: float, compared: int, **_: object) -> float:
+    """The agreement with one disagreement less: among a few decisions, a single one says nothing."""
+    return min(1.0, agreement + 1 / compared) if compared else 1.0
+
+
+def _lines(report: JsonMapping, *, low: bool) -> list[JsonObject]:
+    """Commands that go on from here: with the remedies that pay, or to find the cause where nobody has looked."""
+    if not low:
+        return []
+    model = quote(str(report.get("model") or "MODEL"))
+    given = report.get("config", {}).get("given", {})
+    data = f" -d {quote(str(given['data']))}" if given.get("data") else " -d DATA"
+    remedy = next((path for path in report.get("files", ()) if Path(path).name.endswith(REMEDY)), None)
+    if remedy is not None:
+        line = f"onnxq quantize {model} -c {quote(str(remedy))}{data} -o FOLDER"
+        return [{"what": "quantize again with the remedies that pay", "line": line}]
+    if "diagnosis" in report:
+        return []
+    line = f"onnxq diagnose {model} -b {quote(str(report['backend']))}{data}"
+    return [{"what": "nobody has looked for the cause yet: find it, and what mends it", "line": line}]
