@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 # Name another interpreter with: make PYTHON=/path/to/python demo
 PYTHON ?=
 
-.PHONY: help demo test quick test-all test-readers zoo lint format clean
+.PHONY: help demo test quick test-all test-readers test-page zoo lint format clean
 
 help:
 	@echo "make demo          install onnxq and quantize the bundled model"
@@ -15,6 +15,7 @@ help:
 	@echo "make quick         what belongs to the files touched since the last commit, in about a minute"
 	@echo "make test-all      the same with the slow tests"
 	@echo "make test-readers  install the readers of docs/readers.md and let them read what onnxq writes"
+	@echo "make test-page     open report.html in Chromium and look at every view (needs node, npm and chromium)"
 	@echo "make zoo           quantize real models out of packages for every target, and write the tables of docs/zoo.md; hours"
 	@echo "make lint          ruff, mypy and the import table"
 	@echo "make format        let ruff format the code"
@@ -30,11 +31,15 @@ quick: $(VENV)/installed-dev
 	$(BIN)/python tools/quick.py
 
 test-all: $(VENV)/installed-dev
-	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not readers"
+	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not readers and not browser"
 
 test-readers: $(VENV)/installed-dev
 	$(BIN)/python -m tools.readers install --all
 	$(BIN)/python -m pytest -q -m readers -rs
+
+test-page: $(VENV)/installed-dev
+	npm install --silent --no-save --prefix .browser playwright-core@1.65 axe-core@4.14
+	ONNXQ_BROWSER=.browser $(BIN)/python -m pytest -q -m browser -rs
 
 # Another run goes on where this one ended. More at once: make zoo ZOO="--jobs 2"
 ZOO ?=

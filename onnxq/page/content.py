@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import numpy as np
 
 from onnxq.emit import EMITTERS
 from onnxq.json_file import JsonMapping, JsonObject, read_object
@@ -40,8 +41,14 @@ class Run:
     @property
     def identity(self) -> str:
         """Equal for pages of one run: what was decided, and with which numbers."""
-        texts = (json.dumps(part, sort_keys=True) for part in (self.plan.to_json(), self.qparams.to_json()))
-        return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
+        digest = hashlib.sha256(f"{self.plan.backend}\n{self.plan.model}\n".encode())
+        for nodes in (self.plan.quantized, self.plan.fused, self.plan.left_float):
+            digest.update("\n".join(nodes).encode("utf-8", "surrogatepass"))
+        for name, held in self.qparams.entries.items():
+            digest.update(f"\n{name}\n{held.spec}\n".encode("utf-8", "surrogatepass"))
+            digest.update(held.scale.tobytes())
+            digest.update(np.ascontiguousarray(held.zero_point).tobytes())
+        return digest.hexdigest()[:16]
 
 
 @dataclass(frozen=True)

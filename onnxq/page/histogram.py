@@ -26,10 +26,10 @@ class Histogram:
     counts: np.ndarray
 
     @classmethod
-    def of(cls, values: np.ndarray) -> Histogram | None:
-        """The finite ones of some values; None where there are none."""
+    def of(cls, values: np.ndarray, most: int = MOST_VALUES) -> Histogram | None:
+        """The finite ones of some values, about `most` of them; None where there are none."""
         flat = values.reshape(-1)
-        flat = flat[:: max(1, flat.size // MOST_VALUES)].astype(np.float32, copy=False)
+        flat = flat[:: max(1, flat.size // most)].astype(np.float32, copy=False)
         finite = flat[np.isfinite(flat)]
         if not finite.size:
             return None

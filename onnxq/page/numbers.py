@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import base64
 import math
-from collections.abc import Iterable
 
 import numpy as np
 
@@ -24,5 +24,8 @@ def short(value: float | np.floating | None, digits: int = DIGITS) -> Number:
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
 
 
-def shorts(values: Iterable[float] | np.ndarray, digits: int = DIGITS) -> list[Number]:
-    return [short(value, digits) for value in values]
+def packed(values: np.ndarray) -> str:
+    """Many numbers for a chart as text: the upper half of float32 each, exact to 0.4 %, in base64."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    halves = ((bits.astype(np.uint64) + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")
+    return base64.b64encode(halves.tobytes()).decode("ascii")

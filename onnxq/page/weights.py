@@ -11,13 +11,13 @@ from onnxq.graph import Graph
 from onnxq.json_file import JsonObject
 from onnxq.numerics import SqnrAccumulator, fake_quantize
 from onnxq.page.histogram import Histogram
-from onnxq.page.numbers import short, shorts
+from onnxq.page.numbers import packed, short
 from onnxq.types import PerBlock, PerChannel, QParams, QParamsTable, QuantPlan
 
 MOST_CHANNELS = 1024
 """Bars of a chart; of a weight with more channels, neighbours share one."""
 
-MOST_ROUNDED = 1 << 17
+MOST_ROUNDED = 1 << 15
 """Numbers of a weight that are rounded to see what that costs; of larger ones every n-th of a channel is."""
 
 
@@ -51,17 +51,15 @@ def weight_json(values: np.ndarray, held: QParams) -> JsonObject:
         "axis": axis,
         "channels": len(rows),
         "together": together,
-        "low": shorts(_grouped(low, together, np.minimum), 4),
-        "high": shorts(_grouped(high, together, np.maximum), 4),
+        "low": packed(_grouped(low, together, np.minimum)),
+        "high": packed(_grouped(high, together, np.maximum)),
         "zero": zero[:MOST_CHANNELS].tolist(),
         "vanishing": vanishing[:MOST_CHANNELS].tolist(),
         "own_db": short(own_db(rows, held), 4),
     }
-    if step is not None:
-        data["step"] = (
-            shorts(_grouped(step, together, np.maximum), 4) if held.scale.ndim else short(float(held.scale), 4)
-        )
-    histogram = Histogram.of(values)
+    if step is not None and not held.scale.ndim:
+        data["step"] = short(float(held.scale), 4)
+    histogram = Histogram.of(values, MOST_ROUNDED)
     if histogram is not None:
         data["histogram"] = histogram.to_json()
     return data

@@ -8,7 +8,7 @@ from pathlib import Path
 import onnxruntime
 import pytest
 
-FILES = {"model.onnx", "plan.json", "qparams.json", "config.json", "report.json"}
+FILES = {"model.onnx", "plan.json", "qparams.json", "config.json", "report.json", "report.html"}
 
 
 def test_writes_a_model_that_onnxruntime_loads_and_nothing_else(finished: Path) -> None:

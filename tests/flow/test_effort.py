@@ -118,6 +118,7 @@ def test_the_input_file_and_folder_stay_clean(improved: onnxq.Result) -> None:
         "model_remedy.toml",  # with 4 bits it ends below 20 dB
         "plan.json",
         "qparams.json",
+        "report.html",
         "report.json",
     ]
     onnx.checker.check_model(str(improved.model.with_name("model_float.onnx")))

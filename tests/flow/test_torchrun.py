@@ -169,6 +169,7 @@ def test_only_results_are_left(here: Path, ended: dict[str, Ended]) -> None:
         "model_float.onnx",
         "plan.json",
         "qparams.json",
+        "report.html",
         "report.json",
     ]
     assert json.loads((here / "quantized" / "report.json").read_text())["calibration_samples"] == 21

@@ -137,7 +137,7 @@ def test_the_command_without_data_writes_files_that_lint_and_emit_take(tmp_path:
     assert done.returncode == 0, done.stderr
     assert "accuracy not measured (no data)" in " ".join(done.stdout.split())
     assert sorted(path.name for path in out.iterdir()) == [
-        *("config.json", "model.onnx", "plan.json", "qparams.json", "report.json")
+        *("config.json", "model.onnx", "plan.json", "qparams.json", "report.html", "report.json")
     ]
     assert onnxq_command("lint", out / "model.onnx", "-b", "weight_only:form=nbits").returncode == 0
     again = tmp_path / "again"

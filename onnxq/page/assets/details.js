@@ -50,12 +50,18 @@ function histogramChart(tensor, height) {
     at(x) { if (!axis) return null; const i = Math.floor((axis.back(x) - low) / width); if (i < 0 || i >= counts.length) return null; return {text: sig(low + i * width) + " .. " + sig(low + (i + 1) * width) + ": " + percent(counts[i] / total)}; }});
 }
 
+function channelsOf(tensor) {
+  const w = tensor.weight;
+  if (typeof w.low === "string") { w.low = unpackNumbers(w.low); w.high = unpackNumbers(w.high); }
+  return [w.low, w.high];
+}
+
 // The range of every channel of a weight; dead channels are marked at the foot.
 function channelChart(tensor, height) {
-  const w = tensor.weight, lows = w.low.map(num), highs = w.high.map(num), many = lows.length;
+  const w = tensor.weight, [lows, highs] = channelsOf(tensor), many = lows.length;
   const dead = new Set([...w.zero, ...w.vanishing].map((channel) => Math.floor(channel / w.together)));
   let across = null;
-  const text = (i) => (w.together > 1 ? "channels " + i * w.together + " .. " + Math.min(w.channels - 1, (i + 1) * w.together - 1) : "channel " + i) + ": " + sig(lows[i]) + " .. " + sig(highs[i]) + (Array.isArray(w.step) ? ", step " + sig(w.step[i]) : "") + (dead.has(i) ? (w.zero.includes(i) ? "\nall zero" : "\nless than half a step: rounds to zero") : "");
+  const text = (i) => (w.together > 1 ? "channels " + i * w.together + " .. " + Math.min(w.channels - 1, (i + 1) * w.together - 1) : "channel " + i) + ": " + sig(lows[i], 3) + " .. " + sig(highs[i], 3) + (w.step ? ", step " + sig(w.step) : "") + (dead.has(i) ? (w.zero.includes(i) ? "\nall zero" : "\nless than half a step: rounds to zero") : "");
   const chart = plot({height: height || 160, label: "Range of each of " + w.channels + " channels of " + tensor.name + ", " + (w.zero.length + w.vanishing.length) + " of them dead",
     draw(ctx, wide, high) {
       across = new Axis(0, many, 52, wide - 6);

@@ -2,6 +2,13 @@
 
 function num(value) { return value === null || value === undefined ? null : Number(value === "inf" ? Infinity : value === "-inf" ? -Infinity : value); }
 
+// Numbers of a chart: the upper halves of float32, in base64.
+function unpackNumbers(text) {
+  const binary = atob(text), bits = new Uint32Array(binary.length / 2);
+  for (let i = 0; i < bits.length; i++) bits[i] = (binary.charCodeAt(2 * i) | binary.charCodeAt(2 * i + 1) << 8) << 16;
+  return [...new Float32Array(bits.buffer)];
+}
+
 function db(value) {
   const v = num(value);
   if (v === null || Number.isNaN(v)) return "–";

@@ -2,7 +2,7 @@ view("weights", "Weights", () => D.model && Object.keys(D.model.weights).length,
   const rows = M.tensors.filter((tensor) => tensor.weight);
   const gone = (t) => t.weight.zero.length + t.weight.vanishing.length;
   // How unlike the channels are: largest to middle magnitude.
-  const spread = (t) => { if (t.spread === undefined) { const sizes = t.weight.low.map((low, i) => Math.max(-num(low), num(t.weight.high[i]))).sort((a, b) => a - b); t.spread = sizes[sizes.length >> 1] > 0 ? sizes[sizes.length - 1] / sizes[sizes.length >> 1] : null; } return t.spread; };
+  const spread = (t) => { if (t.spread === undefined) { const [lows, highs] = channelsOf(t), sizes = lows.map((low, i) => Math.max(-low, highs[i])).sort((a, b) => a - b); t.spread = sizes[sizes.length >> 1] > 0 ? sizes[sizes.length - 1] / sizes[sizes.length >> 1] : null; } return t.spread; };
   const dead = rows.reduce((sum, t) => sum + gone(t), 0);
   add(box, el("p", {}, "The range of every channel. " + (dead ? count(dead) + " channels in all are dead: zero, or less than half a step, so that they round to zero." : "No channel is dead.")));
   add(box, table([{title: "weight", value: (t) => t.name, width: "32%"}, {title: "shape", value: (t) => t.weight.shape.join(" × ")}, {title: "format", value: (t) => t.q.format}, {title: "own noise", number: true, value: (t) => t.weight.own_db, text: (t) => t.weight.own_db === null ? "" : db(t.weight.own_db)},

@@ -33,6 +33,7 @@ def test_the_files_are_the_qdq_model_two_tables_and_the_float_model(residual):
         "qparams.json",
         "config.json",
         "report.json",
+        "report.html",
     }
     assert names == {"model.onnx", "model_deploy_model.onnx", JSON, CACHE}
     assert residual.problems() == []
@@ -93,6 +94,7 @@ def test_the_tables_can_be_left_out(tmp_path):
         "model.onnx",
         "plan.json",
         "qparams.json",
+        "report.html",
         "report.json",
     ]
 
