@@ -16,7 +16,7 @@ view("graph", "Graph", () => D.model && M.nodes.length, (box, wanted) => {
         const x0 = dx + (edge.from.x + WIDE / 2) * scale, y0 = dy + (edge.from.y + TALL) * scale, x1 = dx + (edge.to.x + WIDE / 2) * scale, y1 = dy + edge.to.y * scale;
         const side = edge.to.y - edge.from.y > RANK * 1.5 && Math.abs(x1 - x0) < LANE * scale * 0.6 ? LANE * scale * 0.75 : 0, bend = Math.min(60 * scale, (y1 - y0) / 2);
         ctx.moveTo(x0, y0);
-        if (side) { const middle = (y0 + y1) / 2; ctx.bezierCurveTo(x0 + side, y0 + bend, x0 + side, middle, x0 + side, middle); ctx.bezierCurveTo(x0 + side, middle, x1 + side, y1 - bend, x1, y1); } else ctx.bezierCurveTo(x0, y0 + bend, x1, y1 - bend, x1, y1);
+        if (side) ctx.bezierCurveTo(x0 + 1.33 * side, y0 + bend, x1 + 1.33 * side, y1 - bend, x1, y1); else ctx.bezierCurveTo(x0, y0 + bend, x1, y1 - bend, x1, y1);
       }
       ctx.stroke(); ctx.globalAlpha = 1;
       const bg = color("bg"), fg = color("fg"), muted = color("muted");

@@ -32,7 +32,7 @@ function layerChart(nodes) {
       });
       ctx.strokeStyle = color("accent"); ctx.lineWidth = 1.8; ctx.beginPath();
       let begun = false;
-      nodes.forEach((node, i) => { const v = value(node.sqnr); if (v === null) return; const x = across.at(i + 0.5), y = up.at(v); if (begun) ctx.lineTo(x, y); else ctx.moveTo(x, y); begun = true; });
+      nodes.forEach((node, i) => { const v = value(node.sqnr); if (v === null || node.sqnr === Infinity) return; const x = across.at(i + 0.5), y = up.at(v); if (begun) ctx.lineTo(x, y); else ctx.moveTo(x, y); begun = true; });
       ctx.stroke();
       if (mark >= 0) { ctx.strokeStyle = color("fg"); ctx.lineWidth = 1; ctx.strokeRect(across.at(mark), 8, Math.max(2, wide), h - 28); }
     },

@@ -7,7 +7,7 @@ function table(columns, rows, options) {
   options = options || {};
   let order = rows.slice(), sorted = null, down = false;
   const body = el("tbody"), before = el("tbody", {"aria-hidden": "true"}), after = el("tbody", {"aria-hidden": "true"});
-  const heads = columns.map((column) => el("th", {class: column.number ? "n" : null, style: column.width ? "width:" + column.width : null, scope: "col"},
+  const heads = columns.map((column) => el("th", {class: column.number ? "n" : null, style: "width:" + (column.width || (column.number ? "6rem" : "auto")), scope: "col"},
     el("button", {onclick: () => { down = sorted === column ? !down : !!column.number; sorted = column; arrange(); }}, column.title)));
   const grid = el("table", {class: "fixed", "aria-label": options.label, "aria-rowcount": rows.length + 1}, el("thead", {}, el("tr", {}, heads)), before, body, after);
   const scroll = el("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": options.label}, grid);
