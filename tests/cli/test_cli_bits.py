@@ -73,7 +73,8 @@ def test_a_search_writes_a_configuration_for_quantize(run: Run, model: Path, dat
                  "--eval", labelled, "--metric", "own_metric:margin", "-o", "found")  # fmt: skip
     assert result.exit_code == 0, result.stderr
     assert "chosen: best margin within 70% (41,736 bytes)" in result.stdout
-    assert sorted(path.name for path in Path("found").iterdir()) == ["cache", "config.json", "front.json", "front.svg"]
+    names = ["cache", "config.json", "front.json", "front.svg", "report.html"]
+    assert sorted(path.name for path in Path("found").iterdir()) == names
     front = json.loads(Path("found/front.json").read_text())
     assert front["chosen"]["bytes"] <= 41736
     assert len(front["points"]) == 6

@@ -54,7 +54,7 @@ PLANNED: dict[str, tuple[str, Any, Outcome]] = {
     "skip_simulations": ("vitis", ["dpu_leaky_relu"], lambda prepared, plan: prepared.backend.simulations),
 }
 RUN = {"data", "strict", "samples", "name", "portable", "verify_samples", "minimum_sqnr_db"}
-ELSEWHERE = {"preprocess", "effort", "improvements", "skip_improvements", "diagnose"}
+ELSEWHERE = {"preprocess", "effort", "improvements", "skip_improvements", "diagnose", "report"}
 """tests/runtime/test_preprocessing.py: it is about images. tests/flow/test_effort.py: what is tried for accuracy.
 tests/diagnose: whether the cause of a low result is looked for."""
 
