@@ -218,6 +218,7 @@ TYPE_WORDS = (
     (r"tuple\[tuple\[str, \.\.\.\], \.\.\.\]", "list of lists of text"),
     (r"tuple\[str, \.\.\.\]", "list of text"),
     (r"tuple\[int \| str, \.\.\.\]", "list of numbers and text"),
+    (r"'(\w+)', '(\w+)', '(\w+)'", r"`\1`, `\2` or `\3`"),
     (r"'(\w+)', '(\w+)'", r"`\1` or `\2`"),
     (r"^dict\[str, onnxq.*\]$", "table of tables"),
     (r"^(typing\.)?Any$", "number or list"),
