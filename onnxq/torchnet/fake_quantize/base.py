@@ -230,7 +230,15 @@ class FakeQuantize(nn.Module):
         return self.transform(x.detach().float())
 
     def extra_repr(self) -> str:
-        return f"{self.settings}, {self.role} '{self.tensor}', {self.spec}"
+        scale, zero_point = (numbers.detach() for numbers in self.qparams())
+        one = scale.numel() == 1
+        numbers = (
+            f"scale={scale.item():.6g}, zero_point={zero_point.item():.6g}"
+            if one
+            else f"{scale.numel()} scales from {scale.min().item():.6g} to {scale.max().item():.6g}"
+        )
+        switches = f"fake_quant_enabled={self.quantizing}, observer_enabled={self.observing}"
+        return f"{self.settings}, {self.role} '{self.tensor}', {self.spec}, {switches}, {numbers}"
 
 
 _keep_old_names(FakeQuantize)
