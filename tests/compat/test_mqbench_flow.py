@@ -343,3 +343,17 @@ def test_what_the_target_cannot_take_is_an_error_before_any_sample(
 ) -> None:
     with pytest.raises(UnsupportedError, match=rf"\[{rule}\].*extra_qconfig_dict"):
         prepare_by_platform(exported(RESNET), backend, {"extra_qconfig_dict": scheme})
+
+
+def test_averages_do_not_depend_on_how_samples_come_in_batches(tmp_path: Path) -> None:
+    given = {"a_observer": "EMAMinMaxObserver", "a_observer_extra_args": {"ema_ratio": 0.5}}
+    found = []
+    for size in (1, 4):
+        model = prepared(extra_qconfig_dict=given)
+        enable_calibration(model)
+        for first in range(0, 4, size):
+            model(IMAGES[first : first + size])
+        found.append(convert_deploy(model, BackendType.Tensorrt, output_path=tmp_path / str(size)).qparams)
+    assert found[0] == found[1]
+    highest = float(np.abs(IMAGES).max()) / 127
+    assert float(found[0]["image"].scale) < highest  # an average, not the range of everything
