@@ -41,6 +41,7 @@ from onnxq.temporary import temporary_folder
 from onnxq.types import QParamsTable, QuantPlan
 from onnxq.types.note import folded
 from onnxq.verify import (
+    CheckSamples,
     ChecksFailed,
     Failure,
     FailureKind,
@@ -51,7 +52,7 @@ from onnxq.verify import (
     compare_outputs,
     verify,
 )
-from onnxq.verify.pace import ONE_BY_ONE, Pace, pace_for
+from onnxq.verify.pace import pace_for
 
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -95,7 +96,7 @@ class Writer:
         self._own_check, self._examine = own_check, examine
         dataset, config = session.dataset, prepared.config
         self._samples = None if dataset is None else verification_samples(dataset, config.verify_samples)
-        self._pace = _pace(prepared.graph, self._samples)
+        self._compared = _check_samples(prepared.graph, self._samples)
         # How far a trained model is from its own weights in float says little, unless the user asked for it.
         asked = own_check is None or "minimum_sqnr_db" in config.model_fields_set
         self._minimum = config.minimum_sqnr_db if asked else None
@@ -150,20 +151,16 @@ class Writer:
 
     def _checked(self, emitted: Emitted, plan: QuantPlan) -> VerifyReport:
         self._session.progress("verify", 0, None)
-        numbers = () if self._samples is None else self._samples.numbers
         with self.clock.stage("verify"):
             checks = verify(
                 self._session.original,
                 _model_file(emitted),
                 plan,
                 self.prepared.backend,
-                self._samples,
-                samples=len(numbers),
+                self._compared,
                 minimum_db=self._minimum,
                 reference=_runnable(self._session.original),
-                numbers=numbers,
                 surely=limit_is_ours(self.prepared.config),
-                pace=self._pace,
             )
             if self._own_check is None or not checks.passed:
                 return checks
@@ -212,18 +209,17 @@ def check_simulated(graph: Graph, original: Graph, path: Path, samples: Samples 
     `path` lies in a folder that vanishes when this fails.
     """
     graph.save(path)
-    numbers = () if samples is None else samples.numbers
     reference = _runnable(original) or original
-    pace = _pace(graph, samples)
     with own_fault(reference, samples):
-        return compare_outputs(reference, path, samples, samples=len(numbers), numbers=numbers, pace=pace)
+        return compare_outputs(reference, path, _check_samples(graph, samples))
 
 
-def _pace(graph: Graph, samples: Samples | None) -> Pace:
-    """How samples are compared, for a graph with known shapes."""
+def _check_samples(graph: Graph, samples: Samples | None) -> CheckSamples | None:
+    """What outputs are compared on, for a graph with known shapes."""
     if samples is None:
-        return ONE_BY_ONE
-    return pace_for(graph, samples.dataset.first_shapes() or {}, len(samples))
+        return None
+    pace = pace_for(graph, samples.dataset.first_shapes() or {}, len(samples))
+    return CheckSamples(samples, len(samples), samples.numbers, pace)
 
 
 def fail_on(report: VerifyReport, warnings: Sequence[str], examine: Examine | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from onnxq.lint import Finding
 from onnxq.lint.limits import lint
+from onnxq.verify.check_samples import CheckSamples
 from onnxq.verify.checks import FULL_OPTIMIZATION_NODES, compare_outputs, verify
 from onnxq.verify.compare import LayerError, compare_layers
 from onnxq.verify.comparison import below_limit
@@ -19,6 +20,7 @@ from onnxq.verify.report import (
 
 __all__ = [
     "FULL_OPTIMIZATION_NODES",
+    "CheckSamples",
     "ChecksFailed",
     "Decisions",
     "Failure",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from onnxq.errors import CheckFailed, MachineError, OnnxqError
@@ -14,10 +14,10 @@ from onnxq.runtime.feeds import Feed, shape_text
 from onnxq.types import Backend, QuantPlan
 from onnxq.types.note import Note
 from onnxq.verify.branches import Branches
+from onnxq.verify.check_samples import CheckSamples, check_samples
 from onnxq.verify.checker import check_file
 from onnxq.verify.comparison import Comparison, below_limit
 from onnxq.verify.kernels import fused_session
-from onnxq.verify.pace import ONE_BY_ONE, Pace
 from onnxq.verify.report import Failure, FailureKind, OutputCheck, VerifyReport
 from onnxq.verify.roots import load_session
 from onnxq.verify.selections import selections_of
@@ -32,34 +32,31 @@ def verify(
     model_path: Path | str,
     plan: QuantPlan,
     backend: Backend,
-    dataset: Iterable[Feed] | None,
+    dataset: CheckSamples | Iterable[Feed] | None,
     *,
-    samples: int = 8,
     minimum_db: float | None = None,
     reference: Graph | None = None,
-    numbers: Sequence[int] | None = None,
     surely: bool = False,
-    pace: Pace = ONE_BY_ONE,
 ) -> VerifyReport:
     """Check an emitted file against the float model it came from; never raises for what it finds wrong with the file.
 
     What the machine lacks for the checks is a MachineError.
 
-    The outputs of both are compared on the first `samples` feeds (none without a dataset), the quantized file node by
-    node as it is written: `kernel_margin_db` of the report says what this processor makes of it. `minimum_db` makes a
-    lower SQNR of any float output, or of a part of one, a failure, and so a silent one, unless it is below 0; `surely`
-    asks for a standard error more (`below_limit`).
-    `reference` stands in for a float model that onnxruntime cannot run. `numbers` are those that the feeds have in
-    their dataset. `pace` says how many of them are run at the same time.
+    The outputs of both are compared on samples of the dataset (the first 8, unless it says which), the quantized file
+    node by node as it is written: `kernel_margin_db` of the report says what this processor makes of it. `minimum_db`
+    makes a lower SQNR of any float output, or of a part of one, a failure, and so a silent one, unless it is below 0;
+    `surely` asks for a standard error more (`below_limit`).
+    `reference` stands in for a float model that onnxruntime cannot run.
     """
-    started, path = time.monotonic(), Path(model_path)
+    started, path, samples = time.monotonic(), Path(model_path), check_samples(dataset)
+    threads = samples.pace.threads
     original = float_model if isinstance(float_model, Graph) else Graph.load(float_model)
     checked = check_file(path, original)
     failures = [Failure(FailureKind.INVALID, f"the ONNX checker refuses the file: {text}") for text in checked.refusals]
     compared = original if reference is None else reference
     try:
         quantized = Graph.load(path)
-        session = load_session(path, threads=pace.threads, optimize="none")
+        session = load_session(path, threads=threads, optimize="none")
     except MachineError:
         raise
     except OnnxqError as error:
@@ -67,7 +64,7 @@ def verify(
     fused, kernels, warnings = None, None, []
     if dataset is not None and len(quantized.nodes()) <= FULL_OPTIMIZATION_NODES:
         try:
-            fused, kernels = fused_session(path, threads=pace.threads)
+            fused, kernels = fused_session(path, threads=threads)
         except MachineError:
             raise
         except OnnxqError as error:
@@ -95,8 +92,8 @@ def verify(
     comparison, branches = Comparison(compared), Branches(compared, quantized)
     selections = None
     if dataset is not None and {*original.output_names} <= {*quantized.output_names}:
-        selections = selections_of(compared, quantized, fused=fused is not None, threads=pace.threads)
-        comparison.run(session, fused, dataset, samples, branches, numbers, selections, pace)
+        selections = selections_of(compared, quantized, fused=fused is not None, threads=threads)
+        comparison.run(session, fused, samples, branches, selections)
     outputs = tuple(comparison.outputs())
     failures += comparison.failures()
     failures += below_limit((result for check in outputs for result in check.results), minimum_db, surely=surely)
@@ -121,25 +118,20 @@ def verify(
 
 
 def compare_outputs(
-    float_model: Graph,
-    model_path: Path,
-    dataset: Iterable[Feed] | None,
-    *,
-    samples: int = 8,
-    numbers: Sequence[int] | None = None,
-    pace: Pace = ONE_BY_ONE,
+    float_model: Graph, model_path: Path, dataset: CheckSamples | Iterable[Feed] | None
 ) -> tuple[OutputCheck, ...]:
-    """The outputs of a file against those of a float model, on the first `samples` feeds (none without a dataset).
+    """The outputs of a file against those of a float model, on samples of a dataset.
 
     A file that is not valid, or gives NaN where the float model has numbers, raises CheckFailed; one that onnxruntime
     does not load or run, its error.
     """
     problems = list(check_file(model_path, float_model).refusals)
-    session = load_session(model_path, threads=pace.threads, optimize="none")
+    samples = check_samples(dataset)
+    session = load_session(model_path, threads=samples.pace.threads, optimize="none")
     comparison = Comparison(float_model)
     if dataset is not None and not problems:
-        selections = selections_of(float_model, Graph.load(model_path), fused=False, threads=pace.threads)
-        comparison.run(session, None, dataset, samples, numbers=numbers, selections=selections, pace=pace)
+        selections = selections_of(float_model, Graph.load(model_path), fused=False, threads=samples.pace.threads)
+        comparison.run(session, None, samples, selections=selections)
         if comparison.refusal is not None:
             raise comparison.refusal
         problems += map(str, comparison.failures())

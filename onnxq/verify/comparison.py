@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from onnxq.runtime.feeds import Feed
 from onnxq.runtime.session import float_session, run_session
 from onnxq.runtime.workers import run_in_order
 from onnxq.verify.branches import Branches
-from onnxq.verify.pace import ONE_BY_ONE, Pace
+from onnxq.verify.check_samples import CheckSamples
 from onnxq.verify.report import Failure, FailureKind, OutputCheck, ResultCheck
 from onnxq.verify.results import PartSums, ResultSums, is_float
 from onnxq.verify.selections import Chosen, Selections
@@ -93,25 +92,18 @@ class Comparison:
         self,
         session: ort.InferenceSession,
         fused: ort.InferenceSession | None,
-        dataset: Iterable[Feed],
-        samples: int,
+        samples: CheckSamples,
         branches: Branches | None = None,
-        numbers: Sequence[int] | None = None,
         selections: Selections | None = None,
-        pace: Pace = ONE_BY_ONE,
     ) -> None:
-        """Compare on the first `samples` feeds; `numbers` are those of the feeds, where they are some of a dataset.
-
-        With `selections`, floating-point outputs are those for what the float model selects. `pace` says how many
-        samples are run at the same time.
-        """
+        """Compare on samples; with `selections`, floating-point outputs are those for what the float model selects."""
         # Without the optimizer, whose fusions are not all right: the model's own meaning is what counts.
         indices = [] if selections is None else selections.indices
-        reference = float_session(self._original, indices, threads=pace.threads, optimize="none")
+        reference = float_session(self._original, indices, threads=samples.pace.threads, optimize="none")
         names = self._names
 
         def where(count: int) -> str:
-            return f"sample {count if numbers is None else numbers[count]}"
+            return f"sample {samples.number(count)}"
 
         def run(count: int, feed: Feed) -> _Outputs | OnnxqError:
             found = run_session(reference, [*names, *indices], feed, where(count))
@@ -141,13 +133,13 @@ class Comparison:
             if found.chosen is not None and selections is not None:
                 selections.count(found.chosen)
             astray = frozenset() if branches is None else branches.add(feed, where(count))
-            number = count if numbers is None else numbers[count]
+            number = samples.number(count)
             for name, one, other in zip(names, found.expected, found.measured, strict=True):
                 self._add(name, one, other, number, astray=bool(astray) and self._is_behind(name, astray))
             self.samples += 1
             return True
 
-        run_in_order(islice(dataset, samples), run, add, pace.workers)
+        run_in_order(iter(samples), run, add, samples.pace.workers)
 
     def _add_kernels(self, exact: list[Any], fused: list[Any]) -> None:
         for name, one, other in zip(self._names, exact, fused, strict=True):

@@ -16,6 +16,7 @@ from onnxq.errors import DataError, ModelError
 from onnxq.graph import Graph
 from onnxq.runtime.session import make_session
 from onnxq.types import Backend, Limits, Placement, QuantPlan, QuantSpec, Scheme
+from onnxq.verify.check_samples import CheckSamples
 from onnxq.verify.checks import verify
 from onnxq.verify.compare import compare_layers
 from onnxq.verify.kernels import integer_kernels
@@ -130,7 +131,7 @@ def test_identical_models_have_no_error(tmp_path: Path) -> None:
 
 
 def test_only_the_first_samples_are_compared(tmp_path: Path) -> None:
-    report = verify(float_model(tmp_path), quantized_model(tmp_path), PLAN, BACKEND, data(9), samples=3)
+    report = verify(float_model(tmp_path), quantized_model(tmp_path), PLAN, BACKEND, CheckSamples(data(9), 3))
     assert report.samples == 3
     assert report.outputs[0].compared == 3 * 16 * 4
 

@@ -16,7 +16,7 @@ from onnxq.graph import Graph
 from onnxq.ptq.method import State
 from onnxq.runtime.feeds import Feed
 from onnxq.types import Backend
-from onnxq.verify import OutputCheck, VerifyReport, verify
+from onnxq.verify import CheckSamples, OutputCheck, VerifyReport, verify
 
 MARGIN_DB = 6.0
 """Errors of kernels this far below those of quantization add less than a quarter to them."""
@@ -50,4 +50,4 @@ def written_and_checked(
         plan, qparams = with_unsigned_weights(state.graph, plan, qparams)
     written = emit(state.graph, plan, qparams, backend, folder, "portable" if portable else "model")
     path = next(file for file in written.files if file.suffix == ".onnx")
-    return verify(original, path, plan, backend, samples, samples=len(samples))
+    return verify(original, path, plan, backend, CheckSamples(samples, len(samples)))
