@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
+from functools import partial
 
 from onnxq.errors import ConfigError, DataError
 from onnxq.graph import Graph
@@ -26,7 +27,7 @@ from onnxq.runtime.pinned import pinned_tensors
 from onnxq.runtime.reduce import reducible
 from onnxq.runtime.samples import Sample, Samples, Shard
 from onnxq.runtime.session import CPU, Optimize, find_provider
-from onnxq.runtime.tap import default_memory_limit, divide, estimated_sizes, known_sizes
+from onnxq.runtime.tap import Tap, default_memory_limit, divide, estimated_sizes, known_sizes
 from onnxq.runtime.workers import SampleQueue, available_cores
 
 ARRANGING_SECONDS, ARRANGING_PER_BYTE = 0.05, 2e-9
@@ -235,17 +236,18 @@ class _Run:
         first = next(todo, None)
         if first is None:
             return
-        look = CollectPass(
+        # One thread in each kernel: cores work on different samples, and sums have one order however many there are.
+        # An arranged session takes longer to make; its runs are faster and let go of tensors as soon as they can.
+        new_tap = partial(
+            Tap,
             self._graph,
-            planned.statistics,
-            planned.reduced,
-            self._pinned,
-            limit=limit,
+            pinned=self._pinned,
             arranged=self._arranged,
             optimize=self._optimize,
+            threads=1,
             provider=self._engine.provider,
-            done=self._one_done,
         )
+        look = CollectPass(self._graph, planned.statistics, planned.reduced, new_tap, limit=limit, done=self._one_done)
         self.unreachable.update(look.unreachable)
         look.begin(first)
         self._largest.update(look.over_the_limit)

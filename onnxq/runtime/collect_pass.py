@@ -14,7 +14,6 @@ from onnxq.observers import HistogramStatistic, RangeStatistic
 from onnxq.runtime.buffers import BufferedTap, Seen
 from onnxq.runtime.range_accumulator import RangeAccumulator
 from onnxq.runtime.samples import Sample
-from onnxq.runtime.session import Optimize
 from onnxq.runtime.tap import Tap, divide, estimated_sizes
 from onnxq.runtime.workers import SampleQueue, run_workers
 
@@ -44,9 +43,8 @@ class CollectPass:
     """A session for the tensors of `statistics`, and threads that run it.
 
     reduced   tensors of which only minimum and maximum are wanted and can be taken inside the graph
-    pinned    tensors that every session pins, those of all passes among them
+    new_tap   makes a session for some of the tensors: `Tap` with what all passes have in common
     limit     bytes of observed tensors that one run may hold, unless it returns a single tensor
-    arranged  take more time over each session, so that runs are faster and let go of tensors as soon as they can
     """
 
     def __init__(
@@ -54,22 +52,16 @@ class CollectPass:
         graph: Graph,
         statistics: Statistics,
         reduced: Collection[str],
-        pinned: Collection[str],
+        new_tap: Callable[..., Tap],
         *,
         limit: int,
-        arranged: bool,
-        optimize: Optimize | None,
-        provider: str | None,
         done: Callable[[], None],
     ) -> None:
         self._graph = graph
         self._statistics = statistics
         self._reduced = {name for name in reduced if name in statistics}
-        self._pinned = pinned
+        self._make_tap = new_tap
         self._limit = limit
-        self._arranged = arranged
-        self._optimize: Optimize | None = optimize
-        self._provider = provider
         self._done = done
         self._parts: dict[tuple[str, ...], Tap] = {}
         self._accumulated = [
@@ -141,18 +133,7 @@ class CollectPass:
         return _Worker(self._tap, self._accumulated)
 
     def _new_tap(self, tensors: Sequence[str], reduced: Collection[str]) -> Tap:
-        # One thread in each kernel: cores work on different samples, and sums have one order however many there are.
-        return Tap(
-            self._graph,
-            tensors,
-            reduce=reduced,
-            pinned=self._pinned,
-            arranged=self._arranged,
-            any_order=self._accumulated,
-            optimize=self._optimize,
-            threads=1,
-            provider=self._provider,
-        )
+        return self._make_tap(tensors, reduce=reduced, any_order=self._accumulated)
 
     def _take_in(self, worker: _Worker, number: int, sample: Sample, seen: Seen | None) -> None:
         """Take in one sample: what its run has shown, or, without one, all tensors in runs that are small enough."""
