@@ -26,6 +26,6 @@ for target in TARGETS:
     tables = [
         path.name
         for path in sorted(folder.iterdir())
-        if path.name not in ("plan.json", "qparams.json", "config.json", "report.json")
+        if path.name not in ("plan.json", "qparams.json", "config.json", "report.json", "report.html")
     ]
     print(f"{target:22} file {written:.1f} dB, chip {on_chip:.1f} dB: {', '.join(tables)}")

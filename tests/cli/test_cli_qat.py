@@ -51,8 +51,9 @@ def test_files_and_report_of_a_training(run: Run, training: Path, tmp_path: Path
                  "--steps", 24, "--batch-size", 16, "--holdout", 0.2)  # fmt: skip
     assert result.exit_code == 0, result.stderr
     assert written(out) == [
-        "config.json", "model.onnx", "plan.json", "qparams.json", "report.json", "training.csv", "training.svg"
-    ]  # fmt: skip
+        *("config.json", "model.onnx", "plan.json", "qparams.json", "report.html", "report.json"),
+        *("training.csv", "training.svg"),
+    ]
     report = json.loads((out / "report.json").read_text())
     training_report = report["training"]
     assert training_report["steps"] == 24

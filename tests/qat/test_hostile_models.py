@@ -89,7 +89,7 @@ def test_all_files_of_an_untrained_net_are_those_of_post_training_quantization(
     config = {**ANYTHING, **config, "effort": 0}  # training starts from calibration as it is
     onnxq.quantize(case.model, backend=backend, data=case.feeds, config=config, out=tmp_path / "ptq")
     deliver(_of_zoo(name, backend, config), tmp_path / "qat")
-    own = {"report.json", "qparams.json"}  # which tell where the numbers came from
+    own = {"report.json", "report.html", "qparams.json"}  # which tell where the numbers came from
     names = {path.name for path in (tmp_path / "ptq").iterdir()} - own
     assert names == {path.name for path in (tmp_path / "qat").iterdir()} - own
     for file in names:

@@ -1,0 +1,223 @@
+"""report.html in a real Chromium: every view, by mouse and keyboard, on a desk and on a phone, without a network."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+from typer.testing import CliRunner
+
+import onnxq
+from onnxq.cli.app import app
+from onnxq.demo import load_data, model_path
+from onnxq.page.document import read_page
+from tests.flow.test_detector_tails import detector, images
+from tests.golden_graphs import GOLDEN
+from tests.page.browser import browse, serious
+
+pytestmark = pytest.mark.browser
+
+EVERY = {"verdict", "layers", "tensors", "weights", "coverage", "sizes", "graph", "data", "files", "settings"}
+HOSTILE = (
+    "</script><script>alert(1)</script>",
+    "<img src=x onerror=alert(2)>",
+    "[red]bold[/red]",
+    "\x1b[31mred\x1b]0;title\x07",
+    "right\u202eleft\u2028line",
+    "long" * 75,
+)
+
+
+def quantized(model: onnx.ModelProto, samples: object, out: Path, **config: object) -> Path:
+    onnxq.quantize(model, backend="onnxruntime", data=samples, out=out, config={"report": "full", **config})
+    return out / "report.html"
+
+
+def cnn(out: Path) -> Path:
+    golden = GOLDEN["residual"]()
+    return quantized(golden.model, golden.samples, out, effort=1)
+
+
+def transformer(out: Path) -> Path:
+    golden = GOLDEN["transformer"]()
+    return quantized(golden.model, golden.samples, out, effort=0)
+
+
+def boxes_and_scores(out: Path) -> Path:
+    return quantized(detector(), images(), out, effort=0, minimum_sqnr_db=-100.0, diagnose=True)
+
+
+def command(*arguments: object) -> None:
+    done = CliRunner().invoke(app, [str(one) for one in arguments])
+    assert done.exit_code == 0, done.output
+
+
+def trained(out: Path) -> Path:
+    pytest.importorskip("torch")
+    data = out.with_suffix(".npz")
+    np.savez(data, image=load_data().calibration[:64])
+    command("qat", model_path(), "-b", "onnxruntime", "--train", data, "--epochs", 2, "-o", out, "-q")
+    return out / "report.html"
+
+
+def searched(out: Path) -> Path:
+    data = out.with_suffix(".npz")
+    np.savez(data, image=load_data().calibration[:8])
+    command("search", model_path(), "-b", "academic", "-d", data, "--bits", "8,4", "--budget", "70%", "-o", out, "-q")
+    return out / "report.html"
+
+
+RUNS: dict[str, tuple[Callable[[Path], Path], set[str]]] = {
+    "cnn": (cnn, EVERY | {"methods"}),
+    "detector": (boxes_and_scores, EVERY),
+    "transformer": (transformer, EVERY),
+    "qat": (trained, EVERY | {"training"}),
+    "search": (searched, {"front", "files", "settings"}),
+}
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    folder, made = tmp_path_factory.mktemp("pages"), {}
+
+    def page(name: str) -> Path:
+        if name not in made:
+            made[name] = RUNS[name][0](folder / name)
+        return made[name]
+
+    return page
+
+
+def check(page: Path, views: set[str], **asked: object) -> None:
+    found = browse(page, axe=True, **asked)
+    assert found["errors"] == []
+    assert found["requests"] == [page.as_uri()]  # the page itself
+    assert found["dialogs"] == 0
+    assert views <= set(found["views"])
+    for name, view in found["views"].items():
+        assert "could not be drawn" not in view["text"], name
+        assert len(view["text"]) > 30, name
+        assert not view["overflow"], f"{name} is wider than the window"
+        assert view["inked"] or not view["canvases"], f"nothing is drawn in {name}"
+    assert serious(found) == []
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_view_is_drawn(name: str, pages: Callable[[str], Path]) -> None:
+    check(pages(name), RUNS[name][1])
+
+
+def test_on_a_phone_in_the_dark(pages: Callable[[str], Path]) -> None:
+    check(pages("detector"), EVERY, width=390, height=780, dark=True)
+
+
+def test_pages_of_other_runs() -> None:
+    """ONNXQ_PAGES names a folder whose folders are runs, such as those of real models."""
+    folder = os.environ.get("ONNXQ_PAGES")
+    if not folder:
+        pytest.skip("ONNXQ_PAGES names no folder with runs")
+    found = sorted(Path(folder).glob("*/report.html"))
+    assert found
+    for page in found:
+        check(page, {"files", "settings"})
+
+
+def test_the_keyboard_reaches_layers_and_their_details(pages: Callable[[str], Path]) -> None:
+    steps = [
+        {"go": "layers"},
+        {"focus": "#main canvas"},
+        {"press": "ArrowRight"},
+        {"press": "Enter"},
+        {"focused": True},
+        {"read": "#panel"},
+        {"press": "Escape"},
+        {"focused": True},
+        {"read": "#panel"},
+    ]
+    focused, panel, back, closed = browse(pages("cnn"), views=[], steps=steps)["read"]
+    assert focused == "H2#"
+    assert "operator" in panel
+    assert "to leave it float" in panel
+    assert back == "CANVAS#"
+    assert closed in ("", None)
+
+
+def test_cause_and_remedy_stand_on_the_first_view(pages: Callable[[str], Path]) -> None:
+    diagnosis = read_page(pages("detector"))["report"].get("diagnosis")
+    assert diagnosis is not None
+    text = browse(pages("detector"), views=["verdict"])["views"]["verdict"]["text"]
+    assert "Why" in text
+    assert all(cause["text"] in text for cause in diagnosis["causes"])
+
+
+def hostile_model() -> onnx.ModelProto:
+    """Layers whose nodes and tensors have names that a page, a terminal or a reader could obey."""
+    rng = np.random.default_rng(0)
+    nodes, weights, last = [], [], "x"
+    for number, name in enumerate(HOSTILE):
+        weights.append(numpy_helper.from_array(rng.normal(size=(4, 4, 1, 1)).astype(np.float32), f"{name}.w"))
+        nodes.append(helper.make_node("Conv", [last, f"{name}.w"], [f"{name}.y"], name=name))
+        last = f"{name}.y"
+        if number % 2:
+            nodes.append(helper.make_node("Sin", [last], [f"{name}.s"], name=f"{name}.sin"))
+            last = f"{name}.s"
+    image = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 4, 8, 8])
+    result = helper.make_tensor_value_info(last, onnx.TensorProto.FLOAT, [1, 4, 8, 8])
+    graph = helper.make_graph(nodes, "hostile", [image], [result], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_hostile_names_are_text(tmp_path: Path) -> None:
+    samples = [{"x": np.random.default_rng(n).normal(size=(1, 4, 8, 8)).astype(np.float32)} for n in range(4)]
+    page = quantized(hostile_model(), samples, tmp_path, effort=0, minimum_sqnr_db=-100.0)
+    steps = [{"go": "layers"}, {"click": "#main tbody tr:nth-child(1) button"}, {"read": "#panel"}]
+    found = browse(page, axe=True, steps=steps)
+    assert (found["errors"], found["dialogs"]) == ([], 0)
+    assert found["requests"] == [page.as_uri()]
+    assert serious(found) == []
+    layers = found["views"]["layers"]["text"]
+    for shown in (*HOSTILE[:3], "\\x1b[31mred\\x1b]0;title\\x07", "right\\u202eleft\\u2028line", HOSTILE[5]):
+        assert shown in layers
+    assert all(view["scripts"] == 2 and not view["overflow"] for view in found["views"].values())
+    assert HOSTILE[0] in found["read"][0]
+
+
+def chain(length: int) -> onnx.ModelProto:
+    """Small layers one behind the other, with a sum around every third."""
+    rng = np.random.default_rng(0)
+    nodes, weights, last, earlier = [], [], "x", "x"
+    for number in range(length // 2):
+        name = f"stage{number // 100}.block{number}"
+        weights.append(numpy_helper.from_array((rng.normal(size=(2, 2)) * 0.7).astype(np.float32), f"{name}.weight"))
+        nodes.append(helper.make_node("MatMul", [last, f"{name}.weight"], [f"{name}.y"], name=f"{name}.matmul"))
+        last = f"{name}.y"
+        if number % 3 == 2:
+            nodes.append(helper.make_node("Add", [last, earlier], [f"{name}.sum"], name=f"{name}.add"))
+            last = earlier = f"{name}.sum"
+        else:
+            nodes.append(helper.make_node("Tanh", [last], [f"{name}.t"], name=f"{name}.tanh"))
+            last = f"{name}.t"
+    ends = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 2]) for name in ("x", last)]
+    graph = helper.make_graph(nodes, "chain", ends[:1], ends[1:], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.slow
+def test_ten_thousand_nodes_stay_fluid(tmp_path: Path) -> None:
+    samples = [{"x": np.random.default_rng(n).normal(size=(1, 2)).astype(np.float32)} for n in range(4)]
+    page = quantized(chain(10_000), samples, tmp_path, effort=0, minimum_sqnr_db=-1000.0, diagnose=False)
+    steps = [{"go": "layers"}, {"scroll": ["#main .scroll", 160_000]}, {"go": "graph"}, {"wheel": 20}]
+    found = browse(page, steps=steps)
+    print(page.stat().st_size, found["seconds"])
+    assert found["errors"] == []
+    assert page.stat().st_size < 5_000_000
+    assert all(view["elements"] < 4000 for view in found["views"].values())
+    assert found["seconds"]["open"] < 10
+    assert all(found["seconds"][view] < 5 for view in EVERY)
+    assert found["seconds"]["scroll"] < 1
+    assert found["seconds"]["wheel"] < 0.5
