@@ -124,7 +124,7 @@ def _unmeasured(session: Session) -> list[str]:
         found.append(
             f"no output was held to {config.minimum_sqnr_db:g} dB: there is no data to measure it with, give some"
         )
-    if "effort" in config.model_fields_set and config.effort > 0 and config.improvements is None:
+    if "effort" in config.model_fields_set and config.effort > 0:
         found.append(
             f"{config.source('effort')}: effort {config.effort} has changed nothing: there is no data to fit to and to "
             "evaluate on. Give some with -d, or name improvements that need none with --improve"

@@ -50,8 +50,11 @@ def resolved_settings(
         "portable": config.portable,
         "effort": config.effort,
     }
-    if not effort_tried and "effort" not in config.model_fields_set:
-        del defaults["effort"]
+    if "effort" not in config.model_fields_set:
+        if config.improvements is not None:
+            defaults["effort"] = 0  # beside those by name a default effort tries nothing, one that is said does
+        elif not effort_tried:
+            del defaults["effort"]
     scheme = backend.scheme
     for role, spec in (("activation", scheme.activation), ("weight", scheme.weight), ("bias", scheme.bias)):
         if spec is not None:

@@ -148,10 +148,14 @@ class Config(Strict):
         Option(
             "improve",
             "--improve",
-            "This improvement in the place of those of the effort, such as gptq:act_order=no. Repeatable, in order.",
+            "This improvement in the place of those of the default effort, such as gptq:act_order=no. Repeatable.",
             metavar="NAME",
         ),
-    ] = Field(None, description="these improvements, in order, in the place of those of the effort")
+    ] = Field(
+        None,
+        description="these improvements, in order, in the place of those of the default effort; with an effort that is "
+        "given, beside those",
+    )
     skip_improvements: tuple[str, ...] = Field((), description="improvements of the effort to leave out")
 
     # emit

@@ -13,6 +13,9 @@ share. With one scale per output channel the first weight follows by itself, and
     relu6=data     a channel behind a Clip is scaled as long as no sample reaches the bound, before or after; the model
                    then computes the same on these samples. A channel that reaches the bound keeps its scale
     relu6=exact    no channel in front of a bound is scaled
+    balance=mean   the mean magnitude of a channel of a weight counts, not the largest
+    threshold=t    a channel whose largest weights on both sides are below t together keeps its scale
+    steps=n        groups of channels follow one another n times at most
 """
 
 from __future__ import annotations
@@ -24,8 +27,10 @@ import numpy as np
 from onnxq.ptq.equalization.channel_statistics import ChannelRanges, channel_ranges
 from onnxq.ptq.equalization.precision import (
     ActivationShares,
+    Size,
     WeightShares,
     activation_shares,
+    largest_of_class,
     quantized_activations,
     weight_shares,
 )
@@ -38,7 +43,7 @@ from onnxq.ptq.equalization.scalable_channels import (
     find_scalable_channels,
     touches,
 )
-from onnxq.ptq.method import FOR_EACH_CHANNEL, Improved, State, Task, improvement, limits, one_of
+from onnxq.ptq.method import FOR_EACH_CHANNEL, Improved, State, Task, at_least, improvement, limits, one_of
 
 HEADROOM = 1.5
 """Values of samples that are not seen may be this much larger before a bound is reached."""
@@ -53,13 +58,21 @@ WORTH_WHILE = 0.03
     "cross_layer_equalization",
     "scales channels between layers so that weights and activations use all of their range",
     "Nagel et al., Data-Free Quantization Through Weight Equalization and Bias Correction, 2019",
-    {"relu6": "data", "activations": True},
-    check=limits("cross_layer_equalization", relu6=one_of("data", "exact")),
+    {"relu6": "data", "activations": True, "balance": "max", "threshold": 0.0, "steps": MOST_SWEEPS},
+    check=limits(
+        "cross_layer_equalization",
+        relu6=one_of("data", "exact"),
+        balance=one_of("max", "mean"),
+        threshold=at_least(0),
+        steps=at_least(1),
+    ),
     least_samples=FOR_EACH_CHANNEL,
     aliases=("cross_layer",),
     rescales=True,
 )
-def cross_layer_equalization(state: State, task: Task, *, relu6: str, activations: bool) -> Improved:
+def cross_layer_equalization(
+    state: State, task: Task, *, relu6: str, activations: bool, balance: Size, threshold: float, steps: int
+) -> Improved:
     """Equalize every group of channels that can be scaled; `activations` counts their ranges, not only weights'."""
     own = state.copy()
     scalable = find_scalable_channels(own.graph)
@@ -68,15 +81,30 @@ def cross_layer_equalization(state: State, task: Task, *, relu6: str, activation
     wanted = dict.fromkeys([*bounded, *(name for names in tied.values() for name in names)])
     ranges = channel_ranges(own.graph, scalable.layouts, wanted, task, "ranges of channels")
     scalable, lowest = _within_bounds(scalable, ranges if relu6 == "data" else None)
-    balance = Balance(scalable, weight_shares(own.graph, own.plan, scalable), activation_shares(tied, ranges), lowest)
-    scales = balance.solve()
+    weights = weight_shares(own.graph, own.plan, scalable, balance)
+    if threshold > 0:
+        scalable = _without_small_weights(scalable, weight_shares(own.graph, own.plan, scalable), threshold)
+    solver = Balance(scalable, weights, activation_shares(tied, ranges), lowest)
+    scales = solver.solve(steps)
     changed = changed_lines(scalable, scales)
-    declined = [*declined_lines(scalable), *balance.idle_lines()]
+    declined = [*declined_lines(scalable), *solver.idle_lines()]
     if not changed:
         return Improved(state, declined=tuple(declined))
     apply_scales(own.graph, scalable, scales)
-    details = {"sweeps": balance.sweeps, "groups": len(scalable.groups)}
+    details = {"sweeps": solver.sweeps, "groups": len(scalable.groups)}
     return Improved(own, tuple(changed), tuple(declined), recalibrate=True, details=details)
+
+
+def _without_small_weights(
+    scalable: ScalableChannels, weights: list[WeightShares], threshold: float
+) -> ScalableChannels:
+    """The same without channels whose largest weights in front and behind are below `threshold` together."""
+    made, read = np.zeros(scalable.classes), np.zeros(scalable.classes)
+    for item in weights:
+        largest_of_class(made, item.edit.down, item.magnitudes)
+        largest_of_class(read, item.edit.up, item.magnitudes)
+    small = np.flatnonzero(scalable.free() & (made + read < threshold))
+    return scalable.without(small, f"its largest weights on both sides are below {threshold:g} together")
 
 
 def _within_bounds(
@@ -127,10 +155,10 @@ class Balance:
             for group in scalable.groups
         ]
 
-    def solve(self) -> np.ndarray:
+    def solve(self, steps: int = MOST_SWEEPS) -> np.ndarray:
         """The scale of every class; exactly 1 where a change would be too small to matter."""
         scales = np.ones(self._freedom.classes)
-        for self.sweeps in range(1, MOST_SWEEPS + 1):
+        for self.sweeps in range(1, steps + 1):
             moved = 0.0
             for group, makers, activations, readers in self._members:
                 step = _step(group, makers, activations, readers, scales)

@@ -8,6 +8,7 @@ the activation itself) one way, and its share in what reads it (columns of the n
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from onnxq.types.granularity import resolve_axis
 
 FEW_BITS = 16
 """From this many bits on a channel may use a small share without loss."""
+
+Size = Literal["max", "mean"]
+"""What stands for the size of a channel: its largest magnitude, or the mean of all."""
 
 TINY = float(np.finfo(np.float32).tiny)
 """Stands in for a range of 0, so that all shares are 0."""
@@ -47,6 +51,7 @@ class WeightShares:
     edit: Edit
     magnitudes: np.ndarray
     spec: QuantSpec
+    size: Size = "max"
 
     @property
     def makes(self) -> bool:
@@ -71,11 +76,11 @@ class WeightShares:
         values = self.magnitudes * scales[self.edit.up].astype(np.float32)
         values /= scales[self.edit.down].astype(np.float32)
         if isinstance(self.spec.granularity, PerTensor):  # one number for all, so that it can be divided by at the end
-            shares = _reduced(values, layout)
+            shares = _reduced(values, layout, self.size)
             shares /= max(float(shares.max()), TINY)
         else:
             values /= np.maximum(_largest(values, self.spec), TINY)
-            shares = _reduced(values, layout)
+            shares = _reduced(values, layout, self.size)
         np.maximum.at(target, np.broadcast_to(layout, shares.shape).ravel(), shares.ravel())
 
 
@@ -92,7 +97,7 @@ def _largest(values: np.ndarray, spec: QuantSpec) -> np.ndarray:
     return blocks.take(np.arange(values.shape[axis]) // granularity.size, axis)
 
 
-def weight_shares(graph: Graph, plan: QuantPlan, scalable: ScalableChannels) -> list[WeightShares]:
+def weight_shares(graph: Graph, plan: QuantPlan, scalable: ScalableChannels, size: Size = "max") -> list[WeightShares]:
     """Every quantized weight that takes scales up."""
     found = []
     for edit in scalable.edits:
@@ -101,19 +106,19 @@ def weight_shares(graph: Graph, plan: QuantPlan, scalable: ScalableChannels) -> 
         spec = plan[edit.constant].spec
         if is_coarse(spec) and not plan[edit.constant].observe_only:
             magnitudes = np.abs(graph.values(edit.constant))
-            found.append(WeightShares(edit, _without_kernel(magnitudes, edit, spec), spec))
+            found.append(WeightShares(edit, _without_kernel(magnitudes, edit, spec, size), spec, size))
     return found
 
 
-def _without_kernel(magnitudes: np.ndarray, edit: Edit, spec: QuantSpec) -> np.ndarray:
-    """The largest magnitude over positions of a kernel, which nobody scales apart."""
+def _without_kernel(magnitudes: np.ndarray, edit: Edit, spec: QuantSpec, size: Size) -> np.ndarray:
+    """The magnitudes with one for all positions of a kernel, which nobody scales apart."""
     granularity = spec.granularity
     kept = set() if isinstance(granularity, PerTensor) else {resolve_axis(granularity.axis, magnitudes.ndim)}
     for layout in (edit.up, edit.down):
         extra = magnitudes.ndim - layout.ndim
         kept |= {axis + extra for axis, length in enumerate(layout.shape) if length > 1}
     over = tuple(axis for axis in range(magnitudes.ndim) if axis not in kept)
-    return np.asarray(magnitudes.max(axis=over, keepdims=True))
+    return _one_of(magnitudes, over, size)
 
 
 @dataclass(frozen=True)
@@ -161,8 +166,12 @@ def largest_of_class(target: np.ndarray, layout: Layout, values: np.ndarray) -> 
     np.maximum.at(target, np.broadcast_to(layout, reduced.shape).ravel(), reduced.ravel())
 
 
-def _reduced(values: np.ndarray, layout: Layout) -> np.ndarray:
-    """The largest value over all axes along which a layout does not change."""
+def _reduced(values: np.ndarray, layout: Layout, size: Size = "max") -> np.ndarray:
+    """The largest value, or the mean, over all axes along which a layout does not change."""
     extra = values.ndim - layout.ndim
     over = tuple(range(extra)) + tuple(axis + extra for axis, length in enumerate(layout.shape) if length == 1)
-    return np.asarray(values.max(axis=over, keepdims=True))
+    return _one_of(values, over, size)
+
+
+def _one_of(values: np.ndarray, over: tuple[int, ...], size: Size) -> np.ndarray:
+    return np.asarray(values.mean(axis=over, keepdims=True) if size == "mean" else values.max(axis=over, keepdims=True))

@@ -147,7 +147,8 @@ class _Search:
         """What one method makes of the base; None where that is nothing to go on with. Notes the step."""
         chosen = self._methods[name]
         seen = len(self._task.samples) + self._scores.evaluator.samples
-        if self._schedule.preset and seen < chosen.method.least_samples:
+        unasked = self._schedule.preset and name not in self._schedule.named
+        if unasked and seen < chosen.method.least_samples:
             self._steps.append(Step.of(chosen, _too_few(chosen, seen)))
             return None
         if chosen.method.needs_torch and self._task.folder is not None:

@@ -77,17 +77,48 @@ ROUNDINGS = (
 
 @dataclass(frozen=True)
 class Schedule:
-    """What is tried, in order; see the module. A `preset` is that of an effort, whose parts are those below it."""
+    """What is tried, in order; see the module. A `preset` is that of an effort, whose parts are those below it.
+
+    `named` are methods of a preset that a user has asked for by name.
+    """
 
     stages: tuple[Stage, ...] = ()
     roundings: tuple[Roundings, ...] = ()
     finish: tuple[str, ...] = ()
     preset: bool = False
+    named: frozenset[str] = frozenset()
 
     @classmethod
     def of_names(cls, names: Iterable[str]) -> Schedule:
         """Methods one after the other."""
         return cls(tuple(Stage((name,)) for name in names))
+
+    def asked_for(self, asked: Mapping[str, tuple[str, ...]], rounding: frozenset[str]) -> Schedule:
+        """The same with methods that a user names: method -> how it was written, once or several times.
+
+        One that the preset has stands in its place there, with the user's arguments. Others come behind the stages, or
+        behind the roundings if they are `rounding` and there are any.
+        """
+
+        def put(methods: tuple[str, ...]) -> tuple[str, ...]:
+            named = (asked.get(method.partition(":")[0], (method,)) for method in methods)
+            return tuple(dict.fromkeys(one for several in named for one in several))
+
+        here = {method.partition(":")[0] for method in self.names()}
+        absent = {name: written for name, written in asked.items() if name not in here}
+        behind = [one for name in absent for one in absent[name] if not (name in rounding and self.roundings)]
+        rounded = [one for name in absent for one in absent[name] if name in rounding and self.roundings]
+        stages = [replace(stage, methods=put(stage.methods)) for stage in self.stages]
+        roundings = [replace(each, methods=put(each.methods)) for each in self.roundings]
+        if roundings:
+            roundings[-1] = replace(roundings[-1], methods=(*roundings[-1].methods, *rounded))
+        return replace(
+            self,
+            stages=(*stages, *(Stage((one,)) for one in behind)),
+            roundings=tuple(roundings),
+            finish=put(self.finish),
+            named=frozenset(one for several in asked.values() for one in several),
+        )
 
     def without(self, names: frozenset[str]) -> Schedule:
         """The same without the methods of these names."""

@@ -57,7 +57,10 @@ def remove_stale_values(folder: Path) -> None:
 
 
 def wanted_schedule(config: Config) -> Schedule:
-    """What a configuration wants to be tried; a name that is left out and not tried anyway is an error."""
+    """What a configuration wants to be tried: improvements by name, an effort, or both if both were given.
+
+    A name that is left out and not tried anyway is an error.
+    """
     skipped = frozenset(map(method_name, config.skip_improvements))
     both = [name for name in config.improvements or () if method_name(name) in skipped]
     if both:
@@ -66,7 +69,16 @@ def wanted_schedule(config: Config) -> Schedule:
             "of one of the two"
         )
     named = config.improvements
-    schedule = schedule_of(config.effort) if named is None else Schedule.of_names(named)
+    if named is None:
+        schedule = schedule_of(config.effort)
+    elif config.effort > 0 and "effort" in config.model_fields_set:
+        asked: dict[str, tuple[str, ...]] = {}
+        for name in named:
+            asked[method_name(name)] = (*asked.get(method_name(name), ()), name)
+        rounding = frozenset(name for name in asked if IMPROVEMENTS.get(name).rounds)
+        schedule = schedule_of(config.effort).asked_for(asked, rounding)
+    else:
+        schedule = Schedule.of_names(named)
     for name in config.skip_improvements:
         if name not in IMPROVEMENTS:
             near = did_you_mean(name, IMPROVEMENTS.names())
@@ -112,7 +124,7 @@ def improve_calibrated(
         return None, []
     schedule = wanted_schedule(config)
     if session.dataset is None:
-        return improve_without_data(session, state, schedule.names()), []
+        return improve_without_data(session, state, config.improvements or ()), []
     if not schedule.names():
         return None, []
     if _too_large(session):

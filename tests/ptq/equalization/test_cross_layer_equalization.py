@@ -183,3 +183,67 @@ def test_an_unknown_treatment_of_relu6_is_an_error() -> None:
     net = depthwise_net("Relu")
     with pytest.raises(ConfigError, match="data or exact"):
         ready(net.model(), feeds_of(net, 2)).improve("cross_layer_equalization:relu6=yes")
+
+
+def pair_of_layers() -> Net:
+    net = Net("pair")
+    net.output(net.conv(net.conv_relu(net.input("x", [1, 3, 12, 12]), 3, 6), 6, 4))
+    return net
+
+
+def test_fewer_steps_leave_a_chain_less_even() -> None:
+    net = depthwise_net("Relu")
+    case = ready(uneven(net, 2.5), feeds_of(net))
+    one, all_of_them = (case.improve(f"cross_layer_equalization:{text}") for text in ("steps=1", "relu6=data"))
+    assert one.details["sweeps"] == 1
+    assert all_of_them.details["sweeps"] > 1
+    assert case.change(one.state.graph) < EQUAL
+    weights = [found.state.graph.values(found.state.graph.nodes("Conv")[2].inputs[1]) for found in (one, all_of_them)]
+    assert not np.allclose(*weights, rtol=0.05)
+
+
+def test_channels_with_small_weights_on_both_sides_keep_their_scale() -> None:
+    net = pair_of_layers()
+    model = net.model()
+    scale_rows(model, 0, np.array([1.0, 1e-4, 0.01, 1.0, 1.0, 1.0]))
+    scale_columns(model, 1, np.array([1.0, 1e3, 0.01, 1.0, 1.0, 1.0]))
+    case = ready(model, feeds_of(net))
+    graph = case.state.graph
+    before = graph.values(graph.nodes("Conv")[1].inputs[1])
+    for text, moved in (("threshold=0", True), ("threshold=0.1", False)):
+        found = case.improve(f"cross_layer_equalization:{text}")
+        after = found.state.graph.values(found.state.graph.nodes("Conv")[1].inputs[1])
+        assert (not np.array_equal(before[:, 1], after[:, 1])) is moved
+        assert not np.array_equal(before[:, 2], after[:, 2])  # its weights behind are large
+    everything = case.improve("cross_layer_equalization:threshold=1e6")
+    assert everything.changed == ()
+    assert any("below 1e+06 together" in line for line in everything.declined)
+
+
+def test_the_mean_of_a_channel_can_be_balanced_in_the_place_of_its_largest_weight() -> None:
+    net = pair_of_layers()
+    model = net.model()
+    weight = next(tensor for tensor in model.graph.initializer if list(tensor.dims) == [4, 6, 3, 3])
+    values = numpy_helper.to_array(weight).copy()
+    values[:, 2] *= 0.01
+    values[0, 2, 0, 0] = np.abs(
+        values
+    ).max()  # one large weight among small ones: large by its maximum, small by its mean
+    weight.CopyFrom(numpy_helper.from_array(values, weight.name))
+    case = ready(model, feeds_of(net))
+    largest, mean = (
+        case.improve(f"cross_layer_equalization:activations=no,balance={name}").state.graph for name in ("max", "mean")
+    )
+    assert case.change(mean) < EQUAL
+    sizes = [np.abs(graph.values(weight.name)[:, 2]).mean() for graph in (largest, mean)]
+    assert sizes[1] > 2 * sizes[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("balance=median", "max or mean"), ("threshold=-1", "at least 0"), ("steps=0", "at least 1")],
+)
+def test_wrong_parameters_of_equalization_are_named(text: str, message: str) -> None:
+    net = depthwise_net("Relu")
+    with pytest.raises(ConfigError, match=message):
+        ready(net.model(), feeds_of(net, 2)).improve(f"cross_layer_equalization:{text}")

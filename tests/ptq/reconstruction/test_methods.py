@@ -12,7 +12,8 @@ import pytest
 
 from onnxq.errors import ConfigError
 from onnxq.numerics import derived_bias_scale, fake_quantize, quantize
-from onnxq.ptq.method import State
+from onnxq.ptq.method import State, read_improvement
+from onnxq.ptq.reconstruction.adaquant import recipe
 from onnxq.ptq.reconstruction.blocks import partition
 from onnxq.ptq.reconstruction.learnable import Rules
 from onnxq.ptq.reconstruction.recipe import Recipe
@@ -211,11 +212,19 @@ def test_progress_counts_the_steps_of_all_blocks() -> None:
         ("adaround:iterations=0", "iterations must be at least 1"),
         ("qdrop:drop=1", "drop is a chance"),
         ("adaquant:lr=2", "lr must be from 0"),
+        ("adaquant:epochs=-1", "epochs must be at least 0"),
     ],
 )
 def test_wrong_arguments_are_named(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         golden("residual").run(text)
+
+
+@pytest.mark.parametrize(("samples", "iterations"), [(8, 3), (32, 3), (33, 6), (4000, 96)])
+def test_epochs_are_passes_over_the_samples(samples: int, iterations: int) -> None:
+    chosen = read_improvement("adaquant:epochs=3")
+    assert recipe({**chosen.method.arguments, **chosen.arguments}, samples).iterations == iterations
+    assert recipe(chosen.method.arguments, samples).iterations == 600
 
 
 def test_a_scale_belongs_to_the_first_block_that_reads_through_it() -> None:

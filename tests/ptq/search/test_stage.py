@@ -118,3 +118,43 @@ def leave(outputs: dict[str, np.ndarray], labels: np.ndarray | None) -> float:
 def test_a_metric_that_ends_the_process_is_an_error_like_others() -> None:
     with pytest.raises(ConfigError, match="metric 'leave' failed: SystemExit"):
         Evaluator(onnxq.load(model_path()), onnxq.get_backend("tensorrt"), SAMPLES[:2], metric=leave).of_float()
+
+
+def test_names_beside_an_effort_stand_in_their_place_among_its_methods() -> None:
+    def names(**given: Any) -> list[str]:
+        return wanted_schedule(onnxq.config.read_config(given)).names()
+
+    alone = ["cross_layer:steps=5", "bias_correction:rounds=1"]
+    assert names(improvements=alone) == alone
+    assert names(improvements=alone, effort=0) == alone
+    both = names(improvements=alone, effort=1)
+    usual = names(effort=1)
+    assert both == [
+        {"cross_layer_equalization": alone[0], "bias_correction": alone[1]}.get(name, name) for name in usual
+    ]
+
+
+def test_names_that_an_effort_has_not_come_behind_it() -> None:
+    def schedule(effort: int) -> Any:
+        return wanted_schedule(
+            onnxq.config.read_config({"improvements": ["adaquant:epochs=2", "hqq"], "effort": effort})
+        )
+
+    first = schedule(1)
+    assert [stage.methods for stage in first.stages][-2:] == [("adaquant:epochs=2",), ("hqq",)]
+    assert first.finish == ("bias_correction",)
+    second = schedule(2)
+    assert second.roundings[-1].methods[-1] == "adaquant:epochs=2"  # a weight that was rounded once stays so
+    assert second.stages[-1].methods == ("hqq",)
+    third = schedule(3)
+    assert "adaquant:epochs=2" in third.roundings[-1].methods
+    assert not [name for name in third.names() if name.startswith("adaquant:iterations")]
+
+
+def test_a_file_of_named_improvements_is_run_again_as_it_was(tmp_path: Path) -> None:
+    first = run(tmp_path / "out", improvements=["weight_scale_search"])
+    again = onnxq.quantize(
+        model_path(), data=SAMPLES[:32], out=tmp_path / "again", config=tmp_path / "out" / "config.json"
+    )
+    assert [step["name"] for step in again.report["improvements"]["steps"]] == ["weight_scale_search"]
+    assert again.model.read_bytes() == first.model.read_bytes()
