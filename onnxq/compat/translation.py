@@ -30,6 +30,7 @@ class Translator:
     def __init__(self, tool: str) -> None:
         self.tool = tool
         self.config: JsonObject = {}
+        self.training: JsonObject = {}
         self.sources: dict[tuple[str, ...], str] = {}
         self.rows: list[Row] = []
 
@@ -60,6 +61,11 @@ class Translator:
                 held.append(value)
                 self.sources[path] = f"{self.tool}: {key}"
 
+    def train(self, name: str, value: Any, key: str) -> None:
+        """Set `batch_norms`, or a setting of training; `key` asked for it."""
+        self.training[name] = value
+        self.sources[("training", name)] = f"{self.tool}: {key}"
+
     def row(self, key: str, value: Any, became: str | Outcome) -> None:
         """Say what a key has become, also where that is nothing, with the reason; a text alone is a setting."""
         self.rows.append(Row(key, shown(value), Outcome(became) if isinstance(became, str) else became))
@@ -75,7 +81,7 @@ class Translator:
         else:
             self.set(("effort",), _effort(effort), EFFORT)
             self.row(EFFORT, effort, f"effort = {effort}")
-        return Translation(self.tool, backend, self.config, dict(self.sources), tuple(self.rows))
+        return Translation(self.tool, backend, self.config, dict(self.sources), tuple(self.rows), self.training)
 
 
 def _effort(value: Any) -> int:

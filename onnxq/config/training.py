@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Annotated, Any, get_args, get_type_hints
 
 from onnxq.config.option import Option
@@ -97,6 +97,7 @@ class TrainSettings:
     clip_gradient      largest norm of all gradients together
     observer_freeze    when observers stop to follow the values
     batch_norm_freeze  when statistics of batch normalization stop to follow the batches
+    batch_norm_steps   the same as a number of optimizer steps, in the place of batch_norm_freeze
     quantize_from      when fake-quantization begins; before, the network is trained in float. None is for a comparison:
                        how far the same training brings the float network
     distill            share of the loss that compares with the float network, 0 .. 1; when left out it is 0 with
@@ -139,6 +140,9 @@ class TrainSettings:
     batch_norm_freeze: Annotated[
         float | None, _number(low=0.0), _moment("When live statistics stop: as --observer-freeze.")
     ] = 0.5
+    batch_norm_steps: Annotated[
+        int | None, _whole(0), _option("Steps with live statistics, in the place of --batch-norm-freeze.", "N")
+    ] = None
     quantize_from: Annotated[
         float | None, _number(low=0.0), _option("When quantization begins: fraction of all steps, or epochs.")
     ] = 0.0
@@ -190,15 +194,26 @@ class TrainSettings:
         return asdict(self)
 
 
-def train_settings(given: TrainSettings | Mapping[str, Any] | None) -> TrainSettings:
-    """Settings from what a caller has: the value itself, a mapping with some of its keys, or nothing."""
+def train_settings(
+    given: TrainSettings | Mapping[str, Any] | None, beneath: Mapping[str, Any] | None = None
+) -> TrainSettings:
+    """Settings from what a caller has: the value itself, a mapping with some of its keys, or nothing.
+
+    `beneath` are settings of another tool's configuration, for what the caller leaves as it is by default.
+    """
+    under = {key: value for key, value in (beneath or {}).items() if key in _NAMES}
     if isinstance(given, TrainSettings):
-        return given
-    known = [field.name for field in fields(TrainSettings)]
+        default = TrainSettings()
+        open_ones = {key: value for key, value in under.items() if getattr(given, key) == getattr(default, key)}
+        return replace(given, **open_ones)
     for key in given or {}:
-        if key not in known:
-            raise ConfigError(f"'{key}' is no setting of training.{did_you_mean(key, known)} Known: {', '.join(known)}")
-    return TrainSettings(**(given or {}))
+        if key not in _NAMES:
+            near = did_you_mean(key, _NAMES)
+            raise ConfigError(f"'{key}' is no setting of training.{near} Known: {', '.join(_NAMES)}")
+    return TrainSettings(**{**under, **(given or {})})
+
+
+_NAMES = tuple(field.name for field in fields(TrainSettings))
 
 
 def idle_settings(settings: TrainSettings, *, batch_norms: str, distills_by_kl: bool) -> list[str]:
@@ -207,7 +222,11 @@ def idle_settings(settings: TrainSettings, *, batch_norms: str, distills_by_kl: 
         "momentum": (settings.optimizer != "sgd", f"the optimizer is {settings.optimizer}"),
         "step_size": (settings.schedule != "step", f"the schedule is {settings.schedule}"),
         "gamma": (settings.schedule != "step", f"the schedule is {settings.schedule}"),
-        "batch_norm_freeze": (batch_norms != "live", f"batch norms are {batch_norms}"),
+        "batch_norm_freeze": (
+            batch_norms != "live" or settings.batch_norm_steps is not None,
+            f"batch norms are {batch_norms}" if batch_norms != "live" else "batch_norm_steps says it",
+        ),
+        "batch_norm_steps": (batch_norms != "live", f"batch norms are {batch_norms}"),
         "temperature": (not distills_by_kl, "nothing is distilled by kl"),
     }
     defaults = {field.name: field.default for field in fields(TrainSettings)}

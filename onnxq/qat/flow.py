@@ -35,7 +35,7 @@ from onnxq.qat.history import Training
 from onnxq.qat.loop import Moment, train
 from onnxq.qat.losses import fitted_to, make_loss
 from onnxq.qat.net import QatNet
-from onnxq.qat.prepare import prepare_session
+from onnxq.qat.prepare import prepare_session, settings_for
 from onnxq.qat.training_data import open_training_data
 from onnxq.runtime import input_infos
 from onnxq.runtime.session import make_session, run_session
@@ -84,7 +84,7 @@ def qat(
     labels: str | None = None,
     metric: str | None = None,
     holdout: float = 0.1,
-    batch_norms: BatchNorms = "folded",
+    batch_norms: BatchNorms | None = None,
     checkpoints: str | Path | None = None,
     resume: bool = False,
     last: bool = False,
@@ -101,11 +101,12 @@ def qat(
     data         calibration samples as for `onnxq.quantize`; else samples of the training data
     labels       name of the labels in a file or dict
     metric       accuracy, loss, agreement, sqnr_db, or module:function(outputs, labels); chosen by the data if left out
+    batch_norms  as for `prepare`
     checkpoints  folder of checkpoints, `out`/checkpoints if left out: that one is deleted when the files are written
     last         write the parameters of the last step instead of those of the best evaluation
     """
     folder = Path(out)
-    wanted = train_settings(settings)
+    train_settings(settings)  # what is wrong is said before anything is opened
     first = ranks is None or ranks.first
     with ExitStack() as stack:
         with in_step(ranks):
@@ -115,6 +116,7 @@ def qat(
             session = open_session(
                 model, backend=backend, data=data, config=config, passes=passes, strict=strict, progress=progress
             )
+            wanted = settings_for(session, settings)
             samples, held = _open(session.original, train_on, evaluate_on, labels, holdout, wanted.seed)
             session.open_data(samples.calibration(CALIBRATION_SAMPLES) if session.data is None else None)
             net = prepare_session(session, batch_norms=batch_norms)

@@ -50,6 +50,8 @@ class Schedule:
         return self._before(self.settings.observer_freeze, step)
 
     def live_statistics(self, step: int) -> bool:
+        if self.settings.batch_norm_steps is not None:
+            return step < self.settings.batch_norm_steps
         return self._before(self.settings.batch_norm_freeze, step)
 
     def quantizing(self, step: int) -> bool:

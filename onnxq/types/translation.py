@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -87,7 +87,8 @@ class Row:
 class Translation:
     """`config` is what `onnxq.config.read_config` takes; `sources` says which foreign key set which of its values.
 
-    A path in `sources` is the way to a value in `config`: ("node", "/layer1/Conv", "weight", "bits").
+    A path in `sources` is the way to a value in `config`: ("node", "/layer1/Conv", "weight", "bits"). `training` are
+    settings of training, and `batch_norms`: what holds there if nobody says otherwise.
     """
 
     tool: str
@@ -95,6 +96,7 @@ class Translation:
     config: JsonMapping
     sources: Mapping[tuple[str, ...], str]
     rows: tuple[Row, ...]
+    training: JsonMapping = field(default_factory=dict)
 
     @property
     def unfulfilled(self) -> tuple[str, ...]:

@@ -46,9 +46,10 @@ BitsOption = Annotated[
     str | None, typer.Option("--bits", help="Bits of weights and activations, such as w4a4.", metavar="WxAy")
 ]
 BatchNormsOption = Annotated[
-    str,
+    str | None,
     typer.Option(
-        "--batch-norms", help="folded before training; frozen or live: apart, with fixed or learnt statistics."
+        "--batch-norms",
+        help="folded before training (by default); frozen or live: apart, with fixed or learnt statistics.",
     ),
 ]
 LastOption = Annotated[
@@ -79,7 +80,7 @@ def qat(
     fake_quantizer: FakeQuantizerOption = None,
     weight_fake_quantizer: WeightFakeQuantizerOption = None,
     bits: BitsOption = None,
-    batch_norms: BatchNormsOption = "folded",
+    batch_norms: BatchNormsOption = None,
     last: LastOption = False,
     checkpoint: CheckpointOption = None,
     resume: ResumeOption = False,
@@ -112,7 +113,7 @@ def qat(
         silent = quiet or not (ranks is None or ranks.first)
         with in_step(ranks):
             load_plugins(plugin)
-            settings = train_settings(given.training)
+            train_settings(given.training)  # what is wrong is said before anything is read
             graph = Graph.load(model)
             shortcuts = _shortcuts(bits, fake_quantizer, weight_fake_quantizer)
             chosen = read_settings(given, graph, shortcuts=shortcuts)
@@ -126,7 +127,7 @@ def qat(
                 out=out,
                 evaluate_on=evaluate,
                 config=chosen,
-                settings=settings,
+                settings=given.training,
                 labels=labels,
                 metric=metric,
                 holdout=holdout,

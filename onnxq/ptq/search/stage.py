@@ -135,8 +135,8 @@ def improve_calibrated(
     split = split_samples(session.dataset)
     if split is None and config.improvements is not None:
         raise ConfigError(
-            f"{config.source('improvements')}: improvements take {FEWEST} samples or more, some to fit to and others "
-            "to evaluate on: give more, or leave them out"
+            f"{config.source('improvements', *config.improvements[:1])}: improvements take {FEWEST} samples or more, "
+            "some to fit to and others to evaluate on: give more, or leave them out"
         )
     if split is None:
         return None, [

@@ -15,7 +15,7 @@ from onnxq.session.prepare import prepare
 from onnxq.targets.amd.dialect import translate
 from tests.networks.exported import exported
 from tests.passes.equivalence import run_model
-from tests.targets.amd.vitis_runs import RESNET, became, planned, quantized, translated
+from tests.targets.amd.vitis_runs import RESNET, became, graph_of, planned, quantized, translated
 from tests.zoo_graphs.net import Net
 
 SECTION = {
@@ -147,38 +147,9 @@ def test_a_rule_on_positions_can_be_left_out(name: str, rule: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("include_cle", True),
-        ("cle_to_relu6", True),
-        ("cle_steps", 10),
-        ("cle_balance_method", "max"),
-        ("cle_weight_threshold", 0.1),
-        ("include_fast_ft", True),
-        ("fast_ft_epochs", 10),
-        ("include_bias_corr", True),
-    ],
-)
-def test_steps_that_onnxq_does_not_have_are_said_and_counted(name: str, value: Any) -> None:
-    asked = translated({name: value})
-    assert became(asked, name).startswith("no effect: onnxq does not")
-    assert [name in sentence for sentence in asked.unfulfilled] == [True]
-    assert asked.config == translated({}).config
-    assert translated("pof2s").unfulfilled == ()
-
-
-@pytest.mark.parametrize("name", ["include_cle", "include_fast_ft", "include_bias_corr"])
-def test_switching_a_missing_step_off_is_no_warning(name: str) -> None:
-    assert translated({name: False}).unfulfilled == ()
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
         ("separate_conv_act", True),
         ("convert_tf_op_to_keras", True),
-        ("train_with_bn", True),
         ("separable_conv", True),
-        ("freeze_bn_delay", -1),
-        ("quantize_with_xcompiler", True),
         ("onnx_opset_version", 13),
         ("output_dir", "./results"),
     ],
@@ -197,10 +168,38 @@ def test_no_quantizer_stands_between_a_layer_and_its_batch_normalization() -> No
     assert inside in planned({"strategy": "fs", "no_quant_in_conv_bn_act": False})
 
 
-@pytest.mark.parametrize("name", ["no_quant_in_conv_act", "no_quant_in_add_act"])
-def test_a_quantizer_stands_behind_an_activation_in_any_case(name: str) -> None:
-    assert became(translated({name: True}), name).startswith("as the backend does it")
-    assert became(translated({name: False}), name).startswith("no effect: ")
+@pytest.mark.parametrize(
+    ("name", "producer"),
+    [("no_quant_in_conv_act", "/layer1/conv1/Conv"), ("no_quant_in_add_act", "/layer1/layer1.1/Add")],
+)
+@pytest.mark.parametrize("strategy", ["pof2s", "fs"])
+def test_a_quantizer_stands_between_a_layer_and_its_activation_if_it_is_asked_for(
+    name: str, producer: str, strategy: str, tmp_path: Path
+) -> None:
+    given = {"strategy": strategy, "fold_conv_bn": True}
+    inside = graph_of(RESNET).node(producer).outputs[0].name
+    assert became(translated({**given, name: True}), name).startswith("as the backend does it")
+    assert inside not in planned({**given, name: True})
+    plan = planned({**given, name: False})
+    assert inside in plan
+    others = {"no_quant_in_conv_act": "/layer1/layer1.1/Add", "no_quant_in_add_act": "/layer1/conv1/Conv"}[name]
+    assert graph_of(RESNET).node(others).outputs[0].name not in plan
+    result = quantized({**given, name: False}, tmp_path)
+    assert inside in result.qparams.entries
+
+
+def test_a_model_without_such_activations_says_so() -> None:
+    net = Net("plain")
+    net.output(net.conv(net.input("x", (1, 3, 8, 8)), 3, 4))
+    made = translate({"no_quant_in_conv_act": False}, Graph.from_model(net.model()))
+    assert became(made, "no_quant_in_conv_act").startswith("no effect: no activation of the model")
+
+
+def test_a_compiler_that_is_not_asked_is_a_warning() -> None:
+    asked = translated({"quantize_with_xcompiler": True})
+    assert len(asked.unfulfilled) == 1
+    assert "does not ask a compiler" in asked.unfulfilled[0]
+    assert translated({"quantize_with_xcompiler": False}).unfulfilled == ()
 
 
 @pytest.mark.parametrize(("value", "dtype"), [("float16", "fp16"), ("bfloat16", "bf16")])
@@ -258,14 +257,6 @@ def test_nothing_of_the_dpu_applies_to_float_scales() -> None:
 def test_typos_in_switches_are_answered_with_the_nearest_name(strategy: dict[str, Any], near: str) -> None:
     with pytest.raises(ConfigError, match=near):
         translated(strategy)
-
-
-def test_a_step_speaks_for_its_parameters() -> None:
-    given = {"include_cle": True, "cle_steps": 10, "cle_balance_method": "max", "cle_weight_threshold": 0.1}
-    asked = translated({**given, "include_fast_ft": False, "fast_ft_epochs": 10})
-    assert [sentence.partition(" = ")[0] for sentence in asked.unfulfilled] == ["include_cle"]
-    assert became(asked, "cle_steps") == "no effect: a parameter of include_cle, see there"
-    assert became(asked, "fast_ft_epochs") == "no effect: a parameter of include_fast_ft, see there"
 
 
 def test_a_row_says_that_a_quantizer_stands_before_batch_normalization() -> None:

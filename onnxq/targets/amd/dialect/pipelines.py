@@ -3,66 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from onnxq.compat.translation import Translator
 from onnxq.errors import ConfigError
-from onnxq.graph import Graph
-from onnxq.targets.amd.dialect.builtin import Strategy
+from onnxq.targets.amd.dialect.activations import between_layer_and_activation
+from onnxq.targets.amd.dialect.improvements import (
+    BALANCE_METHODS,
+    correct_biases,
+    equalize_layers,
+    fine_tune,
+    parameter_of,
+)
 from onnxq.targets.amd.dialect.reading import boolean, choice, number, text, whole
-from onnxq.targets.amd.vitis import ALL_SIMULATIONS, USUAL_SIMULATIONS
+from onnxq.targets.amd.dialect.run import Apply, Run, Switch
+from onnxq.targets.amd.dialect.training import freeze_batch_norms, train_batch_norms
 from onnxq.types.translation import Outcome, no_effect, not_supported
 
 POSITION_FILES = ("vitis_clip_ranges", "vitis_quant_info", "fix_neuron")
 _FLOAT_TYPES = {"float16": "fp16", "bfloat16": "bf16"}
 
 
-@dataclass
-class Run:
-    """What the switches work on: the settings so far, the strategy, the model and options of the backend.
-
-    `not_dpu` says why nothing of the DPU applies: its rules on positions, its files, its ways to compute operators.
-    """
-
-    translator: Translator
-    strategy: Strategy
-    graph: Graph
-    not_dpu: str = ""
-    approximations: str = "usual"
-    formats: str = "dpu"
-    datatype: tuple[str, str] | None = None
-    """The type that everything is converted to, and the key that says so; nothing else is set then."""
-
-    @property
-    def simulations(self) -> tuple[str, ...]:
-        """What `simulate` computes as the DPU does, with the approximations so far."""
-        return ALL_SIMULATIONS if self.approximations == "all" else USUAL_SIMULATIONS
-
-
-Apply = Callable[[Run, str, Any], str | Outcome]
-"""Make a switch take effect; the key that asked for it, its value -> what became of it."""
-
-
-@dataclass(frozen=True)
-class Switch:
-    """A key of a pipeline: how its value is read, what it does, and what a built-in strategy sets it to."""
-
-    read: Callable[[Any, str], Any]
-    apply: Apply
-    default: Callable[[Strategy], Any] | None = None
-    step: str = ""
-    """The switch of the step that it is a parameter of: where that is given, it speaks for its parameters too."""
-
-
 def _nothing(reason: str) -> Apply:
     return lambda run, key, value: no_effect(reason)
-
-
-def _not_yet(step: str) -> Apply:
-    """A step of the tool that onnxq does not have; asking for it is allowed, and a warning."""
-    return lambda run, key, value: not_supported(step) if value else "as in onnxq, which does not do it"
 
 
 def _backends_pass(name: str) -> Apply:
@@ -73,6 +36,12 @@ def _backends_pass(name: str) -> Apply:
         return f'skip_passes = ["{name}"]'
 
     return apply
+
+
+def _fold(run: Run, key: str, value: Any) -> str | Outcome:
+    if not value and run.switches.get("train_with_bn"):
+        return no_effect("train_with_bn keeps batch norms apart in training alone, the files have them folded")
+    return _backends_pass("fold_batchnorm")(run, key, value)
 
 
 def _own_pass(name: str) -> Apply:
@@ -145,12 +114,6 @@ def _fuse(*chains: str) -> Apply:
     return apply
 
 
-def _layer_and_activation(run: Run, key: str, value: Any) -> str | Outcome:
-    if value:
-        return "as the backend does it: the quantizer stands behind the activation"
-    return no_effect("the backend has no quantizer between a layer and its activation")
-
-
 def _convert_datatype(run: Run, key: str, value: Any) -> str | Outcome:
     name = str(value).lower()
     if not name:
@@ -175,6 +138,12 @@ def _without_position_files(wanted: bool) -> Apply:
     return apply
 
 
+def _xcompiler(run: Run, key: str, value: Any) -> str | Outcome:
+    if value:
+        return not_supported("ask a compiler which operators run quantized")
+    return "as in onnxq: the backend's rules say which operators run quantized"
+
+
 def _output_format(run: Run, key: str, value: Any) -> str | Outcome:
     if value in ("h5", "tf"):
         raise ConfigError(f'{key}: onnxq writes ONNX, not {value}. Use "onnx", or leave it out')
@@ -186,19 +155,15 @@ def _opset(run: Run, key: str, value: Any) -> str | Outcome:
 
 
 _FORMATS = {name: name for name in ("", "onnx", "h5", "tf")}
-_BALANCE = {name: name for name in ("max", "random")}
 
 
 def _whole(low: int, high: int) -> Callable[[Any, str], Any]:
     return lambda value, where: whole(value, low, high, where)
 
 
-_EQUALIZE = "equalize layers"
 _POOLS = ("AveragePool", "GlobalAveragePool")
 """Operators that the backend gives one position on both sides, for which align_pool cares in the tool."""
 
-_TUNE = "fine-tune layer by layer"
-_TRAINING = "it is for training, and calibration trains nothing"
 _MANY = 1_000_000
 
 SECTIONS: Mapping[str, Mapping[str, Switch]] = MappingProxyType(
@@ -206,22 +171,22 @@ SECTIONS: Mapping[str, Mapping[str, Switch]] = MappingProxyType(
         "optimize_pipeline_config": {
             "remove_dropout": Switch(boolean, _backends_pass("remove_dropout")),
             "separate_conv_act": Switch(boolean, _nothing("activations are operators of their own in ONNX")),
-            "fold_conv_bn": Switch(boolean, _backends_pass("fold_batchnorm"), lambda held: held.fold_conv_bn),
+            "fold_conv_bn": Switch(boolean, _fold, lambda held: held.fold_conv_bn),
             "convert_bn_to_dwconv": Switch(
                 boolean, _own_pass("batchnorm_to_conv"), lambda held: held.convert_bn_to_dwconv
             ),
             "convert_relu6_to_relu": Switch(boolean, _own_pass("relu6_to_relu")),
             "convert_tf_op_to_keras": Switch(boolean, _nothing("an ONNX file holds no TensorFlow operations")),
-            "include_cle": Switch(boolean, _not_yet(_EQUALIZE)),
-            "cle_to_relu6": Switch(boolean, _not_yet(_EQUALIZE), step="include_cle"),
-            "cle_steps": Switch(_whole(0, _MANY), _not_yet(_EQUALIZE), step="include_cle"),
+            "include_cle": Switch(boolean, equalize_layers),
+            "cle_to_relu6": Switch(boolean, parameter_of("include_cle")),
+            "cle_steps": Switch(_whole(-1, _MANY), parameter_of("include_cle")),
             "cle_balance_method": Switch(
-                lambda value, where: choice(value, _BALANCE, {}, where), _not_yet(_EQUALIZE), step="include_cle"
+                lambda value, where: choice(value, BALANCE_METHODS, {}, where), parameter_of("include_cle")
             ),
             "cle_weight_threshold": Switch(
-                lambda value, where: number(value, 0, 1e9, where), _not_yet(_EQUALIZE), step="include_cle"
+                lambda value, where: number(value, 0, 1e9, where), parameter_of("include_cle")
             ),
-            "train_with_bn": Switch(boolean, _nothing(_TRAINING)),
+            "train_with_bn": Switch(boolean, train_batch_norms),
             "separable_conv": Switch(boolean, _nothing("a separable convolution is two Conv nodes in ONNX")),
         },
         "quantize_pipeline_config": {
@@ -237,12 +202,10 @@ SECTIONS: Mapping[str, Mapping[str, Switch]] = MappingProxyType(
                 _fuse("Conv -> BatchNormalization -> Relu", "Conv -> BatchNormalization"),
                 lambda held: not held.fold_conv_bn,
             ),
-            "no_quant_in_conv_act": Switch(boolean, _layer_and_activation),
-            "no_quant_in_add_act": Switch(boolean, _layer_and_activation),
-            "freeze_bn_delay": Switch(_whole(-1, _MANY), _nothing(_TRAINING)),
-            "quantize_with_xcompiler": Switch(
-                boolean, _nothing("which operators run quantized is the backend's knowledge, no compiler is asked")
-            ),
+            "no_quant_in_conv_act": Switch(boolean, between_layer_and_activation("Conv", "ConvTranspose", "Gemm")),
+            "no_quant_in_add_act": Switch(boolean, between_layer_and_activation("Add")),
+            "freeze_bn_delay": Switch(_whole(-1, _MANY), freeze_batch_norms),
+            "quantize_with_xcompiler": Switch(boolean, _xcompiler),
         },
         "refine_pipeline_config": {
             "adjust_dpu_sigmoid": Switch(boolean, _rule("hard_sigmoid")),
@@ -254,9 +217,9 @@ SECTIONS: Mapping[str, Mapping[str, Switch]] = MappingProxyType(
             "adjust_dpu_shift_swish": Switch(boolean, _rule("shift_swish")),
             "align_concat": Switch(boolean, _rule("align_concat")),
             "align_pool": Switch(boolean, _rule("align_pool", _POOLS)),
-            "include_fast_ft": Switch(boolean, _not_yet(_TUNE)),
-            "fast_ft_epochs": Switch(_whole(0, _MANY), _not_yet(_TUNE), step="include_fast_ft"),
-            "include_bias_corr": Switch(boolean, _not_yet("correct biases")),
+            "include_fast_ft": Switch(boolean, fine_tune),
+            "fast_ft_epochs": Switch(_whole(0, _MANY), parameter_of("include_fast_ft")),
+            "include_bias_corr": Switch(boolean, correct_biases),
             "convert_to_fs_quantize_strategy": Switch(boolean, _without_position_files(True)),
             "convert_to_pof2s_quantize_strategy": Switch(boolean, _without_position_files(False)),
         },
@@ -272,19 +235,19 @@ SECTIONS: Mapping[str, Mapping[str, Switch]] = MappingProxyType(
 
 def apply_pipelines(run: Run, given: Mapping[str, Mapping[str, tuple[str, Any]]]) -> None:
     """Let every switch take effect; `given` holds, pipeline by pipeline, where a switch stands and its value."""
+    run.switches = {
+        name: SECTIONS[section][name].read(value, key)
+        for section, switches in given.items()
+        for name, (key, value) in switches.items()
+        if value is not None
+    }
     for section, switches in SECTIONS.items():
         for name, switch in switches.items():
-            if name in given.get(section, {}):
+            if name in run.switches:
                 key, value = given[section][name]
-                if value is None:
-                    run.translator.row(key, value, "not set: as the built-in strategy has it")
-                else:
-                    read = switch.read(value, key)
-                    if given[section].get(switch.step, (key, None))[1] is not None:
-                        became: str | Outcome = no_effect(f"a parameter of {switch.step}, see there")
-                    else:
-                        became = switch.apply(run, key, read)
-                    run.translator.row(key, value, became)
-                    continue
+                run.translator.row(key, value, switch.apply(run, key, run.switches[name]))
+                continue
+            if name in given.get(section, {}):
+                run.translator.row(given[section][name][0], None, "not set: as the built-in strategy has it")
             if switch.default is not None:  # its effect, without a row: nobody gave it
                 switch.apply(run, f"built-in strategy {run.strategy.name}: {name}", switch.default(run.strategy))

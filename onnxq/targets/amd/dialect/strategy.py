@@ -17,10 +17,11 @@ from onnxq.targets.amd.dialect.dpu import beyond_dpu
 from onnxq.targets.amd.dialect.entries import Entries
 from onnxq.targets.amd.dialect.inputs import apply_inputs
 from onnxq.targets.amd.dialect.patterns import read_patterns
-from onnxq.targets.amd.dialect.pipelines import SECTIONS, Run, apply_pipelines
+from onnxq.targets.amd.dialect.pipelines import SECTIONS, apply_pipelines
 from onnxq.targets.amd.dialect.quantizers import OLD_NAMES
 from onnxq.targets.amd.dialect.reading import one_of, text, texts
 from onnxq.targets.amd.dialect.registry import USER_KEYS, Registry
+from onnxq.targets.amd.dialect.run import Run
 from onnxq.types.translation import Outcome, Row, Translation
 
 BASE_KEYS = ("strategy", "base")
