@@ -90,14 +90,18 @@ def test_an_accuracy_that_was_asked_for_and_not_measured_is_a_warning(tmp_path: 
 
 
 @pytest.mark.parametrize("effort", [1, 2])
-def test_an_effort_that_was_asked_for_and_had_no_data_is_a_warning(effort: int, tmp_path: Path) -> None:
-    result = onnxq.quantize(model_path(), backend="weight_only", out=tmp_path / "out", config={"effort": effort})
+@pytest.mark.parametrize("beside", [{}, {"improvements": ["hqq"]}])
+def test_an_effort_that_was_asked_for_and_had_no_data_is_a_warning(
+    effort: int, beside: dict[str, Any], tmp_path: Path
+) -> None:
+    config = {"effort": effort, **beside}
+    result = onnxq.quantize(model_path(), backend="weight_only", out=tmp_path / "out", config=config)
     (warning,) = result.report["warnings"]
     assert warning.startswith(f"effort: effort {effort} has changed nothing: there is no data")
     assert json.loads((tmp_path / "out" / "config.json").read_text())["effort"] == effort
 
 
-@pytest.mark.parametrize("config", [{}, {"effort": 0}, {"effort": 2, "improvements": ["hqq"]}])
+@pytest.mark.parametrize("config", [{}, {"effort": 0}, {"improvements": ["hqq"]}])
 def test_an_effort_that_nobody_asked_for_or_that_is_replaced_needs_none(config: dict[str, Any], tmp_path: Path) -> None:
     result = onnxq.quantize(model_path(), backend="weight_only", out=tmp_path / "out", config=config)
     assert result.report["warnings"] == []
