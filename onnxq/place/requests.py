@@ -25,6 +25,7 @@ class Request:
     everywhere: bool = False
     derive: BiasOf | None = None
     observer: str = "minmax"
+    known_range: bool = False  # the operator that makes it has one range on the target, which `observer` says
     picks: Picks = field(default_factory=dict)
     across: bool = False  # scales along another axis than that of the output channels, which a bias has
 
@@ -60,7 +61,7 @@ class Requests(dict[str, Request]):
         request = self.get(name)
         if request is None:
             request = self[name] = Request(spec, role, why, picks=picks or {})
-            request.observer = self._observer(tensor, role, request.picks)
+            request.observer, request.known_range = self._observer(tensor, role, request.picks)
         elif request.spec != spec and role == "weight":
             remedy = "run the pass split_shared_weights first"
             if picks or request.picks:
@@ -76,16 +77,19 @@ class Requests(dict[str, Request]):
             request.edges[edge] = None
         return request
 
-    def _observer(self, tensor: Any, role: str, picks: Picks) -> str:
+    def _observer(self, tensor: Any, role: str, picks: Picks) -> tuple[str, bool]:
+        """The observer of a tensor, and whether it says a range that is known without data."""
         if "observer" in picks:
-            return str(picks["observer"].value)
+            return str(picks["observer"].value), False
         if role == "weight":
-            return self._backend.weight_observer
+            return self._backend.weight_observer, False
         producer = self._graph.producer(tensor)
         if producer is None:
-            return self._backend.input_observer or self._backend.activation_observer
+            return self._backend.input_observer or self._backend.activation_observer, False
         known = self._backend.fixed_ranges.get(producer.op) if not producer.domain else None
-        return self._backend.activation_observer if known is None else f"fixed:{known[0]!r},{known[1]!r}"
+        if known is None:
+            return self._backend.activation_observer, False
+        return f"fixed:{known[0]!r},{known[1]!r}", True
 
     def leave_float(self, tensor: str, edge: Edge) -> None:
         """Let one use of a tensor read it as float, whatever others ask for."""

@@ -89,7 +89,7 @@ def unify_formats(graph: Graph, backend: Backend, propagated: Collection[str], r
         asked = [requests[name] for name in members if name in requests]
         if len(observed_members(graph, members, propagated)) > 1:
             for request in asked:
-                if request.observer.startswith("fixed:"):
+                if request.known_range:
                     request.observer = backend.activation_observer
         specs = [request.spec for request in asked]
         if len(set(specs)) < 2:
