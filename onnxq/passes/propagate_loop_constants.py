@@ -59,8 +59,10 @@ def _states(graph: Graph, node: Node) -> list[State]:
 
 
 def _passing_nodes(node: Node, state: State) -> list[Node] | None:
-    """The Identity nodes between a state and what the body returns for it; None where it is changed."""
+    """The Identity nodes between a state and what the body returns for it; None where it is changed, or not there."""
     body = bodies(node)[0]
+    if state.taken >= len(body.inputs) or state.returned >= len(body.outputs):
+        return None  # a damaged model, which others refuse
     taken, tensor = body.inputs[state.taken], body.outputs[state.returned]
     passing: list[Node] = []
     while tensor is not taken:
