@@ -184,6 +184,30 @@ _ABSENT: Mapping[str, str] = MappingProxyType(
 """Names of other tools without a counterpart: what they are, and what to use."""
 
 
+_classes: dict[type, str] = {}
+"""Classes of torch modules -> the kinds that they are registered for, by `onnxq.torchnet.fake_quantize`."""
+
+
+def add_class(name: str, module: type) -> None:
+    """Let a class stand for the kind whose module it is, for configurations that hold classes."""
+    _classes[module] = name
+
+
+def forget_class(module: type) -> None:
+    """Take a class out that `add_class` has made known."""
+    _classes.pop(module, None)
+
+
+def name_of_class(module: type) -> str:
+    """The kind that a class is registered for."""
+    if module in _classes:
+        return _classes[module]
+    raise ConfigError(
+        f"the class {module.__qualname__} is no fake-quantizer of onnxq: make a name known with add_kind, and register "
+        "it in FAKE_QUANTIZERS (docs/qat.md, 'Your own fake-quantizers')"
+    )
+
+
 def add_kind(kind: Kind) -> Kind:
     """Make a kind known under its name, as a plugin does; adding an equal one again changes nothing.
 
@@ -256,6 +280,7 @@ def _find(name: str) -> Kind:
     known = ALIASES.get(name, name)
     if known not in KINDS and name not in _ABSENT:
         load_installed()
+        known = next((kind for module, kind in _classes.items() if module.__name__ == name), known)
     if known in KINDS:
         return KINDS[known]
     if name in _ABSENT:

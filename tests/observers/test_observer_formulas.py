@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from onnxq.errors import ConfigError
 from onnxq.numerics.affine import fake_quantize
 from onnxq.numerics.ranges import qparams_from_range
 from onnxq.observers import HistogramStatistic, make_observer, observe_constant
@@ -213,7 +214,8 @@ def test_no_overflow_is_the_smallest_power_of_two_that_holds_all(low, high, dtyp
 
 def test_vitis_methods_follow_the_format():
     values = laplace()
-    for name, plain in (("no_overflow", "minmax"), ("min_mse", "mse"), ("min_kl", "kl")):
+    pairs = (("no_overflow", "minmax"), ("min_mse", "mse"), ("min_kl", "kl"))
+    for name, plain in (*pairs, ("percentile_position:percentile=99", "percentile:99")):
         for spec in (QuantSpec("int8"), *ASYMMETRIC):
             found = observe_constant(values, make_observer(name), spec)
             assert found == observe_constant(values, make_observer(plain), spec), name
@@ -248,10 +250,22 @@ def test_minmax_floor_takes_the_best_of_five_positions(dtype, values):
 
 def test_positions_end_at_the_limit_of_the_chip():
     values = laplace() * 1e-6
-    for name in ("minmax_floor", "min_mse", "no_overflow", "min_kl", "pot_mode", "ema_minmax_floor"):
+    names = ("minmax_floor", "min_mse", "no_overflow", "min_kl", "pot_mode", "ema_minmax_floor", "percentile_position")
+    for name in names:
         spec = QuantSpec("int8", power_of_two=True)
         assert observe_constant(values, make_observer(f"{name}:max_position=12"), spec).scale == 2.0**-12
         assert observe_constant(values, make_observer(name), spec).scale < 2.0**-20
+
+
+def test_a_percentile_has_the_positions_that_its_limits_allow():
+    values, spec = laplace(), QuantSpec("int8", power_of_two=True)
+    plain = observe_constant(values, make_observer("percentile:99"), spec).scale
+    position = round(-math.log2(plain))
+    for limits, wanted in (("", position), (",max_position=2", 2), (f",min_position={position + 2}", position + 2)):
+        found = observe_constant(values, make_observer(f"percentile_position:percentile=99{limits}"), spec).scale
+        assert found == 2.0**-wanted
+    with pytest.raises(ConfigError, match="above 50 and at most 100"):
+        make_observer("percentile_position:percentile=40")
 
 
 def test_a_percentile_with_power_of_two_scales_rounds_up():

@@ -21,6 +21,7 @@ OBSERVERS = [
     "no_overflow",
     "min_mse",
     "min_kl",
+    "percentile_position",
     "minmax_floor",
 ]
 INTEGERS_ONLY = ("kl", "min_kl", "lsq", "lsq_plus", "aciq", "octav")

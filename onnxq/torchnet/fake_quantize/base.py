@@ -29,7 +29,7 @@ from onnxq.registry import Registry
 from onnxq.torchnet.fake_quantize.functions import straight_through
 from onnxq.torchnet.fake_quantize.layout import Layout, layout_of
 from onnxq.torchnet.fake_quantize.observing import MOMENTUM, numbers_of_range, own_range, range_of, shared_range
-from onnxq.types.fake_quantizers import FakeQuantizer
+from onnxq.types.fake_quantizers import FakeQuantizer, add_class
 from onnxq.types.plan import Placement
 from onnxq.types.qparams import QParams
 
@@ -249,5 +249,13 @@ def _complete(module: FakeQuantize, prefix: str, keep_vars: bool) -> None:
     module.catch_up()
 
 
-FAKE_QUANTIZERS: Registry[type[FakeQuantize]] = Registry("fake-quantizer", "onnxq.torchnet.fake_quantize")
+class _Classes(Registry[type[FakeQuantize]]):
+    """Classes by their kind; configurations may name the class as well."""
+
+    def add(self, name: str, item: type[FakeQuantize]) -> None:
+        super().add(name, item)
+        add_class(name, item)
+
+
+FAKE_QUANTIZERS = _Classes("fake-quantizer", "onnxq.torchnet.fake_quantize")
 """Kind of `onnxq.types.fake_quantizers` -> its module."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from onnxq.errors import ConfigError
-from tests.targets.amd.vitis_runs import CONV, became, planned, translated, weight_of
+from tests.targets.amd.vitis_runs import CONV, became, planned, quantized, translated, weight_of
 
 
 def entry(kind: str, target: str = "weight", **params: Any) -> dict[str, Any]:
@@ -52,7 +53,7 @@ def test_data_format_is_the_type(form: str, dtype: str) -> None:
         ("Pof2SQuantizer", "No_OF", "no_overflow"),
         ("Pof2SQuantizer", "Min_MSE", "min_mse"),
         ("Pof2SQuantizer", "Min_KL", "min_kl"),
-        ("Pof2SQuantizer", "Percentile", "percentile:percentile=99.99"),
+        ("Pof2SQuantizer", "Percentile", "percentile_position"),
         ("TQTQuantizer", "No_OF", "no_overflow"),
         ("TQTQuantizer", "Min_MSE", "min_mse"),
         ("FSQuantizer", "No_OF", "minmax"),
@@ -201,7 +202,7 @@ def test_tqt_trains_its_threshold() -> None:
         (entry("FSQuantizer", bit_width="8"), "must be a whole number"),
         (entry("FSQuantizer", symmetry="yes"), "must be true or false"),
         (entry("FSQuantizer", per_channel=True, channel_axis=4), "channel_axis 4 is no axis of the weight"),
-        (entry("Pof2SQuantizer", method="Percentile", max_quantize_pos=6), "not with Percentile"),
+        (entry("Pof2SQuantizer", method="Percentile", min_quantize_pos=7, max_quantize_pos=6), "min_position"),
         (entry("Pof2SQuantizer", method="No_OF", min_quantize_pos=7, max_quantize_pos=6), "min_position"),
         (entry("FSQuantizer", bit_width=1, narrow_range=True), "narrow_range drops"),
     ],
@@ -245,3 +246,41 @@ def test_two_spellings_at_once_are_refused() -> None:
     strategy["layer_quantize_config"][0]["quant_config"][0]["quantizer_config"]["quantizer_type"] = "FSQuantizer"
     with pytest.raises(ConfigError, match="both 'type' and 'quantizer_type'"):
         translated(strategy)
+
+
+# ---- as the document prints them -----------------------------------------------------------------------------------
+
+PRINTED = {
+    "bit_width": 8,
+    "data_format": "INT",
+    "round_mode": "HALF_TO_EVEN",
+    "symmetry": True,
+    "per_channel": False,
+    "channel_axis": -1,
+    "unsigned": False,
+    "narrow_range": False,
+    "epsilon": 1e-7,
+    "min_quantize_pos": -52,
+    "max_quantize_pos": 52,
+}
+"""The parameters of Pof2SQuantizer, with one of each choice; methods are those of the test."""
+
+
+@pytest.mark.parametrize("method", ["No_OF", "Min_MSE", "Min_KL", "Percentile"])
+@pytest.mark.parametrize("target", ["weight", "output"])
+def test_positions_as_printed_go_with_every_method(method: str, target: str, tmp_path: Path) -> None:
+    printed = entry("Pof2SQuantizer", target, **PRINTED, method=method)
+    assert "min_position=-52" in settings(printed, target)["observer"]
+    without = {key: value for key, value in PRINTED.items() if not key.endswith("_pos")}
+    scales = []
+    for number, strategy in enumerate((printed, entry("Pof2SQuantizer", target, **without, method=method))):
+        result = quantized(strategy, tmp_path / str(number))
+        tensor = "layer1.conv1.weight" if target == "weight" else "/layer1/relu/Relu_output_0"
+        scales.append(float(result.qparams[tensor].scale))
+    assert scales[0] == scales[1]  # no position of this net is near the printed limits
+
+
+def test_a_percentile_stays_within_its_positions(tmp_path: Path) -> None:
+    params = {**PRINTED, "method": "Percentile", "min_quantize_pos": 0, "max_quantize_pos": 2}
+    result = quantized(entry("Pof2SQuantizer", **params), tmp_path)
+    assert float(result.qparams["layer1.conv1.weight"].scale) == 0.25

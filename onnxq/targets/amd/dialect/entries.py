@@ -144,11 +144,13 @@ class Entries:
                 settings.fields["share"] = target.group
 
     def _settings(self, target: Target, node: Node) -> Settings:
-        quantizer, role = target.quantizer, target.role
-        assert quantizer is not None
+        role = target.role
+        assert target.quantizer is not None
+        quantizer = target.quantizer.within(self.registry.strategy)
         check_kind(quantizer, self.registry.strategy)
         params = {**self.registry.base(role, quantizer.kind), **quantizer.params, **self._users(target.users, node)}
-        made = settings_of(quantizer.kind, one_scale(params, target) if target.group else params, role, target.where)
+        wanted = one_scale(params, target) if target.group else params
+        made = settings_of(quantizer.kind, wanted, role, target.where, quantizer.own)
         axis = params.get("channel_axis", -1)
         if made.fields.get("per_channel") or made.fields.get("dtype") == "bfp16":
             if role == "weight":

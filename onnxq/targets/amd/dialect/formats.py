@@ -2,8 +2,8 @@
 
 role      input, activation, weight or bias
 bits      1 to 16; 32 for biases, whose scale then follows from input and weight
-method    power-of-two scales: no_overflow, min_mse, min_kl, percentile; float scales: minmax, mse, kl, percentile;
-          moving averages: ema_minmax, ema_mse, ema_quantile
+method    power-of-two scales: no_overflow, min_mse, min_kl, percentile_position; float scales: minmax, mse, kl,
+          percentile; moving averages: ema_minmax, ema_mse, ema_quantile
 """
 
 from __future__ import annotations
@@ -16,9 +16,15 @@ from onnxq.json_file import JsonMapping, JsonObject
 from onnxq.observers import make_observer
 from onnxq.targets.amd.dialect.quantizers import BIAS_BITS, is_power_of_two
 from onnxq.targets.amd.dialect.targets import Target
+from onnxq.types.fake_quantizers import FakeQuantizer
 from onnxq.types.spec import QuantSpec
 
-_POWER_OF_TWO = {"No_OF": "no_overflow", "Min_MSE": "min_mse", "Min_KL": "min_kl", "Percentile": "percentile"}
+_POWER_OF_TWO = {
+    "No_OF": "no_overflow",
+    "Min_MSE": "min_mse",
+    "Min_KL": "min_kl",
+    "Percentile": "percentile_position",
+}
 _FLOAT_SCALE = {"No_OF": "minmax", "Min_MSE": "mse", "Min_KL": "kl", "Percentile": "percentile"}
 _AVERAGED = {"No_OF": "ema_minmax", "Min_MSE": "ema_mse", "Percentile": "ema_quantile"}
 
@@ -43,8 +49,32 @@ class Settings:
         return self.fields.get("dtype") not in _SCALE_FREE.values()
 
 
-def settings_of(kind: str, params: JsonMapping, role: str, where: str) -> Settings:
-    """The settings for a kind of quantizer with these parameters; only what `params` holds is set."""
+def settings_of(kind: str, params: JsonMapping, role: str, where: str, own: FakeQuantizer | None = None) -> Settings:
+    """The settings for a kind of quantizer with these parameters; only what `params` holds is set.
+
+    `own` is a fake-quantizer of the user's, which is trained in the place of the kind's.
+    """
+    if own is None:
+        return _settings_of(kind, params, role, where)
+    if role not in own.kind.roles and not (role == "input" and "activation" in own.kind.roles):
+        raise ConfigError(f"{where}: {own.name} is for {', '.join(own.kind.roles)}, not for {role}")
+    if "dtype" in own.implied:
+        made = Settings(scale_free_fields(own.implied["dtype"]))
+        made.remarks.append(
+            f"{own.name} has a number format of its own, so that parameters of other formats are not set"
+        )
+    else:
+        made = _settings_of(kind, params, role, where)
+    for name, value in own.implied.items():
+        if made.fields.get(name, value) != value:
+            made.remarks.append(f"{own.name} needs {name} {shown(value).lower()}")
+        made.fields[name] = value
+    made.fields["fake_quantizer"] = str(own)
+    made.remarks.append(f"without training: {own.kind.untrained}")
+    return made
+
+
+def _settings_of(kind: str, params: JsonMapping, role: str, where: str) -> Settings:
     _check_contradictions(kind, params, role, where)
     if params.get("data_format") in _SCALE_FREE:
         return _scale_free(params)
@@ -168,10 +198,6 @@ def _observer(kind: str, params: JsonMapping, role: str, where: str, remarks: li
         remarks.append(f"method is {method}, so method_percentile has no effect")
     for key, name in (("min_quantize_pos", "min_position"), ("max_quantize_pos", "max_position")):
         if key in params:
-            if method == "Percentile":
-                raise ConfigError(
-                    f"{where}: {key} goes with No_OF, Min_MSE and Min_KL, not with Percentile: leave it out"
-                )
             wanted[name] = params[key]
     try:
         return str(make_observer(wanted))

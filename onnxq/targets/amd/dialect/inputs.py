@@ -24,7 +24,7 @@ def apply_inputs(registry: Registry, given: Any, key: str) -> None:
         if named:
             raise ConfigError(f"{key}: input_layers names inputs, so input_quantizer has to say what they get")
         return
-    quantizer = read_quantizer(config["input_quantizer"], f"{key}.input_quantizer")
+    quantizer = read_quantizer(config["input_quantizer"], f"{key}.input_quantizer").within(registry.strategy)
     check_kind(quantizer, registry.strategy)
     registry.lift_highest_position(quantizer.params.get("max_quantize_pos", 0), quantizer.where)
     made = _settings(registry, quantizer)
@@ -44,7 +44,7 @@ def _settings(registry: Registry, quantizer: Quantizer) -> Settings:
         **quantizer.params,
         **registry.user["input"],
     }
-    return settings_of(quantizer.kind, params, "input", quantizer.where)
+    return settings_of(quantizer.kind, params, "input", quantizer.where, quantizer.own)
 
 
 def _set_one(registry: Registry, name: str, made: Settings, source: str, key: str) -> None:

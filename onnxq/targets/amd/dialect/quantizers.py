@@ -1,16 +1,18 @@
-"""Pof2SQuantizer, FSQuantizer, MAFSQuantizer, TQTQuantizer: their parameters, checked, in one spelling."""
+"""Pof2SQuantizer, FSQuantizer, MAFSQuantizer, TQTQuantizer and the user's own: their parameters, checked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 from onnxq.compat.translation import check_keys, shown
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.json_file import JsonMapping, JsonObject
+from onnxq.targets.amd.dialect.builtin import Strategy
 from onnxq.targets.amd.dialect.reading import boolean, choice, number, one_of, text, whole
+from onnxq.types.fake_quantizers import FakeQuantizer, Kind, name_of_class, read_fake_quantizer
 
 METHODS = {name: name for name in ("No_OF", "Min_MSE", "Min_KL", "Percentile")}
 METHOD_NUMBERS = {0: "No_OF", 1: "Min_MSE", 2: "Min_KL", 3: "Percentile"}
@@ -64,6 +66,9 @@ KINDS: Mapping[str, Mapping[str, Read]] = MappingProxyType(
 )
 """Quantizer -> its parameters and how each is read."""
 
+_ALL: Mapping[str, Read] = {name: read for params in KINDS.values() for name, read in params.items()}
+"""What a quantizer of the user's own may have: the parameters of all, of which those of its strategy count."""
+
 OLD_NAMES = {
     "LastValueMinMaxQuantizer": "FSQuantizer",
     "MovingAvgMinMaxQuantizer": "MAFSQuantizer",
@@ -76,20 +81,40 @@ SPELLINGS = {"use_framework_quantizer": "use_framework_quant"}
 
 @dataclass(frozen=True)
 class Quantizer:
-    """A quantizer as it was given: its kind, the parameters that were named, and the name others may share it by."""
+    """A quantizer as it was given: its kind, the parameters that were named, and the name others may share it by.
+
+    One of the user's `own` has no kind of the tool's before `within` says which it is like.
+    """
 
     kind: str
     params: JsonMapping
     where: str
     name: str = ""
+    own: FakeQuantizer | None = None
 
     @property
     def power_of_two(self) -> bool:
         return is_power_of_two(self.kind)
 
+    def within(self, strategy: Strategy) -> Quantizer:
+        """The quantizer in a strategy: one of the user's own has the scales of the strategy's, or those it demands."""
+        if self.own is None:
+            return self
+        kind, demanded = strategy.kind, self.own.implied.get("power_of_two")
+        if demanded is not None and demanded is not is_power_of_two(kind):
+            kind = "Pof2SQuantizer" if demanded else "FSQuantizer"
+        for param in self.params:
+            if param not in KINDS[kind]:
+                raise ConfigError(
+                    f"{self.where}: {self.own.name} has scales as {kind} has them here, which has no {param}: leave it "
+                    "out"
+                )
+        return replace(self, kind=kind)
+
     def shown(self) -> JsonObject:
         """The quantizer in the document's spelling, for a row of the table."""
-        return {**({"name": self.name} if self.name else {}), "type": self.kind, "params": dict(self.params)}
+        kind = self.kind if self.own is None else str(self.own)
+        return {**({"name": self.name} if self.name else {}), "type": kind, "params": dict(self.params)}
 
 
 def is_power_of_two(kind: str) -> bool:
@@ -105,11 +130,34 @@ def read_quantizer(given: Any, where: str) -> Quantizer:
         raise ConfigError(f"{where} needs a 'type', one of {', '.join(KINDS)}")
     kind = read_kind(entry[type_key], f"{where}.{type_key}")
     params_key = one_of(entry, ("params", "quantizer_params"), where)
-    params = {} if params_key is None else read_params(kind, entry[params_key], f"{where}.{params_key}")
-    return Quantizer(kind, params, where, text(entry.get("name", ""), f"{where}.name"))
+    given = {} if params_key is None else entry[params_key]
+    place, name = f"{where}.{params_key}", text(entry.get("name", ""), f"{where}.name")
+    if isinstance(kind, str):
+        return Quantizer(kind, read_params(kind, given, place), where, name)
+    return _own_quantizer(kind, given, place, where, name)
 
 
-def read_kind(value: Any, where: str) -> str:
+def _own_quantizer(kind: Kind, given: Any, place: str, where: str, name: str) -> Quantizer:
+    """A fake-quantizer of the user's: its own arguments stand among the parameters that every quantizer has."""
+    held = {argument.name for argument in kind.arguments}
+    if not isinstance(given, Mapping):
+        check_keys(given, (), place)
+    arguments = {key: value for key, value in given.items() if key in held and value is not None}
+    params = {key: value for key, value in given.items() if key not in held}
+    try:
+        own = read_fake_quantizer({"name": kind.name, **arguments})
+    except ConfigError as error:
+        raise ConfigError(f"{place}: {error}") from None
+    return Quantizer("", _read_params(_ALL, params, f"{place} of {kind.name}", place, held), where, name, own)
+
+
+def read_kind(value: Any, where: str) -> str | Kind:
+    """A quantizer of the tool by its name, or a fake-quantizer that a plugin has made known, by name or as a class."""
+    if isinstance(value, type):
+        try:
+            return read_fake_quantizer(name_of_class(value)).kind
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
     name = text(value, where)
     kind = OLD_NAMES.get(name, name)
     if kind in KINDS:
@@ -119,7 +167,13 @@ def read_kind(value: Any, where: str) -> str:
             f"{where}: no BFPQuantizer here. Write FSQuantizer with data_format BFP16 in place of bfp; for bf16 there "
             "is convert_datatype bfloat16 for the whole model; for fp32 leave the quantizer out"
         )
-    raise ConfigError(f"{where}: unknown quantizer {shown(name)}.{did_you_mean(name, KINDS)} Known: {', '.join(KINDS)}")
+    try:
+        return read_fake_quantizer({"name": name}).kind
+    except ConfigError:
+        raise ConfigError(
+            f"{where}: unknown quantizer {shown(name)}.{did_you_mean(name, KINDS)} Known: {', '.join(KINDS)}, and "
+            "fake-quantizers of your own, which a file given with --plugin makes known (docs/qat.md)"
+        ) from None
 
 
 def read_param(kind: str, name: str, value: Any, where: str) -> Any:
@@ -129,13 +183,19 @@ def read_param(kind: str, name: str, value: Any, where: str) -> Any:
 
 def read_params(kind: str, given: Any, where: str) -> JsonObject:
     """The parameters of a quantizer with their values in onnxq's words; null means that a value is not set."""
-    known = KINDS[kind]
-    spellings = [*known, *(old for old, new in SPELLINGS.items() if new in known)]
+    return _read_params(KINDS[kind], given, f"{where} of {kind}", where)
+
+
+def _read_params(
+    known: Mapping[str, Read], given: Any, owner: str, where: str, others: Collection[str] = ()
+) -> JsonObject:
+    """`others` are further keys that the owner takes, for the error about one that nobody does."""
+    spellings = [*known, *(old for old, new in SPELLINGS.items() if new in known), *others]
     params: JsonObject = {}
-    for key, value in check_keys(given, spellings, f"{where} of {kind}").items():
+    for key, value in check_keys(given, spellings, owner).items():
         name = SPELLINGS.get(key, key)
         if name in params:
             raise ConfigError(f"{where} has both spellings of '{name}': keep one")
         if value is not None:
-            params[name] = read_param(kind, name, value, f"{where}.{key}")
+            params[name] = known[name](value, f"{where}.{key}")
     return params

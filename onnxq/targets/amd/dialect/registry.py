@@ -139,7 +139,8 @@ class Registry:
             params["unsigned"] = False
         if not params:
             return Settings()
-        made = settings_of(self.kind_of(role), params, role, where)
+        trained = self.inputs.own if role == "input" and self.inputs is not None else None
+        made = settings_of(self.kind_of(role), params, role, where, trained)
         if made.fields.get("per_channel") and role in ("activation", "input"):
             made.fields["channel_axis"] = activation_axis(None, params.get("channel_axis", -1), where)
         for name, value in made.fields.items():
