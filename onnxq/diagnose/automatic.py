@@ -19,7 +19,7 @@ from onnxq.ptq.search.stage import LARGE
 from onnxq.session.session import Session
 from onnxq.verify import ResultCheck
 
-UNTRIED = "not tried: what improves weights and ranges (--effort 1, the default)"
+UNTRIED = "not tried: what improves weights and ranges (--effort 1)"
 
 
 def examiner(session: Session, state: State) -> Examine | None:
