@@ -20,13 +20,14 @@ from onnxq.compat.mqbench.translate import EXTRA_KEYS
 from onnxq.compat.read import read_dictionary
 from onnxq.compat.torch_names import chain_of
 from onnxq.errors import ConfigError
+from onnxq.numerics import fake_quantize
 from onnxq.observers.aliases import ALIASES as OBSERVERS
 from onnxq.targets.amd.dialect import patterns, pipelines, quantizers, registry, strategy, targets
 from onnxq.targets.amd.dialect.builtin import STRATEGIES
 from onnxq.targets.sophgo.dialect import entries, quantizer, target
 from onnxq.targets.sophgo.dialect.translate import KNOWN as SOPHGO_KEYS
 from onnxq.targets.sophgo.dialect.translate import QCONFIG_KNOWN
-from onnxq.types import PerChannel, Placement, QParams, QuantSpec
+from onnxq.types import PerChannel, PerTensor, Placement, QParams, QuantSpec
 from onnxq.types.fake_quantizers import ALIASES as FAKE_QUANTIZERS
 from tests.compat.printed_keys import PAGES, VITIS_QUANTIZERS
 
@@ -236,3 +237,23 @@ def test_a_fake_quantizer_prints_what_the_notes_list() -> None:
     weights = make_fake_quantizer(Placement("w", spec, role="weight", why=""), held)
     assert "2 scales from 0.5 to 2" in repr(weights)
     assert "axis 0" in repr(weights)
+
+
+@pytest.mark.parametrize("channels", [False, True])
+def test_numbers_are_those_of_torch_except_between_two_steps(*, channels: bool) -> None:
+    torch = pytest.importorskip("torch")
+    spec = QuantSpec("uint8", symmetric=False, granularity=PerChannel(0) if channels else PerTensor())
+    scales = np.float32([0.1, 0.37]) if channels else np.float32(0.1)
+    held = QParams(spec, scales, np.full_like(scales, 20, np.int32))
+    x = np.random.default_rng(3).normal(5, 9, (2, 4000)).astype(np.float32)
+    values = torch.from_numpy(x)
+    if channels:
+        zeros = torch.from_numpy(held.zero_point.copy())
+        theirs = torch.fake_quantize_per_channel_affine(values, torch.from_numpy(scales.copy()), zeros, 0, 0, 255)
+    else:
+        theirs = torch.fake_quantize_per_tensor_affine(values, 0.1, 20, 0, 255)
+    ours = fake_quantize(x, held)
+    step = scales.reshape(-1, 1) if channels else scales
+    between = np.abs((x / step) % 1 - 0.5) < 1e-3
+    np.testing.assert_allclose(ours[~between], theirs.numpy()[~between], rtol=1e-6)
+    assert np.abs((ours - theirs.numpy()) / step).max() < 1.001
