@@ -133,7 +133,8 @@ class Config(Strict):
         int,
         Option(
             "improve",
-            help="What is tried for accuracy: 0 calibration only; 1 (by default) seconds; 2 minutes; 3 longer.",
+            help="What is tried for accuracy: 0 calibration only; 1 (by default) some tens of runs over the samples; "
+            "2 minutes; 3 longer.",
             metavar="0..3",
         ),
     ] = Field(

@@ -5,15 +5,18 @@
 3. activations pass through float operators that are bit for bit `onnxq.numerics.fake_quantize`, whatever the bits, the
    rounding and the grid; QuantizeLinear and DequantizeLinear stand only for formats that operators cannot say (fp8).
 
-Integers never pass through QuantizeLinear here. Around a layer onnxruntime would take the pair as a request to compute
-the layer in integers: it quantizes the float weights again with scales of its own, and its 8-bit kernels saturate on
-some processors. The same file would then compute something else with every optimization level.
+Integers never pass through QuantizeLinear in the file. Around a layer onnxruntime would take the pair as a request to
+compute the layer in integers: it quantizes the float weights again with scales of its own, and its 8-bit kernels
+saturate on some processors. The same file would then compute something else with every optimization level.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from onnxq.emit import EMITTERS, EmitRequest, Emitted, Emitter
 from onnxq.emit.arithmetic import write_operators
+from onnxq.emit.narrow import is_narrower
 from onnxq.emit.qdq import QdqWriter, check_names
 from onnxq.emit.quantized_values import replace_by_values
 from onnxq.emit.simulations import SIMULATIONS
@@ -24,17 +27,23 @@ _OPSET = 13
 """The lowest opset in which all operators that are used here exist in their present form."""
 
 
-def simulate(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> tuple[Graph, list[str]]:
-    """The simulated model, and a line for each thing that was changed on the way; the arguments stay as they are."""
+def simulate(
+    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, *, pairs: bool = False
+) -> tuple[Graph, list[str]]:
+    """The simulated model, and a line for each thing that was changed on the way; the arguments stay as they are.
+
+    With `pairs`, quantizers of 8 bits are QuantizeLinear and DequantizeLinear: two operators in the place of six, for
+    sessions that leave such pairs alone (`onnxq.runtime.session.KEEP_PAIRS`). They compute the same numbers.
+    """
     check_names(graph, plan, qparams)
     result = graph.copy()
     result.keep_given_names()
-    pairs = (placement.spec.format for placement in plan if not placement.spec.format.in_operators)
-    notes = result.raise_opset(max(backend.limits.min_opset, _OPSET, *(form.opset for form in pairs)))
+    others = (placement.spec.format for placement in plan if not placement.spec.format.in_operators)
+    notes = result.raise_opset(max(backend.limits.min_opset, _OPSET, *(form.opset for form in others)))
     with collector_paused():
         for name in backend.simulations:
             notes += SIMULATIONS.get(name)(result, plan, qparams)
-        writer = _Simulator(result, plan, qparams, backend)
+        writer = _Simulator(result, plan, qparams, backend, pairs)
         for placement in plan:
             if placement.edges != ():  # otherwise it only lends its parameters to others
                 writer.write(placement, plan.leader(placement.tensor))
@@ -45,8 +54,9 @@ def simulate(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Back
 class _Simulator:
     """Writes one placement after the other."""
 
-    def __init__(self, graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> None:
+    def __init__(self, graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, pairs: bool) -> None:
         self.graph = graph
+        self._pairs = pairs
         self.qparams = qparams
         self._qdq = QdqWriter(
             graph,
@@ -59,10 +69,16 @@ class _Simulator:
         parameters = self.qparams[placement.tensor]
         if self.graph.is_constant(placement.tensor):
             replace_by_values(self.graph, placement, self.qparams, "simulated")
-        elif placement.spec.format.in_operators:
+        elif placement.spec.format.in_operators and not (self._pairs and self._is_plain(placement)):
             write_operators(self.graph, placement, parameters, self._qdq.readers.get(placement.tensor))
         else:
             self._qdq.write_pair(placement, parameters, leader)
+
+    def _is_plain(self, placement: Placement) -> bool:
+        """Whether QuantizeLinear of 8 bits says all about a quantizer, and with the same bits."""
+        spec = placement.spec
+        plain = spec.evenly_spaced and spec.bits == 8 and spec.rounding == "half_even" and not is_narrower(spec)
+        return plain and self.graph.dtype(placement.tensor) == np.float32
 
 
 def write_simulated(request: EmitRequest) -> Emitted:

@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+from onnxq.calibrate.kept_statistics import KeptStatistics
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph import Graph
 from onnxq.json_file import JsonMapping
@@ -77,6 +78,7 @@ class Task:
                    that a run that was cut off goes on; None keeps nothing
     memory_limit   bytes of activations to hold at once
     engine         how calibration runs the model
+    statistics     of float graphs, which steps share; None where everybody collects his own
     seed           of everything random
     """
 
@@ -86,6 +88,7 @@ class Task:
     folder: Path | None = None
     memory_limit: int = 2 * 2**30
     engine: Engine | None = None
+    statistics: KeptStatistics | None = None
     seed: int = 0
     progress: Progress = silent
 

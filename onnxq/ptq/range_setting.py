@@ -39,7 +39,8 @@ def range_setting(state: State, task: Task, observer: str = "mse") -> Improved:
     )
     leaders = [plan[placement.tensor] for placement in free]
     result = State(state.graph, plan, state.copy().qparams)
-    gathered = gather(state.graph, leaders, task.samples.dataset, engine=task.engine)
+    kept = None if task.statistics is None else task.statistics.on_all(state.graph, leaders)
+    gathered = kept or gather(state.graph, leaders, task.samples.dataset, engine=task.engine)
     activation_ranges(state.graph, leaders, gathered, result.qparams)
     lines = [
         f"tensor '{p.tensor}': scale {_scale(state, p)} -> {_scale(result, p)}"

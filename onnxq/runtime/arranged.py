@@ -13,7 +13,7 @@ bits. Creating such a session takes two to three times as long.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,7 @@ def arranged_session(
     threads: int | None,
     optimize: Optimize,
     provider: str | None,
+    config: Mapping[str, str] | None = None,
 ) -> tuple[ort.InferenceSession, dict[str, str]]:
     """A session for a model, and outputs that have another name in it.
 
@@ -48,7 +49,9 @@ def arranged_session(
     any_order   outputs for which the order of values within a sample does not matter
     """
     with temporary_folder() as folder:
-        _, optimized = optimized_session(model, folder, threads=threads, optimize=optimize, provider=provider)
+        _, optimized = optimized_session(
+            model, folder, threads=threads, optimize=optimize, provider=provider, config=config
+        )
         add_readers(optimized.graph, readers)
         drop_outputs(optimized.graph, unwanted)
         names = {node.name for node in readers}

@@ -34,6 +34,9 @@ _LEVELS = {"all": "ORT_ENABLE_ALL", "basic": "ORT_ENABLE_BASIC", "none": "ORT_DI
 _WRONG_OPTIMIZERS = ["Pad_Fusion"]
 """onnxruntime 1.31 puts a Pad in front of a MaxPool into the pool, where padding counts as minus infinity."""
 
+KEEP_PAIRS = {"session.disable_quant_qdq": "1"}
+"""Configuration with which QuantizeLinear and DequantizeLinear run as they stand, and no layer computes in integers."""
+
 INLINE_BYTES = 64 * 2**20
 """Models with more weights than this reach onnxruntime through a file, which it maps instead of copying."""
 
@@ -85,6 +88,7 @@ def optimized_session(
     threads: int | None = None,
     optimize: Optimize = "all",
     provider: str | None = None,
+    config: Mapping[str, str] | None = None,
     what: str = "the model",
 ) -> tuple[ort.InferenceSession, onnx.ModelProto]:
     """A session, and the graph that onnxruntime is going to run, as it writes it into `folder`.
@@ -92,12 +96,13 @@ def optimized_session(
     Large weights are beside it in another file: one protobuf could not hold more than 2 GB.
     """
     path = folder / OPTIMIZED
-    config = {
+    entries = {
+        **(config or {}),
         "session.optimized_model_external_initializers_file_name": "optimized.data",
         "session.optimized_model_external_initializers_min_size_in_bytes": "1024",
     }
     session = make_session(
-        model, threads=threads, optimize=optimize, provider=provider, config=config, optimized_path=path, what=what
+        model, threads=threads, optimize=optimize, provider=provider, config=entries, optimized_path=path, what=what
     )
     try:
         return session, onnx.load(str(path), load_external_data=False)
@@ -141,7 +146,12 @@ def data_file_of(path: Path) -> Path:
 
 
 def look_session(
-    model: bytes | Path, *, threads: int | None, optimize: Optimize, provider: str | None = None
+    model: bytes | Path,
+    *,
+    threads: int | None,
+    optimize: Optimize,
+    provider: str | None = None,
+    config: Mapping[str, str] | None = None,
 ) -> ort.InferenceSession:
     """A session for looking into a model: without optimizations where those of onnxruntime make it unreadable.
 
@@ -149,11 +159,11 @@ def look_session(
     files that are delivered, that they load as users load them is a check of its own.
     """
     try:
-        return make_session(model, threads=threads, optimize=optimize, provider=provider)
+        return make_session(model, threads=threads, optimize=optimize, provider=provider, config=config)
     except (ModelError, UnsupportedError):
         if optimize == "none":
             raise
-        return make_session(model, threads=threads, optimize="none", provider=provider)
+        return make_session(model, threads=threads, optimize="none", provider=provider, config=config)
 
 
 def find_provider(name: str | None) -> str:
@@ -203,11 +213,16 @@ def float_model(graph: Graph, extra_outputs: Sequence[str] = ()) -> Iterator[byt
 
 
 def float_session(
-    graph: Graph, extra_outputs: Sequence[str] = (), *, threads: int | None = None, optimize: Optimize = "all"
+    graph: Graph,
+    extra_outputs: Sequence[str] = (),
+    *,
+    threads: int | None = None,
+    optimize: Optimize = "all",
+    config: Mapping[str, str] | None = None,
 ) -> ort.InferenceSession:
     """A session for a graph, which also returns the main-graph tensors `extra_outputs`."""
     with float_model(graph, extra_outputs) as model:
-        return look_session(model, threads=threads, optimize=optimize)
+        return look_session(model, threads=threads, optimize=optimize, config=config)
 
 
 def input_infos(graph: Graph) -> list[InputInfo]:

@@ -57,6 +57,7 @@ class Tap:
         optimize: Optimize | None = None,
         threads: int | None = None,
         provider: str | None = None,
+        config: Mapping[str, str] | None = None,
     ) -> None:
         self.unreachable: dict[str, str] = {}
         self.flat: set[str] = set()
@@ -94,11 +95,13 @@ class Tap:
             # What is reduced is an output too, so that onnxruntime's optimizer sees the same graph either way.
             with float_model(graph, [*self.outputs.values(), *self.reductions, *pins]) as model:
                 if arranged:
-                    self._arrange(model, pins, any_order, optimize, threads, provider)
+                    self._arrange(model, pins, any_order, optimize, threads, provider, config)
                 if self.session is None:
                     self.outputs |= {name: name for name in self.reductions}
                     self.reductions = {}
-                    self.session = look_session(model, threads=threads, optimize=optimize, provider=provider)
+                    self.session = look_session(
+                        model, threads=threads, optimize=optimize, provider=provider, config=config
+                    )
 
     def _arrange(
         self,
@@ -108,6 +111,7 @@ class Tap:
         optimize: Optimize,
         threads: int | None,
         provider: str | None,
+        config: Mapping[str, str] | None,
     ) -> None:
         readers = [node for reduction in self.reductions.values() for node in reduction.nodes()]
         free = [self.outputs[name] for name in any_order if name in self.outputs and name not in self.flat]
@@ -120,6 +124,7 @@ class Tap:
                 threads=threads,
                 optimize=optimize,
                 provider=provider,
+                config=config,
             )
         except (ModelError, UnsupportedError):
             # onnxruntime cannot read every graph that it writes (some with If); an ordinary session does the same work.

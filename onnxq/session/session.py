@@ -180,15 +180,17 @@ class Session:
             notes=(*self.original.remarks, *dead_notes(self.prepared), *of_data, *found.notes),
         )
 
-    def recalibrated(self, state: State, samples: Samples | None = None) -> State:
-        """All parameters of a state anew, whose constants have changed: on all samples, or on some of them."""
+    def recalibrated(self, state: State, samples: Samples | None = None, gathered: Gathered | None = None) -> State:
+        """All parameters of a state anew, whose constants have changed: on all samples, or on some of them.
+
+        `gathered` is what was seen of the state's graph on these samples, where somebody has collected it.
+        """
         leaders = activation_leaders(state.plan)
         data = self.dataset if samples is None else samples
-        gathered = Gathered()
-        if leaders:
+        if gathered is None and leaders:
             assert data is not None
             gathered = gather(state.graph, leaders, data, engine=self.settings.engine())
-        qparams, plan, _ = calibrate(state.graph, state.plan, statistics=gathered)
+        qparams, plan, _ = calibrate(state.graph, state.plan, statistics=gathered or Gathered())
         return State(state.graph, plan, refine(state.graph, plan, qparams, self.prepared.backend).qparams)
 
     def with_settings(self, settings: Config, target: str | Backend | None) -> Session:

@@ -75,15 +75,16 @@ def model_of(*nodes: onnx.NodeProto, constants: dict[str, np.ndarray] | None = N
     return Graph.from_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8))
 
 
+@pytest.mark.parametrize("pairs", [False, True])
 @pytest.mark.parametrize("spec", SPECS, ids=str)
-def test_activations_are_quantized_as_numpy_does_it(spec: QuantSpec) -> None:
+def test_activations_are_quantized_as_numpy_does_it(spec: QuantSpec, pairs: bool) -> None:
     x = values()
     shape = spec.granularity.scale_shape(x.shape)
     widths = np.linspace(0.5, 2.0, int(np.prod(shape))).reshape(shape) if shape else np.float64(1)
     qparams = qparams_from_range(-8.0 * widths, 7.5 * widths, spec)
     plan = QuantPlan("chip", {"x": Placement("x", spec, "activation", "", observe=("x",))})
     graph = model_of(helper.make_node("Identity", ["x"], ["y"], name="n"), outputs=("y",))
-    simulated, _ = simulate(graph, plan, QParamsTable({"x": qparams}), get_backend("tensorrt"))
+    simulated, _ = simulate(graph, plan, QParamsTable({"x": qparams}), get_backend("tensorrt"), pairs=pairs)
     (y,) = run(simulated, x=x)
     assert np.array_equal(y, fake_quantize(x, qparams))
 

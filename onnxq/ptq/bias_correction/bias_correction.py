@@ -8,8 +8,8 @@ output is off by (W - Q) E[x] plus what came with x. A bias can take that back.
 Corrected one layer after the other, each shift is measured with all layers before it corrected, and is gone afterwards.
 That takes a run of the model for each layer on the longest way through it. With fewer `rounds`,
 
-    1. one run finds (W - Q) E[x] of every layer, and all are corrected: none of it is counted twice, since what comes
-       with x is left out;
+    1. one run of the float model finds E[x] of every layer, and all are corrected by (W - Q) E[x]: none of it is
+       counted twice, since what comes with x is left out;
     2. a run for each round finds the whole shift of the layers at one depth, the depths evenly apart, and the last
        layers at the end: what has come together up to there is taken back too.
 
@@ -19,7 +19,9 @@ Only sums over samples are held: one number for each channel.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -31,7 +33,9 @@ from onnxq.numerics import sqnr_db
 from onnxq.ptq.bias_correction.analytic import expected_shift
 from onnxq.ptq.bias_correction.sites import BiasSite, add_to_bias, bias_sites
 from onnxq.ptq.method import Improved, State, Task, at_least, improvement, limits
+from onnxq.ptq.weights.layers import Reader, reader_of
 from onnxq.runtime.feeds import Feed
+from onnxq.runtime.session import KEEP_PAIRS
 from onnxq.runtime.tap import Tap
 from onnxq.runtime.workers import in_threads
 
@@ -84,6 +88,7 @@ class _Correction:
         self._shifts: dict[str, np.ndarray] = {}
         self._float: Graph | None = None
         self._float_means: dict[str, np.ndarray] = {}
+        self._float_inputs: dict[str, np.ndarray] = {}
 
     def by_expectation(self) -> None:
         """Correct by (W - Q) E[x] with E[x] from the batch norm in front of each layer."""
@@ -95,35 +100,25 @@ class _Correction:
                 self._correct(site, shift * site.gain)
 
     def by_weights(self) -> None:
-        """Correct every layer by the mean of (W - Q) x, which a second layer with these weights computes."""
+        """Correct every layer by (W - Q) E[x]."""
+        layers = self._layers()
+        self._run_float(layers)
         simulated = self._simulated()
-        twins: dict[str, str] = {}
         for site in self.sites:
-            if not simulated.has_node(site.node):
+            mean = self._float_inputs.get(site.node)
+            if mean is None or not simulated.has_node(site.node):
                 continue
-            node = simulated.node(site.node)
             exact = self._counterpart().values(self._counterpart().node(site.node).inputs[site.weight])
-            rounded = simulated.values(node.inputs[site.weight])
-            if np.array_equal(exact, rounded):
-                continue
-            inputs = list(node.inputs[:2])
-            inputs[site.weight] = simulated.add_constant(
-                f"{site.node}_difference", (exact - rounded).astype(rounded.dtype)
-            )
-            twin = simulated.add_node(node.op, inputs, attrs=dict(node.attrs), name=f"{site.node}_difference")
-            twins[site.node] = twin.outputs[0].name
-        means = self._means(
-            simulated, {site.node: (twins[site.node], site.axis) for site in self.sites if site.node in twins}
-        )
-        for site in self.sites:
-            if site.node in means:
-                self._correct(site, means[site.node] * site.gain)
+            change = exact - simulated.values(simulated.node(site.node).inputs[site.weight])
+            if change.any():
+                # [groups, outputs, inputs] times [groups, inputs]: outputs of all groups follow one another.
+                shift = (layers[site.node].view.unfold(change) @ mean[:, :, None]).ravel()
+                self._correct(site, shift * site.gain)
 
     def by_outputs(self, sites: Sequence[BiasSite]) -> None:
         """Correct layers of which none is behind another by the difference of their means from the float model."""
         if not self._float_means:
-            graph = self._counterpart()
-            self._float_means = self._means(graph, self._outputs(graph, self.sites))
+            self._run_float({})
         simulated = self._simulated()
         outputs = self._outputs(simulated, sites)
         # What is behind these layers need not run.
@@ -156,7 +151,7 @@ class _Correction:
 
     def _simulated(self) -> Graph:
         state = self._state
-        graph, _ = simulate(state.graph, state.plan.active, state.qparams, self._task.backend)
+        graph, _ = simulate(state.graph, state.plan.active, state.qparams, self._task.backend, pairs=True)
         graph.sort()
         return graph
 
@@ -166,6 +161,8 @@ class _Correction:
         That is the reference, unless equalization has scaled channels since: then the float graph of the state itself
         computes the same as the reference, with other values in between.
         """
+        if self._float is None and same_constants(self._task.reference, self._old.graph):
+            self._float = self._task.reference
         if self._float is None:
             feed = next(iter(self._task.samples))
             names = self._task.reference.output_names
@@ -179,6 +176,30 @@ class _Correction:
             self._float = self._old.graph if same else self._task.reference
         return self._float
 
+    def _layers(self) -> dict[str, Reader]:
+        """Site -> its layer, where the mean of its input says what its output is off by."""
+        graph, found = self._counterpart(), {}
+        for site in self.sites:
+            node = graph.node(site.node)
+            reader = reader_of(graph, node, site.weight)
+            if not isinstance(reader, str) and not graph.is_constant(node.inputs[reader.port]):
+                found[site.node] = reader
+        return found
+
+    def _run_float(self, layers: Mapping[str, Reader]) -> None:
+        """The means of all sites' outputs in the float model, and of the inputs of some layers."""
+        graph = self._counterpart()
+        wanted: dict[tuple[str, str], tuple[str, Sums]] = {
+            **{("input", name): (graph.node(name).inputs[it.port].name, it.rows.sums) for name, it in layers.items()},
+            **{
+                ("output", name): (tensor, partial(_channel_sums, axis=axis))
+                for name, (tensor, axis) in self._outputs(graph, self.sites).items()
+            },
+        }
+        found = self._mean_values(graph, wanted)
+        self._float_inputs = {name: mean for (kind, name), mean in found.items() if kind == "input"}
+        self._float_means = {name: mean for (kind, name), mean in found.items() if kind == "output"}
+
     def _outputs(self, graph: Graph, sites: Sequence[BiasSite]) -> dict[str, tuple[str, int]]:
         found = {}
         for site in sites:
@@ -188,25 +209,50 @@ class _Correction:
                 self._declined.append(f"{site.node}: the target computes it in its own way")
         return found
 
-    def _means(self, graph: Graph, wanted: dict[str, tuple[str, int]]) -> dict[str, np.ndarray]:
+    def _means(self, graph: Graph, wanted: Mapping[str, tuple[str, int]]) -> dict[str, np.ndarray]:
         """Site -> mean over all samples and positions of each channel of a tensor."""
+        return self._mean_values(
+            graph, {site: (tensor, partial(_channel_sums, axis=axis)) for site, (tensor, axis) in wanted.items()}
+        )
+
+    def _mean_values(self, graph: Graph, wanted: Mapping[Key, tuple[str, Sums]]) -> dict[Key, np.ndarray]:
+        """Means over all samples, from the sums of each tensor in a sample."""
         if not wanted:
             return {}
-        tensors = [tensor for tensor, _ in wanted.values()]
-        tap = Tap(graph, tensors, threads=1)
+        tap = Tap(graph, [tensor for tensor, _ in wanted.values()], threads=1, config=KEEP_PAIRS)
 
-        def sums(numbered: tuple[int, Feed]) -> dict[str, tuple[np.ndarray, int]]:
+        def look(numbered: tuple[int, Feed]) -> list[tuple[np.ndarray, int]]:
             values = tap.run(numbered[1], f"sample {numbered[0]}")
-            return {site: _channel_sums(values[tensor], axis) for site, (tensor, axis) in wanted.items()}
+            return [sums(values[tensor]) for tensor, sums in wanted.values()]
 
-        totals: dict[str, np.ndarray] = {}
+        totals: dict[Key, np.ndarray] = {}
         counts = dict.fromkeys(wanted, 0)
         samples = self._task.samples
-        for found in in_threads(sums, zip(samples.numbers, samples, strict=False)):
-            for site, (total, count) in found.items():
-                totals[site] = totals.get(site, 0.0) + total
-                counts[site] += count
-        return {site: total / max(counts[site], 1) for site, total in totals.items()}
+        for found in in_threads(look, zip(samples.numbers, samples, strict=False)):
+            for key, (total, count) in zip(wanted, found, strict=True):
+                totals[key] = totals.get(key, 0.0) + total
+                counts[key] += count
+        return {key: total / max(counts[key], 1) for key, total in totals.items()}
+
+
+Key = TypeVar("Key", bound=Hashable)
+
+Sums = Callable[[np.ndarray], tuple[np.ndarray, int]]
+"""The sums of a tensor over its positions, and how many there are."""
+
+
+def same_constants(one: Graph, other: Graph) -> bool:
+    """Whether two graphs have the same nodes and the same numbers, so that they compute the same."""
+    if [node.name for node in one.nodes()] != [node.name for node in other.nodes()]:
+        return False
+    pairs = zip(one.nodes(), other.nodes(), strict=True)
+    for ours, theirs in pairs:
+        if [tensor.name for tensor in ours.inputs] != [tensor.name for tensor in theirs.inputs]:
+            return False
+        for tensor, counterpart in zip(ours.inputs, theirs.inputs, strict=True):
+            if one.is_constant(tensor) and not np.array_equal(one.values(tensor), other.values(counterpart)):
+                return False
+    return True
 
 
 def _channel_sums(values: np.ndarray, axis: int) -> tuple[np.ndarray, int]:

@@ -15,14 +15,17 @@ They are found on the held-out samples (index h), which no method was fitted to,
 methods were fitted to (index p), weighted by the number of samples. The new model is accepted where all of these hold:
 
     NO_GAIN                  d_h > margin    if the new model alone has weights that were rounded by the fitted samples
-                             d_h > -e_h      otherwise: few samples may disagree by chance
+                             d_h > -1.5 e_h  otherwise: few samples may disagree by chance
     BELOW_CALIBRATION        its score is not below that of the model after calibration alone
     NOT_CONFIRMED            d_p > margin
     WITHIN_STANDARD_ERROR    d_p > k e_p,    k = 0.5, or 2 with fewer than 16 samples, of which e is uncertain itself
     MEAN_SAMPLE_WORSE        m_p >= 0
     SINGLE_SAMPLE            l_p > 0
 
-where the margin is 0.05 dB, or what the nodes that were added have to be worth (BELOW_PRICE: d_h is between the two).
+Where the held-out samples alone leave no doubt (DECIDED of them or more, d_h > margin + 4 e_h, m_h > 0, l_h > margin),
+the fitted ones are not run: nothing that they may say would be likely to change the result.
+
+The margin is 0.05 dB, or what the nodes that were added have to be worth (BELOW_PRICE: d_h is between the two).
 Without fitted samples to ask, the first two decide with d_h > margin. A metric other than the SQNR has no error of
 single samples: e = m = 0, l = d, and the margin is 0.
 """
@@ -44,6 +47,12 @@ MARGIN_DB = 0.05
 
 STANDARD_ERRORS, STANDARD_ERRORS_OF_FEW, FEW = 0.5, 2.0, 16
 """Standard errors that a gain must exceed, with FEW samples and more and with fewer."""
+
+DECIDED, CLEAR_STANDARD_ERRORS = 8, 4.0
+"""Held-out samples that decide alone, and the standard errors by which a gain must be above the margin for that."""
+
+CHANCE = 1.5
+"""Standard errors by which held-out samples may disagree with a gain on all samples: one in fifteen would do so."""
 
 NEGLIGIBLE = 0.1
 """Part of the mean noise below which samples are not told apart: where a classifier is sure there is next to none,
@@ -143,11 +152,21 @@ def acceptance(
     `rounded` says that it alone has weights rounded by the fitted samples. `pooled` runs both models on these, and is
     called only where the held-out samples have not decided; None without such samples.
     """
-    if held_out.gain <= (margin if rounded or pooled is None else -held_out.standard_error):
+    if held_out.gain <= (margin if rounded or pooled is None else -CHANCE * held_out.standard_error):
         return StepReason.NO_GAIN
     if not above_calibration:
         return StepReason.BELOW_CALIBRATION
-    return StepReason.ACCEPTED if pooled is None else significance(pooled(), margin)
+    return StepReason.ACCEPTED if pooled is None or is_clear(held_out, margin) else significance(pooled(), margin)
+
+
+def is_clear(found: PairedComparison, margin: float) -> bool:
+    """Whether the held-out samples leave no doubt that a model is better."""
+    return (
+        found.samples >= DECIDED
+        and found.gain > margin + CLEAR_STANDARD_ERRORS * found.standard_error
+        and found.mean_sample_gain > 0
+        and found.leave_one_out_gain > margin
+    )
 
 
 def significance(found: PairedComparison, margin: float) -> StepReason:

@@ -16,16 +16,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from onnxq.emit.simulate import simulate
 from onnxq.errors import ConfigError, DataError
-from onnxq.graph import Graph
+from onnxq.graph import Graph, Node
 from onnxq.ptq.method import State
 from onnxq.runtime.feeds import Feed
-from onnxq.runtime.session import float_session, run_session
+from onnxq.runtime.session import KEEP_PAIRS, Optimize, float_session, run_session
 from onnxq.runtime.workers import in_threads
 from onnxq.types import Backend
 from onnxq.user_code import current_folder_importable, find_function, users_errors
@@ -77,7 +78,7 @@ class LastSession:
         """A session for what the target would compute; `selecting` nodes are given what they select."""
         if self._session is None or state is not self._state or tuple(selecting) != self._selecting:
             self.forget()
-            graph, _ = simulate(state.graph, state.plan.active, state.qparams, self._backend)
+            graph, _ = simulate(state.graph, state.plan.active, state.qparams, self._backend, pairs=True)
             self._state, self._selecting = state, tuple(selecting)
             self._session = GivenSession.of(graph, selecting, _session_of)
         return self._session
@@ -125,10 +126,18 @@ class Evaluator:
             raise DataError("there are no samples to evaluate the model on: give at least one")
         # Metrics of users and labels are about what the model selects by itself.
         self._selecting = selecting_nodes(reference) if metric in ("sqnr_db", "kl", "agreement") else ()
+        self._reference = reference
         self._selected: list[Selected] = [{} for _ in self._feeds]
-        self._expected = self._of_reference(reference)
-        self._results = ExpectedResults(reference, self._expected)
         self.runs = 0
+
+    @cached_property
+    def _expected(self) -> list[Outputs]:
+        """What the float model computes: when it is first asked for, which may be never."""
+        return self._of_reference(self._reference)
+
+    @cached_property
+    def _results(self) -> ExpectedResults:
+        return ExpectedResults(self._reference, self._expected)
 
     @property
     def name(self) -> str:
@@ -178,6 +187,7 @@ class Evaluator:
 
     def _run(self, given: GivenSession) -> list[Outputs]:
         names = [output.name for output in given.session.get_outputs()]
+        assert self._expected  # what the float model selects is given to the others
 
         def run(numbered: tuple[int, tuple[Feed, Selected]]) -> Outputs:
             number, (feed, selected) = numbered
@@ -250,7 +260,14 @@ def _session_of(graph: Graph, further: Sequence[str] = ()) -> Any:
     if any(len(tensor.outputs) > WIDE for node in graph.nodes() for tensor in node.outputs):
         return float_session(graph, further, optimize="none", threads=1)
     # Around a layer onnxruntime would take a pair of float8 for a request to compute it in integers.
-    return float_session(graph, further, optimize="basic" if graph.nodes("QuantizeLinear") else "all", threads=1)
+    optimize: Optimize = "basic" if any(map(_is_float8, graph.nodes("QuantizeLinear"))) else "all"
+    return float_session(graph, further, optimize=optimize, threads=1, config=KEEP_PAIRS)
+
+
+def _is_float8(node: Node) -> bool:
+    """Whether a QuantizeLinear makes other numbers than integers."""
+    kind = node.outputs[0].dtype
+    return kind is not None and np.dtype(kind).kind not in "iu"
 
 
 def _class_axis(values: np.ndarray) -> int:

@@ -11,7 +11,7 @@ from onnxq.errors import ConfigError, MachineError, OnnxqError
 from onnxq.graph import Graph
 from onnxq.progress import Progress, silent
 from onnxq.ptq.method import Chosen, Improved, State, Task, read_improvement
-from onnxq.ptq.search.acceptance import PairedComparison, figures_of, margin_of, significance
+from onnxq.ptq.search.acceptance import CHANCE, PairedComparison, figures_of, margin_of, significance
 from onnxq.ptq.search.candidates import Candidate, Recalibrate, Scores, settled
 from onnxq.ptq.search.evaluator import Evaluator, Score
 from onnxq.ptq.search.outcome import Level, Outcome, Reached, Step
@@ -56,6 +56,10 @@ def improve(
 
     if schedule.preset:
         end_of(1)
+    if schedule.further:
+        other = search.stages(first, schedule.further)
+        if scores.accepts(other[1], best):
+            base, best = other
     for effort, roundings in enumerate(schedule.roundings, 2):
         best = search.roundings(base, roundings, best)
         end_of(effort)
@@ -111,6 +115,8 @@ class _Search:
                 continue
             if not tried.deferred and self._scores.accepts(tried, best):
                 best = tried
+                if stage.one_is_enough:
+                    break
             else:
                 rejected.append(tried)
         return best, rejected
@@ -191,13 +197,22 @@ class _Search:
         if (found.recalibrate or found.follows_plan) and base.calibrated and to_beat.calibrated:
             before = self._scores.with_unseen_ranges(to_beat.state, to_beat.path)
             after = self._scores.with_unseen_ranges(found.state, (*base.path, len(self._steps)))
-            if after.goodness - before.goodness <= margin_of(after):
+            if self._loses_on_unseen(found, after, before):
                 figures = figures_of(after, before)
                 why = Why(StepReason.UNSEEN_RANGES, f"{figures}, with ranges that these had no part in")
                 return why, None, before, after
         result = self._candidate(base, found, chosen)
         reason = self._scores.test(result, to_beat)
         return self._scores.explained(reason, result, to_beat), result, to_beat.score, result.score
+
+    def _loses_on_unseen(self, found: Improved, after: Score, before: Score) -> bool:
+        """Whether samples that ranges have not seen gain nothing.
+
+        Ranges that leave out the largest values need not gain on these few alone: unlike channels that are brought to
+        the largest value of each, they do not look better on the samples that they were found on.
+        """
+        comparison = PairedComparison.of(after, before, self._scores.evaluator.samples)
+        return comparison.gain <= (margin_of(after) if found.recalibrate else -CHANCE * comparison.standard_error)
 
     def _candidate(self, base: Candidate, found: Improved, chosen: Chosen) -> Candidate:
         if found.recalibrate:

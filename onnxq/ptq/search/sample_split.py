@@ -21,10 +21,14 @@ classifier of files had 35 dB on eight of its sixteen samples, 5.5 dB on all, an
 
 @dataclass(frozen=True)
 class SampleSplit:
-    """The samples of a calibration: those that methods are fitted to, and those by which the results are compared."""
+    """The samples of a calibration: those that methods are fitted to, and those by which the results are compared.
+
+    `others` are all that methods are not fitted to.
+    """
 
     fitted: Samples
     held_out: Samples
+    others: Samples
 
 
 def split_samples(dataset: Dataset) -> SampleSplit | None:
@@ -37,7 +41,9 @@ def split_samples(dataset: Dataset) -> SampleSplit | None:
     held = tuple(number for number in range(count) if number % every == every - 1)[:MOST_HELD]
     apart = set(held)
     fitted = tuple(number for number in range(count) if number not in apart)[:MOST_FITTED]
-    return SampleSplit(Samples(dataset, fitted), Samples(dataset, held))
+    used = set(fitted)
+    others = tuple(number for number in range(count) if number not in used)
+    return SampleSplit(Samples(dataset, fitted), Samples(dataset, held), Samples(dataset, others))
 
 
 def verification_samples(dataset: Dataset, most: int) -> Samples:

@@ -1,11 +1,15 @@
 """The schedule of the search: which methods each effort tries, in which order, and which of them exclude one another.
 
-    effort 1  seconds   STAGES, then FINISH    equalization, ranges and weight scales by squared error, biases corrected
-    effort 2  minutes   ROUNDINGS[0]           roundings of weights chosen layer by layer
-    effort 3  longer    ROUNDINGS[1]           roundings and ranges chosen block by block
+    effort 1   STAGES, then FINISH    smoothing, equalization, ranges and weight scales by squared error, biases
+    effort 2   FURTHER, then FINISH   the same with every equalization that there is
+               ROUNDINGS[0]           roundings of weights chosen layer by layer
+    effort 3   ROUNDINGS[1]           roundings and ranges chosen block by block
+
+Where weights have less than 7 bits, effort 1 does what FURTHER has in the place of STAGES.
 
 Stages follow one another. The methods of a stage exclude one another: all start from the same state, and the one that
-the acceptance test prefers is kept, or none. `finish` comes behind the last stage. Methods of the last stage that were
+the acceptance test prefers is kept, or none. `finish` comes behind the last stage. FURTHER stages begin anew with the
+calibrated model, and replace what the stages have come to where that is better. Methods of the last stage that were
 rejected get a second chance with `finish` behind them: scales that clip weights shift means, which a correction of
 biases takes back. So do equalized channels, whose stage is `deferrable`: where a method of it is rejected alone and
 gains DEFERRED_GAIN_DB with `finish` behind it, all later stages are done with it and without it.
@@ -41,10 +45,15 @@ twice: in four cases of four (three networks, W4A4 and W8A8) smaller gains were 
 
 @dataclass(frozen=True)
 class Stage:
-    """Methods that exclude one another; `deferrable` ones may be rejected alone and kept with what finishes them."""
+    """Methods that exclude one another.
+
+    deferrable   they may be rejected alone and kept with what finishes them
+    one_is_enough   those behind the first that is accepted are not tried
+    """
 
     methods: tuple[str, ...]
     deferrable: bool = False
+    one_is_enough: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,6 +65,15 @@ class Roundings:
 
 
 STAGES = (
+    Stage(("insert_smoothing", "insert_smoothing:unseen=no"), one_is_enough=True),
+    Stage(("cross_layer_equalization",)),
+    Stage(("range_setting:mse", "range_setting:percentile")),
+    Stage(("weight_scale_search",)),
+)
+"""What pays most for its time: on five models (MobileNetV2, MiniLM-L6, a recognizer of text, a detector, ResNet-50) the
+methods of FURTHER that are missing here took half of the time of all stages, and not one of them was kept."""
+
+FURTHER = (
     Stage(("smoothquant", "smoothquant:unseen=no", "awq")),
     Stage(("insert_smoothing", "insert_smoothing:unseen=no")),
     Stage(("cross_layer_equalization",), deferrable=True),
@@ -85,6 +103,7 @@ class Schedule:
     stages: tuple[Stage, ...] = ()
     roundings: tuple[Roundings, ...] = ()
     finish: tuple[str, ...] = ()
+    further: tuple[Stage, ...] = ()
     preset: bool = False
     named: frozenset[str] = frozenset()
 
@@ -108,13 +127,18 @@ class Schedule:
         absent = {name: written for name, written in asked.items() if name not in here}
         behind = [one for name in absent for one in absent[name] if not (name in rounding and self.roundings)]
         rounded = [one for name in absent for one in absent[name] if name in rounding and self.roundings]
-        stages = [replace(stage, methods=put(stage.methods)) for stage in self.stages]
+        added = tuple(Stage((one,)) for one in behind)
+        stages, further = (
+            (*(replace(stage, methods=put(stage.methods)) for stage in every), *(added if every else ()))
+            for every in (self.stages, self.further)
+        )
         roundings = [replace(each, methods=put(each.methods)) for each in self.roundings]
         if roundings:
             roundings[-1] = replace(roundings[-1], methods=(*roundings[-1].methods, *rounded))
         return replace(
             self,
-            stages=(*stages, *(Stage((one,)) for one in behind)),
+            stages=stages,
+            further=further,
             roundings=tuple(roundings),
             finish=put(self.finish),
             named=frozenset(one for several in asked.values() for one in several),
@@ -126,23 +150,30 @@ class Schedule:
         def left(methods: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(method for method in methods if method_name(method) not in names)
 
-        stages = (replace(stage, methods=left(stage.methods)) for stage in self.stages)
+        def left_of(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+            parts = (replace(stage, methods=left(stage.methods)) for stage in stages)
+            return tuple(stage for stage in parts if stage.methods)
+
         roundings = (replace(each, methods=left(each.methods)) for each in self.roundings)
         return replace(
             self,
-            stages=tuple(stage for stage in stages if stage.methods),
+            stages=left_of(self.stages),
+            further=left_of(self.further),
             roundings=tuple(roundings),
             finish=left(self.finish),
         )
 
     def names(self) -> list[str]:
         """Every method that is tried."""
-        stages = [method for stage in self.stages for method in stage.methods]
+        stages = [method for stage in (*self.stages, *self.further) for method in stage.methods]
         listed = [*stages, *(method for each in self.roundings for method in each.methods)]
         full = {short: whole for each in self.roundings for short, whole in each.full_length.items()}
         return list(dict.fromkeys([*listed, *(full[method] for method in listed if method in full), *self.finish]))
 
 
-def schedule_of(effort: int) -> Schedule:
-    """The preset of an effort."""
-    return Schedule(STAGES, ROUNDINGS[: effort - 1], FINISH, preset=True) if effort else Schedule()
+def schedule_of(effort: int, *, few_bits: bool = False) -> Schedule:
+    """The preset of an effort; where weights have `few_bits`, all methods pay, and none is left for higher ones."""
+    if not effort:
+        return Schedule()
+    stages, further = (FURTHER, ()) if few_bits else (STAGES, FURTHER if effort > 1 else ())
+    return Schedule(stages, ROUNDINGS[: effort - 1], FINISH, further, preset=True)

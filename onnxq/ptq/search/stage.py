@@ -8,17 +8,20 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+from onnxq.calibrate import activation_leaders
+from onnxq.calibrate.kept_statistics import KeptStatistics
 from onnxq.config import Config
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph.write import weight_bytes
 from onnxq.progress import Clock
-from onnxq.ptq.method import ACTIVATIONS, IMPROVEMENTS, State, Task, method_name
+from onnxq.ptq.method import ACTIVATIONS, IMPROVEMENTS, Samples, State, Task, method_name
 from onnxq.ptq.search.evaluator import Evaluator, LastSession
 from onnxq.ptq.search.outcome import Outcome, Reached
 from onnxq.ptq.search.run import improve
 from onnxq.ptq.search.sample_split import FEWEST, split_samples
 from onnxq.ptq.search.schedule import Schedule, schedule_of
 from onnxq.ptq.search.without_data import improve_without_data
+from onnxq.ptq.weights.scale_search import has_many_bits
 from onnxq.runtime.blas import one_blas_thread
 from onnxq.runtime.fault import own_fault
 from onnxq.session.session import Calibrated, Session
@@ -56,7 +59,7 @@ def remove_stale_values(folder: Path) -> None:
             folder.rmdir()
 
 
-def wanted_schedule(config: Config) -> Schedule:
+def wanted_schedule(config: Config, *, few_bits: bool = False) -> Schedule:
     """What a configuration wants to be tried: improvements by name, an effort, or both if both were given.
 
     A name that is left out and not tried anyway is an error.
@@ -70,13 +73,13 @@ def wanted_schedule(config: Config) -> Schedule:
         )
     named = config.improvements
     if named is None:
-        schedule = schedule_of(config.effort)
+        schedule = schedule_of(config.effort, few_bits=few_bits)
     elif config.effort > 0 and "effort" in config.model_fields_set:
         asked: dict[str, tuple[str, ...]] = {}
         for name in named:
             asked[method_name(name)] = (*asked.get(method_name(name), ()), name)
         rounding = frozenset(name for name in asked if IMPROVEMENTS.get(name).rounds)
-        schedule = schedule_of(config.effort).asked_for(asked, rounding)
+        schedule = schedule_of(config.effort, few_bits=few_bits).asked_for(asked, rounding)
     else:
         schedule = Schedule.of_names(named)
     for name in config.skip_improvements:
@@ -87,6 +90,12 @@ def wanted_schedule(config: Config) -> Schedule:
                 f"{', '.join(IMPROVEMENTS.names())}"
             )
     return schedule.without(skipped)
+
+
+def _has_few_bits(state: State) -> bool:
+    """Whether there are weights for which every method pays."""
+    specs = (placement.spec for placement in state.plan.active if placement.role == "weight")
+    return any(spec.evenly_spaced and not has_many_bits(spec) for spec in specs)
 
 
 def _too_large(session: Session) -> bool:
@@ -122,7 +131,7 @@ def improve_calibrated(
     config, prepared = session.settings, session.prepared
     if session.dataset is None and config.improvements is None:
         return None, []
-    schedule = wanted_schedule(config)
+    schedule = wanted_schedule(config, few_bits=_has_few_bits(state))
     if session.dataset is None:
         return improve_without_data(session, state, config.improvements or ()), []
     if not schedule.names():
@@ -143,14 +152,23 @@ def improve_calibrated(
             f"nothing was tried to improve the model: that takes {FEWEST} samples or more, some to fit to and others "
             "to evaluate on"
         ]
+    statistics = KeptStatistics(split.fitted, split.others, config.engine())
     task = Task(
         reference=prepared.graph,
         backend=prepared.backend,
         samples=split.fitted,
         folder=folder,
         engine=config.engine(),
+        statistics=statistics,
         progress=session.progress,
     )
+
+    def recalibrate(state: State, samples: Samples | None) -> State:
+        leaders = activation_leaders(state.plan)
+        collect = statistics.on_all if samples is None else statistics.on_some
+        assert samples is None or samples == split.fitted
+        return session.recalibrated(state, samples, collect(state.graph, leaders) if leaders else None)
+
     last = LastSession(prepared.backend)
     others = islice(split.fitted, FITTED_FOR_EACH_HELD * len(split.held_out))
     evaluator = Evaluator(prepared.graph, prepared.backend, split.held_out, last=last)
@@ -161,7 +179,7 @@ def improve_calibrated(
             task,
             evaluator,
             schedule,
-            session.recalibrated,
+            recalibrate,
             fit_evaluator=fit_evaluator,
             progress=session.progress,
             reached=reached,

@@ -196,7 +196,7 @@ def _looked_at(
     """What was seen of each layer's inputs, or why nothing was."""
     graph = state.graph
     if inputs == "quantized":
-        graph, _ = simulate(graph, state.plan.active, state.qparams, task.backend)
+        graph, _ = simulate(graph, state.plan.active, state.qparams, task.backend, pairs=True)
     needs = [[source_of(graph, reader, kept(each)) for reader in each.readers] for each in layers]
     known = [[source for source in need if isinstance(source, Source)] for need in needs]
     every = dict.fromkeys(source for sources in known for source in sources)

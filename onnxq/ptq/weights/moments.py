@@ -23,6 +23,7 @@ from onnxq.graph import Graph
 from onnxq.ptq.method import Samples
 from onnxq.ptq.weights.rows import Rows
 from onnxq.runtime.feeds import Feed
+from onnxq.runtime.session import KEEP_PAIRS
 from onnxq.runtime.tap import Tap
 from onnxq.runtime.workers import in_threads
 
@@ -132,7 +133,7 @@ def collect_moments(
         source: KeptRows() if source.kept else Moments(source.groups, source.columns) for source in sources
     }
     tensors, pinned = ({source.tensor: None for source in each} for each in (found, passes_for))
-    tap = Tap(graph, tensors, pinned=pinned, arranged=not pinned.keys() <= tensors.keys(), threads=1)
+    tap = Tap(graph, tensors, pinned=pinned, arranged=not pinned.keys() <= tensors.keys(), threads=1, config=KEEP_PAIRS)
 
     def look(numbered: tuple[int, Feed]) -> list[RowSums | np.ndarray]:
         number, feed = numbered

@@ -43,6 +43,11 @@ class MatrixRows:
         matrices = full.transpose(*of_group, *others, rank, rank + 1).reshape(groups, -1, x.shape[-1])
         return np.asarray(matrices[:, _some(matrices.shape[1], limit, random)])
 
+    def sums(self, x: np.ndarray) -> tuple[np.ndarray, int]:
+        """The sum of all rows, [groups, inputs] in float64, and how many rows each matrix has."""
+        rows = self.rows(x, x.size, np.random.default_rng(0))
+        return rows.sum(1, dtype=np.float64), rows.shape[1]
+
 
 @dataclass(frozen=True)
 class ConvRows:
@@ -65,20 +70,44 @@ class ConvRows:
         """At most `limit` patches of one input [batch, channels, ...]; none of one without values."""
         if x.size == 0:
             return np.zeros((self.groups, 0, x.shape[1] // self.groups * prod(self.kernel)), x.dtype)
-        if self.transposed:
-            padded, strides = self._with_zeros_between(x), (1,) * len(self.kernel)
-        else:
-            padded, strides = _padded(x, self._pads(x.shape[2:])), self.strides
+        padded, strides, lengths = self._ready(x)
         batch, channels, *spatial = padded.shape
-        lengths = [
-            (size - extent) // stride + 1
-            for size, extent, stride in zip(spatial, self._extents(), strides, strict=True)
-        ]
         chosen = np.unravel_index(_some(batch * prod(lengths), limit, random), (batch, *lengths))
         places = self._places(chosen[1:], strides, spatial)
         patches = padded.reshape(batch, channels, -1)[chosen[0][:, None], :, places]  # [rows, kernel, channels]
         grouped = patches.transpose(0, 2, 1).reshape(len(places), self.groups, -1)
         return grouped.transpose(1, 0, 2)
+
+    def sums(self, x: np.ndarray) -> tuple[np.ndarray, int]:
+        """The sum of all patches, [groups, inputs] in float64, and how many there are; none is made on the way."""
+        if x.size == 0:
+            return np.zeros((self.groups, x.shape[1] // self.groups * prod(self.kernel))), 0
+        padded, strides, lengths = self._ready(x)
+        found = padded.sum(0, dtype=np.float64) if len(padded) > 1 else padded[0]
+        for axis, (kernel, dilation, stride, length) in enumerate(
+            zip(self.kernel, self.dilations, strides, lengths, strict=True), 1
+        ):
+            steps = range(kernel)[::-1] if self.transposed else range(kernel)
+            starts = [step * dilation for step in steps]
+            before = (slice(None),) * axis
+            parts = [
+                found[(*before, slice(start, start + (length - 1) * stride + 1, stride))].sum(axis, dtype=np.float64)
+                for start in starts
+            ]
+            found = np.stack(parts, axis)
+        return found.reshape(self.groups, -1), len(padded) * prod(lengths)
+
+    def _ready(self, x: np.ndarray) -> tuple[np.ndarray, tuple[int, ...], list[int]]:
+        """The input as an ordinary convolution with these strides reads it, and the lengths of its output."""
+        if self.transposed:
+            padded, strides = self._with_zeros_between(x), (1,) * len(self.kernel)
+        else:
+            padded, strides = _padded(x, self._pads(x.shape[2:])), self.strides
+        lengths = [
+            (size - extent) // stride + 1
+            for size, extent, stride in zip(padded.shape[2:], self._extents(), strides, strict=True)
+        ]
+        return padded, strides, lengths
 
     def _places(self, corners: tuple[np.ndarray, ...], strides: tuple[int, ...], spatial: list[int]) -> np.ndarray:
         """[rows, kernel]: where in the flat image each weight of the kernel reads, for each chosen position."""
@@ -140,7 +169,8 @@ def _padded(x: np.ndarray, pads: list[tuple[int, int]]) -> np.ndarray:
     """Zeros at both ends of each spatial axis; a negative number cuts values off."""
     cut = tuple(slice(max(-begin, 0), x.shape[i + 2] - max(-end, 0)) for i, (begin, end) in enumerate(pads))
     widths = [(0, 0), (0, 0), *((max(begin, 0), max(end, 0)) for begin, end in pads)]
-    return np.pad(x[(slice(None), slice(None), *cut)], widths)
+    inner = x[(slice(None), slice(None), *cut)]
+    return np.pad(inner, widths) if any(sum(width) for width in widths) else inner
 
 
 def _some(count: int, limit: int, random: np.random.Generator) -> np.ndarray:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from onnxq.ptq.search.acceptance import FEW, PairedComparison, acceptance, explained, significance
+from onnxq.ptq.search.acceptance import DECIDED, FEW, PairedComparison, acceptance, explained, significance
 from onnxq.ptq.search.evaluator import Score
 from onnxq.ptq.search.reasons import StepReason
 
@@ -125,3 +125,18 @@ def test_a_gain_below_the_price_of_its_nodes_is_told_so() -> None:
     assert why.reason is StepReason.BELOW_PRICE
     assert str(why).startswith("did not help enough: sqnr_db")
     assert str(why).endswith("less than the 1 dB that its nodes must be worth")
+
+
+def test_samples_that_were_fitted_to_are_not_run_where_there_is_no_doubt() -> None:
+    def never() -> PairedComparison:
+        raise AssertionError("nobody needs to ask")
+
+    clear = compared((1.0, 1.1, 0.9, 1.0) * 2, (2.0, 2.1, 1.9, 2.0) * 2)
+    assert clear.samples == DECIDED
+    assert acceptance(clear, 0.05, above_calibration=True, rounded=False, pooled=never) is StepReason.ACCEPTED
+    few = compared((1.0, 1.1), (2.0, 2.1))
+    with pytest.raises(AssertionError, match="nobody"):
+        acceptance(few, 0.05, above_calibration=True, rounded=False, pooled=never)
+    doubtful = compared((1.0, 1.1, 0.9, 3.0) * 2, (2.0, 2.1, 1.9, 2.0) * 2)
+    with pytest.raises(AssertionError, match="nobody"):
+        acceptance(doubtful, 0.05, above_calibration=True, rounded=False, pooled=never)

@@ -175,9 +175,9 @@ def test_two_evaluators_of_a_state_make_its_session_once(monkeypatch: pytest.Mon
     state = ready.state
     made: list[State] = []
 
-    def counted(graph: Graph, *others: object) -> tuple[Graph, object]:
+    def counted(graph: Graph, *others: object, pairs: bool) -> tuple[Graph, object]:
         made.append(state)
-        return simulate(graph, *others)  # type: ignore[arg-type]
+        return simulate(graph, *others, pairs=pairs)  # type: ignore[arg-type]
 
     monkeypatch.setattr("onnxq.ptq.search.evaluator.simulate", counted)
     last = LastSession(ready.session.prepared.backend)

@@ -28,7 +28,8 @@ def steps_with(samples: int, out: Path, **config: Any) -> dict[str, str]:
 def test_steps_that_find_a_number_for_each_channel_are_not_tried_with_few_samples(tmp_path: Path) -> None:
     told = steps_with(8, tmp_path / "out", effort=1)
     untried = {name.partition(":")[0] for name, why in told.items() if why.startswith("not tried")}
-    assert untried == CHANNEL_STEPS
+    assert untried == CHANNEL_STEPS & {name.partition(":")[0] for name in schedule_of(1).names()}
+    assert untried
     assert all("takes 16 samples, and there are 8" in why for why in told.values() if why.startswith("not tried"))
     assert "weight_scale_search" in told
 

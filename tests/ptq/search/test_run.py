@@ -192,6 +192,28 @@ def test_a_run_tells_what_each_effort_below_it_came_to(ready: Calibrated) -> Non
 
 
 @pytest.mark.usefixtures("steps")
+def test_further_stages_begin_anew_and_count_where_they_are_better(ready: Calibrated) -> None:
+    quick = (Stage(("repair_a_little",)),)
+    for further, applied in (("repair", ["repair"]), ("damage", ["repair_a_little"])):
+        whole = Schedule(quick, further=(Stage((further,)),), preset=True)
+        outcome, evaluator = improve_coarse(ready, whole)
+        assert [step.name for step in outcome.steps if step.applied] == applied
+        assert [step.name for step in outcome.steps] == ["repair_a_little", further]
+        assert outcome.levels[0].score == improve_coarse(ready, Schedule(quick, preset=True))[0].after
+        assert outcome.after == evaluator(outcome.state)
+    assert whole.without(frozenset(("damage",))).further == ()
+
+
+@pytest.mark.usefixtures("steps")
+@pytest.mark.parametrize("enough", [True, False])
+def test_one_accepted_method_can_be_enough(ready: Calibrated, enough: bool) -> None:
+    stage = Stage(("nothing", "repair_a_little", "repair"), one_is_enough=enough)
+    outcome, _ = improve_coarse(ready, Schedule((stage, Stage(("nothing",)))))
+    tried = [step.name for step in outcome.steps]
+    assert tried == (["nothing", "repair_a_little", "nothing"] if enough else [*stage.methods, "nothing"])
+
+
+@pytest.mark.usefixtures("steps")
 def test_the_state_that_was_given_is_not_changed(ready: Calibrated) -> None:
     before = {name: ready.state.qparams[name] for name in ready.state.qparams}
     improve_coarse(ready, Schedule.of_names(["repair", "damage"]))

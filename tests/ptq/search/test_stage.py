@@ -14,7 +14,9 @@ from onnxq.demo import load_data, model_path
 from onnxq.errors import ConfigError
 from onnxq.ptq.method import method_name, read_improvement
 from onnxq.ptq.search.evaluator import Evaluator
-from onnxq.ptq.search.stage import wanted_schedule
+from onnxq.ptq.search.schedule import schedule_of
+from onnxq.ptq.search.stage import improve_calibrated, wanted_schedule
+from onnxq.session.session import open_session
 
 SAMPLES = [{"image": image[None]} for image in load_data().calibration[:64]]
 FOUR_BITS = "academic:w_bits=4,a_bits=4"
@@ -162,3 +164,17 @@ def test_a_file_of_named_improvements_is_run_again_as_it_was(tmp_path: Path) -> 
     )
     assert [step["name"] for step in again.report["improvements"]["steps"]] == ["weight_scale_search"]
     assert again.model.read_bytes() == first.model.read_bytes()
+
+
+def test_weights_of_few_bits_are_tried_everything_on() -> None:
+    quick, whole = (set(schedule_of(1, few_bits=few).names()) for few in (False, True))
+    assert quick < whole
+    assert "awq" in whole - quick
+    assert set(schedule_of(2).names()) >= whole
+    data = {"image": load_data().calibration[:16]}
+    for bits, expected in ((4, whole), (8, quick)):
+        session = open_session(model_path(), backend="tensorrt", data=data, config={"weight": {"bits": bits}})
+        outcome, _ = improve_calibrated(session, session.calibrated().state)
+        assert outcome is not None
+        assert {method_name(step.name) for step in outcome.steps} <= {method_name(name) for name in expected}
+        assert any(step.name == "awq" for step in outcome.steps) == (bits == 4)

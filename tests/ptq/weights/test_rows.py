@@ -29,6 +29,9 @@ def computed(op: str, data: list[int], weight: list[int], *, port: int = 1, **at
     assert not isinstance(reader, str)
     matrices = reader.view.unfold(graph.values(graph.node("layer").inputs[port]))
     rows = reader.rows.rows(feed["x"], ALL, np.random.default_rng(0))
+    total, count = reader.rows.sums(feed["x"])
+    assert count == rows.shape[1]
+    np.testing.assert_allclose(total, rows.sum(1, dtype=np.float64), rtol=1e-4, atol=1e-4)
     return rows @ matrices.swapaxes(1, 2), output
 
 

@@ -1,0 +1,91 @@
+"""Statistics of float graphs that several steps ask for, each collected once: of some samples, and of all.
+
+Those of all samples are those of the two parts of them, merged, which is bit for bit what one run over all would have
+found. Histograms are collected where a range would do, so that any observer can be tried on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from onnxq.calibrate.gather import Gathered, gather, wanted_statistics
+from onnxq.graph import Graph
+from onnxq.observers import RangeStatistic, statistic_from_arrays
+from onnxq.runtime.collect import Engine
+from onnxq.runtime.feeds import Feed
+from onnxq.types import Placement
+
+MOST_GRAPHS = 2
+"""A model and one that is compared with it."""
+
+
+@dataclass
+class _OfGraph:
+    """What is kept of one graph: the tensors with their kinds of statistics, and both parts as far as they were run."""
+
+    graph: Graph
+    kinds: Mapping[str, frozenset[str]]
+    parts: dict[bool, Gathered] = field(default_factory=dict)
+    whole: Gathered | None = None
+
+
+class KeptStatistics:
+    """Statistics on the samples `some` and on `others`, which are all samples together."""
+
+    def __init__(self, some: Iterable[Feed], others: Iterable[Feed], engine: Engine | None) -> None:
+        self._samples = {True: some, False: others}
+        self._engine = engine
+        self._kept: list[_OfGraph] = []
+
+    def on_some(self, graph: Graph, leaders: Sequence[Placement]) -> Gathered | None:
+        """What observers need to see on `some`; None where it depends on the order of all samples."""
+        kept = self._of(graph, leaders)
+        return None if kept is None else self._part(kept, leaders, some=True)
+
+    def on_all(self, graph: Graph, leaders: Sequence[Placement]) -> Gathered | None:
+        """The same on all samples."""
+        kept = self._of(graph, leaders)
+        if kept is None:
+            return None
+        if kept.whole is None:
+            kept.whole = _merged(*(self._part(kept, leaders, some=some) for some in (True, False)))
+        return kept.whole
+
+    def _of(self, graph: Graph, leaders: Sequence[Placement]) -> _OfGraph | None:
+        wanted = wanted_statistics(leaders, reusable=True)
+        if any(statistic.ordered for kinds in wanted.values() for statistic in kinds.values()):
+            return None
+        kinds = {tensor: frozenset(found) for tensor, found in wanted.items()}
+        for kept in self._kept:
+            if kept.graph is graph and all(found <= kept.kinds.get(tensor, set()) for tensor, found in kinds.items()):
+                self._kept.remove(kept)
+                self._kept.append(kept)
+                return kept
+        self._kept = [*self._kept[-MOST_GRAPHS + 1 :], _OfGraph(graph, kinds)]
+        return self._kept[-1]
+
+    def _part(self, kept: _OfGraph, leaders: Sequence[Placement], *, some: bool) -> Gathered:
+        if some not in kept.parts:
+            samples = self._samples[some]
+            kept.parts[some] = gather(kept.graph, leaders, samples, engine=self._engine, reusable=True)
+        return kept.parts[some]
+
+
+def _merged(one: Gathered, other: Gathered) -> Gathered:
+    statistics: dict[str, dict[str, RangeStatistic]] = {}
+    for tensor, kinds in one.statistics.items():
+        statistics[tensor] = {}
+        for key, held in kinds.items():
+            whole = statistic_from_arrays(held.to_arrays())
+            whole.merge(other.statistics[tensor][key])
+            statistics[tensor][key] = whole
+    return Gathered(
+        statistics,
+        one.samples + other.samples,
+        one.passes + other.passes,
+        one.seconds + other.seconds,
+        {**one.unreachable, **other.unreachable},
+        (*one.notes, *other.notes),
+        one.beyond,
+    )
