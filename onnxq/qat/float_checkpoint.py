@@ -4,7 +4,8 @@ Names decide. Batch norms that the file does not have as layers of their own nee
 onnxq, in a net with `folded` batch norms) has multiplied them into the weight in front, so `conv1.weight` of the file
 is another number than `conv1.weight` of the checkpoint. Which batch norm belongs to which layer a checkpoint does not
 say, the numbers do: where weight times batch norm is what the file holds, the checkpoint is the one that was exported,
-and the file's values stay. Where no batch norm explains the file's weight, the layer is not matched.
+and the file's values stay. Where no batch norm explains the file's weight, the layer is not matched. The same holds for
+what onnxq's own passes have changed or folded: the checkpoint has to have the values of the file.
 """
 
 from __future__ import annotations
@@ -67,14 +68,15 @@ class Matched:
         return "; ".join(said)
 
 
-def match_checkpoint(given: State, names: ModuleNames, graph: Graph, needed: Iterable[str]) -> Matched:
-    """Find the values of `needed` constants; `graph` is that of the net, with the values of the file."""
+def match_checkpoint(given: State, names: ModuleNames, graph: Graph, needed: Iterable[str], original: Graph) -> Matched:
+    """Find the values of `needed` constants; `graph` is that of the net before training, `original` the file."""
     state = _without_wrapper(given)
     found, used = Matched(), set[str]()
     for constant in needed:
         key = names.checkpoint_key(constant)
         if key not in state:
-            found.missing.append(names.constants[constant])
+            if original.has_tensor(constant):  # else a pass has made it, and no checkpoint can have it
+                found.missing.append(names.constants[constant])
             continue
         used.add(key)
         value = state[key].detach().t() if names.is_transposed(constant) else state[key].detach()
@@ -86,13 +88,20 @@ def match_checkpoint(given: State, names: ModuleNames, graph: Graph, needed: Ite
                     "is a checkpoint of another network"
                 )
             value = value.reshape(held.shape)
+        in_file = _values_in(original, constant)
+        if in_file is not None and not np.array_equal(in_file, held):
+            if _same(to_numpy(value), in_file):
+                found.confirmed.add(constant)
+            else:
+                found.folded.append(names.constants[constant])
+            continue
         found.values[constant] = value
     for key, constant in names.shared.items():
         if key in state and key not in used:
             _check_shared(state, key, names.checkpoint_key(constant))
             used.add(key)
     _match_folded(state, names, graph, found, used)
-    used |= {key for key in state if key not in used and graph.has_tensor(key) and _is_held(graph, key, state[key])}
+    used |= {key for key in state if key not in used and _is_held(original, key, state[key])}
     found.unexpected = [key for key in state if key not in used and not key.endswith(_COUNTER)]
     return found
 
@@ -108,13 +117,14 @@ def _match_folded(state: State, names: ModuleNames, graph: Graph, found: Matched
         if _same(weight, held):
             continue
         fitting = [norm for norm in norms if state[f"{norm}.running_var"].numel() == held.shape[axis]]
-        norm = next((one for one in fitting if _explains(state, one, weight, held, axis)), None)
+        bias = names.biases.get(constant)
+        layer = Layer(held, axis, weight, *_biases(bias, found, graph))
+        norm = next((one for one in fitting if _explains(state, one, layer)), None)
         if norm is None and fitting:
             found.folded.append(names.constants[constant])
         if norm is None and not fitting:
             continue
         del found.values[constant]
-        bias = names.biases.get(constant)
         if norm is not None:
             found.confirmed.add(constant)
             used.update(f"{norm}.{part}" for part in ("weight", "bias", "running_mean", "running_var"))
@@ -128,14 +138,37 @@ def _match_folded(state: State, names: ModuleNames, graph: Graph, found: Matched
                 found.confirmed.add(bias)
 
 
-def _explains(state: State, norm: str, weight: np.ndarray, held: np.ndarray, axis: int) -> bool:
-    variance = to_numpy(state[f"{norm}.running_var"]).astype(np.float64)
-    gamma = (
-        to_numpy(state[f"{norm}.weight"]).astype(np.float64) if f"{norm}.weight" in state else np.ones_like(variance)
+@dataclass(frozen=True)
+class Layer:
+    """A layer that a batch norm may be folded into: its values in the file, and those of the checkpoint."""
+
+    held: np.ndarray
+    axis: int
+    weight: np.ndarray
+    held_bias: np.ndarray | None
+    bias: np.ndarray | None
+
+
+def _biases(name: str | None, found: Matched, graph: Graph) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """The bias of a layer in the file and in the checkpoint, where there is one."""
+    own = None if name is None else found.values.get(name)
+    return None if name is None else graph.values(name), None if own is None else to_numpy(own)
+
+
+def _explains(state: State, norm: str, layer: Layer) -> bool:
+    """Whether the file's layer is that of the checkpoint with this batch norm folded into it."""
+    gamma, beta, mean, variance = (
+        to_numpy(state[f"{norm}.{part}"]).astype(np.float64) if f"{norm}.{part}" in state else default
+        for part, default in (("weight", 1.0), ("bias", 0.0), ("running_mean", 0.0), ("running_var", 1.0))
     )
-    shape = [-1 if place == axis else 1 for place in range(held.ndim)]
-    factors = [gamma / np.sqrt(variance + epsilon) for epsilon in EPSILONS]
-    return any(_same(weight * factor.reshape(shape), held) for factor in factors)
+    shape = [-1 if place == layer.axis else 1 for place in range(layer.held.ndim)]
+    for epsilon in EPSILONS:
+        factor = gamma / np.sqrt(variance + epsilon)
+        bias = beta + ((0.0 if layer.bias is None else layer.bias) - mean) * factor
+        same_bias = layer.held_bias is None or _same(bias.reshape(layer.held_bias.shape), layer.held_bias)
+        if same_bias and _same(layer.weight * factor.reshape(shape), layer.held):
+            return True
+    return False
 
 
 def _same(first: np.ndarray, second: np.ndarray) -> bool:
@@ -143,9 +176,14 @@ def _same(first: np.ndarray, second: np.ndarray) -> bool:
     return first.shape == second.shape and bool(np.allclose(first, second, rtol=_TOLERANCE, atol=room))
 
 
+def _values_in(original: Graph, name: str) -> np.ndarray | None:
+    """The values of a constant in the file; None where a pass has made it, such as the result of a Transpose."""
+    return original.values(name) if original.has_tensor(name) and original.is_constant(name) else None
+
+
 def _is_held(graph: Graph, name: str, value: Tensor) -> bool:
-    """Whether the file has the very value, as a constant that is neither trained nor part of a module."""
-    return graph.is_constant(name) and np.array_equal(graph.values(name), to_numpy(value))
+    """Whether the file has the very value, as a constant that the net does not train: a pass has folded it."""
+    return graph.has_tensor(name) and graph.is_constant(name) and np.array_equal(graph.values(name), to_numpy(value))
 
 
 def _check_shared(state: State, key: str, primary: str) -> None:

@@ -203,7 +203,7 @@ class ModuleNet(nn.Module):
             return super().load_state_dict(state_dict, strict, assign)
         self._give()
         needed = [name for name in self._held if name in self.names.constants]
-        found = match_checkpoint(state_dict, self.names, self.net.graph, needed)
+        found = match_checkpoint(state_dict, self.names, self.net.graph, needed, self.net.original)
         if strict and not found.complete:
             raise ModelError(f"load_state_dict: {found.what_is_wrong()}. With strict=False the rest is loaded")
         for constant, value in found.values.items():

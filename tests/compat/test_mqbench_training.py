@@ -246,10 +246,18 @@ def test_states_are_saved_and_loaded_with_scales_and_all(tmp_path: Path) -> None
         assert torch.equal(other(TEST[:8]), model(TEST[:8]))
     result = convert_deploy(other, "Academic", output_path=tmp_path / "out")
     np.testing.assert_allclose(run_file(result.model, DATA.test_images[:8]), model(TEST[:8]).detach(), atol=0.05)
-    twin = copy.deepcopy(model.torch())
+
+
+def test_a_copy_of_the_module_is_deployed_as_it_is(tmp_path: Path) -> None:
+    model = prepared()
+    calibrate(model)
+    twin = copy.deepcopy(model.torch().eval())
     with torch.no_grad():
-        twin.stem.conv.weight.zero_()
-    assert model.get_parameter("stem.conv.weight").any()
+        twin.classifier.bias.add_(1.0)
+    assert not torch.equal(model.get_parameter("classifier.bias"), twin.classifier.bias)
+    own = run_file(convert_deploy(model, "Tensorrt", output_path=tmp_path / "own").model, DATA.test_images[:2])
+    other = run_file(convert_deploy(twin, "Tensorrt", output_path=tmp_path / "other").model, DATA.test_images[:2])
+    np.testing.assert_allclose(other, own + 1, atol=1e-5)
 
 
 def float_state(path: Path) -> dict[str, torch.Tensor]:
@@ -297,6 +305,20 @@ def test_batch_norms_that_the_file_has_folded_are_recognised_by_their_numbers(tm
     assert "stem.conv.weight" in found.missing_keys
     assert "stem.bn.weight" in found.unexpected_keys
     assert torch.equal(model.get_parameter("stem.conv.weight"), before)
+    with pytest.raises(ModelError, match="folded"):
+        model.load_state_dict({**state, "head.bn.bias": state["head.bn.bias"] + 1})
+
+
+def test_what_passes_have_changed_is_loaded_only_as_the_file_has_it() -> None:
+    state = float_state(demo.model_path())
+    model = prepare_by_platform(demo.model_path(), "Tensorrt", is_qat=False)  # batch norms are folded for good
+    assert "stem.bn.weight" not in model.state_dict()
+    before = model.get_parameter("stem.conv.weight").clone()
+    model.load_state_dict(state)
+    assert torch.equal(model.get_parameter("stem.conv.weight"), before)
+    for name in ("stem.conv.weight", "stem.bn.bias"):
+        with pytest.raises(ModelError, match=name):
+            model.load_state_dict({**state, name: state[name] + 1})
 
 
 def test_weights_that_the_exporter_turned_over_are_turned_back() -> None:

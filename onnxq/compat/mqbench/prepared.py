@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -124,6 +125,12 @@ class PreparedModel:
                 raise ConfigError("a module to train needs torch: pip install 'onnxq[torch]'") from None
             self._module = PreparedModule(self, self.batch_norms)
         return self._module
+
+    def with_module(self, module: PreparedModule) -> PreparedModel:
+        """The same model, samples included, with another module: a copy of its own."""
+        found = copy(self)
+        found._module = module
+        return found
 
     def __getattr__(self, name: str) -> Any:
         if name not in OF_TORCH:

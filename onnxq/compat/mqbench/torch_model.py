@@ -132,6 +132,13 @@ class PreparedModule(ModuleNet):
         super().eval()
         return self
 
+    def __deepcopy__(self, memo: dict[int, object]) -> PreparedModule:
+        """A module that is calibrated, trained and deployed by itself, from the samples so far."""
+        twin = super().__deepcopy__(memo)
+        assert isinstance(twin, PreparedModule)
+        twin.__dict__["prepared"] = self.prepared.with_module(twin)
+        return twin
+
     # ---- files ---------------------------------------------------------------------------------------------------
 
     def deploy(self, folder: str | Path, settings: Config) -> Result:
