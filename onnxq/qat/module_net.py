@@ -191,6 +191,19 @@ class ModuleNet(nn.Module):
     def disable_fake_quant(self) -> None:
         self.net.quantize(False)
 
+    def freeze_bn_stats(self) -> None:
+        """Keep the statistics of batch norms from now on; torch calls it so for its own modules."""
+        self.net.mode.live_statistics = False
+
+    def update_bn_stats(self) -> None:
+        """Let batch norms learn their statistics again, in a net that was made for it."""
+        if self.net.batch_norms != "live":
+            raise ConfigError(
+                f"the batch norms of this network are {self.net.batch_norms}: prepare it with freeze_bn=False (or "
+                "batch_norms='live') to learn statistics"
+            )
+        self.net.mode.live_statistics = True
+
     # ---- states --------------------------------------------------------------------------------------------------
 
     def load_state_dict(self, state_dict: TensorsByName, strict: bool = True, assign: bool = False) -> Any:

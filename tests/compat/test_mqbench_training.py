@@ -28,6 +28,7 @@ from onnxq.compat.mqbench import (
 from onnxq.errors import ConfigError, DataError, ModelError, UnsupportedError
 from onnxq.graph import Graph
 from onnxq.passes import run_passes
+from onnxq.qat import loop as qat_loop
 from onnxq.targets.sophgo import dialect as sophgo
 from tests.compat.mqbench_plans import RESNET, TRANSFORMER
 from tests.networks.exported import exported, samples
@@ -337,6 +338,30 @@ def test_weights_that_the_exporter_turned_over_are_turned_back() -> None:
     sentences = {name: torch.from_numpy(array) for name, array in samples(TRANSFORMER, 2).items()}
     enable_calibration(model)
     assert model(sentences["tokens"], mask=sentences["mask"]).requires_grad
+
+
+def test_statistics_of_batch_norms_are_learnt_where_they_are_not_frozen(tmp_path: Path) -> None:
+    model = prepare_by_platform(demo.model_path(), "Tensorrt", freeze_bn=False)
+    calibrate(model)
+    before = model.get_buffer("stem.bn.running_mean").clone()
+    train(model, steps=2)
+    learnt = model.get_buffer("stem.bn.running_mean").clone()
+    assert not torch.equal(learnt, before)
+    model.freeze_bn_stats()
+    train(model, steps=1)
+    assert torch.equal(model.get_buffer("stem.bn.running_mean"), learnt)
+    assert convert_deploy(model, "Tensorrt", output_path=tmp_path).report["file_against_net"][0]["within"] == 1.0
+    with pytest.raises(ConfigError, match="freeze_bn=False"):
+        prepared().update_bn_stats()
+
+
+def test_the_loop_of_onnxq_trains_the_module_too() -> None:
+    model = prepared()
+    calibrate(model)
+    before = model.get_parameter("stem.conv.weight").clone()
+    data = DATA.train_images[:64], DATA.train_labels[:64]
+    qat_loop.train(model.torch().settled(), data, {"epochs": 1, "batch_size": 16, "lr": 1e-3})
+    assert not torch.equal(model.get_parameter("stem.conv.weight"), before)
 
 
 def test_attributes_that_are_given_as_objects_are_those_of_the_torch_module() -> None:

@@ -33,7 +33,7 @@ OF_TORCH = (
     *("parameters", "named_parameters", "buffers", "named_buffers", "modules", "named_modules", "children"),
     *("named_children", "state_dict", "load_state_dict", "zero_grad", "requires_grad_", "apply", "training"),
     *("get_parameter", "get_buffer", "get_submodule", "enable_observer", "disable_observer", "enable_fake_quant"),
-    "disable_fake_quant",
+    *("disable_fake_quant", "freeze_bn_stats", "update_bn_stats"),
 )
 """What a prepared model has of the module that `torch()` makes."""
 
