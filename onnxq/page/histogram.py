@@ -29,13 +29,14 @@ class Histogram:
     def of(cls, values: np.ndarray, most: int = MOST_VALUES) -> Histogram | None:
         """The finite ones of some values, about `most` of them; None where there are none."""
         flat = values.reshape(-1)
-        flat = flat[:: max(1, flat.size // most)].astype(np.float32, copy=False)
+        flat = flat[:: max(1, flat.size // most)].astype(np.float64)
         finite = flat[np.isfinite(flat)]
         if not finite.size:
             return None
         low, high = float(finite.min()), float(finite.max())
-        counts, _ = np.histogram(finite, BINS, (low, high) if high > low else (low - 0.5, low + 0.5))
-        return cls(low, high, counts.astype(np.float64))
+        found = cls(low, high, np.zeros(BINS))
+        found.counts += np.bincount(found._places(finite), minlength=BINS)
+        return found
 
     @classmethod
     def of_statistic(cls, statistic: HistogramStatistic) -> Histogram | None:
@@ -60,15 +61,20 @@ class Histogram:
     def _spread(self, lower: np.ndarray, upper: np.ndarray, counts: np.ndarray) -> None:
         """Put counts into the bins that hold the middles of theirs; a wide one is shared out."""
         width = (self.high - self.low) / BINS
-        if width <= 0:
-            self.counts[BINS // 2] += counts.sum()
-            return
-        pieces = np.clip(np.ceil((upper - lower) / width), 1, BINS).astype(np.int64)
+        wide = (upper - lower) / width if width > 0 else np.zeros(len(counts))
+        pieces = np.clip(np.ceil(wide), 1, BINS).astype(np.int64)
         owner = np.repeat(np.arange(len(counts)), pieces)
         part = np.arange(len(owner)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
         middle = lower[owner] + (upper - lower)[owner] * (part + 0.5) / pieces[owner]
-        place = np.clip((middle - self.low) / width, 0, BINS - 1).astype(np.int64)
-        np.add.at(self.counts, place, counts[owner] / pieces[owner])
+        shares = counts[owner] / pieces[owner]
+        self.counts += np.bincount(self._places(middle), weights=shares, minlength=BINS)
+
+    def _places(self, values: np.ndarray) -> np.ndarray:
+        """The bin of each value; the middle one where there is no range."""
+        width = (self.high - self.low) / BINS
+        if width <= 0:
+            return np.full(len(values), BINS // 2)
+        return np.clip((values - self.low) / width, 0, BINS - 1).astype(np.int64)
 
     def to_json(self) -> JsonObject:
         return {

@@ -16,6 +16,7 @@ import onnxq
 from onnxq.cli.app import app
 from onnxq.demo import load_data, model_path
 from onnxq.page.document import read_page
+from tests.diagnose.conftest import TIED
 from tests.flow.test_detector_tails import detector, images
 from tests.golden_graphs import GOLDEN
 from tests.page.browser import browse, serious
@@ -147,12 +148,16 @@ def test_the_keyboard_reaches_layers_and_their_details(pages: Callable[[str], Pa
     assert closed in ("", None)
 
 
-def test_cause_and_remedy_stand_on_the_first_view(pages: Callable[[str], Path]) -> None:
-    diagnosis = read_page(pages("detector"))["report"].get("diagnosis")
-    assert diagnosis is not None
-    text = browse(pages("detector"), views=["verdict"])["views"]["verdict"]["text"]
-    assert "Why" in text
-    assert all(cause["text"] in text for cause in diagnosis["causes"])
+def test_the_cause_of_dead_scores_and_the_line_that_mends_them_take_no_click(tmp_path: Path) -> None:
+    ill = TIED.ill(tmp_path)
+    config = {**ill.config, "effort": 0, "diagnose": True, "minimum_sqnr_db": 0.0}
+    onnxq.quantize(ill.model, backend="qnn", data=ill.data, config=config, out=tmp_path / "out")
+    diagnosis = read_page(tmp_path / "out" / "report.html")["report"]["diagnosis"]
+    text = browse(tmp_path / "out" / "report.html", views=["verdict"])["views"]["verdict"]["text"]
+    assert diagnosis["causes"][0]["text"] in text
+    assert diagnosis["combined"]["line"] in text
+    assert "-c " in text
+    assert "model_remedy.toml" in text
 
 
 def hostile_model() -> onnx.ModelProto:
@@ -193,7 +198,9 @@ def chain(length: int) -> onnx.ModelProto:
     nodes, weights, last, earlier = [], [], "x", "x"
     for number in range(length // 2):
         name = f"stage{number // 100}.block{number}"
-        weights.append(numpy_helper.from_array((rng.normal(size=(2, 2)) * 0.7).astype(np.float32), f"{name}.weight"))
+        turn = rng.uniform(0, 2 * np.pi)
+        rotation = 1.1 * np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]], np.float32)
+        weights.append(numpy_helper.from_array(rotation.astype(np.float32), f"{name}.weight"))
         nodes.append(helper.make_node("MatMul", [last, f"{name}.weight"], [f"{name}.y"], name=f"{name}.matmul"))
         last = f"{name}.y"
         if number % 3 == 2:

@@ -167,6 +167,15 @@ def test_a_histogram_keeps_every_value_when_it_grows() -> None:
     assert np.abs(np.cumsum(whole.counts) - np.cumsum(expected)).max() < 120
 
 
+def test_a_range_of_neighbouring_numbers_has_a_histogram_too() -> None:
+    found = Histogram.of(np.array([1.0, np.nextafter(np.float32(1), np.float32(2))], np.float32))
+    assert found is not None
+    assert found.counts.sum() == 2
+    tiny = Histogram.of(np.array([0.0, 5e-324]))
+    assert tiny is not None
+    assert tiny.counts.sum() == 2
+
+
 @pytest.mark.parametrize("value", [2.5, np.nan])
 def test_constants_and_what_is_not_finite(value: float) -> None:
     found = Histogram.of(np.full(7, value, np.float32))
