@@ -25,6 +25,9 @@ from onnxq.ptq.search.stage import LARGE
 from onnxq.runtime.feeds import Feed
 from onnxq.types import QuantPlan
 
+MANY_NODES = 2000
+"""With every tensor an output, sessions of more nodes than this take longer to make than a page is worth."""
+
 FLOAT, FLOAT_AS_CHANGED = "the float model", "the float model with the weights as methods have changed them"
 
 
@@ -47,7 +50,7 @@ def page_of(config: Config, reference: Graph | None = None) -> DrawPage | None:
             measured = replace(measured, inputs=inputs_json(session.dataset))
             feeds: Sequence[Feed] = list(islice(session.dataset, 1))
             shapes: dict[str, tuple[int, ...]] = {}
-            if wants_layers(config) and small:
+            if small and wants_layers(config, graph):
                 samples = verification_samples(session.dataset, config.verify_samples)
                 numbers = samples.numbers[:SAMPLES]
                 feeds = list(islice(samples, len(numbers)))
@@ -63,11 +66,11 @@ def page_of(config: Config, reference: Graph | None = None) -> DrawPage | None:
     return draw
 
 
-def wants_layers(config: Config) -> bool:
-    """Whether the run pays for the noise of layers: one that only calibrates is to be quick, unless it is told."""
+def wants_layers(config: Config, graph: Graph) -> bool:
+    """Whether the run pays for the noise of layers; one that only calibrates, or has many nodes, if it is told to."""
     if config.report is not None:
         return config.report == "full"
-    return config.effort > 0 or config.improvements is not None
+    return (config.effort > 0 or config.improvements is not None) and len(graph.nodes()) <= MANY_NODES
 
 
 def observed_of(gathered: Gathered | None, plan: QuantPlan) -> JsonObject:
