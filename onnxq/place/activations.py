@@ -31,6 +31,8 @@ def request_quantizers(
     for node in selection.nodes:
         if node.name in selection.selected:
             asking.ask(node, selection.selected[node.name])
+        elif node.name in selection.skipped:
+            asking.leave_inputs_float(node)
     return requests
 
 
@@ -83,6 +85,13 @@ class NodeRequests:
             else:
                 why = f"input of {node.op} '{node.name}'" + (f"; {extra}" if extra else "")
                 self.requests.ask(tensor, spec, "activation", why, edge)
+
+    def leave_inputs_float(self, node: Node) -> None:
+        """Let a node that the user leaves float read float values too, where the user says that of its inputs."""
+        for port, tensor in enumerate(node.inputs):
+            computed = bool(tensor.name) and not self.graph.is_constant(tensor)
+            if computed and self.overrides.stays_float(tensor, node, "activation"):
+                self.requests.leave_float(tensor.name, Edge(node.name, port))
 
     def _ask_result(self, node: Node, rule: OpRule, result: Any) -> None:
         if self.backend.scheme.activation is None or self._only_taken_as_it_is(result):

@@ -78,6 +78,8 @@ def _plan(graph: Graph, backend: Backend, resolver: OverrideResolver) -> QuantPl
     plan.notes.extend([*requests.remarks, *_overruled(requests, overrides.left_out)])
     plan.notes.extend([*resolver.unused(), *resolver.unused_everywhere(_roles(graph, plan))])
     plan.notes.extend(selection.fused_ops.chains.unused(set(selection.selected)))
+    if backend.settle is not None:
+        backend.settle(graph, plan)
     return plan
 
 

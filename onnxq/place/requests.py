@@ -122,7 +122,7 @@ class Requests(dict[str, Request]):
         return edge in request.edges or (request.everywhere and edge not in self._float_uses.get(name, ()))
 
     def drop_unread(self) -> None:
-        """Take back what was asked for results that only decide something: nobody reads them quantized."""
-        for name in {self._graph.node(edge.node).inputs[edge.port].name for edge in self._decisive}:
+        """Take back what was asked for results that nobody reads quantized: all who read them read float values."""
+        for name in self._float_uses:
             if name in self and self[name].everywhere and self.edges(name) == ():
                 del self[name]

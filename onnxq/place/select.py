@@ -67,12 +67,21 @@ def select_nodes(graph: Graph, backend: Backend, resolver: OverrideResolver) -> 
         if tensor.name
     }
     chains = Fusions(graph, nodes, resolver.overrides.fuse, skipped)
-    fused_ops = FusedOps(graph, chains, backend.fused_activations, exempt, skipped | forced | exempt.keys())
+    apart = skipped | forced | exempt.keys() | _declined_activations(graph, backend, nodes)
+    fused_ops = FusedOps(graph, chains, backend.fused_activations, exempt, apart)
     selector = _Selector(graph, backend, resolver, Selection(nodes, exempt, skipped, decisive, fused_ops))
     for node in nodes:
         selector.decide(node)
     selector.drop_pointless_joins()
     return selector.selection
+
+
+def _declined_activations(graph: Graph, backend: Backend, nodes: list[Node]) -> set[str]:
+    """Activations that the target's own rule for them declines: they do not run inside other nodes either."""
+    rules = {op: backend.same_scale_rule_for(op) for op in backend.fused_activations}
+    declining = {op: rule.decline for op, rule in rules.items() if rule is not None and rule.decline is not None}
+    candidates = (node for node in nodes if node.op in declining)
+    return {node.name for node in candidates if declined(declining[node.op], Facts(graph, node)) is not None}
 
 
 def declined(decline: Decline | None, facts: Facts) -> Reason | None:

@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol
 from onnxq.types.attributes import AttributeValues
 from onnxq.types.granularity import PerTensor
 from onnxq.types.known_as import KnownAs
+from onnxq.types.plan import QuantPlan
 from onnxq.types.spec import QuantSpec, Rounding
 
 
@@ -149,6 +150,10 @@ class Option:
     summary: str
 
 
+Settle = Callable[[Any, QuantPlan], None]
+"""Changes a finished plan for a graph (`onnxq.graph.Graph`, which types do not know), or refuses it."""
+
+
 @dataclass(frozen=True)
 class Backend:
     """A target. `emitters` names what is written (see `onnxq.emit`); the first one writes the model.
@@ -172,6 +177,8 @@ class Backend:
     rounding_in_files    "half_even": QuantizeLinear stands for the chip's own rounding, which `simulate` has
     options, configure   choices behind the name, and the function that makes the backend for them
     chosen           option -> value, for those that differ from their defaults; `option` has them all
+    settle           changes formats in a finished plan that the target does not have side by side, with a note for
+                     each, or refuses the plan
     refinements      what is changed in the parameters after calibration (`onnxq.refine`), in order
     skipped_rules    refinement -> rules of it that are left out
     simulations      how operators differ on the chip (`onnxq.emit.simulations`), for `simulate`
@@ -210,6 +217,7 @@ class Backend:
     options: tuple[Option, ...] = ()
     configure: Callable[[Mapping[str, str]], Backend] | None = None
     chosen: Mapping[str, str] = field(default_factory=dict)
+    settle: Settle | None = None
     refinements: tuple[str, ...] = ()
     skipped_rules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     simulations: tuple[str, ...] = ()

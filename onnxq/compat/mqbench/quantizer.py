@@ -46,8 +46,16 @@ def translate_quantizer(
     return _academic_mode(translator, given["academic_mode"], target, f"{where}.academic_mode")
 
 
-def translate_lists(translator: Translator, given: JsonMapping, model: Exported, target: Target, where: str) -> None:
-    """The lists of additional and excluded nodes.
+def translate_lists(
+    translator: Translator,
+    given: JsonMapping,
+    model: Exported,
+    target: Target,
+    where: str,
+    *,
+    reading_float: bool = False,
+) -> None:
+    """The lists of additional and excluded nodes; those read float values too, where the tool means that.
 
     A name in additional_node_name wins over every exclusion; an exclusion wins over additional types. The weight of a
     module in exclude_module_name stays float either way.
@@ -70,6 +78,8 @@ def translate_lists(translator: Translator, given: JsonMapping, model: Exported,
                 became = _force(translator, model, target, nodes, () if key in NAME_KEYS else excluded - named, full)
             else:
                 became = _skip(translator, nodes, named, full, weights=key == "exclude_module_name")
+                if reading_float:
+                    became = became.adding(_read_float(translator, model.graph, nodes, named, full), "; ")
             note = type_note(model, item, full) if key in TYPE_KEYS else ""
             translator.row(full, item, became.adding(note, "; ") if note else became)
 
@@ -108,6 +118,20 @@ def _skip(translator: Translator, nodes: Sequence[str], named: set[str], key: st
     elif kept:
         said.append(no_effect("additional_node_name asks for it, and wins", f" on {counted(kept)}"))
     return joined(said)
+
+
+def _read_float(translator: Translator, graph: Graph, nodes: Sequence[str], named: set[str], key: str) -> str:
+    """Take the quantizers in front of excluded nodes away, for these readers; what is between them is float anyway."""
+    wanted = {name for name in nodes if name not in named}
+    made = {tensor.name for name in wanted for tensor in graph.node(name).outputs}
+    readers = [
+        name
+        for name in wanted
+        if any(t.name and t.name not in made and not graph.is_constant(t) for t in graph.node(name).inputs)
+    ]
+    for name in sorted(readers):
+        translator.set(("node", name, "activation", "skip"), True, key)
+    return f"no quantizer in front of {counted(sorted(readers))}" if readers else ""
 
 
 def _nodes(model: Exported, key: str, item: Any, where: str) -> list[str]:

@@ -15,6 +15,10 @@ from dataclasses import dataclass
 
 from onnxq.errors import ConfigError
 from onnxq.targets import BACKENDS
+from onnxq.targets.sophgo.float8 import declines_matrices, without_kernels
+from onnxq.targets.sophgo.float8 import moving as float8_moving
+from onnxq.targets.sophgo.four_bits import settle_four_bits
+from onnxq.targets.sophgo.names import LOOKED_UP
 from onnxq.types import Backend, Limits, NodeFacts, OpRule, Option, PerChannel, QuantSpec, SameScaleRule, Scheme
 from onnxq.types.backend import Decline
 from onnxq.types.layer_rules import INTEGER_CONVOLUTIONS, PAD, RESIZE
@@ -29,13 +33,11 @@ from onnxq.types.presets import (
 )
 
 _FORMATS = {"F8E4M3": "fp8_e4m3", "F8E5M2": "fp8_e5m2", "F16": "fp16", "BF16": "bf16"}
-_LOOKED_UP = ("Sigmoid", "Tanh", "Elu", "HardSigmoid", "HardSwish", "Softplus", "Mish", "LeakyRelu", "PRelu")
-"""Element-wise functions that chips take from a table with 256 entries."""
-
 _KEEP_SCALE = (
     *("MaxPool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Split", "Tile", "Expand"),
     *("DepthToSpace", "SpaceToDepth", "GlobalMaxPool", "Abs"),
 )
+_IN_INTEGERS = (OpRule(("Max", "Min"), inputs=None, output=True), OpRule(LOOKED_UP, output=True))
 _STEPS = ((-128, 127), (-127, 127), (0, 255), (-8, 7), (-7, 7), (0, 15))
 """Lowest and highest integers of the formats that tpu-mlir has."""
 
@@ -76,6 +78,13 @@ def _grouped(node: NodeFacts) -> str | None:
     if int(node.attrs.get("group", 1)) > 1:
         return "a convolution with groups has no 4-bit form"
     return declines_computed_weight(node)
+
+
+def _computed_in_four_bits(node: NodeFacts) -> str | None:
+    """A reason against 4 bits: the next rule takes such a product in 8."""
+    return (
+        None if node.is_constant(1) else "multiplies two computed matrices, which tpu-mlir does not compile in 4 bits"
+    )
 
 
 def _two_computed(node: NodeFacts) -> str | None:
@@ -180,24 +189,24 @@ def _backend(chip: _Chip, mode: str, strategy: str, precision: str, *, asymmetri
     narrow_activation = QuantSpec("int4") if precision == "INT4" else None
     if weight_only:
         narrow_weight = narrow_activation = None
+    in_float8 = precision.startswith("F8")
     matrices = declines_computed_weight if weight_only else _two_computed if chip.narrow else None
+    if in_float8 or narrow_activation is not None:
+        matrices = declines_matrices if in_float8 else _computed_in_four_bits
     layers = _layers(narrow_activation, narrow_weight, per_channel_matmul=weight_only, matrices=matrices)
     if narrow_weight is not None:
         layers = (*layers, INTEGER_CONVOLUTIONS[0])
-    if not scheme.weight or not scheme.activation:
+    if narrow_activation is not None:
+        layers = (*layers, OpRule(("MatMul",), inputs=(0, 1), output=True))  # those that 4 bits decline
+    if not scheme.weight or not scheme.activation or in_float8:
         layers = tuple(rule for rule in layers if rule.ops != ("ConvTranspose",))
     element_wise = (
-        OpRule(("Add", "Sub", "Mul", "Max", "Min"), inputs=None, output=True),
+        OpRule(("Add", "Sub", "Mul"), inputs=None, output=True),
         OpRule(("AveragePool", "GlobalAveragePool"), output=True),
-        OpRule(_LOOKED_UP, output=True),
+        *(without_kernels() if in_float8 else _IN_INTEGERS),
     )
-    same_scale = (
-        SameScaleRule(_KEEP_SCALE),
-        SameScaleRule(("Concat",), inputs=None),
-        SameScaleRule(("Relu", "Clip")),
-        RESIZE,
-        PAD,
-    )
+    moving = float8_moving(_KEEP_SCALE) if in_float8 else (SameScaleRule((*_KEEP_SCALE, "Relu", "Clip")),)
+    same_scale = (*moving, SameScaleRule(("Concat",), inputs=None), RESIZE, PAD)
     return Backend(
         name=chip.name,
         summary=chip.summary,
@@ -218,6 +227,7 @@ def _backend(chip: _Chip, mode: str, strategy: str, precision: str, *, asymmetri
         fixed_ranges={"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0)},
         emitters=_emitters(precision, transformer=transformer),
         simulations=("sophgo_multipliers",) if chip.unsigned and not asymmetric and "INT" in precision else (),
+        settle=settle_four_bits if chip.four_bits and not weight_only and "INT" in precision else None,
         options=chip.options(),
         configure=lambda values: _configure(chip, values),
         checked_by=("tpu_mlir",),

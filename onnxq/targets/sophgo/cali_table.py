@@ -23,8 +23,9 @@ from onnxq.errors import UnsupportedError
 from onnxq.files import replace_file
 from onnxq.graph import Graph
 from onnxq.targets.sophgo.cali_table_check import checker
-from onnxq.targets.sophgo.modes import four_bit_operators, mode_of, operators
-from onnxq.targets.sophgo.names import MATRICES, names_of, result_of, scale_count
+from onnxq.targets.sophgo.four_bits import refuse_four_bits
+from onnxq.targets.sophgo.modes import four_bit_operators, operators
+from onnxq.targets.sophgo.names import MATRICES, names_of, scale_count
 from onnxq.targets.sophgo.ranges import Row, ranges
 from onnxq.types import Backend, QParamsTable, QuantPlan
 
@@ -54,7 +55,7 @@ def table_text(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Ba
     weights = _weight_rows(graph, plan, qparams)
     if backend.scheme.activation is not None:
         _refuse_channels_of_matrices(graph, plan, qparams)
-        _refuse_four_bits(graph, plan)
+        refuse_four_bits(graph, plan)
     found = list(ranges(graph, plan, qparams, backend))
     narrow = [item for item in found if item.spec.bits == 4]
     is_float8 = any(
@@ -109,23 +110,6 @@ def _refuse_channels_of_matrices(graph: Graph, plan: QuantPlan, qparams: QParams
             raise UnsupportedError(
                 f"weight '{weight}' of {node.op} '{node.name}' has {qparams[weight].scale.size} scales, and tpu-mlir "
                 "takes the first of them for the whole matrix. Set per_channel = false there"
-            )
-
-
-def _refuse_four_bits(graph: Graph, plan: QuantPlan) -> None:
-    """Layers that chips do not have in 4 bits."""
-    for operator in operators(graph, plan):
-        node, mode = operator.node, mode_of(graph, plan, operator, "F32")
-        if mode in ("W4INT8", "INT4") and int(node.attrs.get("group", 1)) > 1:
-            raise UnsupportedError(
-                f"node '{node.name}' ({node.op}) has groups, and such a convolution has no 4-bit form. Set bits = 8 "
-                "for its weight and for what it reads"
-            )
-        result = result_of(graph, node, plan.fused)
-        if mode == "INT4" and graph.is_output(result) and result.name in plan and plan[result.name].spec.bits != 4:
-            raise UnsupportedError(
-                f"node '{node.name}' ({node.op}) reads 4 bits and makes an output of the model, which tpu-mlir would "
-                "give 4 bits too. Set bits = 8 for what it reads"
             )
 
 

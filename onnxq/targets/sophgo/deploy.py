@@ -3,18 +3,24 @@
 tpu-mlir takes the strides of a pooling that names none for the size of its window, where ONNX says 1, and it ends its
 run on a Split without an axis or a ConvTranspose without a kernel_shape.
 
+A layer whose result is read as float runs in float, and tpu-mlir leaves its weight as it is. Where the plan has a
+quantizer on that weight, the values here are those of the quantizer, so that the chip computes what the plan says.
+
 In float8 it compares codes with the upper end of a Clip as if they were values. A Clip from 0 on is a Relu there: what
 is above ends at the largest code.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from onnxq.emit import EMITTERS, EmitRequest, Emitted, Emitter
 from onnxq.emit.deploy import deploy_model
 from onnxq.emit.tables import MODEL_SUFFIX
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph, Node
-from onnxq.numerics import float_max
+from onnxq.numerics import fake_quantize, float_max
+from onnxq.targets.sophgo.modes import mode_of, operators
 from onnxq.targets.sophgo.ranges import clips_at_zero
 from onnxq.types import QParamsTable, QuantPlan
 from onnxq.types.note import Note
@@ -67,9 +73,22 @@ def _upper_end(graph: Graph, node: Node) -> float:
     return float(graph.values(node.inputs[2]).reshape(-1)[0]) if graph.is_constant(node.inputs[2]) else 0.0
 
 
+def weights_of_float_layers(graph: Graph, request: EmitRequest) -> None:
+    """Round the weights of layers that are quantized in the plan and run in float: tpu-mlir does not do it there."""
+    for operator in operators(request.graph, request.plan):
+        node, weight = operator.node, operator.weight
+        if weight is None or node.name not in request.plan.quantized:
+            continue
+        parameters = request.qparams[weight]
+        if mode_of(request.graph, request.plan, operator, "") == "" and parameters.spec.bits <= 8:
+            values = graph.values(weight)
+            graph.tensor(weight).values = fake_quantize(values.astype(np.float32), parameters).astype(values.dtype)
+
+
 def write_deploy_model(request: EmitRequest) -> Emitted:
     """Write `<name>_deploy_model.onnx`: the float model for tpu-mlir's model_transform."""
     result = deploy_model(*request.quantized)
+    weights_of_float_layers(result, request)
     notes = [*write_out_defaults(result), *clips_as_relus(result, request.plan, request.qparams)]
     return Emitted(tuple(result.save(request.path(MODEL_SUFFIX))), tuple(notes))
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from onnxq.graph import Graph, Node
-from onnxq.targets.sophgo.names import LAYERS, is_float, operator_names
-from onnxq.types import Backend, QuantPlan, QuantSpec
+from onnxq.targets.sophgo.names import LAYERS, is_float, operator_names, result_of
+from onnxq.types import Backend, Edge, QuantPlan, QuantSpec
 
 _SAME = {"fp8_e4m3": "F8E4M3", "fp8_e5m2": "F8E5M2", "fp16": "F16", "bf16": "BF16"}
 _LOOKED_UP_UNITS = ("SiLU", "Gelu", "HardSwish")
@@ -52,6 +52,8 @@ def mode_of(graph: Graph, plan: QuantPlan, operator: Operator, in_float: str) ->
     stored = plan[weight].spec if weight is not None else None
     if not read and stored is not None:
         return f"W{stored.bits}{in_float}" if stored.evenly_spaced else _word(stored)
+    if float_result(graph, plan, node) is not None:
+        return in_float
     made = [plan[t.name].spec for t in node.outputs if t.name in plan]
     spec = min(read or made, key=lambda spec: spec.bits, default=None)
     if spec is None:
@@ -59,6 +61,25 @@ def mode_of(graph: Graph, plan: QuantPlan, operator: Operator, in_float: str) ->
     if stored is not None and stored.bits == 4 and spec.bits == 8 and stored.evenly_spaced:
         return "W4INT8"
     return _word(spec) if spec.bits != 4 or node.op in LAYERS else "INT8"  # what moves values does so in 8 bits
+
+
+def float_result(graph: Graph, plan: QuantPlan, node: Node) -> str | None:
+    """A result of a quantized node that somebody reads as float, if there is one.
+
+    What computes in integers writes integers, for all who read them: such a node has to run in float, and those who
+    read its result quantized convert it.
+    """
+    made = [tensor for tensor in node.outputs[1:] if tensor.name and is_float(graph, tensor)]
+    for tensor in (result_of(graph, node, plan.fused), *made):
+        uses = graph.consumers(tensor)
+        if tensor.name not in plan:
+            if uses or graph.is_output(tensor):
+                return str(tensor.name)
+            continue
+        edges = plan[tensor.name].edges
+        if edges is not None and any(Edge(use.node.name, use.port) not in edges for use in uses):
+            return str(tensor.name)
+    return None
 
 
 def four_bit_operators(graph: Graph, plan: QuantPlan) -> list[Operator]:
@@ -83,7 +104,14 @@ def mode_of_unit(graph: Graph, plan: QuantPlan, node: Node) -> str | None:
     read = {t.name for name in unit.nodes for t in graph.node(name).inputs if not graph.is_constant(t)} - inside
     around = [*read, node.outputs[0].name]
     specs = [plan[name].spec for name in around if name in plan and plan[name].spec.dtype in ("int8", "uint8")]
-    return "INT8" if len(specs) == len(around) else None
+    reads_float = any(_reads_float(graph, plan, graph.node(name)) for name in unit.nodes)
+    return "INT8" if len(specs) == len(around) and not reads_float else None
+
+
+def _reads_float(graph: Graph, plan: QuantPlan, node: Node) -> bool:
+    """Whether a node reads a quantized tensor as float."""
+    placed = [(plan[t.name], Edge(node.name, port)) for port, t in enumerate(node.inputs) if t.name in plan]
+    return any(item.edges is not None and edge not in item.edges for item, edge in placed)
 
 
 def _word(spec: QuantSpec) -> str:

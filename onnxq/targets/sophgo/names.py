@@ -22,6 +22,9 @@ _OTHER_OPERATORS = {"Slice": ("Gather",), "Gelu": ("GELU",), "Clip": ("Relu",)}
 LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 """Operators whose second input may be a weight."""
 
+LOOKED_UP = ("Sigmoid", "Tanh", "Elu", "HardSigmoid", "HardSwish", "Softplus", "Mish", "LeakyRelu", "PRelu")
+"""Element-wise functions that chips take from a table with 256 entries."""
+
 MATRICES = ("Gemm", "MatMul")
 """Layers whose weight has one scale, unless it alone is quantized."""
 

@@ -16,9 +16,11 @@ from typing import Any
 from onnxq.emit import EMITTERS, EmitRequest, Emitted, Emitter, ReadBack, Write
 from onnxq.files import replace_file
 from onnxq.graph import Graph
-from onnxq.targets.sophgo.modes import Operator, float_mode, mode_of, mode_of_unit, operators
+from onnxq.targets.sophgo.float8 import refuse_float8
+from onnxq.targets.sophgo.modes import Operator, float_mode, float_result, mode_of, mode_of_unit, operators
 from onnxq.targets.sophgo.names import LAYERS
 from onnxq.types import QParamsTable, QuantPlan
+from onnxq.types.note import Note
 
 FILES = {
     "sophgo_q_table": "_q_table_from_sophgo_mq_sophgo_tpu",
@@ -49,16 +51,27 @@ def _writer(ending: str) -> Write:
     def write(request: EmitRequest) -> Emitted:
         path = request.path(ending)
         graph, plan, other = request.graph, request.plan, float_mode(request.backend)
+        refuse_float8(graph, plan)
         modes: dict[str, str] = {}
         for operator in operators(graph, plan):
             modes |= dict.fromkeys(operator.names, mode_of(graph, plan, operator, other))
         lines = ["# qtable from sophgo_mq", "# op_name  quantize_mode"]
         text = "\n".join([*lines, *(f"{operator} {mode}" for operator, mode in modes.items())]) + "\n"
         replace_file(path, lambda stream: stream.write(text.encode("utf-8")))
-        return Emitted((path,))
+        return Emitted((path,), tuple(_notes(graph, plan, other)))
 
     write.__doc__ = f"Write `<name>{ending}`: operator -> mode for tpu-mlir."
     return write
+
+
+def _notes(graph: Graph, plan: QuantPlan, in_float: str) -> Iterator[Note]:
+    """A line for every node that is quantized in the plan and runs in float, because its result is read as float."""
+    for operator in operators(graph, plan):
+        node = operator.node
+        result = float_result(graph, plan, node) if node.name in plan.quantized else None
+        if result is not None and mode_of(graph, plan, operator, "") == "":
+            text = f"node '{node.name}' ({node.op}) runs in {in_float}: its result '{result}' is read as float"
+            yield Note("runs_in_float", text)
 
 
 def _checker(ending: str) -> ReadBack:
@@ -95,6 +108,9 @@ def _wrong(
     stored = None if operator.weight is None else qparams[operator.weight].spec
     if stored is not None and not found:
         return None if mode == f"W{stored.bits}{in_float}" else f"its weight alone is quantized, to {stored.dtype}"
+    read_as_float = float_result(graph, plan, node)
+    if read_as_float is not None:
+        return None if mode == in_float else f"its result '{read_as_float}' is read as float, so it runs in {in_float}"
     reads, weight = _FORMATS.get(mode, ((), ""))
     if mode == "INT8" and node.op not in LAYERS:
         reads = (*reads, "int4", "uint4")  # what moves 4-bit values does so in 8 bits

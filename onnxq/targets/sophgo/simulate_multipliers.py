@@ -17,6 +17,7 @@ import numpy as np
 from onnxq.emit.simulations import SIMULATIONS
 from onnxq.emit.simulations.rewrite import Rewrite, line, on_chip
 from onnxq.graph import Graph, Node
+from onnxq.targets.sophgo.modes import float_result
 from onnxq.targets.sophgo.names import result_of
 from onnxq.types import PerTensor, QParamsTable, QuantPlan
 
@@ -45,6 +46,8 @@ def simulate_multipliers(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -
     for node in list(on_chip(graph, plan, "Add", "AveragePool", "GlobalAveragePool")):
         if node.name in plan.fused:
             continue  # the bias of a matrix product
+        if float_result(graph, plan, node) is not None:
+            continue  # it runs in float
         scale = _scale(plan, qparams, str(result_of(graph, node, plan.fused).name))
         read = [tensor for tensor in node.inputs if tensor.name]
         scales = [_scale(plan, qparams, str(tensor.name)) for tensor in read]

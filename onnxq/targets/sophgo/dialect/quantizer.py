@@ -20,7 +20,8 @@ OBSERVED = "module_only_enable_observer"
 def translate_quantizer(given: Any, model: Exported, target: Target, out: Translator) -> None:
     """The lists that MQBench has too, and the quantizers that leave values as they are."""
     check_keys(given, (OBSERVED, *NAME_KEYS, *TYPE_KEYS), KEY)
-    translate_lists(out, given, model, find_target(target.backend), KEY)
+    reading_float = not target.weight_only
+    translate_lists(out, given, model, find_target(target.backend), KEY, reading_float=reading_float)
     where = f"{KEY}.{OBSERVED}"
     names = items_of(given.get(OBSERVED, []), where)
     if OBSERVED in given and not names:
