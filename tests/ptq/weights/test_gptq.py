@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
+from onnxq.emit import EmitRequest
 from onnxq.emit.qdq import write_qdq
 from onnxq.emit.simulate import simulate
 from onnxq.errors import ConfigError
@@ -68,7 +69,7 @@ def test_the_graph_holds_the_values_of_the_numbers_and_the_old_state_is_untouche
 def test_the_file_has_the_chosen_numbers(tmp_path: Path) -> None:
     model = digits("onnxruntime")
     found = improved("gptq", "onnxruntime").state
-    write_qdq(found.graph, found.plan, found.qparams, model.task.backend, tmp_path, "model")
+    write_qdq(EmitRequest(found.graph, found.plan, found.qparams, model.task.backend, tmp_path, "model"))
     written = {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(tmp_path / "model.onnx").graph.initializer}
     for name in weights(found):
         stored = numbers(found, name)
