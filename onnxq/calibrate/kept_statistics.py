@@ -22,9 +22,13 @@ MOST_GRAPHS = 2
 
 @dataclass
 class _OfGraph:
-    """What is kept of one graph: the tensors with their kinds of statistics, and both parts as far as they were run."""
+    """What is kept of one graph: the tensors with their kinds of statistics, and both parts as far as they were run.
+
+    Both are collected for the `leaders` that were asked for first; who asks for some of them later gets the same.
+    """
 
     graph: Graph
+    leaders: Sequence[Placement]
     kinds: Mapping[str, frozenset[str]]
     parts: dict[bool, Gathered] = field(default_factory=dict)
     whole: Gathered | None = None
@@ -41,7 +45,7 @@ class KeptStatistics:
     def on_some(self, graph: Graph, leaders: Sequence[Placement]) -> Gathered | None:
         """What observers need to see on `some`; None where it depends on the order of all samples."""
         kept = self._of(graph, leaders)
-        return None if kept is None else self._part(kept, leaders, some=True)
+        return None if kept is None else self._part(kept, some=True)
 
     def on_all(self, graph: Graph, leaders: Sequence[Placement]) -> Gathered | None:
         """The same on all samples."""
@@ -49,7 +53,7 @@ class KeptStatistics:
         if kept is None:
             return None
         if kept.whole is None:
-            kept.whole = _merged(*(self._part(kept, leaders, some=some) for some in (True, False)))
+            kept.whole = _merged(*(self._part(kept, some=some) for some in (True, False)))
         return kept.whole
 
     def _of(self, graph: Graph, leaders: Sequence[Placement]) -> _OfGraph | None:
@@ -62,13 +66,13 @@ class KeptStatistics:
                 self._kept.remove(kept)
                 self._kept.append(kept)
                 return kept
-        self._kept = [*self._kept[-MOST_GRAPHS + 1 :], _OfGraph(graph, kinds)]
+        self._kept = [*self._kept[-MOST_GRAPHS + 1 :], _OfGraph(graph, leaders, kinds)]
         return self._kept[-1]
 
-    def _part(self, kept: _OfGraph, leaders: Sequence[Placement], *, some: bool) -> Gathered:
+    def _part(self, kept: _OfGraph, *, some: bool) -> Gathered:
         if some not in kept.parts:
             samples = self._samples[some]
-            kept.parts[some] = gather(kept.graph, leaders, samples, engine=self._engine, reusable=True)
+            kept.parts[some] = gather(kept.graph, kept.leaders, samples, engine=self._engine, reusable=True)
         return kept.parts[some]
 
 

@@ -70,3 +70,18 @@ def test_each_graph_is_run_once_over_each_part(ready: Calibrated, monkeypatch: p
     for other in (*copies, graph):
         kept.on_some(other, leaders)
     assert [len_of for _, len_of in runs] == [9, 3, 9, 9, 9]  # the first was forgotten
+
+
+def test_who_asks_for_some_tensors_gets_what_was_collected_for_all(ready: Calibrated) -> None:
+    graph, leaders = ready.state.graph, activation_leaders(ready.state.plan)
+    kept = KeptStatistics(*parts_of(ready), None)
+    kept.on_some(graph, leaders)
+    few = kept.on_all(graph, leaders[1:])
+    assert few is not None
+    assert few is kept.on_all(graph, leaders)
+    assert {tensor for placement in leaders for tensor in placement.observe} <= few.statistics.keys()
+    other = KeptStatistics(*parts_of(ready), None)
+    other.on_some(graph, leaders[1:])
+    whole = other.on_all(graph, leaders)
+    assert whole is not None
+    assert whole.statistics.keys() == few.statistics.keys()
