@@ -48,7 +48,7 @@ def quantize(x: np.ndarray, qparams: QParams, *, out: np.ndarray | None = None) 
     out = _destination(out, x.shape, storage_dtype(qparams.spec))
     for index in _pieces(x.shape, qparams.spec):
         scale, zero_point = _parameters_at(qparams, x.shape, index)
-        out[index] = _encoded(x, index, scale, zero_point, qparams.spec)
+        out[index] = qparams.spec.format.encode(_piece(x, index, qparams.spec), scale, zero_point, qparams.spec)
     return out
 
 
@@ -71,8 +71,7 @@ def fake_quantize(x: np.ndarray, qparams: QParams, *, out: np.ndarray | None = N
     out = _destination(out, x.shape, np.dtype(np.float32))
     for index in _pieces(x.shape, qparams.spec):
         scale, zero_point = _parameters_at(qparams, x.shape, index)
-        stored = _encoded(x, index, scale, zero_point, qparams.spec)
-        out[index] = qparams.spec.format.decode(stored, scale, zero_point, qparams.spec)
+        out[index] = qparams.spec.format.fake(_piece(x, index, qparams.spec), scale, zero_point, qparams.spec)
     return out
 
 
@@ -81,13 +80,12 @@ def _pieces(shape: tuple[int, ...], spec: QuantSpec) -> Iterator[tuple[slice, ..
     return chunks(shape) if own is None else own
 
 
-def _encoded(
-    x: np.ndarray, index: tuple[slice, ...], scale: np.ndarray, zero_point: np.ndarray, spec: QuantSpec
-) -> np.ndarray:
+def _piece(x: np.ndarray, index: tuple[slice, ...], spec: QuantSpec) -> np.ndarray:
+    """The values of a piece, which the format has numbers for."""
     piece = np.asarray(x[index])
     if not spec.format.has_nan:
         _refuse_nan(piece, x.shape, index, spec)
-    return spec.format.encode(piece, scale, zero_point, spec)
+    return piece
 
 
 def _refuse_nan(piece: np.ndarray, shape: tuple[int, ...], index: tuple[slice, ...], spec: QuantSpec) -> None:

@@ -114,6 +114,10 @@ class NumberFormat(ABC):
     def decode(self, q: np.ndarray, scale: np.ndarray, zero_point: np.ndarray, spec: QuantSpec) -> np.ndarray:
         """Real float32 values of stored numbers."""
 
+    def fake(self, x: np.ndarray, scale: np.ndarray, zero_point: np.ndarray, spec: QuantSpec) -> np.ndarray:
+        """What real values become by storage: bit for bit what `decode` makes of what `encode` makes of them."""
+        return self.decode(self.encode(x, scale, zero_point, spec), scale, zero_point, spec)
+
     @abstractmethod
     def ends(self, spec: QuantSpec, *, rounded: bool = False) -> tuple[float, float]:
         """The lowest and the highest number in units of the scale, before the zero point is taken off.

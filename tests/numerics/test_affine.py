@@ -263,3 +263,15 @@ def test_a_destination_of_the_wrong_shape_or_dtype_is_refused():
 def test_packed_integer_types_of_ml_dtypes_can_be_dequantized():
     codes = np.array([-8, 7], ml_dtypes.int4)
     assert dequantize(codes, QParams(QuantSpec("int4"), 0.5, 0)).tolist() == [-4.0, 3.5]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int4", "int16", "uint16", "int32"])
+@pytest.mark.parametrize("zero_point", [0, 3])
+def test_fake_quantization_has_the_bits_of_storing_and_reading(dtype: str, zero_point: int) -> None:
+    """The sign of zero included: a stored integer has none."""
+    spec = QuantSpec(dtype, symmetric=zero_point == 0 or dtype == "int32")
+    qparams = QParams(spec, np.float32(0.37), np.int32(0 if spec.symmetric else zero_point))
+    values = np.random.default_rng(0).normal(0, 40, 4000).astype(np.float32)
+    values[:8] = [0.0, -0.0, -0.01, 0.01, np.inf, -np.inf, 3e38, -3e38]
+    stored = dequantize(quantize(values, qparams), qparams)
+    assert fake_quantize(values, qparams).tobytes() == stored.tobytes()

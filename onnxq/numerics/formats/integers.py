@@ -61,18 +61,30 @@ class IntegerFormat(NumberFormat):
         return self._integers
 
     def encode(self, x: np.ndarray, scale: np.ndarray, zero_point: np.ndarray, spec: QuantSpec) -> np.ndarray:
+        return self._rounded(x, scale, zero_point, spec).astype(self.storage)
+
+    def _rounded(self, x: np.ndarray, scale: np.ndarray, zero_point: np.ndarray, spec: QuantSpec) -> np.ndarray:
+        """The stored numbers, as floats that hold every one of them."""
         work = np.dtype(np.float64 if self.bias_only else np.float32)
         ratio = quotient(x, scale, work)
         # The bounds are integers, so limiting before rounding gives the same numbers and keeps infinities out of it.
         np.clip(ratio, (spec.qmin - zero_point).astype(work), (spec.qmax - zero_point).astype(work), out=ratio)
         rounded = round_values(ratio, spec.rounding)
-        rounded += zero_point.astype(work)
-        return rounded.astype(self.storage)
+        rounded += zero_point.astype(work)  # no zero is negative after this
+        return rounded
 
     def decode(self, q: np.ndarray, scale: np.ndarray, zero_point: np.ndarray, spec: QuantSpec) -> np.ndarray:
         steps = np.asarray(q).astype(np.int32) - zero_point
         with np.errstate(over="ignore", under="ignore"):
             return np.asarray(steps.astype(np.float32) * scale)
+
+    def fake(self, x: np.ndarray, scale: np.ndarray, zero_point: np.ndarray, spec: QuantSpec) -> np.ndarray:
+        if self.bias_only:  # float32 does not hold all of its integers
+            return super().fake(x, scale, zero_point, spec)
+        steps = self._rounded(x, scale, zero_point, spec)
+        steps -= zero_point.astype(np.float32)
+        with np.errstate(over="ignore", under="ignore"):
+            return np.asarray(steps * scale)
 
     def ends(self, spec: QuantSpec, *, rounded: bool = False) -> tuple[float, float]:
         return (spec.qmin - 0.5, spec.qmax + 0.5) if rounded else (spec.qmin, spec.qmax)

@@ -8,18 +8,25 @@ place of the old ones: those of a model of several gigabytes are hundreds of meg
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+
 import numpy as np
 
 from onnxq.graph import Graph
 from onnxq.ptq.weights.scale_search import candidates, search_by_weights
 from onnxq.refine import REFINEMENTS, Refined
-from onnxq.types import Backend, PerBlock, Placement, QParamsTable, QuantPlan
+from onnxq.types import Backend, PerBlock, Placement, QParams, QParamsTable, QuantPlan, QuantSpec
+from onnxq.types.granularity import resolve_axis
 
 MOST_BITS = 4
 """With more bits the largest value is worth its range."""
 
 FACTORS = (0.93, 0.86, 0.78, 0.65)
 """Of the range of a block's values; few, because models with block weights are large."""
+
+PIECE = 2**20
+"""Values that are tried at a time: whole weights take gigabytes for each candidate, and as much time to get them."""
 
 NAME = "block_scales"
 
@@ -32,10 +39,30 @@ def block_scales(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: 
         name = placement.tensor
         if name in tied or not _is_open(graph, placement) or qparams.origins.get(name) != (placement.observer,):
             continue  # somebody, or an improvement, has chosen these scales
-        values, held = graph.values(name).astype(np.float32), qparams[name]
-        of = candidates(values, held, placement.minimum_scale, graph.dtype(name) == np.float16)
-        qparams.put(name, search_by_weights(values, held, of, FACTORS), NAME)
+        values, held = graph.values(name), qparams[name]
+        scale, zero_point = held.scale.copy(), held.zero_point.copy()
+        for rows, cells in _pieces(values.shape, held.spec):
+            piece = values[rows].astype(np.float32, copy=False)
+            before = QParams(held.spec, held.scale[cells], held.zero_point[cells])
+            of = candidates(piece, before, placement.minimum_scale, graph.dtype(name) == np.float16)
+            found = search_by_weights(piece, before, of, FACTORS)
+            scale[cells], zero_point[cells] = found.scale, found.zero_point
+        qparams.put(name, QParams(held.spec, scale, zero_point), NAME)
     return Refined(qparams)
+
+
+def _pieces(shape: tuple[int, ...], spec: QuantSpec) -> Iterator[tuple[slice, slice]]:
+    """Rows of a weight that hold whole blocks, with the rows of scales that are theirs: what fits into caches."""
+    granularity = spec.granularity
+    assert isinstance(granularity, PerBlock)
+    rows = max(1, PIECE // max(1, math.prod(shape[1:])))
+    if resolve_axis(granularity.axis, len(shape)) != 0:
+        yield from ((slice(start, start + rows),) * 2 for start in range(0, shape[0], rows))
+        return
+    size = granularity.size
+    blocks = -(-rows // size)
+    for start in range(0, -(-shape[0] // size), blocks):
+        yield slice(start * size, (start + blocks) * size), slice(start, start + blocks)
 
 
 def _is_open(graph: Graph, placement: Placement) -> bool:

@@ -12,6 +12,7 @@ from onnxq.calibrate import calibrate
 from onnxq.numerics import fake_quantize
 from onnxq.refine import refine
 from onnxq.session.prepare import make_plan, prepare
+from onnxq.targets.weight_only import block_scales
 from onnxq.types import QParamsTable
 from tests.golden_graphs import GOLDEN
 
@@ -57,3 +58,13 @@ def test_it_can_be_left_out(tmp_path: Path) -> None:
         out=tmp_path,
     )
     assert set(result.qparams.provenance.values()) == {"minmax"}
+
+
+@pytest.mark.parametrize("options", ["bits=4,block=16", "bits=4,symmetric=yes,block=16"])
+def test_a_weight_in_pieces_has_the_same_scales(options: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large weights are searched some rows at a time; blocks stay whole."""
+    _, _, whole = parameters(options)
+    monkeypatch.setattr(block_scales, "PIECE", 100)
+    _, _, pieces = parameters(options)
+    assert list(whole) == list(pieces)
+    assert all(whole[name] == pieces[name] for name in whole)
