@@ -150,7 +150,8 @@ def test_an_option_follows_from_the_type_and_the_description_of_its_key() -> Non
 def test_a_command_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "count.py").write_text("def count() -> None:\n    pass\n")
     monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
-    assert [name for name, _ in package.commands()] == [*package.USUAL_ORDER, "count"]
+    assert package.names() == [*package.SUMMARIES, "count"]
+    assert package.function_of("quantize").__name__ == "quantize"
 
 
 def test_a_quoted_key_that_is_no_toml_is_an_error_of_the_user(run, model: Path) -> None:

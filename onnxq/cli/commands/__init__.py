@@ -20,6 +20,7 @@ SUMMARIES = {
     "compare": "Compare the tensors that two models have in common, the worst layer first.",
     "explain": "Say what a plan does with a node or tensor: how it is quantized or why not, for whom, with which "
     "scale.",
+    "report": "Draw report.html for the run in FOLDER, of whichever version of onnxq.",
     "simulate": "Write a model that computes in onnxruntime what the target computes from MODEL with a plan and its "
     "parameters.",
     "lint": "Check MODEL against the limits of a target: types, zero points, scales, granularity and the target's own "
