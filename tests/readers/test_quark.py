@@ -8,6 +8,7 @@ import pytest
 
 from onnxq.emit.qdq import to_qdq
 from onnxq.refine import refine
+from onnxq.targets.amd import dpu_positions
 from onnxq.targets.amd.simulate_average_pool import average_factor, mean_factor
 from onnxq.targets.amd.simulate_clip import chip_bound
 from onnxq.targets.amd.simulate_hard_sigmoid import SIXTH
@@ -35,8 +36,12 @@ def write_pairs(folder: Path, backend_name: str, seeds: range, span: tuple[int, 
 
 @pytest.mark.parametrize("backend", ["vitis", "ryzenai"])
 @pytest.mark.parametrize("span", [NARROW, WIDE])
-def test_quark_settles_at_the_same_positions(tmp_path: Path, backend: str, span: tuple[int, int]) -> None:
+def test_quark_settles_at_the_same_positions(
+    tmp_path: Path, backend: str, span: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rules alone: where one would clip a tensor, onnxq weighs costs, which Quark does not."""
     reader_python("quark")
+    monkeypatch.setattr(dpu_positions, "Costs", lambda *_: None)
     moved = write_pairs(tmp_path, backend, range(10), span)
     answer = run_check("quark", tmp_path)
     assert answer["cases"] == 10
@@ -49,6 +54,18 @@ def test_quark_settles_at_the_same_positions(tmp_path: Path, backend: str, span:
     assert len(answer["not_settled"]) <= 3
     what = f"positions equal to Quark's own refinement, drawn from {span[0]} .. {span[1]}"
     record("quark", answer["version"], backend, "dpu", what, answer["quantizers"])
+
+
+@pytest.mark.parametrize("backend", ["vitis", "ryzenai"])
+def test_quark_finds_nothing_to_change_in_what_costs_have_decided(tmp_path: Path, backend: str) -> None:
+    reader_python("quark")
+    moved = write_pairs(tmp_path, backend, range(10), WIDE)
+    answer = run_check("quark", tmp_path)
+    assert answer["cases"] == 10
+    assert moved > 0
+    assert answer["changed_again"] == [], "a file that onnxq refined still breaks a rule of Quark"
+    assert answer["does_not_run"] == []
+    record("quark", answer["version"], backend, "dpu", "files in which Quark changes nothing", answer["cases"])
 
 
 def test_the_constants_of_the_simulation_are_those_of_quark() -> None:

@@ -143,10 +143,11 @@ def _fingerprint(folder: Path) -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
-def run(results: Path) -> None:
-    """Ask about every combination that has no answer yet."""
+def run(results: Path, only: str) -> None:
+    """Ask about every combination that has no answer yet, and whose backend or chip holds `only`."""
     done = read(results)
-    left = [combination for combination in combinations() if combination not in done]
+    named = (found for found in combinations() if only in f"{found.written}, {found.chip}")
+    left = [combination for combination in named if combination not in done]
     if not left:
         return
     compiler = Compiler()
@@ -227,11 +228,14 @@ def _cell(answer: Mapping[str, object]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tools.readers.sophgo_table", description=__doc__.splitlines()[0])
     parser.add_argument("--results", type=Path, required=True, help="a file that keeps the answers, line by line")
+    parser.add_argument(
+        "--only", default="", help="a part of a backend with its options, or a chip: precision=F8, cv181x"
+    )
     parser.add_argument("--no-run", action="store_true", help="only make the table from the answers that are there")
     given = parser.parse_args()
     try:
         if not given.no_run:
-            run(given.results)
+            run(given.results, given.only)
     except ReaderError as error:
         print(error, file=sys.stderr)
         return 2
