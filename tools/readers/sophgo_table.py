@@ -200,8 +200,9 @@ def page(answers: Mapping[Combination, dict[str, object]]) -> str:
                 failed.append(
                     f"- `{combination.written}`, {combination.chip}, {combination.network}: {answer['error']}"
                 )
+    total = len(list(combinations()))
     compiled = sum(bool(answer["compiled"]) for answer in answers.values())
-    text = TEXT.format(version=READERS["tpu_mlir"].version(), compiled=compiled, asked=len(answers))
+    text = TEXT.format(version=READERS["tpu_mlir"].version(), compiled=compiled, asked=len(answers), total=total)
     ending = "\nWhat does not compile:\n\n" + "\n".join(failed) + "\n" if failed else ""
     return f"{text}\n{markdown_table(list(rows.values()))}{ending}"
 
@@ -210,9 +211,9 @@ TEXT = """# Sophgo: what tpu-mlir compiles
 
 Every combination of options that the backends take, on three small networks (`residual`, `transformer` and `detector`
 of `tests/golden_graphs.py`): quantized, compiled with tpu_mlir {version}, and run in the simulator of the chip.
-{compiled} of {asked} compile. A cell has the seconds of processor time of tpu-mlir, and how the simulator's results
-agree with tpu-mlir's own inference of the same model (the output that agrees least). Written by
-`python -m tools.readers.sophgo_table`.
+Of {total} combinations {asked} have been run, and {compiled} of these compile. A cell has the seconds of processor time
+of tpu-mlir, and how the simulator's results agree with tpu-mlir's own inference of the same model (the output that
+agrees least). Written by `python -m tools.readers.sophgo_table`.
 """
 
 
@@ -228,9 +229,7 @@ def _cell(answer: Mapping[str, object]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tools.readers.sophgo_table", description=__doc__.splitlines()[0])
     parser.add_argument("--results", type=Path, required=True, help="a file that keeps the answers, line by line")
-    parser.add_argument(
-        "--only", default="", help="a part of a backend with its options, or a chip: precision=F8, cv181x"
-    )
+    parser.add_argument("--only", default="", help="a part of a backend, of its options, or of a chip: precision=F8")
     parser.add_argument("--no-run", action="store_true", help="only make the table from the answers that are there")
     given = parser.parse_args()
     try:
