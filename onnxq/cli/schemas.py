@@ -146,6 +146,7 @@ class ResultEntry(Stored):
     silent: StrictBool = False
     decisions: DecisionsEntry | None = None
     parts: tuple[ResultEntry, ...] = ()
+    parts_db: dict[Text, Figure] = Field(default_factory=dict)
 
 
 class ChecksEntry(Stored):

@@ -52,7 +52,9 @@ def verdict_json(report: JsonMapping) -> JsonObject:
 
 def _rows(output: JsonMapping, report: JsonMapping, *, trained: bool) -> Iterator[JsonObject]:
     yield {**_row(output, report, trained=trained), "part": False}
-    for part in output.get("parts", ()):
+    # The first versions wrote the SQNR of parts alone.
+    first = [{"name": name, "sqnr_db": value} for name, value in output.get("parts_db", {}).items()]
+    for part in output.get("parts") or first:
         yield {**_row(part, report, trained=trained), "part": True}
 
 

@@ -18,7 +18,7 @@ from onnxq.page.document import page_text, read_page
 from onnxq.page.histogram import BINS, Histogram
 from onnxq.page.inputs import inputs_json, png, thumbnail
 from onnxq.page.numbers import packed, short
-from onnxq.page.verdict import Light, light_of
+from onnxq.page.verdict import Light, light_of, verdict_json
 from onnxq.page.weights import weight_json
 from onnxq.types import PerChannel, QParams, QuantSpec
 from tests.golden_graphs import GOLDEN
@@ -218,6 +218,15 @@ def test_images_become_pictures_and_other_inputs_do_not() -> None:
         assert thumbnail(other) is None
     found = inputs_json([{"x": np.array([1.0, np.nan, 3.0], np.float32), "t": np.array(["a"])}])
     assert found["inputs"]["x"]["samples"] == [{"low": 1, "high": 3, "mean": 2, "std": 1, "nonfinite": 1}]
+
+
+def test_parts_of_the_first_versions_are_judged_too() -> None:
+    output = {"name": "y", "sqnr_db": 28.0, "parts_db": {"y[:, 4:]": 2.5}}
+    report = {"backend": "qnn", "checks": {"outputs": [output]}, "files": [], "config": {}}
+    found = verdict_json(report)
+    assert [row["light"] for row in found["results"]] == [Light.GOOD, Light.BAD]
+    assert found["light"] == Light.BAD
+    assert found["lines"][0]["line"] == "onnxq diagnose MODEL -b qnn -d DATA"
 
 
 @pytest.mark.parametrize(

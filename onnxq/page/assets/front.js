@@ -20,7 +20,7 @@ view("front", "Front", () => D.front, (box) => {
     },
     at(x, y) { let best = null, near = 14; for (const [px, py, p] of places) { const d = Math.hypot(px - x, py - y); if (d < near) { near = d; best = p; } } return best ? {text: sig(best.value, 5) + "\n" + bytes(best.bytes) + ", " + sig(best.mean_bits, 4) + " mean bits, " + big(best.bit_operations) + " bit operations\n" + best.origin} : null; }});
   add(box, [chart, key("var(--float)", "chosen"), key("var(--accent)", "front"), key("var(--none)", "others that were judged")]);
-  add(box, [el("h3", {}, "The front"), plainTable(["", f.metric, "bytes of weights", "mean bits", "bit operations", "found as"], front.map((p) => [same(p, f.chosen) ? "chosen" : "", sig(p.value, 5), count(p.bytes), sig(p.mean_bits, 4), big(p.bit_operations), p.origin]), "The front")]);
+  add(box, [el("h3", {}, "The front"), plainTable(["choice", f.metric, "bytes of weights", "mean bits", "bit operations", "found as"], front.map((p) => [same(p, f.chosen) ? "chosen" : "", sig(p.value, 5), count(p.bytes), sig(p.mean_bits, 4), big(p.bit_operations), p.origin]), "The front")]);
   const bits = f.chosen.bits || {};
   add(box, [el("h3", {}, "Bits of each layer"), table([{title: "tensor", value: (v) => v.name, width: "34%"}, {title: "kind", value: (v) => v.kind}, {title: "chosen bits", number: true, value: (v) => bits[v.name]}, {title: "loss alone", value: (v) => Object.entries(v.loss_alone).map(([n, loss]) => n + " bits: " + sig(loss, 3)).join(", "), width: "34%"}], f.variables, {label: "Bits of each layer"})]);
 });

@@ -8,7 +8,7 @@ view("graph", "Graph", () => D.model && M.nodes.length, (box, wanted) => {
   const fill = (node) => by === "format" ? color(colors.get(node.format)) : node.sqnr === null ? color("none") : node.sqnr < 10 ? color("bad") : node.sqnr < 20 ? color("float") : node.sqnr < 30 ? color("look") : color("good");
   const canvas = plot({height: Math.max(360, Math.min(680, innerHeight - 250)), class: "map", label: "The graph: " + nodes.length + " nodes. Arrow keys move, plus and minus zoom; the view Layers has the same nodes as a table.",
     draw(ctx, w, h) {
-      if (!fitted) { fitted = true; scale = Math.min(1, Math.max(0.2, (w - 40) / map.width)); dx = (w - map.width * scale) / 2; dy = 16; const box = wanted && map.of.get(M.byNode.get(wanted)); if (box) center(box, w, h); }
+      if (!fitted) { fitted = true; scale = Math.min(1, Math.max(w < 600 ? 0.6 : 0.4, (w - 40) / map.width)); dx = (w - map.width * scale) / 2; dy = 16; const box = wanted && map.of.get(M.byNode.get(wanted)); if (box) center(box, w, h); }
       const top = (-dy - RANK) / scale - RANK, bottom = (h - dy) / scale + RANK;
       ctx.lineWidth = 1.2; ctx.strokeStyle = color("muted"); ctx.globalAlpha = 0.6; ctx.beginPath();
       for (const edge of map.edges) {

@@ -3,7 +3,7 @@ view("methods", "Methods", () => D.report && D.report.improvements, (box) => {
   add(box, el("p", {}, tried.before === null ? "There was no data to judge by." : (tried.metric || "score") + ": " + db(tried.before) + " → " + db(tried.after) + ", judged on " + (tried.evaluated_on || tried.judged_on) + " samples that nothing was fitted to (" + tried.fitted_to + " were fitted to)."));
   if (steps.length) add(box, waterfall(tried));
   else add(box, el("p", {}, "Nothing was tried."));
-  if (steps.length) add(box, plainTable(["method", "", "before", "after", "seconds", "why", "paper"], steps.map((step) => [step.name, step.applied ? "kept" : "dropped", step.before === null ? "" : db(step.before), step.after === null ? "" : db(step.after), Number(step.seconds).toFixed(1), step.why, step.paper]), "Methods that were tried"));
+  if (steps.length) add(box, plainTable(["method", "result", "before", "after", "seconds", "why", "paper"], steps.map((step) => [step.name, step.applied ? "kept" : "dropped", step.before === null ? "" : db(step.before), step.after === null ? "" : db(step.after), Number(step.seconds).toFixed(1), step.why, step.paper]), "Methods that were tried"));
   if (tried.levels && tried.levels.length > 1) add(box, [el("h3", {}, "Reached by each effort"), plainTable(["effort", "score", "seconds"], tried.levels.map((one) => [one.effort, db(one.after), Number(one.seconds).toFixed(1)]), "Efforts")]);
 });
 
