@@ -73,6 +73,17 @@ function lostMembers(group) {
   return group.members.filter((member) => { const range = rangeOf(member); return range && range[1] > range[0] && (range[1] - range[0]) / step < LOST_STEPS; });
 }
 
+// What a Concat joins into a tensor whose step leaves one of the parts hardly any numbers.
+function lostInJoins() {
+  const found = [];
+  for (const node of M.nodes) {
+    const made = node.out[0], step = made && made.q ? num(made.q.step) : null;
+    if (node.op !== "Concat" || !step) continue;
+    for (const tensor of node.in) { const range = rangeOf(tensor); if (range && range[1] > range[0] && (range[1] - range[0]) / step < LOST_STEPS) found.push({node, tensor, range, step}); }
+  }
+  return found.sort((a, b) => (a.range[1] - a.range[0]) / a.step - (b.range[1] - b.range[0]) / b.step);
+}
+
 // The node that makes a group share its scale.
 function joinOf(group) {
   const set = new Set(group.members);

@@ -38,10 +38,11 @@ function causes() {
     if (found.quantizers && found.quantizers.length) parts.push(el("h3", {}, "Quantizers that cost most"), plainTable(["quantizer", "format", "alone", "share of the noise"], found.quantizers.slice(0, 12).map((row) => [M.byTensor.get(row.name) ? tensorLink(M.byTensor.get(row.name)) : row.name, row.format, db(row.sqnr_db), percent(num(row.share))]), "Quantizers that cost most"));
     return parts;
   }
-  if (!M.groups.length || D.verdict.light === "good") return null;
-  const lost = M.groups.filter((group) => lostMembers(group).length);
-  if (!lost.length) return null;
+  if (D.verdict.light === "good") return null;
+  const lost = M.groups.filter((group) => lostMembers(group).length), joins = lostInJoins();
+  if (!lost.length && !joins.length) return null;
   parts.push(el("h3", {}, "Why, as far as ranges tell"));
+  for (const {node, tensor, range, step} of joins.slice(0, 5)) parts.push(el("p", {}, "One scale for all that ", nodeLink(node), " joins: ", tensorLink(tensor), " (" + sig(range[0]) + " .. " + sig(range[1]) + ") has " + sig((range[1] - range[0]) / step, 2) + " steps of " + sig(step) + ". With scales of their own:"), copyLine(quantizeLine("--skip " + quoted(node.name))));
   for (const group of lost.slice(0, 5)) {
     const join = joinOf(group), small = lostMembers(group), range = rangeOf(small[0]);
     parts.push(el("p", {}, "One scale", join ? [" by ", nodeLink(join)] : "", " for tensors of unlike ranges: ", tensorLink(small[0]), " (" + sig(range[0]) + " .. " + sig(range[1]) + ") has " + sig((range[1] - range[0]) / group.leader.q.step, 2) + " steps of " + sig(group.leader.q.step) + ". ", el("a", {href: "#ties/" + encodeURIComponent(group.leader.name)}, "its ranges")));
