@@ -149,14 +149,14 @@ def _rows(subject: Subject, settings: Settings, folder: Path) -> list[Row]:
                 "min .. max": f"{min(timing.ratios):.2f} .. {max(timing.ratios):.2f}",
                 "wall s": round(statistics.median(one.seconds for one in spent[run]), 2),
                 "peak MB": round(statistics.median(one.peak_mb for one in spent[run])),
-                **_judged(subject, expected, written[run]),
+                **_evaluated(subject, expected, written[run]),
             }
         rows.append({**row, "note": "; ".join(filter(None, (timing.note, str(row.get("note", "")))))})
         print(subject.name, *(f"{key}: {value}" for key, value in rows[-1].items()), sep="; ", file=sys.stderr)
     return rows
 
 
-def _judged(subject: Subject, expected: Sequence[Sequence[np.ndarray]], file: Path) -> Row:
+def _evaluated(subject: Subject, expected: Sequence[Sequence[np.ndarray]], file: Path) -> Row:
     """What the file computes on samples that nobody has calibrated with."""
     try:
         value = worst_sqnr(expected, outputs(file, subject.unseen))

@@ -28,6 +28,7 @@ WRONG = [
     for name, method in IMPROVEMENTS.items()
     for key, default in method.arguments.items()
     for value in wrong_values(default)
+    if value != str(default)  # 0 where that means: not used
 ]
 
 
