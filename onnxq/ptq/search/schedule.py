@@ -120,10 +120,10 @@ class Schedule:
         """
 
         def put(methods: tuple[str, ...]) -> tuple[str, ...]:
-            named = (asked.get(method.partition(":")[0], (method,)) for method in methods)
+            named = (asked.get(method_name(method), (method,)) for method in methods)
             return tuple(dict.fromkeys(one for several in named for one in several))
 
-        here = {method.partition(":")[0] for method in self.names()}
+        here = {method_name(method) for method in self.names()}
         absent = {name: written for name, written in asked.items() if name not in here}
         behind = [one for name in absent for one in absent[name] if not (name in rounding and self.roundings)]
         rounded = [one for name in absent for one in absent[name] if name in rounding and self.roundings]
