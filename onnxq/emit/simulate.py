@@ -21,7 +21,7 @@ from onnxq.emit.qdq import QdqWriter, check_names
 from onnxq.emit.quantized_values import replace_by_values
 from onnxq.emit.simulations import SIMULATIONS
 from onnxq.graph import Graph, collector_paused
-from onnxq.types import Backend, Placement, QParamsTable, QuantPlan
+from onnxq.types import Backend, Placement, QParams, QParamsTable, QuantPlan
 
 _OPSET = 13
 """The lowest opset in which all operators that are used here exist in their present form."""
@@ -69,15 +69,24 @@ class _Simulator:
         parameters = self.qparams[placement.tensor]
         if self.graph.is_constant(placement.tensor):
             replace_by_values(self.graph, placement, self.qparams, "simulated")
-        elif placement.spec.format.in_operators and not (self._pairs and self._is_plain(placement)):
+        elif placement.spec.format.in_operators and not (self._pairs and self._is_plain(placement, parameters)):
             write_operators(self.graph, placement, parameters, self._qdq.readers.get(placement.tensor))
         else:
             self._qdq.write_pair(placement, parameters, leader)
 
-    def _is_plain(self, placement: Placement) -> bool:
-        """Whether QuantizeLinear of 8 bits says all about a quantizer, and with the same bits."""
-        spec = placement.spec
-        plain = spec.evenly_spaced and spec.bits == 8 and spec.rounding == "half_even" and not is_narrower(spec)
+    def _is_plain(self, placement: Placement, parameters: QParams) -> bool:
+        """Whether QuantizeLinear of 8 bits says all about a quantizer, and with the same bits.
+
+        Scales of channels are left to operators: where a chip moves them to another axis, their shapes say so.
+        """
+        spec = parameters.spec
+        plain = (
+            parameters.scale.ndim == 0
+            and spec.evenly_spaced
+            and spec.bits == 8
+            and spec.rounding == "half_even"
+            and not is_narrower(spec)
+        )
         return plain and self.graph.dtype(placement.tensor) == np.float32
 
 

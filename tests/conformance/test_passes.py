@@ -227,6 +227,28 @@ def old_opset() -> Case:
     return build_model(nodes, {"x": (1, 3, 5, 5)}, ["y"], constants, opset=8), {"x": values(1, 3, 5, 5)}, RTOL_FLOAT32
 
 
+def recurrent_cell() -> Case:
+    """A loop that hands its kernel from one iteration to the next, as exporters of TensorFlow write it."""
+    body = helper.make_graph(
+        [node("Identity", "go", "go_on"), node("Identity", "k", "k_next"), node("MatMul", "v k", "v_next")],
+        "body",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, ()),
+            helper.make_tensor_value_info("go", TensorProto.BOOL, ()),
+            helper.make_tensor_value_info("k", TensorProto.FLOAT, (3, 3)),
+            helper.make_tensor_value_info("v", TensorProto.FLOAT, (2, 3)),
+        ],
+        [
+            helper.make_tensor_value_info("go_on", TensorProto.BOOL, ()),
+            helper.make_tensor_value_info("k_next", TensorProto.FLOAT, (3, 3)),
+            helper.make_tensor_value_info("v_next", TensorProto.FLOAT, (2, 3)),
+        ],
+    )
+    nodes = [node("Loop", "times _ kernel x", "last y", body=body)]
+    constants = {"times": np.array(3, np.int64), "kernel": values(3, 3)}
+    return build_model(nodes, {"x": (2, 3)}, {"y": (2, 3)}, constants), {"x": values(2, 3, seed=1)}, RTOL_FLOAT32
+
+
 CASES: tuple[Callable[[], Case], ...] = (
     residual_network,
     gemm_variants,
@@ -234,6 +256,7 @@ CASES: tuple[Callable[[], Case], ...] = (
     transformer_block_in_float16,
     branches,
     old_opset,
+    recurrent_cell,
 )
 CASE_NAMES = [case.__name__ for case in CASES]
 
