@@ -174,7 +174,7 @@ def run_quantize(model: Path, target: str, data: Path, out: Path, effort: int, s
         try:
             while True:
                 try:
-                    printed, said = process.communicate(timeout=POLL_SECONDS)
+                    printed, said = process.communicate(timeout=min(POLL_SECONDS, seconds))
                     code = process.returncode
                     break
                 except subprocess.TimeoutExpired:
