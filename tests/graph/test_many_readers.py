@@ -86,9 +86,9 @@ def test_models_with_very_many_readers_are_evaluated_without_onnxruntimes_optimi
 ) -> None:
     asked: list[str] = []
 
-    def noted(graph: Graph, extra_outputs: Any = (), *, optimize: Any) -> Any:
+    def noted(graph: Graph, extra_outputs: Any = (), *, optimize: Any, **more: Any) -> Any:
         asked.append(optimize)
-        return float_session(graph, extra_outputs, optimize=optimize)
+        return float_session(graph, extra_outputs, optimize=optimize, **more)
 
     monkeypatch.setattr(evaluator, "float_session", noted)
     sample = {"x": np.ones((2, 4), np.float32)}
