@@ -67,6 +67,12 @@ def check_batchnorm_statistics(graph: Graph) -> None:
                 raise ModelError(_about_unusable(node, what, tensor.name, values, wrong))
 
 
+def batchnorms_in_training(graph: Graph) -> list[str]:
+    """Names of the BatchNormalization nodes that normalize with the statistics of the batch."""
+    nodes = [node for node in graph.nodes("BatchNormalization") if is_op(node, "BatchNormalization")]
+    return [node.name for node in nodes if _trains(graph.opset, node)]
+
+
 def _about_unusable(node: Node, what: str, name: str, values: np.ndarray, wrong: np.ndarray) -> str:
     first = tuple(int(place) for place in np.argwhere(wrong)[0])
     value = values[first]

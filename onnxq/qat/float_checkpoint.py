@@ -59,7 +59,7 @@ class Matched:
                 f"{_some(self.folded)}: a batch norm of the checkpoint is folded into the file's weight, and the file "
                 "holds other numbers than this checkpoint. Export the checkpoint to ONNX anew, or export with batch "
                 "norms kept (torch.onnx.export(..., training=torch.onnx.TrainingMode.PRESERVE, "
-                "do_constant_folding=False) of a model in train())"
+                "do_constant_folding=False) of a model in eval())"
             )
         if self.missing:
             said.append(f"the checkpoint has nothing for {_some(self.missing)}")
@@ -114,12 +114,15 @@ def _match_folded(state: State, names: ModuleNames, graph: Graph, found: Matched
         if value is None:
             continue
         held, weight = graph.values(constant), to_numpy(value)
-        if _same(weight, held):
+        bias = names.biases.get(constant)
+        needs_bias = bias is not None and names.constants.get(bias) in found.missing
+        if np.array_equal(weight, held) and not needs_bias:
             continue
         fitting = [norm for norm in norms if state[f"{norm}.running_var"].numel() == held.shape[axis]]
-        bias = names.biases.get(constant)
         layer = Layer(held, axis, weight, *_biases(bias, found, graph))
         norm = next((one for one in fitting if _explains(state, one, layer)), None)
+        if norm is None and _same(weight, held):  # asked last: one that was never trained changes next to nothing
+            continue
         if norm is None and fitting:
             found.folded.append(names.constants[constant])
         if norm is None and not fitting:

@@ -14,7 +14,7 @@ from onnxq.errors import ConfigError, ModelError, UnsupportedError
 from onnxq.graph import Graph
 from onnxq.observers import make_observer
 from onnxq.passes import Pass, PassReport, run_passes
-from onnxq.passes.batchnorm import check_batchnorm_statistics
+from onnxq.passes.batchnorm import batchnorms_in_training, check_batchnorm_statistics
 from onnxq.place import place
 from onnxq.place.finite import check_constants_are_finite
 from onnxq.place.legal import check_every_operator_has_a_rule, check_opset, check_plan
@@ -145,6 +145,12 @@ def make_plan(prepared: Prepared, *, strict: bool = False, unlike: Sequence[Unli
         )
     if found:
         plan.notes.append(f"{already} and stay as they are. To quantize all of it anew: {_STRIP}, and quantize that")
+    training = batchnorms_in_training(prepared.graph)
+    if training:
+        plan.notes.append(
+            f"{len(training)} BatchNormalization nodes are in training mode ('{training[0]}'): every result depends on "
+            "the other samples of its batch, and their running statistics are not used. Export the model in eval()"
+        )
     return plan
 
 
