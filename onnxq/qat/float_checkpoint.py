@@ -70,7 +70,7 @@ class Matched:
 
 def match_checkpoint(given: State, names: ModuleNames, graph: Graph, needed: Iterable[str], original: Graph) -> Matched:
     """Find the values of `needed` constants; `graph` is that of the net before training, `original` the file."""
-    state = _without_wrapper(given)
+    state = without_wrapper(given, names)
     found, used = Matched(), set[str]()
     for constant in needed:
         key = names.checkpoint_key(constant)
@@ -197,11 +197,15 @@ def _check_shared(state: State, key: str, primary: str) -> None:
         )
 
 
-def _without_wrapper(state: State) -> dict[str, Tensor]:
-    """Without the `module.` that DistributedDataParallel puts in front of every name."""
-    if state and all(key.startswith("module.") for key in state):
-        return {key.removeprefix("module."): value for key, value in state.items()}
-    return dict(state)
+def without_wrapper(state: State, names: ModuleNames) -> State:
+    """Without the `module.` that DistributedDataParallel puts in front of every name.
+
+    A network may have a module of that name itself: then the names are as they have to be.
+    """
+    if not state or not all(key.startswith("module.") for key in state):
+        return state
+    own = {*names.constants.values(), *map(names.checkpoint_key, names.constants), *names.shared}
+    return state if any(key in own for key in state) else {key.removeprefix("module."): state[key] for key in state}
 
 
 def _some(names: list[str]) -> str:

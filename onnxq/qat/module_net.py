@@ -14,13 +14,13 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Iterator, Mapping
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import torch
 from torch import nn
 
 from onnxq.errors import ConfigError, ModelError, UnsupportedError
-from onnxq.qat.float_checkpoint import match_checkpoint
+from onnxq.qat.float_checkpoint import match_checkpoint, without_wrapper
 from onnxq.qat.module_names import ModuleNames
 from onnxq.qat.net import SWITCHES, QatNet
 from onnxq.torchnet.fake_quantize import FakeQuantize
@@ -32,6 +32,9 @@ with contextlib.suppress(ImportError):  # a part of torch that may move elsewher
     # model.apply(torch.ao.quantization.disable_observer) looks for this type, and would pass by others in silence.
     FakeQuantizeBase.register(FakeQuantize)
 
+
+_HOOKS = tuple(key for key in nn.Module().__dict__ if "_hook" in key)
+"""Tables in which torch keeps the hooks of a module."""
 
 TensorsByName = Mapping[str, Any]
 """What torch calls a state_dict."""
@@ -64,6 +67,8 @@ class ModuleNet(nn.Module):
 
     net: QatNet
     names: ModuleNames
+    _of_the_file: ClassVar[tuple[str, ...]] = ("names",)
+    """What a copy has in common with this one."""
 
     def __init__(self, net: QatNet, names: ModuleNames) -> None:
         super().__init__()
@@ -76,9 +81,15 @@ class ModuleNet(nn.Module):
         """Hang the tensors and fake-quantizers of a net into the tree."""
         self.__dict__["net"], self.__dict__["names"] = net, names  # no submodule: everything would have two names
         self._held.clear()
-        for constant in net.constant_names():
-            if constant in net._parameters or constant in net._buffers:
-                self._held[constant] = self._place(names.constants.get(constant), constant)
+        held = [name for name in net.constant_names() if name in net._parameters or name in net._buffers]
+        taken = {names.constants[name] for name in held if name in names.constants}
+        for constant in held:
+            name = names.constants.get(constant) or _free_key(constant, taken)
+            taken.add(name)
+            path, _, last = name.rpartition(".")
+            self._held[constant] = self._part(path), last
+        # Two constants in one place would compute with the values of one.
+        assert len({(id(part), key) for part, key in self._held.values()}) == len(self._held)
         for constant, (part, key) in self._held.items():
             if constant in net._parameters:
                 part._buffers.pop(key, None)
@@ -93,12 +104,6 @@ class ModuleNet(nn.Module):
             self._part(path)._modules[last] = module
         self.train(self.training)
 
-    def _place(self, name: str | None, constant: str) -> tuple[nn.Module, str]:
-        if name is None:
-            return self, constant.replace(".", "_")
-        path, _, last = name.rpartition(".")
-        return self._part(path), last
-
     def _part(self, path: str) -> nn.Module:
         module: nn.Module = self
         for step in path.split(".") if path else ():
@@ -110,10 +115,12 @@ class ModuleNet(nn.Module):
     def renew(self, net: QatNet, names: ModuleNames) -> None:
         """Go on with another net of the same graph, such as one that was calibrated: parameters stay the same objects.
 
-        Weights keep their values, fake-quantizers have those of the new net, and their switches are kept.
+        Weights keep their values, fake-quantizers have those of the new net, and switches and hooks are kept.
         """
         self._give()
         old = self.net
+        net.mode.live_statistics = old.mode.live_statistics
+        net.checkpoint_segments = old.checkpoint_segments
         for table in ("_parameters", "_buffers"):
             for constant, tensor in getattr(old, table).items():
                 if constant in getattr(net, table):
@@ -128,6 +135,7 @@ class ModuleNet(nn.Module):
                 _keep_parameters(former, module)
                 for switch in SWITCHES:
                     setattr(module, switch, getattr(former, switch))
+                module.__dict__.update({table: former.__dict__[table] for table in _HOOKS})
         self._take(net, names)
 
     def _give(self) -> None:
@@ -212,6 +220,7 @@ class ModuleNet(nn.Module):
         A checkpoint of the original network has no fake-quantizers in it: these keep their scales, so load it before
         calibration. What it cannot be matched with is an error, or part of the result where `strict` is False.
         """
+        state_dict = without_wrapper(state_dict, self.names)
         if any(f"{name}." in key for key in state_dict for name in self.names.quantizers.values()):
             return super().load_state_dict(state_dict, strict, assign)
         self._give()
@@ -228,13 +237,36 @@ class ModuleNet(nn.Module):
         twin = type(self).__new__(type(self))
         nn.Module.__init__(twin)
         memo[id(self)] = twin
-        for key, value in self.__dict__.items():
-            if key not in twin.__dict__ and key not in ("net", "names"):
-                twin.__dict__[key] = value
+        twin.__dict__.update({key: self.__dict__[key] for key in self._of_the_file if key in self.__dict__})
         twin._held = {}
         twin.training = self.training
         twin._take(copy.deepcopy(self.settled(), memo), self.names)
+        self._copy_the_rest(twin, memo)
         return twin
+
+    def _copy_the_rest(self, twin: ModuleNet, memo: dict[int, Any]) -> None:
+        """Give a copy what users have put on the modules: attributes, hooks and modules of their own."""
+        theirs = dict(twin.named_modules(remove_duplicate=False))
+        mine = dict(self.named_modules(remove_duplicate=False))
+        memo.update({id(module): theirs[path] for path, module in mine.items() if path in theirs})
+        for path, module in mine.items():
+            parent, _, last = path.rpartition(".")
+            if path not in theirs:
+                if parent in theirs:
+                    theirs[parent]._modules[last] = copy.deepcopy(module, memo)
+                continue
+            other = theirs[path].__dict__
+            other["training"] = module.training
+            other.update({table: copy.deepcopy(module.__dict__[table], memo) for table in _HOOKS})
+            if isinstance(module, Part | ModuleNet):
+                own = {key: value for key, value in module.__dict__.items() if key not in other}
+                other.update(copy.deepcopy(own, memo))
+
+
+def _free_key(constant: str, taken: set[str]) -> str:
+    """A key for a constant that has no name in torch: without dots, and nobody else's."""
+    word = constant.replace(".", "_")
+    return next(key for key in (word, *(f"{word}_{n}" for n in range(1, len(taken) + 2))) if key not in taken)
 
 
 def _keep_parameters(former: FakeQuantize, module: FakeQuantize) -> None:

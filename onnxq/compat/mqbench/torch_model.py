@@ -16,6 +16,7 @@ from onnxq.qat.batch_norm import BatchNorms
 from onnxq.qat.convert import trained_graph
 from onnxq.qat.deliver import deliver
 from onnxq.qat.early import refuse_early
+from onnxq.qat.float_checkpoint import without_wrapper
 from onnxq.qat.module_net import ModuleNet, TensorsByName
 from onnxq.qat.net import QatNet
 from onnxq.qat.prepare import check_net
@@ -39,6 +40,7 @@ class PreparedModule(ModuleNet):
     session: Session
     calibrated_on: int
     loaded: bool
+    _of_the_file = (*ModuleNet._of_the_file, "prepared", "model", "session")
 
     def __init__(self, prepared: PreparedModel, batch_norms: BatchNorms) -> None:
         self.__dict__["prepared"] = prepared
@@ -123,6 +125,7 @@ class PreparedModule(ModuleNet):
         return results[0] if len(results) == 1 else tuple(results)
 
     def load_state_dict(self, state_dict: TensorsByName, strict: bool = True, assign: bool = False) -> Any:
+        state_dict = without_wrapper(state_dict, self.names)
         found = super().load_state_dict(state_dict, strict, assign)
         with_scales = any(name in state_dict for name in self.state_dict() if "fake_quant" in name)
         self.loaded = self.loaded or with_scales
