@@ -202,8 +202,14 @@ def train_settings(
     `beneath` are settings of another tool's configuration, for what the caller leaves as it is by default.
     """
     under = {key: value for key, value in (beneath or {}).items() if key in _NAMES}
+    default = TrainSettings()
     if isinstance(given, TrainSettings):
-        default = TrainSettings()
+        freezes = given.batch_norm_freeze != default.batch_norm_freeze
+    else:
+        freezes = "batch_norm_freeze" in (given or {})
+    if freezes:
+        under.pop("batch_norm_steps", None)  # it says the same moment, and would win over the caller's
+    if isinstance(given, TrainSettings):
         open_ones = {key: value for key, value in under.items() if getattr(given, key) == getattr(default, key)}
         return replace(given, **open_ones)
     for key in given or {}:

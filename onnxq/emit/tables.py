@@ -113,7 +113,8 @@ def derived_key(key: str, taken: bool, owner: str) -> str:
 
 def lines_of(path: Path) -> list[str]:
     """The lines of a table as they were written: names may hold other characters that Python breaks lines at."""
-    return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    text = path.read_text(encoding="utf-8")
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 def missing_and_extra(file: str, found: Collection[str], wanted: Collection[str]) -> Iterator[str]:

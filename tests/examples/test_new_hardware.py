@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxq
 from onnxq import demo
+from onnxq.emit import EMITTERS, EmitRequest
 from onnxq.errors import CheckFailed, ConfigError
 from onnxq.graph import Graph
 from onnxq.numerics import dequantize, fake_quantize, quantize
 from onnxq.observers import HistogramStatistic, make_observer
+from onnxq.place import place
 from onnxq.targets import get_backend
-from onnxq.types import QParams, QuantSpec
+from onnxq.types import PerChannel, QParams, QParamsTable, QuantSpec
 from onnxq.verify import lint
 from tests.examples.runnable import ROOT
 
@@ -89,6 +92,32 @@ def test_scales_fit_the_register_and_the_compiler_runs(folder: Path, tmp_path: P
     assert program[:4] == b"QUIL"
     notes = json.loads((tmp_path / "out" / "report.json").read_text())["notes"]
     assert any(note.startswith("quillc: 16 tensors") for note in notes)
+
+
+def test_the_table_is_read_back_as_the_chip_reads_it(folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    graph = Graph.from_model(one_conv(4))
+    backend = get_backend(f"{folder}/")
+    plan = place(graph, backend)
+    table = QParamsTable()
+    for placement in plan:
+        channels = (2,) if isinstance(placement.spec.granularity, PerChannel) else ()
+        scale, zero = np.full(channels, 0.25, np.float32), np.zeros(channels, np.int32)
+        table.put(placement.tensor, QParams(placement.spec, scale, zero), "test")
+    emitter = EMITTERS.get("quill_table")
+    request = EmitRequest(graph, plan, table, backend, tmp_path, "model")
+    assert emitter.read_back is not None
+    emitter(request)
+    assert list(emitter.read_back(request)) == []
+    # A fault of the writer's own function: reading back must not ask the same function again.
+    module = sys.modules[emitter.read_back.__module__]
+    right = module.register_of
+    monkeypatch.setattr(module, "register_of", lambda scale: 2 * right(scale))
+    emitter(request)
+    assert len(list(emitter.read_back(request))) == len(plan)
+    monkeypatch.setattr(module, "register_of", right)
+    monkeypatch.setattr(module, "quantize", lambda values, qparams: quantize(values, qparams) ^ 1)
+    emitter(request)
+    assert list(emitter.read_back(request)) == ["model.quill: 'weight w' has other numbers than the parameters"]
 
 
 def test_what_the_compiler_refuses_is_an_error_and_nothing_is_written(

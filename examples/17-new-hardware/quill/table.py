@@ -8,10 +8,10 @@ weight NAME REGISTER,REGISTER,... CODES IN HEX
 import numpy as np
 
 from onnxq.emit import EMITTERS, Emitted, Emitter
-from onnxq.emit.tables import rows_of
-from onnxq.numerics import quantize
+from onnxq.emit.tables import lines_of, missing_and_extra, rows_of, without_spaces
+from onnxq.numerics import dequantize, fake_quantize, quantize
 
-from .scale_register import register_of
+from .scale_register import UNIT, register_of
 
 END = ".quill"
 
@@ -23,7 +23,7 @@ def lines(request):
         codes = ""
         if row.role == "weight":
             codes = " " + quantize(request.graph.values(row.tensor).astype(np.float32), row.qparams).tobytes().hex()
-        yield f"{row.role} {row.tensor} {registers}{codes}"
+        yield f"{row.role} {without_spaces(row.tensor, 'tensor')} {registers}{codes}"
 
 
 def write_table(request):
@@ -33,14 +33,37 @@ def write_table(request):
 
 
 def read_table(request):
-    """A line for every entry that is not as the parameters say."""
-    written = request.path(END).read_text(encoding="utf-8").splitlines()
-    wanted = list(lines(request))
-    if len(written) != len(wanted):
-        yield f"{request.name}{END} has {len(written)} lines instead of {len(wanted)}"
-    for has, should in zip(written, wanted, strict=False):
-        if has != should:
-            yield f"{request.name}{END}: '{has[:60]}' instead of '{should[:60]}'"
+    """A line for every entry whose numbers, read as the chip reads them, are not those of the parameters."""
+    path = request.path(END)
+    head, *entries = lines_of(path) or [""]
+    if head != "quill 1":
+        yield f"{path.name}: the first line is '{head}'"
+    found = {tuple(line.split(" ")[:2]): line.split(" ")[2:] for line in entries}
+    wanted = {(row.role, row.tensor): row for row in rows_of(*request.quantized, "activation", "weight")}
+    yield from missing_and_extra(path.name, [" ".join(key) for key in found], [" ".join(key) for key in wanted])
+    if len(entries) != len(found):
+        yield f"{path.name}: an entry stands there twice"
+    for key in found.keys() & wanted.keys():
+        try:
+            same = computes_the_same(found[key], request.graph, wanted[key])
+        except ValueError as error:  # no numbers, or not as many as the tensor has
+            yield f"{path.name}: '{' '.join(key)}': {error}"
+        else:
+            if not same:
+                yield f"{path.name}: '{' '.join(key)}' has other numbers than the parameters"
+
+
+def computes_the_same(fields, graph, row):
+    """Whether registers count the scale in units, and codes are the weight: both from the text alone."""
+    registers, *codes = fields
+    scale = np.array([int(number) for number in registers.split(",")], np.float64) * UNIT
+    if not np.array_equal(scale, np.ravel(row.qparams.scale)):
+        return False
+    if row.role == "activation":
+        return not codes
+    weight = graph.values(row.tensor).astype(np.float32)
+    held = np.frombuffer(bytes.fromhex("".join(codes)), np.uint8).reshape(weight.shape)
+    return np.array_equal(dequantize(held, row.qparams), fake_quantize(weight, row.qparams))
 
 
 EMITTERS.add("quill_table", Emitter(write_table, files=(END,), read_back=read_table))

@@ -96,7 +96,7 @@ def check_calibration_cache(request: EmitRequest) -> Iterator[str]:
     scales, reason = _int8_scales(*request.quantized)
     if reason or _unfit_for_cache(scales) is not None:
         return
-    header, *lines = lines_of(path)
+    header, *lines = lines_of(path) or [""]
     if not header.startswith("TRT-"):
         yield f"{path.name}: the first line is '{header}', not 'TRT-<version>-<calibrator>'"
     read: dict[str, np.float32] = {}

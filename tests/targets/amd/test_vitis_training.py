@@ -97,6 +97,8 @@ def test_settings_that_somebody_gives_win_over_those_of_a_strategy() -> None:
     assert train_settings(None, beneath).batch_norm_steps == 7
     assert train_settings({"batch_norm_steps": 3}, beneath).batch_norm_steps == 3
     assert train_settings(TrainSettings(batch_norm_steps=3), beneath).batch_norm_steps == 3
+    for own in ({"batch_norm_freeze": 0.25}, TrainSettings(batch_norm_freeze=0.25)):
+        assert train_settings(own, beneath) == TrainSettings(batch_norm_freeze=0.25)
     assert train_settings(TrainSettings(lr=0.1), beneath) == TrainSettings(lr=0.1, batch_norm_steps=7)
 
 

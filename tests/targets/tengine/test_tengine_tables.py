@@ -10,7 +10,11 @@ import onnxruntime as ort
 import pytest
 from onnx import helper, numpy_helper
 
+from onnxq.emit import EMITTERS, EmitRequest
 from onnxq.errors import UnsupportedError
+from onnxq.graph import Graph
+from onnxq.targets import get_backend
+from onnxq.types import QParamsTable, QuantPlan
 from tests.formats.pooled_layers import pooled_layers
 from tests.formats.tengine import scale_table
 from tests.formats.written import write_golden, write_model
@@ -108,6 +112,18 @@ def test_the_read_back_finds_a_changed_scale_and_a_changed_zero_point(tmp_path: 
         assert written.problems()
         written.change("model_for_tengine.scale", changed, line)
     assert written.problems() == []
+
+
+def test_a_table_without_lines_is_read_back_as_one(tmp_path: Path) -> None:
+    backend = get_backend("tengine_u8")
+    nothing = QuantPlan("tengine_u8")
+    request = EmitRequest(
+        Graph.from_model(convolution_with("Relu")), nothing, QParamsTable(), backend, tmp_path, "model"
+    )
+    emitter = EMITTERS.get("tengine_scales")
+    emitter(request)
+    assert emitter.read_back is not None
+    assert list(emitter.read_back(request)) == []
 
 
 def test_batch_norms_bilinear_enlarging_and_pads_have_lines(tmp_path: Path) -> None:
