@@ -14,6 +14,11 @@ def is_tensor(value: object) -> bool:
     return isinstance(value, torch.Tensor)
 
 
+def true_or_false(value: bool) -> Any:
+    """A tensor for a state."""
+    return torch.tensor(value)
+
+
 def results_like(values: Sequence[Value], *, tensors: bool) -> list[Any]:
     """Results of a net or of onnxruntime as tensors, or as numpy arrays."""
     if tensors:

@@ -20,12 +20,15 @@ from onnxq.qat.float_checkpoint import without_wrapper
 from onnxq.qat.module_net import ModuleNet, TensorsByName
 from onnxq.qat.net import QatNet
 from onnxq.qat.prepare import check_net
-from onnxq.qat.tensors import is_tensor, results_like
+from onnxq.qat.tensors import is_tensor, results_like, true_or_false
 from onnxq.qat.uncalibrated import uncalibrated
 from onnxq.session.session import Calibrated, Session, open_session
 
 if TYPE_CHECKING:
     from onnxq.compat.mqbench.prepared import PreparedModel
+
+CALIBRATED = "fake_quant_calibrated"
+"""In a state: whether every activation has a scale that calibration or training has found."""
 
 
 class PreparedModule(ModuleNet):
@@ -40,6 +43,7 @@ class PreparedModule(ModuleNet):
     session: Session
     calibrated_on: int
     loaded: bool
+    without_scale: frozenset[str]
     _of_the_file = (*ModuleNet._of_the_file, "prepared", "model", "session")
 
     def __init__(self, prepared: PreparedModel, batch_norms: BatchNorms) -> None:
@@ -51,6 +55,7 @@ class PreparedModule(ModuleNet):
         super().__init__(net, net_names(self.model, net))
         self.calibrated_on = prepared.samples
         self.loaded = False
+        self.without_scale = frozenset() if prepared.samples else self._of_activations()
         self.disable_observer()
         for path, attributes in prepared.attributes.items():
             for name, value in attributes.items():
@@ -61,18 +66,13 @@ class PreparedModule(ModuleNet):
 
     def obey(self) -> None:
         """Do what the mode of the prepared model asks for; quantizing begins with a calibration on new samples."""
-        quantizing = self.prepared.mode == "quantize"
-        if quantizing and self.calibrated_on != self.prepared.samples:
-            self.calibrate()
-        if quantizing and not (self.calibrated_on or self.loaded or not self.session.backend.needs_data):
-            raise DataError(
-                "there are no samples to calibrate on: call enable_calibration(model), then model(...) with some "
-                "batches of typical data, and then this again; or load a state that has the scales"
-            )
-        if quantizing:
-            self.enable_fake_quant()
+        mode = self.prepared.mode
+        if mode in ("quantize", "calibrate_quantized"):
+            self.enable_fake_quant()  # before calibration, which refuses a network that has nothing to write
+        if mode == "quantize":
+            self._need_scales()
             self.disable_observer()
-        self.net.mute(self.prepared.mode in ("float", "calibrate"))
+        self.net.mute(mode in ("float", "calibrate"))
 
     def calibrate(self) -> None:
         """Find the scales anew, on all samples and for the weights as they are now."""
@@ -83,6 +83,28 @@ class PreparedModule(ModuleNet):
         if not self.calibrated_on:
             refuse_early(self.settled())
         self.calibrated_on = self.prepared.samples
+        self.loaded = False
+        self.without_scale = frozenset() if self.calibrated_on else self._of_activations()
+
+    def _need_scales(self) -> None:
+        """Calibrate if there are new samples; activations that have no scale then are an error."""
+        samples = self.prepared.samples
+        if samples != self.calibrated_on and (samples or not self.loaded):
+            self.calibrate()
+        if self.session.backend.needs_data and (self.without_scale or not (self.calibrated_on or self.loaded)):
+            names = sorted(self.without_scale)
+            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+            lacking = f". Without a scale: {', '.join(names[:5])}{more}" if names else ""
+            raise DataError(
+                "there are no samples to calibrate on: call enable_calibration(model), then model(...) with some "
+                f"batches of typical data, and then this again; or load a state that has all scales{lacking}"
+            )
+
+    def _of_activations(self) -> frozenset[str]:
+        """The names of the fake-quantizers whose scale needs samples."""
+        plan, names = self.net.plan, self.names.quantizers
+        found = self.net.fake_quantizers.items()
+        return frozenset(names[tensor] for tensor, module in found if plan[tensor].observe and module.spec.has_scale)
 
     def _session(self) -> Session:
         translation = self.prepared.translation
@@ -126,10 +148,45 @@ class PreparedModule(ModuleNet):
 
     def load_state_dict(self, state_dict: TensorsByName, strict: bool = True, assign: bool = False) -> Any:
         state_dict = without_wrapper(state_dict, self.names)
-        found = super().load_state_dict(state_dict, strict, assign)
-        with_scales = any(name in state_dict for name in self.state_dict() if "fake_quant" in name)
-        self.loaded = self.loaded or with_scales
-        return found
+        before = self.without_scale, self.loaded, self.calibrated_on
+        try:
+            return super().load_state_dict(state_dict, strict, assign)
+        except RuntimeError:
+            self.without_scale, self.loaded, self.calibrated_on = before
+            raise
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[prefix + CALIBRATED] = true_or_false(not self.without_scale)
+
+    def _load_from_state_dict(
+        self,
+        state_dict: TensorsByName,
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """Scales count as found only if the state says so: one from before calibration has numbers in them too."""
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+        key = prefix + CALIBRATED
+        if key in unexpected_keys:
+            unexpected_keys.remove(key)
+        if strict and key not in state_dict:
+            missing_keys.append(key)
+        modules, needed = dict(self.fake_quantizers()), self._of_activations()
+        given = {name for name in needed if set(modules[name].state_dict(prefix=f"{prefix}{name}.")) <= set(state_dict)}
+        if given and bool(state_dict.get(key, False)):
+            self.without_scale -= given
+            if not self.without_scale:
+                self.loaded, self.calibrated_on = True, self.prepared.samples
+        elif given:
+            self.without_scale |= given
+            self.loaded, self.calibrated_on = False, 0
 
     def eval(self) -> PreparedModule:
         super().eval()
@@ -146,10 +203,5 @@ class PreparedModule(ModuleNet):
 
     def deploy(self, folder: str | Path, settings: Config) -> Result:
         """Write the files of the network as it is now."""
-        if self.prepared.samples != self.calibrated_on and not self.loaded:
-            self.calibrate()
-        if not (self.calibrated_on or self.loaded or not self.session.backend.needs_data):
-            raise DataError(
-                "the network was not calibrated: call enable_calibration(model), then model(...) with some batches"
-            )
+        self._need_scales()
         return deliver(self.settled(), folder, settings=settings, data=self.prepared.samples_folder)
