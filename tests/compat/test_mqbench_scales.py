@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import copy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from onnxq.compat.mqbench import PreparedModel, enable_calibration, enable_quantization, prepare_by_platform
-from onnxq.errors import DataError
+from onnxq.compat.mqbench import (
+    PreparedModel,
+    convert_deploy,
+    enable_calibration,
+    enable_quantization,
+    prepare_by_platform,
+)
+from onnxq.errors import ConfigError, DataError
 from onnxq.graph import Graph
 from tests.zoo_graphs.net import Net
 
@@ -99,3 +107,32 @@ def test_quantizers_that_were_switched_off_while_calibrating_are_switched_on() -
     give_samples(model)
     enable_quantization(model)
     assert all(quantizer.quantizing for _, quantizer in model.torch().fake_quantizers())
+
+
+def test_an_effort_of_the_configuration_is_refused_for_a_module(tmp_path: Path) -> None:
+    model = prepared({"effort": 2})
+    model.torch()
+    with pytest.raises(ConfigError, match="effort 2 would change weights"):
+        convert_deploy(model, "Tensorrt", output_path=tmp_path)
+
+
+def test_what_is_said_before_the_module_is_made_holds_for_it() -> None:
+    model = prepared().eval().to(torch.float64)
+    assert not model.training
+    assert model.get_parameter("first.weight").dtype == torch.float64
+    assert prepared().training
+
+
+def test_copies_have_samples_of_their_own() -> None:
+    model = prepared()
+    give_samples(model)
+    for with_module in (False, True):
+        if with_module:
+            model.torch()
+        twin = copy.deepcopy(model)
+        give_samples(twin)
+        assert (model.samples, twin.samples) == (3, 6)
+        twin.forget_samples()
+        assert model.samples == 3
+    assert twin.torch() is not model.torch()
+    assert copy.deepcopy(model.torch()).prepared.torch() is not model.torch()

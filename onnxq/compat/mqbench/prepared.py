@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -73,6 +73,8 @@ class PreparedModel:
         self.attributes = attributes or {}
         self._mode: Mode = "float"
         self._module: PreparedModule | None = None
+        self._evaluating = False
+        self._moves: list[tuple[tuple[Any, ...], Mapping[str, Any]]] = []
         session = open_session(graph, config=translation)
         session.plan()  # what the target cannot take is an error now, not when the samples are there
         self._fixed = session.original
@@ -123,13 +125,24 @@ class PreparedModel:
                 if error.name != "torch":
                     raise
                 raise ConfigError("a module to train needs torch: pip install 'onnxq[torch]'") from None
-            self._module = PreparedModule(self, self.batch_norms)
+            module = PreparedModule(self, self.batch_norms)
+            for arguments, named in self._moves:
+                module.to(*arguments, **named)
+            self._module = module.eval() if self._evaluating else module
         return self._module
 
-    def with_module(self, module: PreparedModule) -> PreparedModel:
-        """The same model, samples included, with another module: a copy of its own."""
+    def with_module(self, module: PreparedModule | None) -> PreparedModel:
+        """The same model with another module and samples of its own, which begin with those so far."""
         found = copy(self)
         found._module = module
+        found._moves = list(self._moves)
+        found._spool = self._spool.twin()
+        found._folder = found._float = found._quantized = None
+        return found
+
+    def __deepcopy__(self, memo: dict[int, object]) -> PreparedModel:
+        found = self.with_module(None) if self._module is None else deepcopy(self._module, memo).prepared
+        memo[id(self)] = found
         return found
 
     def __getattr__(self, name: str) -> Any:
@@ -143,15 +156,18 @@ class PreparedModel:
         return self
 
     def eval(self) -> PreparedModel:
-        """As `torch().eval()`; a model that nobody trains is never in training."""
+        """As `torch().eval()`, also of a module that is made later; without one, nothing is in training."""
         if self._module is not None:
             self._module.eval()
+        self._evaluating = True
         return self
 
     def to(self, *arguments: Any, **named: Any) -> PreparedModel:
-        """As `torch().to()`; without it, onnxruntime computes on the processor, wherever the data comes from."""
+        """As `torch().to()`, also of a module made later; without one, onnxruntime computes on the processor."""
         if self._module is not None:
             self._module.to(*arguments, **named)
+        else:
+            self._moves.append((arguments, named))
         return self
 
     def cpu(self) -> PreparedModel:
@@ -211,12 +227,14 @@ class PreparedModel:
         """
         translation = self._with_shapes(shapes or {}, rows)
         if self._module is not None:
-            if effort:
+            settings = read_config(translation, name=name, minimum_sqnr_db=minimum_sqnr_db, effort=effort)
+            if settings.effort or settings.improvements:
+                asked = f"effort {settings.effort}" if settings.effort else ", ".join(settings.improvements or ())
                 raise ConfigError(
-                    f"effort {effort} would change weights, and those of a model with a torch module are "
-                    "as it has them: leave effort out, or train the model that quantize writes with that effort"
+                    f"{asked} would change weights, and those of a model with a torch module are as it has them: "
+                    "leave it out (convert_deploy(effort=0) does, for an effort of the configuration), or train the "
+                    "model that quantize writes with it"
                 )
-            settings = read_config(translation, name=name, minimum_sqnr_db=minimum_sqnr_db)
             return self._module.deploy(folder, settings)
         if not self.samples:
             raise DataError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,6 +37,14 @@ class Spool:
         """Forget the newest sample: the model could not compute it."""
         self.count -= 1
         self._file(self.count).unlink()
+
+    def twin(self) -> Spool:
+        """Another one with the same samples, which goes its own way."""
+        found = Spool()
+        for number in range(self.count):
+            shutil.copyfile(self._file(number), found._file(number))
+        found.count = self.count
+        return found
 
     def close(self) -> None:
         self._folder.remove()
