@@ -74,7 +74,7 @@ class PreparedModel:
         self._mode: Mode = "float"
         self._module: PreparedModule | None = None
         self._evaluating = False
-        self._moves: list[tuple[tuple[Any, ...], Mapping[str, Any]]] = []
+        self._moves: list[tuple[Any, Any]] = []
         session = open_session(graph, config=translation)
         session.plan()  # what the target cannot take is an error now, not when the samples are there
         self._fixed = session.original
