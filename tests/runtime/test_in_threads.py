@@ -45,7 +45,7 @@ def test_an_error_reaches_the_caller() -> None:
         list(in_threads(fail, range(8), 2))
 
 
-def test_the_number_of_blas_threads_is_put_back() -> None:
+def test_the_number_of_blas_threads_is_restored() -> None:
     found = blas._thread_functions()
     if found is None:
         pytest.skip("numpy has another library of matrix products here")

@@ -39,7 +39,7 @@ class NoModel(ValueError):
 
 @dataclass(frozen=True)
 class Subject:
-    """A float file, samples to calibrate with, and others to judge with."""
+    """A float file, samples to calibrate with, and others to evaluate with."""
 
     name: str
     model: Path
