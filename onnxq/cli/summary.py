@@ -80,11 +80,7 @@ def print_summary(report: JsonMapping, model: Path, written: Path) -> None:
     pairs += [("improved", line) for line in improvement_lines(report.get("improvements"))]
     if report["calibration_samples"]:
         pairs.append(("samples", str(report["calibration_samples"])))
-    pairs += [
-        ("kernels", f"{kind}: " + ", ".join(f"{count} {name}" for name, count in counts.items()))
-        for kind, counts in (report["kernels"] or {}).items()
-        if counts
-    ]
+    pairs += [("kernels", line) for line in kernel_lines(report["kernels"])]
     pairs.append(("seconds", ", ".join(f"{stage} {value:.2f}" for stage, value in report["seconds"].items())))
     pairs.append(("checks", checks_line(report)))
     pairs += [("files", path) for path in report["files"]]
@@ -102,6 +98,19 @@ def print_summary(report: JsonMapping, model: Path, written: Path) -> None:
         if rest:
             shown.append((str(rest), "other reasons, each in report.json"))
         print_table("why nodes stay float", (">nodes", "reason"), shown)
+
+
+def kernel_lines(kernels: JsonMapping | None) -> list[str]:
+    """What onnxruntime runs: integer and float kernels, and the operators for which integers become floats."""
+    if kernels is None:
+        return []
+    counted = {kind: kernels[kind] for kind in ("integer", "float", "quantizers")}
+    counted["float between integers"] = Counter(entry["op"] for entry in kernels["converted"].values())
+    return [
+        f"{kind}: " + ", ".join(f"{count} {name}" for name, count in counts.items())
+        for kind, counts in counted.items()
+        if counts
+    ]
 
 
 def improvement_lines(improvements: JsonMapping | None) -> list[str]:

@@ -67,7 +67,7 @@ def build_report(
         "kinds": by_kind([*told, *remarks]),
         "calibration_samples": ready.samples,
         "checks": checks.to_json(),
-        "kernels": checks.kernels.to_json() if checks.kernels is not None and backend.runs_in_onnxruntime else None,
+        "kernels": _kernels(written, backend),
         "files": [str(path) for path in files],
         "seconds": {name: round(value, 4) for name, value in seconds.items()},
         "passes": [
@@ -78,6 +78,20 @@ def build_report(
         **({} if explanation is None or explanation.diagnosis is None else {"diagnosis": explanation.diagnosis}),
         **_translated(config),
     }
+
+
+def _kernels(written: Written, backend: Backend) -> JsonObject | None:
+    """What onnxruntime runs, as its own target: kernels by operator, and each node that it converts to float for."""
+    found = written.checks.kernels
+    if found is None or not backend.runs_in_onnxruntime:
+        return None
+    why = {**dict.fromkeys((*written.plan.quantized, *written.plan.fused), NO_KERNEL), **written.plan.left_float}
+    converted = {name: {"op": op, "why": why.get(name, MADE)} for name, op in found.converted.items()}
+    return {**found.to_json(), "converted": converted}
+
+
+NO_KERNEL = "onnxruntime made no integer kernel of it, although it has quantizers"
+MADE = "onnxruntime's optimizer made it of float nodes"
 
 
 def _translated(config: Config) -> JsonObject:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cache
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
 _INTEGER_OPS = ("QGemm", "QAttention", "ConvInteger", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul")
+_QUANTIZERS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 _FLOAT_OPS = ("Conv", "ConvTranspose", "FusedConv", "MatMul", "FusedMatMul", "Gemm", "FusedGemm")
+_MOVED = re.compile(r"(_token_\d+|_nchwc|_nhwc)+$")
 
 
 @dataclass(frozen=True)
@@ -29,11 +32,13 @@ class KernelCount:
     integer    kernels that compute in integers: QLinearConv, QLinearMatMul, QGemm, MatMulIntegerToFloat ...
     floating   convolutions and matrix products that still compute in float
     quantizers QuantizeLinear and DequantizeLinear nodes that were not absorbed by an integer kernel
+    converted  node -> operator, for nodes that compute in float what is converted from integers or to integers for them
     """
 
     integer: dict[str, int] = field(default_factory=dict)
     floating: dict[str, int] = field(default_factory=dict)
     quantizers: dict[str, int] = field(default_factory=dict)
+    converted: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, dict[str, int]]:
         return {"integer": self.integer, "float": self.floating, "quantizers": self.quantizers}
@@ -51,6 +56,7 @@ def fused_session(model_path: Path | str, *, threads: int | None = None) -> tupl
         integer=integer,
         floating={op: counts[op] for op in _FLOAT_OPS if counts[op]},
         quantizers={op: counts[op] for op in ("QuantizeLinear", "DequantizeLinear") if counts[op]},
+        converted=_converted(optimized.graph),
     )
     return session, kernels
 
@@ -83,6 +89,27 @@ def _is_exact(rows: int, kind: type[np.uint8 | np.int8]) -> bool:
     session = make_session(model.SerializeToString(), threads=1)
     (product,) = run_session(session, None, {"x": np.full((rows, 64), largest, kind)}, "a probe")
     return bool(np.all(product == 64 * largest * 127))
+
+
+def _converted(graph: onnx.GraphProto) -> dict[str, str]:
+    """The float nodes of the main graph beside a quantizer that was not absorbed, under the names that the file has."""
+    constants = {tensor.name for tensor in graph.initializer}
+    dequantized = {
+        node.output[0] for node in graph.node if node.op_type == "DequantizeLinear" and node.input[0] not in constants
+    }
+    quantized = {node.input[0] for node in graph.node if node.op_type == "QuantizeLinear"}
+    return {
+        given_name(node.name): node.op_type
+        for node in graph.node
+        if node.name
+        and node.op_type not in _QUANTIZERS
+        and (not dequantized.isdisjoint(node.input) or not quantized.isdisjoint(node.output))
+    }
+
+
+def given_name(name: str) -> str:
+    """The name that a node of the optimized graph had before onnxruntime moved it into another layout."""
+    return _MOVED.sub("", name)
 
 
 def _count(graph: onnx.GraphProto) -> Counter[str]:

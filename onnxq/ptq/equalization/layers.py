@@ -194,13 +194,7 @@ def _add(flow: Flow, node: Node) -> Layout:
     """A constant with channels takes up the scales of what it is added to; two activations must have the same."""
     constants = [port for port in (0, 1) if flow.graph.is_constant(node.inputs[port])]
     if not constants:
-        one, other = (flow.layout(tensor) for tensor in node.inputs)
-        if one.ndim and other.ndim and len({one.ndim, other.ndim}) > 1:
-            raise Stop("adds tensors of different rank")
-        flow.variables.unite(one, other)
-        if one.ndim != other.ndim:  # one number for all, which holds for the sum too, whatever its rank
-            return one if one.ndim == 0 else other
-        return one if one.size >= other.size else other
+        return _united(flow, node)
     port = constants[0]
     layout = flow.layout(node.inputs[1 - port])
     if flow.variables.is_fixed(layout):
@@ -211,3 +205,21 @@ def _add(flow: Flow, node: Node) -> Layout:
         raise Stop(f"adds a constant of shape {list(constant.shape)}, which has no value of its own for each channel")
     flow.edit(node, port, down=read)
     return layout
+
+
+@rule("Max", "Min")
+def _extreme(flow: Flow, node: Node) -> Layout:
+    """The larger or the smaller of two activations with the same scales has these scales too."""
+    if len(node.inputs) != 2 or any(flow.graph.is_constant(tensor) for tensor in node.inputs):
+        raise Stop("compares with numbers, or more than two tensors")
+    return _united(flow, node)
+
+
+def _united(flow: Flow, node: Node) -> Layout:
+    one, other = (flow.layout(tensor) for tensor in node.inputs)
+    if one.ndim and other.ndim and len({one.ndim, other.ndim}) > 1:
+        raise Stop("joins tensors of different rank")
+    flow.variables.unite(one, other)
+    if one.ndim != other.ndim:  # one number for all, which holds for the result too, whatever its rank
+        return one if one.ndim == 0 else other
+    return one if one.size >= other.size else other

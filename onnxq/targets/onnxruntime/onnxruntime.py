@@ -63,7 +63,7 @@ BACKENDS.add(
             weight_only_dtypes=("int4",),
             refused_operators=(),
         ),
-        passes=STANDARD_PASSES,
+        passes=(*STANDARD_PASSES, "prelu_as_max"),
         checked_by=("onnxruntime",),
     ),
 )
