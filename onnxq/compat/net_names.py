@@ -34,6 +34,20 @@ _PORTS: Mapping[str, tuple[str, ...]] = {
 _OF_MODULES = (".weight", ".bias", ".running_mean", ".running_var")
 """What torch keeps of a module, also where it is not trained."""
 
+_STATISTICS = {"BatchNormalization": 3, "ConvBatchNorm": 5}
+"""Operator -> the input that is its running mean."""
+
+_RANDOM = (
+    "Dropout",
+    "Bernoulli",
+    "Multinomial",
+    "RandomNormal",
+    "RandomUniform",
+    "RandomNormalLike",
+    "RandomUniformLike",
+)
+"""Operators that drop or draw, which differs in training."""
+
 _CHANNELS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 0, "MatMul": 1}
 """Operator -> the axis of output channels in a weight of torch's layout."""
 
@@ -59,7 +73,8 @@ def net_names(model: Exported, net: QatNet) -> ModuleNames:
         own = constants[constant]
         shared.update((name, constant) for name in readers if name != own and not name.endswith(TRANSPOSED))
     channels, biases = _layers(net, constants)
-    return ModuleNames(constants, _quantizers(model, net, constants), shared, channels, biases)
+    nodes = _told_by_modules(model, net, constants)
+    return ModuleNames(constants, _quantizers(model, net, constants), shared, channels, biases, nodes)
 
 
 def _is_free(name: str, constants: Mapping[str, str]) -> bool:
@@ -99,6 +114,22 @@ def _layers(net: QatNet, constants: Mapping[str, str]) -> tuple[dict[str, int], 
         if len(node.inputs) > 2 and node.inputs[2].name in constants:
             biases[weight] = node.inputs[2].name
     return channels, biases
+
+
+def _told_by_modules(model: Exported, net: QatNet, constants: Mapping[str, str]) -> dict[str, str]:
+    """Nodes that differ in training, with the module whose train() and eval() they follow.
+
+    A batch norm follows the module that has its statistics: its node may be that of the layer in front.
+    """
+    found = {}
+    for node in net.graph.nodes():
+        port = _STATISTICS.get(node.op)
+        statistics = None if port is None or port >= len(node.inputs) else constants.get(node.inputs[port].name)
+        if statistics is not None:
+            found[node.name] = statistics.rpartition(".")[0]
+        elif node.op in _RANDOM:
+            found.update((node.name, origin.path) for origin in model.origins.get(node.name, ())[:1])
+    return found
 
 
 def _quantizers(model: Exported, net: QatNet, constants: Mapping[str, str]) -> dict[str, str]:

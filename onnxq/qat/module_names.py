@@ -18,6 +18,7 @@ class ModuleNames:
     shared      further names of constants that serve several modules -> the constant
     channels    weight of a layer -> the axis of its output channels
     biases      weight of a layer -> its bias
+    nodes       node that computes otherwise in training, such as a batch norm -> the path of its module
     """
 
     constants: Mapping[str, str]
@@ -25,6 +26,7 @@ class ModuleNames:
     shared: Mapping[str, str] = field(default_factory=dict)
     channels: Mapping[str, int] = field(default_factory=dict)
     biases: Mapping[str, str] = field(default_factory=dict)
+    nodes: Mapping[str, str] = field(default_factory=dict)
 
     def checkpoint_key(self, constant: str) -> str:
         """The name that the constant has in a checkpoint of the network that was exported."""

@@ -14,6 +14,11 @@ def is_tensor(value: object) -> bool:
     return isinstance(value, torch.Tensor)
 
 
+def of_type(value: object, dtype: object) -> bool:
+    """Whether it is a tensor of a type of torch."""
+    return isinstance(value, torch.Tensor) and value.dtype == dtype
+
+
 def true_or_false(value: bool) -> Any:
     """A tensor for a state."""
     return torch.tensor(value)

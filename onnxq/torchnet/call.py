@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -24,11 +24,13 @@ class Mode:
     """How a net runs now; its operators look at it.
 
     training         between `net.train()` and `net.eval()`
+    of_nodes         the same for single nodes, where a module of the network was told otherwise
     live_statistics  batch norms use the statistics of the batch and update their own, in training
     recomputing      a part of the net runs again for its gradients: nothing may be updated a second time
     """
 
     training: bool = False
+    of_nodes: dict[str, bool] = field(default_factory=dict)
     live_statistics: bool = False
     recomputing: bool = False
 
@@ -72,6 +74,11 @@ class Call:
         self._types = types
         self._compile_body = compile_body
         self._is_constant = constant_inputs
+
+    @property
+    def training(self) -> bool:
+        """Whether this node is in training now."""
+        return self.mode.of_nodes.get(self.name, self.mode.training)
 
     # ---- attributes ----------------------------------------------------------------------------------------------
 

@@ -152,6 +152,7 @@ class TorchNet(DottedNames):
     def train(self, mode: bool = True) -> TorchNet:
         super().train(mode)
         self.mode.training = mode
+        self.mode.of_nodes = {}
         return self
 
     @property
@@ -178,6 +179,10 @@ class TorchNet(DottedNames):
             if name in table:
                 return table[name]
         raise ModelError(f"the net has no constant '{name}'.{did_you_mean(name, self._program.constants)}")
+
+    def is_rounded(self, name: str) -> bool:
+        """Whether a constant is held in a wider type than it is used in."""
+        return name in self._rounded
 
     def constant_names(self) -> list[str]:
         """The constants of the graph that the net reads."""

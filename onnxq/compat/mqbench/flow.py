@@ -101,8 +101,8 @@ def enable_quantization(model: PreparedModel) -> None:
 
 
 def disable_all(model: PreparedModel) -> None:
-    """Calls give float results and are not remembered."""
-    prepared_model(model).mode = "float"
+    """Calls give float results and are not remembered; files that are written now are quantized, with a warning."""
+    prepared_model(model).mode = "disabled"
 
 
 def convert_deploy(
@@ -165,9 +165,13 @@ def refuse_torch(model: object) -> None:
 
 def prepared_model(model: object) -> PreparedModel:
     """The prepared model that was given, or that a module of it (also within DistributedDataParallel) belongs to."""
-    for name in ("module", "prepared"):
-        if not isinstance(model, PreparedModel):
-            model = getattr(model, name, model)
+    while not isinstance(model, PreparedModel):
+        # Asked for first: the network may have a module that is called `module` itself.
+        tree = getattr(model, "__dict__", {}).get("_onnxq")
+        inside = getattr(model, "module", None) if tree is None else tree.prepared
+        if inside is None:
+            break
+        model = inside
     if not isinstance(model, PreparedModel):
         raise ConfigError(f"a model from prepare_by_platform is expected, not a {type(model).__name__}")
     return model

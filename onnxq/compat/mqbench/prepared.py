@@ -40,16 +40,22 @@ OF_TORCH = (
 BatchNorms = Literal["folded", "frozen", "live"]
 """What a training does with batch norms (`onnxq.qat.batch_norm`, which needs torch)."""
 
-Mode = Literal["float", "calibrate", "calibrate_quantized", "quantize"]
+Mode = Literal["float", "calibrate", "calibrate_quantized", "quantize", "disabled"]
+
+_QUANTIZED_ANYWAY = (
+    "calls of the model give float results since disable_all, but the files are quantized: disable_all is about calls. "
+    "To leave quantizers out of the files, switch them off: torch(), disable_fake_quant() of those, convert_deploy"
+)
 
 
 class PreparedModel:
-    """A float model with settings, in one of four modes.
+    """A float model with settings, in one of five modes.
 
     float                calls give what the float model gives
     calibrate            the same, and every call is remembered as a sample
     calibrate_quantized  every call is remembered, and gives what the model gives that is quantized on all of them
     quantize             calls give what the quantized model gives
+    disabled             as float, after disable_all: files that are written now are quantized all the same, and say so
 
     Call it with arrays or torch tensors: `prepared(image)`, `prepared(tokens, mask)`, `prepared(tokens=..., mask=...)`
     or `prepared({"tokens": ...})`. Results are what was given: tensors for tensors, else arrays; several outputs are a
@@ -78,7 +84,7 @@ class PreparedModel:
         session = open_session(graph, config=translation)
         session.plan()  # what the target cannot take is an error now, not when the samples are there
         self._fixed = session.original
-        self._inputs = input_infos(self._fixed)
+        self.inputs = input_infos(self._fixed)
         self._spool = Spool()
         self._folder: OwnedFolder | None = None
         self._float: Any = None
@@ -111,7 +117,7 @@ class PreparedModel:
         before, self._mode = self._mode, mode
         if self._module is not None:
             try:
-                self._module.obey()
+                self._module._onnxq.obey()
             except OnnxqError:
                 self._mode = before
                 raise
@@ -141,7 +147,7 @@ class PreparedModel:
         return found
 
     def __deepcopy__(self, memo: dict[int, object]) -> PreparedModel:
-        found = self.with_module(None) if self._module is None else deepcopy(self._module, memo).prepared
+        found = self.with_module(None) if self._module is None else deepcopy(self._module, memo)._onnxq.prepared
         memo[id(self)] = found
         return found
 
@@ -235,14 +241,18 @@ class PreparedModel:
                     "leave it out (convert_deploy(effort=0) does, for an effort of the configuration), or train the "
                     "model that quantize writes with it"
                 )
-            return self._module.deploy(folder, settings)
+            return self._module._onnxq.deploy(folder, settings, self._warnings())
         if not self.samples:
             raise DataError(
                 "there are no samples to calibrate on: call enable_calibration(prepared), then prepared(...) with "
                 "some batches of typical data, and then this again"
             )
         config = read_config(translation, name=name, minimum_sqnr_db=minimum_sqnr_db, effort=effort)
-        return quantize(self.graph, backend=translation.backend, data=self._spool.folder, config=config, out=folder)
+        told, samples = self._warnings(), self._spool.folder
+        return quantize(self.graph, backend=translation.backend, data=samples, config=config, out=folder, warnings=told)
+
+    def _warnings(self) -> tuple[str, ...]:
+        return (_QUANTIZED_ANYWAY,) if self.mode == "disabled" else ()
 
     def _with_shapes(self, shapes: Mapping[str, Sequence[int | str]], rows: Sequence[Row]) -> Translation:
         names = self._fixed.input_names
@@ -262,7 +272,7 @@ class PreparedModel:
         """The inputs of a call by their names, as they were given."""
         if len(arrays) == 1 and isinstance(arrays[0], Mapping) and not named:
             named, arrays = arrays[0], []
-        names = [info.name for info in self._inputs]
+        names = [info.name for info in self.inputs]
         if len(arrays) > len(names):
             raise DataError(f"the model has {len(names)} input(s), {', '.join(names)}; got {len(arrays)} arrays")
         given = dict(zip(names, arrays, strict=False))
@@ -278,7 +288,7 @@ class PreparedModel:
         """Arrays of the model's types and shapes; what does not fit is an error."""
         where = f"call {self.samples + 1}"
         feed = {name: as_array(value, where) for name, value in given.items()}
-        return fit_feed(feed, self._inputs, where, lambda note: None)
+        return fit_feed(feed, self.inputs, where, lambda note: None)
 
     def _float_session(self) -> Any:
         if self._float is None:

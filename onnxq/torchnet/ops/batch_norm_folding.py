@@ -74,7 +74,7 @@ def conv_batch_norm(call: Call) -> Kernel:
         variance: Tensor,
         bias: Tensor | None = None,
     ) -> Tensor:
-        if not is_live(mode):
+        if not is_live(call):
             return layer(x, weight, folded)
         y = layer(x, weight)
         shape = [-1 if axis == 1 else 1 for axis in range(y.dim())]

@@ -13,12 +13,12 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from onnxq.torchnet.call import Mode
+from onnxq.torchnet.call import Call, Mode
 
 
-def is_live(mode: Mode) -> bool:
-    """Whether batch norms use and learn the statistics of the batch now."""
-    return mode.training and mode.live_statistics
+def is_live(call: Call) -> bool:
+    """Whether a batch norm uses and learns the statistics of the batch now."""
+    return call.training and call.mode.live_statistics
 
 
 def live_batch_norm(

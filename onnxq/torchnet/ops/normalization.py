@@ -35,7 +35,7 @@ def batch_normalization(call: Call) -> Kernel:
     own = call.constant(_MEAN) is not None and call.constant(_VARIANCE) is not None
 
     def run(x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        if own and is_live(mode):
+        if own and is_live(call):
             return live_batch_norm(mode, x, gamma, beta, mean, variance, epsilon, momentum)
         return frozen_batch_norm(x, gamma, beta, mean, variance, epsilon)
 

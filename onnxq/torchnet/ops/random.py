@@ -25,7 +25,7 @@ def _generator(call: Call) -> Callable[[torch.device], torch.Generator | None]:
     seed = int(call.attribute("seed"))
 
     def make(device: torch.device) -> torch.Generator | None:
-        return None if call.mode.training else torch.Generator(device).manual_seed(seed)
+        return None if call.training else torch.Generator(device).manual_seed(seed)
 
     return make
 
@@ -40,7 +40,7 @@ def dropout_with_test_flag(call: Call) -> Kernel:
     is_test, ratio = bool(call.attribute("is_test", 0)), float(call.attribute("ratio", 0.5))
 
     def run(x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        y, mask = dropped(x, 0.0 if is_test or not call.mode.training else ratio)
+        y, mask = dropped(x, 0.0 if is_test or not call.training else ratio)
         return y, mask.to(x.dtype)
 
     return run
@@ -68,7 +68,7 @@ def dropout(call: Call) -> Kernel:
     def run(x: Tensor, ratio: Tensor | None = None, training_mode: Tensor | None = None) -> tuple[Tensor, Tensor]:
         if never or training_mode is None:
             return dropped(x, 0.0)
-        active = call.mode.training if known_mode is not None else bool(training_mode)
+        active = call.training if known_mode is not None else bool(training_mode)
         if not active:
             return dropped(x, 0.0)
         return dropped(x, float(ratio) if fixed_ratio is None and ratio is not None else fixed_ratio or 0.0)
@@ -82,7 +82,7 @@ def _dropping(call: Call) -> Callable[[Tensor, float], tuple[Tensor, Tensor]]:
     def run(x: Tensor, ratio: float) -> tuple[Tensor, Tensor]:
         if ratio == 0.0:
             return x, torch.ones_like(x, dtype=torch.bool)
-        if seed is None or call.mode.training:
+        if seed is None or call.training:
             mask = torch.rand(x.shape, device=x.device) >= ratio
         else:  # the stream of numbers of ONNX's reference
             numbers = np.random.RandomState(seed).uniform(0, 1.0, tuple(x.shape))
