@@ -171,6 +171,11 @@ class PreparedModule(ModuleNet):
         super().__init__()
         self.__dict__[TREE] = PreparedTree(self, prepared, batch_norms)
 
+    @property
+    def prepared(self) -> PreparedModel:
+        """The model that this is the module of; a copy has one of its own."""
+        return self._onnxq.prepared
+
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """Results as the inputs are given: tensors for tensors, arrays for arrays; in training always tensors."""
         return self._onnxq.call(inputs, named)
