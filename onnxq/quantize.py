@@ -10,16 +10,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from onnxq.config import ConfigSource
+from onnxq.config import ConfigSource, read_config
 from onnxq.distributed import Ranks, in_step
 from onnxq.json_file import JsonObject
 from onnxq.output_folder import claim
 from onnxq.passes import Pass
 from onnxq.pipeline.artifacts import FLOAT_MODEL, Result, emit_plan, refuse_overwriting
+from onnxq.pipeline.forecast import announce_files, limited
 from onnxq.progress import Progress
+from onnxq.progress.bar import watched
 from onnxq.ptq.method import read_improvement
+from onnxq.ptq.search.costs import KIND, announce_search
 from onnxq.ptq.search.outcome import Outcome
-from onnxq.ptq.search.stage import IMPROVING, improve_model, remove_stale_values, remove_unfinished
+from onnxq.ptq.search.stage import IMPROVING, improve_model, remove_stale_values, remove_unfinished, wanted_schedule
 from onnxq.session.prepare import Model
 from onnxq.session.session import Session, open_session
 from onnxq.types import Backend
@@ -33,11 +36,12 @@ def quantize(
     config: ConfigSource = None,
     out: str | Path | None = None,
     passes: Sequence[str | Pass] = (),
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     warnings: Sequence[str] = (),
     statistics: str | Path | None = None,
     ranks: Ranks | None = None,
     strict: bool = False,
+    time_limit: str | float | None = None,
 ) -> Result:
     """Quantize a model for a backend and write its files, plan.json, qparams.json and report.json into `out`.
 
@@ -49,26 +53,31 @@ def quantize(
                 allow_code=True)` first
     out         folder for the files; None makes a new temporary folder, which is the caller's to delete
     passes      the caller's own graph passes, run after the backend's
+    progress    None shows a bar in a terminal or notebook (unless the environment has ONNXQ_PROGRESS=no), True always,
+                False never; a function is called with (stage, done, total)
     warnings    what the caller knows about the run (random data), for the report
     statistics  .npz file in which calibration keeps what it saw: used again by the next run, gone on with after a crash
     ranks       processes that calibrate together (`onnxq.distributed`); the others call `contribute`
     strict      refuse a model with operators that the target has no rule for
+    time_limit  seconds, or a text such as "2m": improvements and diagnosis that do not fit are left out, and recorded
 
     The files appear only when every check of them has passed; otherwise CheckFailed is raised and `out` is untouched.
     """
-
-    with in_step(ranks):
-        session = open_session(
-            model,
-            backend=backend,
-            data=data,
-            config=config,
-            passes=passes,
-            strict=strict,
-            progress=progress,
-            ranks=ranks,
-        )
-    return quantize_session(session, out, warnings=warnings, statistics=statistics)
+    with watched(progress, title="onnxq.quantize") as tracker:
+        with in_step(ranks):
+            session = open_session(
+                model,
+                backend=backend,
+                data=data,
+                config=config,
+                passes=passes,
+                strict=strict,
+                progress=tracker,
+                ranks=ranks,
+            )
+            if time_limit is not None:
+                session = replace(session, settings=read_config(session.settings, time_limit=time_limit))
+        return quantize_session(session, out, warnings=warnings, statistics=statistics)
 
 
 def quantize_session(
@@ -82,6 +91,8 @@ def quantize_session(
     from onnxq.diagnose.automatic import examiner  # here, because `import onnxq` is to stay quick
     from onnxq.page.write import page_of
 
+    session = limited(session)
+    announce_run(session)
     folder = Path(tempfile.mkdtemp(prefix="onnxq-") if out is None else out)
     with ExitStack() as stack:
         if out is None:
@@ -93,7 +104,9 @@ def quantize_session(
             refuse_overwriting(session.original, session.backend, folder, session.settings.name, float_model=True)
             session.open_data()
         calibrated = session.calibrated(None if statistics is None else Path(statistics))
+        session.tracker.end_round()
         ready, improved = improve_model(calibrated, folder)
+        session.tracker.drop_kind(KIND)
         result = emit_plan(
             replace(ready, warnings=(*warnings, *ready.warnings, *_unmeasured(session))),
             output,
@@ -105,7 +118,17 @@ def quantize_session(
         if improved is not None and any(read_improvement(step.name).method.needs_torch for step in improved.steps):
             remove_unfinished(folder / IMPROVING)
         remove_stale_values(folder / IMPROVING)
+    session.tracker.finish()
     return result
+
+
+def announce_run(session: Session) -> None:
+    """Tell the tracker what a run consists of, so that it can say how far it is."""
+    tracker = session.tracker
+    tracker.measure_by("calibrate")
+    if session.data is not None or session.dataset is not None:
+        announce_search(tracker, wanted_schedule(session.settings))
+    announce_files(tracker, session.settings)
 
 
 def _rescaled(outcome: Outcome | None) -> bool:

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import sys
+import time
+
+_began: float | None = None
+
+
+def began() -> float | None:
+    """When the command was called, by time.perf_counter(); None where something else runs it."""
+    return _began
 
 
 def main() -> None:
     """Run the command line in a child of this process, and end with its exit code."""
+    global _began
+    _began = time.perf_counter()
     from onnxq.cli.streams import open_closed_streams
     from onnxq.cli.supervise import supervise
 

@@ -14,6 +14,8 @@ from onnxq.cli.console import human_bytes, print_error, print_json, print_pairs,
 from onnxq.cli.figures import decibels, decision_line, results_of, sample_line
 from onnxq.cli.protos import file_bytes
 from onnxq.json_file import JsonMapping
+from onnxq.progress.durations import duration_text
+from onnxq.ptq.search.reasons import StepReason
 from onnxq.types.dialect import DIALECTS
 from onnxq.types.note import folded
 
@@ -78,6 +80,7 @@ def print_summary(report: JsonMapping, model: Path, written: Path) -> None:
         for found in report["checks"].get("selections", ())
     ]
     pairs += [("improved", line) for line in improvement_lines(report.get("improvements"))]
+    pairs += [("time limit", line) for line in limit_lines(report.get("time_limit"))]
     if report["calibration_samples"]:
         pairs.append(("samples", str(report["calibration_samples"])))
     pairs += [("kernels", line) for line in kernel_lines(report["kernels"])]
@@ -119,7 +122,9 @@ def improvement_lines(improvements: JsonMapping | None) -> list[str]:
         return []
     used = [step["name"] for step in improvements["steps"] if step["applied"]]
     # The same step may have been tried in several places.
-    left = list(dict.fromkeys(step["name"] for step in improvements["steps"] if step["name"] not in used))
+    untried = (StepReason.TIME_LIMIT.value, StepReason.SKIPPED.value)
+    tried = [step for step in improvements["steps"] if step["reason"] not in untried]
+    left = list(dict.fromkeys(step["name"] for step in tried if step["name"] not in used))
     if improvements["before"] is None:
         lines = [f"applied without data to evaluate on: {', '.join(used)}"] if used else []
         return lines + ([f"nothing to change for: {', '.join(left)}"] if left else [])
@@ -133,6 +138,27 @@ def improvement_lines(improvements: JsonMapping | None) -> list[str]:
     lines += [f"applied: {', '.join(used)}"] if used else ["nothing that was tried helped"]
     lines += [f"tried without effect: {', '.join(left)}"] if used and left else []
     return lines
+
+
+def limit_lines(limit: JsonMapping | None) -> list[str]:
+    """How a limit of time was kept, what was left out for it, and how to have it all the same."""
+    if limit is None:
+        return []
+    lines = [f"{duration_text(limit['taken'])} of {duration_text(limit['seconds'])}"]
+    if not limit["left_out"]:
+        return [f"{lines[0]}, nothing was left out"]
+    longest: dict[str, float] = {}
+    for one in limit["left_out"]:
+        longest[one["what"]] = max(longest.get(one["what"], 0.0), one["expected_seconds"] or 0.0)
+    lines.append("left out: " + ", ".join(f"{what}{_about(seconds)}" for what, seconds in longest.items()))
+    whole = limit["would_take_seconds"]
+    if whole is not None:
+        lines.append(f"with all of it the run would take about {duration_text(whole)}")
+    return lines
+
+
+def _about(seconds: float) -> str:
+    return f" (about {duration_text(seconds)})" if seconds else ""
 
 
 def print_translation(translation: Translation) -> None:

@@ -13,6 +13,7 @@ from onnxq.config.option import Option
 from onnxq.config.quantizers import InputSettings, NodeSettings, QuantizerSettings, Strict, located
 from onnxq.errors import ConfigError
 from onnxq.observers import make_observer
+from onnxq.progress.durations import read_duration
 from onnxq.ptq.method import read_improvement
 from onnxq.runtime.collect import Engine
 from onnxq.runtime.memory import read_size
@@ -158,6 +159,25 @@ class Config(Strict):
         "given, beside those",
     )
     skip_improvements: tuple[str, ...] = Field((), description="improvements of the effort to leave out")
+    skip_steps: tuple[str, ...] = Field(
+        (),
+        description="steps of the search to leave out, as number:name of report.json; how config.json of a run with a "
+        "time limit repeats it on any machine",
+    )
+    time_limit: Annotated[
+        str | int | None,
+        Option(
+            "time",
+            help="Leave out improvements and the diagnosis where the run would take longer, such as 90s, 2m or 1h30m. "
+            "What was left out is in the summary; the result depends on the machine.",
+            metavar="TIME",
+            unset="none",
+        ),
+    ] = Field(
+        None,
+        description="what `quantize` may take, such as 90s or 2m (a number is seconds): improvements, diagnosis and "
+        "the layers of the page are left out where they do not fit",
+    )
 
     # emit
     name: str = Field("model", min_length=1, description="the files are called <name>.onnx, <name>_...")
@@ -260,6 +280,26 @@ class Config(Strict):
             read_improvement(text)
         return value
 
+    @field_validator("time_limit", mode="before")
+    @classmethod
+    @located
+    def _check_time_limit(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            raise ConfigError(f"must be text or a number (got {value!r})")
+        if isinstance(value, str | int | float):
+            read_duration(value)
+        return f"{value}s" if isinstance(value, float) else value
+
+    @field_validator("skip_steps")
+    @classmethod
+    @located
+    def _check_skip_steps(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for text in value:
+            number, _, name = text.partition(":")
+            if not number.isdecimal() or not int(number) or not name:
+                raise ConfigError(f"a step is its number and its name, such as 3:gptq, got '{text}'")
+        return value
+
     @field_validator("memory_limit", mode="before")
     @classmethod
     @located
@@ -292,6 +332,8 @@ class Config(Strict):
                 "effort",
                 "improvements",
                 "skip_improvements",
+                "skip_steps",
+                "time_limit",
             },
         )
 

@@ -7,6 +7,7 @@ unless somebody asks for more.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from onnxq.diagnose.run import AUTOMATIC, BRIEF, diagnose
 from onnxq.diagnose.text import summary_lines
@@ -14,10 +15,18 @@ from onnxq.errors import one_line_error
 from onnxq.graph.write import weight_bytes
 from onnxq.mixed_precision.study import Subject
 from onnxq.pipeline.explanation import Examine, Explanation, failed_diagnosis
+from onnxq.pipeline.forecast import DIAGNOSIS, broken_off, fits
+from onnxq.progress import OutOfTime, Progress
 from onnxq.ptq.method import State
 from onnxq.ptq.search.stage import LARGE
 from onnxq.session.session import Session
 from onnxq.verify import ResultCheck
+
+ROUNDS, BRIEF_ROUNDS = 40.0, 12.0
+"""Rounds (`onnxq.progress.tracker`) that a diagnosis takes."""
+
+SHARES = {"noise": 0.5, "causes": 0.15, "remedies": 0.35}
+"""Of its stages."""
 
 UNTRIED = "not tried: what improves weights and ranges (--effort 1)"
 
@@ -35,11 +44,38 @@ def examiner(session: Session, state: State) -> Examine | None:
             return None
         # Whatever goes wrong here, the run itself counts: its files, or why its checks have failed.
         try:
+            if not fits(session, DIAGNOSIS, "diagnose", ROUNDS if whole else BRIEF_ROUNDS):
+                return None
+            announce(session, ROUNDS if whole else BRIEF_ROUNDS)
             worst = [result.samples.worst for result in sorted(results, key=lambda one: one.sqnr_db) if result.samples]
-            found = diagnose(Subject(session), state=state, budget=AUTOMATIC if whole else BRIEF, first=worst)
+            subject = Subject(replace(session, progress=_within(session)))
+            found = diagnose(subject, state=state, budget=AUTOMATIC if whole else BRIEF, first=worst)
             lines = summary_lines(found) if improved else [*summary_lines(found), UNTRIED]
             return Explanation(tuple(lines), found.to_json(), found.remedied())
+        except OutOfTime:
+            broken_off(session, DIAGNOSIS)
+            return None
         except Exception as error:  # a fault of onnxq or of a plugin, which must not cost what is finished
             return failed_diagnosis(one_line_error(error))
 
     return examine
+
+
+def announce(session: Session, rounds: float) -> None:
+    """Tell what a diagnosis will take, for who waits."""
+    for stage, share in SHARES.items():
+        session.tracker.expect(stage, rounds * share)
+
+
+def _within(session: Session) -> Progress:
+    """Reports of a diagnosis, which end it where it has taken all of the time that a run may take."""
+    if session.limit is None:
+        return session.progress
+    limit, page = session.limit, session.tracker.announced(("page",))
+
+    def report(stage: str, done: int, total: int | None) -> None:
+        if limit.remaining < page:
+            raise OutOfTime
+        session.progress(stage, done, total)
+
+    return report

@@ -40,6 +40,9 @@ EVALUATIONS = 40
 MOST_STEPS = 24
 """Neighbours are made of the most promising steps to more and to fewer bits."""
 
+CALIBRATED = 1.5
+"""What it takes to calibrate and evaluate a configuration, beside an evaluation with parameters that are there."""
+
 ALONG_THE_FRONT = 8
 """Of these, configurations that are spread over all costs, for the front."""
 
@@ -165,6 +168,7 @@ class _Search:
         self._choices = replace(self._choices, plans={bits: state.plan for bits, state in states.items()})
         total = sum(len(variable.bits) for variable in variables)
         losses: dict[str, dict[int, float]] = {}
+        self._announce(total)
         for variable in variables:
             part = Part(variable.name, variable.kind, dict.fromkeys(variable.members), ())
             for bits in variable.bits:
@@ -176,19 +180,32 @@ class _Search:
         self._say("sensitivity", total, total)
         return losses
 
+    def _announce(self, measured: int) -> None:
+        """Tell who waits what comes behind the measuring of so many single quantizers."""
+        tracker = self._study.session.tracker
+        tracker.measure_by("sensitivity")
+        tracker.expect("search", CALIBRATED * self._evaluations / max(measured, 1))
+        if self._study.improvements:
+            tracker.expect("improve the front", None)
+
     def _evaluated(self, bits: Bits, origin: str) -> Point:
         key = self._key(bits)
         if key not in self._points:
             self._say("search", len(self._points), self._evaluations)
             state = self._study.calibrated(self._study.plan(self._config(bits)))
             self._points[key] = Point(dict(bits), self._count(state.plan), self._study.score(state), origin)
+            best = self._best(self._points.values(), self._sought)
+            if best is not None and best.score.in_db:
+                self._study.session.tracker.scored(best.score.value)
         return self._points[key]
 
     def _final(self) -> list[Point]:
         """What the front is made of: all points, or those of the calibrated front and others that were improved."""
         if not self._study.improvements:
             return list(self._points.values())
-        for point in front_of(list(self._points.values()), self._measure):
+        front = front_of(list(self._points.values()), self._measure)
+        for number, point in enumerate(front):
+            self._say("improve the front", number, len(front))
             self._with_improvements(point)
         return list(self._improved.values())
 

@@ -35,7 +35,7 @@ from onnxq.mixed_precision.scores import Scores
 from onnxq.passes import Pass
 from onnxq.place import place
 from onnxq.place.legal import check_opset, check_plan
-from onnxq.progress import Progress
+from onnxq.progress import Progress, Tracker
 from onnxq.ptq.method import State
 from onnxq.ptq.search.evaluator import HIGHEST_DB, LOWEST_DB, METRICS, Evaluator, Score, UserMetric
 from onnxq.ptq.search.stage import improve_calibrated
@@ -217,7 +217,9 @@ class Study:
         if held is not None:
             return held
         folder = None if self._folder is None else self._folder / f"improving-{key[:16]}"
-        outcome, notes = improve_calibrated(replace(self.session, settings=config), state, folder=folder)
+        # With a tracker of its own: for the search this is one of its evaluations.
+        session = replace(self.session, settings=config, tracker=Tracker())
+        outcome, notes = improve_calibrated(session, state, folder=folder)
         self.notes += [note for note in notes if note not in self.notes]
         if outcome is None:
             return self.score(state)

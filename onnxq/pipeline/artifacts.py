@@ -16,11 +16,14 @@ from onnxq.emit import file_names
 from onnxq.errors import ConfigError, OnnxqError, one_line_error
 from onnxq.files import write_json
 from onnxq.graph import Graph
-from onnxq.json_file import JsonMapping, Stored, read_object, validated
+from onnxq.json_file import JsonMapping, JsonObject, Stored, read_object, validated
 from onnxq.output_folder import OutputFolder, claim, refuse_folders, refuse_inputs, staging
 from onnxq.pipeline.explanation import LOW_SQNR_DB, Examine
+from onnxq.pipeline.forecast import limit_json, limit_warnings, repeatable
 from onnxq.pipeline.report import Report, build_report
 from onnxq.pipeline.written import FileCheck, Writer, Written
+from onnxq.progress import TimeLimit
+from onnxq.session.prepare import Prepared
 from onnxq.session.session import Calibrated
 from onnxq.types import Backend, QParamsTable, QuantPlan
 
@@ -112,18 +115,28 @@ def emit_plan(
             plan = replace(written.plan, model=model_identity(prepared.graph))
             write_json(stage / "plan.json", plan.to_json())
             write_json(stage / "qparams.json", written.qparams.to_json())
-            spelt_out = resolved_settings(
-                prepared.backend, prepared.config, prepared.own_passes, prepared.target, effort_tried=effort_tried
-            )
+            limit = ready.session.limit
+            spelt_out = _spelt_out(prepared, limit, effort_tried)
             write_json(stage / "config.json", spelt_out)
             if draw is not None:
+                ready.session.progress("page", 0, None)
                 with writer.clock.stage("page"):
                     fault = _fault_of_page(draw, stage, Finished(ready, replace(written, plan=plan), report, spelt_out))
                 if fault is not None:
                     report["warnings"].append(f"{PAGE} was not written: {fault}")
                     report["files"].remove(str(folder / PAGE))
+            if limit is not None:
+                write_json(stage / "config.json", _spelt_out(prepared, limit, effort_tried))
+                report["warnings"] += limit_warnings(limit)
+                report["time_limit"] = limit_json(limit)
             write_json(stage / REPORT, report)
     return Result(folder / f"{name}.onnx", plan, written.qparams, report)
+
+
+def _spelt_out(prepared: Prepared, limit: TimeLimit | None, effort_tried: bool) -> JsonObject:
+    """What config.json holds: every choice, and in the place of a limit of time what it has left out so far."""
+    config = prepared.config if limit is None else repeatable(prepared.config, limit, searched=effort_tried)
+    return resolved_settings(prepared.backend, config, prepared.own_passes, prepared.target, effort_tried=effort_tried)
 
 
 def _fault_of_page(draw: DrawPage, stage: Path, done: Finished) -> str | None:

@@ -13,7 +13,7 @@ from onnxq.graph import Graph
 from onnxq.json_file import JsonMapping
 from onnxq.output_folder import OutputFolder
 from onnxq.pipeline.artifacts import Result, emit_plan
-from onnxq.progress import Progress
+from onnxq.progress import Progress, tracked
 from onnxq.ptq.method import State
 from onnxq.qat.agreement import Agreement, agreement, disagreements
 from onnxq.qat.convert import Converted, convert
@@ -62,7 +62,7 @@ def deliver(
     session = replace(session, original=_as_declared(found.graph, original), dataset=samples)
     trained = replace(
         ready,
-        session=session if progress is None else replace(session, progress=progress),
+        session=session if progress is None else replace(session, progress=progress, tracker=tracked(progress)),
         state=State(*found),
         warnings=(*ready.warnings, *warnings),
         notes=(*ready.notes, *net.notes, *notes),

@@ -22,6 +22,7 @@ from onnxq.json_file import JsonMapping, JsonObject
 from onnxq.output_folder import OutputFolder, claim
 from onnxq.passes import Pass
 from onnxq.pipeline.artifacts import Result, refuse_overwriting
+from onnxq.pipeline.forecast import announce_files
 from onnxq.progress import Progress
 from onnxq.qat.batch_norm import BatchNorms
 from onnxq.qat.batches import IndexedData, TrainingData
@@ -116,6 +117,9 @@ def qat(
             session = open_session(
                 model, backend=backend, data=data, config=config, passes=passes, strict=strict, progress=progress
             )
+            session.tracker.measure_by("calibrate")
+            session.tracker.expect("train", None)
+            announce_files(session.tracker, session.settings)
             wanted = settings_for(session, settings)
             samples, held = _open(session.original, train_on, evaluate_on, labels, holdout, wanted.seed)
             session.open_data(samples.calibration(CALIBRATION_SAMPLES) if session.data is None else None)

@@ -17,7 +17,7 @@ from onnxq.config import Config, ConfigSource, read_config
 from onnxq.distributed import Ranks, in_step
 from onnxq.graph import Graph
 from onnxq.passes import Pass
-from onnxq.progress import Clock, Progress, silent
+from onnxq.progress import Clock, Progress, TimeLimit, Tracker, silent, tracked
 from onnxq.ptq.method import Samples, State
 from onnxq.refine import refine
 from onnxq.runtime import Dataset, input_infos, open_dataset
@@ -50,6 +50,8 @@ class Session:
     own_passes  the caller's own passes, run after those of the backend and of the settings
     strict      refuse a model with operators that the target has no rule for
     ranks       processes that calibrate together
+    tracker     follows the run: what it has taken and will take
+    limit       of the time of the whole run; None where there is none, or nobody obeys it
     """
 
     original: Graph
@@ -61,6 +63,8 @@ class Session:
     progress: Progress = silent
     ranks: Ranks | None = None
     clock: Clock = field(default_factory=Clock)
+    tracker: Tracker = field(default_factory=Tracker)
+    limit: TimeLimit | None = None
     dataset: Dataset | None = None
     _backend: Backend | None = None
     _prepared: Prepared | None = None
@@ -233,7 +237,7 @@ def open_session(
     ranks: Ranks | None = None,
 ) -> Session:
     """Read settings and model; `data` is not opened before `open_data`. Arguments as those of `onnxq.quantize`."""
-    clock = Clock()
+    clock, tracker = Clock(), tracked(progress)
     with clock.stage("load"):
         settings = read_config(
             config,
@@ -249,7 +253,8 @@ def open_session(
         data=settings.data if data is None else data,
         own_passes=passes,
         strict=strict or settings.strict,
-        progress=progress or silent,
+        progress=tracker,
         ranks=ranks,
         clock=clock,
+        tracker=tracker,
     )

@@ -12,7 +12,7 @@ import typer
 
 from onnxq.cli import options
 from onnxq.cli.console import print_error, print_warning, say
-from onnxq.cli.progress import stage_bars
+from onnxq.cli.progress import run_bar
 from onnxq.types.dialect import DIALECTS
 
 if TYPE_CHECKING:
@@ -144,11 +144,11 @@ def calibrate(
             else:
                 file = target if collects_only else stats
                 with (
-                    stage_bars(quiet=quiet) as progress,
+                    run_bar("calibrate", quiet=quiet) as progress,
                     _telling_how_to_go_on(file, quiet=quiet),
                     own_fault(session.original, session.dataset),
                 ):
-                    together = replace(session, ranks=ranks, progress=progress)
+                    together = replace(session, ranks=ranks, progress=progress, tracker=progress)
                     gathered = together.gather(wanted, file=file, shard=part, fresh=fresh)
         if not first:
             return

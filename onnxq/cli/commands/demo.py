@@ -12,7 +12,7 @@ import typer
 
 from onnxq.cli import options
 from onnxq.cli.console import print_pairs, print_warning
-from onnxq.cli.progress import stage_bars
+from onnxq.cli.progress import run_bar
 from onnxq.json_file import JsonMapping
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def demo(
 
     check_writable(out)
     data = load_data()
-    with stage_bars(quiet=quiet) as progress:
+    with run_bar("demo", quiet=quiet) as progress:
         result = quantize(model_path(), backend=backend, data=data.calibration, out=out, progress=progress)
     if not quiet:
         _print(model_path(), result.model, result.report, data)

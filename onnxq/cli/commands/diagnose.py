@@ -9,7 +9,7 @@ import typer
 
 from onnxq.cli import options
 from onnxq.cli.console import print_json, print_pairs, print_table, print_warning, say
-from onnxq.cli.progress import stage_bars
+from onnxq.cli.progress import run_bar
 
 if TYPE_CHECKING:
     from onnxq.config import Config
@@ -55,13 +55,16 @@ def diagnose(
 
     load_plugins(plugin)
     target = None if apply is None else _configuration_file(apply, model)
-    with stage_bars(quiet=quiet) as progress:
+    with run_bar("diagnose", quiet=quiet) as progress:
         session, state = (
             _of_folder(model, float_model, given, passes, progress)
             if model.is_dir()
             else (_session(given, model, read_settings(given), passes, progress), None)
         )
         session.open_data(required=True)
+        progress.measure_by("noise")
+        progress.expect("causes", 0.3)
+        progress.expect("remedies", 0.7)
         result = run(Subject(session), state=state)
     for note in result.notes:
         print_warning(note)

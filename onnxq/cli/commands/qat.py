@@ -12,7 +12,7 @@ import typer
 
 from onnxq.cli import options
 from onnxq.cli.console import print_error, print_pairs, say
-from onnxq.cli.training_bar import training_bars
+from onnxq.cli.progress import training_bar
 from onnxq.config.assignments import Assignment
 from onnxq.errors import ConfigError
 from onnxq.json_file import JsonMapping
@@ -119,7 +119,7 @@ def qat(
             chosen = read_settings(given, graph, shortcuts=shortcuts)
             check_writable(out)
         place = checkpoint or out / "checkpoints"
-        with _telling_how_to_go_on(place, quiet=silent), training_bars(quiet=silent) as (progress, of_training):
+        with _telling_how_to_go_on(place, quiet=silent), training_bar("qat", quiet=silent) as (progress, of_training):
             finished = run(
                 model,
                 None if chosen.translation is not None else given["backend"],

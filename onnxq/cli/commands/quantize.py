@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from onnxq.cli import options
 from onnxq.cli.console import print_error
-from onnxq.cli.progress import stage_bars
+from onnxq.cli.progress import run_bar
 
 
 @options.with_settings(
-    "target data images config foreign code ranges place samples random shape stats engine improve verify diagnose"
+    "target data images config foreign code ranges place samples random shape stats engine improve time verify diagnose"
     " report"
 )
 def quantize(
@@ -41,8 +41,9 @@ def quantize(
 
     with (
         torchrun_ranks(print_error) as ranks,
-        stage_bars(quiet=quiet or not (ranks is None or ranks.first)) as progress,
+        run_bar("quantize", quiet=quiet or not (ranks is None or ranks.first)) as progress,
     ):
+        progress("load", 0, None)
         with in_step(ranks):
             load_plugins(plugin)
             graph = Graph.load(model)

@@ -9,7 +9,7 @@ import typer
 
 from onnxq.cli import options
 from onnxq.cli.console import print_warning, say
-from onnxq.cli.progress import stage_bars
+from onnxq.cli.progress import run_bar
 
 if TYPE_CHECKING:
     from onnxq.page.again import Reference
@@ -119,7 +119,7 @@ def _drawn(
     if data is not None and reference is not None:
         planned = run.plan.config.get("preprocess") if holds_images(Path(data)) else None
         dataset = open_data(reference.graph, data, None, samples, preprocess or planned)
-    with stage_bars(quiet=quiet) as progress:
+    with run_bar("report", quiet=quiet) as progress:
         return page_again(run, backend, earlier, reference, written, dataset, partial(progress, "calibrate"))
 
 

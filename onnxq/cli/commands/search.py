@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from onnxq.cli import bits_options, options
 from onnxq.cli.console import print_blank_line, print_json, print_table, print_warning, say
-from onnxq.cli.progress import stage_bars
+from onnxq.cli.progress import run_bar
 from onnxq.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def search(
     demand = {"hold": hold, "max_drop": max_drop, "reach": reach}
     result: Found | Held
     with claim(out) as output:
-        with stage_bars(quiet=quiet) as progress:
+        with run_bar("search", quiet=quiet) as progress:
             load_plugins(plugin)
             evaluated = bits_options.Evaluated(evaluate, labels, eval_samples, metric, best_by, cache or out / "cache")
             session, subject = bits_options.open_subject(

@@ -9,7 +9,7 @@ import typer
 
 from onnxq.cli import bits_options, options
 from onnxq.cli.console import print_json, print_table, print_warning, say
-from onnxq.cli.progress import stage_bars
+from onnxq.cli.progress import run_bar
 
 if TYPE_CHECKING:
     from onnxq.mixed_precision import Effect, Sensitivity
@@ -57,7 +57,7 @@ def sensitivity(
     if cache is not None:
         check_writable(cache)
     target = None if out is None else output_file(out, "sensitivity.json", model)
-    with stage_bars(quiet=quiet) as progress:
+    with run_bar("sensitivity", quiet=quiet) as progress:
         load_plugins(plugin)
         evaluated = bits_options.Evaluated(evaluate, labels, eval_samples, metric, best_by, cache)
         session, subject = bits_options.open_subject(

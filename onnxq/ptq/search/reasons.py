@@ -24,6 +24,8 @@ class StepReason(Enum):
     NOT_POSSIBLE = "not_possible"
     TOO_FEW_SAMPLES = "too_few_samples"
     NOT_EVALUATED = "not_evaluated"
+    TIME_LIMIT = "time_limit"  # there was no time for it, or it was broken off
+    SKIPPED = "skipped"  # the configuration leaves this step out
 
     @property
     def accepts(self) -> bool:
@@ -47,6 +49,8 @@ _LEADS = {
     ),
     StepReason.NOT_POSSIBLE: "not possible here: ",
     StepReason.TOO_FEW_SAMPLES: "not tried: ",
+    StepReason.SKIPPED: "not tried: ",
+    StepReason.TIME_LIMIT: "no time: ",
 }
 
 

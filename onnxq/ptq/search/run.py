@@ -9,10 +9,12 @@ from dataclasses import replace
 
 from onnxq.errors import ConfigError, MachineError, OnnxqError
 from onnxq.graph import Graph
-from onnxq.progress import Progress, silent
+from onnxq.progress import OutOfTime, Progress, silent
 from onnxq.ptq.method import Chosen, Improved, State, Task, read_improvement
 from onnxq.ptq.search.acceptance import CHANCE, PairedComparison, figures_of, margin_of, significance
+from onnxq.ptq.search.allowance import Allowance
 from onnxq.ptq.search.candidates import Candidate, Recalibrate, Scores, settled
+from onnxq.ptq.search.costs import stage_of
 from onnxq.ptq.search.evaluator import Evaluator, Score
 from onnxq.ptq.search.outcome import Level, Outcome, Reached, Step
 from onnxq.ptq.search.reasons import NOTHING_TO_CHANGE, StepReason, Why
@@ -30,8 +32,9 @@ def improve(
     fit_evaluator: Evaluator | None = None,
     progress: Progress | None = None,
     reached: Reached | None = None,
+    allowance: Allowance | None = None,
 ) -> Outcome:
-    """Try everything of a schedule, and give back the state that is best where `evaluator` looks.
+    """Try what there is time for of a schedule, and give back the state that is best where `evaluator` looks.
 
     `fit_evaluator` looks at samples that methods may have been fitted to: what loses there what it gains on the
     held-out ones has only been lucky with those few. Wrong names and arguments are errors before anything is run; what
@@ -40,12 +43,16 @@ def improve(
     methods = {name: read_improvement(name) for name in schedule.names()}
     refuse_without_torch(methods.values())
     started = time.perf_counter()
+    allowance = allowance or Allowance()
+    allowance.announce(schedule, methods)
     first_score = evaluator(state)
+    allowance.first_evaluated(first_score)
     first = Candidate(state, first_score, task.reference, least=first_score.goodness)
     if first_score.in_db and all(value >= ENOUGH_DB for value in first_score.sqnr_db.values()):
+        allowance.over()
         return Outcome(state, first_score, first_score, (), len(task.samples), evaluator.samples)
     scores = Scores(evaluator, fit_evaluator, task.samples, recalibrate)
-    search = _Search(schedule, methods, task, scores, progress or silent)
+    search = _Search(schedule, methods, task, scores, progress or silent, allowance)
     base, best = search.stages(first, schedule.stages)
     levels = []
 
@@ -63,6 +70,8 @@ def improve(
     for effort, roundings in enumerate(schedule.roundings, 2):
         best = search.roundings(base, roundings, best)
         end_of(effort)
+    allowance.over()
+    allowance.scored(best.score)
     steps = search.told(best)
     samples = len(task.samples), evaluator.samples
     return Outcome(best.state, first_score, best.score, steps, *samples, levels=tuple(levels))
@@ -72,13 +81,20 @@ class _Search:
     """The steps of one search; all that changes is the list of those that were tried."""
 
     def __init__(
-        self, schedule: Schedule, methods: dict[str, Chosen], task: Task, scores: Scores, progress: Progress
+        self,
+        schedule: Schedule,
+        methods: dict[str, Chosen],
+        task: Task,
+        scores: Scores,
+        progress: Progress,
+        allowance: Allowance,
     ) -> None:
         self._schedule = schedule
         self._methods = methods
         self._task = task
         self._scores = scores
         self._progress = progress
+        self._allowance = allowance
         self._steps: list[Step] = []
 
     def stages(self, base: Candidate, stages: Sequence[Stage]) -> tuple[Candidate, Candidate]:
@@ -109,13 +125,15 @@ class _Search:
     def _alternatives(self, base: Candidate, stage: Stage) -> tuple[Candidate, list[Candidate]]:
         """The best of several methods, or the base if none is better than it; and the results that were rejected."""
         best, rejected = base, []
-        for name in stage.methods:
+        for number, name in enumerate(stage.methods, 1):
             tried = self.attempt(base, name, best, deferrable=stage.deferrable)
             if tried is None:
                 continue
             if not tried.deferred and self._scores.accepts(tried, best):
                 best = tried
+                self._allowance.scored(best.score)
                 if stage.one_is_enough:
+                    self._allowance.not_needed(stage.methods[number:], self._methods)
                     break
             else:
                 rejected.append(tried)
@@ -151,15 +169,20 @@ class _Search:
 
     def attempt(self, base: Candidate, name: str, to_beat: Candidate, *, deferrable: bool = False) -> Candidate | None:
         """What one method makes of the base; None where that is nothing to go on with. Notes the step."""
-        chosen = self._methods[name]
+        chosen, number = self._methods[name], len(self._steps) + 1
         seen = len(self._task.samples) + self._scores.evaluator.samples
         unasked = self._schedule.preset and name not in self._schedule.named
         if unasked and seen < chosen.method.least_samples:
+            self._allowance.not_needed([name], self._methods)
             self._steps.append(Step.of(chosen, _too_few(chosen, seen)))
+            return None
+        no_time = self._allowance.begin(name, chosen, number)
+        if no_time is not None:
+            self._steps.append(Step.of(chosen, no_time))
             return None
         if chosen.method.needs_torch and self._task.folder is not None:
             self._task.folder.mkdir(parents=True, exist_ok=True)
-        self._progress(f"improve: {chosen.method.name}", 0, None)
+        self._progress(stage_of(chosen), 0, None)
         self._scores.evaluator.forget()
         started = time.perf_counter()
         found: Improved | None = None
@@ -178,8 +201,11 @@ class _Search:
                     result = replace(result or self._candidate(base, found, chosen), deferred=True)
         except (ConfigError, MachineError):
             raise
+        except OutOfTime:
+            why, found, result, after = self._allowance.broken_off(chosen, number), None, None, None
         except OnnxqError as error:  # what one method cannot do must not cost the others
             why = Why(StepReason.NOT_POSSIBLE, str(error))
+        self._allowance.end(chosen, whole=found is not None and bool(found.changed))
         self._scores.evaluator.forget()
         seconds, accepted = time.perf_counter() - started, why.reason.accepts
         self._steps.append(Step.of(chosen, why, found, seconds, applied=accepted, before=before, after=after))
@@ -194,13 +220,16 @@ class _Search:
         has no part in them: a method that brings channels to the largest values that were ever seen cuts off all
         others. What nodes must be worth is not asked for there, but with the ranges that will be written.
         """
+        self._allowance.check()
         if (found.recalibrate or found.follows_plan) and base.calibrated and to_beat.calibrated:
             before = self._scores.with_unseen_ranges(to_beat.state, to_beat.path)
+            self._allowance.check()
             after = self._scores.with_unseen_ranges(found.state, (*base.path, len(self._steps)))
             if self._loses_on_unseen(found, after, before):
                 figures = figures_of(after, before)
                 why = Why(StepReason.UNSEEN_RANGES, f"{figures}, with ranges that these had no part in")
                 return why, None, before, after
+        self._allowance.check()
         result = self._candidate(base, found, chosen)
         reason = self._scores.test(result, to_beat)
         return self._scores.explained(reason, result, to_beat), result, to_beat.score, result.score
@@ -263,6 +292,7 @@ class _Search:
 
     def _run(self, chosen: Chosen, state: State, reference: Graph, shown: str) -> Improved:
         def progress(what: str, done: int, total: int | None) -> None:
+            self._allowance.check(done, total)
             self._progress(f"improve: {shown}", done, total)
 
         return chosen.run(state, replace(self._task, reference=reference, progress=progress))

@@ -15,6 +15,7 @@ from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph.write import weight_bytes
 from onnxq.progress import Clock
 from onnxq.ptq.method import ACTIVATIONS, IMPROVEMENTS, Samples, State, Task, method_name
+from onnxq.ptq.search.allowance import Allowance, read_skipped
 from onnxq.ptq.search.evaluator import Evaluator, LastSession
 from onnxq.ptq.search.outcome import Outcome, Reached
 from onnxq.ptq.search.run import improve
@@ -152,6 +153,10 @@ def improve_calibrated(
             f"nothing was tried to improve the model: that takes {FEWEST} samples or more, some to fit to and others "
             "to evaluate on"
         ]
+    allowance = Allowance(session.tracker, session.limit, read_skipped(config.skip_steps))
+    if not allowance.is_enough_for(schedule.names()):
+        allowance.leave_out_all(schedule.names())
+        return None, []
     statistics = KeptStatistics(split.fitted, split.others, config.engine())
     task = Task(
         reference=prepared.graph,
@@ -183,5 +188,6 @@ def improve_calibrated(
             fit_evaluator=fit_evaluator,
             progress=session.progress,
             reached=reached,
+            allowance=allowance,
         )
     return outcome, []

@@ -1,4 +1,4 @@
-"""How a run tells what it does, and how long its stages take."""
+"""How a stage tells what it does, and how long stages take."""
 
 from __future__ import annotations
 

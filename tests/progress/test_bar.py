@@ -1,0 +1,140 @@
+"""Where a bar is shown and where it is not; what a terminal gets."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onnxq.progress import Tracker, bar
+from onnxq.progress.bar import watched
+
+ESCAPE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+
+
+def shown_in_terminal(code: str, *, columns: int = 80, **environment: str) -> str:
+    """What a program writes into a terminal of its own."""
+    main, other = pty.openpty()
+    fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    wanted = {"TERM": "xterm", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": str(Path(bar.__file__).parents[2])}
+    clean = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES", "ONNXQ_PROGRESS")}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=other, stdout=other, stderr=other, env={**clean, **wanted, **environment}
+    )
+    os.close(other)
+    parts = []
+    while True:
+        try:
+            part = os.read(main, 65536)
+        except OSError:  # the program has ended
+            break
+        if not part:
+            break
+        parts.append(part)
+    os.close(main)
+    assert process.wait() == 0
+    return b"".join(parts).decode()
+
+
+RUN = """
+from onnxq.progress.bar import watched
+with watched(None, "onnxq.quantize") as tracker:
+    tracker("[red]a[/red]\\x1b[2J", 1, 2)
+    tracker.scored(21.5)
+    tracker.finish()
+"""
+
+
+def test_a_terminal_keeps_the_last_line_of_a_bar() -> None:
+    text = shown_in_terminal(RUN)
+    assert "\x1b[2J" not in text
+    last = ESCAPE.sub("", text).rstrip().split("\n")[-1]
+    assert re.search(r"onnxq\.quantize ━{40} 100 % 21\.5 dB \(0:0\d\)$", last.rstrip("\r").rsplit("\r", 1)[-1])
+
+
+def test_names_do_not_reach_a_terminal_as_commands() -> None:
+    code = RUN.replace("    tracker.finish()", "    import rich.live, gc\n    tracker.tell('x')\n    tracker.finish()")
+    text = shown_in_terminal(code, columns=40)
+    assert "\x1b[2J" not in text
+
+
+def test_the_bar_of_a_command_leaves_nothing_behind() -> None:
+    code = (
+        "from onnxq.cli.progress import run_bar\n"
+        "with run_bar('quantize') as tracker:\n    tracker('calibrate', 1, 2)\n    tracker.finish()\n"
+        "print('after')"
+    )
+    text = shown_in_terminal(code)
+    assert "quantize" in text
+    assert text.rstrip().endswith("after")
+    # What was drawn is erased: the cursor goes up, and lines are cleared.
+    assert "\x1b[2K" in text.rpartition("quantize")[2]
+
+
+@pytest.mark.parametrize("environment", [{"ONNXQ_PROGRESS": "no"}, {"ONNXQ_PROGRESS": "0"}, {"TERM": "dumb"}])
+def test_no_bar_where_the_environment_wants_none(environment: dict[str, str]) -> None:
+    assert shown_in_terminal(RUN, **environment) == ""
+
+
+def test_no_bar_in_a_pipe(capfd: pytest.CaptureFixture[str]) -> None:
+    with watched(None, "onnxq.quantize") as tracker:
+        tracker("calibrate", 1, 2)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_argument_decides(capfd: pytest.CaptureFixture[str]) -> None:
+    with watched(False, "onnxq.quantize") as tracker:
+        tracker("calibrate", 1, 2)
+    assert capfd.readouterr() == ("", "")
+    seen: list[Any] = []
+    with watched(lambda *report: seen.append(report), "onnxq.quantize") as tracker:
+        tracker("calibrate", 1, 2)
+    assert seen == [("calibrate", 1, 2)]
+    own = Tracker()
+    with watched(own, "onnxq.quantize") as tracker:
+        assert tracker is own
+    with watched(True, "onnxq.quantize") as tracker:
+        tracker.finish()
+    assert "onnxq.quantize" in capfd.readouterr().err
+
+
+def test_a_notebook_gets_one_output_that_is_updated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the two calls of IPython that are used: every kernel has them, the tests need none."""
+    drawn: list[dict[str, str]] = []
+
+    class Handle:
+        def update(self, bundle: dict[str, str], *, raw: bool) -> None:
+            assert raw
+            drawn.append(bundle)
+
+    def display(bundle: dict[str, str], *, raw: bool, display_id: bool) -> Handle:
+        assert raw
+        assert display_id
+        drawn.append(bundle)
+        return Handle()
+
+    shell = type("Shell", (), {"kernel": object()})()
+    ipython = type(sys)("IPython")
+    ipython.get_ipython = lambda: shell  # type: ignore[attr-defined]
+    shown = type(sys)("IPython.display")
+    shown.display = display  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", shown)
+    monkeypatch.delenv("ONNXQ_PROGRESS", raising=False)
+    monkeypatch.setattr(bar, "NOTEBOOK_SECONDS", 0.0)
+    with watched(None, "onnxq.quantize") as tracker:
+        tracker("<script>alert(1)</script>", 1, 2)
+        tracker.finish()
+    assert "&lt;script&gt;" in drawn[1]["text/html"]
+    assert all("<script>" not in bundle["text/html"] for bundle in drawn)
+    assert "100 %" in drawn[-1]["text/plain"]
+    assert "\n" not in drawn[-1]["text/plain"]
