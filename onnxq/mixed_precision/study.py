@@ -36,6 +36,7 @@ from onnxq.passes import Pass
 from onnxq.place import place
 from onnxq.place.legal import check_opset, check_plan
 from onnxq.progress import Progress, Tracker
+from onnxq.progress.time_limit import NOT_OBEYED
 from onnxq.ptq.method import State
 from onnxq.ptq.search.evaluator import HIGHEST_DB, LOWEST_DB, METRICS, Evaluator, Score, UserMetric
 from onnxq.ptq.search.stage import improve_calibrated
@@ -136,6 +137,8 @@ class Study:
                 "be compared with it: return a number"
             )
         self.notes: list[str] = [*evaluation.notes]
+        if self.config.time_limit is not None and session.limit is None:
+            self.notes.append(NOT_OBEYED)
         folder = self._folder = None if subject.cache is None else Path(subject.cache)
         self._scores = Scores(folder)
         self._gathered = Gathered()

@@ -11,6 +11,10 @@ TOLERANCE = 0.2
 """By how much a run may miss its limit and still count as one that has kept it."""
 
 
+NOT_OBEYED = "a limit of time is for 'onnxq quantize': here it has no effect"
+"""What other runs say of a limit in their configuration."""
+
+
 class OutOfTime(Exception):
     """A part of a run that may be left out does not fit into its time; whoever began it leaves it out."""
 

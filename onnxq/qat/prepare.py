@@ -14,6 +14,7 @@ from onnxq.graph import Graph
 from onnxq.json_file import JsonMapping
 from onnxq.passes import Pass
 from onnxq.progress import Progress
+from onnxq.progress.time_limit import NOT_OBEYED
 from onnxq.ptq.search.schedule import DEFAULT
 from onnxq.ptq.search.stage import improve_calibrated
 from onnxq.qat.batch_norm import BatchNorms
@@ -87,6 +88,8 @@ def prepare_session(
     net.notes += steps
     if session.settings.effort > DEFAULT:
         net.notes.append(NOT_IMPROVED)
+    if session.settings.time_limit is not None:
+        net.notes.append(NOT_OBEYED)
     return net
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -114,7 +115,12 @@ def improve_model(
     """
     session, clock = ready.session, Clock()
     with clock.stage("improve"), own_fault(session.original, session.dataset):
-        outcome, notes = improve_calibrated(session, ready.state, folder=folder / IMPROVING, reached=reached)
+        skipped = read_skipped(session.settings.skip_steps)
+        outcome, notes = improve_calibrated(
+            session, ready.state, folder=folder / IMPROVING, reached=reached, skipped=skipped
+        )
+        if outcome is None and skipped and not (session.limit and session.limit.left_out):
+            raise ConfigError(f"{session.settings.source('skip_steps')}: skip_steps: there are no steps in this run")
     ready = replace(ready, notes=(*ready.notes, *notes))
     if outcome is None:
         return ready, None
@@ -123,11 +129,17 @@ def improve_model(
 
 
 def improve_calibrated(
-    session: Session, state: State, *, folder: Path | None = None, reached: Reached | None = None
+    session: Session,
+    state: State,
+    *,
+    folder: Path | None = None,
+    reached: Reached | None = None,
+    skipped: Mapping[int, str] | None = None,
 ) -> tuple[Outcome | None, list[str]]:
     """The outcome of the settings' effort, and remarks; None where nothing was to be tried.
 
-    `folder` keeps what long steps have done. `reached` gets what each level of the effort has come to.
+    `folder` keeps what long steps have done. `reached` gets what each level of the effort has come to. `skipped` are
+    steps to leave out, by their numbers.
     """
     config, prepared = session.settings, session.prepared
     if session.dataset is None and config.improvements is None:
@@ -153,7 +165,7 @@ def improve_calibrated(
             f"nothing was tried to improve the model: that takes {FEWEST} samples or more, some to fit to and others "
             "to evaluate on"
         ]
-    allowance = Allowance(session.tracker, session.limit, read_skipped(config.skip_steps))
+    allowance = Allowance(session.tracker, session.limit, skipped)
     if not allowance.is_enough_for(schedule.names()):
         allowance.leave_out_all(schedule.names())
         return None, []
