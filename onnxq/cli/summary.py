@@ -123,7 +123,7 @@ def improvement_lines(improvements: JsonMapping | None) -> list[str]:
     used = [step["name"] for step in improvements["steps"] if step["applied"]]
     # The same step may have been tried in several places.
     untried = (StepReason.TIME_LIMIT.value, StepReason.SKIPPED.value)
-    tried = [step for step in improvements["steps"] if step["reason"] not in untried]
+    tried = [step for step in improvements["steps"] if step.get("reason") not in untried]
     left = list(dict.fromkeys(step["name"] for step in tried if step["name"] not in used))
     if improvements["before"] is None:
         lines = [f"applied without data to evaluate on: {', '.join(used)}"] if used else []
@@ -131,6 +131,8 @@ def improvement_lines(improvements: JsonMapping | None) -> list[str]:
     before, after = (decibels(improvements[key]) for key in ("before", "after"))
     if not improvements["steps"]:
         return [f"{before} on {improvements['evaluated_on']} held samples is near enough, so nothing was tried"]
+    if not tried:
+        return [f"{before} on {improvements['evaluated_on']} samples; nothing was tried, every step was left out"]
     lines = [f"{before} -> {after} on {improvements['evaluated_on']} samples that nothing was fitted to"]
     if len(levels := improvements["levels"]) > 1:
         reached = (f"effort {one['effort']} {decibels(one['after'])} in {one['seconds']:.0f} s" for one in levels)
