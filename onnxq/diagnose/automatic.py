@@ -15,8 +15,9 @@ from onnxq.errors import one_line_error
 from onnxq.graph.write import weight_bytes
 from onnxq.mixed_precision.study import Subject
 from onnxq.pipeline.explanation import Examine, Explanation, failed_diagnosis
-from onnxq.pipeline.forecast import DIAGNOSIS, broken_off, fits
+from onnxq.pipeline.forecast import broken_off, fits
 from onnxq.progress import OutOfTime, Progress
+from onnxq.progress.time_limit import Part
 from onnxq.ptq.method import State
 from onnxq.ptq.search.stage import LARGE
 from onnxq.session.session import Session
@@ -44,7 +45,7 @@ def examiner(session: Session, state: State) -> Examine | None:
             return None
         # Whatever goes wrong here, the run itself counts: its files, or why its checks have failed.
         try:
-            if not fits(session, DIAGNOSIS, "diagnose", ROUNDS if whole else BRIEF_ROUNDS):
+            if not fits(session, Part.DIAGNOSIS, "diagnose", ROUNDS if whole else BRIEF_ROUNDS):
                 return None
             announce(session, ROUNDS if whole else BRIEF_ROUNDS)
             worst = [result.samples.worst for result in sorted(results, key=lambda one: one.sqnr_db) if result.samples]
@@ -53,7 +54,7 @@ def examiner(session: Session, state: State) -> Examine | None:
             lines = summary_lines(found) if improved else [*summary_lines(found), UNTRIED]
             return Explanation(tuple(lines), found.to_json(), found.remedied())
         except OutOfTime:
-            broken_off(session, DIAGNOSIS)
+            broken_off(session, Part.DIAGNOSIS)
             return None
         except Exception as error:  # a fault of onnxq or of a plugin, which must not cost what is finished
             return failed_diagnosis(one_line_error(error))

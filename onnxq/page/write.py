@@ -20,7 +20,8 @@ from onnxq.page.model import model_json
 from onnxq.page.observed import observed_json
 from onnxq.page.work import macs_json
 from onnxq.pipeline.artifacts import PAGE, DrawPage, Finished
-from onnxq.pipeline.forecast import LAYERS, LAYERS_ROUNDS, fits
+from onnxq.pipeline.forecast import LAYERS_ROUNDS, fits
+from onnxq.progress.time_limit import Part
 from onnxq.ptq.search.sample_split import verification_samples
 from onnxq.ptq.search.stage import LARGE
 from onnxq.runtime.feeds import Feed
@@ -51,7 +52,7 @@ def page_of(config: Config, reference: Graph | None = None) -> DrawPage | None:
             measured = replace(measured, inputs=inputs_json(session.dataset))
             feeds: Sequence[Feed] = list(islice(session.dataset, 1))
             shapes: dict[str, tuple[int, ...]] = {}
-            if small and wants_layers(config, graph) and fits(session, LAYERS, "page", LAYERS_ROUNDS):
+            if small and wants_layers(config, graph) and fits(session, Part.LAYERS, "page", LAYERS_ROUNDS):
                 samples = verification_samples(session.dataset, config.verify_samples)
                 numbers = samples.numbers[:SAMPLES]
                 feeds = list(islice(samples, len(numbers)))

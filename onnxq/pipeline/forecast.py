@@ -8,7 +8,7 @@ from onnxq.config import Config
 from onnxq.json_file import JsonObject
 from onnxq.progress import TimeLimit, Tracker
 from onnxq.progress.durations import duration_text, read_duration
-from onnxq.progress.time_limit import LeftOut
+from onnxq.progress.time_limit import LeftOut, Part
 from onnxq.session.session import Session
 
 EMIT, VERIFY, PAGE = 0.4, 2.0, 0.5
@@ -17,9 +17,7 @@ EMIT, VERIFY, PAGE = 0.4, 2.0, 0.5
 LAYERS_ROUNDS = 2.0
 """What the noise of the layers adds to the page."""
 
-DIAGNOSIS = "diagnosis"
-LAYERS = "noise of the layers on the page"
-"""Parts of a run, beside steps of the search, that a limit leaves out."""
+NAMES = {Part.DIAGNOSIS: "diagnosis", Part.LAYERS: "noise of the layers on the page"}
 
 
 def announce_files(tracker: Tracker, config: Config) -> None:
@@ -39,23 +37,23 @@ def limited(session: Session) -> Session:
     return replace(session, limit=TimeLimit(read_duration(given), tracker.started, tracker.now))
 
 
-def fits(session: Session, what: str, kind: str, rounds: float) -> bool:
-    """Whether there is time for a part of `what` so many rounds take; where there is not, it is noted."""
+def fits(session: Session, part: Part, kind: str, rounds: float) -> bool:
+    """Whether there is time for a part that takes so many rounds; where there is not, it is noted."""
     limit, tracker = session.limit, session.tracker
     if limit is None:
         return True
     expected = tracker.seconds_of(kind, rounds)
-    behind = tracker.announced(("page",)) if what == DIAGNOSIS else 0.0
+    behind = tracker.announced(("page",)) if part is Part.DIAGNOSIS else 0.0
     if limit.remaining > 0 and (expected or 0.0) + behind <= limit.remaining:
         return True
-    limit.left_out.append(LeftOut(what, None, expected))
+    limit.left_out.append(LeftOut(part, NAMES[part], None, expected))
     return False
 
 
-def broken_off(session: Session, what: str) -> None:
+def broken_off(session: Session, part: Part) -> None:
     """A part that was begun has taken longer than expected."""
     assert session.limit is not None
-    session.limit.left_out.append(LeftOut(what, None, None, begun=True))
+    session.limit.left_out.append(LeftOut(part, NAMES[part], None, None, begun=True))
 
 
 def limit_json(limit: TimeLimit) -> JsonObject:
@@ -67,6 +65,7 @@ def limit_json(limit: TimeLimit) -> JsonObject:
         "kept": limit.kept,
         "left_out": [
             {
+                "part": one.part.value,
                 "what": one.what,
                 **({} if one.step is None else {"step": one.step}),
                 "expected_seconds": None if one.seconds is None else round(one.seconds, 3),
@@ -97,13 +96,13 @@ def repeatable(config: Config, limit: TimeLimit, *, searched: bool) -> Config:
     """The settings that repeat what a run under a limit did, without a clock; `searched`: any step was tried."""
     changes: JsonObject = {"time_limit": None}
     steps = tuple(f"{one.step}:{one.what}" for one in limit.steps())
-    left_out = {one.what for one in limit.left_out if one.step is None}
+    left_out = {one.part for one in limit.left_out}
     if steps:
         changes["skip_steps"] = (*config.skip_steps, *steps)
-    if left_out - {DIAGNOSIS, LAYERS} and not searched:
+    if Part.STEP in left_out and not searched:
         changes |= {"effort": 0, "improvements": None}
-    if DIAGNOSIS in left_out:
+    if Part.DIAGNOSIS in left_out:
         changes["diagnose"] = False
-    if LAYERS in left_out:
+    if Part.LAYERS in left_out:
         changes["report"] = "quick"
     return config.model_copy(update=changes)

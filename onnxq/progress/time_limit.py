@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 
 from onnxq.progress.durations import duration_text
 
@@ -19,16 +20,25 @@ class OutOfTime(Exception):
     """A part of a run that may be left out does not fit into its time; whoever began it leaves it out."""
 
 
+class Part(Enum):
+    """The parts of a run that a limit leaves out."""
+
+    STEP = "step"  # of the search for a better model
+    DIAGNOSIS = "diagnosis"
+    LAYERS = "layers"  # their noise, on the page
+
+
 @dataclass(frozen=True)
 class LeftOut:
     """What there was no time for.
 
-    what        a step of the search, the diagnosis, or a part of the page
+    what        its name: for a step, that of the method with its arguments
     step        number of the step, as report.json counts them from 1; None for other parts
     seconds     what it was expected to take; None where nothing tells
     begun       whether it was begun and broken off
     """
 
+    part: Part
     what: str
     step: int | None = None
     seconds: float | None = None

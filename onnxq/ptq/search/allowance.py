@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from onnxq.errors import ConfigError
 from onnxq.progress import OutOfTime, TimeLimit, Tracker
 from onnxq.progress.durations import duration_text
-from onnxq.progress.time_limit import LeftOut
+from onnxq.progress.time_limit import LeftOut, Part
 from onnxq.ptq.method import Chosen
 from onnxq.ptq.search.costs import FIRST_EVALUATION, KIND, cost_of, in_order, stage_of
 from onnxq.ptq.search.evaluator import Score
@@ -159,11 +159,11 @@ class Allowance:
         """Note every step of a search that is not begun."""
         assert self._limit is not None
         for name in names:
-            self._limit.left_out.append(LeftOut(name, None, self._seconds([name])))
+            self._limit.left_out.append(LeftOut(Part.STEP, name, None, self._seconds([name])))
 
     def _left_out(self, chosen: Chosen, number: int, expected: float, *, begun: bool) -> Why:
         assert self._limit is not None
-        left_out = LeftOut(str(chosen), number, expected or None, begun)
+        left_out = LeftOut(Part.STEP, str(chosen), number, expected or None, begun)
         self._limit.left_out.append(left_out)
         said = f"it would take about {duration_text(expected)}"
         return Why(StepReason.TIME_LIMIT, "broken off when it took longer than expected" if begun else said)
