@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnx
 
-from onnxq.graph.load import open_model
+from onnxq.graph.load import parse_model
 
 
 def nodes_of(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
@@ -58,5 +58,5 @@ def data_bytes(files: Iterable[Path]) -> int:
 
 def file_bytes(path: Path) -> int:
     """Size on disk of a model file with its external data."""
-    files = external_files(open_model(path), path.parent)
+    files = external_files(parse_model(path), path.parent)
     return path.stat().st_size + data_bytes(files)

@@ -35,7 +35,12 @@ def duplicate(scope: Scope, made: dict[int, gs.Tensor] | None = None) -> Scope:
             tensor(output)
     for node in scope.nodes:
         copied = Node(
-            node.op, node.name, None, [tensor(t) for t in node.inputs], [tensor(t) for t in node.outputs], node.domain
+            node.op,
+            node.name,
+            {key: _attribute(value, made) for key, value in node.attrs.items()},
+            [tensor(t) for t in node.inputs],
+            [tensor(t) for t in node.outputs],
+            node.domain,
         )
         copied.__dict__.update(
             doc_string=node.doc_string,
@@ -44,7 +49,6 @@ def duplicate(scope: Scope, made: dict[int, gs.Tensor] | None = None) -> Scope:
             attr_types=dict(node.attr_types),
             attr_docs=dict(node.attr_docs),
             device_configurations=list(node.device_configurations),
-            attrs={key: _attribute(value, made) for key, value in node.attrs.items()},
         )
         twin.nodes.append(copied)
     twin.outputs = [tensor(t) for t in scope.outputs]

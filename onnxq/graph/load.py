@@ -34,7 +34,14 @@ class ModelParts:
 
 
 def open_model(path: Path) -> onnx.ModelProto:
-    """Parse a model file, leaving external data alone."""
+    """Parse a model file whose names and texts are to be text, leaving external data alone."""
+    model = parse_model(path)
+    check_text(model, str(path))
+    return model
+
+
+def parse_model(path: Path) -> onnx.ModelProto:
+    """Parse a model file, whatever its texts are."""
     if path.is_dir():
         raise ModelError(f"{path} is a folder; give the path of the model file in it")
     if not path.is_file():
@@ -42,7 +49,7 @@ def open_model(path: Path) -> onnx.ModelProto:
     if path.stat().st_size == 0:
         raise ModelError(f"{path} is an empty file")
     try:
-        model = onnx.load(str(path), load_external_data=False)
+        return onnx.load(str(path), load_external_data=False)
     except (OSError, MemoryError):
         raise  # of the machine, not of the file's content
     except Exception as error:  # protobuf raises different classes in its different implementations
@@ -55,8 +62,6 @@ def open_model(path: Path) -> onnx.ModelProto:
             f"{path} is not a readable ONNX model: {error}. It is another kind of file, or a part of it is missing; "
             "export or copy it again"
         ) from error
-    check_text(model, str(path))
-    return model
 
 
 def read_model(model: onnx.ModelProto, path: Path | None) -> ModelParts:

@@ -28,17 +28,18 @@ def fill_tensor(proto: TensorProto, name: str, values: np.ndarray | LazyValues, 
     if origin is not None:
         if origin.doc_string:
             proto.doc_string = origin.doc_string
-        proto.metadata_props.extend(origin.metadata_props)
+        if origin.metadata_props:
+            proto.metadata_props.extend(origin.metadata_props)
     store(proto, values)
 
 
 def store_inline(proto: TensorProto, values: np.ndarray | LazyValues) -> None:
     """All values inside the protobuf."""
-    if isinstance(values, ProtoValues):
+    if isinstance(values, ProtoValues) and values.tensor.HasField("raw_data"):
+        proto.raw_data = values.tensor.raw_data
+    elif isinstance(values, ProtoValues):
         for field, data in values.tensor.ListFields():  # the same field it was read from: nothing is re-encoded
-            if field.name == "raw_data":
-                proto.raw_data = data
-            elif field.name.endswith("_data") and field.name != "external_data":
+            if field.name.endswith("_data") and field.name != "external_data":
                 getattr(proto, field.name).extend(data)
     elif proto.data_type == TensorProto.STRING:
         strings = load_values(values).reshape(-1)

@@ -12,7 +12,7 @@ import onnx_graphsurgeon as gs
 from onnx import AttributeProto, helper
 
 from onnxq.errors import ModelError
-from onnxq.graph.declare import declaration
+from onnxq.graph.declare import declaration, declare
 from onnxq.graph.element_types import onnx_dtype
 from onnxq.graph.nodes import Node, Scope, bodies
 from onnxq.graph.store import StoreTensor, fill_tensor, store_inline
@@ -62,11 +62,12 @@ class GraphWriter:
         for node in scope.nodes:
             for tensor in node.outputs:
                 if tensor.name and tensor.name not in shown and _worth_declaring(tensor):
-                    proto.value_info.append(declaration(tensor, tensor.info, is_interface=False))
-        alive = shown.union(
-            constants, (tensor.name for node in scope.nodes for tensor in (*node.inputs, *node.outputs))
-        )
-        proto.quantization_annotation.extend(a for a in scope.quantization_annotation if a.tensor_name in alive)
+                    declare(proto.value_info.add(), tensor)
+        if scope.quantization_annotation:
+            alive = shown.union(
+                constants, (tensor.name for node in scope.nodes for tensor in (*node.inputs, *node.outputs))
+            )
+            proto.quantization_annotation.extend(a for a in scope.quantization_annotation if a.tensor_name in alive)
 
     def _inputs(self, proto: onnx.GraphProto, scope: Scope, constants: dict[str, gs.Constant], is_main: bool) -> None:
         """Plain inputs in their order, with each overridable initializer at the position it had among them."""
@@ -99,7 +100,8 @@ class GraphWriter:
             proto.overload = node.overload
         proto.input.extend([tensor.name for tensor in node.inputs])
         proto.output.extend([tensor.name for tensor in node.outputs])
-        _metadata(proto, node.metadata)
+        if node.metadata:
+            _metadata(proto, node.metadata)
         if node.device_configurations:
             proto.device_configurations.extend(node.device_configurations)
         for key, value in node.attrs.items():
@@ -116,6 +118,9 @@ class GraphWriter:
     def _attribute(self, proto: AttributeProto, name: str, value: Any, kind: Any) -> None:
         """`kind` is the type it was read with, or None; it decides where the value alone does not (empty lists)."""
         proto.name = name
+        if type(value) is int or (type(value) is list and kind in _LISTS_OF_NUMBERS):  # nearly all there are
+            _plain_attribute(proto, name, value, kind)
+            return
         if isinstance(value, np.dtype | type):
             value = onnx_dtype(value)
         if isinstance(value, AttributeProto):
@@ -144,6 +149,9 @@ class GraphWriter:
     def _attribute_tensor(self, proto: onnx.TensorProto, name: str, values: np.ndarray | LazyValues) -> None:
         """Tensors in attributes stay inline, where every reader understands them, unless they are large."""
         fill_tensor(proto, name, values, self.store if values.nbytes > _INLINE_ATTRIBUTE_BYTES else store_inline)
+
+
+_LISTS_OF_NUMBERS = frozenset({AttributeProto.INTS, AttributeProto.FLOATS})
 
 
 def node_to_proto(node: Node, store: StoreTensor, node_name: Callable[[str], str]) -> onnx.NodeProto:
@@ -189,11 +197,14 @@ def constants_of(scope: Scope, is_main: bool) -> dict[str, gs.Constant]:
         pending = [scope]
         while pending:
             current = pending.pop()
-            read = [tensor for node in current.nodes for tensor in node.inputs]
-            for tensor in (*read, *current.outputs):
+            for node in current.nodes:
+                for tensor in node.inputs:
+                    if isinstance(tensor, gs.Constant) and tensor.scope is None:
+                        found.setdefault(tensor.name, tensor)
+                pending.extend(bodies(node))
+            for tensor in current.outputs:
                 if isinstance(tensor, gs.Constant) and tensor.scope is None:
                     found.setdefault(tensor.name, tensor)
-            pending.extend(body for node in current.nodes for body in bodies(node))
     return found
 
 

@@ -123,7 +123,7 @@ def _tensor(name: str, plan: QuantPlan, qparams: QParamsTable, texts: Texts) -> 
     held = qparams.entries.get(name)
     head += _numbers(held)
     head.append(placement.tie)
-    head.append(texts(qparams.provenance.get(name, "")))
+    head.append(texts(qparams.origin(name)))
     head.append(placement.spec.bits)
     return head
 

@@ -193,7 +193,11 @@ class QParamsTable:
     @property
     def provenance(self) -> dict[str, str]:
         """Tensor name -> where its parameters came from, for people."""
-        return {tensor: ", ".join(steps) for tensor, steps in self.origins.items()}
+        return {tensor: self.origin(tensor) for tensor in self.origins}
+
+    def origin(self, tensor: str) -> str:
+        """Where the parameters of one tensor came from, for people; "" where nothing is known."""
+        return ", ".join(self.origins.get(tensor, ()))
 
     def put(self, tensor: str, qparams: QParams, *origin: str) -> None:
         """Parameters from a new origin: what has found them, and what has changed them since."""
@@ -210,8 +214,7 @@ class QParamsTable:
         return QParamsTable(dict(self.entries), dict(self.integer_weights), dict(self.origins))
 
     def to_json(self) -> JsonObject:
-        sources = self.provenance
-        tensors = {name: {**q.to_json(), "from": sources.get(name, "")} for name, q in self.entries.items()}
+        tensors = {name: {**q.to_json(), "from": self.origin(name)} for name, q in self.entries.items()}
         data: JsonObject = {"format": QPARAMS_FORM, "version": 1, "tensors": tensors}
         if self.integer_weights:
             data["integer_weights"] = {

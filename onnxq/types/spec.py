@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from dataclasses import replace as dataclass_replace
@@ -133,13 +134,13 @@ class QuantSpec:
     def to_json(self) -> JsonObject:
         """Plain values; fields at their default are left out."""
         data: JsonObject = {"dtype": self.dtype}
-        for item in fields(self):
-            value = getattr(self, item.name)
-            if item.name == "granularity":
+        for name, default in _defaults():
+            value = getattr(self, name)
+            if name == "granularity":
                 if not isinstance(value, PerTensor):
                     data["granularity"] = value.to_json()
-            elif item.name != "dtype" and value != item.default:
-                data[item.name] = value
+            elif value != default:
+                data[name] = value
         return data
 
     @classmethod
@@ -164,6 +165,12 @@ class QuantSpec:
         if self.rounding != "half_even":
             words.append(self.rounding)
         return ", ".join(words)
+
+
+@functools.cache
+def _defaults() -> tuple[tuple[str, object], ...]:
+    """The fields of a spec behind dtype, with their defaults: asked for once, and not for each of thousands."""
+    return tuple((item.name, item.default) for item in fields(QuantSpec) if item.name != "dtype")
 
 
 def why_no_derived_bias(data: QuantSpec, weight: QuantSpec) -> str | None:
