@@ -13,6 +13,7 @@ def began() -> float | None:
     """When the command was called, by time.perf_counter(); None where something else runs it."""
     return _began
 
+
 ALLOCATIONS_PER_COLLECTION = 50_000
 """Of the cyclic garbage collector. A large model is hundreds of thousands of objects that live on: at Python's 700 the
 collector walks over them again and again, a sixth of the time of a run on 10,000 nodes."""
