@@ -15,12 +15,13 @@ from dataclasses import dataclass
 
 from onnxq.errors import ConfigError
 from onnxq.targets import BACKENDS
-from onnxq.targets.sophgo.float8 import declines_matrices, without_kernels
+from onnxq.targets.sophgo.float8 import declines_matrices, refuse_float8, without_kernels
 from onnxq.targets.sophgo.float8 import moving as float8_moving
 from onnxq.targets.sophgo.four_bits import settle_four_bits
+from onnxq.targets.sophgo.modes import FLOAT8_MODES
 from onnxq.targets.sophgo.names import LOOKED_UP
 from onnxq.types import Backend, Limits, NodeFacts, OpRule, Option, PerChannel, QuantSpec, SameScaleRule, Scheme
-from onnxq.types.backend import Decline
+from onnxq.types.backend import Decline, Settle
 from onnxq.types.layer_rules import INTEGER_CONVOLUTIONS, PAD, RESIZE
 from onnxq.types.presets import (
     FOLD_LAYERS,
@@ -189,7 +190,7 @@ def _backend(chip: _Chip, mode: str, strategy: str, precision: str, *, asymmetri
     narrow_activation = QuantSpec("int4") if precision == "INT4" else None
     if weight_only:
         narrow_weight = narrow_activation = None
-    in_float8 = precision.startswith("F8")
+    in_float8 = precision in FLOAT8_MODES
     matrices = declines_computed_weight if weight_only else _two_computed if chip.narrow else None
     if in_float8 or narrow_activation is not None:
         matrices = declines_matrices if in_float8 else _computed_in_four_bits
@@ -227,7 +228,7 @@ def _backend(chip: _Chip, mode: str, strategy: str, precision: str, *, asymmetri
         fixed_ranges={"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0)},
         emitters=_emitters(precision, transformer=transformer),
         simulations=("sophgo_multipliers",) if chip.unsigned and not asymmetric and "INT" in precision else (),
-        settle=settle_four_bits if chip.four_bits and not weight_only and "INT" in precision else None,
+        settle=_settle(chip, precision, weight_only=weight_only),
         options=chip.options(),
         configure=lambda values: _configure(chip, values),
         checked_by=("tpu_mlir",),
@@ -245,8 +246,14 @@ def _dtypes(chip: _Chip, precision: str, *, weight_only: bool) -> tuple[str, ...
     return ("int8", *(("uint8",) if chip.unsigned else ()), *narrow, "int32")
 
 
+def _settle(chip: _Chip, precision: str, *, weight_only: bool) -> Settle | None:
+    if precision in FLOAT8_MODES:
+        return refuse_float8
+    return settle_four_bits if chip.four_bits and not weight_only and "INT" in precision else None
+
+
 def _emitters(precision: str, *, transformer: bool) -> tuple[str, ...]:
-    in_float8 = precision.startswith("F8")
+    in_float8 = precision in FLOAT8_MODES
     modes = f"sophgo_q_table{'_nlp' if transformer else ''}{'_float' if in_float8 and transformer else ''}"
     table = f"sophgo_{'float_' if in_float8 else ''}cali_table{'_nlp' if transformer else ''}"
     tables = () if precision in ("F16", "BF16") else (table,)

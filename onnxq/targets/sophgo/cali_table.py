@@ -23,6 +23,7 @@ from onnxq.errors import UnsupportedError
 from onnxq.files import replace_file
 from onnxq.graph import Graph
 from onnxq.targets.sophgo.cali_table_check import checker
+from onnxq.targets.sophgo.float8 import is_float8
 from onnxq.targets.sophgo.four_bits import refuse_four_bits
 from onnxq.targets.sophgo.modes import four_bit_operators, operators
 from onnxq.targets.sophgo.names import MATRICES, names_of, scale_count
@@ -58,12 +59,12 @@ def table_text(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Ba
         refuse_four_bits(graph, plan)
     found = list(ranges(graph, plan, qparams, backend))
     narrow = [item for item in found if item.spec.bits == 4]
-    is_float8 = any(
-        row.qparams.spec.dtype.startswith("fp8")
+    in_float8 = any(
+        is_float8(row.qparams.spec)
         for role in ("activation", "weight")
         for row in rows(graph, plan, qparams, role=role)
     )
-    lines = [_first_line(is_float8=is_float8, mixed=bool(narrow)), "# op_name    threshold    min    max"]
+    lines = [_first_line(in_float8=in_float8, mixed=bool(narrow)), "# op_name    threshold    min    max"]
     for item in found:
         lines += [f"{name} {_numbers(item.in_eight_bits)}" for name in names_of(graph, item.tensor)]
     lines.append("#int4_th")
@@ -71,8 +72,8 @@ def table_text(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Ba
         lines += [f"{name} {_numbers(item.own)}" for name in names_of(graph, item.tensor)]
     four_bits = [name for operator in four_bit_operators(graph, plan) for name in operator.names]
     lines += ["#int4_op", *four_bits] if four_bits else []
-    lines.append("#weight_scale_fp8" if is_float8 else "#weight_scale")
-    ending = "_weight_fp8" if is_float8 else "_weight"
+    lines.append("#weight_scale_fp8" if in_float8 else "#weight_scale")
+    ending = "_weight_fp8" if in_float8 else "_weight"
     for name, (scale, zero) in weights.items():
         count = len(scale)
         numbers = " ".join(decimal(value) for value in scale)
@@ -80,8 +81,8 @@ def table_text(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Ba
     return "\n".join(lines) + "\n"
 
 
-def _first_line(*, is_float8: bool, mixed: bool) -> str:
-    if is_float8:
+def _first_line(*, in_float8: bool, mixed: bool) -> str:
+    if in_float8:
         return _WORK_MODE.format("mqbench-fp8", "mqbench-fp8")
     return _WORK_MODE.format(_INT_MODES[1] if mixed else _INT_MODES[0], ", ".join(_INT_MODES))
 

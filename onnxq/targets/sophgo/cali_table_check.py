@@ -14,6 +14,7 @@ from onnxq.emit import EmitRequest, ReadBack
 from onnxq.emit.tables import Row, differs, rows
 from onnxq.graph import Graph
 from onnxq.numerics import float_max
+from onnxq.targets.sophgo.float8 import is_float8
 from onnxq.targets.sophgo.names import LAYERS, names_of, operator_names, scale_count, weight_uses
 from onnxq.targets.sophgo.ranges import behind_relu, has_unsigned, ranges
 from onnxq.types import Backend, QParamsTable, QuantPlan
@@ -152,7 +153,7 @@ def _check_weights(graph: Graph, plan: QuantPlan, qparams: QParamsTable, table: 
         if row.qparams.spec.dtype not in ("fp16", "bf16") and weight_uses(graph, row.tensor)
     ]
     quantized = [*held, *rows(graph, plan, qparams)]
-    if table.is_float8 != any(row.qparams.spec.dtype.startswith("fp8") for row in quantized):
+    if table.is_float8 != any(is_float8(row.qparams.spec) for row in quantized):
         yield f"tpu-mlir would {'' if table.is_float8 else 'not '}take it for a table of float8"
     ending = "_weight_fp8" if table.is_float8 else "_weight"
     wanted: set[str] = set()

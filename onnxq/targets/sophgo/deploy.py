@@ -20,6 +20,7 @@ from onnxq.emit.tables import MODEL_SUFFIX
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph, Node
 from onnxq.numerics import fake_quantize, float_max
+from onnxq.targets.sophgo.float8 import is_float8
 from onnxq.targets.sophgo.modes import mode_of, operators
 from onnxq.targets.sophgo.ranges import clips_at_zero
 from onnxq.types import QParamsTable, QuantPlan
@@ -48,7 +49,7 @@ def clips_as_relus(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> list
     notes: list[str] = []
     for node in graph.nodes():
         result = str(node.outputs[0].name) if node.op == "Clip" else ""
-        if result not in plan or not plan[result].spec.dtype.startswith("fp8") or not clips_at_zero(graph, node):
+        if result not in plan or not is_float8(plan[result].spec) or not clips_at_zero(graph, node):
             continue
         largest = float(qparams[result].scale) * float_max(plan[result].spec.dtype)
         top = _upper_end(graph, node)

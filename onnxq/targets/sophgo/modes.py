@@ -10,6 +10,7 @@ from onnxq.targets.sophgo.names import LAYERS, is_float, operator_names, result_
 from onnxq.types import Backend, Edge, QuantPlan, QuantSpec
 
 _SAME = {"fp8_e4m3": "F8E4M3", "fp8_e5m2": "F8E5M2", "fp16": "F16", "bf16": "BF16"}
+FLOAT8_MODES = ("F8E4M3", "F8E5M2")
 _LOOKED_UP_UNITS = ("SiLU", "Gelu", "HardSwish")
 """Units that a chip takes from a table as one function, where its input and result are quantized."""
 

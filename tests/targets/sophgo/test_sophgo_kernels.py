@@ -85,7 +85,31 @@ def test_what_moves_values_is_there_in_float8(op: str) -> None:
     assert "b" in plan.quantized | plan.fused
 
 
-def test_a_function_that_is_forced_into_float8_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("op", "more", "reason"),
+    [
+        ("Sigmoid", [], "tpu-mlir has no float8 kernel for Sigmoid"),
+        ("Max", ["x"], "tpu-mlir has no float8 kernel for Max"),
+        ("Clip", ["minus_one", "one"], "for a Clip that does not begin at 0"),
+        ("MatMul", ["x"], "multiplies two computed matrices"),
+        ("MatMul", ["matrix"], "multiplies a tensor with 4 dimensions"),
+    ],
+)
+def test_what_is_forced_into_float8_without_a_kernel_is_refused_before_calibration(
+    op: str, more: list[str], reason: str
+) -> None:
+    constants = {
+        "minus_one": np.asarray(np.float32(-1)),
+        "one": np.asarray(np.float32(1)),
+        "matrix": np.eye(8, dtype=np.float32),
+    }
+    held = {name: value for name, value in constants.items() if name in more}
+    model = network(around((op, ["a", *more], ["b"], {})), **held)
+    with pytest.raises(UnsupportedError, match=rf"'b' \({op}\) would run in float8, and .*{reason}"):
+        planned(model, FLOAT8, force=["b"])
+
+
+def test_a_function_that_is_forced_into_float8_leaves_no_file(tmp_path: Path) -> None:
     model = network(around(("Sigmoid", ["a"], ["b"], {})))
     samples = [{"x": np.ones((1, 8, 8, 8), np.float32)}]
     with pytest.raises(UnsupportedError, match="'b' \\(Sigmoid\\) would run in float8"):
