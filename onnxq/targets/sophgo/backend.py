@@ -228,6 +228,7 @@ def _backend(chip: _Chip, mode: str, strategy: str, precision: str, *, asymmetri
         fixed_ranges={"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0)},
         emitters=_emitters(precision, transformer=transformer),
         simulations=("sophgo_multipliers",) if chip.unsigned and not asymmetric and "INT" in precision else (),
+        refinements=("sophgo_float8_scales",) if in_float8 else (),
         settle=_settle(chip, precision, weight_only=weight_only),
         options=chip.options(),
         configure=lambda values: _configure(chip, values),

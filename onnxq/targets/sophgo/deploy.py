@@ -6,7 +6,7 @@ run on a Split without an axis or a ConvTranspose without a kernel_shape.
 A layer whose result is read as float runs in float, and tpu-mlir leaves its weight as it is. Where the plan has a
 quantizer on that weight, the values here are those of the quantizer, so that the chip computes what the plan says.
 
-In float8 it compares codes with the upper end of a Clip as if they were values. A Clip from 0 on is a Relu there: what
+In F8E4M3 it compares codes with the upper end of a Clip as if they were values. A Clip from 0 on is a Relu there: what
 is above ends at the largest code.
 """
 
@@ -20,7 +20,7 @@ from onnxq.emit.tables import MODEL_SUFFIX
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph, Node
 from onnxq.numerics import fake_quantize, float_max
-from onnxq.targets.sophgo.float8 import is_float8
+from onnxq.targets.sophgo.float8 import UNSCALED, is_float8
 from onnxq.targets.sophgo.modes import mode_of, operators
 from onnxq.targets.sophgo.ranges import clips_at_zero
 from onnxq.types import QParamsTable, QuantPlan
@@ -51,6 +51,8 @@ def clips_as_relus(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> list
         result = str(node.outputs[0].name) if node.op == "Clip" else ""
         if result not in plan or not is_float8(plan[result].spec) or not clips_at_zero(graph, node):
             continue
+        if plan[result].spec.dtype == UNSCALED:
+            continue  # codes are values there
         largest = float(qparams[result].scale) * float_max(plan[result].spec.dtype)
         top = _upper_end(graph, node)
         if largest > top * (1 + 1e-6):

@@ -43,6 +43,10 @@ def declines_matrices(node: NodeFacts) -> str | None:
     return _against_matrices(is_constant=node.is_constant(1), rank=len(node.shape(0) or ()))
 
 
+UNSCALED = "fp8_e5m2"
+"""The float8 that tpu-mlir computes in without scales."""
+
+
 def is_float8(spec: QuantSpec) -> bool:
     """Whether a format is one of the two of 8 bits that tpu-mlir calls F8."""
     return isinstance(spec.format, Float8)

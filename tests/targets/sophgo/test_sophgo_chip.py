@@ -67,6 +67,13 @@ def test_a_clip_in_float8_is_a_relu_that_ends_at_the_largest_code(tmp_path: Path
     assert {"r1_Relu", "r2_Relu", "r1_Relu_weight_fp8"} <= set(rows)
 
 
+def test_a_clip_in_float8_without_scales_stays(tmp_path: Path) -> None:
+    quantizers = {"w_fakequantize": "E5M2FakeQuantize", "a_fakequantize": "E5M2FakeQuantize"}
+    files_of_relu6(config("SG2260", **quantizers), tmp_path)
+    deployed = onnx.load(tmp_path / "model_deploy_model.onnx")
+    assert [node.op_type for node in deployed.graph.node] == ["Conv", "Clip", "Conv", "Clip", "Conv"]
+
+
 def test_a_clip_in_integers_stays(tmp_path: Path) -> None:
     files_of_relu6(config("SG2260"), tmp_path)
     deployed = onnx.load(tmp_path / "model_deploy_model.onnx")
@@ -158,6 +165,8 @@ def test_a_mixed_configuration_is_what_the_chip_computes(name: str, tmp_path: Pa
 
 
 @pytest.mark.readers
-def test_clipped_convolutions_in_float8_are_what_the_chip_computes(tmp_path: Path) -> None:
-    result = files_of_relu6(config("SG2260", **FLOAT8), tmp_path)
-    assert against_ours(result, feeds()[0], "bm1690", "F8E4M3") > 25
+@pytest.mark.parametrize("kind", ["E4M3", "E5M2"])
+def test_clipped_convolutions_in_float8_are_what_the_chip_computes(kind: str, tmp_path: Path) -> None:
+    quantizers = {"w_fakequantize": f"{kind}FakeQuantize", "a_fakequantize": f"{kind}FakeQuantize"}
+    result = files_of_relu6(config("SG2260", **quantizers), tmp_path)
+    assert against_ours(result, feeds()[0], "bm1690", f"F8{kind}") > 25
