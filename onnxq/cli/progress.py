@@ -14,9 +14,6 @@ from onnxq.progress.bar import can_show, terminal_bar, turned_off
 if TYPE_CHECKING:
     from onnxq.qat.loop import Moment
 
-SMOOTHING = 0.1
-"""Weight of the newest step in the time of a step that is shown."""
-
 
 @contextmanager
 def run_bar(title: str, *, quiet: bool = False) -> Iterator[Tracker]:
@@ -31,31 +28,18 @@ def run_bar(title: str, *, quiet: bool = False) -> Iterator[Tracker]:
 @contextmanager
 def training_bar(title: str, *, quiet: bool) -> Iterator[tuple[Tracker, Callable[[Moment], None]]]:
     """The same for a training, and a function for each moment of it: a line per epoch where no one watches."""
-    watched = _watched(quiet)
+    from onnxq.qat.moments import follow, told
+
     with run_bar(title, quiet=quiet) as tracker:
-        seconds = 0.0
+        shown = follow(tracker) if _watched(quiet) else None
 
         def show(moment: Moment) -> None:
-            nonlocal seconds
-            if moment.new_epoch:
-                if not watched:
-                    say(f"epoch {moment.epoch} of {moment.epochs}: step {moment.step}, {told(moment)}", quiet=quiet)
-                return
-            new = moment.seconds_per_step
-            seconds = new if not seconds else (1 - SMOOTHING) * seconds + SMOOTHING * new
-            tracker("train", moment.step, moment.steps)
-            tracker.tell(f"epoch {moment.epoch}/{moment.epochs}, {told(moment)}, {seconds:.3g} s/step")
+            if shown is not None:
+                shown(moment)
+            elif moment.new_epoch:
+                say(f"epoch {moment.epoch} of {moment.epochs}: step {moment.step}, {told(moment)}", quiet=quiet)
 
         yield tracker, show
-
-
-def told(moment: Moment) -> str:
-    """The numbers of a moment in a line."""
-    parts = [] if moment.loss is None else [f"loss {moment.loss:.4g}"]
-    parts.append(f"lr {moment.lr:.3g}")
-    if moment.metric is not None:
-        parts.append(f"{moment.metric_name} {moment.metric:.4g}")
-    return ", ".join(parts)
 
 
 def _watched(quiet: bool) -> bool:

@@ -26,7 +26,7 @@ from onnxq.diagnose.remedies import Patient, proposals
 from onnxq.diagnose.remedy import DataChange, Remedy, Setting, Trial
 from onnxq.diagnose.trials import PAYS_DB, TrialRunner, combined
 from onnxq.errors import ConfigError
-from onnxq.mixed_precision.study import Study, Subject
+from onnxq.mixed_precision.study import Study, Subject, with_bar
 from onnxq.progress import Progress, silent
 from onnxq.ptq.method import Samples, State
 from onnxq.ptq.search.evaluator import Score
@@ -75,6 +75,7 @@ MOST_FEEDS = 64
 """Samples that are computed anew to try other preprocessing."""
 
 
+@with_bar("onnxq.diagnose")
 def diagnose(
     subject: Subject, *, state: State | None = None, budget: Budget = THOROUGH, first: Sequence[int] = ()
 ) -> Diagnosis:

@@ -25,7 +25,7 @@ from onnxq.mixed_precision.goals import Demand, read_demand
 from onnxq.mixed_precision.improved import check_improvements
 from onnxq.mixed_precision.parts import Part, layers
 from onnxq.mixed_precision.sensitivity import Effect, measure, ranked
-from onnxq.mixed_precision.study import Study, Subject, overall_db
+from onnxq.mixed_precision.study import Study, Subject, overall_db, with_bar
 from onnxq.moved import old_property
 from onnxq.place.legal import violations
 from onnxq.ptq.method import State
@@ -102,6 +102,7 @@ class Held:
         }
 
 
+@with_bar("onnxq.restore_layers")
 def restore_layers(
     subject: Subject,
     *,

@@ -31,7 +31,7 @@ from onnxq.mixed_precision.goals import Demand, read_demand
 from onnxq.mixed_precision.improved import check_improvements
 from onnxq.mixed_precision.parts import Part, alone
 from onnxq.mixed_precision.propose import CostModel, predicted_loss, proposals
-from onnxq.mixed_precision.study import Study, Subject, noise
+from onnxq.mixed_precision.study import Study, Subject, noise, with_bar
 from onnxq.types import QuantPlan
 
 EVALUATIONS = 40
@@ -47,6 +47,7 @@ ALONG_THE_FRONT = 8
 """Of these, configurations that are spread over all costs, for the front."""
 
 
+@with_bar("onnxq.search")
 def search(
     subject: Subject,
     *,

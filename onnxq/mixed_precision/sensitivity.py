@@ -19,7 +19,7 @@ from onnxq.errors import ConfigError
 from onnxq.files import json_number
 from onnxq.json_file import JsonObject
 from onnxq.mixed_precision.parts import By, Only, Part, all_but, alone, parts_of
-from onnxq.mixed_precision.study import Study, Subject, overall_db
+from onnxq.mixed_precision.study import Study, Subject, overall_db, with_bar
 from onnxq.ptq.method import State
 from onnxq.ptq.search.evaluator import Score
 from onnxq.types import QuantSpec
@@ -83,6 +83,7 @@ class Sensitivity:
         }
 
 
+@with_bar("onnxq.sensitivity")
 def sensitivity(subject: Subject, *, by: By = "layer", mode: Mode = "alone", only: Only | None = None) -> Sensitivity:
     """Score every part of the model's plan alone, or everything but it; `only` leaves weights or activations out."""
     if by not in ("layer", "quantizer") or mode not in ("alone", "all_but") or only not in (None, *_ONLY):

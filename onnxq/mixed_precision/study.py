@@ -12,11 +12,11 @@ import hashlib
 import json
 import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, cast
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from onnxq.passes import Pass
 from onnxq.place import place
 from onnxq.place.legal import check_opset, check_plan
 from onnxq.progress import Progress, Tracker
+from onnxq.progress.bar import watched
 from onnxq.progress.time_limit import NOT_OBEYED
 from onnxq.ptq.method import State
 from onnxq.ptq.search.evaluator import HIGHEST_DB, LOWEST_DB, METRICS, Evaluator, Score, UserMetric
@@ -66,6 +67,7 @@ class Subject:
     metric       sqnr_db, kl, agreement, accuracy, module:function or a function of (outputs by name, labels)
     best_by      "max" or "min" for a function of one's own; the others know
     cache        folder in which scores and statistics are kept; None keeps nothing
+    progress     as `onnxq.quantize` has it
     """
 
     model: Model | Session
@@ -79,7 +81,7 @@ class Subject:
     metric: str | UserMetric = "sqnr_db"
     best_by: BestBy | None = None
     cache: str | Path | None = None
-    progress: Progress | None = None
+    progress: Progress | bool | None = None
 
     def open(self) -> Session:
         """The session of the model, with its data."""
@@ -91,10 +93,32 @@ class Subject:
             data=self.data,
             config=self.config,
             passes=self.passes,
-            progress=self.progress,
+            progress=None if isinstance(self.progress, bool) else self.progress,
         )
         session.open_data(required=True)
         return session
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def with_bar(title: str) -> Callable[[Callable[Concatenate[Subject, P], R]], Callable[Concatenate[Subject, P], R]]:
+    """Give a function of a subject the bar that `progress` of the subject asks for; a session has its own."""
+
+    def decorate(function: Callable[Concatenate[Subject, P], R]) -> Callable[Concatenate[Subject, P], R]:
+        @wraps(function)
+        def run(subject: Subject, *args: P.args, **options: P.kwargs) -> R:
+            if isinstance(subject.model, Session):
+                return function(subject, *args, **options)
+            with watched(subject.progress, title) as tracker:
+                result = function(replace(subject, progress=tracker), *args, **options)
+                tracker.finish()
+                return result
+
+        return cast(Callable[Concatenate[Subject, P], R], run)
+
+    return decorate
 
 
 class Study:

@@ -24,6 +24,7 @@ from onnxq.passes import Pass
 from onnxq.pipeline.artifacts import Result, refuse_overwriting
 from onnxq.pipeline.forecast import announce_files
 from onnxq.progress import Progress
+from onnxq.progress.bar import watched
 from onnxq.qat.batch_norm import BatchNorms
 from onnxq.qat.batches import IndexedData, TrainingData
 from onnxq.qat.checkpoint import Checkpoints
@@ -35,6 +36,7 @@ from onnxq.qat.fixed_batch import fixed_batch
 from onnxq.qat.history import Training
 from onnxq.qat.loop import Moment, train
 from onnxq.qat.losses import fitted_to, make_loss
+from onnxq.qat.moments import follow
 from onnxq.qat.net import QatNet
 from onnxq.qat.prepare import prepare_session, settings_for
 from onnxq.qat.training_data import open_training_data
@@ -91,7 +93,7 @@ def qat(
     last: bool = False,
     passes: Sequence[str | Pass] = (),
     strict: bool = False,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     training_progress: Callable[[Moment], None] | None = None,
     ranks: Ranks | None = None,
 ) -> QatResult | None:
@@ -105,17 +107,19 @@ def qat(
     batch_norms  as for `prepare`
     checkpoints  folder of checkpoints, `out`/checkpoints if left out: that one is deleted when the files are written
     last         write the parameters of the last step instead of those of the best evaluation
+    progress     as for `onnxq.quantize`; `training_progress` is called with each moment of the training
     """
     folder = Path(out)
     train_settings(settings)  # what is wrong is said before anything is opened
     first = ranks is None or ranks.first
     with ExitStack() as stack:
+        tracker = stack.enter_context(watched(progress if first else False, "onnxq.qat"))
         with in_step(ranks):
             # Now, and not after hours of training; the other processes write nothing.
             output = stack.enter_context(claim(folder)) if first else OutputFolder(folder)
             # Without the ranks: every process calibrates for itself.
             session = open_session(
-                model, backend=backend, data=data, config=config, passes=passes, strict=strict, progress=progress
+                model, backend=backend, data=data, config=config, passes=passes, strict=strict, progress=tracker
             )
             session.tracker.measure_by("calibrate")
             session.tracker.expect("train", None)
@@ -139,7 +143,7 @@ def qat(
             teacher=teacher,
             folder=place,
             resume=resume,
-            progress=training_progress,
+            progress=training_progress or follow(tracker),
             ranks=ranks,
         )
         finished: QatResult | None = None
@@ -151,6 +155,7 @@ def qat(
                 finished = _written(net, training, evaluation, of_float, output, place, warnings, last=last)
         if finished is not None and checkpoints is None:
             Checkpoints(place, {}).clear()
+        tracker.finish()
         return finished
 
 

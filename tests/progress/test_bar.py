@@ -138,3 +138,30 @@ def test_a_notebook_gets_one_output_that_is_updated(monkeypatch: pytest.MonkeyPa
     assert all("<script>" not in bundle["text/html"] for bundle in drawn)
     assert "100 %" in drawn[-1]["text/plain"]
     assert "\n" not in drawn[-1]["text/plain"]
+
+
+def test_functions_that_study_a_model_end_their_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    from onnxq.demo import load_data, model_path
+    from onnxq.mixed_precision import Subject, sensitivity
+
+    made: list[Tracker] = []
+    seen: list[tuple[str, float]] = []
+
+    class Own(Tracker):
+        def __call__(self, stage: str, done: int, total: int | None) -> None:
+            super().__call__(stage, done, total)
+            seen.append((stage, self.share()))
+
+    def terminal(title: str, **_: Any) -> Any:
+        from contextlib import nullcontext
+
+        made.append(Own())
+        return nullcontext(made[-1])
+
+    monkeypatch.setattr(bar, "shown_bar", terminal)
+    subject = Subject(model_path(), "onnxruntime", load_data().calibration[:8], progress=True)
+    sensitivity(subject)
+    assert made[0].share() == 1.0
+    assert {"passes", "calibrate", "sensitivity"} <= {stage for stage, _ in seen}
+    shares = [share for _, share in seen]
+    assert shares == sorted(shares)
