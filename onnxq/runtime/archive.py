@@ -198,8 +198,14 @@ def _check_length(path: Path, name: str, array: StoredArray, length: int) -> Non
         raise ValueError(f"array '{name}' should end at byte {wanted}, but its data has {length} bytes")
 
 
+_SMALL = 2**20
+"""Bytes that are read without asking what is free, which takes longer than reading a small sample."""
+
+
 def _check_memory(wanted: int) -> None:
     """Before the array is made: a packed file can be small and hold more than any memory."""
+    if wanted < _SMALL:
+        return
     free = available_memory()
     if wanted > free:
         raise ValueError(f"{wanted / 2**30:,.1f} GiB have to be read at once, and {free / 2**30:,.1f} GiB are free")
