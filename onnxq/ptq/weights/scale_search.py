@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from onnxq.numerics import fake_quantize
+from onnxq.ptq.weights.block_squares import BlockSquares
 from onnxq.ptq.weights.cells import cell_ranges, qparams_of_cells, reduce_cells, round_to_grid, spread
 from onnxq.ptq.weights.matrices import MatrixView
 from onnxq.ptq.weights.moments import ThinMoments
@@ -100,6 +101,8 @@ def search_by_weights(
         return np.asarray(sum(squares(part, qparams) for part in parts))
 
     def squares(part: np.ndarray, qparams: QParams) -> np.ndarray:
+        if in_place is not None:
+            return reduce_cells(in_place.squares(qparams), held.spec.granularity, np.add)
         change = part - fake_quantize(part, qparams)
         # The few values of a block add up exactly enough in float32, and such weights are large.
         each = np.square(change, out=change) if blocks else np.square(change, dtype=np.float64)
@@ -107,6 +110,7 @@ def search_by_weights(
 
     blocks = isinstance(held.spec.granularity, PerBlock)
     parts = _parts(values, held.spec.granularity)
+    in_place = BlockSquares(values, held.spec) if BlockSquares.fits(values, held.spec) else None
     best = _Best(held)
     least = errors(held)
     if factors is not None:
