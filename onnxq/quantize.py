@@ -89,6 +89,7 @@ def quantize_session(
 ) -> Result:
     """The same for a session that is open; its data need not be."""
     from onnxq.diagnose.automatic import examiner  # here, because `import onnxq` is to stay quick
+    from onnxq.latency import refuse_untimed, tuned
     from onnxq.page.write import page_of
 
     session = limited(session)
@@ -103,6 +104,9 @@ def quantize_session(
             output = stack.enter_context(claim(folder))  # now, and not after minutes of work
             refuse_overwriting(session.original, session.backend, folder, session.settings.name, float_model=True)
             session.open_data()
+            refuse_untimed(session)
+        if session.settings.optimize_for is not None:
+            session = tuned(session)
         calibrated = session.calibrated(None if statistics is None else Path(statistics))
         session.tracker.end_round()
         ready, improved = improve_model(calibrated, folder)

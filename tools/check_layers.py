@@ -100,13 +100,15 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "ptq.search": "types graph runtime calibrate refine emit verify ptq config session",
         "pipeline": "types graph runtime passes place calibrate emit verify output_folder config session ptq"
         " ptq.search",
+        "latency": "types graph runtime emit verify config session ptq ptq.search",
         "mixed_precision": "types graph runtime passes place calibrate refine chart output_folder config session ptq"
         " ptq.search",
         "diagnose": "types match graph numerics observers runtime place calibrate refine emit verify targets config"
         " session ptq ptq.search pipeline mixed_precision",
         "page": "types graph numerics observers runtime strip place calibrate emit config ptq.search pipeline"
         " mixed_precision",
-        "quantize": "types passes output_folder distributed config session ptq ptq.search pipeline diagnose page",
+        "quantize": "types latency passes output_folder distributed config session ptq ptq.search pipeline diagnose"
+        " page",
         "qat": "types graph numerics runtime passes calibrate refine emit verify torchnet chart output_folder"
         " distributed config session ptq ptq.search pipeline page",
         "compat": "types graph observers runtime passes targets config session ptq pipeline quantize qat",

@@ -83,6 +83,7 @@ def print_summary(report: JsonMapping, model: Path, written: Path) -> None:
     pairs += [("time limit", line) for line in limit_lines(report.get("time_limit"))]
     if report["calibration_samples"]:
         pairs.append(("samples", str(report["calibration_samples"])))
+    pairs += [("speed", line) for line in speed_lines(report)]
     pairs += [("kernels", line) for line in kernel_lines(report["kernels"])]
     pairs.append(("seconds", ", ".join(f"{stage} {value:.2f}" for stage, value in report["seconds"].items())))
     pairs.append(("checks", checks_line(report)))
@@ -114,6 +115,23 @@ def kernel_lines(kernels: JsonMapping | None) -> list[str]:
         for kind, counts in counted.items()
         if counts
     ]
+
+
+def speed_lines(report: JsonMapping) -> list[str]:
+    """How fast the file is where onnxruntime is the target, and what was left float for that."""
+    lines = []
+    if (speed := report.get("speed")) is not None:
+        low, high = speed["quartiles"]
+        lines.append(
+            f"{speed['times_as_fast']:.2f} times as fast as float here, {low:.2f} to {high:.2f} in half of "
+            f"{speed['rounds']} rounds ({speed['float_ms']:.2f} -> {speed['file_ms']:.2f} ms, one thread)"
+        )
+    if (tuning := report.get("tuning")) is not None:
+        kept = [group for group in tuning["groups"] if group["float"]]
+        named = ", ".join(f"{group['group']} ({group['times_as_fast']:.2f} times as fast)" for group in kept)
+        late = f"; {tuning['not_timed']} were left when the time was over" if tuning["not_timed"] else ""
+        lines.append(f"{len(tuning['groups'])} groups of nodes timed, float: {named or 'none'}{late}")
+    return lines
 
 
 def improvement_lines(improvements: JsonMapping | None) -> list[str]:

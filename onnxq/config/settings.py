@@ -179,6 +179,20 @@ class Config(Strict):
         "the layers of the page are left out where they do not fit",
     )
 
+    # latency
+    optimize_for: Annotated[
+        Literal["latency"] | None,
+        Option(
+            "latency",
+            "--for",
+            "latency: time groups of nodes in onnxruntime and leave float what is slower in integers (a minute).",
+            unset="as the target's rules say",
+        ),
+    ] = Field(
+        None,
+        description="latency: nodes are timed in onnxruntime on this machine, and stay float where that is faster",
+    )
+
     # emit
     name: str = Field("model", min_length=1, description="the files are called <name>.onnx, <name>_...")
     weight_storage: Literal["integer", "float"] | None = Field(

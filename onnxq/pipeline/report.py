@@ -68,6 +68,7 @@ def build_report(
         "calibration_samples": ready.samples,
         "checks": checks.to_json(),
         "kernels": _kernels(written, backend),
+        "speed": None if written.speed is None else written.speed.to_json(),
         "files": [str(path) for path in files],
         "seconds": {name: round(value, 4) for name, value in seconds.items()},
         "passes": [
@@ -76,6 +77,7 @@ def build_report(
         ],
         "config": resolved_config(backend, config),
         **({} if explanation is None or explanation.diagnosis is None else {"diagnosis": explanation.diagnosis}),
+        **({} if prepared.tuning is None else {"tuning": prepared.tuning.to_json()}),
         **_translated(config),
     }
 

@@ -30,11 +30,13 @@ from onnxq.pipeline.saturating_kernels import (
     wants_unsigned,
     without_saturation,
 )
+from onnxq.pipeline.speed import measured_speed, speed_warnings
 from onnxq.place.legal import check_plan
 from onnxq.progress import Clock
 from onnxq.ptq.method import Samples
 from onnxq.ptq.search.sample_split import verification_samples
 from onnxq.runtime.fault import own_fault, raise_own_fault
+from onnxq.runtime.timing import Pace
 from onnxq.session.prepare import Prepared
 from onnxq.session.session import Calibrated
 from onnxq.temporary import temporary_folder
@@ -66,6 +68,7 @@ class Written:
 
     plan, qparams  those of the files, whose weights may be written in another way than planned
     simulated      the results as the chip computes them, where the written model cannot say it
+    speed          the file against the float model, where onnxruntime is the target and there is data
     explanation    why a result is low; None where none is, or nobody has looked for it
     warnings       of the emitters and the checks
     remarks        how weights are written, where that is another way than planned
@@ -76,6 +79,7 @@ class Written:
     emitted: Emitted
     checks: VerifyReport
     simulated: tuple[ResultCheck, ...]
+    speed: Pace | None
     explanation: Explanation | None
     warnings: tuple[str, ...]
     remarks: tuple[str, ...]
@@ -119,11 +123,25 @@ class Writer:
         surely = limit_is_ours(prepared.config)
         lost = tuple(below_limit(on_the_chip, self._minimum, " on the chip, as simulated", surely=surely))
         fail_on(replace(checks, failures=lost), self._warnings, self._examine)
+        with self.clock.stage("speed"):
+            speed = measured_speed(
+                self._session.original,
+                _model_file(emitted),
+                prepared.backend,
+                self._samples,
+                sum(self.clock.seconds.values()),
+            )
         return Written(
             *found,
             simulated=on_the_chip,
+            speed=speed,
             explanation=self._explained((*checks.results, *on_the_chip)),
-            warnings=(*emitted.warnings, *checks.warnings, *kernel_warnings(checks, plan, prepared)),
+            warnings=(
+                *emitted.warnings,
+                *checks.warnings,
+                *kernel_warnings(checks, plan, prepared),
+                *speed_warnings(speed, checks.kernels, tuned=prepared.tuning is not None),
+            ),
             remarks=tuple(self._remarks),
         )
 

@@ -23,6 +23,8 @@ from onnxq.strip import quantized_operators
 from onnxq.targets import get_backend
 from onnxq.types import Backend, QuantPlan
 from onnxq.types.note import Note
+from onnxq.types.reason import Reason
+from onnxq.types.tuning import Tuning
 from onnxq.types.unlike import UnlikeJoin
 
 
@@ -30,7 +32,8 @@ from onnxq.types.unlike import UnlikeJoin
 class Prepared:
     """A float graph after a backend's passes, ready to be placed, calibrated or emitted.
 
-    `own_passes` are the registered ones that the caller added, `target` is the backend as it was named.
+    `own_passes` are the registered ones that the caller added, `target` is the backend as it was named. `tuning` says
+    which nodes the settings leave float because they are faster so.
     """
 
     graph: Graph
@@ -39,6 +42,7 @@ class Prepared:
     passes: list[PassReport] = field(default_factory=list)
     own_passes: tuple[str, ...] = ()
     target: str | None = None
+    tuning: Tuning | None = None
 
 
 def dead_notes(prepared: Prepared) -> tuple[str, ...]:
@@ -133,6 +137,8 @@ def make_plan(prepared: Prepared, *, strict: bool = False, unlike: Sequence[Unli
     check_constants_are_finite(prepared.graph, plan)
     if strict:
         check_every_operator_has_a_rule(prepared.graph, plan, prepared.backend)
+    if prepared.tuning is not None:
+        _say_what_was_timed(plan, prepared.tuning)
     plan.config = prepared.config.recorded()
     found = quantized_operators(prepared.graph)
     already = f"{found.total()} nodes of this model are quantized already ({_counted(found)})"
@@ -145,6 +151,10 @@ def make_plan(prepared: Prepared, *, strict: bool = False, unlike: Sequence[Unli
         )
     if found:
         plan.notes.append(f"{already} and stay as they are. To quantize all of it anew: {_STRIP}, and quantize that")
+    if prepared.config.optimize_for is not None:
+        plan.notes.append(
+            f"no effect: {prepared.config.source('optimize_for')}: nodes are timed by 'onnxq quantize' alone"
+        )
     training = batchnorms_in_training(prepared.graph)
     if training:
         plan.notes.append(
@@ -152,6 +162,17 @@ def make_plan(prepared: Prepared, *, strict: bool = False, unlike: Sequence[Unli
             "the other samples of its batch, and their running statistics are not used. Export the model in eval()"
         )
     return plan
+
+
+def _say_what_was_timed(plan: QuantPlan, tuning: Tuning) -> None:
+    """Nodes that the settings leave float because they were measured have that as their reason."""
+    for node, group in tuning.float_nodes.items():
+        if node in plan.left_float:
+            plan.left_float[node] = Reason(
+                "measured_slower",
+                f"measured slower in integers: with {group.name} in float the file was {group.times_as_fast:.2f} times "
+                "as fast",
+            )
 
 
 _OTHER_TARGET = (

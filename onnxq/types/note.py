@@ -31,6 +31,7 @@ Kind = Literal[
     "unseen",
     "optimizer_refuses",
     "dead_node",
+    "slower_than_float",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -53,6 +54,7 @@ MEANING: Mapping[Kind, str] = {
     "unseen": "tensors that stay float, because no sample gives them a range",
     "optimizer_refuses": "files that load in onnxruntime with fewer optimizations alone",
     "dead_node": "nodes that no output depends on, removed",
+    "slower_than_float": "files that are slower than the float model on this machine",
 }
 """What lines of a kind are about, for several of them."""
 

@@ -13,6 +13,7 @@ from onnxq.types.coded_text import CodedText
 
 Code = Literal[
     "excluded",
+    "measured_slower",
     "only_observed",
     "no_rule",
     "declined_by_target",
@@ -41,6 +42,7 @@ CODES: tuple[Code, ...] = get_args(Code)
 
 MEANING: Mapping[Code, str] = {
     "excluded": "the configuration leaves the node float (`skip`)",
+    "measured_slower": "it was timed in integers and in float, and is faster in float (`optimize_for`)",
     "only_observed": "its quantizers are left out or only observe, as the configuration says",
     "no_rule": "the target has no rule for the operator; `--strict` makes this an error",
     "declined_by_target": "the target has a rule for the operator, which does not take this node",

@@ -54,9 +54,9 @@ PLANNED: dict[str, tuple[str, Any, Outcome]] = {
     "skip_simulations": ("vitis", ["dpu_leaky_relu"], lambda prepared, plan: prepared.backend.simulations),
 }
 RUN = {"data", "strict", "samples", "name", "portable", "verify_samples", "minimum_sqnr_db"}
-ELSEWHERE = {"preprocess", "effort", "improvements", "skip_improvements", "diagnose", "report"}
+ELSEWHERE = {"preprocess", "effort", "improvements", "skip_improvements", "diagnose", "report", "optimize_for"}
 """tests/runtime/test_preprocessing.py: it is about images. tests/flow/test_effort.py: what is tried for accuracy.
-tests/diagnose: whether the cause of a low result is looked for."""
+tests/diagnose: whether the cause of a low result is looked for. tests/latency: nodes that are timed."""
 
 
 def outcome(key: str, config: dict[str, Any]) -> Any:

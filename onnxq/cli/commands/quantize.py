@@ -8,8 +8,8 @@ from onnxq.cli.progress import run_bar
 
 
 @options.with_settings(
-    "target data images config foreign code ranges place samples random shape stats engine improve time verify diagnose"
-    " report"
+    "target data images config foreign code ranges place samples random shape stats engine improve latency time verify"
+    " diagnose report"
 )
 def quantize(
     model: options.ModelArgument,
