@@ -96,6 +96,20 @@ def _ptq_accuracy(given: Arguments) -> Tables:
     )
 
 
+def _speed(given: Arguments) -> Tables:
+    return quantized_speed.measure(
+        quantized_speed.Settings(
+            folders=dict(given.folders),
+            made=given.models,
+            peers={name: dict(given.peer_python).get(name, sys.executable) for name in given.peers},
+            samples=given.samples,
+            rounds=given.repeats,
+            timeout=given.timeout,
+        ),
+        progress=lambda tables: _save(given, tables),
+    )
+
+
 def _end_to_end(given: Arguments) -> Tables:
     return end_to_end.measure(
         end_to_end.Settings(
@@ -124,7 +138,7 @@ MEASURE: dict[str, Callable[[Arguments], Tables]] = {
     "calibration": _calibration,
     "accuracy": lambda given: accuracy.measure(given.samples, given.test_samples),
     "graph": lambda given: {"": graph_work.measure(given.sizes)},
-    "speed": lambda given: {"": quantized_speed.measure(given.models, given.repeats)},
+    "speed": _speed,
     "memory": lambda given: {"": large_model.measure(given.gigabytes)},
     "qat-speed": _qat_speed,
     "qat-accuracy": _qat_accuracy,
@@ -176,8 +190,17 @@ def make_parser() -> argparse.ArgumentParser:
     graphs.add_argument("--sizes", type=int, nargs="+", default=[500, 2000, 10000], help="numbers of nodes")
 
     speed = commands.add_parser("speed", help="speed of quantized models in onnxruntime")
-    speed.add_argument("--models", nargs="+", choices=list(MODELS), default=["resnet50", "mobilenetv2"])
-    speed.add_argument("--repeats", type=int, default=15, help="timed runs of each model")
+    speed.add_argument("--models", nargs="*", choices=list(MODELS), default=["resnet50", "mobilefacenet"])
+    speed.add_argument(
+        "--folders", nargs="*", type=named_folder, default=[], metavar="NAME=FOLDER", help="models with their samples"
+    )
+    speed.add_argument("--peers", nargs="*", choices=PTQ_PEERS, default=["onnxruntime"], help="other tools to measure")
+    speed.add_argument(
+        PEER_OPTION, type=peer_python, action="append", default=[], metavar="NAME=PATH", help="interpreter of a peer"
+    )
+    speed.add_argument("--samples", type=int, default=16, help="calibration samples")
+    speed.add_argument("--repeats", type=int, default=15, help="rounds in which every file is timed once")
+    speed.add_argument("--timeout", type=float, default=1800.0, help="seconds for one file")
 
     memory = commands.add_parser("memory", help="peak memory on a model of several gigabytes")
     memory.add_argument("--gigabytes", type=float, default=3.0, help="size of the model")

@@ -74,7 +74,7 @@ def measure(settings: Settings, progress: Callable[[Tables], object]) -> Tables:
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
         makers = {name: partial(read_subject, name, path, settings) for name, path in settings.folders.items()}
-        makers |= {name: partial(_made, name, folder, settings) for name in settings.made}
+        makers |= {name: partial(made_subject, name, folder, settings) for name in settings.made}
         for name, make in makers.items():
             try:
                 tables[name] = _rows(make(), settings, folder)
@@ -98,7 +98,7 @@ def read_subject(name: str, folder: Path, settings: Settings) -> Subject:
     return Subject(name, model, found["calibration"], found["held"])
 
 
-def _made(name: str, folder: Path, settings: Settings) -> Subject:
+def made_subject(name: str, folder: Path, settings: Settings) -> Subject:
     path = folder / f"{name}.onnx"
     onnx.save(MODELS[name](), str(path))
     unseen = samples_for(name, settings.unseen, seed=1)

@@ -58,6 +58,31 @@ def mobilenetv2(size: int = 224) -> onnx.ModelProto:
     return net.model("mobilenetv2", ["batch", 3, size, size], net.classifier(x, 1000), ["batch", 1000])
 
 
+def mobilefacenet(size: int = 112) -> onnx.ModelProto:
+    """MobileFaceNet (Chen et al. 2018): inverted residual blocks with a PRelu behind all convolutions but the last."""
+    net = NetworkBuilder(4)
+    net.channels["input"] = 3
+    x = net.prelu(net.batchnorm(net.conv("input", 64, 3, 2)))
+    x = net.prelu(net.batchnorm(net.conv(x, 64, 3, group=64)))
+    for expansion, out, repeats, stride in (
+        (2, 64, 5, 2),
+        (4, 128, 1, 2),
+        (2, 128, 6, 1),
+        (4, 128, 1, 2),
+        (2, 128, 2, 1),
+    ):
+        for repeat in range(repeats):
+            before, inner = x, net.channels[x] * expansion
+            y = net.prelu(net.batchnorm(net.conv(x, inner, 1)))
+            y = net.prelu(net.batchnorm(net.conv(y, inner, 3, stride if repeat == 0 else 1, group=inner)))
+            x = net.batchnorm(net.conv(y, out, 1))
+            if net.channels[before] == out and (repeat or stride == 1):
+                x = net.node("Add", [x, before])
+                net.channels[x] = out
+    x = net.prelu(net.batchnorm(net.conv(x, 512, 1)))
+    return net.model("mobilefacenet", ["batch", 3, size, size], net.classifier(x, 512), ["batch", 512])
+
+
 def residual_chain(nodes: int) -> onnx.ModelProto:
     """A long chain of Conv - BatchNormalization - Relu - Add on a tiny image: graph work without arithmetic.
 
@@ -128,6 +153,7 @@ def tiny() -> onnx.ModelProto:
 MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
     "resnet50": resnet50,
     "mobilenetv2": mobilenetv2,
+    "mobilefacenet": mobilefacenet,
     "bert_base": bert,
     "wide1k": wide,
     "tiny": tiny,

@@ -51,6 +51,10 @@ class NetworkBuilder:
     def relu(self, x: str) -> str:
         return self.node("Relu", [x])
 
+    def prelu(self, x: str) -> str:
+        slopes = self.random.uniform(0.05, 0.45, (self.channels[x], 1, 1)).astype(np.float32)
+        return self.node("PRelu", [x, self.constant("slope", slopes)])
+
     def relu6(self, x: str) -> str:
         bounds = [self.constant("clip", np.float32(v)) for v in (0.0, 6.0)]
         return self.node("Clip", [x, *bounds])

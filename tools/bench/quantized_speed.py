@@ -1,88 +1,134 @@
-"""Speed of quantized models in onnxruntime: onnxq's, onnxruntime.quantization's and the float model, interleaved."""
+"""Speed of quantized files in onnxruntime against the float model: onnxq's and those of other tools, in turns."""
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
-from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import onnx
 import onnxruntime as ort
 
 import onnxq
-from onnxq.numerics import SqnrAccumulator
-from tools.bench.models import MODELS
-from tools.bench.peers.onnxruntime import preprocessed, quantize_file
-from tools.bench.results import Row
-from tools.bench.samples import samples_for
+from onnxq.verify.kernels import integer_kernels
+from tools.bench import end_to_end
+from tools.bench.child import ChildFailed, Tool
+from tools.bench.end_to_end import NoModel, Subject
+from tools.bench.peers.formats import W8A8
+from tools.bench.ptq_accuracy import PEERS, outputs, worst_sqnr
+from tools.bench.ptq_overview import DEFAULT
+from tools.bench.results import Row, Tables
+from tools.bench.samples import save_feeds
 
-CALIBRATION_SAMPLES = 16
+FLOAT = "float"
+SHORTEST_TURN = 0.02
+"""Seconds: a file that takes less is run several times in its turn."""
+
+OWN: Mapping[str, Mapping[str, object]] = {
+    "onnxq": {"effort": 0, "report": "no"},
+    "onnxq, latency": {"effort": 0, "report": "no", "optimize_for": "latency"},
+}
 
 
-def measure(names: list[str], repeats: int) -> list[Row]:
-    rows = []
-    for name in names:
+@dataclass(frozen=True)
+class Settings:
+    """What is measured; names as those of `end_to_end.Settings`."""
+
+    folders: Mapping[str, Path] = field(default_factory=dict)
+    made: Sequence[str] = ()
+    peers: Mapping[str, str] = field(default_factory=dict)
+    samples: int = 16
+    unseen: int = 8
+    rounds: int = 15
+    timeout: float = 1800.0
+
+
+def measure(settings: Settings, progress: Callable[[Tables], object]) -> Tables:
+    """A table for each model; `progress` gets all of them after each."""
+    tables: Tables = {}
+    common = end_to_end.Settings(samples=settings.samples, unseen=settings.unseen)
+    for name in (*settings.folders, *settings.made):
         with tempfile.TemporaryDirectory() as text:
-            rows += _one(name, repeats, Path(text))
-    return rows
+            folder = Path(text)
+            try:
+                if name in settings.folders:
+                    subject = end_to_end.read_subject(name, settings.folders[name], common)
+                else:
+                    subject = end_to_end.made_subject(name, folder, common)
+                tables[name] = _rows(subject, settings, folder)
+            except NoModel as error:
+                tables[name] = [{"file": "", "note": f"not run: {error}"}]
+        progress(tables)
+    return tables
 
 
-def _one(name: str, repeats: int, folder: Path) -> list[Row]:
-    feeds = list(samples_for(name, CALIBRATION_SAMPLES + 4))
-    calibration, test = feeds[:CALIBRATION_SAMPLES], feeds[CALIBRATION_SAMPLES:]
-    float_path = folder / "float.onnx"
-    onnx.save(MODELS[name](), str(float_path))
-    ready = preprocessed(float_path, folder)
-    paths = {
-        "float": float_path,
-        "onnxq": onnxq.quantize(float_path, backend="onnxruntime", data=calibration, out=folder / "onnxq").model,
-        "onnxq portable": onnxq.quantize(
-            float_path, backend="onnxruntime", data=calibration, out=folder / "portable", config={"portable": True}
-        ).model,
-        "onnxruntime.quantization": quantize_file(ready, calibration, folder / "full_range.onnx"),
-        "onnxruntime.quantization, reduce_range": quantize_file(
-            ready, calibration, folder / "reduced_range.onnx", reduce_range=True
-        ),
-    }
-    sessions = {tool: _session(path, folder / f"{tool}.optimized.onnx") for tool, path in paths.items()}
-    sums = {tool: SqnrAccumulator() for tool in sessions}
-    for feed in test:
-        expected = sessions["float"].run(None, feed)[0]
-        for tool, session in sessions.items():
-            sums[tool].add(expected, session.run(None, feed)[0])
-    times: dict[str, list[float]] = {tool: [] for tool in sessions}
-    for _ in range(repeats):
-        for tool, session in sessions.items():
-            start = time.perf_counter()
-            session.run(None, test[0])
-            times[tool].append(time.perf_counter() - start)
-    floor = float(np.median(times["float"]))
-    return [
-        {
-            "model": name,
-            "file": tool,
-            "median ms": round(1000 * float(np.median(times[tool])), 1),
-            "x float": round(float(np.median(times[tool])) / floor, 2),
-            "SQNR dB": round(sums[tool].value, 1),
-            **_kernels(folder / f"{tool}.optimized.onnx"),
-        }
-        for tool in sessions
-    ]
+def _rows(subject: Subject, settings: Settings, folder: Path) -> list[Row]:
+    files: dict[str, Path] = {FLOAT: subject.model}
+    failures: dict[str, str] = {}
+    for name, config in OWN.items():
+        result = onnxq.quantize(
+            subject.model, backend="onnxruntime", data=subject.calibration, config=dict(config), out=folder / name
+        )
+        files[name] = result.model
+    feeds = folder / "feeds.npz"
+    save_feeds(feeds, subject.calibration)
+    for peer, python in settings.peers.items():
+        name, module = PEERS[peer]
+        path = folder / f"{peer}.onnx"
+        try:
+            Tool(module, python, settings.timeout).write(W8A8, DEFAULT, subject.model, feeds, path)
+            files[name] = path
+        except ChildFailed as failure:
+            failures[name] = str(failure)
+    times = _in_turns(files, subject, settings.rounds)
+    expected = outputs(subject.model, subject.unseen)
+    rows: list[Row] = []
+    for name, path in files.items():
+        quotients = times[FLOAT] / times[name]
+        low, high = np.percentile(quotients, (25, 75))
+        counted = integer_kernels(path)
+        rows.append(
+            {
+                "file": name,
+                "ms": float(f"{1000 * np.median(times[name]):.3g}"),
+                "times as fast": round(float(np.median(quotients)), 2),
+                "quartiles": f"{low:.2f} .. {high:.2f}",
+                "SQNR dB": "" if name == FLOAT else worst_sqnr(expected, outputs(path, subject.unseen)),
+                "integer layers": sum(n for op, n in counted.integer.items() if _is_layer(op)),
+                "float layers": sum(counted.floating.values()),
+                "Q/DQ left": sum(counted.quantizers.values()),
+            }
+        )
+        print(subject.name, *(f"{key}: {value}" for key, value in rows[-1].items()), sep="; ", file=sys.stderr)
+    return rows + [{"file": name, "note": f"no file: {text}"} for name, text in failures.items()]
 
 
-def _session(path: Path, optimized: Path) -> ort.InferenceSession:
+def _is_layer(op: str) -> bool:
+    return any(kind in op for kind in ("Conv", "MatMul", "Gemm"))
+
+
+def _in_turns(files: Mapping[str, Path], subject: Subject, rounds: int) -> dict[str, np.ndarray]:
+    """File -> seconds of a run in each round; round n is on the n-th unseen sample, for all of them."""
+    sessions = {name: _session(path) for name, path in files.items()}
+    for session in sessions.values():
+        session.run(None, subject.unseen[0])
+    times: dict[str, list[float]] = {name: [] for name in sessions}
+    for number in range(rounds):
+        feed = subject.unseen[number % len(subject.unseen)]
+        for name, session in sessions.items():
+            runs, begun = 0, time.process_time()
+            while not runs or time.process_time() - begun < SHORTEST_TURN:
+                session.run(None, feed)
+                runs += 1
+            times[name].append((time.process_time() - begun) / runs)
+    return {name: np.array(seconds) for name, seconds in times.items()}
+
+
+def _session(path: Path) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.log_severity_level = 3
-    options.optimized_model_filepath = str(optimized)
+    options.intra_op_num_threads = 1
     return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-
-
-def _kernels(optimized: Path) -> dict[str, int]:
-    counts = Counter(node.op_type for node in onnx.load(str(optimized)).graph.node)
-    return {
-        "integer Conv": counts["QLinearConv"],
-        "float Conv": counts["Conv"] + counts["FusedConv"],
-        "Q/DQ left": counts["QuantizeLinear"] + counts["DequantizeLinear"],
-    }

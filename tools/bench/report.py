@@ -96,10 +96,12 @@ MinMax on the digits.
   of the worst floating-point output against the float model, on samples that calibration has not seen. The OCR models
   see lines of real handwritten digits, the language model sees random tokens, so the figures compare methods and are
   not task accuracies.""",
-    "speed": """Quantized files and the float model in onnxruntime, one sample at a time, taking turns in one process.
-The networks have random weights, so the SQNR compares tools and is not a task accuracy. The last columns count
-kernels of the graph as onnxruntime runs it after its optimizer. `reduce_range` is the setting of
-onnxruntime.quantization for x86 processors without VNNI.""",
+    "speed": """Quantized files and the float model in onnxruntime, one sample at a time, in turns, in one process with
+one thread; processor time. "times as fast" is the median of the quotients float / file of all rounds, with the
+quartiles beside it. onnxq is run with effort 0: efforts change numbers, not operators. "latency" is `--for latency`.
+SQNR is that of the worst output on samples that no tool has calibrated with; networks with random weights
+(resnet50, mobilefacenet) compare tools, and are no task accuracy. The last columns count the kernels of the graph as
+onnxruntime runs it after its optimizer: integer and float layers, and quantizers that no kernel has absorbed.""",
     "graph": """Chains of tiny layers with residual additions and one calibration sample: almost no arithmetic, so this
 is the cost of the graph work itself. The baseline is reading and writing the same file with the `onnx` package.
 """,

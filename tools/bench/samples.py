@@ -60,6 +60,7 @@ SAMPLES: dict[str, Callable[[np.random.Generator], Feed]] = {
     "resnet50": lambda random: image(random, 3, 224),
     "mobilenetv2": lambda random: image(random, 3, 224),
     "bert_base": tokens,
+    "mobilefacenet": lambda random: image(random, 3, 112),
     "wide1k": lambda random: image(random, 4, 8),
     "tiny": lambda random: image(random, 3, 8),
 }
