@@ -35,6 +35,9 @@ SAID_BY = "--for latency"
 MOST_SECONDS = 60.0
 """The time of the whole search, as far as a candidate that was begun is finished."""
 
+SHARE_OF_LIMIT = 0.5
+"""Of what is left of a limit for the whole run; the rest is for calibration, files and checks."""
+
 SECONDS_EACH = 1.0
 """Processor time of one measurement."""
 
@@ -100,6 +103,8 @@ class _Search:
         self._written = 0
 
     def run(self) -> Session:
+        limit = self._session.limit
+        seconds = MOST_SECONDS if limit is None else min(MOST_SECONDS, SHARE_OF_LIMIT * limit.remaining)
         started = self._clock()
         plain = best = self._candidate(())
         plan = make_plan(self._prepared(plain.config))
@@ -108,7 +113,7 @@ class _Search:
         floating: list[str] = []
         for number, group in enumerate(wanted):
             self._session.progress(LATENCY, number, len(wanted))
-            if self._clock() - started > MOST_SECONDS:
+            if self._clock() - started > seconds:
                 break
             nodes = tuple(name for name in group.nodes if name not in floating)
             if not nodes or {*nodes, *floating} >= {*plan.quantized}:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import onnxq
 from onnxq.errors import ConfigError
 from onnxq.latency import tune
 from onnxq.latency.groups import groups
+from onnxq.progress import TimeLimit
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.timing import Pace
 from onnxq.session.session import Session, open_session
@@ -108,6 +110,14 @@ def test_the_time_is_bounded_and_what_was_left_is_counted() -> None:
     assert tuning is not None
     assert watch.timed == len(tuning.timed) == 2
     assert tuning.left > 0
+
+
+def test_a_limit_for_the_whole_run_leaves_half_of_it_to_the_rest() -> None:
+    opened = replace(session(), limit=TimeLimit(8.0, 0.0, lambda: 0.0))
+    times = iter([0.0, 1.0, *[5.0] * 100])
+    tuning = tune.tuned(opened, CostTable({}), lambda: next(times)).prepared.tuning
+    assert tuning is not None
+    assert (len(tuning.timed), tuning.left > 0) == (1, True)
 
 
 def test_groups_are_operators_and_regions_and_never_all() -> None:
