@@ -54,9 +54,13 @@ PLANNED: dict[str, tuple[str, Any, Outcome]] = {
     "skip_simulations": ("vitis", ["dpu_leaky_relu"], lambda prepared, plan: prepared.backend.simulations),
 }
 RUN = {"data", "strict", "samples", "name", "portable", "verify_samples", "minimum_sqnr_db"}
-ELSEWHERE = {"preprocess", "effort", "improvements", "skip_improvements", "diagnose", "report", "optimize_for"}
+ELSEWHERE = {
+    *("preprocess", "effort", "improvements", "skip_improvements", "skip_steps", "time_limit", "optimize_for"),
+    *("diagnose", "report"),
+}
 """tests/runtime/test_preprocessing.py: it is about images. tests/flow/test_effort.py: what is tried for accuracy.
-tests/diagnose: whether the cause of a low result is looked for. tests/latency: nodes that are timed."""
+tests/flow/test_time_limit.py: what there is no time for. tests/latency: nodes that are timed. tests/diagnose: whether
+the cause of a low result is looked for."""
 
 
 def outcome(key: str, config: dict[str, Any]) -> Any:
