@@ -22,7 +22,14 @@ from onnxq.progress.bar import watched
 from onnxq.ptq.method import read_improvement
 from onnxq.ptq.search.costs import KIND, announce_search
 from onnxq.ptq.search.outcome import Outcome
-from onnxq.ptq.search.stage import IMPROVING, improve_model, remove_stale_values, remove_unfinished, wanted_schedule
+from onnxq.ptq.search.stage import (
+    IMPROVING,
+    improve_model,
+    remove_stale_values,
+    remove_unfinished,
+    statistics_to_share,
+    wanted_schedule,
+)
 from onnxq.session.prepare import Model
 from onnxq.session.session import Session, open_session
 from onnxq.types import Backend
@@ -107,7 +114,9 @@ def quantize_session(
             refuse_untimed(session)
         if session.settings.optimize_for is not None:
             session = tuned(session)
-        calibrated = session.calibrated(None if statistics is None else Path(statistics))
+        calibrated = session.calibrated(
+            None if statistics is None else Path(statistics), kept=lambda: statistics_to_share(session)
+        )
         session.tracker.end_round()
         ready, improved = improve_model(calibrated, folder)
         session.tracker.drop_kind(KIND)

@@ -1,4 +1,5 @@
-"""Statistics of float graphs that several steps ask for, each collected once: of some samples, and of all.
+"""Statistics of float graphs that calibration and several steps ask for, each collected once: of some samples, and of
+all.
 
 Those of all samples are those of the two parts of them, merged, which is bit for bit what one run over all would have
 found. Histograms are collected where a range would do, so that any observer can be tried on them.
@@ -6,18 +7,26 @@ found. Histograms are collected where a range would do, so that any observer can
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from onnxq.calibrate.gather import Gathered, gather, wanted_statistics
 from onnxq.graph import Graph
 from onnxq.observers import RangeStatistic, statistic_from_arrays
-from onnxq.runtime.collect import Engine
+from onnxq.runtime.collect import Engine, Progress
 from onnxq.runtime.feeds import Feed
+from onnxq.runtime.samples import Selection
 from onnxq.types import Placement
 
 MOST_GRAPHS = 2
 """A model and one that is compared with it."""
+
+
+class Part(Selection, Protocol):
+    """Some feeds of a dataset that can be read again and again."""
+
+    def __iter__(self) -> Iterator[Feed]: ...
 
 
 @dataclass
@@ -37,7 +46,7 @@ class _OfGraph:
 class KeptStatistics:
     """Statistics on the samples `some` and on `others`, which are all samples together."""
 
-    def __init__(self, some: Iterable[Feed], others: Iterable[Feed], engine: Engine | None) -> None:
+    def __init__(self, some: Part, others: Part, engine: Engine | None) -> None:
         self._samples = {True: some, False: others}
         self._engine = engine
         self._kept: list[_OfGraph] = []
@@ -47,14 +56,25 @@ class KeptStatistics:
         kept = self._of(graph, leaders)
         return None if kept is None else self._part(kept, some=True)
 
-    def on_all(self, graph: Graph, leaders: Sequence[Placement]) -> Gathered | None:
+    def on_all(self, graph: Graph, leaders: Sequence[Placement], progress: Progress | None = None) -> Gathered | None:
         """The same on all samples."""
         kept = self._of(graph, leaders)
         if kept is None:
             return None
         if kept.whole is None:
-            kept.whole = _merged(*(self._part(kept, some=some) for some in (True, False)))
+            kept.whole = _merged(*(self._part(kept, some=some, progress=progress) for some in (True, False)))
         return kept.whole
+
+    def of_calibration(
+        self, graph: Graph, leaders: Sequence[Placement], progress: Progress | None = None
+    ) -> Gathered | None:
+        """The same in the place of what calibration collects; None also where feeds hold several samples.
+
+        Statistics remember which samples had their largest values, and numbers of feeds are not those of samples then.
+        """
+        found = self.on_all(graph, leaders, progress)
+        feeds = sum(len(part.numbers) for part in self._samples.values())
+        return found if found is not None and found.samples == feeds else None
 
     def _of(self, graph: Graph, leaders: Sequence[Placement]) -> _OfGraph | None:
         wanted = wanted_statistics(leaders, reusable=True)
@@ -69,10 +89,18 @@ class KeptStatistics:
         self._kept = [*self._kept[-MOST_GRAPHS + 1 :], _OfGraph(graph, leaders, kinds)]
         return self._kept[-1]
 
-    def _part(self, kept: _OfGraph, *, some: bool) -> Gathered:
+    def _part(self, kept: _OfGraph, *, some: bool, progress: Progress | None = None) -> Gathered:
         if some not in kept.parts:
-            samples = self._samples[some]
-            kept.parts[some] = gather(kept.graph, kept.leaders, samples, engine=self._engine, reusable=True)
+            before = 0 if some else len(self._samples[True].numbers)
+            whole = sum(len(part.numbers) for part in self._samples.values())
+            kept.parts[some] = gather(
+                kept.graph,
+                kept.leaders,
+                self._samples[some],
+                engine=self._engine,
+                reusable=True,
+                progress=None if progress is None else lambda done, _: progress(before + done, whole),
+            )
         return kept.parts[some]
 
 
@@ -87,9 +115,9 @@ def _merged(one: Gathered, other: Gathered) -> Gathered:
     return Gathered(
         statistics,
         one.samples + other.samples,
-        one.passes + other.passes,
+        max(one.passes, other.passes),
         one.seconds + other.seconds,
         {**one.unreachable, **other.unreachable},
-        (*one.notes, *other.notes),
+        tuple(dict.fromkeys((*one.notes, *other.notes))),
         one.beyond,
     )

@@ -1,7 +1,8 @@
-"""The diagnosis at the end of a run: only where a result is low, and within what a run of effort 1 takes.
+"""The diagnosis at the end of a run: where it fails, and where a result is low and somebody wants to wait for it.
 
-Who asks for calibration alone (effort 0) wants it to be quick: there only a run that fails is diagnosed, and briefly,
-unless somebody asks for more.
+It evaluates dozens of models, which takes longer than all of effort 1. So up to that effort a run that comes to a file
+ends with the command that finds the cause, unless somebody asks for a diagnosis; one that fails is diagnosed, and
+briefly where calibration alone was asked for.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from onnxq.pipeline.forecast import broken_off, fits
 from onnxq.progress import OutOfTime, Progress
 from onnxq.progress.time_limit import Part
 from onnxq.ptq.method import State
+from onnxq.ptq.search.schedule import DEFAULT
 from onnxq.ptq.search.stage import LARGE
 from onnxq.session.session import Session
 from onnxq.verify import ResultCheck
@@ -36,12 +38,13 @@ def examiner(session: Session, state: State) -> Examine | None:
     """What to call where a result of `state` is low; None where nobody wants it or it would take too long."""
     config = session.settings
     improved = config.effort > 0 or config.improvements is not None
-    whole = improved or "diagnose" in config.model_fields_set
+    asked = "diagnose" in config.model_fields_set
+    waits = asked or config.effort > DEFAULT
     if session.dataset is None or not config.diagnose or weight_bytes(state.graph.gs) > LARGE:
         return None
 
     def examine(results: Sequence[ResultCheck], *, failed: bool) -> Explanation | None:
-        if not (whole or failed):
+        if not (waits or failed):
             return None
         # Whatever goes wrong here, the run itself counts: its files, or why its checks have failed.
         try:
@@ -50,7 +53,8 @@ def examiner(session: Session, state: State) -> Examine | None:
             announce(session, ROUNDS if whole else BRIEF_ROUNDS)
             worst = [result.samples.worst for result in sorted(results, key=lambda one: one.sqnr_db) if result.samples]
             subject = Subject(replace(session, progress=_within(session)))
-            found = diagnose(subject, state=state, budget=AUTOMATIC if whole else BRIEF, first=worst)
+            budget = AUTOMATIC if improved or asked else BRIEF
+            found = diagnose(subject, state=state, budget=budget, first=worst)
             lines = summary_lines(found) if improved else [*summary_lines(found), UNTRIED]
             return Explanation(tuple(lines), found.to_json(), found.remedied())
         except OutOfTime:

@@ -63,6 +63,19 @@ class Samples:
     def __len__(self) -> int:
         return len(self.numbers)
 
+    def first(self, count: int) -> Samples:
+        """The first of them, all if they are fewer."""
+        return replace(self, numbers=self.numbers[:count])
+
+    def few(self) -> Samples:
+        """As many as say as much as all of them about a layer: FEW of large ones, whose layers have many positions."""
+        sizes = (values.size for values in next(iter(self), {}).values())
+        return self.first(FEW) if sum(sizes) >= LARGE_SAMPLE else self
+
+
+FEW, LARGE_SAMPLE = 12, 1024
+"""Samples that means, second moments and trials take where each has LARGE_SAMPLE values or more, as pictures do: on
+five models 12 and 24 of them came to the same accuracy within 0.2 dB."""
 
 ACTIVATIONS = "activations-"
 """In front of the names of temporary folders with values of layers, below the folder of a task."""
@@ -79,6 +92,8 @@ class Task:
     memory_limit   bytes of activations to hold at once
     engine         how calibration runs the model
     statistics     of float graphs, which steps share; None where everybody collects his own
+    noise          squared error of the outputs by their square, which a step has to lower to be worth trying; None
+                   where it was asked for by name
     seed           of everything random
     """
 
@@ -89,6 +104,7 @@ class Task:
     memory_limit: int = 2 * 2**30
     engine: Engine | None = None
     statistics: KeptStatistics | None = None
+    noise: float | None = None
     seed: int = 0
     progress: Progress = silent
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -61,8 +61,18 @@ class Sample:
     rows: int = 1
 
 
+@runtime_checkable
+class Selection(Protocol):
+    """Some feeds of a dataset, with their numbers in it."""
+
+    @property
+    def numbers(self) -> tuple[int, ...]: ...
+
+
 class Samples:
     """The samples of a dataset, which can be read again and again.
+
+    Those of a selection have the numbers of its feeds, unless a feed holds several samples.
 
     `note` is called with what the user should know about how feeds were taken apart.
     """
@@ -88,18 +98,19 @@ class Samples:
                 yield sample
 
     def _all(self) -> Iterator[Sample]:
-        number = 0
-        for given in self._dataset:
+        taken, numbers = 0, self._dataset.numbers if isinstance(self._dataset, Selection) else None
+        for count, given in enumerate(self._dataset):
             feed = {name: _native(array) for name, array in given.items()}
             batched, rows = self._batch(feed)
             how = self._taken(feed, batched, rows) if rows > 1 else "one"
+            rows = 1 if how == "one" else rows
+            number = numbers[count] if numbers is not None and rows == 1 and taken == count else taken
             if how == "apart":
                 for row in range(rows):
                     yield Sample(number + row, _row(feed, batched, row))
             else:
-                rows = rows if how == "batch" else 1
                 yield Sample(number, feed, rows)
-            number += rows
+            taken += rows
 
     def _batch(self, feed: Feed) -> tuple[list[str], int]:
         """The inputs that may be cut along axis 0, and its length: inputs with a free first dimension, if they agree.

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxq.calibrate import Gathered, activation_leaders, calibrate, gather, gather_into, gather_shared
+from onnxq.calibrate.kept_statistics import KeptStatistics
 from onnxq.config import Config, ConfigSource, read_config
 from onnxq.distributed import Ranks, in_step
 from onnxq.graph import Graph
@@ -167,22 +168,43 @@ class Session:
             gathered=gathered,
         )
 
-    def calibrated(self, statistics: Path | None = None, *, plan: QuantPlan | None = None) -> Calibrated:
-        """All steps up to parameters; `statistics` is a file that keeps what was seen, `plan` one that is made."""
+    def calibrated(
+        self,
+        statistics: Path | None = None,
+        *,
+        plan: QuantPlan | None = None,
+        kept: Callable[[], KeptStatistics | None] = lambda: None,
+    ) -> Calibrated:
+        """All steps up to parameters; `statistics` is a file that keeps what was seen, `plan` one that is made.
+
+        `kept` has what later steps are going to ask for too; it is called when the data is open.
+        """
         self.open_data()
         if plan is None:
             with in_step(self.ranks):
                 plan = self.plan()
         with self.clock.stage("calibrate"), own_fault(self.original, self.dataset):
-            gathered = self.gather(plan, file=statistics)
+            shared = kept() if statistics is None and self.ranks is None else None
+            gathered = self._gather_once(shared, plan) or self.gather(plan, file=statistics)
         alone = replace(self, ranks=None)  # the other processes do not know that it is asked for
-        found = self.find_parameters(plan, gathered, partial(alone.gather, file=statistics))
+
+        def again(changed: QuantPlan) -> Gathered:
+            return self._gather_once(shared, changed) or alone.gather(changed, file=statistics)
+
+        found = self.find_parameters(plan, gathered, again)
         of_data = (NO_DATA,) if self.dataset is None else self.dataset.notes
         return replace(
             found,
+            kept=shared,
             warnings=(*found.state.plan.notes, *found.warnings),
             notes=(*self.original.remarks, *dead_notes(self.prepared), *of_data, *found.notes),
         )
+
+    def _gather_once(self, kept: KeptStatistics | None, plan: QuantPlan) -> Gathered | None:
+        leaders = activation_leaders(plan)
+        if kept is None or not leaders:
+            return None
+        return kept.of_calibration(self.prepared.graph, leaders, partial(self.progress, "calibrate"))
 
     def recalibrated(self, state: State, samples: Samples | None = None, gathered: Gathered | None = None) -> State:
         """All parameters of a state anew, whose constants have changed: on all samples, or on some of them.
@@ -215,6 +237,7 @@ class Calibrated:
 
     samples    how many were seen
     gathered   what was seen of the tensors that the first plan observes; None where it was not kept
+    kept       statistics that later steps share with calibration; None where each collects its own
     """
 
     session: Session
@@ -223,6 +246,7 @@ class Calibrated:
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     gathered: Gathered | None = None
+    kept: KeptStatistics | None = None
 
 
 def open_session(

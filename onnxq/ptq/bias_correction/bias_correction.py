@@ -47,7 +47,7 @@ SAME_DB = 60.0
     "bias_correction",
     "biases take back the shift of the mean that quantization gives each output channel",
     "Nagel et al. 2019; Banner et al. 2019",
-    {"rounds": 4, "analytic": False},
+    {"rounds": 2, "analytic": False},
     check=limits("bias_correction", rounds=at_least(1)),
 )
 def bias_correction(state: State, task: Task, *, rounds: int, analytic: bool) -> Improved:
@@ -227,7 +227,7 @@ class _Correction:
 
         totals: dict[Key, np.ndarray] = {}
         counts = dict.fromkeys(wanted, 0)
-        samples = self._task.samples
+        samples = self._task.samples.few()
         for found in in_threads(look, zip(samples.numbers, samples, strict=False)):
             for key, (total, count) in zip(wanted, found, strict=True):
                 totals[key] = totals.get(key, 0.0) + total

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,6 +30,10 @@ class ChannelRanges:
     @property
     def magnitude(self) -> np.ndarray:
         return np.asarray(np.maximum(np.abs(self.low), np.abs(self.high)))
+
+    def joined(self, other: ChannelRanges) -> ChannelRanges:
+        """The same tensor on the samples of both."""
+        return replace(self, low=np.minimum(self.low, other.low), high=np.maximum(self.high, other.high))
 
 
 def channel_axis(layout: Layout) -> int | None:

@@ -38,6 +38,9 @@ from onnxq.types import PerTensor, QuantPlan
 
 ALPHAS = (0.3, 0.5, 0.7, 0.9)
 LAYERS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
+TRIED_ON = 4
+"""Samples that tell whether there is much to gain."""
+
 ALPHA = Limit("lies between 0 (search) and 1", lambda value: 0 <= value <= 1)
 
 
@@ -62,17 +65,41 @@ def smooth(
     own: State, task: Task, alpha: float, scalable: ScalableChannels, shares: list[WeightShares], *, unseen: bool
 ) -> Improved:
     """Scale the groups of `scalable` in the graph of a state of one's own; nothing is `changed` if none gains."""
+    scales, details, declined = _smoothing_scales(own, task, alpha, scalable, shares, unseen=unseen)
+    changed = changed_lines(scalable, scales)
+    if not changed:
+        return Improved(own, declined=tuple(declined))
+    apply_scales(own.graph, scalable, scales)
+    return Improved(own, tuple(changed), tuple(declined), recalibrate=True, details=details)
+
+
+def removable_noise(own: State, task: Task, scalable: ScalableChannels, shares: list[WeightShares]) -> float:
+    """What smoothing takes off the errors of layers, each by its squared output, as a few samples tell.
+
+    Noise of a layer reaches the outputs about as large as it is there, so that no more than this is to be gained.
+    """
+    trial = replace(task, samples=task.samples.first(TRIED_ON))
+    _, details, _ = _smoothing_scales(own, trial, 0.0, scalable, shares, unseen=False)
+    return float(sum(before - after for before, after in details["error"].values()))
+
+
+def _smoothing_scales(
+    own: State, task: Task, alpha: float, scalable: ScalableChannels, shares: list[WeightShares], *, unseen: bool
+) -> tuple[np.ndarray, JsonObject, list[str]]:
+    """The scale of every class, alpha and errors of each layer, and a line for each layer that stays as it is."""
     readers = _readers(own.graph, own.plan, scalable)
     axes = {reader.tensor: reader.axis for reader in readers}
     tied = quantized_activations(own.plan, scalable)
     wanted = dict.fromkeys([*axes, *(name for names in tied.values() for name in names)])
     one, other = _halves(task) if unseen else (task, task)
-    ranges = channel_ranges(own.graph, scalable.layouts, wanted, task, "ranges of channels")
-    half = (
-        channel_ranges(own.graph, scalable.layouts, wanted, one, "ranges of half of the samples") if unseen else ranges
-    )
+    half = channel_ranges(own.graph, scalable.layouts, wanted, one, "ranges of channels")
+    if unseen:
+        rest = channel_ranges(own.graph, scalable.layouts, wanted, other, "ranges of channels")
+        ranges = {name: seen.joined(rest[name]) for name, seen in half.items() if name in rest}
+    else:
+        ranges = half
     rows = sample_rows(own.graph, axes, other, "inputs of layers")
-    known = [reader for reader in readers if reader.tensor in half and reader.tensor in rows]
+    known = [reader for reader in readers if reader.tensor in ranges and reader.tensor in rows]
     scales = np.ones(scalable.classes)
     details: JsonObject = {"alpha": {}, "error": {}}
     declined = _declined(own.graph, own.plan, scalable)
@@ -95,11 +122,7 @@ def smooth(
         for reader in mine:
             details["alpha"][reader.edit.node] = chosen
             details["error"][reader.edit.node] = [before, after]
-    changed = changed_lines(scalable, scales)
-    if not changed:
-        return Improved(own, declined=tuple(declined))
-    apply_scales(own.graph, scalable, scales)
-    return Improved(own, tuple(changed), tuple(declined), recalibrate=True, details=details)
+    return scales, details, declined
 
 
 def _halves(task: Task) -> tuple[Task, Task]:

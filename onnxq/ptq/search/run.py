@@ -51,7 +51,7 @@ def improve(
     if first_score.in_db and all(value >= ENOUGH_DB for value in first_score.sqnr_db.values()):
         allowance.over()
         return Outcome(state, first_score, first_score, (), len(task.samples), evaluator.samples)
-    scores = Scores(evaluator, fit_evaluator, task.samples, recalibrate)
+    scores = Scores(evaluator, fit_evaluator, task.samples.few(), recalibrate)
     search = _Search(schedule, methods, task, scores, progress or silent, allowance)
     base, best = search.stages(first, schedule.stages)
     levels = []
@@ -188,7 +188,7 @@ class _Search:
         found: Improved | None = None
         result, before, after = None, to_beat.score, None
         try:
-            found = self._run(chosen, base.state, base.reference, chosen.method.name)
+            found = self._run(chosen, base.state, base.reference, chosen.method.name, base.score)
             if not found.changed:
                 why = NOTHING_TO_CHANGE
             else:
@@ -280,7 +280,7 @@ class _Search:
     def _score_of_finished(self, state: State, reference: Graph, shown: str) -> Score:
         """The best score of a state with ranges from the fitted samples alone, as it is or with `finish` behind it."""
         evaluator = self._scores.evaluator
-        state = self._scores.recalibrate(state, self._task.samples)
+        state = self._scores.recalibrate(state, self._task.samples.few())
         best = evaluator(state)
         for name in self._schedule.finish:
             evaluator.forget()
@@ -290,12 +290,15 @@ class _Search:
                 best = max(best, evaluator(state), key=lambda score: score.goodness)
         return best
 
-    def _run(self, chosen: Chosen, state: State, reference: Graph, shown: str) -> Improved:
+    def _run(self, chosen: Chosen, state: State, reference: Graph, shown: str, score: Score | None = None) -> Improved:
         def progress(what: str, done: int, total: int | None) -> None:
             self._allowance.check(done, total)
             self._progress(f"improve: {shown}", done, total)
 
-        return chosen.run(state, replace(self._task, reference=reference, progress=progress))
+        noise = None
+        if score is not None and score.in_db and self._schedule.preset and str(chosen) not in self._schedule.named:
+            noise = 10 ** (-score.value / 10)
+        return chosen.run(state, replace(self._task, reference=reference, progress=progress, noise=noise))
 
     def told(self, best: Candidate) -> tuple[Step, ...]:
         """All steps, with `applied` for those that led to the best state."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from onnxq.ptq.method import Samples
@@ -21,14 +21,17 @@ classifier of files had 35 dB on eight of its sixteen samples, 5.5 dB on all, an
 
 @dataclass(frozen=True)
 class SampleSplit:
-    """The samples of a calibration: those that methods are fitted to, and those by which the results are compared.
-
-    `others` are all that methods are not fitted to.
-    """
+    """The `count` samples of a calibration: some that methods are fitted to, others by which results are compared."""
 
     fitted: Samples
     held_out: Samples
-    others: Samples
+    count: int
+
+    def in_parts(self) -> tuple[Samples, Samples]:
+        """A few of the fitted samples, which ranges of trials are found on, and all other samples."""
+        few = self.fitted.few()
+        apart = set(few.numbers)
+        return few, replace(few, numbers=tuple(number for number in range(self.count) if number not in apart))
 
 
 def split_samples(dataset: Dataset) -> SampleSplit | None:
@@ -41,9 +44,7 @@ def split_samples(dataset: Dataset) -> SampleSplit | None:
     held = tuple(number for number in range(count) if number % every == every - 1)[:MOST_HELD]
     apart = set(held)
     fitted = tuple(number for number in range(count) if number not in apart)[:MOST_FITTED]
-    used = set(fitted)
-    others = tuple(number for number in range(count) if number not in used)
-    return SampleSplit(Samples(dataset, fitted), Samples(dataset, held), Samples(dataset, others))
+    return SampleSplit(Samples(dataset, fitted), Samples(dataset, held), count)
 
 
 def verification_samples(dataset: Dataset, most: int) -> Samples:

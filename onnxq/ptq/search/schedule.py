@@ -67,7 +67,7 @@ class Roundings:
 STAGES = (
     Stage(("insert_smoothing", "insert_smoothing:unseen=no"), one_is_enough=True),
     Stage(("cross_layer_equalization",)),
-    Stage(("range_setting:mse", "range_setting:percentile")),
+    Stage(("range_setting:mse", "range_setting:percentile"), one_is_enough=True),
     Stage(("weight_scale_search",)),
 )
 """What pays most for its time: on five models (MobileNetV2, MiniLM-L6, a recognizer of text, a detector, ResNet-50) the

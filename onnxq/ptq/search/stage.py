@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 
 from onnxq.calibrate import activation_leaders
@@ -20,7 +19,7 @@ from onnxq.ptq.search.allowance import Allowance, read_skipped
 from onnxq.ptq.search.evaluator import Evaluator, LastSession
 from onnxq.ptq.search.outcome import Outcome, Reached
 from onnxq.ptq.search.run import improve
-from onnxq.ptq.search.sample_split import FEWEST, split_samples
+from onnxq.ptq.search.sample_split import ENOUGH, FEWEST, split_samples
 from onnxq.ptq.search.schedule import Schedule, schedule_of
 from onnxq.ptq.search.without_data import improve_without_data
 from onnxq.ptq.weights.scale_search import has_many_bits
@@ -28,9 +27,6 @@ from onnxq.runtime.blas import one_blas_thread
 from onnxq.runtime.fault import own_fault
 from onnxq.session.session import Calibrated, Session
 from onnxq.temporary import remove_stale
-
-FITTED_FOR_EACH_HELD = 3
-"""Fitted samples that the acceptance test pools with each held-out one: all of them where every fourth is held out."""
 
 LARGE = 2**30
 """Bytes of weights from which improvements are tried only if somebody asks for them."""
@@ -105,6 +101,15 @@ def _too_large(session: Session) -> bool:
     return not asked and weight_bytes(session.prepared.graph.gs) > LARGE
 
 
+def statistics_to_share(session: Session) -> KeptStatistics | None:
+    """What calibration and improvements both look at; None where there are no improvements, or the order changes."""
+    config, dataset = session.settings, session.dataset
+    if dataset is None or dataset.source.shuffles or not wanted_schedule(config).names() or _too_large(session):
+        return None
+    split = split_samples(dataset)
+    return None if split is None else KeptStatistics(*split.in_parts(), config.engine())
+
+
 def improve_model(
     ready: Calibrated, folder: Path, *, reached: Reached | None = None
 ) -> tuple[Calibrated, Outcome | None]:
@@ -117,7 +122,7 @@ def improve_model(
     with clock.stage("improve"), own_fault(session.original, session.dataset):
         skipped = read_skipped(session.settings.skip_steps)
         outcome, notes = improve_calibrated(
-            session, ready.state, folder=folder / IMPROVING, reached=reached, skipped=skipped
+            session, ready.state, folder=folder / IMPROVING, reached=reached, skipped=skipped, kept=ready.kept
         )
         if outcome is None and skipped and not (session.limit and session.limit.left_out):
             raise ConfigError(f"{session.settings.source('skip_steps')}: skip_steps: there are no steps in this run")
@@ -135,11 +140,13 @@ def improve_calibrated(
     folder: Path | None = None,
     reached: Reached | None = None,
     skipped: Mapping[int, str] | None = None,
+    kept: KeptStatistics | None = None,
 ) -> tuple[Outcome | None, list[str]]:
     """The outcome of the settings' effort, and remarks; None where nothing was to be tried.
 
     `folder` keeps what long steps have done. `reached` gets what each level of the effort has come to. `skipped` are
-    steps to leave out, by their numbers.
+    steps to leave out, by their numbers. `kept` are the statistics that calibration has collected
+    (`statistics_to_share`).
     """
     config, prepared = session.settings, session.prepared
     if session.dataset is None and config.improvements is None:
@@ -169,7 +176,7 @@ def improve_calibrated(
     if not allowance.is_enough_for(schedule.names()):
         allowance.leave_out_all(schedule.names())
         return None, []
-    statistics = KeptStatistics(split.fitted, split.others, config.engine())
+    statistics = kept or KeptStatistics(*split.in_parts(), config.engine())
     task = Task(
         reference=prepared.graph,
         backend=prepared.backend,
@@ -183,11 +190,11 @@ def improve_calibrated(
     def recalibrate(state: State, samples: Samples | None) -> State:
         leaders = activation_leaders(state.plan)
         collect = statistics.on_all if samples is None else statistics.on_some
-        assert samples is None or samples == split.fitted
         return session.recalibrated(state, samples, collect(state.graph, leaders) if leaders else None)
 
     last = LastSession(prepared.backend)
-    others = islice(split.fitted, FITTED_FOR_EACH_HELD * len(split.held_out))
+    held = len(split.held_out)
+    others = split.fitted.first(max(held, ENOUGH - held))
     evaluator = Evaluator(prepared.graph, prepared.backend, split.held_out, last=last)
     fit_evaluator = Evaluator(prepared.graph, prepared.backend, others, last=last)
     with one_blas_thread():

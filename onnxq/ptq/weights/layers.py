@@ -7,7 +7,7 @@ float values as well, or where its numbers are fixed already.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -182,8 +182,10 @@ def with_moments(
 def with_thin_moments(
     state: State, task: Task, layers: Sequence[Layers], inputs: str, what: str, kept: Callable[[Layers], int]
 ) -> Iterator[tuple[Layers, np.ndarray | ThinMoments | str]]:
-    """The same, with a number of rows in the place of the matrix where `kept` says so (0 makes the matrix)."""
-    for layer, seen in _looked_at(state, task, layers, inputs, what, kept):
+    """The same for steps that choose one number for many weights: a few samples will do for them, and a number of rows
+    in the place of the matrix where `kept` says so (0 makes the matrix)."""
+    few = replace(task, samples=task.samples.few())
+    for layer, seen in _looked_at(state, few, layers, inputs, what, kept):
         if isinstance(seen, str):
             yield layer, seen
         else:
