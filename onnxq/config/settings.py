@@ -226,13 +226,13 @@ class Config(Strict):
         Option(
             "diagnose",
             "--diagnose/--no-diagnose",
-            "Find out why a result is below 20 dB and what fixes it; yes by default, "
-            "with --effort 0 only if a check fails.",
+            "Find out why a result is below 20 dB and what fixes it. By default with --effort 2 and 3, with 1 below 10 "
+            "dB, with 0 only if a check fails.",
         ),
     ] = Field(
         True,
-        description="find out why a result is below 20 dB, and what fixes it; with effort 0, unless it is given, only "
-        "where a check fails",
+        description="find out why a result is below 20 dB, and what fixes it; unless it is given, with effort 1 only "
+        "below 10 dB, with effort 0 only where a check fails",
     )
 
     # report

@@ -1,8 +1,8 @@
-"""The diagnosis at the end of a run: where it fails, and where a result is low and somebody wants to wait for it.
+"""The diagnosis at the end of a run: where it fails, and where a result is bad, or low and somebody waits for the cause.
 
-It evaluates dozens of models, which takes longer than all of effort 1. So up to that effort a run that comes to a file
-ends with the command that finds the cause, unless somebody asks for a diagnosis; one that fails is diagnosed, and
-briefly where calibration alone was asked for.
+It evaluates dozens of models, which takes longer than all of effort 1. So up to that effort a run with results that can
+be used, though they are low, ends with the command that finds the cause, unless somebody asks for a diagnosis. Who asks
+for calibration alone (effort 0) wants it to be quick: there only a run that fails is diagnosed, and briefly.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ ROUNDS, BRIEF_ROUNDS = 40.0, 12.0
 SHARES = {"noise": 0.5, "causes": 0.15, "remedies": 0.35}
 """Of its stages."""
 
+BAD_SQNR_DB = 10.0
+"""Results below this are of little use: their cause is looked for at any price."""
+
 UNTRIED = "not tried: what improves weights and ranges (--effort 1)"
 
 
@@ -39,12 +42,14 @@ def examiner(session: Session, state: State) -> Examine | None:
     config = session.settings
     improved = config.effort > 0 or config.improvements is not None
     asked = "diagnose" in config.model_fields_set
+    whole = improved or asked
     waits = asked or config.effort > DEFAULT
     if session.dataset is None or not config.diagnose or weight_bytes(state.graph.gs) > LARGE:
         return None
 
     def examine(results: Sequence[ResultCheck], *, failed: bool) -> Explanation | None:
-        if not (waits or failed):
+        bad = improved and any(result.silent or result.sqnr_db < BAD_SQNR_DB for result in results)
+        if not (waits or failed or bad):
             return None
         # Whatever goes wrong here, the run itself counts: its files, or why its checks have failed.
         try:
@@ -53,8 +58,7 @@ def examiner(session: Session, state: State) -> Examine | None:
             announce(session, ROUNDS if whole else BRIEF_ROUNDS)
             worst = [result.samples.worst for result in sorted(results, key=lambda one: one.sqnr_db) if result.samples]
             subject = Subject(replace(session, progress=_within(session)))
-            budget = AUTOMATIC if improved or asked else BRIEF
-            found = diagnose(subject, state=state, budget=budget, first=worst)
+            found = diagnose(subject, state=state, budget=AUTOMATIC if whole else BRIEF, first=worst)
             lines = summary_lines(found) if improved else [*summary_lines(found), UNTRIED]
             return Explanation(tuple(lines), found.to_json(), found.remedied())
         except OutOfTime:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from onnxq import demo
 from onnxq.calibrate import activation_leaders, gather, kept_statistics
 from onnxq.calibrate.kept_statistics import KeptStatistics
 from onnxq.ptq.method import Samples
+from onnxq.ptq.search.stage import improve_model, statistics_to_share
 from onnxq.session.session import Calibrated, open_session
 
 
@@ -39,8 +42,6 @@ def test_both_parts_together_are_what_one_run_finds(ready: Calibrated) -> None:
             for key, statistic in kinds.items():
                 ours = found.statistics[tensor][key].to_arrays()
                 for name, values in statistic.to_arrays().items():
-                    if name == "peak_sample":  # for remarks: each part counts its own samples
-                        continue
                     np.testing.assert_array_equal(ours[name], values, err_msg=f"{tensor} {key} {name}")
 
 
@@ -85,3 +86,38 @@ def test_who_asks_for_some_tensors_gets_what_was_collected_for_all(ready: Calibr
     whole = other.on_all(graph, leaders)
     assert whole is not None
     assert whole.statistics.keys() == few.statistics.keys()
+
+
+def test_a_run_with_improvements_calibrates_as_one_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = {"image": demo.load_data().calibration[:16]}
+    runs: list[int] = []
+
+    def counted(graph: object, leaders: object, samples: Samples, **options: object) -> object:
+        runs.append(len(samples))
+        return gather(graph, leaders, samples, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(kept_statistics, "gather", counted)
+    session = open_session(demo.model_path(), backend="onnxruntime", data=data, config={"effort": 1})
+    shared = session.calibrated(kept=lambda: statistics_to_share(session))
+    alone = open_session(demo.model_path(), backend="onnxruntime", data=data, config={"effort": 0}).calibrated()
+    assert sorted(runs) == [4, 12]
+    assert dict(shared.state.qparams.entries) == dict(alone.state.qparams.entries)
+    assert shared.warnings == alone.warnings
+    assert shared.notes == alone.notes
+    improve_model(shared, tmp_path)
+    assert runs[:2] == [12, 4]
+    assert len(runs) == 3  # range_setting and the ranges of trials find them; an equalized graph has others
+
+
+def test_feeds_of_several_samples_are_counted_by_calibration_itself() -> None:
+    data = [{"image": batch} for batch in np.split(demo.load_data().calibration[:16], 4)]
+    session = open_session(demo.model_path(), backend="onnxruntime", data=data, config={"effort": 1})
+    shared = session.calibrated(kept=lambda: statistics_to_share(session))
+    whole = open_session(demo.model_path(), backend="onnxruntime", data=data, config={"effort": 0}).calibrated()
+    assert shared.samples == whole.samples == 16
+    assert shared.gathered is not None
+    assert whole.gathered is not None
+    for tensor, kinds in whole.gathered.statistics.items():
+        assert [one.peaks for one in shared.gathered.statistics[tensor].values()] == [
+            one.peaks for one in kinds.values()
+        ]

@@ -87,6 +87,18 @@ def test_without_a_diagnosis_the_hint_is_the_command(changes: dict[str, Any], ti
     assert any("has only" in line and "onnxq diagnose" in line for line in result.report["warnings"])
 
 
+def test_a_result_that_can_be_used_is_diagnosed_where_somebody_waits_for_it(
+    tied: Patient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(automatic, "BAD_SQNR_DB", -100.0)
+    quick = _quantized(tied, tmp_path / "quick", minimum_sqnr_db=0.0)
+    asked = _quantized(tied, tmp_path / "asked", minimum_sqnr_db=0.0, diagnose=True)
+
+    assert "diagnosis" not in quick.report
+    assert any("has only" in line and "onnxq diagnose" in line for line in quick.report["warnings"])
+    assert asked.report["diagnosis"]["causes"][0]["code"] == "tied_ranges"
+
+
 def test_effort_0_is_diagnosed_where_somebody_asks_for_it(tied: Patient, tmp_path: Path) -> None:
     result = _quantized(tied, tmp_path, minimum_sqnr_db=0.0, diagnose=True, **CALIBRATION_ALONE)
 

@@ -47,7 +47,7 @@ SAME_DB = 60.0
     "bias_correction",
     "biases take back the shift of the mean that quantization gives each output channel",
     "Nagel et al. 2019; Banner et al. 2019",
-    {"rounds": 2, "analytic": False},
+    {"rounds": 4, "analytic": False},
     check=limits("bias_correction", rounds=at_least(1)),
 )
 def bias_correction(state: State, task: Task, *, rounds: int, analytic: bool) -> Improved:

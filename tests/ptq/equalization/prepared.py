@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
@@ -28,8 +28,8 @@ class Ready:
     task: Task
     feeds: Feeds
 
-    def improve(self, text: str) -> Improved:
-        return read_improvement(text).run(self.state, self.task)
+    def improve(self, text: str, noise: float | None = None) -> Improved:
+        return read_improvement(text).run(self.state, replace(self.task, noise=noise))
 
     def recalibrated(self, state: State) -> State:
         found = calibrate(state.graph, state.plan, self.task.samples)

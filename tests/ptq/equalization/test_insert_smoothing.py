@@ -10,6 +10,7 @@ import pytest
 
 import onnxq
 from onnxq.errors import ConfigError
+from onnxq.ptq.equalization.insert_smoothing import TOO_LITTLE
 from onnxq.runtime.session import make_session
 from tests.ptq.equalization.prepared import Feeds, ready
 from tests.zoo_graphs.net import Net
@@ -92,6 +93,16 @@ def test_what_gains_nothing_is_taken_out_again() -> None:
     muls = {node.name for node in found.state.graph.nodes("Mul")}
     assert muls == set(found.details.get("added", ()))
     assert set(found.state.plan.left_float) - set(case.state.plan.left_float) == muls
+
+
+def test_it_is_not_tried_where_it_cannot_gain_what_counts() -> None:
+    net, feeds = post_norm(60.0)
+    case = ready(net.model(), feeds, "onnxruntime")
+    noise = 10 ** (-case.sqnr(case.state) / 10)
+    assert case.improve("insert_smoothing", noise=noise).changed
+    declined = case.improve("insert_smoothing", noise=1e4 * noise)
+    assert declined.changed == ()
+    assert declined.declined == (TOO_LITTLE,)
 
 
 def test_inputs_of_the_model_are_quantized_as_they_come() -> None:
