@@ -115,7 +115,6 @@ def test_the_input_file_and_folder_stay_clean(improved: onnxq.Result) -> None:
         "config.json",
         "model.onnx",
         "model_float.onnx",
-        "model_remedy.toml",  # with 4 bits it ends below 20 dB
         "plan.json",
         "qparams.json",
         "report.html",
