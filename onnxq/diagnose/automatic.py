@@ -1,4 +1,4 @@
-"""The diagnosis at the end of a run: where it fails, and where a result is bad, or low and somebody waits for the cause.
+"""The diagnosis at the end of a run: where it fails or a result is bad, and of low ones where somebody waits for it.
 
 It evaluates dozens of models, which takes longer than all of effort 1. So up to that effort a run with results that can
 be used, though they are low, ends with the command that finds the cause, unless somebody asks for a diagnosis. Who asks
