@@ -69,14 +69,24 @@ _NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
 _AS_FIXED = "the same numbers as fixed"
 _FORMAT = "the number format itself; nothing depends on training"
 
+_GRADIENTS = Argument("use_grad_scaling", 1.0, high=1.0, closed=True)
+"""1: gradients of scales have the factor of LSQ's paper; 0: they are the plain sums."""
+
 _KINDS = (
     Kind("fixed", "scale and zero point stay as calibration found them", "rounds with the calibrated scale"),
-    Kind("lsq", "Learned Step Size Quantization: the scale is trained with the weights", _AS_FIXED, "scale"),
+    Kind(
+        "lsq",
+        "Learned Step Size Quantization: the scale is trained with the weights",
+        _AS_FIXED,
+        "scale",
+        arguments=(_GRADIENTS,),
+    ),
     Kind(
         "lsq_plus",
         "LSQ+: scale and zero point are trained with the weights; without a zero point (symmetric) it is lsq",
         _AS_FIXED,
         "scale and zero point",
+        arguments=(_GRADIENTS,),
     ),
     Kind("nnie", "the logarithmic grid of HiSilicon's NNIE", _FORMAT, implied={"dtype": "nnie8"}),
     Kind(

@@ -116,9 +116,23 @@ def test_parameters_of_a_fake_quantizer_limit_the_range(tmp_path: Path) -> None:
 def test_parameters_of_weights_reach_the_fake_quantizer_that_mqbench_has_there() -> None:
     translation = translated(qconfig(w_fakequantize="DSQFakeQuantize", w_fakeq_params={"alpha": 0.2}))
     assert translation.config["weight"]["fake_quantizer"] == "dsq:alpha=0.2"
-    translation = translated(qconfig(w_fakeq_params={"use_grad_scaling": False, "scale": 2.0}))
+    translation = translated(qconfig(w_fakeq_params={"scale": 2.0}))
     assert "fake_quantizer" not in translation.config.get("weight", {})
+    translation = translated(qconfig(w_fakeq_params={"use_grad_scaling": False, "scale": 2.0}))
+    assert translation.config["weight"]["fake_quantizer"] == "lsq_plus:use_grad_scaling=0"  # MQBench's for TensorRT
+    translation = translated(qconfig(w_fakequantize="DSQFakeQuantize", w_fakeq_params={"use_grad_scaling": False}))
     assert became(translation, "extra_qconfig_dict.w_fakeq_params.use_grad_scaling").startswith("no effect")
+
+
+@pytest.mark.parametrize("kind", ["LearnableFakeQuantize", "lsq"])
+def test_gradients_of_learnt_scales_are_scaled_or_not_as_asked(kind: str) -> None:
+    for asked, wanted in ((False, ":use_grad_scaling=0"), (True, "")):
+        given = {"w_fakequantize": kind, "w_fakeq_params": {"use_grad_scaling": asked}}
+        plan = planned(qconfig(**given), "SNPE")
+        name = {"lsq": "lsq"}.get(kind, "lsq_plus")
+        assert weight_of(plan).fake_quantizer == name + wanted
+    with pytest.raises(ConfigError, match=r"w_fakeq_params\.use_grad_scaling is True or False, got 'no'"):
+        translated(qconfig(w_fakequantize=kind, w_fakeq_params={"use_grad_scaling": "no"}))
 
 
 def test_a_fake_quantizer_gets_the_format_that_it_needs_and_says_so() -> None:

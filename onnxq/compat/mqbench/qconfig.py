@@ -24,6 +24,7 @@ _EARLIER_NAMES = {"ModeMinMaxFloorObserver": "PoTModeObserver"}
 """Names that MQBench had for observers before."""
 
 _START_OF_TRAINING = ("scale", "zero_point")
+_GRADIENTS = "use_grad_scaling"
 _OTHER_ROLE = {
     "weight": "is about weights alone, and without training the numbers are the same",
     "activation": "is about activations alone, so weights keep their whole range",
@@ -156,20 +157,22 @@ def _translate_fake_quantizer(translator: Translator, part: Part, target: Target
                 parameters[key],
                 no_effect("calibration finds where training starts from"),
             )
-    if "use_grad_scaling" in parameters:
-        translator.row(
-            f"{part.key('fakeq_params')}.use_grad_scaling",
-            parameters["use_grad_scaling"],
-            no_effect("lsq scales its gradients as its paper says"),
-        )
-    own = {key: value for key, value in parameters.items() if key not in (*_START_OF_TRAINING, "use_grad_scaling")}
+    own = {key: value for key, value in parameters.items() if key not in _START_OF_TRAINING}
+    source = part.key("fakeq_params" if named is None else "fakequantize")
+    name = target.defaults.fakequantize if named is None else object_name(named, source)
+    chosen = _known_fake_quantizer(name, {}, source).kind
+    if _GRADIENTS in own:
+        scaled, key = own.pop(_GRADIENTS), f"{part.key('fakeq_params')}.{_GRADIENTS}"
+        if not isinstance(scaled, bool):
+            raise ConfigError(f"{key} is True or False, got {shown(scaled)}")
+        if _GRADIENTS in [argument.name for argument in chosen.arguments]:
+            own[_GRADIENTS] = float(scaled)
+        else:
+            translator.row(key, scaled, no_effect(f"{chosen.name} has no such factor"))
     if named is None and not own:
         for kind in ("fakequantize", "fakeq_params"):
             _note_empty(translator, part, kind)
         return None
-    source = part.key("fakeq_params" if named is None else "fakequantize")
-    name = target.defaults.fakequantize if named is None else object_name(named, source)
-    _known_fake_quantizer(name, {}, source)
     quantizer = _known_fake_quantizer(name, own, part.key("fakeq_params"))
     path = (TABLES[part.letter], "fake_quantizer")
     suits = path[0] in quantizer.kind.roles

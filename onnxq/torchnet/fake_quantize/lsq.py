@@ -2,8 +2,9 @@
 
 With r = x / scale, the scale gets from each value  round(r) - r inside the range, and its lower or upper end outside.
 The sum is multiplied by 1 / sqrt(N * qmax), N being the number of values that share the scale: of the weight, or of one
-sample of an activation. So it depends neither on the batch size nor on how many processes share a batch. Weights and
-activations get the gradient of the result inside the range, and zero outside.
+sample of an activation. So it depends neither on the batch size nor on how many processes share a batch. With the
+argument use_grad_scaling=0 it is the plain sum. Weights and activations get the gradient of the result inside the
+range, and zero outside.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ class Lsq(LearntScaleBase):
         return learnt_scale(x, scale, zero_point, self.spec, factor=factor, rounded=False)
 
     def gradient_factor(self, layout: Layout) -> float:
-        """1 / sqrt(N * qmax)."""
+        """1 / sqrt(N * qmax), or 1 where the argument says so; kinds made of this one may not have it."""
+        if not dict(self.settings.arguments).get("use_grad_scaling", 1.0):
+            return 1.0
         low, high = self.spec.ends
         return 1 / math.sqrt(max(1, self._sharing(layout)) * (high or -low))  # int1 is [-1, 0]
 

@@ -155,6 +155,38 @@ def test_equalization_that_is_asked_for_gives_what_the_method_gives(tmp_path: Pa
     assert not asked.report["warnings"]
 
 
+def uneven_chain() -> Graph:
+    """Three convolutions whose channels are 1 to 1/30 of their size, with the inverse in the layer behind."""
+    net = Net("chain")
+    channels, before = 8, np.ones(3)
+    hidden = net.input("x", (1, 3, 10, 10))
+    for _ in range(3):
+        factors = net.rng.permutation(np.geomspace(1.0, 1 / 30, channels))
+        size = (channels, len(before), 3, 3)
+        weight = net.rng.normal(0, 1 / np.sqrt(9 * len(before)), size) * factors[:, None, None, None]
+        bias = net.rng.normal(0, 0.1, channels) * factors
+        weight /= before[:, None, None]
+        hidden = net.relu(net.node("Conv", hidden, net.floats(weight), net.floats(bias), pads=[1] * 4))
+        before = factors
+    net.output(
+        net.node("Conv", hidden, net.floats(net.rng.normal(0, 0.3, (4, channels, 1, 1)) / before[:, None, None]))
+    )
+    return Graph.from_model(net.model())
+
+
+def test_a_chain_of_uneven_layers_gains_as_with_the_method_by_its_own_name(tmp_path: Path) -> None:
+    found = {}
+    for name, strategy in (("plain", {}), ("asked", {"include_cle": True})):
+        config = read_config(translate(strategy, uneven_chain()), minimum_sqnr_db=-10.0)
+        found[name] = onnxq.quantize(uneven_chain(), data=samples(), config=config, out=tmp_path / name)
+    translation = translate({}, uneven_chain())
+    own = {**translation.config, "backend": translation.backend, "improvements": ["cross_layer_equalization"]}
+    native = onnxq.quantize(uneven_chain(), data=samples(), config=own, out=tmp_path / "native")
+    assert sqnr(found["plain"]) < 13
+    assert sqnr(found["asked"]) > 28
+    assert found["asked"].model.read_bytes() == native.model.read_bytes()
+
+
 def translated_without_improvements() -> dict[str, Any]:
     translation = translate({}, uneven_network())
     return {**translation.config, "backend": translation.backend}

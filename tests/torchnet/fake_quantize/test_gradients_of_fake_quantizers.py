@@ -91,6 +91,22 @@ def test_learnt_scales_and_zero_points_get_the_gradients_of_lsq(kind: str, role:
         assert not isinstance(quantizer.zero_point, torch.nn.Parameter)
 
 
+@pytest.mark.parametrize(
+    "spec", [QuantSpec("int4", granularity=PerChannel(1)), QuantSpec("uint4", symmetric=False)], ids=str
+)
+@pytest.mark.parametrize("kind", ["lsq", "lsq_plus"])
+def test_gradients_of_scales_without_the_factor_are_plain_sums(kind: str, spec: QuantSpec) -> None:
+    qparams = numbers(spec)
+    scaled, plain = module(kind, qparams, "weight"), module(f"{kind}:use_grad_scaling=0", qparams, "weight")
+    np.testing.assert_array_equal(gradients(scaled), gradients(plain))
+    sharing = X.size // (SHAPE[1] if isinstance(spec.granularity, PerChannel) else 1)
+    for name, parameter in plain.named_parameters():
+        with_factor = scaled.get_parameter(name).grad
+        assert with_factor is not None
+        assert parameter.grad is not None
+        np.testing.assert_allclose(with_factor * math.sqrt(sharing * spec.qmax), parameter.grad, rtol=1e-4, atol=1e-5)
+
+
 def test_the_gradient_of_a_scale_depends_neither_on_batch_size_nor_on_how_a_batch_is_shared() -> None:
     qparams = numbers(QuantSpec("int4"))
     found = []
