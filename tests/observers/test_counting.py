@@ -39,14 +39,17 @@ def values_of(size, kind):
         values = np.maximum(values, 0)
     elif kind == "bits":
         values = generator.integers(0, 2**32, size, dtype=np.uint32).view(np.float32)
+    elif kind == "minus zero":
+        values = np.full(size, -0.0, np.float32)
     return values
 
 
-SIZES = [1, 2, 3, 100, counting.FEW, counting.FEW + 1, 30_001, counting.PIECE + 17]
+SIZES = [1, 2, 3, 100, counting.FEW, counting.FEW + 1, 2**14, 2**14 + 1, 30_001, counting.PIECE + 17]
+"""C looks for occupied pages in another way up to 2 ** 14 values."""
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("kind", ["normal", "relu", "bits"])
+@pytest.mark.parametrize("kind", ["normal", "relu", "bits", "minus zero"])
 def test_numpy_counts_every_pattern(size, kind):
     values = values_of(size, kind)
     assert as_dict(count_by_numpy(values)) == one_by_one(values)
@@ -57,7 +60,7 @@ compiled = pytest.mark.skipif(not counting.COMPILED, reason="onnxq was installed
 
 @compiled
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("kind", ["normal", "relu", "bits"])
+@pytest.mark.parametrize("kind", ["normal", "relu", "bits", "minus zero"])
 def test_c_counts_the_same(size, kind):
     values = values_of(size, kind)
     for _ in range(2):  # the second call sees the counters that the first one left

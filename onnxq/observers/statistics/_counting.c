@@ -4,10 +4,12 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
+#include <string.h>
 
 #define PAGE 128
 #define PAGES 512
 #define PATTERNS (PAGE * PAGES)
+#define FEW 16384
 
 /* Two counters in turn: a run of equal values (the zeros of a Relu) would wait for its own last addition. */
 static void count_all(const uint32_t *restrict bits, Py_ssize_t size, uint32_t *restrict even, uint32_t *restrict odd)
@@ -21,15 +23,29 @@ static void count_all(const uint32_t *restrict bits, Py_ssize_t size, uint32_t *
         even[bits[i] >> 16] += 1;
 }
 
+/* Which pages may be occupied. All of them, for many values; for few, looking through all counters (half a megabyte)
+ * would take longer than counting. */
+static void find_pages(const uint32_t *bits, Py_ssize_t size, uint8_t *maybe)
+{
+    memset(maybe, size > FEW, PAGES);
+    if (size > FEW)
+        return;
+    for (Py_ssize_t i = 0; i < size; i++)
+        maybe[bits[i] >> 23] = 1;
+    maybe[0] |= maybe[PAGES / 2]; /* minus zero */
+}
+
 /* Moves the occupied pages into the table and leaves the counters zero for the next call.
  * Minus zero counts as zero; the last page of either sign (NaN and infinities) is left out. */
-static Py_ssize_t take_pages(uint32_t *even, uint32_t *odd, int64_t *pages, int64_t *table)
+static Py_ssize_t take_pages(uint32_t *even, uint32_t *odd, const uint8_t *maybe, int64_t *pages, int64_t *table)
 {
     Py_ssize_t used = 0;
     even[0] += even[PATTERNS / 2];
     odd[0] += odd[PATTERNS / 2];
     even[PATTERNS / 2] = odd[PATTERNS / 2] = 0;
     for (Py_ssize_t page = 0; page < PAGES; page++, even += PAGE, odd += PAGE) {
+        if (!maybe[page])
+            continue;
         uint32_t occupied = 0;
         for (int k = 0; k < PAGE; k++)
             occupied |= even[k] | odd[k];
@@ -58,9 +74,12 @@ static PyObject *count(PyObject *self, PyObject *args)
         PyErr_SetString(PyExc_ValueError, "the working memory is too small");
     else {
         uint32_t *even = counters.buf, *odd = even + PATTERNS;
+        Py_ssize_t size = values.len / (Py_ssize_t)sizeof(uint32_t);
+        uint8_t maybe[PAGES];
         Py_BEGIN_ALLOW_THREADS
-        count_all(values.buf, values.len / (Py_ssize_t)sizeof(uint32_t), even, odd);
-        used = take_pages(even, odd, pages.buf, table.buf);
+        count_all(values.buf, size, even, odd);
+        find_pages(values.buf, size, maybe);
+        used = take_pages(even, odd, maybe, pages.buf, table.buf);
         Py_END_ALLOW_THREADS
     }
     PyBuffer_Release(&values);
