@@ -116,9 +116,16 @@ class ConstantRequests:
         if port is not None:
             return (node, port) if facts.is_constant(port) else None
         add = self.selection.fused_ops.bias_adder(node)
-        if add is None:
+        if add is None or not (rule.added_bias or self._wants_added_bias(add, node)):
             return None
         return next(((add, port) for port, tensor in enumerate(add.inputs) if self.graph.is_constant(tensor)), None)
+
+    def _wants_added_bias(self, add: Node, node: Node) -> bool:
+        override = self.resolver.overrides.everywhere.get("bias")
+        names = [tensor.name for tensor in add.inputs if self.graph.is_constant(tensor)]
+        return (override is not None and not override.skip) or any(
+            formats(self.resolver.of_constant(name, node.name, "bias")) for name in names
+        )
 
     def _wants_bias(self, node: Node) -> bool:
         """Whether the user wants biases quantized that the target's rules leave float."""

@@ -3,10 +3,11 @@
 Activations are asymmetric uint8: onnxruntime drops a Relu or Clip only when the quantizer behind it saturates at the
 same values, and a signed symmetric format keeps a third of the convolutions in float. Weights are int8 per channel,
 biases int32. Conv needs a quantizer on its output to become an integer kernel; MatMul and Gemm also exist with float
-results, so their outputs stay float unless the next node wants integers. Element-wise operators are quantized where
-integers arrive and integers are wanted (residual blocks, squeeze-and-excitation), never around a LayerNorm or Softmax:
-that costs accuracy and saves nothing. Tables of embeddings are int8 with a scale for each column: in most language
-models they are most of the file, and looking integers up costs nothing.
+results, so their outputs stay float unless the next node wants integers. What an Add behind a MatMul adds stays float:
+no kernel takes it as integers, and onnxruntime would dequantize it in every run. Element-wise operators are quantized
+where integers arrive and integers are wanted (residual blocks, squeeze-and-excitation), never around a LayerNorm or
+Softmax: that costs accuracy and saves nothing. Tables of embeddings are int8 with a scale for each column: in most
+language models they are most of the file, and looking integers up costs nothing.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ BACKENDS.add(
         rules=(
             OpRule(("Conv",), weight=1, weight_axis=0, bias=2, output=True, decline=declines_computed_weight),
             OpRule(("Gemm",), weight=1, weight_axis=gemm_weight_axis, bias=2),
-            OpRule(("MatMul",), inputs=(0,), weight=1, weight_axis=matmul_weight_axis),
+            OpRule(("MatMul",), inputs=(0,), weight=1, weight_axis=matmul_weight_axis, added_bias=False),
             OpRule(("Gather",), inputs=(), weight=0, weight_axis=1, decline=_declines_table),
             OpRule(("Add", "Mul"), inputs=(0, 1), output=True, joins=True),
             OpRule(("AveragePool", "GlobalAveragePool", "Sigmoid", "LeakyRelu"), output=True, joins=True),
