@@ -44,8 +44,8 @@ class Ready:
         return largest_change(self.task.reference, graph, self.feeds)
 
 
-def ready(model: onnx.ModelProto, feeds: Feeds, backend: str = PER_TENSOR) -> Ready:
-    found = open_session(model, backend=backend, data=feeds).calibrated()
+def ready(model: onnx.ModelProto, feeds: Feeds, backend: str = PER_TENSOR, **config: object) -> Ready:
+    found = open_session(model, backend=backend, data=feeds, config=config or None).calibrated()
     graph = found.state.graph
     task = Task(graph.copy(), found.session.prepared.backend, Samples(found.session.dataset, tuple(range(len(feeds)))))
     return Ready(found.state, task, feeds)

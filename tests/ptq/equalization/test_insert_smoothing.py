@@ -43,7 +43,7 @@ def post_norm(outlier: float) -> tuple[Net, Feeds]:
 
 def test_a_norm_that_others_read_too_is_smoothed_for_the_layers() -> None:
     net, feeds = post_norm(60.0)
-    case = ready(net.model(), feeds, "onnxruntime")
+    case = ready(net.model(), feeds, "onnxruntime", bias={"dtype": "int32"})
     assert case.improve("smoothquant").changed == ()
     found = case.improve("insert_smoothing")
     assert found.recalibrate
