@@ -31,7 +31,7 @@ from onnxq.ptq.search.stage import (
     wanted_schedule,
 )
 from onnxq.session.prepare import Model
-from onnxq.session.session import Session, open_session
+from onnxq.session.session import Calibrated, Session, open_session
 from onnxq.types import Backend
 
 
@@ -123,7 +123,7 @@ def quantize_session(
         result = emit_plan(
             replace(ready, warnings=(*warnings, *ready.warnings, *_unmeasured(session))),
             output,
-            more=None if improved is None else lambda stage: _with_improvements(stage, session, improved),
+            more=lambda stage: {**work_of(ready), **_with_improvements(stage, session, improved)},
             effort_tried=improved is not None,
             examine=examiner(session, ready.state),
             draw=page_of(session.settings, None if _rescaled(improved) else session.prepared.graph),
@@ -168,8 +168,21 @@ def _unmeasured(session: Session) -> list[str]:
     return found
 
 
-def _with_improvements(stage: Path, session: Session, outcome: Outcome) -> JsonObject:
+def work_of(ready: Calibrated) -> JsonObject:
+    """The entry of the report that says how much of the work is quantized."""
+    from onnxq.page.work import work_json
+
+    dataset = ready.session.dataset
+    feed = None if dataset is None else next(iter(dataset), None)
+    config, graph = ready.session.settings, ready.state.graph
+    run = config.effort > 0 or config.improvements is not None
+    return {"work": work_json(graph, ready.state.plan, feed, run=run)}
+
+
+def _with_improvements(stage: Path, session: Session, outcome: Outcome | None) -> JsonObject:
     """The float model with the constants that improvements have changed, and the entry of the report."""
+    if outcome is None:
+        return {}
     if any(step.applied for step in outcome.steps):
         outcome.state.graph.save(stage / f"{session.settings.name}{FLOAT_MODEL}", given_names=True)
     return {"improvements": outcome.to_json()}

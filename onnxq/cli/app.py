@@ -17,6 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 from onnxq.cli.commands import SUMMARIES, function_of, names
 from onnxq.cli.console import print_error
 from onnxq.cli.crash import INTERNAL_ERROR, internal_error, memory_error, recursion_error
+from onnxq.cli.help_texts import examples, put_into_panels
 from onnxq.cli.termination import Terminated
 from onnxq.distributed import AlreadyTold
 from onnxq.errors import InternalError, OnnxqError
@@ -39,9 +40,11 @@ class _CommandsByName(MutableMapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if self._made[name] is None:
-            alone = typer.Typer(**_LOOKS)
-            alone.command(name)(function_of(name))
-            self._made[name] = cast(TyperCommand, typer.main.get_command(alone))
+            alone = typer.Typer(add_completion=False, **_LOOKS)
+            alone.command(name, epilog=examples(name))(function_of(name))
+            made = cast(TyperCommand, typer.main.get_command(alone))
+            put_into_panels(made.params)
+            self._made[name] = made
         return self._made[name]
 
     def __setitem__(self, name: str, command: Any) -> None:
@@ -77,6 +80,13 @@ class _Commands(TyperGroup):
         self._listing = True
         try:
             super().format_help(ctx, formatter)
+        finally:
+            self._listing = False
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        self._listing = True
+        try:
+            return super().shell_complete(ctx, incomplete)
         finally:
             self._listing = False
 
@@ -138,13 +148,12 @@ def _print_version(wanted: bool) -> None:
 
 
 _LOOKS: Any = {
-    "add_completion": False,
     "pretty_exceptions_enable": False,
     "context_settings": {"help_option_names": ["-h", "--help"]},
 }
 """Of the application and of each of its commands."""
 
-app = typer.Typer(cls=_Commands, no_args_is_help=True, **_LOOKS)
+app = typer.Typer(cls=_Commands, no_args_is_help=True, **_LOOKS)  # with --install-completion
 
 
 @app.callback()

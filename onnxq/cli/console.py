@@ -16,6 +16,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from onnxq.cli.log import note
 from onnxq.escapes import lines, one_line
 
 PIPE_WIDTH = 160
@@ -36,10 +37,12 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def print_error(message: str) -> None:
+    note("error", message)
     _print_labelled("error", "bold red", message)
 
 
 def print_warning(message: str) -> None:
+    note("warning", message)
     _print_labelled("warning", "yellow", message)
 
 

@@ -18,6 +18,8 @@ from onnxq.graph.element_types import numpy_dtype, stored_size
 from onnxq.graph.load import open_model
 from onnxq.graph.placeholders import is_placeholder, shared_placeholders
 from onnxq.graph.values import checked_shape
+from onnxq.mixed_precision.costs import MULTIPLYING
+from onnxq.page.work import macs_json, open_sizes
 from onnxq.strip import is_dynamic, is_quantized
 from onnxq.targets import BACKENDS
 
@@ -66,6 +68,23 @@ class ModelFacts:
     quantized: tuple[str, ...]
     blocking: tuple[str, ...]
     remarks: tuple[str, ...]
+    macs: int | None = None
+    assumed_one: tuple[str, ...] = ()
+    largest: tuple[Layer, ...] = ()
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer that multiplies: its MACs, None where shapes are not known, and the numbers that it stores."""
+
+    name: str
+    operator: str
+    macs: int | None
+    parameters: int
+
+
+LARGEST = 8
+"""Layers that are listed."""
 
 
 def model_facts(path: Path) -> ModelFacts:
@@ -82,6 +101,8 @@ def model_facts(path: Path) -> ModelFacts:
     files = external_files(model, path.parent)
     stored = {tensor.name for tensor in model.graph.initializer}
     inputs = tuple(_port(info) for info in model.graph.input if info.name not in stored)
+    blocking, graph = _blocking(model, path, inputs, files, operators)
+    macs = None if graph is None else macs_json(graph, None, {}, assumed=1)
     return ModelFacts(
         path=str(path),
         file_bytes=path.stat().st_size + data_bytes(files),
@@ -98,9 +119,23 @@ def model_facts(path: Path) -> ModelFacts:
         parameters_by_type=dict(by_type.most_common()),
         external_files=tuple(str(file) for file in files),
         quantized=tuple(f"{count} {name}" for name, count in _quantized(operators).items()),
-        blocking=tuple(_blocking(model, path, inputs, files, operators)),
+        blocking=tuple(blocking),
         remarks=(*_remarks(model, operators, path), *_dimension_remarks(model, inputs)),
+        macs=None if macs is None else sum(macs.values()),
+        assumed_one=() if graph is None or macs is None else tuple(open_sizes(graph)),
+        largest=() if graph is None else _largest(graph, macs or {}),
     )
+
+
+def _largest(graph: Graph, macs: Mapping[str, int]) -> tuple[Layer, ...]:
+    """The layers with the most work; where that is not known, those with the most numbers."""
+    layers = []
+    for node in graph.gs.nodes:
+        if node.op in MULTIPLYING and not node.domain:
+            shapes = [graph.shape(tensor) for tensor in node.inputs if graph.is_constant(tensor)]
+            stored = sum(prod(size for size in shape or () if isinstance(size, int)) for shape in shapes)
+            layers.append(Layer(str(node.name), str(node.op), macs.get(str(node.name)), stored))
+    return tuple(sorted(layers, key=lambda layer: (-(layer.macs or 0), -layer.parameters))[:LARGEST])
 
 
 def _port(info: onnx.ValueInfoProto) -> Port:
@@ -169,8 +204,8 @@ def _quantized_already(found: Mapping[str, int], path: Path) -> str:
 
 def _blocking(
     model: onnx.ModelProto, path: Path, inputs: tuple[Port, ...], files: list[Path], operators: Counter[str]
-) -> list[str]:
-    """Why `onnxq quantize` would refuse this file, as far as that shows without data."""
+) -> tuple[list[str], Graph | None]:
+    """Why `onnxq quantize` would refuse this file, as far as that shows without data; and the graph, if it can be."""
     found = [f"the external data file {file} does not exist" for file in files if not os.path.isfile(file)]
     found += [
         f"input '{port.name}' is not a tensor of known type and rank, so it cannot be fed"
@@ -180,13 +215,14 @@ def _blocking(
     if not any(_has_rule(name) for name in operators):
         found.append("no backend has a rule for any of its operators")
     if found:
-        return found
+        return found, None
     try:
         graph = Graph.from_model(model, path=path.resolve())
         graph.raise_opset(WRITTEN_OPSET)
+        graph.infer_shapes()
     except OnnxqError as error:
-        found.append(str(error))
-    return found
+        return [str(error)], None
+    return [], graph
 
 
 def _has_rule(op: str) -> bool:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from onnxq.cli.log import be_verbose, log_to
 from onnxq.config import Config
 from onnxq.config.assignments import Assignment, read_assignment, refuse_two_of_a_key
 from onnxq.config.option import Option, options_of
@@ -26,7 +27,36 @@ OPTIONS = {**options_of(Config), **options_of(TrainSettings)}
 def declared(key: str) -> Any:
     """The option of a key as typer takes it."""
     option = OPTIONS[key]
-    return typer.Option(*option.names.split(), help=option.help, metavar=option.metavar, show_default=False)
+    return typer.Option(
+        *option.names.split(),
+        help=option.help,
+        metavar=option.metavar,
+        show_default=False,
+        autocompletion=COMPLETIONS.get(key),
+    )
+
+
+def _names_of(kind: str) -> Callable[[str], list[str]]:
+    """What a shell offers for an option whose value is one of a registry."""
+
+    def offered(incomplete: str) -> list[str]:
+        from onnxq.observers import OBSERVERS
+        from onnxq.ptq.method import IMPROVEMENTS
+        from onnxq.targets import BACKENDS
+
+        registry: Any = {"backend": BACKENDS, "improvement": IMPROVEMENTS, "observer": OBSERVERS}[kind]
+        return [name for name in registry.names() if name.startswith(incomplete)]
+
+    return offered
+
+
+COMPLETIONS = {
+    "backend": _names_of("backend"),
+    "improvements": _names_of("improvement"),
+    "observer": _names_of("observer"),
+    "weight_observer": _names_of("observer"),
+}
+"""Key -> how a shell completes its option."""
 
 
 def settled(path: Path | None) -> Path | None:
@@ -42,7 +72,13 @@ ModelArgument = Annotated[
     Path, typer.Argument(metavar="MODEL", help="ONNX model file.", show_default=False, callback=settled)
 ]
 RequiredBackendOption = Annotated[
-    str, typer.Option("--backend", "-b", help="Target: a name from 'onnxq list backends', or a backend file.py.")
+    str,
+    typer.Option(
+        "--backend",
+        "-b",
+        help="Target: a name from 'onnxq list backends', or a backend file.py.",
+        autocompletion=COMPLETIONS["backend"],
+    ),
 ]
 PlanBackendOption = Annotated[
     str | None,
@@ -98,6 +134,18 @@ PluginOption = Annotated[
 ]
 FolderOption = Annotated[Path, typer.Option("--out", "-o", help="Folder for the files.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else there.")]
+VerboseOption = Annotated[
+    bool, typer.Option("--verbose", "-v", help="A line for every stage with its time.", callback=be_verbose)
+]
+LogFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--log-file",
+        help="Add stages, warnings and errors with their times to this file.",
+        metavar="FILE",
+        callback=log_to,
+    ),
+]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Nothing but warnings and errors.")]
 StrictOption = Annotated[
     bool,
@@ -175,6 +223,10 @@ def with_settings(words: str, first: str = "") -> Callable[[Callable[..., None]]
             *among,
             *(parameter for parameter in behind if order.index(parameter.name) > split),
         ]
+
+        if "quiet" in own:  # obeyed before the command begins
+            parameters.append(_parameter("verbose", VerboseOption, default=False))
+            parameters.append(_parameter("log_file", LogFileOption))
 
         @wraps(command)
         def run(**values: Any) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from onnxq.cli import began
 from onnxq.cli.console import say
+from onnxq.cli.log import StageLog, wanted
 from onnxq.progress import Tracker
 from onnxq.progress.bar import can_show, terminal_bar, turned_off
 
@@ -21,8 +22,13 @@ def run_bar(title: str, *, quiet: bool = False) -> Iterator[Tracker]:
     tracker, start = Tracker(), began()
     if start is not None:  # who waits has waited for the imports too
         tracker.started = start
+    log = StageLog() if wanted() else None
+    if log is not None:
+        tracker.listener = log
     with terminal_bar(title, tracker=tracker) if _watched(quiet) else nullcontext():
         yield tracker
+        if log is not None:
+            log.end()
 
 
 @contextmanager

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import onnx
 
+from onnxq.graph.element_types import stored_size
 from onnxq.graph.load import parse_model
 
 
@@ -60,3 +62,13 @@ def file_bytes(path: Path) -> int:
     """Size on disk of a model file with its external data."""
     files = external_files(parse_model(path), path.parent)
     return path.stat().st_size + data_bytes(files)
+
+
+def stored_bytes(path: Path) -> Counter[str]:
+    """What the tensors of a model take by their type, external data included, which is not read."""
+    found: Counter[str] = Counter()
+    for tensor in tensors_of(parse_model(path)):
+        if tensor.data_type != onnx.TensorProto.STRING:
+            kind = onnx.TensorProto.DataType.Name(tensor.data_type).lower()
+            found[kind] += stored_size(tensor.data_type, tuple(tensor.dims))
+    return found

@@ -12,7 +12,7 @@ import typer
 
 from onnxq.cli.console import human_bytes, print_error, print_json, print_pairs, print_table, print_warning
 from onnxq.cli.figures import decibels, decision_line, results_of, sample_line
-from onnxq.cli.protos import file_bytes
+from onnxq.cli.protos import file_bytes, stored_bytes
 from onnxq.json_file import JsonMapping
 from onnxq.progress.durations import duration_text
 from onnxq.ptq.search.reasons import StepReason
@@ -21,6 +21,9 @@ from onnxq.types.note import folded
 
 if TYPE_CHECKING:
     from onnxq.compat import Translation
+
+LOOKED_AT = 2**28
+"""Bytes of a file up to which its size is explained."""
 
 REASONS_SHOWN = 8
 """Groups of reasons in the summary; report.json has each node with its own."""
@@ -50,6 +53,7 @@ def print_summary(report: JsonMapping, model: Path, written: Path) -> None:
     coverage = report["coverage"]
     pairs = [
         ("model", f"{model} -> {written}"),
+        *(("layers", line) for line in work_lines(report.get("work"))),
         ("nodes", nodes_line(coverage)),
         ("tensors", ", ".join(f"{count} {role}" for role, count in coverage["tensors"].items())),
         ("size", size_line(model, written)),
@@ -200,6 +204,38 @@ def nodes_line(coverage: JsonMapping) -> str:
     )
 
 
+LAYERS = {
+    "Conv": ("convolution", "convolutions"),
+    "ConvTranspose": ("transposed convolution", "transposed convolutions"),
+    "Gemm": ("fully connected layer", "fully connected layers"),
+    "MatMul": ("matrix product", "matrix products"),
+}
+"""What people call the operators that multiply."""
+
+
+def work_lines(work: JsonMapping | None) -> list[str]:
+    """How many of the layers are quantized, and how much of the work that is; nothing for a model without any."""
+    if work is None or not work["layers"]:
+        return []
+    parts = []
+    for op, count in work["layers"].items():
+        one, several = LAYERS.get(op, (op, op))
+        parts.append(f"{count['quantized']} of {count['all']} {one if count['all'] == 1 else several}")
+    line = ", ".join(parts)
+    if work["macs"]:
+        share = 100 * work["quantized_macs"] / work["macs"]
+        line += f": {share:.1f} % of the work ({macs_text(work['macs'])} in one sample)"
+    return [line]
+
+
+def macs_text(count: int) -> str:
+    """Multiplications with their additions: 3.1 GMACs."""
+    for unit, size in (("GMACs", 1e9), ("MMACs", 1e6), ("kMACs", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count} MACs"
+
+
 def checks_line(report: JsonMapping) -> str:
     """What the written model has passed; a model that fails is never written."""
     compared = report["checks"]["samples"]
@@ -210,7 +246,15 @@ def checks_line(report: JsonMapping) -> str:
 def size_line(model: Path, written: Path) -> str:
     """Size on disk before and after, external data included."""
     before, after = file_bytes(model), file_bytes(written)
-    return f"{human_bytes(before)} -> {human_bytes(after)} ({after / before:.2f}x)"
+    return f"{human_bytes(before)} -> {human_bytes(after)} ({after / before:.2f}x){_explained_size(written)}"
+
+
+def _explained_size(written: Path) -> str:
+    """What the bytes of a file are, the most first; nothing for one that would take long to look at."""
+    if written.stat().st_size > LOOKED_AT:
+        return ""
+    sizes = {kind: size for kind, size in stored_bytes(written).most_common() if size}
+    return ": " + ", ".join(f"{human_bytes(size)} {kind}" for kind, size in sizes.items()) if sizes else ""
 
 
 def grouped(lines: Iterable[str]) -> list[tuple[str, int]]:

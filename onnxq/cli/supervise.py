@@ -40,7 +40,10 @@ _LOOK_AGAIN_SECONDS = 1.0
 """A thread that a library has started could take the signal of the child's end: the parent looks by itself as well."""
 
 _OUTPUT = frozenset({"-o", "--out"})
-_QUICK = frozenset({"-h", "--help", "--version"})
+_QUICK = frozenset({"-h", "--help", "--version", "--install-completion", "--show-completion"})
+
+COMPLETING = "_ONNXQ_COMPLETE"
+"""In the environment where a shell asks how a line may go on."""
 
 
 def supervise() -> None:
@@ -73,6 +76,7 @@ def _is_possible() -> bool:
         sys.platform == "linux"
         and hasattr(os, "memfd_create")
         and "TORCHELASTIC_RUN_ID" not in os.environ
+        and COMPLETING not in os.environ
         and not _QUICK.intersection(sys.argv[1:])
         and sys.gettrace() is None
         and threading.active_count() == 1

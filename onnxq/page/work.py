@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 
-from onnxq.errors import UnsupportedError
+from onnxq.errors import OnnxqError, UnsupportedError
 from onnxq.graph import Graph
-from onnxq.mixed_precision.costs import MULTIPLYING, macs_of, sized_tensor
+from onnxq.graph.write import weight_bytes
+from onnxq.json_file import JsonObject
+from onnxq.mixed_precision.costs import MULTIPLYING, macs_of, products, sized_tensor
+from onnxq.ptq.search.stage import LARGE
 from onnxq.runtime.feeds import Feed
+from onnxq.types import QuantPlan
 
 
-def macs_json(graph: Graph, feed: Feed | None, seen: Mapping[str, tuple[int, ...]]) -> dict[str, int] | None:
-    """Node -> MACs in one sample; None where a shape is not known: neither `seen` in a run nor stated by the model."""
-    symbols: dict[str, int] = {}
+def macs_json(
+    graph: Graph, feed: Feed | None, seen: Mapping[str, tuple[int, ...]], *, assumed: int | None = None
+) -> dict[str, int] | None:
+    """Node -> MACs in one sample; None where a shape is not known: neither `seen` in a run nor stated by the model.
+
+    Named sizes that the inputs leave open are those of `feed`; else what is `assumed`, where something is.
+    """
+    symbols: dict[str, int] = {} if assumed is None else dict.fromkeys(open_sizes(graph), assumed)
     for name, array in (feed or {}).items():
         for dim, length in zip(graph.shape(name) or (), array.shape, strict=False):
             if isinstance(dim, str):
@@ -33,3 +44,30 @@ def macs_json(graph: Graph, feed: Feed | None, seen: Mapping[str, tuple[int, ...
         except UnsupportedError:
             return None
     return found
+
+
+def open_sizes(graph: Graph) -> list[str]:
+    """The named sizes that the inputs of a model leave open."""
+    sizes = [size for name in graph.input_names for size in graph.shape(name) or ()]
+    return list(dict.fromkeys(size for size in sizes if isinstance(size, str)))
+
+
+def work_json(
+    graph: Graph, plan: QuantPlan, feed: Feed | None, *, assumed: int | None = None, run: bool = False
+) -> JsonObject:
+    """How much of the work is done in integers: layers by operator, and their MACs where shapes are known.
+
+    With `run` the model, unless it is large, is run on `feed` for shapes that it does not state.
+    """
+    inside = {*plan.quantized, *plan.fused}
+    layers = [node for node in graph.gs.nodes if node.op in MULTIPLYING and not node.domain]
+    total, quantized = Counter(node.op for node in layers), Counter(node.op for node in layers if node.name in inside)
+    macs = macs_json(graph, feed, {}, assumed=assumed)
+    if macs is None and feed is not None and run and weight_bytes(graph.gs) <= LARGE:
+        with suppress(OnnxqError):  # what a run of the float model cannot tell stays unknown
+            macs = {product.node: product.macs for product in products(graph, feed)}
+    return {
+        "layers": {op: {"all": count, "quantized": quantized[op]} for op, count in total.items()},
+        "macs": None if macs is None else sum(macs.values()),
+        "quantized_macs": None if macs is None else sum(count for name, count in macs.items() if name in inside),
+    }

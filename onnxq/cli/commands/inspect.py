@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from onnxq.cli import options
-from onnxq.cli.console import human_bytes, print_json, print_pairs, print_table
+from onnxq.cli.console import human_bytes, print_json, print_pairs, print_table, say
 
 if TYPE_CHECKING:
     from onnxq.cli.facts import ModelFacts
@@ -24,6 +26,8 @@ def inspect(model: options.ModelArgument, as_json: options.JsonOption = False) -
 
 
 def _print(facts: ModelFacts) -> None:
+    from onnxq.cli.summary import macs_text
+
     opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in facts.opsets.items())
     pairs = [
         ("opset", opsets),
@@ -34,6 +38,8 @@ def _print(facts: ModelFacts) -> None:
         ("stored types", ", ".join(f"{count:,} {name}" for name, count in facts.parameters_by_type.items()) or "none"),
         ("quantized", "; ".join(facts.quantized) or "no"),
     ]
+    if facts.macs:
+        pairs.insert(5, ("work", f"{macs_text(facts.macs)} in one sample{_with_one(facts.assumed_one)}"))
     pairs += [("external data", path) for path in facts.external_files]
     pairs += [("metadata", f"{key} = {_shortened(value)}") for key, value in facts.metadata.items()]
     print_pairs(facts.path, pairs)
@@ -45,9 +51,36 @@ def _print(facts: ModelFacts) -> None:
         (">count", "operator"),
         [(str(count), name) for name, count in facts.operators.items()],
     )
+    if facts.largest:
+        print_table("largest layers", ("layer", "operator", ">MACs", ">of all", ">parameters"), _layer_rows(facts))
     print_pairs("quantization", [("blocked", line) for line in facts.blocking] or [("blocked", "by nothing")])
     if facts.remarks:
         print_pairs("worth knowing", [("", line) for line in facts.remarks])
+    if facts.blocking:
+        return
+    path = shlex.quote(facts.path)
+    if facts.quantized:
+        say(f"next: onnxq strip {path} -o float.onnx, or onnxq lint {path} -b TARGET")
+    else:
+        say(f"next: onnxq place {path} -b TARGET, where 'onnxq list backends' has the targets")
+
+
+def _layer_rows(facts: ModelFacts) -> Iterator[tuple[str, ...]]:
+    for layer in facts.largest:
+        known = layer.macs is not None and bool(facts.macs)
+        share = f"{100 * (layer.macs or 0) / (facts.macs or 1):.1f} %" if known else ""
+        yield (
+            layer.name,
+            layer.operator,
+            f"{layer.macs:,}" if layer.macs is not None else "unknown",
+            share,
+            f"{layer.parameters:,}",
+        )
+
+
+def _with_one(sizes: Sequence[str]) -> str:
+    """What was assumed about sizes that the inputs leave open."""
+    return f", with {', '.join(sizes)} = 1" if sizes else ""
 
 
 def _shortened(text: str) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,8 +14,16 @@ from onnxq.cli import options
 from onnxq.cli.console import print_json, print_pairs, print_table, print_warning, say
 
 if TYPE_CHECKING:
-    from onnxq.graph import Graph
+    from onnxq.graph import Graph, Node
     from onnxq.types import QuantPlan
+
+
+class State(Enum):
+    """What becomes of a node."""
+
+    QUANTIZED = "quantized"
+    FUSED = "fused"
+    FLOAT = "float"
 
 
 @options.with_settings("target out config foreign code place")
@@ -22,6 +31,17 @@ def place(
     model: options.ModelArgument,
     given: options.Given,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the plan into this file.")] = None,
+    nodes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--nodes",
+            help="Show these nodes alone, and the tensors around them: name, glob, re:REGEX, op:OPERATOR. Repeatable.",
+            metavar="PATTERN",
+        ),
+    ] = None,
+    show: Annotated[
+        State | None, typer.Option("--show", help="Show nodes of this state alone: quantized, fused or float.")
+    ] = None,
     passes: options.PassOption = None,
     plugin: options.PluginOption = None,
     as_json: options.JsonOption = False,
@@ -49,7 +69,7 @@ def place(
     if as_json:
         print_json(plan.to_json())
     elif not quiet:
-        _print_plan(plan, prepared.graph)
+        _print_plan(plan, prepared.graph, _wanted(plan, prepared.graph, nodes or (), show))
     if settings.translation is not None and not as_json and not quiet:
         print_translation(settings.translation)
     for note in plan.notes:
@@ -61,28 +81,64 @@ def place(
         say(f"plan of {len(plan)} tensors written to {target}", quiet=quiet)
 
 
-def _print_plan(plan: QuantPlan, graph: Graph) -> None:
-    from onnxq.cli.summary import nodes_line
+def _print_plan(plan: QuantPlan, graph: Graph, wanted: Collection[str]) -> None:
+    """The summary, why nodes stay float, then the nodes that are wanted and the tensors that they read and write."""
+    from onnxq.cli.summary import grouped, nodes_line, work_lines
+    from onnxq.page.work import work_json
     from onnxq.pipeline.report import coverage
 
-    print_table("nodes", ("node", "operator", "state", "why"), _node_rows(plan, graph))
-    print_table("tensors", ("tensor", "role", "format", "quantized for", "why"), _tensor_rows(plan))
-    print_pairs(f"plan for {plan.backend}", [("nodes", nodes_line(coverage(plan)))])
+    counted = coverage(plan)
+    print_pairs(
+        f"plan for {plan.backend}",
+        [
+            *(("layers", line) for line in work_lines(work_json(graph, plan, None, assumed=1))),
+            ("nodes", nodes_line(counted)),
+            ("tensors", ", ".join(f"{count} {role}" for role, count in counted["tensors"].items()) or "none"),
+        ],
+    )
+    reasons = grouped(plan.left_float.values())
+    if reasons:
+        print_table("why nodes stay float", (">nodes", "reason"), [(str(count), reason) for reason, count in reasons])
+    nodes = [node for node in graph.nodes() if node.name in wanted]
+    shown = "nodes" if len(wanted) == counted["nodes"] else f"{len(nodes)} of {counted['nodes']} nodes"
+    print_table(shown, ("node", "operator", "state", "why"), [_node_row(plan, node) for node in nodes])
+    around = None if len(wanted) == counted["nodes"] else _tensors_around(nodes)
+    rows = list(_tensor_rows(plan, around))
+    if rows:
+        print_table("tensors", ("tensor", "role", "format", "quantized for", "why"), rows)
 
 
-def _node_rows(plan: QuantPlan, graph: Graph) -> Iterator[tuple[str, str, str, str]]:
-    for node in graph.nodes():
-        name = node.name
-        if name in plan.quantized:
-            yield name, node.op, "quantized", plan.quantized[name]
-        elif name in plan.fused:
-            yield name, node.op, "fused", f"runs inside '{plan.fused[name]}'"
-        else:
-            yield name, node.op, "float", plan.left_float[name]
+def _wanted(plan: QuantPlan, graph: Graph, patterns: Sequence[str], show: State | None) -> Collection[str]:
+    """The nodes to show; a pattern that names none is an error."""
+    from onnxq.match import resolve
+
+    operators = {node.name: node.op for node in graph.nodes()}
+    found: Collection[str] = resolve(patterns, operators, "node") if patterns else operators
+    states: dict[State, Collection[str]] = {
+        State.QUANTIZED: plan.quantized,
+        State.FUSED: plan.fused,
+        State.FLOAT: plan.left_float,
+    }
+    return found if show is None else {name for name in found if name in states[show]}
 
 
-def _tensor_rows(plan: QuantPlan) -> Iterator[tuple[str, str, str, str, str]]:
+def _node_row(plan: QuantPlan, node: Node) -> tuple[str, str, str, str]:
+    name = node.name
+    if name in plan.quantized:
+        return name, node.op, State.QUANTIZED.value, plan.quantized[name]
+    if name in plan.fused:
+        return name, node.op, State.FUSED.value, f"runs inside '{plan.fused[name]}'"
+    return name, node.op, State.FLOAT.value, plan.left_float[name]
+
+
+def _tensors_around(nodes: Iterable[Node]) -> set[str]:
+    return {str(tensor.name) for node in nodes for tensor in (*node.inputs, *node.outputs)}
+
+
+def _tensor_rows(plan: QuantPlan, around: set[str] | None) -> Iterator[tuple[str, str, str, str, str]]:
     for placement in plan:
+        if around is not None and placement.tensor not in around:
+            continue
         readers = "every reader" if placement.edges is None else ", ".join(f"{n}:{port}" for n, port in placement.edges)
         tie = "" if placement.tie is None else f"; scale of '{placement.tie}'"
         yield placement.tensor, placement.role, str(placement.spec), readers, placement.why + tie

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onnxq.cli import options
-from onnxq.cli.console import print_error
+from onnxq.cli.console import print_error, say
 from onnxq.cli.progress import run_bar
 
 
@@ -30,6 +30,7 @@ def quantize(
     """
     from onnxq.cli.artifacts import check_statistics_file, check_writable
     from onnxq.cli.data import data_warnings, open_data
+    from onnxq.cli.next_step import next_step
     from onnxq.cli.settings import load_plugins, read_settings
     from onnxq.cli.shapes import read_shapes
     from onnxq.cli.summary import fail_on_warnings, show_report
@@ -80,4 +81,6 @@ def quantize(
             return
         result = quantize_session(session, out, warnings=data_warnings(random), statistics=stats)
     show_report(result.report, model, result.model, as_json=as_json, quiet=quiet)
+    data = None if session.settings.data is None else str(session.settings.data)
+    say(f"next: {next_step(result.report, model, data, out, settings.effort)}", quiet=quiet or as_json)
     fail_on_warnings(result.report, out, strict=session.strict)

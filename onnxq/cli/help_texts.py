@@ -1,0 +1,94 @@
+"""How --help is laid out: options in groups by what they are about, and examples to copy behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+FEW = 9
+"""Options that need no groups."""
+
+CONFIGURATION = "Configuration"
+
+PANELS = {
+    "Data": "data preprocess samples random shape stats fresh shard train evaluate labels holdout eval_samples",
+    "Which quantizers": "observer weight_observer fake_quantizer weight_fake_quantizer bits skip batch_norms",
+    "Accuracy": "effort improvements time_limit minimum_sqnr_db diagnose metric best_by",
+    CONFIGURATION: "config assigned allow_code passes plugin strict",
+    "Machine and time": "workers memory_limit provider cache checkpoint checkpoint_every resume",
+    "Output": "report as_json quiet verbose log_file",
+    "Training": "epochs steps batch_size accumulate lr scale_lr optimizer momentum weight_decay schedule warmup"
+    " step_size gamma clip_gradient observer_freeze batch_norm_freeze batch_norm_steps quantize_from distill"
+    " distill_loss temperature label_loss label_output recompute seed evaluate_every patience last",
+}
+"""Title of a group -> parameters of commands; all others are about the command itself and come first."""
+
+EXAMPLES = {
+    "quantize": (
+        "onnxq quantize model.onnx -b onnxruntime -d images/ --preprocess imagenet -o out/",
+        "onnxq quantize model.onnx -b onnxruntime -d calib.npz --effort 2 --time-limit 10m -o out/",
+        "onnxq quantize model.onnx -c config.toml --skip 'op:Softmax' --set activation.observer=kl -o out/",
+        "onnxq quantize model.onnx -b onnxruntime --random 8 -o out/",
+    ),
+    "qat": (
+        "onnxq qat model.onnx -b onnxruntime --train train.npz --labels label --epochs 3 -o out/",
+        "onnxq qat model.onnx -b onnxruntime --train train.npz --eval test.npz --bits w4a8 --resume -o out/",
+    ),
+    "diagnose": (
+        "onnxq diagnose out/ -d calib.npz",
+        "onnxq diagnose model.onnx -b onnxruntime -d calib.npz --apply remedy.toml",
+    ),
+    "sensitivity": (
+        "onnxq sensitivity model.onnx -b onnxruntime -d calib.npz --worst 10",
+        "onnxq sensitivity model.onnx -b onnxruntime -d calib.npz --by quantizer --only activations",
+    ),
+    "search": (
+        "onnxq search model.onnx -b onnxruntime -d calib.npz --bits 8,4 --budget 60% -o searched/",
+        "onnxq search model.onnx -b onnxruntime -d calib.npz --fallback 16 --max-drop 0.5 -o searched/",
+    ),
+    "inspect": ("onnxq inspect model.onnx", "onnxq inspect model.onnx --json"),
+    "place": (
+        "onnxq place model.onnx -b onnxruntime",
+        "onnxq place model.onnx -b onnxruntime --show float",
+        "onnxq place model.onnx -b onnxruntime --nodes 'op:Conv' -o plan.json",
+    ),
+    "calibrate": (
+        "onnxq calibrate model.onnx -b onnxruntime -d calib.npz -o qparams.json",
+        "onnxq calibrate model.onnx -b onnxruntime -d calib.npz --shard 1/4 -o part1.npz",
+    ),
+    "emit": ("onnxq emit model.onnx --plan plan.json --qparams qparams.json -d calib.npz -o out/",),
+    "compare": ("onnxq compare model.onnx out/model.onnx -d calib.npz --worst 10",),
+    "explain": ("onnxq explain out/plan.json conv1 --model model.onnx",),
+    "report": ("onnxq report out/ -d calib.npz",),
+    "simulate": ("onnxq simulate model.onnx --plan out/plan.json -o simulated.onnx -d calib.npz",),
+    "lint": ("onnxq lint out/model.onnx -b onnxruntime",),
+    "strip": ("onnxq strip quantized.onnx -o float.onnx -d calib.npz",),
+    "merge": ("onnxq merge part1.npz part2.npz -o statistics.npz",),
+    "schema": ("onnxq schema -o schema.json",),
+    "list": ("onnxq list backends", "onnxq list improvements gptq"),
+    "demo": ("onnxq demo", "onnxq demo -b onnxruntime -o out/"),
+}
+"""Command -> lines to copy; the tests parse each of them."""
+
+_PANEL_OF = {name: title for title, names in PANELS.items() for name in names.split()}
+
+
+def put_into_panels(parameters: Iterable[Any]) -> None:
+    """Give the options of a command, as typer has made them, the group that they are shown in."""
+    from onnxq.types.dialect import DIALECTS  # the list of commands is to be quick
+
+    options = [one for one in parameters if one.param_type_name == "option"]
+    if len(options) <= FEW:
+        return
+    for option in options:
+        # Configurations of other tools have an option each.
+        option.rich_help_panel = CONFIGURATION if option.name in DIALECTS else _PANEL_OF.get(option.name)
+
+
+def examples(command: str) -> str | None:
+    """What stands behind the options of a command; None where there is nothing."""
+    lines = EXAMPLES.get(command, ())
+    if not lines:
+        return None
+    # typer takes what empty lines divide for paragraphs, and puts each on a line of its own.
+    return "\n\n".join(["Examples:" if len(lines) > 1 else "Example:", *(f"  {line}" for line in lines)])
