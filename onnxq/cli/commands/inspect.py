@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from onnxq.cli import options
-from onnxq.cli.console import human_bytes, print_json, print_pairs, print_table, say
+from onnxq.cli.console import human_bytes, print_json, print_pairs, print_table
 
 if TYPE_CHECKING:
     from onnxq.cli.facts import ModelFacts
@@ -53,16 +53,18 @@ def _print(facts: ModelFacts) -> None:
     )
     if facts.largest:
         print_table("largest layers", ("layer", "operator", ">MACs", ">of all", ">parameters"), _layer_rows(facts))
-    print_pairs("quantization", [("blocked", line) for line in facts.blocking] or [("blocked", "by nothing")])
+    blocked = [("blocked", line) for line in facts.blocking] or [("blocked", "by nothing"), ("next", _next(facts))]
+    print_pairs("quantization", blocked)
     if facts.remarks:
         print_pairs("worth knowing", [("", line) for line in facts.remarks])
-    if facts.blocking:
-        return
+
+
+def _next(facts: ModelFacts) -> str:
+    """The command to go on with."""
     path = shlex.quote(facts.path)
     if facts.quantized:
-        say(f"next: onnxq strip {path} -o float.onnx, or onnxq lint {path} -b TARGET")
-    else:
-        say(f"next: onnxq place {path} -b TARGET, where 'onnxq list backends' has the targets")
+        return f"onnxq strip {path} -o float.onnx, or onnxq lint {path} -b TARGET"
+    return f"onnxq place {path} -b TARGET, where 'onnxq list backends' has the targets"
 
 
 def _layer_rows(facts: ModelFacts) -> Iterator[tuple[str, ...]]:
