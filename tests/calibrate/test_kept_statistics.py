@@ -109,7 +109,8 @@ def test_a_run_with_improvements_calibrates_as_one_without(tmp_path: Path, monke
     assert len(runs) == 3  # range_setting and the ranges of trials find them; an equalized graph has others
 
 
-def test_feeds_of_several_samples_are_counted_by_calibration_itself() -> None:
+def test_feeds_of_several_samples_are_counted_by_calibration_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(kept_statistics, "gather")  # nothing is collected twice
     data = [{"image": batch} for batch in np.split(demo.load_data().calibration[:16], 4)]
     session = open_session(demo.model_path(), backend="onnxruntime", data=data, config={"effort": 1})
     shared = session.calibrated(kept=lambda: statistics_to_share(session))

@@ -102,9 +102,14 @@ def _too_large(session: Session) -> bool:
 
 
 def statistics_to_share(session: Session) -> KeptStatistics | None:
-    """What calibration and improvements both look at; None where there are no improvements, or the order changes."""
+    """What calibration and improvements both look at; None where there are no improvements.
+
+    Nor are parts of the samples those that calibration counts where their order changes, or feeds hold several.
+    """
     config, dataset = session.settings, session.dataset
     if dataset is None or dataset.source.shuffles or not wanted_schedule(config).names() or _too_large(session):
+        return None
+    if any(shape[:1] not in ((), (1,)) for shape in (dataset.first_shapes() or {}).values()):
         return None
     split = split_samples(dataset)
     return None if split is None else KeptStatistics(*split.in_parts(), config.engine())
