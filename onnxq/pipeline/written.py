@@ -43,6 +43,7 @@ from onnxq.temporary import temporary_folder
 from onnxq.types import QParamsTable, QuantPlan
 from onnxq.types.note import folded
 from onnxq.verify import (
+    FULL_OPTIMIZATION_NODES,
     CheckSamples,
     ChecksFailed,
     Failure,
@@ -124,13 +125,7 @@ class Writer:
         lost = tuple(below_limit(on_the_chip, self._minimum, " on the chip, as simulated", surely=surely))
         fail_on(replace(checks, failures=lost), self._warnings, self._examine)
         with self.clock.stage("speed"):
-            speed = measured_speed(
-                self._session.original,
-                _model_file(emitted),
-                prepared.backend,
-                self._samples,
-                sum(self.clock.seconds.values()),
-            )
+            speed = self._speed(emitted, checks)
         return Written(
             *found,
             simulated=on_the_chip,
@@ -144,6 +139,19 @@ class Writer:
             ),
             remarks=tuple(self._remarks),
         )
+
+    def _speed(self, emitted: Emitted, checks: VerifyReport) -> Pace | None:
+        """How fast the file is; not asked of one that is too large for onnxruntime's optimizer."""
+        backend = self.prepared.backend
+        if checks.kernels is None and checks.nodes > FULL_OPTIMIZATION_NODES:
+            if backend.runs_in_onnxruntime and self._samples is not None:
+                self._remarks.append(
+                    f"the speed of the file was not measured: it has {checks.nodes:,} nodes, and the time of "
+                    "onnxruntime's optimizer grows with their square"
+                )
+            return None
+        seconds = sum(self.clock.seconds.values())
+        return measured_speed(self._session.original, _model_file(emitted), backend, self._samples, seconds)
 
     def _attempted(self, stage: Path) -> Attempt:
         """The files with the first way to write weights that kernels do not saturate on."""

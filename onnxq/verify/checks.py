@@ -62,7 +62,8 @@ def verify(
     except OnnxqError as error:
         return VerifyReport(0, time.monotonic() - started, failures=(*failures, _invalid(error)), refusal=error)
     fused, kernels, warnings = None, None, []
-    if dataset is not None and len(quantized.nodes()) <= FULL_OPTIMIZATION_NODES:
+    nodes = len(quantized.nodes())
+    if dataset is not None and nodes <= FULL_OPTIMIZATION_NODES:
         try:
             fused, kernels = fused_session(path, threads=threads)
         except MachineError:
@@ -111,6 +112,7 @@ def verify(
             *(() if selections is None else selections.warnings()),
         ),
         kernels=kernels,
+        nodes=nodes,
         refusal=comparison.refusal,
         notes=(*checked.inherited, *comparison.notes()),
         selections=() if selections is None else tuple(selections.checks()),

@@ -231,6 +231,7 @@ class VerifyReport:
     """All checks of one file; it may be used when `failures` is empty. `warnings` are worth a look.
 
     kernels      what onnxruntime's optimizer makes of the file here; None where it was not asked
+    nodes        how many the file has; 0 where it could not be read
     refusal      the error with which onnxruntime did not load or run the file; it is among the failures
     selections   what TopK, NonMaxSuppression and NonZero select; mostly empty
     notes        what is not as ONNX wants it, and was not in the float model either; what could not be evaluated
@@ -243,6 +244,7 @@ class VerifyReport:
     failures: tuple[Failure, ...] = ()
     warnings: tuple[str, ...] = ()
     kernels: KernelCount | None = None
+    nodes: int = 0
     notes: tuple[str, ...] = ()
     refusal: OnnxqError | None = None
     selections: tuple[SelectionCheck, ...] = ()

@@ -56,3 +56,14 @@ def test_only_files_that_onnxruntime_runs_are_measured(monkeypatch: pytest.Monke
     assert speeds["tensorrt"] is None
     assert speeds["onnxruntime"]["rounds"] >= 1
     assert min(speeds["onnxruntime"]["float_ms"], speeds["onnxruntime"]["file_ms"]) > 0
+
+
+def test_a_file_too_large_for_the_optimizer_is_not_measured_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr("onnxq.pipeline.written.measured_speed", lambda *given: asked.append(given))
+    for module in ("onnxq.pipeline.written", "onnxq.verify.checks"):
+        monkeypatch.setattr(f"{module}.FULL_OPTIMIZATION_NODES", 3)
+    report = onnxq.quantize(network(), backend="onnxruntime", data=DATA, config=CONFIG).report
+    assert report["speed"] is None
+    assert asked == []
+    assert any("the speed of the file was not measured" in note for note in report["notes"])

@@ -103,7 +103,8 @@ SQNR is that of the worst output on samples that no tool has calibrated with; ne
 (resnet50, mobilefacenet) compare tools, and are no task accuracy. The last columns count the kernels of the graph as
 onnxruntime runs it after its optimizer: integer and float layers, and quantizers that no kernel has absorbed.""",
     "graph": """Chains of tiny layers with residual additions and one calibration sample: almost no arithmetic, so this
-is the cost of the graph work itself. The baseline is reading and writing the same file with the `onnx` package.
+is the cost of the graph work itself, in CPU seconds. The baseline is reading and writing the same file with the `onnx`
+package. "checked file" is the whole of `onnxq.quantize` at effort 0: stages, checks in onnxruntime, report.
 """,
     "memory": """Place and emit on a chain of large matrix products with external weights (a sparse file of zeros):
 weights are read when they are needed and not kept.""",
