@@ -107,6 +107,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         " session ptq ptq.search pipeline mixed_precision",
         "page": "types graph numerics observers runtime strip place calibrate emit config ptq.search pipeline"
         " mixed_precision",
+        "diff": "types pipeline page",
         "quantize": "types latency passes output_folder distributed config session ptq ptq.search pipeline diagnose"
         " page",
         "qat": "types graph numerics runtime passes calibrate refine emit verify torchnet chart output_folder"
@@ -114,7 +115,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "compat": "types graph observers runtime passes targets config session ptq pipeline quantize qat",
         "targets.dialects": "types graph observers passes place targets config session pipeline compat",
         "cli": "types match graph numerics observers runtime passes strip place calibrate refine emit lint verify"
-        " targets config session ptq ptq.search pipeline mixed_precision diagnose page quantize qat compat demo"
+        " targets config session ptq ptq.search pipeline mixed_precision diagnose page diff quantize qat compat demo"
         " output_folder distributed",
         "__main__": "cli",
         ROOT: "types graph passes place calibrate refine emit lint verify targets config session pipeline quantize"

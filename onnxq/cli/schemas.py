@@ -151,12 +151,20 @@ class ResultEntry(Stored):
 
 class ChecksEntry(Stored):
     outputs: list[ResultEntry]
+    samples: StrictInt | None = None
+
+
+class SpeedEntry(Stored):
+    float_ms: StrictFloat | StrictInt | None = None
+    file_ms: StrictFloat | StrictInt | None = None
+    times_as_fast: StrictFloat | StrictInt | None = None
 
 
 class CoverageEntry(Stored):
     nodes: StrictInt
     quantized: StrictInt
     fused: StrictInt
+    float_codes: dict[Text, list[Text]] = Field(default_factory=dict)
 
 
 class PassEntry(Stored):
@@ -179,7 +187,7 @@ class GivenEntry(Stored):
 
 
 class ReportSchema(Stored):
-    """What the page of a run is made of; everything else of a report is shown as it is."""
+    """What the page of a run, and its comparison with another, is made of; the rest is shown as it is."""
 
     backend: Text
     model: Text | None = None
@@ -192,4 +200,6 @@ class ReportSchema(Stored):
     files: list[Text]
     passes: tuple[PassEntry, ...] = ()
     improvements: ImprovementsEntry | None = None
+    speed: SpeedEntry | None = None
+    versions: dict[Text, Text] = Field(default_factory=dict)
     config: GivenEntry = GivenEntry()

@@ -15,6 +15,7 @@ from onnxq.session.session import Calibrated
 from onnxq.types import Backend, QuantPlan
 from onnxq.types.note import by_kind
 from onnxq.types.reason import by_code
+from onnxq.version import versions
 
 Report = JsonObject
 
@@ -71,6 +72,7 @@ def build_report(
         "speed": None if written.speed is None else written.speed.to_json(),
         "files": [str(path) for path in files],
         "seconds": {name: round(value, 4) for name, value in seconds.items()},
+        "versions": versions(),
         "passes": [
             {"name": p.name, "changed": list(p.changed), "declined": list(p.declined), "seconds": round(p.seconds, 4)}
             for p in prepared.passes

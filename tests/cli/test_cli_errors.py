@@ -156,7 +156,7 @@ def test_every_command_has_help(run) -> None:
             "emit",
             "compare",
         ),
-        *("explain", "report", "simulate", "lint", "strip", "translate", "schema", "list", "demo"),
+        *("explain", "report", "diff", "simulate", "lint", "strip", "translate", "schema", "list", "demo"),
     ]
     for name in names:
         result = run(name, "--help")

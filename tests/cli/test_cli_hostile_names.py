@@ -42,6 +42,14 @@ def quantized(run: Any, hostile: Path) -> Path:
     return out
 
 
+@pytest.fixture(scope="module")
+def other(run: Any, hostile: Path) -> Path:
+    """A run in which every tensor has another quantizer."""
+    out = hostile.parent / "other"
+    assert run("quantize", hostile, "-b", "tensorrt", "--random", 3, "-o", out, "-q").exit_code == 0
+    return out
+
+
 COMMANDS = [
     "inspect MODEL",
     "place MODEL -b onnxruntime",
@@ -50,6 +58,9 @@ COMMANDS = [
     "explain OUT *",
     "explain OUT nobody",
     "compare MODEL OUT --random 2",
+    "diff OUT OTHER",
+    "diff OUT OTHER --all",
+    "diff OUT OTHER --json",
     "sensitivity MODEL -b onnxruntime --random 2",
     "lint OUT/model.onnx -b tensorrt",
     "simulate MODEL --plan OUT --random 2 -o NEW",
@@ -61,9 +72,9 @@ COMMANDS = [
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_command_lets_a_name_speak_to_the_terminal(
-    command: str, run: Any, hostile: Path, quantized: Path, tmp_path: Path
+    command: str, run: Any, hostile: Path, quantized: Path, other: Path, tmp_path: Path
 ) -> None:
-    places = {"MODEL": str(hostile), "OUT": str(quantized), "NEW": str(tmp_path / "new")}
+    places = {"MODEL": str(hostile), "OUT": str(quantized), "OTHER": str(other), "NEW": str(tmp_path / "new")}
     words = [places.get(word, word.replace("OUT/", f"{quantized}/")) for word in command.split()]
     result = run(*words)
     assert result.exit_code in (0, 1, 2)

@@ -285,6 +285,10 @@ def folder_of_explain(scene: Scene) -> Invocation:
     return _command("explain", scene.file.parent, "--", _pattern(scene))
 
 
+def folder_of_diff(scene: Scene) -> Invocation:
+    return _command("diff", scene.run.folder, scene.file.parent, *_shown(scene))
+
+
 def folder_of_simulate(scene: Scene) -> Invocation:
     return _simulate(scene, scene.run.model, "--plan", scene.file.parent)
 
@@ -343,7 +347,13 @@ COMMANDS: Mapping[Kind, Mapping[Build, float]] = {
     Kind.STATISTICS: {statistics_of_merge: 1, statistics_of_calibrate: 2},
     Kind.SETTINGS: {settings_of_place: 3, settings_of_quantize: 1, settings_of_explain: 1},
     Kind.DIALECTS: {dialect_of_translate: 3, dialect_of_place: 1, dialect_of_quantize: 0.3},
-    Kind.FOLDERS: {folder_of_compare: 1, folder_of_explain: 2, folder_of_simulate: 1, folder_of_quantize: 1},
+    Kind.FOLDERS: {
+        folder_of_compare: 1,
+        folder_of_explain: 2,
+        folder_of_diff: 2,
+        folder_of_simulate: 1,
+        folder_of_quantize: 1,
+    },
     Kind.CACHES: {cache_of_sensitivity: 1},
     Kind.CHECKPOINTS: {checkpoint_of_qat: 1},
 }

@@ -21,6 +21,8 @@ SUMMARIES = {
     "explain": "Say what a plan does with a node or tensor: how it is quantized or why not, for whom, with which "
     "scale.",
     "report": "Draw report.html for the run in FOLDER, of whichever version of onnxq.",
+    "diff": "Show what changed from the run in BEFORE to the one in AFTER: settings, plan, parameters, accuracy, size, "
+    "speed.",
     "simulate": "Write a model that computes in onnxruntime what the target computes from MODEL with a plan and its "
     "parameters.",
     "lint": "Check MODEL against the limits of a target: types, zero points, scales, granularity and the target's own "

@@ -46,6 +46,7 @@ def report(
 
     What an earlier page of the run holds is kept. With data (-d), histograms and the noise of layers are measured anew.
     """
+    from onnxq.cli.runs import read_run, refuse_no_run
     from onnxq.cli.settings import load_plugins
     from onnxq.output_folder import claim, staging
     from onnxq.page.content import FRONT, search_page
@@ -54,46 +55,16 @@ def report(
     from onnxq.pipeline.artifacts import PAGE, REPORT
 
     load_plugins(plugin)
-    refuse_no_run(folder)
+    refuse_no_run(folder, search=True)
     with claim(folder) as output:
         if not (folder / REPORT).is_file() and (folder / FRONT).is_file():
             found, title = search_page(folder), f"search in {folder.name}"
         else:
-            run = _read(folder)
+            run = read_run(folder)
             found, title = _drawn(run, data, preprocess, samples, float_model, quiet=quiet), title_of(run)
         with staging(output) as stage:
             write_page(stage / PAGE, found, title)
     say(f"written: {folder / PAGE}", quiet=quiet)
-
-
-def refuse_no_run(folder: Path) -> None:
-    """ConfigError where a folder is none, or holds neither a run nor a search."""
-    from onnxq.errors import ConfigError
-    from onnxq.page.content import FRONT
-    from onnxq.pipeline.artifacts import REPORT
-
-    if not folder.is_dir():
-        raise ConfigError(f"{folder} is no folder: give the one that 'onnxq quantize -o' has written to")
-    if not (folder / REPORT).is_file() and not (folder / FRONT).is_file():
-        raise ConfigError(f"{folder} holds neither {REPORT} nor {FRONT}: give the folder of a run, or of a search")
-
-
-def _read(folder: Path) -> Run:
-    from onnxq.cli.artifacts import read_plan, read_qparams
-    from onnxq.cli.schemas import ReportSchema
-    from onnxq.json_file import read_object, validated
-    from onnxq.output_folder import read_together
-    from onnxq.page.content import Run
-    from onnxq.pipeline.artifacts import REPORT
-
-    def read() -> Run:
-        document = read_object(folder / REPORT, "report")
-        validated(ReportSchema, document, str(folder / REPORT))
-        config = folder / "config.json"
-        settings = read_object(config, "configuration") if config.is_file() else {}
-        return Run(document, settings, read_plan(folder), read_qparams(folder), folder)
-
-    return read_together(folder, read)
 
 
 def _drawn(
