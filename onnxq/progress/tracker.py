@@ -37,6 +37,7 @@ class Stage:
     spent: float = 0.0
     expected: float | None = None
     announced: float | None = None
+    times: int = 1
     done: int = 0
     total: int | None = None
     numbers: str = ""
@@ -214,7 +215,8 @@ class Tracker:
             if seconds is None:
                 return None
             rest += seconds
-        return rest if self.ahead or any(stage.open and stage.total is not None for stage in self.stages) else None
+        told = any(stage.open and not (stage.total is None and stage.expected is None) for stage in self.stages)
+        return rest if self.ahead or told else None
 
     def share(self) -> float:
         """What is done of the run, from 0 to 1; it never falls."""
@@ -240,8 +242,9 @@ class Tracker:
             stage = Stage(name, now, now)
         else:
             self.stages.remove(stage)
-            if not stage.open:  # another time, not more of the same
-                stage.first, stage.expected, stage.numbers = now, None, ""
+            if not stage.open:  # another time, not more of the same: it takes what it has taken before
+                stage.first, stage.expected, stage.numbers = now, stage.spent * (1 + 1 / stage.times), ""
+                stage.times += 1
             stage.since = now
         self.stages.append(stage)
         if announced is not None:

@@ -143,3 +143,27 @@ def test_a_function_gets_what_stages_report() -> None:
     tracker("calibrate", 1, 2)
     assert seen == [("calibrate", 1, 2)]
     assert tracked(tracker) is tracker
+
+
+def test_the_last_stage_has_its_rest_too(tracker: Tracker, clock: FakeClock) -> None:
+    tracker.measure_by("calibrate")
+    tracker.expect("page", 2.0)
+    tracker("calibrate", 0, 10)
+    calibrated(tracker, clock)
+    tracker("page", 0, None)
+    clock.pass_by(5)
+    assert tracker.left() == pytest.approx(15)
+
+
+def test_a_step_that_comes_once_more_takes_what_it_has_taken_before(tracker: Tracker, clock: FakeClock) -> None:
+    tracker.measure_by("calibrate")
+    tracker("calibrate", 0, 10)
+    calibrated(tracker, clock)
+    tracker.expect("improve: a", 1.0)
+    for _ in range(2):
+        tracker("improve: a", 0, None)
+        clock.pass_by(8)
+        tracker.close("improve: a")
+    tracker("improve: a", 0, 4)
+    clock.pass_by(2)
+    assert tracker.left() == pytest.approx(6)
