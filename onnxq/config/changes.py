@@ -9,6 +9,9 @@ from onnxq.config.assignments import Assignment, assign
 from onnxq.config.read import read_config
 from onnxq.config.settings import Config
 
+COUNT_WHEN_SAID = {"effort", "diagnose", "minimum_sqnr_db"}
+"""Settings that mean more than their default where somebody has given them the same value."""
+
 
 def merged(config: Config, changes: Mapping[tuple[str, ...], Any], said_by: str) -> Config:
     """A configuration with changes at paths such as ("node", "conv1", "weight", "bits"), said by an option.
@@ -31,6 +34,7 @@ def _without_nothing(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def document(config: Config) -> dict[str, Any]:
-    """A configuration as JSON values: what differs from the defaults, and the effort wherever somebody has said it."""
+    """A configuration as JSON values: what differs from the defaults, and what somebody has said where that counts."""
     values = config.model_dump(mode="json", exclude_defaults=True)
-    return {**values, "effort": config.effort} if "effort" in config.model_fields_set else values
+    said = config.model_dump(mode="json", include=COUNT_WHEN_SAID & config.model_fields_set)
+    return {**values, **said}

@@ -195,4 +195,8 @@ def _is_faster(pace: Pace) -> bool:
 def _lost_db(before: _Candidate, after: _Candidate) -> float:
     """What the result that loses most has lost; one that only one file has counts as lost."""
     one, other = before.accuracy or {}, after.accuracy or {}
-    return max((value - other.get(name, float("-inf")) for name, value in one.items()), default=0.0)
+    exact = float("inf")
+    lost = (
+        0.0 if value == other.get(name) == exact else value - other.get(name, -exact) for name, value in one.items()
+    )
+    return max(lost, default=0.0)

@@ -100,7 +100,7 @@ def repeatable(config: Config, limit: TimeLimit, *, searched: bool) -> Config:
     if steps:
         changes["skip_steps"] = (*config.skip_steps, *steps)
     if Part.STEP in left_out and not searched:
-        changes |= {"effort": 0, "improvements": None}
+        changes |= {"effort": 0, "improvements": None, "skip_steps": ()}
     if Part.DIAGNOSIS in left_out:
         changes["diagnose"] = False
     if Part.LAYERS in left_out:

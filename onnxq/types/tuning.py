@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from onnxq.files import json_number
 from onnxq.json_file import JsonObject
 
 
@@ -28,7 +29,7 @@ class Timed:
             "group": self.name,
             "nodes": list(self.nodes),
             "times_as_fast": round(self.times_as_fast, 3),
-            "lost_db": None if self.lost_db is None else round(self.lost_db, 2),
+            "lost_db": None if self.lost_db is None else json_number(round(self.lost_db, 2)),
             "float": self.kept,
         }
 

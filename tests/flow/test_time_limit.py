@@ -109,6 +109,14 @@ def test_a_limit_below_what_cannot_be_left_out_is_a_warning_and_the_files_are_th
     assert json.loads((tmp_path / "out" / "config.json").read_text())["effort"] == 0
 
 
+def test_a_configuration_that_leaves_steps_out_can_be_repeated_where_there_was_time_for_none(tmp_path: Path) -> None:
+    first = quantized(tmp_path / "first", 1, skip_steps=["1:insert_smoothing"])
+    config = tmp_path / "first" / "config.json"
+    assert "skip_steps" not in json.loads(config.read_text())
+    again = onnxq.quantize(model_path(), data=load_data().calibration[:SAMPLES], config=config, out=tmp_path / "again")
+    assert again.model.read_bytes() == first.model.read_bytes()
+
+
 def test_a_low_result_is_not_diagnosed_without_time_for_it(tmp_path: Path) -> None:
     config = {"activation": {"bits": 4}, "weight": {"bits": 4}, "minimum_sqnr_db": -50.0, "name": "low"}
     result = quantized(tmp_path / "out", "6s", "academic", diagnose=True, effort=0, **config)

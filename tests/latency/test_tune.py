@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,8 +30,11 @@ GROUPED = (1, 3)
 FASTER_IN_FLOAT = {"QLinearConv": 3.0, "Conv": 1.0, "FusedConv": 1.0}
 
 
-def network() -> onnx.ModelProto:
-    """Two blocks of a convolution and one with groups, whose results are joined, and a last convolution."""
+def network(*exact: str) -> onnx.ModelProto:
+    """Two blocks of a convolution and one with groups, whose results are joined, and a last convolution.
+
+    `exact` are outputs in front of its own that no quantizer changes.
+    """
     nodes, constants, rng = [], {}, np.random.default_rng(1)
     for number in range(5):
         inputs = 1 if number in GROUPED else 4
@@ -44,12 +48,14 @@ def network() -> onnx.ModelProto:
             op = "Add" if number == 1 else "Mul"
             nodes.append(helper.make_node(op, [f"c{number}", f"c{number - 1}"], [f"j{number}"], name=f"join{number}"))
             read = f"j{number}"
-    return build_model(nodes, {"x": SHAPE}, [read], constants)
+    nodes += [helper.make_node("Neg", ["x"], [name], f"neg_{name}") for name in exact]
+    return build_model(nodes, {"x": SHAPE}, [*exact, read], constants)
 
 
-def session() -> Session:
+def session(*exact: str) -> Session:
     data = [{"x": RNG.normal(0, 1, SHAPE).astype(np.float32)} for _ in range(8)]
-    opened = open_session(network(), backend="onnxruntime", data=data, config={"optimize_for": "latency", "effort": 0})
+    config = {"optimize_for": "latency", "effort": 0, "skip": [f"neg_{name}" for name in exact]}
+    opened = open_session(network(*exact), backend="onnxruntime", data=data, config=config)
     opened.open_data()
     return opened
 
@@ -101,6 +107,20 @@ def test_accuracy_is_a_constraint(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tuning is not None
     assert not tuning.float_nodes
     assert all(group.lost_db is not None for group in tuning.timed if group.times_as_fast > 1.02)
+
+
+def test_outputs_that_are_exact_lose_nothing() -> None:
+    tuning = tune.tuned(session("exact"), CostTable(FASTER_IN_FLOAT)).prepared.tuning
+    assert tuning is not None
+    assert [group.name for group in tuning.timed if group.kept] == ["all Conv"]
+    json.dumps(tuning.to_json(), allow_nan=False)
+
+
+def test_what_was_said_stays_said() -> None:
+    opened = session()
+    said = opened.settings.model_copy(update={"diagnose": True, "minimum_sqnr_db": 5.0})
+    found = tune.tuned(replace(opened, settings=said), CostTable(FASTER_IN_FLOAT))
+    assert {"diagnose", "minimum_sqnr_db", "effort"} <= found.settings.model_fields_set
 
 
 def test_the_time_is_bounded_and_what_was_left_is_counted() -> None:
