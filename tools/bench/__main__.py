@@ -192,7 +192,13 @@ def make_parser() -> argparse.ArgumentParser:
     speed = commands.add_parser("speed", help="speed of quantized models in onnxruntime")
     speed.add_argument("--models", nargs="*", choices=list(MODELS), default=["resnet50", "mobilefacenet"])
     speed.add_argument(
-        "--folders", nargs="*", type=named_folder, default=[], metavar="NAME=FOLDER", help="models with their samples"
+        FOLDER_OPTION,
+        dest="folders",
+        type=named_folder,
+        action="append",
+        default=[],
+        metavar="NAME=FOLDER",
+        help="a model of one's own, as for e2e. Repeatable",
     )
     speed.add_argument("--peers", nargs="*", choices=PTQ_PEERS, default=["onnxruntime"], help="other tools to measure")
     speed.add_argument(
