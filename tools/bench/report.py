@@ -101,10 +101,10 @@ one thread; processor time. "times as fast" is the median of the quotients float
 quartiles beside it. onnxq is run with effort 0: efforts change numbers, not operators. "latency" is `--for latency`.
 SQNR is that of the worst output on samples that no tool has calibrated with; networks with random weights
 (resnet50, mobilefacenet) compare tools, and are no task accuracy. The last columns count the kernels of the graph as
-onnxruntime runs it after its optimizer: integer and float layers, and quantizers that no kernel has absorbed. Every tool
-gets the float file as it is: NNCF leaves batch norms to others to fold, and the networks with random weights have them,
-behind which there is no integer kernel; a file of it with folded batch norms is faster than the one here. A table
-with the column "x float" is an older one: time of the file by that of the float model, on the clock, all threads.""",
+onnxruntime runs it after its optimizer: integer and float layers, and quantizers that no kernel has absorbed.
+Every tool gets the float file as it is. mobilenetv2, resnet50 and mobilefacenet have batch norms, which NNCF leaves to
+others to fold: this is part of its figures there. A table with the column "x float" is an older one: time of the file
+by that of the float model, on the clock, all threads.""",
     "graph": """Chains of tiny layers with residual additions and one calibration sample: almost no arithmetic, so this
 is the cost of the graph work itself, in CPU seconds. The baseline is reading and writing the same file with the `onnx`
 package. "checked file" is the whole of `onnxq.quantize` at effort 0: stages, checks in onnxruntime, report.
