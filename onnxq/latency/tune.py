@@ -38,8 +38,8 @@ MOST_SECONDS = 60.0
 SHARE_OF_LIMIT = 0.5
 """Of what is left of a limit for the whole run; the rest is for calibration, files and checks."""
 
-SECONDS_EACH = 1.0
-"""Processor time of one measurement."""
+SECONDS_EACH, ROUNDS = 1.0, 25
+"""Processor time of one measurement, and the rounds that are enough for it."""
 
 GAIN = 1.02
 """A group stays float if the file is this many times as fast, and faster in three of four rounds."""
@@ -60,7 +60,7 @@ class OnnxruntimeStopwatch:
     def __call__(self, first: Path, second: Path, feed: Feed) -> Pace:
         kept = {path: run for path, run in self._runs.items() if path in (first, second)}
         self._runs = {path: kept.get(path) or run_of_file(path, feed) for path in (first, second)}
-        return in_turns(self._runs[first], self._runs[second], seconds=SECONDS_EACH)
+        return in_turns(self._runs[first], self._runs[second], seconds=SECONDS_EACH, rounds=ROUNDS)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """How much faster one model runs than another: both in turns, each in one thread, in processor time.
 
 A machine that others use changes its pace from second to second, and what it is doing at the same time counts into the
-time on the wall. So every round runs both models, one after the other, and gives one quotient; the thread's own
-processor time is what counts.
+time on the wall. So every round runs both models twice, the second one in the middle, and gives one quotient: what runs
+behind the other has no advantage. The thread's own processor time is what counts.
 """
 
 from __future__ import annotations
@@ -69,10 +69,11 @@ def in_turns(
     turns = max(1, int(np.ceil(2 * SHORTEST_TURN / max(spent, 1e-6))))
     times: list[tuple[float, float]] = []
     while len(times) < rounds and (not times or timer() - started < seconds):
-        times.append((_timed(first, turns, timer), _timed(second, turns, timer)))
+        one, other, again, last = (_timed(run, turns, timer) for run in (first, second, second, first))
+        times.append((one + last, other + again))
     ones, others = np.array(times).T
     quotients = tuple(float(one) / max(float(other), 1e-9) for one, other in times)
-    return Pace(1e3 * float(np.median(ones)), 1e3 * float(np.median(others)), quotients)
+    return Pace(500 * float(np.median(ones)), 500 * float(np.median(others)), quotients)
 
 
 def _timed(run: Run, turns: int, timer: Timer) -> float:
