@@ -22,6 +22,7 @@ from onnxq.version import __version__
 if TYPE_CHECKING:
     from onnxq.calibrate import calibrate  # type: ignore[no-redef]
     from onnxq.config import Config, read_config
+    from onnxq.diagnose import Diagnosis, diagnose
     from onnxq.emit import emit
     from onnxq.emit.simulate import simulate
     from onnxq.errors import (
@@ -31,11 +32,16 @@ if TYPE_CHECKING:
         MachineError,
         ModelError,
         OnnxqError,
+        OnnxqWarning,
         SpecError,
         UnsupportedError,
     )
     from onnxq.graph import Graph, load
     from onnxq.lint import lint
+    from onnxq.mixed_precision import Found, Held, Sensitivity, Subject
+    from onnxq.mixed_precision.restore_layers import restore_layers
+    from onnxq.mixed_precision.search import search
+    from onnxq.mixed_precision.sensitivity import sensitivity
     from onnxq.passes import PASSES, PassResult, run_passes
     from onnxq.pipeline.artifacts import Result
     from onnxq.place import place
@@ -59,11 +65,14 @@ if TYPE_CHECKING:
 _HOMES = {
     "onnxq.calibrate": "calibrate",
     "onnxq.config": "Config read_config",
+    "onnxq.diagnose": "Diagnosis diagnose",
     "onnxq.emit": "emit",
     "onnxq.emit.simulate": "simulate",
-    "onnxq.errors": "CheckFailed ConfigError DataError MachineError ModelError OnnxqError SpecError UnsupportedError",
+    "onnxq.errors": "CheckFailed ConfigError DataError MachineError ModelError OnnxqError OnnxqWarning SpecError"
+    " UnsupportedError",
     "onnxq.graph": "Graph load",
     "onnxq.lint": "lint",
+    "onnxq.mixed_precision": "Found Held Sensitivity Subject restore_layers search sensitivity",
     "onnxq.passes": "PASSES PassResult run_passes",
     "onnxq.pipeline.artifacts": "Result",
     "onnxq.place": "place",
@@ -114,10 +123,14 @@ __all__ = [
     "Config",
     "ConfigError",
     "DataError",
+    "Diagnosis",
+    "Found",
     "Graph",
+    "Held",
     "MachineError",
     "ModelError",
     "OnnxqError",
+    "OnnxqWarning",
     "PassResult",
     "PerBlock",
     "PerChannel",
@@ -129,11 +142,14 @@ __all__ = [
     "QuantPlan",
     "QuantSpec",
     "Result",
+    "Sensitivity",
     "SpecError",
+    "Subject",
     "UnsupportedError",
     "__version__",
     "calibrate",
     "compare",
+    "diagnose",
     "emit",
     "get_backend",
     "lint",
@@ -143,6 +159,9 @@ __all__ = [
     "quantize",
     "read_config",
     "refine",
+    "restore_layers",
     "run_passes",
+    "search",
+    "sensitivity",
     "simulate",
 ]

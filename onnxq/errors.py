@@ -47,6 +47,10 @@ class InternalError(OnnxqError):
     exit_code = 3
 
 
+class OnnxqWarning(UserWarning):
+    """What the caller of a run should know; its report says the same, and its files have passed their checks."""
+
+
 def one_line_error(error: Exception) -> str:
     """An error in one line: its text where it was raised on purpose, else with the place that a report of it needs."""
     if isinstance(error, OnnxqError):

@@ -31,9 +31,10 @@ def test_the_package_imports_what_is_asked_for() -> None:
     program = (
         "import sys, onnxq; heavy = {'numpy', 'onnx', 'pydantic', 'typer', 'onnxq.graph'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
-        "import onnxq.place, onnxq.emit.simulate\n"
+        "import onnxq.place, onnxq.emit.simulate, onnxq.diagnose\n"
         "found = {name: getattr(onnxq, name) for name in onnxq.__all__}\n"
-        "import types; stages = 'calibrate compare emit lint place prepare quantize refine simulate'.split()\n"
+        "import types; stages = 'calibrate compare diagnose emit lint place prepare quantize refine'.split()\n"
+        "stages += 'restore_layers search sensitivity simulate'.split()\n"
         "assert all(isinstance(found[name], types.FunctionType) for name in stages), found\n"
         "assert onnxq.compare.__name__ == 'compare_layers' and onnxq.graph.Graph is onnxq.Graph\n"
         "assert set(onnxq.__all__) <= set(dir(onnxq)) and not hasattr(onnxq, 'nothing_of_that_name')\n"

@@ -44,7 +44,8 @@ def test_a_wrong_import_planted_in_a_copy_of_the_tree_is_found(tmp_path: Path) -
     assert len(planted) == 1
     assert planted[0].startswith("onnxq/types/planted.py:3: 'types' imports onnxq.graph; allowed: ")
     everyone = (
-        "errors escapes files json_file machine moved plugins progress registry temporary types user_code version"
+        "errors escapes files glance json_file machine moved plugins progress registry temporary types user_code"
+        " version warned"
     )
     assert ", ".join(f"onnxq.{unit}" for unit in everyone.split()) in planted[0]
 

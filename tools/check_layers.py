@@ -44,8 +44,8 @@ PACKAGE = "onnxq"
 ROOT = "__init__"  # the unit of onnxq/__init__.py
 
 FOR_EVERYONE = frozenset(
-    {"errors", "registry", "temporary", "escapes", "files", "json_file", "machine", "moved", "plugins", "progress",
-     "user_code", "version"}
+    {"errors", "registry", "temporary", "escapes", "files", "glance", "json_file", "machine", "moved", "plugins",
+     "progress", "user_code", "version", "warned"}
 )  # fmt: skip
 """Units at the bottom, which every unit after them in the table may import."""
 
@@ -61,6 +61,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "version": "",
         "locks": "",
         "escapes": "",
+        "glance": "",
+        "warned": "",
         "progress": "",
         "plugins": "",
         "registry": "",
@@ -118,8 +120,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         " targets config session ptq ptq.search pipeline mixed_precision diagnose page diff quantize qat compat demo"
         " output_folder distributed",
         "__main__": "cli",
-        ROOT: "types graph passes place calibrate refine emit lint verify targets config session pipeline quantize"
-        " prepare",
+        ROOT: "types graph passes place calibrate refine emit lint verify targets config session pipeline"
+        " mixed_precision diagnose quantize prepare",
     }.items()
 }
 """Unit (a package or module directly under onnxq, or one of SUBUNITS) -> the units it may import besides itself and

@@ -122,17 +122,3 @@ def open_subject(
 def data_notes(session: Session) -> Iterable[str]:
     """What was noticed when the data was opened."""
     return () if session.dataset is None else session.dataset.source.noted
-
-
-def metric_text(metric: str, value: float) -> str:
-    """A metric for people."""
-    if metric == "sqnr_db":
-        return f"{value:.2f} dB"
-    return f"{value:.2%}" if metric in ("accuracy", "agreement") else f"{value:.5g}"
-
-
-def loss_text(metric: str, loss: float) -> str:
-    """A difference of a metric; above 0 is worse."""
-    if metric == "sqnr_db":
-        return f"{loss:+.2f} dB"
-    return f"{100 * loss:+.2f} points" if metric in ("accuracy", "agreement") else f"{loss:+.4g}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onnxq.glance import decibels
 from onnxq.json_file import JsonMapping
 
 FAR_DB = 3.0
@@ -20,12 +21,6 @@ DECIDED = {
     "above_half": "of {count} scores above half of the highest, {share} are so in both models",
     "binary": "yes or no is the float model's in {share} of {count}",
 }
-
-
-def decibels(value: float | str) -> str:
-    """An SQNR as in the report, where infinity (equal outputs) is a string."""
-    number = float(value)
-    return "equal to float" if number == float("inf") else f"{number:.1f} dB"
 
 
 def results_of(output: JsonMapping) -> Iterator[tuple[str, JsonMapping]]:

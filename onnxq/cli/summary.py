@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from onnxq.cli.console import human_bytes, print_error, print_json, print_pairs, print_table, print_warning
-from onnxq.cli.figures import decibels, decision_line, results_of, sample_line
+from onnxq.cli.figures import decision_line, results_of, sample_line
 from onnxq.cli.protos import file_bytes, stored_bytes
+from onnxq.glance import decibels
 from onnxq.json_file import JsonMapping
 from onnxq.progress.durations import duration_text
 from onnxq.ptq.search.reasons import StepReason

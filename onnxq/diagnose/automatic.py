@@ -14,7 +14,7 @@ from onnxq.diagnose.run import AUTOMATIC, BRIEF, diagnose
 from onnxq.diagnose.text import summary_lines
 from onnxq.errors import one_line_error
 from onnxq.graph.write import weight_bytes
-from onnxq.mixed_precision.study import Subject
+from onnxq.mixed_precision.subject import Subject
 from onnxq.pipeline.explanation import Examine, Explanation, failed_diagnosis
 from onnxq.pipeline.forecast import broken_off, fits
 from onnxq.progress import OutOfTime, Progress

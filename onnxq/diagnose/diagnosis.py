@@ -9,6 +9,7 @@ from onnxq.config import Config
 from onnxq.diagnose.causes import Cause, Costly
 from onnxq.diagnose.remedy import Trial, applied_document, nearly_best, price
 from onnxq.files import json_number
+from onnxq.glance import counted, decibels, notebook_html, short_name, short_repr
 from onnxq.json_file import JsonObject
 
 
@@ -36,6 +37,27 @@ class Diagnosis:
     target: str | None
     config: Config
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        codes = ", ".join(dict.fromkeys(str(cause.code) for cause in self.causes))
+        both = self.combined
+        return short_repr(
+            "Diagnosis",
+            f"for {short_name(self.backend)}",
+            f"worst result {decibels(self.before_db)}",
+            f"{counted(len(self.causes), 'cause')} ({codes})" if codes else "no cause found",
+            f"{sum(trial.pays for trial in self.trials)} of {counted(len(self.trials), 'remedy', 'remedies')} pay",
+            "" if both is None or both.after_db is None else f"{decibels(both.after_db)} with those that pay",
+        )
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the causes, and the remedies that pay with the line to copy."""
+        from onnxq.diagnose.text import cause_text, outcome_text, remedy_line
+
+        facts = [("worst result", decibels(self.before_db)), *(("cause", cause_text(cause)) for cause in self.causes)]
+        tried = [*self.paying, *([] if self.combined is None else [self.combined])]
+        rows = [(outcome_text(trial), remedy_line(trial.remedy, self.target)) for trial in tried]
+        return notebook_html(f"Diagnosis for {self.backend}", facts, ("worst result", "remedy that pays"), rows)
 
     @property
     def paying(self) -> tuple[Trial, ...]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from onnxq.diagnose.causes import Cause, Costly, OutlierSample
 from onnxq.diagnose.diagnosis import Diagnosis
@@ -26,7 +26,8 @@ from onnxq.diagnose.remedies import Patient, proposals
 from onnxq.diagnose.remedy import DataChange, Remedy, Setting, Trial
 from onnxq.diagnose.trials import PAYS_DB, TrialRunner, combined
 from onnxq.errors import ConfigError
-from onnxq.mixed_precision.study import Study, Subject, with_bar
+from onnxq.mixed_precision.study import Study
+from onnxq.mixed_precision.subject import About, Subject, study
 from onnxq.progress import Progress, silent
 from onnxq.ptq.method import Samples, State
 from onnxq.ptq.search.evaluator import Score
@@ -75,13 +76,19 @@ MOST_FEEDS = 64
 """Samples that are computed anew to try other preprocessing."""
 
 
-@with_bar("onnxq.diagnose")
+@study("onnxq.diagnose")
 def diagnose(
-    subject: Subject, *, state: State | None = None, budget: Budget = THOROUGH, first: Sequence[int] = ()
+    subject: Subject,
+    *,
+    state: State | None = None,
+    budget: Budget = THOROUGH,
+    first: Sequence[int] = (),
+    **about: Unpack[About],
 ) -> Diagnosis:
     """Find out why a model loses accuracy; `state` is the quantized model in question, else the calibrated one.
 
     `first` are numbers of samples that have shown a loss: up to half of the evaluation samples are taken from them.
+    Takes a Subject, or a model with the fields of one: `onnxq.diagnose("model.onnx", backend="qnn", data="c.npz")`.
     """
     session = subject.open()
     config, dataset, say = session.settings, session.dataset, session.progress
@@ -125,18 +132,18 @@ class _Run:
         self.held = tuple(Samples(session.dataset, numbers))
         # As a dataset, which is ready: the configuration may say how images are read.
         held = open_dataset(list(self.held), session.dataset.inputs)
-        self.study = study = Study(Subject(session, evaluate_on=held, cache=folder), like=like)
-        self.calibrated = calibrated = study.calibrated(study.plan())
+        self.study = own = Study(Subject(session, evaluate_on=held, cache=folder), like=like)
+        self.calibrated = calibrated = own.calibrated(own.plan())
         if not calibrated.plan.placements:
-            raise ConfigError(f"nothing in this model is quantized for {study.prepared.backend.name}: there is no loss")
+            raise ConfigError(f"nothing in this model is quantized for {own.prepared.backend.name}: there is no loss")
         self.state = state or calibrated
-        self.original, self.dataset, self.config = session.original, study.dataset, study.config
+        self.original, self.dataset, self.config = session.original, own.dataset, own.config
         self.budget, self.say = budget, say
         self.score = self._score(self.state)
         self.worst = worst_db(self.score)
-        before = max(self.worst, worst_db(study.score(calibrated)))
+        before = max(self.worst, worst_db(own.score(calibrated)))
         self.target = session.target if isinstance(session.target, str) else self.config.backend
-        self.runner = TrialRunner(session, self.target, self.held, before, len(calibrated.plan), folder, study)
+        self.runner = TrialRunner(session, self.target, self.held, before, len(calibrated.plan), folder, own)
 
     def _score(self, state: State) -> Score:
         # What improvements have changed in the graph is not part of what a study knows scores by.

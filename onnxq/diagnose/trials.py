@@ -15,7 +15,8 @@ from onnxq.diagnose.noise import worst_db
 from onnxq.diagnose.remedy import Remedy, Trial, apply_to, nearly_best, price, target_with, together
 from onnxq.emit import emit
 from onnxq.errors import MachineError, OnnxqError, UnsupportedError
-from onnxq.mixed_precision.study import Study, Subject
+from onnxq.mixed_precision.study import Study
+from onnxq.mixed_precision.subject import Subject
 from onnxq.place.legal import check_plan
 from onnxq.ptq.method import Samples, State
 from onnxq.ptq.search.evaluator import Evaluator

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import onnx
 
+from onnxq.glance import MOST_NAMED, counted, notebook_html, quoted, short_name, short_repr, tally
 from onnxq.graph import opset as opsets
 from onnxq.graph.collector import collector_paused
 from onnxq.graph.duplicate import duplicate
@@ -45,6 +47,32 @@ class Graph(Rewriting):
         self.remarks: list[str] = []
         self.is_settled = False
         self.refresh()
+
+    def __repr__(self) -> str:
+        named = "in memory" if self.path is None else short_name(self.path.name)
+        ends = f"from {_named(self.input_names)} to {_named(self.output_names)}"
+        return short_repr("Graph", named, *self._facts().values(), ends)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: counts, and the inputs and outputs with their types and shapes."""
+        title = "Graph in memory" if self.path is None else f"Graph {self.path.name}"
+        ends = [("input", name) for name in self.input_names] + [("output", name) for name in self.output_names]
+        rows = [(kind, short_name(name), self._type_text(name)) for kind, name in ends]
+        return notebook_html(title, self._facts().items(), ("", "name", "type"), rows)
+
+    def _facts(self) -> dict[str, str]:
+        nodes = self.nodes()
+        operators = f" ({tally(node.op for node in nodes)})" if nodes else ""
+        return {
+            "nodes": f"{counted(len(nodes), 'node')}{operators}",
+            "weights": f"{counted(len(self.constants()), 'stored tensor')}, {weight_bytes(self.gs):,} bytes",
+            "opset": f"opset {self.opset}",
+        }
+
+    def _type_text(self, tensor: str) -> str:
+        dtype, shape = self.dtype(tensor), self.shape(tensor)
+        sizes = "[...]" if shape is None else f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
+        return f"{'?' if dtype is None else dtype.name} {sizes}"
 
     # ---- reading and writing -------------------------------------------------------------------------------------
 
@@ -207,6 +235,12 @@ class Graph(Rewriting):
             for scope in self.scopes():
                 scope.overridable.clear()
         self.header.ir_version = max(self.header.ir_version, version)
+
+
+def _named(names: Sequence[str]) -> str:
+    """The first names of a list in quotes."""
+    rest = len(names) - MOST_NAMED
+    return ", ".join(map(quoted, names[:MOST_NAMED])) + (f" and {rest} more" if rest > 0 else "")
 
 
 def load(path: str | Path) -> Graph:

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 from onnxq.config import Config
 from onnxq.files import json_number
+from onnxq.glance import counted, notebook_html, short_name, short_repr
 from onnxq.json_file import JsonObject
 from onnxq.mixed_precision.budget import Measure, cost_in
 from onnxq.mixed_precision.choices import Bits, Variable
 from onnxq.mixed_precision.costs import Costs
 from onnxq.mixed_precision.propose import Losses
 from onnxq.mixed_precision.study import noise, overall_db
+from onnxq.mixed_precision.text import metric_text
 from onnxq.ptq.search.evaluator import Score
 
 
@@ -66,6 +68,30 @@ class Found:
     evaluations: Mapping[str, int]
     notes: tuple[str, ...]
     improvements: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return short_repr(
+            "Found",
+            f"for {short_name(self.goal, 80)}",
+            f"{self.metric} {metric_text(self.metric, self.chosen.score.value)}",
+            f"{self.chosen.costs.bytes:,} bytes of weights",
+            f"{self.chosen.costs.mean_bits:.2f} bits in the mean",
+            f"front of {len(self.front)} of {counted(len(self.points), 'configuration')}",
+        )
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the front, with the chosen point."""
+        rows = [
+            (
+                "chosen" if point is self.chosen else "",
+                metric_text(self.metric, point.score.value),
+                f"{point.costs.bytes:,}",
+                f"{point.costs.mean_bits:.3f}",
+            )
+            for point in self.front
+        ]
+        facts = [("float model", metric_text(self.metric, self.of_float.value))]
+        return notebook_html(self.goal, facts, ("", self.metric, "bytes of weights", "mean bits"), rows)
 
     def cost(self, point: Point) -> int:
         return cost_in(self.measure, point.costs)

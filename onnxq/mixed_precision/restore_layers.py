@@ -14,18 +14,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from onnxq.config import Config
 from onnxq.config.changes import merged
 from onnxq.errors import ConfigError, UnsupportedError
 from onnxq.files import json_number
+from onnxq.glance import counted, short_repr
 from onnxq.json_file import JsonObject
 from onnxq.mixed_precision.goals import Demand, read_demand
 from onnxq.mixed_precision.improved import check_improvements
 from onnxq.mixed_precision.parts import Part, layers
 from onnxq.mixed_precision.sensitivity import Effect, measure, ranked
-from onnxq.mixed_precision.study import Study, Subject, overall_db, with_bar
+from onnxq.mixed_precision.study import Study, overall_db
+from onnxq.mixed_precision.subject import About, Subject, study
+from onnxq.mixed_precision.text import metric_text
 from onnxq.moved import old_property
 from onnxq.place.legal import violations
 from onnxq.ptq.method import State
@@ -77,6 +80,15 @@ class Held:
     notes: tuple[str, ...]
     improvements: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return short_repr(
+            "Held",
+            f"{self.demand}",
+            f"{len(self.restored)} of {counted(self.layers, 'layer')} restored to {self.fallback}",
+            f"{self.metric} {metric_text(self.metric, self.chosen.score.value)}",
+            counted(len(self.steps), "configuration") + " evaluated",
+        )
+
     @property
     def restored(self) -> tuple[str, ...]:
         return self.chosen.restored
@@ -102,7 +114,7 @@ class Held:
         }
 
 
-@with_bar("onnxq.restore_layers")
+@study("onnxq.restore_layers")
 def restore_layers(
     subject: Subject,
     *,
@@ -111,19 +123,23 @@ def restore_layers(
     reach: float | None = None,
     fallback: Fallback = "float",
     evaluations: int | None = None,
+    **about: Unpack[About],
 ) -> Held:
     """Restore as few layers as it takes for the metric to hold; `onnxq.mixed_precision.goals` says how that is said.
 
     `evaluations` limits the third step: the configurations that are evaluated in all, as far as it is possible.
+    Takes a Subject, or a model with the fields of one.
     """
     if fallback not in ("16", "float"):
         raise ConfigError(f"layers are restored to 16 or float, got '{fallback}'")
-    study = Study(subject)
-    check_improvements(study.improvements)
-    demand = read_demand(study.float_score, study.evaluator.lower_is_better, hold=hold, max_drop=max_drop, reach=reach)
-    if not demand.holds(study.float_score):
-        raise ConfigError(f"the float model itself has {study.float_score.value:.6g}: it cannot have {demand.text}")
-    return _Loop(study, demand, fallback, evaluations).run()
+    studied = Study(subject)
+    check_improvements(studied.improvements)
+    demand = read_demand(
+        studied.float_score, studied.evaluator.lower_is_better, hold=hold, max_drop=max_drop, reach=reach
+    )
+    if not demand.holds(studied.float_score):
+        raise ConfigError(f"the float model itself has {studied.float_score.value:.6g}: it cannot have {demand.text}")
+    return _Loop(studied, demand, fallback, evaluations).run()
 
 
 class _Loop:

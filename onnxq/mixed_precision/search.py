@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Unpack
 
 from onnxq.config import Config
 from onnxq.errors import ConfigError, UnsupportedError
@@ -31,7 +32,8 @@ from onnxq.mixed_precision.goals import Demand, read_demand
 from onnxq.mixed_precision.improved import check_improvements
 from onnxq.mixed_precision.parts import Part, alone
 from onnxq.mixed_precision.propose import CostModel, predicted_loss, proposals
-from onnxq.mixed_precision.study import Study, Subject, noise, with_bar
+from onnxq.mixed_precision.study import Study, noise
+from onnxq.mixed_precision.subject import About, Subject, study
 from onnxq.types import QuantPlan
 
 EVALUATIONS = 40
@@ -47,7 +49,7 @@ ALONG_THE_FRONT = 8
 """Of these, configurations that are spread over all costs, for the front."""
 
 
-@with_bar("onnxq.search")
+@study("onnxq.search")
 def search(
     subject: Subject,
     *,
@@ -58,8 +60,9 @@ def search(
     max_drop: float | None = None,
     reach: float | None = None,
     evaluations: int = EVALUATIONS,
+    **about: Unpack[About],
 ) -> Found:
-    """The bits of each quantizer, chosen from `bits`.
+    """The bits of each quantizer, chosen from `bits`; takes a Subject, or a model with the fields of one.
 
     what         weights, activations or both
     budget       see `onnxq.mixed_precision.budget`; without one, the least cost at which `hold`, `max_drop` or `reach`
@@ -75,14 +78,14 @@ def search(
     measure: Measure = limit.measure if limit else "bytes" if what == "weights" else "bit_operations"
     if what != "weights" and measure != "bit_operations":
         raise ConfigError("bytes are those of weights, whatever activations have: give a budget such as BOPS:60%")
-    study = Study(subject)
-    check_improvements(study.improvements)
+    studied = Study(subject)
+    check_improvements(studied.improvements)
     demand = None
     if demanded:
         demand = read_demand(
-            study.float_score, study.evaluator.lower_is_better, hold=hold, max_drop=max_drop, reach=reach
+            studied.float_score, studied.evaluator.lower_is_better, hold=hold, max_drop=max_drop, reach=reach
         )
-    return _Search(study, tuple(bits), what, measure, limit, demand, evaluations).run()
+    return _Search(studied, tuple(bits), what, measure, limit, demand, evaluations).run()
 
 
 class _Search:

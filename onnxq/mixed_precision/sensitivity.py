@@ -13,13 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Unpack
 
 from onnxq.errors import ConfigError
 from onnxq.files import json_number
+from onnxq.glance import MOST_ROWS, counted, decibels, notebook_html, quoted, short_name, short_repr
 from onnxq.json_file import JsonObject
 from onnxq.mixed_precision.parts import By, Only, Part, all_but, alone, parts_of
-from onnxq.mixed_precision.study import Study, Subject, overall_db, with_bar
+from onnxq.mixed_precision.study import Study, overall_db
+from onnxq.mixed_precision.subject import About, Subject, study
+from onnxq.mixed_precision.text import metric_text, sensitivity_columns, sensitivity_row, sensitivity_title
 from onnxq.ptq.method import State
 from onnxq.ptq.search.evaluator import Score
 from onnxq.types import QuantSpec
@@ -68,6 +71,25 @@ class Sensitivity:
     evaluations: Mapping[str, int]
     notes: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        first = self.effects[0] if self.effects else None
+        worst = "" if first is None else f"worst {quoted(first.name)} {decibels(first.sqnr_db)}"
+        return short_repr(
+            "Sensitivity", f"of {counted(len(self.effects), self.by)}, {self.mode}", *self._facts(), worst
+        )
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the parts that matter most, as `onnxq sensitivity` prints them."""
+        rows = [sensitivity_row(effect, self) for effect in self.effects[:MOST_ROWS]]
+        columns = [column.lstrip(">") for column in sensitivity_columns(self)]
+        cut = [[short_name(cell) for cell in row] for row in rows]
+        facts = [("everything quantized", ", ".join(self._facts()))]
+        return notebook_html(sensitivity_title(self), facts, columns, cut, of=len(self.effects))
+
+    def _facts(self) -> list[str]:
+        value = "" if self.metric == "sqnr_db" else metric_text(self.metric, self.quantized.value)
+        return [decibels(overall_db(self.quantized)), *([f"{self.metric} {value}"] if value else [])]
+
     def to_json(self) -> JsonObject:
         return {
             "by": self.by,
@@ -83,31 +105,41 @@ class Sensitivity:
         }
 
 
-@with_bar("onnxq.sensitivity")
-def sensitivity(subject: Subject, *, by: By = "layer", mode: Mode = "alone", only: Only | None = None) -> Sensitivity:
-    """Score every part of the model's plan alone, or everything but it; `only` leaves weights or activations out."""
+@study("onnxq.sensitivity")
+def sensitivity(
+    subject: Subject,
+    *,
+    by: By = "layer",
+    mode: Mode = "alone",
+    only: Only | None = None,
+    **about: Unpack[About],
+) -> Sensitivity:
+    """Score every part of the model's plan alone, or everything but it; `only` leaves weights or activations out.
+
+    Takes a Subject, or a model with the fields of one: `onnxq.sensitivity("model.onnx", backend="qnn", data="c.npz")`.
+    """
     if by not in ("layer", "quantizer") or mode not in ("alone", "all_but") or only not in (None, *_ONLY):
         raise ConfigError(f"by is layer or quantizer, mode alone or all_but, only weights or activations; got {by}, "
                           f"{mode}, {only}")  # fmt: skip
-    study = Study(subject)
-    state = study.calibrated(study.plan())
-    parts = parts_of(study.graph, state.plan, by, only)
+    studied = Study(subject)
+    state = studied.calibrated(studied.plan())
+    parts = parts_of(studied.graph, state.plan, by, only)
     if not parts:
         what = f"{only} of it" if only else "it"
         raise ConfigError(
-            f"nothing in this model is quantized for {study.prepared.backend.name}, so {what} costs nothing"
+            f"nothing in this model is quantized for {studied.prepared.backend.name}, so {what} costs nothing"
         )
-    effects, quantized = measure(study, state, parts, mode)
+    effects, quantized = measure(studied, state, parts, mode)
     return Sensitivity(
         by,
         mode,
-        study.evaluator.name,
-        study.float_score,
+        studied.evaluator.name,
+        studied.float_score,
         quantized,
         tuple(ranked(effects, mode)),
-        study.evaluator.samples,
-        study.evaluations,
-        tuple(study.notes),
+        studied.evaluator.samples,
+        studied.evaluations,
+        tuple(studied.notes),
     )
 
 

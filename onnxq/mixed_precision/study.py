@@ -12,11 +12,11 @@ import hashlib
 import json
 import math
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial, wraps
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, cast
+from typing import Any
 
 import numpy as np
 
@@ -25,18 +25,17 @@ from onnxq.calibrate.gather import with_observers
 from onnxq.calibrate.identity import SampleHash, model_identity
 from onnxq.calibrate.resume import gathered_from
 from onnxq.calibrate.statistics_file import VERSION, read_statistics
-from onnxq.config import Config, ConfigSource, override_set, read_config
+from onnxq.config import Config, override_set, read_config
 from onnxq.errors import ConfigError, UnsupportedError
 from onnxq.graph import Graph
 from onnxq.mixed_precision.evaluation import open_evaluation
 from onnxq.mixed_precision.improved import identity_of_improvements, improvements_of
 from onnxq.mixed_precision.metric_identity import sources_of
 from onnxq.mixed_precision.scores import Scores
-from onnxq.passes import Pass
+from onnxq.mixed_precision.subject import Subject
 from onnxq.place import place
 from onnxq.place.legal import check_opset, check_plan
-from onnxq.progress import Progress, Tracker
-from onnxq.progress.bar import watched
+from onnxq.progress import Tracker
 from onnxq.progress.time_limit import NOT_OBEYED
 from onnxq.ptq.method import State
 from onnxq.ptq.search.evaluator import HIGHEST_DB, LOWEST_DB, METRICS, Evaluator, Score, UserMetric
@@ -46,79 +45,9 @@ from onnxq.runtime.fault import own_fault
 from onnxq.runtime.pinned import pinned_beyond
 from onnxq.runtime.session import describe_runtime
 from onnxq.session.float_tails import calibrate_with_tails
-from onnxq.session.prepare import Model, Prepared
-from onnxq.session.session import Session, open_session
+from onnxq.session.prepare import Prepared
 from onnxq.types import Placement, QParamsTable, QuantPlan
 from onnxq.user_code import find_function
-
-BestBy = Literal["max", "min"]
-
-
-@dataclass(frozen=True)
-class Subject:
-    """What is studied, and how it is evaluated: the arguments that sensitivity, search and hold have in common.
-
-    model        a path, a ModelProto or a Graph; backend, data, config and passes as `onnxq.quantize` has them. Or a
-                 session that has all of these
-    evaluate_on  samples, and labels if the metric needs them (`onnxq.mixed_precision.evaluation`); None takes
-                 calibration samples
-    labels       the name of the labels among the arrays
-    samples      evaluate on at most this many samples
-    metric       sqnr_db, kl, agreement, accuracy, module:function or a function of (outputs by name, labels)
-    best_by      "max" or "min" for a function of one's own; the others know
-    cache        folder in which scores and statistics are kept; None keeps nothing
-    progress     as `onnxq.quantize` has it
-    """
-
-    model: Model | Session
-    backend: Any = None
-    data: Any = None
-    config: ConfigSource = None
-    passes: Sequence[str | Pass] = ()
-    evaluate_on: Any = None
-    labels: str | None = None
-    samples: int | None = None
-    metric: str | UserMetric = "sqnr_db"
-    best_by: BestBy | None = None
-    cache: str | Path | None = None
-    progress: Progress | bool | None = None
-
-    def open(self) -> Session:
-        """The session of the model, with its data."""
-        if isinstance(self.model, Session):
-            return self.model
-        session = open_session(
-            self.model,
-            backend=self.backend,
-            data=self.data,
-            config=self.config,
-            passes=self.passes,
-            progress=None if isinstance(self.progress, bool) else self.progress,
-        )
-        session.open_data(required=True)
-        return session
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def with_bar(title: str) -> Callable[[Callable[Concatenate[Subject, P], R]], Callable[Concatenate[Subject, P], R]]:
-    """Give a function of a subject the bar that `progress` of the subject asks for; a session has its own."""
-
-    def decorate(function: Callable[Concatenate[Subject, P], R]) -> Callable[Concatenate[Subject, P], R]:
-        @wraps(function)
-        def run(subject: Subject, *args: P.args, **options: P.kwargs) -> R:
-            if isinstance(subject.model, Session):
-                return function(subject, *args, **options)
-            with watched(subject.progress, title) as tracker:
-                result = function(replace(subject, progress=tracker), *args, **options)
-                tracker.finish()
-                return result
-
-        return cast(Callable[Concatenate[Subject, P], R], run)
-
-    return decorate
 
 
 class Study:

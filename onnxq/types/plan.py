@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from onnxq.errors import SpecError, did_you_mean
+from onnxq.glance import counted, notebook_html, short_name, short_repr, tally
 from onnxq.json_file import JsonMapping, JsonObject
 from onnxq.types.overrides import Treatment
 from onnxq.types.reason import Reason
@@ -142,6 +143,24 @@ class QuantPlan:
             return self.placements[tensor]
         except KeyError:
             raise SpecError(f"tensor '{tensor}' has no quantizer.{did_you_mean(tensor, self.placements)}") from None
+
+    def __repr__(self) -> str:
+        return short_repr("QuantPlan", f"for {short_name(self.backend)}", *self._facts().values())
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the counts, and the first nodes that stay float with their reasons."""
+        rows = [(short_name(node), reason) for node, reason in self.left_float.items()]
+        return notebook_html(f"Plan for {self.backend}", self._facts().items(), ("stays float", "why"), rows)
+
+    def _facts(self) -> dict[str, str]:
+        roles = f" ({tally(placement.role for placement in self)})" if self.placements else ""
+        nodes = f"{len(self.quantized):,} quantized, {len(self.fused):,} fused, {len(self.left_float):,} float"
+        total = len(self.quantized) + len(self.fused) + len(self.left_float)
+        return {
+            "quantizers": f"{counted(len(self), 'quantizer')}{roles}",
+            "nodes": f"{counted(total, 'node')} ({nodes})",
+            "notes": counted(len(self.notes), "note") if self.notes else "",
+        }
 
     def __contains__(self, tensor: object) -> bool:
         return tensor in self.placements

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from onnxq.errors import SpecError, did_you_mean
+from onnxq.glance import counted, short_repr, tally
 from onnxq.json_file import JsonMapping, JsonObject
 from onnxq.types.granularity import PerBlock, PerChannel, PerTensor
 from onnxq.types.plan import check_document, entry_of
@@ -180,6 +181,15 @@ class QParamsTable:
             raise SpecError(
                 f"no quantization parameters for tensor '{tensor}'.{did_you_mean(tensor, self.entries)}"
             ) from None
+
+    def __repr__(self) -> str:
+        fixed = len(self.integer_weights)
+        return short_repr(
+            "QParamsTable",
+            "",
+            f"{counted(len(self), 'tensor')} ({tally(held.spec.dtype for held in self.entries.values()) or 'none'})",
+            f"{counted(fixed, 'weight')} as integers" if fixed else "",
+        )
 
     def __contains__(self, tensor: object) -> bool:
         return tensor in self.entries

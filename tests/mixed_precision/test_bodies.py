@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from onnxq.mixed_precision.study import Study, Subject
+from onnxq.mixed_precision.study import Study
+from onnxq.mixed_precision.subject import Subject
 from onnxq.types import Placement
 from tests.calibrate.test_pinned_beyond import graph_with_loop, observing, samples
 from tests.runtime.small_graphs import bits

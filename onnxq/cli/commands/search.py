@@ -59,7 +59,6 @@ def search(
     _check(bits, budget, fallback, what)
     choices = _numbers(bits)
     check_writable(out)
-    demand = {"hold": hold, "max_drop": max_drop, "reach": reach}
     result: Found | Held
     with claim(out) as output:
         with run_bar("search", quiet=quiet) as progress:
@@ -69,7 +68,14 @@ def search(
                 model, given, evaluated, random=random, shape=shape, passes=passes, progress=progress
             )
             if fallback is not None:
-                result = restore_layers(subject, fallback=fallback, evaluations=evaluations, **demand)  # type: ignore[arg-type]
+                result = restore_layers(
+                    subject,
+                    fallback=fallback,  # type: ignore[arg-type]
+                    evaluations=evaluations,
+                    hold=hold,
+                    max_drop=max_drop,
+                    reach=reach,
+                )
             else:
                 result = run(
                     subject,
@@ -77,7 +83,9 @@ def search(
                     what=what,  # type: ignore[arg-type]
                     budget=budget,
                     evaluations=evaluations or EVALUATIONS,
-                    **demand,
+                    hold=hold,
+                    max_drop=max_drop,
+                    reach=reach,
                 )
         for line in (*data_warnings(random), *bits_options.data_notes(session), *result.notes):
             print_warning(line)
@@ -118,13 +126,15 @@ def _draw(stage: Path, title: str) -> str:
 
 
 def _show_found(result: Found) -> None:
+    from onnxq.mixed_precision.text import metric_text
+
     name = result.metric
     rows = []
     for point in result.front:
         rows.append(
             (
                 "chosen" if point is result.chosen else "",
-                bits_options.metric_text(name, point.score.value),
+                metric_text(name, point.score.value),
                 f"{point.costs.bytes:,}",
                 f"{point.costs.mean_bits:.3f}",
                 f"{point.costs.bit_operations:,}",
@@ -143,12 +153,14 @@ def _show_found(result: Found) -> None:
 
 
 def _show_held(result: Held) -> None:
+    from onnxq.mixed_precision.text import metric_text
+
     name = result.metric
     rows = [
         (
             "held" if step.holds else "",
             str(len(step.restored)),
-            bits_options.metric_text(name, step.score.value),
+            metric_text(name, step.score.value),
             ", ".join(step.restored[:4]) + (" ..." if len(step.restored) > 4 else ""),
         )
         for step in result.steps

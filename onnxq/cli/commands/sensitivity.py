@@ -12,7 +12,7 @@ from onnxq.cli.console import print_json, print_table, print_warning, say
 from onnxq.cli.progress import run_bar
 
 if TYPE_CHECKING:
-    from onnxq.mixed_precision import Effect, Sensitivity
+    from onnxq.mixed_precision import Sensitivity
 
 
 @options.with_settings("images config code ranges place samples random shape engine", first="target data")
@@ -76,36 +76,17 @@ def sensitivity(
 
 def _show(result: Sensitivity, worst: int) -> None:
     from onnxq.mixed_precision.study import overall_db
+    from onnxq.mixed_precision.text import metric_text, sensitivity_columns, sensitivity_row, sensitivity_title
 
     name = result.metric
     shown = result.effects[:worst] if worst else result.effects
-    columns = [result.by, "operator" if result.by == "layer" else "role", "formats", ">SQNR"]
-    if name != "sqnr_db":
-        columns += [f">{name}", ">loss"]
-    else:
-        columns += [">share of the noise" if result.mode == "alone" else ">gain"]
-    rows = [_row(effect, result) for effect in shown]
-    what = "quantized alone" if result.mode == "alone" else "everything else quantized"
-    print_table(f"{len(result.effects)} {result.by}s, {what}, worst first", columns, rows)
+    rows = [sensitivity_row(effect, result) for effect in shown]
+    print_table(sensitivity_title(result), sensitivity_columns(result), rows)
     if len(shown) < len(result.effects):
         say(f"{len(result.effects) - len(shown)} better ones not shown; --worst 0 shows all")
     whole = f"{overall_db(result.quantized):.2f} dB"
     if name != "sqnr_db":
-        whole += f", {name} {bits_options.metric_text(name, result.quantized.value)}"
-        whole += f"; float model {bits_options.metric_text(name, result.of_float.value)}"
+        whole += f", {name} {metric_text(name, result.quantized.value)}"
+        whole += f"; float model {metric_text(name, result.of_float.value)}"
     known = result.evaluations["known"]
     say(f"everything quantized: {whole} ({result.evaluations['run']} runs{f', {known} known' if known else ''})")
-
-
-def _row(effect: Effect, result: Sensitivity) -> list[str]:
-    from onnxq.mixed_precision.study import noise
-
-    formats = ", ".join(dict.fromkeys(spec.dtype for spec in effect.quantizers.values()))
-    cells = [effect.name, effect.kind, formats, f"{effect.sqnr_db:.2f} dB"]
-    if result.metric != "sqnr_db":
-        value = bits_options.metric_text(result.metric, effect.score.value)
-        return [*cells, value, bits_options.loss_text(result.metric, effect.loss)]
-    if result.mode == "all_but":
-        return [*cells, f"{-effect.loss:+.2f} dB"]
-    everything = sum(noise(other.score) for other in result.effects)
-    return [*cells, f"{noise(effect.score) / everything:.1%}" if everything else ""]
