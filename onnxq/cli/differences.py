@@ -7,13 +7,13 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import TypeVar
 
 from onnxq.cli.console import Cell, human_bytes, print_pairs, print_table, say
-from onnxq.cli.figures import decibels
 from onnxq.diff import RunDiff
 from onnxq.diff.changes import Change, Compared
 from onnxq.diff.outcomes import Figures, FileDiff, ResultDiff
 from onnxq.diff.parameters import ParameterChange, ParameterDiff
 from onnxq.diff.plans import NodeState, PlanDiff
 from onnxq.diff.runs import Models
+from onnxq.glance import decibels
 
 Grouped = TypeVar("Grouped")
 
