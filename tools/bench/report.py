@@ -106,8 +106,9 @@ Every tool gets the float file as it is. mobilenetv2, resnet50 and mobilefacenet
 others to fold: this is part of its figures there. A table with the column "x float" is an older one: time of the file
 by that of the float model, on the clock, all threads.""",
     "graph": """Chains of tiny layers with residual additions and one calibration sample: almost no arithmetic, so this
-is the cost of the graph work itself, in CPU seconds. The baseline is reading and writing the same file with the `onnx`
-package. "checked file" is the whole of `onnxq.quantize` at effort 0: stages, checks in onnxruntime, report.
+is the cost of the graph work itself. The baseline is reading and writing the same file with the `onnx` package.
+"checked file" is the whole of `onnxq.quantize` at effort 0: stages, checks in onnxruntime, report. Tables that have it
+are in CPU seconds, older ones in seconds on the clock.
 """,
     "memory": """Place and emit on a chain of large matrix products with external weights (a sparse file of zeros):
 weights are read when they are needed and not kept.""",
