@@ -116,7 +116,7 @@ class ConstantRequests:
         if port is not None:
             return (node, port) if facts.is_constant(port) else None
         add = self.selection.fused_ops.bias_adder(node)
-        if add is None or not (rule.added_bias or self._wants_added_bias(add, node)):
+        if add is None or not (rule.added_bias is None or rule.added_bias(facts) or self._wants_added_bias(add, node)):
             return None
         return next(((add, port) for port, tensor in enumerate(add.inputs) if self.graph.is_constant(tensor)), None)
 

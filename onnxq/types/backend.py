@@ -54,7 +54,7 @@ class OpRule:
     inputs    activation ports; None means every input that is not the weight or the bias
     weight    port of the weight, when it is a constant (otherwise the port counts as an activation)
     bias      port of the bias, quantized to int32 when the backend's scheme has a bias spec
-    added_bias  quantize the constant that an Add behind it adds, too; a kernel without a bias gains nothing by it
+    added_bias  whether the constant that an Add behind it adds is quantized too: a kernel without a bias gains nothing
     output    quantize the output too (after a fused activation)
     decline   reason to leave a node of this family float
     joins     quantize only where all neighbours are quantized anyway (element-wise ops between integer kernels)
@@ -67,7 +67,7 @@ class OpRule:
     weight: int | None = None
     weight_axis: WeightAxis = None
     bias: int | None = None
-    added_bias: bool = True
+    added_bias: Callable[[NodeFacts], bool] | None = None
     output: bool = False
     decline: Decline | None = None
     joins: bool = False

@@ -3,11 +3,11 @@
 Activations are asymmetric uint8: onnxruntime drops a Relu or Clip only when the quantizer behind it saturates at the
 same values, and a signed symmetric format keeps a third of the convolutions in float. Weights are int8 per channel,
 biases int32. Conv needs a quantizer on its output to become an integer kernel; MatMul and Gemm also exist with float
-results, so their outputs stay float unless the next node wants integers. What an Add behind a MatMul adds stays float:
-no kernel takes it as integers, and onnxruntime would dequantize it in every run. Element-wise operators are quantized
-where integers arrive and integers are wanted (residual blocks, squeeze-and-excitation), never around a LayerNorm or
-Softmax: that costs accuracy and saves nothing. Tables of embeddings are int8 with a scale for each column: in most
-language models they are most of the file, and looking integers up costs nothing.
+results, so their outputs stay float unless the next node wants integers. What an Add behind a MatMul of more than two
+axes adds stays float: no kernel takes it as integers, and onnxruntime would dequantize it in every run. Element-wise
+operators are quantized where integers arrive and integers are wanted (residual blocks, squeeze-and-excitation), never
+around a LayerNorm or Softmax: that costs accuracy and saves nothing. Tables of embeddings are int8 with a scale for
+each column: in most language models they are most of the file, and looking integers up costs nothing.
 """
 
 from __future__ import annotations
@@ -35,6 +35,15 @@ def _declines_table(node: NodeFacts) -> str | None:
     return f"its rows have {width} numbers, too few for embeddings" if width < NARROWEST_TABLE else None
 
 
+def _is_gemm(node: NodeFacts) -> bool:
+    """Whether onnxruntime makes a Gemm of a MatMul and the Add behind it, which is in integers only with its bias.
+
+    It does for matrices, and for known lengths with more axes, which it then reshapes.
+    """
+    shape = node.shape(0)
+    return shape is not None and (len(shape) == 2 or all(isinstance(length, int) for length in shape))
+
+
 BACKENDS.add(
     "onnxruntime",
     Backend(
@@ -48,7 +57,7 @@ BACKENDS.add(
         rules=(
             OpRule(("Conv",), weight=1, weight_axis=0, bias=2, output=True, decline=declines_computed_weight),
             OpRule(("Gemm",), weight=1, weight_axis=gemm_weight_axis, bias=2),
-            OpRule(("MatMul",), inputs=(0,), weight=1, weight_axis=matmul_weight_axis, added_bias=False),
+            OpRule(("MatMul",), inputs=(0,), weight=1, weight_axis=matmul_weight_axis, added_bias=_is_gemm),
             OpRule(("Gather",), inputs=(), weight=0, weight_axis=1, decline=_declines_table),
             OpRule(("Add", "Mul"), inputs=(0, 1), output=True, joins=True),
             OpRule(("AveragePool", "GlobalAveragePool", "Sigmoid", "LeakyRelu"), output=True, joins=True),
