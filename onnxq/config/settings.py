@@ -152,6 +152,7 @@ class Config(Strict):
             "--improve",
             "This improvement in the place of those of the default effort, such as gptq:act_order=no. Repeatable.",
             metavar="NAME",
+            unset="those of the effort",
         ),
     ] = Field(
         None,

@@ -150,6 +150,7 @@ def test_every_command_has_help(run) -> None:
             "sensitivity",
             "search",
             "inspect",
+            "init",
             "place",
             "calibrate",
             "merge",

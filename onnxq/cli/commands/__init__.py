@@ -13,6 +13,7 @@ SUMMARIES = {
     "sensitivity": "Measure what each layer or quantizer costs, the worst first.",
     "search": "Find bits for each layer of MODEL under a budget, or the layers to restore until a metric holds.",
     "inspect": "Show opsets, inputs, outputs, operators, parameters and obstacles of MODEL.",
+    "init": "Write a commented configuration for MODEL and a target: each setting, its meaning and default.",
     "place": "Show which nodes of MODEL would be quantized for a target, how, and why the others would not.",
     "calibrate": "Find scale and zero point of every tensor in a plan by running MODEL on data.",
     "merge": "Put the STATISTICS of all shards of a calibration together.",
