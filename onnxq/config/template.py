@@ -41,6 +41,9 @@ HELD: Mapping[str, Callable[[Backend], Sequence[str]]] = {
 MEASURED_HERE = ("optimize_for", "portable")
 """Keys for targets that onnxruntime runs."""
 
+OF_ACTIVATIONS = ("activation", "input", "output", "observer", "tensor")
+"""Keys for targets that quantize more than weights; the example for tensors is an input of the model."""
+
 OF_A_REPEATED_RUN = ("skip_steps",)
 """Keys that config.json of a run says, and nobody else."""
 
@@ -115,7 +118,7 @@ class _Template:
             return self._backend.runs_in_onnxruntime
         if key in HELD:
             return bool(HELD[key](self._backend))
-        if key == "activation":
+        if key in OF_ACTIVATIONS:
             return self._backend.scheme.activation is not None
         return key not in OF_A_REPEATED_RUN
 
@@ -144,7 +147,7 @@ class _Template:
         if role in ("input", "output"):
             return "that of other computed tensors"
         held = getattr(self._backend.scheme, role)
-        return "float" if held is None else "formats of the target's rules, which differ between operators"
+        return "float" if held is None else f"{held}, where the target's rules have no other"
 
     def _backend_lines(self) -> Iterator[str]:
         yield toml_line(("backend",), self._target)

@@ -50,8 +50,9 @@ def test_every_key_is_there_that_applies(name: str) -> None:
     present = {key for key in Config.model_fields if re.search(rf"^#?{key}\b[. ]", text, re.MULTILINE)}
     here = backend.runs_in_onnxruntime
     assert ("optimize_for" in present) == ("portable" in present) == here
-    assert ("activation" in present) == (backend.scheme.activation is not None)
-    may_be_missing = {"optimize_for", "portable", "activation", "skip_steps"}
+    of_activations = {"activation", "input", "output", "observer", "tensor"}
+    assert of_activations & present == (of_activations if backend.scheme.activation is not None else set())
+    may_be_missing = {"optimize_for", "portable", "skip_steps", *of_activations}
     may_be_missing |= {"skip_ties", "skip_refinements", "skip_emitters", "skip_simulations"}
     assert set(Config.model_fields) - present <= may_be_missing
     for option in backend.options:
