@@ -33,6 +33,8 @@ from onnxq.ptq.search.stage import (
 from onnxq.session.prepare import Model
 from onnxq.session.session import Calibrated, Session, open_session
 from onnxq.types import Backend
+from onnxq.types.note import folded
+from onnxq.warned import warn_of
 
 
 def quantize(
@@ -69,6 +71,7 @@ def quantize(
     time_limit  seconds, or a text such as "2m": improvements and diagnosis that do not fit are left out, and recorded
 
     The files appear only when every check of them has passed; otherwise CheckFailed is raised and `out` is untouched.
+    Warnings of the report are given as OnnxqWarning, too.
     """
     with watched(progress, title="onnxq.quantize") as tracker:
         with in_step(ranks):
@@ -84,7 +87,9 @@ def quantize(
             )
             if time_limit is not None:
                 session = replace(session, settings=read_config(session.settings, time_limit=time_limit))
-        return quantize_session(session, out, warnings=warnings, statistics=statistics)
+        result = quantize_session(session, out, warnings=warnings, statistics=statistics)
+    warn_of(folded(result.report["warnings"]), stacklevel=2)
+    return result
 
 
 def quantize_session(

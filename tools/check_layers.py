@@ -62,6 +62,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "locks": "",
         "escapes": "",
         "glance": "",
+        "text_tables": "",
         "warned": "",
         "progress": "",
         "plugins": "",
@@ -101,7 +102,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "prepare": "session",
         "ptq.search": "types graph runtime calibrate refine emit verify ptq config session",
         "pipeline": "types graph runtime passes place calibrate emit verify output_folder config session ptq"
-        " ptq.search",
+        " ptq.search text_tables",
         "latency": "types graph runtime emit verify config session ptq ptq.search",
         "mixed_precision": "types graph runtime passes place calibrate refine chart output_folder config session ptq"
         " ptq.search",
@@ -118,7 +119,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "targets.dialects": "types graph observers passes place targets config session pipeline compat",
         "cli": "types match graph numerics observers runtime passes strip place calibrate refine emit lint verify"
         " targets config session ptq ptq.search pipeline mixed_precision diagnose page diff quantize qat compat demo"
-        " output_folder distributed",
+        " output_folder distributed text_tables",
         "__main__": "cli",
         ROOT: "types graph passes place calibrate refine emit lint verify targets config session pipeline"
         " mixed_precision diagnose quantize prepare",

@@ -6,7 +6,7 @@ import json
 from collections.abc import Hashable, Iterable, Sequence
 from typing import TypeVar
 
-from onnxq.cli.console import Cell, human_bytes, print_pairs, print_table, say
+from onnxq.cli.console import print_pairs, print_table, say
 from onnxq.diff import RunDiff
 from onnxq.diff.changes import Change, Compared
 from onnxq.diff.outcomes import Figures, FileDiff, ResultDiff
@@ -14,6 +14,7 @@ from onnxq.diff.parameters import ParameterChange, ParameterDiff
 from onnxq.diff.plans import NodeState, PlanDiff
 from onnxq.diff.runs import Models
 from onnxq.glance import decibels
+from onnxq.text_tables import Cell, human_bytes
 
 Grouped = TypeVar("Grouped")
 

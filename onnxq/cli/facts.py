@@ -11,12 +11,12 @@ from pathlib import Path
 
 import onnx
 
-from onnxq.cli.protos import data_bytes, external_files, nodes_of, tensors_of
 from onnxq.errors import OnnxqError
 from onnxq.graph import Graph
 from onnxq.graph.element_types import numpy_dtype, stored_size
 from onnxq.graph.load import open_model
 from onnxq.graph.placeholders import is_placeholder, shared_placeholders
+from onnxq.graph.protos import data_bytes, external_files, nodes_of, tensors_of
 from onnxq.graph.values import checked_shape
 from onnxq.mixed_precision.costs import MULTIPLYING
 from onnxq.page.work import macs_json, open_sizes

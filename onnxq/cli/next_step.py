@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
-from onnxq.cli.figures import results_of
 from onnxq.json_file import JsonMapping
 from onnxq.pipeline.artifacts import PAGE, REMEDY
 from onnxq.pipeline.explanation import LOW_SQNR_DB
+from onnxq.pipeline.figures import results_of
 from onnxq.progress.time_limit import TOLERANCE
 
 HIGHEST_EFFORT = 3

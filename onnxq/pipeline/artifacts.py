@@ -21,14 +21,27 @@ from onnxq.output_folder import OutputFolder, claim, refuse_folders, refuse_inpu
 from onnxq.pipeline.explanation import LOW_SQNR_DB, Examine
 from onnxq.pipeline.forecast import limit_json, limit_warnings, repeatable
 from onnxq.pipeline.report import Report, build_report
+from onnxq.pipeline.result import PAGE, Result
 from onnxq.pipeline.written import FileCheck, Writer, Written
 from onnxq.progress import TimeLimit
 from onnxq.session.prepare import Prepared
 from onnxq.session.session import Calibrated
-from onnxq.types import Backend, QParamsTable, QuantPlan
+from onnxq.types import Backend
+
+__all__ = [
+    "COMPANIONS",
+    "FLOAT_MODEL",
+    "PAGE",
+    "REMEDY",
+    "REPORT",
+    "DrawPage",
+    "Finished",
+    "Result",
+    "emit_plan",
+    "refuse_overwriting",
+]
 
 REPORT = "report.json"
-PAGE = "report.html"
 COMPANIONS = ("plan.json", "qparams.json", "config.json", REPORT)
 """What stands beside the files of every target; the page too, unless somebody does not want it."""
 
@@ -51,16 +64,6 @@ class Finished:
 
 DrawPage = Callable[[Path, Finished], None]
 """Draws the page of a run into the folder that holds its files."""
-
-
-@dataclass
-class Result:
-    """What `quantize` gives back: the written model, the values behind it and the report."""
-
-    model: Path
-    plan: QuantPlan
-    qparams: QParamsTable
-    report: Report
 
 
 def emit_plan(

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from onnxq.config import Config
 from onnxq.files import json_number
 from onnxq.json_file import JsonObject
+from onnxq.pipeline.coverage import Coverage
 from onnxq.pipeline.explanation import DIAGNOSE
 from onnxq.pipeline.written import Written
 from onnxq.session.session import Calibrated
-from onnxq.types import Backend, QuantPlan
+from onnxq.types import Backend
 from onnxq.types.note import by_kind
-from onnxq.types.reason import by_code
 from onnxq.version import versions
 
 Report = JsonObject
@@ -60,7 +59,7 @@ def build_report(
     return {
         "backend": backend.name,
         "model": None if ready.session.original.path is None else str(ready.session.original.path),
-        "coverage": coverage(written.plan),
+        "coverage": Coverage.of(written.plan).to_json(),
         "simulated_sqnr_db": {result.name: json_number(result.sqnr_db) for result in simulated},
         "sqnr_db": {name: json_number(value) for name, value in checks.sqnr_db.items()},
         "warnings": told,
@@ -104,22 +103,6 @@ def _translated(config: Config) -> JsonObject:
         return {}
     rows = [row.to_json() for row in config.translation.rows]
     return {"translated": {"from": config.translation.tool, "keys": rows}}
-
-
-def coverage(plan: QuantPlan) -> JsonObject:
-    """How many nodes run quantized, and every other node with its reason."""
-    total = len(plan.quantized) + len(plan.fused) + len(plan.left_float)
-    inside = len(plan.quantized) + len(plan.fused)
-    return {
-        "nodes": total,
-        "quantized": len(plan.quantized),
-        "fused": len(plan.fused),
-        "float": len(plan.left_float),
-        "fraction": round(inside / total, 4) if total else 0.0,
-        "tensors": dict(Counter(placement.role for placement in plan)),
-        "float_nodes": dict(plan.left_float),
-        "float_codes": by_code(plan.left_float),
-    }
 
 
 def resolved_config(backend: Backend, config: Config) -> JsonObject:

@@ -17,6 +17,7 @@ from onnxq.config.training import TrainSettings, train_settings
 from onnxq.distributed import Ranks, in_step
 from onnxq.errors import CheckFailed, ConfigError, did_you_mean
 from onnxq.files import json_number
+from onnxq.glance import counted
 from onnxq.graph import Graph
 from onnxq.json_file import JsonMapping, JsonObject
 from onnxq.output_folder import OutputFolder, claim
@@ -46,7 +47,9 @@ from onnxq.session.prepare import Model
 from onnxq.session.session import open_session
 from onnxq.torchnet import to_torch
 from onnxq.types import Backend
+from onnxq.types.note import folded
 from onnxq.user_code import find_function
+from onnxq.warned import warn_of
 
 CALIBRATION_SAMPLES = 256
 """Samples of the training data that calibration sees where it was given no data of its own."""
@@ -72,6 +75,10 @@ class QatResult:
     result: Result
     net: QatNet
     training: Training
+
+    def __repr__(self) -> str:
+        best = self.training.best
+        return f"<QatResult after {counted(best.step, 'step')}: {self.result!r}>"
 
 
 def qat(
@@ -156,7 +163,9 @@ def qat(
         if finished is not None and checkpoints is None:
             Checkpoints(place, {}).clear()
         tracker.finish()
-        return finished
+    if finished is not None:
+        warn_of(folded(finished.result.report["warnings"]), stacklevel=2)
+    return finished
 
 
 def _open(

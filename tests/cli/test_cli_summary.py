@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnxq.cli.summary import improvement_lines
+from onnxq.pipeline.summary import improvement_lines
 
 
 def steps(**applied: list[bool]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from importlib import import_module
 import pytest
 from rich.console import Console
 
-from onnxq.cli.summary import nodes_line
+from onnxq.pipeline.summary import nodes_line
 
 ROWS = [
     (

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from onnxq.cli.next_step import next_step
-from onnxq.cli.summary import macs_text, work_lines
+from onnxq.pipeline.summary import macs_text, work_lines
 
 
 def test_inspect_has_the_largest_layers_and_the_next_command(run, model: Path) -> None:

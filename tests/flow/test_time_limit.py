@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import onnxq
-from onnxq.cli.summary import limit_lines
 from onnxq.demo import load_data, model_path
 from onnxq.errors import ConfigError
 from onnxq.pipeline.artifacts import Result
+from onnxq.pipeline.summary import limit_lines
 from onnxq.progress import Tracker
 from onnxq.ptq.search.costs import cost_of
 from tests.progress.clock import FakeClock

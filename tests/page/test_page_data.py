@@ -18,8 +18,9 @@ from onnxq.page.document import page_text, read_page
 from onnxq.page.histogram import BINS, Histogram
 from onnxq.page.inputs import inputs_json, png, thumbnail
 from onnxq.page.numbers import packed, short
-from onnxq.page.verdict import Light, light_of, verdict_json
+from onnxq.page.verdict import verdict_json
 from onnxq.page.weights import weight_json
+from onnxq.pipeline.judgement import Light, light_of
 from onnxq.types import PerChannel, QParams, QuantSpec
 from tests.golden_graphs import GOLDEN
 

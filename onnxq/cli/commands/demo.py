@@ -46,8 +46,8 @@ def demo(
 
 
 def _print(model: Path, written: Path, report: JsonMapping, data: DemoData) -> None:
-    from onnxq.cli.summary import nodes_line, size_line
     from onnxq.glance import decibels
+    from onnxq.pipeline.summary import nodes_line, size_line
     from onnxq.runtime.session import make_session
 
     sessions = {"float": make_session(model, threads=1), "quantized": make_session(written, threads=1)}

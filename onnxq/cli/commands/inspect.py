@@ -8,7 +8,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from onnxq.cli import options
-from onnxq.cli.console import human_bytes, print_json, print_pairs, print_table
+from onnxq.cli.console import print_json, print_pairs, print_table
+from onnxq.text_tables import human_bytes
 
 if TYPE_CHECKING:
     from onnxq.cli.facts import ModelFacts
@@ -26,7 +27,7 @@ def inspect(model: options.ModelArgument, as_json: options.JsonOption = False) -
 
 
 def _print(facts: ModelFacts) -> None:
-    from onnxq.cli.summary import macs_text
+    from onnxq.pipeline.summary import macs_text
 
     opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in facts.opsets.items())
     pairs = [

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onnxq.cli import options
-from onnxq.cli.console import Cell, print_json, print_pairs, print_table
+from onnxq.cli.console import print_json, print_pairs, print_table
+from onnxq.text_tables import Cell
 
 if TYPE_CHECKING:
     from onnxq.cli.catalogue import Entry

@@ -83,11 +83,11 @@ def place(
 
 def _print_plan(plan: QuantPlan, graph: Graph, wanted: Collection[str]) -> None:
     """The summary, why nodes stay float, then the nodes that are wanted and the tensors that they read and write."""
-    from onnxq.cli.summary import grouped, nodes_line, work_lines
     from onnxq.page.work import work_json
-    from onnxq.pipeline.report import coverage
+    from onnxq.pipeline.coverage import Coverage
+    from onnxq.pipeline.summary import grouped, nodes_line, work_lines
 
-    counted = coverage(plan)
+    counted = Coverage.of(plan).to_json()
     print_pairs(
         f"plan for {plan.backend}",
         [

@@ -9,8 +9,8 @@ import typer
 
 from onnxq.cli import options
 from onnxq.cli.console import print_json, print_table, print_warning, say
-from onnxq.cli.figures import decision_line, sample_line
 from onnxq.glance import decibels
+from onnxq.pipeline.figures import decision_line, sample_line
 
 if TYPE_CHECKING:
     from onnxq.verify.report import OutputCheck
