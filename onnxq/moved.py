@@ -8,8 +8,9 @@ import importlib.machinery
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar, cast
 
 MOVED = {
     "onnxq.backends": "onnxq.targets",
@@ -84,6 +85,29 @@ def old_property(name: str, new: str, value: Callable[[Any], Any]) -> property:
         return value(self)
 
     return property(get)
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def renamed_arguments(**names: str) -> Callable[[Function], Function]:
+    """Let a function take arguments by their old names, old=new."""
+
+    def decorate(function: Function) -> Function:
+        @wraps(function)
+        def call(*args: Any, **given: Any) -> Any:
+            for old, new in names.items():
+                if old in given:
+                    if new in given:
+                        raise TypeError(f"{function.__name__}() has got {new} twice: as {old}, too")
+                    text = f"{function.__name__}({old}=...) is now {function.__name__}({new}=...)"
+                    warnings.warn(text, DeprecationWarning, stacklevel=2)
+                    given[new] = given.pop(old)
+            return function(*args, **given)
+
+        return cast(Function, call)
+
+    return decorate
 
 
 def renamed_in(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:

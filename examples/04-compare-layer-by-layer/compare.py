@@ -1,13 +1,9 @@
 """Shows in the order of the model how the error grows, and which layers add most of it."""
 
-import numpy as np
-
 import onnxq
 
-images = np.load("calib.npz")["image"]
-feeds = [{"image": image[None]} for image in images[:8]]
-
-layers = {layer.tensor: layer for layer in onnxq.compare("digits.onnx", "out/int4/model.onnx", feeds, samples=8)}
+found = onnxq.compare("digits.onnx", "out/int4/model.onnx", data="calib.npz", samples=8)
+layers = {layer.tensor: layer for layer in found}
 graph = onnxq.load("digits.onnx")
 for node in graph.nodes():
     layer = layers.get(node.outputs[0].name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from typing import Any
 
 from onnxq.calibrate.activations import activation_ranges
 from onnxq.calibrate.biases import Widened, derive_biases, float_biases, widen_weights
@@ -14,27 +14,30 @@ from onnxq.calibrate.remarks import data_remarks, nonfinite_warnings, widened_no
 from onnxq.calibrate.report import Calibration, CalibrationReport
 from onnxq.errors import DataError, SpecError
 from onnxq.graph import Graph, collector_paused
+from onnxq.moved import renamed_arguments
+from onnxq.runtime import Dataset, input_infos, open_dataset
 from onnxq.runtime.collect import Engine, Progress
-from onnxq.runtime.feeds import Feed
 from onnxq.runtime.pinned import pinned_beyond
 from onnxq.types import Placement, QParamsTable, QuantPlan
 from onnxq.types.note import Note
 
 
+@renamed_arguments(dataset="data")
 def calibrate(
     graph: Graph,
     plan: QuantPlan,
-    dataset: Iterable[Feed] | None = None,
+    data: Any = None,
     *,
     statistics: Gathered | None = None,
     engine: Engine | None = None,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Parameters for every placement, from constants and from runs of the float graph over `dataset`.
+    """Parameters for every placement, from constants and from runs of the float graph over `data`.
 
-    `statistics` that were gathered before take the place of the runs; without them `dataset` can be None only when the
-    plan observes no activations. Tensors that no sample reached are taken out of the returned plan; the report names
-    them. `engine` says how many samples to run at a time, and in how much memory.
+    `data` is what `onnxq.quantize` takes (docs/data.md). `statistics` that were gathered before take the place of the
+    runs; without them `data` can be None only when the plan observes no activations. Tensors that no sample reached
+    are taken out of the returned plan; the report names them. `engine` says how many samples to run at a time, and in
+    how much memory.
     """
     started = time.monotonic()
     table = QParamsTable()
@@ -45,11 +48,12 @@ def calibrate(
 
     leaders = activation_leaders(plan)
     if leaders and statistics is None:
-        if dataset is None:
+        if data is None:
             raise DataError(
                 f"the plan observes {len(leaders)} activations, so calibration needs data: give samples, or place "
                 "quantizers on weights only"
             )
+        dataset = data if isinstance(data, Dataset) else open_dataset(data, input_infos(graph))
         statistics = gather(graph, leaders, dataset, engine=engine, progress=progress)
     gathered = statistics or Gathered()
     beyond = pinned_beyond(graph, [tensor for placement in leaders for tensor in placement.observe])

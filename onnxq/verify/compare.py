@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -12,8 +12,9 @@ import numpy as np
 
 from onnxq.errors import DataError, ModelError
 from onnxq.graph import Graph
+from onnxq.moved import renamed_arguments
 from onnxq.numerics import SqnrAccumulator
-from onnxq.runtime.feeds import Feed
+from onnxq.runtime import Dataset, input_infos, open_dataset
 from onnxq.runtime.tap import Tap, default_memory_limit, memory_groups
 
 
@@ -29,39 +30,42 @@ class LayerError:
     max_abs: float
 
 
+@renamed_arguments(float_path="model", quantized_path="quantized", dataset="data")
 def compare_layers(
-    float_path: Path | str | Graph,
-    quantized_path: Path | str | Graph,
-    dataset: Iterable[Feed],
+    model: Path | str | Graph,
+    quantized: Path | str | Graph,
+    data: Any,
     samples: int = 4,
     *,
     memory_limit_bytes: int | None = None,
 ) -> list[LayerError]:
     """The error of every float tensor that both models have under the same name, the worst SQNR first.
 
+    `data` is what `onnxq.quantize` takes (docs/data.md), of which the first `samples` feeds are run.
     Each tensor shows the error of everything before it. Both models compute quantization as it is defined, without
     fused integer kernels. Tensors inside bodies of If, Loop and Scan are not compared; tensors that are no floats, or
     whose shapes differ between the models, are left out. `memory_limit_bytes` bounds the tensors held at once, for both
     models together.
     """
-    original = float_path if isinstance(float_path, Graph) else Graph.load(float_path)
-    quantized = quantized_path if isinstance(quantized_path, Graph) else Graph.load(quantized_path)
-    shared = list(_shared(original, quantized))
+    original = model if isinstance(model, Graph) else Graph.load(model)
+    other = quantized if isinstance(quantized, Graph) else Graph.load(quantized)
+    shared = list(_shared(original, other))
     if not shared:
         raise ModelError(
             "the two models have no computed float tensor of the same name: compare a model with the one it was "
             "quantized from"
         )
-    feeds = list(islice(dataset, samples))
-    if not feeds:
-        raise DataError("there are no samples to compare the models on: give at least one")
+    if samples < 1:
+        raise DataError(f"there are no samples to compare the models on: samples is {samples}")
+    opened = data if isinstance(data, Dataset) else open_dataset(data, input_infos(original))
+    feeds = list(islice(opened, samples))
     sums: dict[str, SqnrAccumulator] = {name: SqnrAccumulator() for name in shared}
     different: set[str] = set()
     limit = (default_memory_limit() if memory_limit_bytes is None else memory_limit_bytes) // 2
     for group in memory_groups(original, shared, feeds[0], limit):
-        one, other = Tap(original, group, optimize="basic"), Tap(quantized, group, optimize="none")
+        floats, integers = Tap(original, group, optimize="basic"), Tap(other, group, optimize="none")
         for number, feed in enumerate(feeds):
-            expected, measured = one.run(feed, f"sample {number}"), other.run(feed, f"sample {number}")
+            expected, measured = floats.run(feed, f"sample {number}"), integers.run(feed, f"sample {number}")
             for name in group:
                 if not _comparable(expected[name], measured[name]):
                     different.add(name)

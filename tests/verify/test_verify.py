@@ -291,6 +291,19 @@ def test_the_output_of_compare_and_verify_agree(tmp_path: Path) -> None:
     assert checked.sqnr_db == pytest.approx(layer.sqnr_db, abs=0.1)
 
 
+def test_layers_are_compared_on_data_in_any_form(tmp_path: Path) -> None:
+    paths = float_model(tmp_path), quantized_model(tmp_path)
+    feeds = data()
+    wanted = compare_layers(*paths, data=feeds)
+    (name,) = feeds[0]
+    np.savez(tmp_path / "data.npz", **{name: np.concatenate([feed[name] for feed in feeds])})
+    assert {layer.tensor for layer in compare_layers(*paths, data=tmp_path / "data.npz")} == {"a", "r", "y"}
+    with pytest.warns(DeprecationWarning, match=r"compare_layers\(dataset=...\) is now compare_layers\(data=...\)"):
+        assert compare_layers(float_path=paths[0], quantized_path=paths[1], dataset=feeds) == wanted  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="data twice"):
+        compare_layers(*paths, data=feeds, dataset=feeds)  # type: ignore[call-arg]
+
+
 def test_models_without_common_tensors_and_empty_data_are_refused(tmp_path: Path) -> None:
     nodes = [helper.make_node("Relu", ["x"], ["other"], name="relu")]
     other = save(tmp_path / "other.onnx", nodes, [info("other", ["N", 8])], {})

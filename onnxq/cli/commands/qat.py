@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
+from warnings import catch_warnings, simplefilter
 
 import typer
 
@@ -14,7 +15,7 @@ from onnxq.cli import options
 from onnxq.cli.console import print_error, print_pairs, say
 from onnxq.cli.progress import training_bar
 from onnxq.config.assignments import Assignment
-from onnxq.errors import ConfigError
+from onnxq.errors import ConfigError, OnnxqWarning
 from onnxq.json_file import JsonMapping
 
 TrainOption = Annotated[
@@ -119,7 +120,12 @@ def qat(
             chosen = read_settings(given, graph, shortcuts=shortcuts)
             check_writable(out)
         place = checkpoint or out / "checkpoints"
-        with _telling_how_to_go_on(place, quiet=silent), training_bar("qat", quiet=silent) as (progress, of_training):
+        with (
+            _telling_how_to_go_on(place, quiet=silent),
+            training_bar("qat", quiet=silent) as (progress, of_training),
+            catch_warnings(),
+        ):
+            simplefilter("ignore", OnnxqWarning)  # they are printed below, as those of every command
             finished = run(
                 model,
                 None if chosen.translation is not None else given["backend"],
