@@ -45,7 +45,7 @@ from onnxq.runtime.fault import own_fault
 from onnxq.runtime.pinned import pinned_beyond
 from onnxq.runtime.session import describe_runtime
 from onnxq.session.float_tails import calibrate_with_tails
-from onnxq.session.prepare import Prepared
+from onnxq.session.prepare import Prepared, untimed
 from onnxq.types import Placement, QParamsTable, QuantPlan
 from onnxq.user_code import find_function
 
@@ -92,6 +92,7 @@ class Study:
         self.notes: list[str] = [*evaluation.notes]
         if self.config.time_limit is not None and session.limit is None:
             self.notes.append(NOT_OBEYED)
+        self.notes += untimed(self.config)
         folder = self._folder = None if subject.cache is None else Path(subject.cache)
         self._scores = Scores(folder)
         self._gathered = Gathered()

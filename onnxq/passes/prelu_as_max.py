@@ -1,13 +1,15 @@
 """PRelu written with operators that run fast: LeakyRelu, Max(x, slope * x), or the sum of its two halves.
 
 onnxruntime computes PRelu value by value with a branch, some ten times slower than a product and a maximum, and has no
-integer kernel of it. Every form here gives the same bits: the product is the one that PRelu computes, and what it is
-compared with or added to is x or 0.
+integer kernel of it. Every form here gives the same numbers: the product is the one that PRelu computes, and what it is
+compared with or added to is x or 0. Only the sign of a zero may be another.
 
-    one slope for all     LeakyRelu(x), which has an integer kernel
-    slopes up to 1        Max(x, slope * x)
-    slopes from 1 on      Min(x, slope * x)
-    slopes on both sides  Max(x, 0) + slope * Min(x, 0)
+    one slope for all       LeakyRelu(x), which has an integer kernel
+    slopes up to 1, not 0   Max(x, slope * x)
+    slopes from 1 on        Min(x, slope * x)
+    all others              Max(x, 0) + slope * Min(x, 0)
+
+Of an infinite x the product with a slope of 0 is no number, which PRelu does not look at.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ def _rewrite(rewriter: Rewriter, node: Node) -> None:
         raise Declined("its slopes are not finite numbers")
     if np.all(slope == slope.flat[0]) and slope.ndim <= len(graph.shape(node.inputs[0]) or ()):
         _become_leaky(rewriter, node, float(slope.flat[0]))
-    elif np.all(slope <= 1.0):
+    elif np.all((slope <= 1.0) & (slope != 0.0)):
         _become_extreme(rewriter, node, "Max")
     elif np.all(slope >= 1.0):
         _become_extreme(rewriter, node, "Min")
@@ -64,7 +66,7 @@ def _become_extreme(rewriter: Rewriter, node: Node, op: str) -> None:
 
 
 def _become_sum(rewriter: Rewriter, node: Node) -> None:
-    rewriter.changed(node, "has slopes on both sides of 1: became Max(x, 0) + slope * Min(x, 0)")
+    rewriter.changed(node, "has slopes on both sides of 1, or of 0: became Max(x, 0) + slope * Min(x, 0)")
     graph, (x, slope) = rewriter.graph, node.inputs
     zero = graph.add_constant(f"{node.name}_zero", np.zeros((), np.float32), scope=graph.scope_of(node))
     below = _computed(graph, node, "Min", "below", [x, zero])

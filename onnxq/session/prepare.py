@@ -151,10 +151,7 @@ def make_plan(prepared: Prepared, *, strict: bool = False, unlike: Sequence[Unli
         )
     if found:
         plan.notes.append(f"{already} and stay as they are. To quantize all of it anew: {_STRIP}, and quantize that")
-    if prepared.config.optimize_for is not None:
-        plan.notes.append(
-            f"no effect: {prepared.config.source('optimize_for')}: nodes are timed by 'onnxq quantize' alone"
-        )
+    plan.notes += untimed(prepared.config)
     training = batchnorms_in_training(prepared.graph)
     if training:
         plan.notes.append(
@@ -185,3 +182,10 @@ _STRIP = "make a float model of it with 'onnxq strip MODEL -o float.onnx'"
 
 def _counted(operators: Counter[str]) -> str:
     return ", ".join(f"{count} {op}" for op, count in operators.most_common())
+
+
+def untimed(config: Config) -> list[str]:
+    """What a run says that is to place quantizers by measured latency, and is not the one that measures it."""
+    if config.optimize_for is None:
+        return []
+    return [f"no effect: {config.source('optimize_for')}: nodes are timed by 'onnxq quantize' alone"]

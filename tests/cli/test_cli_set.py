@@ -158,3 +158,16 @@ def test_a_quoted_key_that_is_no_toml_is_an_error_of_the_user(run, model: Path) 
     done = run("place", model, "-b", "tensorrt", "--set", r'node."re:\d".weight.bits=4')
     assert done.exit_code == 2
     assert r'"re:\d" is no text of TOML' in done.stderr
+
+
+@pytest.mark.parametrize("command", ["calibrate", "sensitivity"])
+def test_settings_that_are_for_quantize_alone_are_not_silent_elsewhere(
+    command: str, run, model: Path, data: Path, tmp_path: Path
+) -> None:
+    settings = ("--set", "time_limit=5s", "--set", "optimize_for=latency")
+    out = ("-o", tmp_path / "qparams.json") if command == "calibrate" else ("--samples", 4)
+    result = run(command, model, "-b", "onnxruntime", "-d", data, *out, *settings)
+    assert result.exit_code == 0, result.stderr
+    said = " ".join((result.stdout + result.stderr).split())
+    assert "a limit of time is for 'onnxq quantize'" in said
+    assert "nodes are timed by 'onnxq quantize' alone" in said

@@ -249,6 +249,12 @@ def recurrent_cell() -> Case:
     return build_model(nodes, {"x": (2, 3)}, {"y": (2, 3)}, constants), {"x": values(2, 3, seed=1)}, RTOL_FLOAT32
 
 
+def slopes_of_channels() -> Case:
+    nodes = [node("Conv", "x w", "c"), node("PRelu", "c s", "p"), node("Sigmoid", "p", "y")]
+    constants = {"w": values(4, 3, 3, 3, seed=1), "s": np.float32([0.1, 0.25, 0.5, 1.0]).reshape(4, 1, 1)}
+    return build_model(nodes, {"x": (1, 3, 5, 5)}, ["y"], constants), {"x": values(1, 3, 5, 5)}, RTOL_FLOAT32
+
+
 CASES: tuple[Callable[[], Case], ...] = (
     residual_network,
     gemm_variants,
@@ -257,6 +263,7 @@ CASES: tuple[Callable[[], Case], ...] = (
     branches,
     old_opset,
     recurrent_cell,
+    slopes_of_channels,
 )
 CASE_NAMES = [case.__name__ for case in CASES]
 

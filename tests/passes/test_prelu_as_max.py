@@ -25,6 +25,7 @@ def slopes(*values: float) -> np.ndarray:
         (slopes(0.1, 0.25, -0.3, 1.0), ["Max", "Mul"]),
         (slopes(1.5, 1.0, 2.0, 3.0), ["Min", "Mul"]),
         (slopes(0.1, 1.5, -0.3, 1.0), ["Add", "Max", "Min", "Mul"]),
+        (slopes(0.1, 0.0, 0.3, 1.0), ["Add", "Max", "Min", "Mul"]),
         (slopes(0.2, 0.2, 0.2, 0.2), ["LeakyRelu"]),
         (np.float32([0.125]), ["LeakyRelu"]),
         (np.float32([0.1, 0.2, 0.3, 0.4, 0.5]), ["Max", "Mul"]),  # along the last axis
@@ -38,7 +39,7 @@ def test_every_form_computes_the_same_bits(slope: np.ndarray, made: list[str]) -
     assert sorted(node.op for node in graph.nodes()) == made
     assert graph.node("act").outputs[0].name == "y"
     values = X.copy()
-    values.flat[:3] = (0.0, 1e30, -1e30)
+    values[:, :, 0, :4] = (0.0, 1e30, -1e30, np.inf)
     found = run_model(graph.to_model(), {"x": values})["y"]
     np.testing.assert_array_equal(found, run_model(model, {"x": values})["y"])
     assert not run_passes(graph, ["prelu_as_max"])[0].changed

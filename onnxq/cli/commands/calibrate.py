@@ -70,9 +70,10 @@ def calibrate(
     from onnxq.errors import ConfigError
     from onnxq.graph import Graph
     from onnxq.output_folder import claim, refuse_folders
+    from onnxq.progress.time_limit import NOT_OBEYED
     from onnxq.runtime.fault import own_fault
     from onnxq.runtime.samples import read_shard
-    from onnxq.session.prepare import dead_notes
+    from onnxq.session.prepare import dead_notes, untimed
     from onnxq.session.session import open_session
     from onnxq.types.note import folded
 
@@ -167,7 +168,8 @@ def calibrate(
             found = replace(found, notes=(*notes, *found.notes))
             _write_parameters(output, target.name, found, wanted, new_plan=plan is None, quiet=quiet)
             warnings = list(found.warnings)
-    warnings = [*data_warnings(random), *warnings]
+    limited = [NOT_OBEYED] if settings.time_limit is not None else []
+    warnings = list(dict.fromkeys([*data_warnings(random), *warnings, *untimed(settings), *limited]))
     for warning in folded(warnings):
         print_warning(str(warning))
     if strict and warnings:
