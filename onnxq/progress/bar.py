@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from onnxq.errors import ConfigError
 from onnxq.progress.report import Progress
 from onnxq.progress.tracker import Tracker, tracked
 
@@ -33,8 +34,10 @@ def watched(progress: Progress | bool | None, title: str) -> Iterator[Tracker]:
         shown = _is_wanted() if progress is None else progress
         with shown_bar(title, keep=True) if shown else _unseen() as tracker:
             yield tracker
-    else:
+    elif callable(progress):
         yield tracked(progress)
+    else:
+        raise ConfigError(f"progress is a function, True, False or None, got {progress!r}")
 
 
 @contextmanager

@@ -15,6 +15,9 @@ from typing import Any
 
 import pytest
 
+import onnxq
+from onnxq.demo import model_path
+from onnxq.errors import ConfigError
 from onnxq.progress import Tracker, bar
 from onnxq.progress.bar import watched
 
@@ -165,3 +168,8 @@ def test_functions_that_study_a_model_end_their_bar(monkeypatch: pytest.MonkeyPa
     assert {"passes", "calibrate", "sensitivity"} <= {stage for stage, _ in seen}
     shares = [share for _, share in seen]
     assert shares == sorted(shares)
+
+
+def test_what_is_no_progress_is_refused() -> None:
+    with pytest.raises(ConfigError, match="progress is a function, True, False or None, got 'yes'"):
+        onnxq.quantize(model_path(), backend="onnxruntime", progress="yes")  # type: ignore[arg-type]
