@@ -47,6 +47,7 @@ EXAMPLES = {
         "onnxq search model.onnx -b onnxruntime -d calib.npz --fallback 16 --max-drop 0.5 -o searched/",
     ),
     "inspect": ("onnxq inspect model.onnx", "onnxq inspect model.onnx --json"),
+    "init": ("onnxq init model.onnx -b onnxruntime",),
     "place": (
         "onnxq place model.onnx -b onnxruntime",
         "onnxq place model.onnx -b onnxruntime --show float",
@@ -58,8 +59,13 @@ EXAMPLES = {
     ),
     "emit": ("onnxq emit model.onnx --plan plan.json --qparams qparams.json -d calib.npz -o out/",),
     "compare": ("onnxq compare model.onnx out/model.onnx -d calib.npz --worst 10",),
+    "evaluate": (
+        "onnxq evaluate model.onnx out/ -d test.npz --metric accuracy",
+        "onnxq evaluate model.onnx out/ other.onnx -d test.npz --metric my_metrics:top5 --metric sqnr_db",
+    ),
     "explain": ("onnxq explain out/plan.json conv1 --model model.onnx",),
     "report": ("onnxq report out/ -d calib.npz",),
+    "diff": ("onnxq diff out/ out4/", "onnxq diff out/ out4/ --all"),
     "simulate": ("onnxq simulate model.onnx --plan out/plan.json -o simulated.onnx -d calib.npz",),
     "lint": ("onnxq lint out/model.onnx -b onnxruntime",),
     "strip": ("onnxq strip quantized.onnx -o float.onnx -d calib.npz",),

@@ -53,7 +53,7 @@ class EvaluationSet:
 def open_evaluation(
     source: Any,
     graph: Graph,
-    calibration: Dataset,
+    calibration: Dataset | None,
     *,
     labels: str | None = None,
     limit: int | None = None,
@@ -69,6 +69,8 @@ def open_evaluation(
     if source is None:
         if labels is not None:
             raise DataError("labels are given with --eval: calibration data has none")
+        if calibration is None:
+            raise DataError(f"there is no data to evaluate on: give {FORMS}")
         return EvaluationSet(tuple(islice(calibration, limit or CALIBRATION_SAMPLES)))
     inputs = input_infos(graph)
     if isinstance(source, str | os.PathLike):

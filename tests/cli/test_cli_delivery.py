@@ -40,6 +40,7 @@ def cut_off(tmp_path: Path, finished: Path) -> Path:
         "explain {out} *conv*",
         "explain {out}/plan.json *conv*",
         "diff {out} {out}",
+        "evaluate {model} {out} -d {data} --samples 1",
         "lint {out}/model.onnx -b onnxruntime",
         "inspect {out}/model.onnx",
         "compare {model} {out} -d {data} --samples 1",

@@ -157,7 +157,7 @@ def test_every_command_has_help(run) -> None:
             "emit",
             "compare",
         ),
-        *("explain", "report", "diff", "simulate", "lint", "strip", "translate", "schema", "list", "demo"),
+        *("evaluate", "explain", "report", "diff", "simulate", "lint", "strip", "translate", "schema", "list", "demo"),
     ]
     for name in names:
         result = run(name, "--help")

@@ -58,6 +58,7 @@ COMMANDS = [
     "explain OUT *",
     "explain OUT nobody",
     "compare MODEL OUT --random 2",
+    "evaluate MODEL OUT -d DATA",
     "diff OUT OTHER",
     "diff OUT OTHER --all",
     "diff OUT OTHER --json",
@@ -74,7 +75,14 @@ COMMANDS = [
 def test_no_command_lets_a_name_speak_to_the_terminal(
     command: str, run: Any, hostile: Path, quantized: Path, other: Path, tmp_path: Path
 ) -> None:
-    places = {"MODEL": str(hostile), "OUT": str(quantized), "OTHER": str(other), "NEW": str(tmp_path / "new")}
+    np.savez(tmp_path / "data.npz", np.zeros((2, 3, 8, 8), np.float32))
+    places = {
+        "MODEL": str(hostile),
+        "DATA": str(tmp_path / "data.npz"),
+        "OUT": str(quantized),
+        "OTHER": str(other),
+        "NEW": str(tmp_path / "new"),
+    }
     words = [places.get(word, word.replace("OUT/", f"{quantized}/")) for word in command.split()]
     result = run(*words)
     assert result.exit_code in (0, 1, 2)

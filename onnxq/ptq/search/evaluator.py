@@ -37,6 +37,8 @@ LOWEST_DB, HIGHEST_DB = -20.0, 100.0
 """One output that is equal, or lost, must not decide alone."""
 
 METRICS = ("sqnr_db", "kl", "agreement", "accuracy")
+AGAINST_FLOAT = ("sqnr_db", "kl", "agreement")
+"""Metrics that hold a model against the float one, of which a float model has nothing to say."""
 LOWER_IS_BETTER = ("kl",)
 
 WIDE = 500
@@ -94,7 +96,7 @@ class Evaluator:
     def __init__(
         self,
         reference: Graph,
-        backend: Backend,
+        backend: Backend | None,
         samples: Iterable[Feed],
         *,
         metric: str | UserMetric = "sqnr_db",
@@ -104,7 +106,8 @@ class Evaluator:
     ) -> None:
         """`reference` is the float model; a metric that is text is one of METRICS or a module:function.
 
-        `last` is for evaluators of the same states; somebody has to call its `forget`.
+        `last` is for evaluators of the same states; somebody has to call its `forget`. Without a backend only graphs
+        can be evaluated.
         """
         if isinstance(metric, str) and metric not in METRICS:
             if ":" not in metric:
@@ -125,7 +128,7 @@ class Evaluator:
         if not self._feeds:
             raise DataError("there are no samples to evaluate the model on: give at least one")
         # Metrics of users and labels are about what the model selects by itself.
-        self._selecting = selecting_nodes(reference) if metric in ("sqnr_db", "kl", "agreement") else ()
+        self._selecting = selecting_nodes(reference) if metric in AGAINST_FLOAT else ()
         self._reference = reference
         self._selected: list[Selected] = [{} for _ in self._feeds]
         self.runs = 0
@@ -163,12 +166,17 @@ class Evaluator:
     def __call__(self, state: State) -> Score:
         """The score of a model with its quantizers, as the target computes it."""
         self.runs += 1
-        return self._score(self._run((self._last or LastSession(self._backend)).of(state, self._selecting)))
+        last = self._last
+        if last is None:
+            assert self._backend is not None  # who evaluates states gives it
+            last = LastSession(self._backend)
+        return self._score(self._run(last.of(state, self._selecting)))
 
     def of_graph(self, graph: Graph) -> Score:
-        """The score of a model as it is."""
+        """The score of a model as it is; one that does not have the nodes which select is given nothing."""
         self.runs += 1
-        return self._score(self._run(GivenSession.of(graph, self._selecting, _session_of)))
+        there = all(graph.has_node(name) for name in self._selecting)
+        return self._score(self._run(GivenSession.of(graph, self._selecting if there else (), _session_of)))
 
     def _of_reference(self, reference: Graph) -> list[Outputs]:
         """The outputs of the float model, and what it selects."""
