@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from warnings import catch_warnings, simplefilter
 
 import typer
 
@@ -32,12 +33,14 @@ def demo(
     """Quantize a digit classifier that comes with onnxq; show accuracy, size and speed before and after."""
     from onnxq.cli.artifacts import check_writable
     from onnxq.demo import load_data, model_path
+    from onnxq.errors import OnnxqWarning
     from onnxq.quantize import quantize
     from onnxq.types.note import folded
 
     check_writable(out)
     data = load_data()
-    with run_bar("demo", quiet=quiet) as progress:
+    with run_bar("demo", quiet=quiet) as progress, catch_warnings():
+        simplefilter("ignore", OnnxqWarning)  # they are printed below, as those of every command
         result = quantize(model_path(), backend=backend, data=data.calibration, out=out, progress=progress)
     if not quiet:
         _print(model_path(), result.model, result.report, data)
