@@ -22,7 +22,7 @@ SPACE = 2
 
 
 def drawn_text(draw: Callable[[Console], None]) -> str:
-    """What is drawn on a console, as plain text of the width that a file gets."""
+    """What is drawn on a console, as plain text of the width that a file gets; in a notebook, too, where rich displays."""
     stream = StringIO()
     out = Console(
         file=stream,
@@ -32,6 +32,7 @@ def drawn_text(draw: Callable[[Console], None]) -> str:
         width=PIPE_WIDTH,
         color_system=None,
         force_terminal=False,
+        force_jupyter=False,
     )
     draw(out)
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()).rstrip() + "\n"
