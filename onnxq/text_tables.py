@@ -22,7 +22,7 @@ SPACE = 2
 
 
 def drawn_text(draw: Callable[[Console], None]) -> str:
-    """What is drawn on a console, as plain text of the width that a file gets; in a notebook, too, where rich displays."""
+    """What is drawn on a console, as plain text as wide as in a file; also in a notebook, where rich displays."""
     stream = StringIO()
     out = Console(
         file=stream,
