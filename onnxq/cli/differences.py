@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from onnxq.cli.console import print_pairs, print_table, say
 from onnxq.diff import RunDiff
@@ -14,9 +14,18 @@ from onnxq.diff.parameters import ParameterChange, ParameterDiff
 from onnxq.diff.plans import NodeState, PlanDiff
 from onnxq.diff.runs import Models
 from onnxq.glance import decibels
-from onnxq.text_tables import Cell, human_bytes
+from onnxq.text_tables import human_bytes
 
 Grouped = TypeVar("Grouped")
+
+
+class DiffTable(NamedTuple):
+    """Columns named with a leading > are numbers."""
+
+    title: str
+    columns: tuple[str, ...]
+    cells: Sequence[tuple[str, ...]]
+
 
 NAMED = 2
 """Names of a group that a row shows; --all shows each in a row of its own."""
@@ -32,21 +41,37 @@ MODELS = {
 }
 
 
+def title_of(found: RunDiff) -> str:
+    return f"{found.folders[0]} -> {found.folders[1]}"
+
+
 def print_diff(found: RunDiff, rows: int | None) -> None:
     """All that differs; at most `rows` rows of each table, None for all."""
-    print_pairs(f"{found.folders[0]} -> {found.folders[1]}", _summary(found))
-    _print_compared("settings", found.settings, rows, "not set")
-    _print_nodes(found.plan, rows)
-    _print_tensors(found.plan, rows)
-    _print_parameters(found.parameters, rows)
-    _print_accuracy(found, rows)
-    _print_compared("methods kept by one run alone", found.methods, rows, "not tried")
-    _print_files(found.files, rows)
-    _print_compared("speed in onnxruntime on the machine of the run", found.speed, rows, "not measured")
-    _print_compared("versions", found.versions, rows, "not known")
+    print_pairs(title_of(found), summary(found))
+    for title, columns, cells in diff_tables(found, grouped=rows is not None):
+        shown = cells[:rows]
+        print_table(title, columns, shown)
+        if len(shown) < len(cells):
+            say(f"{len(cells) - len(shown)} more rows; --all shows every one")
 
 
-def _summary(found: RunDiff) -> list[tuple[str, Cell]]:
+def diff_tables(found: RunDiff, *, grouped: bool) -> list[DiffTable]:
+    """Those that have rows; with `grouped`, nodes and tensors that changed in the same way are one."""
+    tables = [
+        _compared("settings", found.settings, "not set"),
+        _node_groups(found.plan) if grouped else _nodes(found.plan),
+        _tensor_groups(found.plan) if grouped else _tensors(found.plan),
+        _parameters(found.parameters),
+        _accuracy(found),
+        _compared("methods kept by one run alone", found.methods, "not tried"),
+        _files(found.files),
+        _compared("speed in onnxruntime on the machine of the run", found.speed, "not measured"),
+        _compared("versions", found.versions, "not known"),
+    ]
+    return [table for table in tables if table.cells]
+
+
+def summary(found: RunDiff) -> list[tuple[str, str]]:
     plan, parameters = found.plan, found.parameters
     same = sum(file.same for file in found.files)
     results = sum(not one.equal for one in found.accuracy)
@@ -76,16 +101,17 @@ def _parameter_counts(parameters: ParameterDiff) -> str:
     return f"{text}; integers of {len(parameters.integers)} weights" if parameters.integers else text
 
 
-def _print_compared(title: str, found: Compared, rows: int | None, missing: str) -> None:
+def _compared(title: str, found: Compared, missing: str) -> DiffTable:
     cells = [(one.name, _value(one.before, missing), _value(one.after, missing)) for one in found.changes]
-    _print_limited(title, ("", "before", "after"), cells, rows)
+    return DiffTable(title, ("", "before", "after"), cells)
 
 
-def _print_nodes(plan: PlanDiff, rows: int | None) -> None:
-    if rows is None:
-        each = [(one.node, _state(one.before), _state(one.after)) for one in plan.nodes]
-        _print_limited("nodes", ("node", "before", "after"), each, None)
-        return
+def _nodes(plan: PlanDiff) -> DiffTable:
+    cells = [(one.node, _state(one.before), _state(one.after)) for one in plan.nodes]
+    return DiffTable("nodes", ("node", "before", "after"), cells)
+
+
+def _node_groups(plan: PlanDiff) -> DiffTable:
     groups = _grouped(((one.before.state, one.before.kind, one.after.state, one.after.kind), one) for one in plan.nodes)
     cells = [
         (
@@ -96,7 +122,7 @@ def _print_nodes(plan: PlanDiff, rows: int | None) -> None:
         )
         for ones in groups
     ]
-    _print_limited("nodes", (">count", "before", "after", "nodes"), cells, rows)
+    return DiffTable("nodes", (">count", "before", "after", "nodes"), cells)
 
 
 def _state(state: NodeState, *, kind: bool = False) -> str:
@@ -104,16 +130,18 @@ def _state(state: NodeState, *, kind: bool = False) -> str:
     return f"{state.state}: {why}" if why else state.state
 
 
-def _print_tensors(plan: PlanDiff, rows: int | None) -> None:
+def _tensors(plan: PlanDiff) -> DiffTable:
     each = [(one.tensor, change) for one in plan.tensors for change in one.fields]
-    if rows is None:
-        cells = [(tensor, one.name, _field(one, one.before), _field(one, one.after)) for tensor, one in each]
-        _print_limited("quantizers of tensors", ("tensor", "", "before", "after"), cells, None)
-        return
+    cells = [(tensor, one.name, _field(one, one.before), _field(one, one.after)) for tensor, one in each]
+    return DiffTable("quantizers of tensors", ("tensor", "", "before", "after"), cells)
+
+
+def _tensor_groups(plan: PlanDiff) -> DiffTable:
+    each = [(one.tensor, change) for one in plan.tensors for change in one.fields]
     groups = _grouped(
         ((one.name, _field(one, one.before), _field(one, one.after)), (tensor, one)) for tensor, one in each
     )
-    grouped = [
+    cells = [
         (
             str(len(ones)),
             ones[0][1].name,
@@ -123,7 +151,7 @@ def _print_tensors(plan: PlanDiff, rows: int | None) -> None:
         )
         for ones in groups
     ]
-    _print_limited("quantizers of tensors", (">count", "", "before", "after", "tensors"), grouped, rows)
+    return DiffTable("quantizers of tensors", (">count", "", "before", "after", "tensors"), cells)
 
 
 def _field(change: Change, value: object) -> str:
@@ -134,7 +162,7 @@ def _field(change: Change, value: object) -> str:
     return (", ".join(value) or "none") if isinstance(value, list) else str(value)
 
 
-def _print_parameters(parameters: ParameterDiff, rows: int | None) -> None:
+def _parameters(parameters: ParameterDiff) -> DiffTable:
     cells = [
         (
             _channel(one),
@@ -147,7 +175,7 @@ def _print_parameters(parameters: ParameterDiff, rows: int | None) -> None:
         for one in parameters.changes
     ]
     columns = ("tensor", ">ratio", ">scale before", ">after", "zero point", ">scales that differ", "found by")
-    _print_limited("parameters, largest ratios of scales first", columns, cells, rows)
+    return DiffTable("parameters, largest ratios of scales first", columns, cells)
 
 
 def _channel(change: ParameterChange) -> str:
@@ -158,10 +186,9 @@ def _arrow(before: object, after: object) -> str:
     return str(before) if before == after else f"{before} -> {after}"
 
 
-def _print_accuracy(found: RunDiff, rows: int | None) -> None:
+def _accuracy(found: RunDiff) -> DiffTable:
     """Equal results are shown too where another one differs: whoever asks what changed wants to see what held."""
-    if all(one.equal for one in found.accuracy):
-        return
+    nothing = all(one.equal for one in found.accuracy)
     cells = [
         (
             one.output if one.part is None else f"  {one.part}",
@@ -172,7 +199,8 @@ def _print_accuracy(found: RunDiff, rows: int | None) -> None:
         for one in found.accuracy
     ]
     samples = "" if found.samples[0] == found.samples[1] else f", on {found.samples[0]} and {found.samples[1]} samples"
-    _print_limited(f"accuracy of outputs and their parts{samples}", ("output", "before", "after", ">gain"), cells, rows)
+    title = f"accuracy of outputs and their parts{samples}"
+    return DiffTable(title, ("output", "before", "after", ">gain"), [] if nothing else cells)
 
 
 def _result(figures: Figures) -> str:
@@ -198,7 +226,7 @@ def _gain(one: ResultDiff) -> str:
     return ""
 
 
-def _print_files(files: Sequence[FileDiff], rows: int | None) -> None:
+def _files(files: Sequence[FileDiff]) -> DiffTable:
     cells = [
         (
             " -> ".join(dict.fromkeys(name for name in file.names if name is not None)),
@@ -208,7 +236,7 @@ def _print_files(files: Sequence[FileDiff], rows: int | None) -> None:
         for file in files
         if not file.same
     ]
-    _print_limited("files", ("file", ">before", ">after", ">"), cells, rows)
+    return DiffTable("files", ("file", ">before", ">after", ">"), cells)
 
 
 def _growth(file: FileDiff) -> str:
@@ -236,13 +264,3 @@ def _grouped(pairs: Iterable[tuple[Hashable, Grouped]]) -> list[list[Grouped]]:
 
 def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMED]) + (" ..." if len(names) > NAMED else "")
-
-
-def _print_limited(title: str, columns: Sequence[str], cells: Sequence[Sequence[Cell]], rows: int | None) -> None:
-    """A table where there is anything to show, and how much of it is not shown."""
-    if not cells:
-        return
-    shown = cells if rows is None else cells[:rows]
-    print_table(title, columns, shown)
-    if len(shown) < len(cells):
-        say(f"{len(cells) - len(shown)} more rows; --all shows every one")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -154,3 +155,44 @@ def test_runs_of_different_models_are_told(run: Any, finished: Path, copy: Path)
     assert result.exit_code == 0
     assert "runs of different models: only 0 nodes" in result.stderr
     assert json.loads(result.stdout)["models"] == "other"
+
+
+def test_the_page_has_every_row_and_shows_names_as_text(run: Any, finished: Path, copy: Path) -> None:
+    name = "<script>alert(1)</script>\x1b[31m\u202e"
+    edited(copy, "config.json", lambda config: config.update({name: name}))
+    page = copy.parent / "page" / "diff.html"
+    result = run("diff", finished, copy, "--html", page)
+    assert result.exit_code == 0, result.stderr
+    text = page.read_text(encoding="utf-8")
+    assert "<script" not in text
+    assert "http://" not in text
+    assert "https://" not in text
+    assert not {"\x1b", "\u202e"} & set(text)
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;\\x1b[31m\\u202e" in text
+    assert "<summary>settings (1)</summary>" in text
+    parser = Balanced()
+    parser.feed(text)
+    assert parser.open == []
+
+
+class Balanced(HTMLParser):
+    """Fails where an element is closed that was not opened last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_of_a_run_is_not_overwritten(run: Any, finished: Path, copy: Path) -> None:
+    before = (copy / "report.html").read_bytes()
+    result = run("diff", finished, copy, "--html", copy / "report.html")
+    assert result.exit_code == 2
+    assert "would overwrite the input" in result.stderr
+    assert (copy / "report.html").read_bytes() == before

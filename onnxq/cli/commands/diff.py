@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from onnxq.cli import options
-from onnxq.cli.console import print_json, print_warning
+from onnxq.cli.console import print_json, print_warning, say
 
 ROWS = 10
 
@@ -26,6 +26,10 @@ def diff(
     everything: Annotated[
         bool, typer.Option("--all", help="Every node, tensor and parameter that differs, each in a row.")
     ] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", help="Write an offline page with every row into this file, or folder.", metavar="FILE"),
+    ] = None,
     plugin: options.PluginOption = None,
     as_json: options.JsonOption = False,
 ) -> None:
@@ -33,15 +37,19 @@ def diff(
 
     What is equal is counted, what changed in the same way is one row. --json has all of it.
     """
-    from onnxq.cli.differences import print_diff
+    from onnxq.cli.artifacts import output_file
+    from onnxq.cli.differences import diff_tables, print_diff, summary, title_of
     from onnxq.cli.runs import read_run, refuse_no_run
     from onnxq.cli.settings import load_plugins
     from onnxq.diff import diff_runs
     from onnxq.diff.runs import Models
+    from onnxq.page.tables import write_tables
+    from onnxq.pipeline.artifacts import PAGE
 
     load_plugins(plugin)
     for folder in (before, after):
         refuse_no_run(folder)
+    page = None if html is None else output_file(html, "diff.html", before / PAGE, after / PAGE)
     found = diff_runs(read_run(before), read_run(after))
     if found.models is Models.OTHER:
         print_warning(
@@ -52,3 +60,6 @@ def diff(
         print_json(found.to_json())
     else:
         print_diff(found, None if everything else rows)
+    if page is not None:
+        write_tables(page, title_of(found), summary(found), diff_tables(found, grouped=False))
+        say(f"written: {page}")
