@@ -16,10 +16,11 @@ import onnxq
 from onnxq.cli.app import app
 from onnxq.demo import load_data, model_path
 from onnxq.page.document import read_page
+from onnxq.pipeline.show import ShownPage
 from tests.diagnose.conftest import TIED
 from tests.flow.test_detector_tails import detector, images
 from tests.golden_graphs import GOLDEN
-from tests.page.browser import browse, serious
+from tests.page.browser import browse, browse_frame, serious
 
 pytestmark = pytest.mark.browser
 
@@ -190,6 +191,19 @@ def test_hostile_names_are_text(tmp_path: Path) -> None:
         assert shown in layers
     assert all(view["scripts"] == 2 and not view["overflow"] for view in found["views"].values())
     assert HOSTILE[0] in found["read"][0]
+
+
+def test_a_notebook_shows_the_page_in_a_frame(tmp_path: Path) -> None:
+    """Its links lead to its own views, and not to those of the document around it."""
+    around = tmp_path / "notebook.html"
+    shown = ShownPage(transformer(tmp_path / "out"))
+    around.write_text(f"<!doctype html><title>notebook</title>{shown._repr_html_()}", encoding="utf-8")
+    found = browse_frame(around)
+    assert found["errors"] == []
+    assert found["requests"] == [around.as_uri()]
+    assert found["top"] == around.as_uri()
+    assert set(found["views"]) >= EVERY
+    assert all(length > 0 for length in found["views"].values())
 
 
 def chain(length: int) -> onnx.ModelProto:
