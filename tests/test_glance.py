@@ -95,6 +95,7 @@ def test_a_graph_in_a_line_and_in_a_notebook() -> None:
 
 def test_a_plan_and_its_parameters_in_a_line() -> None:
     prepared = onnxq.prepare(onnxq.Graph.from_model(hostile_model()), backend="onnxruntime")
+    assert is_line(prepared).startswith("<Prepared for onnxruntime: ")
     plan = onnxq.place(prepared.graph, prepared.backend)
     (name,) = prepared.graph.input_names
     found = onnxq.calibrate(prepared.graph, plan, [{name: sample[None]} for sample in hostile_samples()])

@@ -11,6 +11,7 @@ import onnx
 
 from onnxq.config import Config, ConfigSource, override_set, read_config, resolve
 from onnxq.errors import ConfigError, ModelError, UnsupportedError
+from onnxq.glance import short_name, short_repr, tally
 from onnxq.graph import Graph
 from onnxq.observers import make_observer
 from onnxq.passes import Pass, PassReport, run_passes
@@ -43,6 +44,11 @@ class Prepared:
     own_passes: tuple[str, ...] = ()
     target: str | None = None
     tuning: Tuning | None = None
+
+    def __repr__(self) -> str:
+        changed = [report.name for report in self.passes if report.changed]
+        passes = f"changed by {tally(changed)}" if changed else "unchanged by passes"
+        return short_repr("Prepared", f"for {short_name(self.backend.name)}", passes, repr(self.graph))
 
 
 def dead_notes(prepared: Prepared) -> tuple[str, ...]:
