@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from onnxq.json_file import JsonMapping
-from onnxq.pipeline.artifacts import PAGE, REMEDY
+from onnxq.pipeline.artifacts import FLOAT_MODEL, PAGE, REMEDY
 from onnxq.pipeline.explanation import LOW_SQNR_DB
 from onnxq.pipeline.figures import results_of
 from onnxq.progress.time_limit import TOLERANCE
@@ -26,7 +26,9 @@ def next_step(report: JsonMapping, model: Path, data: str | None, out: Path, eff
         minutes = limit["would_take_seconds"] * (1 + TOLERANCE) / 60
         return f"the same command with --time-limit {max(1, round(minutes + 0.5))}m, for what was left out"
     if _low(report) and "diagnosis" not in report and data is not None:
-        return f"onnxq diagnose {shlex.quote(str(out))}{samples}, for the cause of the low result"
+        beside = any(path.endswith(FLOAT_MODEL) for path in report["files"])
+        given = "" if beside else f" --float {source}"
+        return f"onnxq diagnose {shlex.quote(str(out))}{given}{samples}, for the cause of the low result"
     if _low(report) and effort < HIGHEST_EFFORT and data is not None:
         return f"the same command with --effort {effort + 1}, which tries more for accuracy"
     page = next((path for path in report["files"] if Path(path).name == PAGE), None)

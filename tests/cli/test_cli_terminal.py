@@ -71,7 +71,8 @@ def report(**entries: object) -> dict[str, object]:
     ("found", "effort", "said"),
     [
         (report(files=["out/model.onnx", "out/model_remedy.toml"], db=3.0), 1, "-c out/model_remedy.toml -d d.npz"),
-        (report(db=10.0), 1, "onnxq diagnose out -d d.npz"),
+        (report(db=10.0), 0, "onnxq diagnose out --float m.onnx -d d.npz"),
+        (report(db=10.0, files=["out/model.onnx", "out/model_float.onnx"]), 1, "onnxq diagnose out -d d.npz"),
         (report(db=10.0, diagnosis={}), 1, "--effort 2"),
         (report(db=10.0, diagnosis={}), 3, "onnxq compare m.onnx out/model.onnx -d d.npz"),
         (report(db="inf"), 1, "onnxq compare m.onnx out/model.onnx -d d.npz"),
@@ -80,6 +81,18 @@ def report(**entries: object) -> dict[str, object]:
 )
 def test_the_next_command_follows_from_what_a_run_has_come_to(found: dict[str, object], effort: int, said: str) -> None:
     assert said in next_step(found, Path("m.onnx"), "d.npz", Path("out"), effort)
+
+
+def test_the_command_for_the_cause_of_a_low_result_runs_as_it_is_said(
+    run, model: Path, data: Path, tmp_path: Path
+) -> None:
+    bits = ("--set", "weight.bits=3", "--set", "activation.bits=3", "--min-sqnr", "-100")
+    arguments = (model, "-b", "academic", "-d", data, "--effort", "0", *bits)
+    done = run("quantize", *arguments, "-o", tmp_path / "out")
+    assert done.exit_code == 0, done.stderr
+    line = next(line for line in done.stderr.splitlines() if line.startswith("next: onnxq diagnose "))
+    command = shlex.split(line.removeprefix("next: onnxq ").partition(",")[0])
+    assert run(*command, "--samples", "8").exit_code == 0
 
 
 def test_work_in_words() -> None:
