@@ -28,7 +28,7 @@ from tools.fuzz.formats.statistics import STATISTICS
 from tools.fuzz.kinds import Kind
 
 ROOT = Path(__file__).resolve().parents[2]
-DIALECTS = ROOT / "tests" / "compat"
+DIALECTS = ROOT / "tests"
 DIGITS = "digits"
 SAMPLES = 4
 
@@ -257,10 +257,10 @@ def _dialects(run: Run, folder: Path) -> list[Source]:
     vitis.write_text(json.dumps(VITIS_STRATEGY))
     sources = [_source(run, Kind.DIALECTS, JSON, vitis)]
     for name in (
-        "mqbench/extra_config.json",
-        "sophgo/integers.json",
-        "mqbench/extra_config.yaml",
-        "sophgo/transformer.yaml",
+        "compat/mqbench/extra_config.json",
+        "targets/sophgo/dialect/integers.json",
+        "compat/mqbench/extra_config.yaml",
+        "targets/sophgo/dialect/transformer.yaml",
     ):
         path = folder / Path(name).name
         text = (DIALECTS / name).read_text(encoding="utf-8")
