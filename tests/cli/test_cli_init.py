@@ -14,6 +14,7 @@ from onnxq.config import Config, read_config
 from onnxq.config.resolve import resolve
 from onnxq.config.template import ModelInput, ModelLayer, ModelParts, config_template
 from onnxq.targets import BACKENDS, get_backend
+from tests.examples.conftest import plugins_forgotten  # noqa: F401
 
 SETTING = re.compile(r"^#(\w\S* = [^ \n][^\n]*)", re.MULTILINE)
 EXAMPLES = ("op.", "node.", "tensor.", "inputs.", "data ", "observer ", "weight_observer ")
@@ -116,6 +117,7 @@ def test_bad_input_leaves_no_file(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("plugins_forgotten")
 def test_a_backend_of_ones_own_needs_a_word(run: Any, model: Path, tmp_path: Path) -> None:
     chip = Path(__file__).parents[2] / "examples" / "17-new-hardware" / "quill"
     result = run("init", model, "-b", chip, "-o", tmp_path / "c.toml")
