@@ -21,7 +21,6 @@ share. With one scale per output channel the first weight follows by itself, and
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 
@@ -80,8 +79,7 @@ def cross_layer_equalization(
     tied = quantized_activations(own.plan, scalable) if activations else {}
     bounded = [bound.tensor for bound in scalable.bounds] if relu6 == "data" else []
     wanted = dict.fromkeys([*bounded, *(name for names in tied.values() for name in names)])
-    few = replace(task, samples=task.samples.few())
-    ranges = channel_ranges(own.graph, scalable.layouts, wanted, few, "ranges of channels")
+    ranges = channel_ranges(own.graph, scalable.layouts, wanted, task, "ranges of channels")
     scalable, lowest = _within_bounds(scalable, ranges if relu6 == "data" else None)
     weights = weight_shares(own.graph, own.plan, scalable, balance)
     if threshold > 0:

@@ -51,7 +51,7 @@ def improve(
     if first_score.in_db and all(value >= ENOUGH_DB for value in first_score.sqnr_db.values()):
         allowance.over()
         return Outcome(state, first_score, first_score, (), len(task.samples), evaluator.samples)
-    scores = Scores(evaluator, fit_evaluator, task.samples.few(), recalibrate)
+    scores = Scores(evaluator, fit_evaluator, task.samples, recalibrate)
     search = _Search(schedule, methods, task, scores, progress or silent, allowance)
     base, best = search.stages(first, schedule.stages)
     levels = []
@@ -280,7 +280,7 @@ class _Search:
     def _score_of_finished(self, state: State, reference: Graph, shown: str) -> Score:
         """The best score of a state with ranges from the fitted samples alone, as it is or with `finish` behind it."""
         evaluator = self._scores.evaluator
-        state = self._scores.recalibrate(state, self._task.samples.few())
+        state = self._scores.recalibrate(state, self._task.samples)
         best = evaluator(state)
         for name in self._schedule.finish:
             evaluator.forget()

@@ -28,10 +28,10 @@ class SampleSplit:
     count: int
 
     def in_parts(self) -> tuple[Samples, Samples]:
-        """A few of the fitted samples, which ranges of trials are found on, and all other samples."""
-        few = self.fitted.few()
-        apart = set(few.numbers)
-        return few, replace(few, numbers=tuple(number for number in range(self.count) if number not in apart))
+        """The fitted samples, which ranges of trials are found on, and all others."""
+        apart = set(self.fitted.numbers)
+        others = tuple(number for number in range(self.count) if number not in apart)
+        return self.fitted, replace(self.fitted, numbers=others)
 
 
 def split_samples(dataset: Dataset) -> SampleSplit | None:
