@@ -45,7 +45,7 @@ ROOT = "__init__"  # the unit of onnxq/__init__.py
 
 FOR_EVERYONE = frozenset(
     {"errors", "registry", "temporary", "escapes", "files", "glance", "json_file", "machine", "moved", "plugins",
-     "progress", "user_code", "version", "warned"}
+     "progress", "user_code", "version", "warned", "yaml_text"}
 )  # fmt: skip
 """Units at the bottom, which every unit after them in the table may import."""
 
@@ -69,6 +69,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "registry": "",
         "user_code": "",
         "json_file": "",
+        "yaml_text": "",
         "temporary": "locks",
         "files": "",
         "machine": "",
@@ -117,9 +118,11 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         " distributed config session ptq ptq.search pipeline page",
         "compat": "types graph observers runtime passes targets config session ptq pipeline quantize qat",
         "targets.dialects": "types graph observers passes place targets config session pipeline compat",
+        "integrations": "types graph numerics runtime passes calibrate emit verify targets config session ptq ptq.search"
+        " pipeline page quantize",
         "cli": "types match graph numerics observers runtime passes strip place calibrate refine emit lint verify"
         " targets config session ptq ptq.search pipeline mixed_precision diagnose page diff quantize qat compat demo"
-        " output_folder distributed text_tables",
+        " output_folder distributed text_tables integrations",
         "__main__": "cli",
         ROOT: "types graph passes place calibrate refine emit lint verify targets config session pipeline"
         " mixed_precision diagnose quantize prepare",

@@ -21,11 +21,15 @@ Note = Callable[[str], None]
 
 @dataclass(frozen=True)
 class InputInfo:
-    """What the model says about an input; a dimension is a number, a symbol, or None when it may be anything."""
+    """What the model says about an input; a dimension is a number, a symbol, or None when it may be anything.
+
+    `image_size` is the height and width that the model's metadata names for its images.
+    """
 
     name: str
     dtype: np.dtype
     shape: tuple[int | str | None, ...]
+    image_size: tuple[int, int] | None = None
 
     def __str__(self) -> str:
         return f"{self.dtype.name} {shape_text(self.shape)}"

@@ -85,6 +85,11 @@ class ImageInput:
                 f"pixels were {what} and nothing else: declare scale, mean and std with preprocess when the model was "
                 "trained with others"
             )
+        if self.steps.resize is None and self.target is not None and None in self.wanted:
+            notes.append(
+                f"the model leaves the size of images free: they were fitted into {self.target} (height, width), which "
+                "its metadata names as imgsz; resize in preprocess sets another size"
+            )
         if self.steps.resize is None and self.steps.crop is None and self.steps.fit == "stretch" and self.target:
             height, width = self.wanted
             notes.append(
@@ -114,6 +119,8 @@ def image_input(inputs: Sequence[InputInfo], steps: Preprocessing) -> ImageInput
     target = steps.resize
     if target is None and steps.crop is None and height is not None and width is not None:
         target = (height, width)
+    if steps.fit == "letterbox" and target is None and steps.crop is None:
+        target = info.image_size
     if steps.fit == "letterbox" and target is None:
         raise DataError(f"fit letterbox needs a size to fill: set resize = [height, width], input {_named(info)}")
     found = ImageInput(info, steps, layout, color, (height, width), target, _values(info, steps, CHANNELS[color]))

@@ -15,6 +15,7 @@ from onnxq.machine import is_fault_of_machine
 from onnxq.runtime.archive import BROKEN
 from onnxq.runtime.feeds import InputInfo
 from onnxq.runtime.image_input import ImageInput, image_input
+from onnxq.runtime.opencv_resize import resize_linear
 from onnxq.runtime.pieces import Piece, Source
 from onnxq.runtime.preprocessing import Preprocessing, Size
 
@@ -104,15 +105,15 @@ class _Reader:
     def _resized(self, image: PillowImage) -> PillowImage:
         from PIL import Image
 
-        steps, given = self.wanted.steps, (image.height, image.width)
-        height, width = self.wanted.resized(given)
-        method = Image.Resampling[steps.interpolation.upper()]
+        steps = self.wanted.steps
+        height, width = self.wanted.resized((image.height, image.width))
         if steps.fit == "stretch":
-            return image if (height, width) == given else image.resize((width, height), method)
+            return _in_size(image, (width, height), steps.interpolation)
         ratio = min(height / image.height, width / image.width)
         inner = max(1, round(image.width * ratio)), max(1, round(image.height * ratio))
         canvas = Image.new(image.mode, (width, height), steps.fill if image.mode == "L" else (steps.fill,) * 3)
-        canvas.paste(image.resize(inner, method), ((width - inner[0]) // 2, (height - inner[1]) // 2))
+        shrunk = _in_size(image, inner, steps.interpolation)
+        canvas.paste(shrunk, ((width - inner[0]) // 2, (height - inner[1]) // 2))
         return canvas
 
     def _cropped(self, image: PillowImage, path: Path) -> PillowImage:
@@ -127,6 +128,20 @@ class _Reader:
             )
         top, left = round((image.height - height) / 2), round((image.width - width) / 2)
         return image.crop((left, top, left + width, top + height))
+
+
+def _in_size(image: PillowImage, size: tuple[int, int], interpolation: str) -> PillowImage:
+    """An image with another width and height."""
+    from PIL import Image
+
+    if size == image.size:
+        return image
+    if interpolation != "opencv_linear":
+        return image.resize(size, Image.Resampling[interpolation.upper()])
+    pixels = np.asarray(image)
+    width, height = size
+    resized = resize_linear(pixels.reshape(image.height, image.width, -1), height, width)
+    return Image.fromarray(resized.reshape(height, width, *pixels.shape[2:]))
 
 
 def _upright_size(path: Path) -> Size:

@@ -20,7 +20,7 @@ from typing import Any
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.json_file import JsonMapping, JsonObject
 
-INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos")
+INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos", "opencv_linear")
 COLORS = ("RGB", "BGR", "GRAY")
 LAYOUTS = ("NCHW", "NHWC")
 FITS = ("stretch", "letterbox")
@@ -36,7 +36,7 @@ class Preprocessing:
     resize         a number for the shorter side, or (height, width); without it and without crop the model's size
     fit            for (height, width): `stretch` ignores the aspect ratio, `letterbox` keeps it and fills the border
     fill           the pixel value of that border, 0 .. 255
-    interpolation  nearest, bilinear, bicubic or lanczos
+    interpolation  nearest, bilinear, bicubic or lanczos as Pillow has them, or opencv_linear as cv2.resize
     crop           a number for a square, or (height, width)
     color          RGB, BGR or GRAY; without it RGB for three channels and GRAY for one
     scale          1/255 for float inputs and 1 for integers when left out
@@ -176,5 +176,7 @@ PRESETS: dict[str, Preprocessing] = {
     ),
     "unit": Preprocessing(scale=1 / 255),
     "signed": Preprocessing(scale=1 / 255, mean=0.5, std=0.5),
+    "yolo": Preprocessing(fit="letterbox", interpolation="opencv_linear", fill=114, scale=1 / 255),
 }
-"""imagenet as torchvision's classifiers were trained; unit for values 0 .. 1; signed for values -1 .. 1."""
+"""imagenet as torchvision's classifiers were trained; unit for values 0 .. 1; signed for values -1 .. 1; yolo as
+Ultralytics' LetterBox shows images to detectors."""

@@ -17,6 +17,7 @@ from onnxq.graph.values import checked_shape
 from onnxq.graph.write import weight_bytes
 from onnxq.machine import machine_error, refusal, unreadable
 from onnxq.runtime.feeds import Feed, InputInfo
+from onnxq.runtime.image_metadata import described_image_size
 from onnxq.runtime.messages import lacks_memory, load_error, sentence
 from onnxq.temporary import temporary_folder
 
@@ -227,7 +228,7 @@ def float_session(
 
 def input_infos(graph: Graph) -> list[InputInfo]:
     """What a graph says about its inputs, for opening a dataset; inputs that are no tensors cannot be fed."""
-    infos = []
+    infos, image_size = [], described_image_size(graph.metadata)
     for name in graph.input_names:
         dtype, shape = graph.dtype(name), graph.shape(name)
         if dtype is None or shape is None:
@@ -236,7 +237,7 @@ def input_infos(graph: Graph) -> list[InputInfo]:
                 "rank in the model, or cut the model behind it"
             )
         checked_shape([size for size in shape if isinstance(size, int)], dtype, name)
-        infos.append(InputInfo(name, dtype, shape))
+        infos.append(InputInfo(name, dtype, shape, image_size))
     return infos
 
 

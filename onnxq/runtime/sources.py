@@ -17,6 +17,7 @@ import numpy as np
 
 from onnxq.errors import DataError
 from onnxq.runtime.archive import StoredArray, open_arrays
+from onnxq.runtime.dataset_yaml import dataset_images, named_dataset
 from onnxq.runtime.feeds import InputInfo
 from onnxq.runtime.images import image_files, is_image, open_images
 from onnxq.runtime.loaders import is_loader, open_loader
@@ -28,8 +29,8 @@ ARRAY_SUFFIXES = (".npz", ".npy")
 
 FORMS = (
     "a .npz file (input names -> samples stacked along axis 0), a .npy file (one input), a folder of such files, "
-    "an image or a folder of images, module:function, or from Python: an array, a dict of arrays, {input: array} "
-    "feeds, a torch DataLoader, a CalibrationDataReader"
+    "an image or a folder of images, a data.yaml of Ultralytics, module:function, or from Python: an array, a dict of "
+    "arrays, {input: array} feeds, a torch DataLoader, a CalibrationDataReader"
 )
 
 
@@ -80,6 +81,10 @@ def _from_text(text: str, inputs: Sequence[InputInfo], preprocess: Preprocessing
     path = Path(text)
     if path.is_dir():
         return _from_folder(path, inputs, preprocess)
+    dataset = named_dataset(text)
+    if dataset is not None and dataset[0].is_file():
+        images = dataset_images(*dataset)
+        return open_images(images, f"split {dataset[1]} of {dataset[0]} ({len(images)} images)", inputs, preprocess)
     if path.is_file():
         if is_image(path):
             return open_images([path], f"image {text}", inputs, preprocess)
@@ -94,7 +99,8 @@ def _from_text(text: str, inputs: Sequence[InputInfo], preprocess: Preprocessing
 
 def names_function(text: str) -> bool:
     """Whether a text is taken as module:function: it looks like one, and there is no file or folder of that name."""
-    return re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", text) is not None and not Path(text).exists()
+    function = re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", text) is not None
+    return function and not Path(text).exists() and named_dataset(text) is None
 
 
 def _from_folder(folder: Path, inputs: Sequence[InputInfo], preprocess: Preprocessing | None) -> Source:
@@ -118,7 +124,10 @@ def _array_files(folder: Path) -> list[Path]:
 
 
 def holds_images(path: Path) -> bool:
-    """Whether a path is taken as an image or a folder of images, for which there is something to preprocess."""
+    """Whether a path is taken as images, for which there is something to preprocess."""
+    dataset = named_dataset(str(path))
+    if dataset is not None:
+        return dataset[0].is_file()
     if path.is_dir():
         return not _array_files(path) and bool(image_files(path))
     return path.is_file() and is_image(path)

@@ -44,7 +44,7 @@ def test_one_number_is_for_all_channels_and_scale_may_be_a_fraction():
     ("given", "message"),
     [
         ("imagnet", "there is no preset 'imagnet'. Did you mean 'imagenet'"),
-        ("?", "there is no preset '?'. Known: imagenet, unit, signed; or settings such as resize=256"),
+        ("?", "there is no preset '?'. Known: imagenet, unit, signed, yolo; or settings such as resize=256"),
         ("unit,imagenet", "'imagenet' is not key=value"),
         ("resize=", "'resize=' is not key=value"),
         ("mean=1,mean=2", "'mean' is given twice"),

@@ -19,7 +19,10 @@ PIN_FILES = ("requirements.txt", "without_dependencies.txt")
 
 @dataclass(frozen=True)
 class Reader:
-    """`module` is imported to see that an installation works; `python` is the only version with a wheel, if any."""
+    """`module` is imported to see that an installation works; `python` is the only version with a wheel, if any.
+
+    `runs_onnxq`: its check imports onnxq, whose libraries are among the pins.
+    """
 
     name: str
     package: str
@@ -27,6 +30,7 @@ class Reader:
     reads: str
     python: str | None = None
     repairs: tuple[Callable[[Path], None], ...] = ()
+    runs_onnxq: bool = False
 
     @property
     def check(self) -> Path:
@@ -73,6 +77,10 @@ _ALL = (
         python="3.10",
         repairs=(remove_bundled_c_library,),
     ),
+    Reader("ultralytics", "ultralytics", "ultralytics", "its own LetterBox, beside which the preset `yolo` is held"),
+    Reader("olive", "olive-ai", "olive", "the pass OnnxqQuantization, in its workflows", runs_onnxq=True),
+    Reader("optimum", "optimum-onnx", "optimum.onnxruntime", "folders of transformers models with quantized files"),
+    Reader("mlflow", "mlflow-skinny", "mlflow", "what `--mlflow` logs", runs_onnxq=True),
 )
 
 READERS = {reader.name: reader for reader in _ALL}
