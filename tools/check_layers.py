@@ -118,8 +118,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         " distributed config session ptq ptq.search pipeline page",
         "compat": "types graph observers runtime passes targets config session ptq pipeline quantize qat",
         "targets.dialects": "types graph observers passes place targets config session pipeline compat",
-        "integrations": "types graph numerics runtime passes calibrate emit verify targets config session ptq ptq.search"
-        " pipeline page quantize",
+        "integrations": "types graph numerics runtime passes calibrate emit verify targets config session ptq"
+        " ptq.search pipeline page quantize",
         "cli": "types match graph numerics observers runtime passes strip place calibrate refine emit lint verify"
         " targets config session ptq ptq.search pipeline mixed_precision diagnose page diff quantize qat compat demo"
         " output_folder distributed text_tables integrations",
