@@ -20,6 +20,7 @@ from onnxq.moved import MOVED, find_moved_modules
 from onnxq.version import __version__
 
 if TYPE_CHECKING:
+    from onnxq.bench import Bench, bench
     from onnxq.calibrate import calibrate  # type: ignore[no-redef]
     from onnxq.config import Config, read_config
     from onnxq.diagnose import Diagnosis, diagnose
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from onnxq.verify import compare_layers as compare
 
 _HOMES = {
+    "onnxq.bench": "Bench bench",
     "onnxq.calibrate": "calibrate",
     "onnxq.config": "Config read_config",
     "onnxq.diagnose": "Diagnosis diagnose",
@@ -119,6 +121,7 @@ __all__ = [
     "BACKENDS",
     "PASSES",
     "Backend",
+    "Bench",
     "CheckFailed",
     "Config",
     "ConfigError",
@@ -147,6 +150,7 @@ __all__ = [
     "Subject",
     "UnsupportedError",
     "__version__",
+    "bench",
     "calibrate",
     "compare",
     "diagnose",

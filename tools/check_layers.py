@@ -96,7 +96,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "torchnet": "types graph numerics",
         "ptq": "types graph numerics observers runtime calibrate emit",
         "ptq.reconstruction": "types graph numerics runtime torchnet ptq",
-        "targets": "types graph numerics observers emit refine lint ptq",
+        "targets": "types graph numerics observers runtime emit refine lint ptq",
         "config": "types observers runtime refine ptq targets",
         "session": "types graph match observers runtime passes strip place calibrate refine ptq targets config"
         " distributed",
@@ -112,6 +112,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "page": "types graph numerics observers runtime strip place calibrate emit config ptq.search pipeline"
         " mixed_precision",
         "diff": "types pipeline page",
+        "bench": "types graph runtime verify pipeline mixed_precision",
         "quantize": "types latency passes output_folder distributed config session ptq ptq.search pipeline diagnose"
         " page",
         "qat": "types graph numerics runtime passes calibrate refine emit verify torchnet chart output_folder"
@@ -121,11 +122,11 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "integrations": "types graph numerics runtime passes calibrate emit verify targets config session ptq"
         " ptq.search pipeline page quantize",
         "cli": "types match graph numerics observers runtime passes strip place calibrate refine emit lint verify"
-        " targets config session ptq ptq.search pipeline mixed_precision diagnose page diff quantize qat compat demo"
-        " output_folder distributed text_tables integrations",
+        " targets config session ptq ptq.search pipeline mixed_precision diagnose page diff bench quantize qat compat"
+        " demo output_folder distributed text_tables integrations",
         "__main__": "cli",
         ROOT: "types graph passes place calibrate refine emit lint verify targets config session pipeline"
-        " mixed_precision diagnose quantize prepare",
+        " mixed_precision diagnose bench quantize prepare",
     }.items()
 }
 """Unit (a package or module directly under onnxq, or one of SUBUNITS) -> the units it may import besides itself and

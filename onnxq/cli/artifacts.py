@@ -8,10 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import StrictStr
-
 from onnxq.cli.schemas import ParametersSchema, PlanSchema
-from onnxq.config.settings import is_plain_name
 from onnxq.errors import ConfigError, OnnxqError, SpecError
 from onnxq.files import write_json
 from onnxq.json_file import JsonMapping, Stored, read_object, validated
@@ -27,22 +24,6 @@ PLAN_NAME, QPARAMS_NAME = "plan.json", "qparams.json"
 def folder_of(path: Path) -> Path:
     """The folder of a run that a path names, by itself or by a file in it."""
     return path if path.is_dir() else path.parent
-
-
-def model_in(folder: Path) -> Path:
-    """The model of a run: model.onnx, or the name that its configuration gave it."""
-    settings = folder / "config.json"
-    if not settings.is_file():
-        return folder / "model.onnx"
-    # Not by read_config: it would look for observers and improvements of plugins, which play no part here.
-    name = validated(_Named, read_object(settings, "configuration"), str(settings)).name
-    if not is_plain_name(name):
-        raise ConfigError(f"{settings}: name: the model lies in the folder, so {name!r} must be a plain name")
-    return folder / f"{name}.onnx"
-
-
-class _Named(Stored):
-    name: StrictStr = "model"
 
 
 def read_plan(path: Path) -> QuantPlan:

@@ -10,13 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from onnxq.calibrate.identity import model_identity
-from onnxq.cli.artifacts import PLAN_NAME, model_in, read_plan
+from onnxq.cli.artifacts import PLAN_NAME, read_plan
 from onnxq.cli.console import print_warning, say
 from onnxq.cli.planned import check_fits, planned_session
 from onnxq.config import read_config
 from onnxq.errors import ConfigError, OnnxqError
 from onnxq.graph import Graph
 from onnxq.pipeline.artifacts import FLOAT_MODEL
+from onnxq.pipeline.delivered import model_in
 from onnxq.session.session import Session, open_session
 from onnxq.types import QuantPlan
 

@@ -11,12 +11,13 @@ FEW = 9
 CONFIGURATION = "Configuration"
 
 PANELS = {
-    "Data": "data preprocess samples random shape stats fresh shard train evaluate labels holdout eval_samples",
+    "Data": "data preprocess samples random batch shape stats fresh shard train evaluate labels holdout eval_samples",
     "Which quantizers": "observer weight_observer fake_quantizer weight_fake_quantizer bits skip batch_norms",
     "Accuracy": "effort improvements time_limit minimum_sqnr_db diagnose metric best_by",
     CONFIGURATION: "config assigned allow_code passes plugin strict",
-    "Machine and time": "workers memory_limit provider cache checkpoint checkpoint_every resume",
-    "Output": "report as_json quiet verbose log_file",
+    "Machine and time": "engine threads rounds warm_up seconds wall workers memory_limit provider cache checkpoint"
+    " checkpoint_every resume",
+    "Output": "rows everything html report as_json quiet verbose log_file",
     "Training": "epochs steps batch_size accumulate lr scale_lr optimizer momentum weight_decay schedule warmup"
     " step_size gamma clip_gradient observer_freeze batch_norm_freeze batch_norm_steps quantize_from distill"
     " distill_loss temperature label_loss label_output recompute seed evaluate_every patience last",
@@ -62,6 +63,10 @@ EXAMPLES = {
     "evaluate": (
         "onnxq evaluate model.onnx out/ -d test.npz --metric accuracy",
         "onnxq evaluate model.onnx out/ other.onnx -d test.npz --metric my_metrics:top5 --metric sqnr_db",
+    ),
+    "bench": (
+        "onnxq bench model.onnx out/ -d calib.npz",
+        "onnxq bench model.onnx out/ other.onnx --threads 4 --batch 8 --html bench.html",
     ),
     "explain": ("onnxq explain out/plan.json conv1 --model model.onnx",),
     "report": ("onnxq report out/ -d calib.npz",),

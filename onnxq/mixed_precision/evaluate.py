@@ -53,7 +53,7 @@ def evaluate(
     Each model computes what its file says: Q/DQ pairs are not replaced by kernels of integers.
     """
     for name, graph in models.items():
-        _refuse_another(name, graph, reference)
+        refuse_another(name, graph, reference)
     found = open_evaluation(
         data, _fed([reference, *models.values()]), None, labels=labels, limit=samples, preprocess=preprocess
     )
@@ -74,7 +74,7 @@ def evaluate(
     return Evaluation(count, of_float, of_models, frozenset(lower), found.notes)
 
 
-def _refuse_another(name: str, graph: Graph, reference: Graph) -> None:
+def refuse_another(name: str, graph: Graph, reference: Graph) -> None:
     """A model with other inputs or outputs is none that was made of the float model."""
     for what, needed, there in (
         ("input", graph.input_names, reference.input_names),

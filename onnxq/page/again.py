@@ -61,9 +61,13 @@ def page_again(
     written: Path,
     dataset: Dataset | None,
     progress: Progress | None = None,
+    further: JsonMapping | None = None,
 ) -> JsonObject:
-    """The data of a page; what was measured for an earlier page of the same run is kept where nothing new is."""
-    measured = {**Measured().to_json(), **({} if earlier is None else earlier["measured"])}
+    """The data of a page; what was measured for an earlier page of the same run is kept where nothing new is.
+
+    `further` is what was measured elsewhere, in the form of `Measured`.
+    """
+    measured = {**Measured().to_json(), **({} if earlier is None else earlier["measured"]), **(further or {})}
     if reference is None:
         assert earlier is not None
         return run_page(run, backend, earlier["model"], measured)

@@ -60,6 +60,7 @@ class Measured:
     inputs    the data
     macs      node -> multiplications in one sample
     float_file  bytes of the file that was given
+    latency  times of the float model and of the file, layer by layer, for each engine
     """
 
     observed: JsonObject = field(default_factory=dict)
@@ -67,6 +68,7 @@ class Measured:
     inputs: JsonObject | None = None
     macs: JsonObject | None = None
     float_file: int | None = None
+    latency: JsonObject | None = None
 
     def to_json(self) -> JsonObject:
         return vars(self)

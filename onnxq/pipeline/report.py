@@ -88,12 +88,15 @@ def _kernels(written: Written, backend: Backend) -> JsonObject | None:
     found = written.checks.kernels
     if found is None or not backend.runs_in_onnxruntime:
         return None
-    why = {**dict.fromkeys((*written.plan.quantized, *written.plan.fused), NO_KERNEL), **written.plan.left_float}
+    why = {
+        **dict.fromkeys((*written.plan.quantized, *written.plan.fused), f"onnxruntime {NO_KERNEL}"),
+        **written.plan.left_float,
+    }
     converted = {name: {"op": op, "why": why.get(name, MADE)} for name, op in found.converted.items()}
     return {**found.to_json(), "converted": converted}
 
 
-NO_KERNEL = "onnxruntime made no integer kernel of it, although it has quantizers"
+NO_KERNEL = "made no integer kernel of it, although it has quantizers"
 MADE = "onnxruntime's optimizer made it of float nodes"
 
 

@@ -50,12 +50,13 @@ def make_session(
     provider: str | None = None,
     config: Mapping[str, str] | None = None,
     optimized_path: Path | None = None,
+    profile: Path | None = None,
     what: str = "the model",
 ) -> ort.InferenceSession:
     """A session for a serialized model or a file, on the CPU or on another execution provider (see `find_provider`).
 
     `config` holds session configuration entries, `optimized_path` is where onnxruntime writes the graph it is going to
-    run, `what` names the model in errors.
+    run, `profile` how the file begins into which it writes how long each kernel took, `what` names the model in errors.
     """
     import onnxruntime as ort  # here, because importing onnxq must not cost what running a model costs
 
@@ -70,6 +71,8 @@ def make_session(
         options.add_session_config_entry(key, value)
     if optimized_path is not None:
         options.optimized_model_filepath = str(optimized_path)
+    if profile is not None:
+        options.enable_profiling, options.profile_file_prefix = True, str(profile)
     source = model if isinstance(model, bytes) else str(model)
     if isinstance(source, str) and not Path(source).is_file():
         raise ModelError(f"no model file at {source}")
@@ -90,6 +93,7 @@ def optimized_session(
     optimize: Optimize = "all",
     provider: str | None = None,
     config: Mapping[str, str] | None = None,
+    profile: Path | None = None,
     what: str = "the model",
 ) -> tuple[ort.InferenceSession, onnx.ModelProto]:
     """A session, and the graph that onnxruntime is going to run, as it writes it into `folder`.
@@ -103,7 +107,14 @@ def optimized_session(
         "session.optimized_model_external_initializers_min_size_in_bytes": "1024",
     }
     session = make_session(
-        model, threads=threads, optimize=optimize, provider=provider, config=entries, optimized_path=path, what=what
+        model,
+        threads=threads,
+        optimize=optimize,
+        provider=provider,
+        config=entries,
+        optimized_path=path,
+        profile=profile,
+        what=what,
     )
     try:
         return session, onnx.load(str(path), load_external_data=False)

@@ -1,14 +1,14 @@
-"""How much faster one model runs than another: both in turns, each in one thread, in processor time.
+"""How fast models run beside each other, in turns.
 
 A machine that others use changes its pace from second to second, and what it is doing at the same time counts into the
-time on the wall. So every round runs both models twice, the second one in the middle, and gives one quotient: what runs
-behind the other has no advantage. The thread's own processor time is what counts.
+time on the wall. So every round runs all models there and back, and two of them are compared round by round: what runs
+behind another has no advantage. Where one thread computes, its own processor time is what counts.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,29 +58,70 @@ class Pace:
         }
 
 
+@dataclass(frozen=True)
+class Turn:
+    """One model in a round: what runs it, and the clock that counts it."""
+
+    run: Run
+    timer: Timer = time.thread_time
+
+
 def in_turns(
     first: Run, second: Run, *, seconds: float, rounds: int = MOST_ROUNDS, timer: Timer = time.thread_time
 ) -> Pace:
     """Run two models in turns, within some seconds of processor time; at least one round behind a first run of each."""
-    started = timer()
-    first()
-    second()  # what a first run prepares does not count
-    spent = timer() - started
-    turns = max(1, int(np.ceil(2 * SHORTEST_TURN / max(spent, 1e-6))))
-    times: list[tuple[float, float]] = []
-    while len(times) < rounds and (not times or timer() - started < seconds):
-        one, other, again, last = (_timed(run, turns, timer) for run in (first, second, second, first))
-        times.append((one + last, other + again))
-    ones, others = np.array(times).T
-    quotients = tuple(float(one) / max(float(other), 1e-9) for one, other in times)
-    return Pace(500 * float(np.median(ones)), 500 * float(np.median(others)), quotients)
+    times = in_rounds([Turn(first, timer), Turn(second, timer)], seconds=seconds, rounds=rounds)
+    ones, others = times.T
+    quotients = ones / np.maximum(others, 1e-9)
+    return Pace(1000 * float(np.median(ones)), 1000 * float(np.median(others)), tuple(quotients.tolist()))
 
 
-def _timed(run: Run, turns: int, timer: Timer) -> float:
-    start = timer()
-    for _ in range(turns):
-        run()
-    return (timer() - start) / turns
+def in_rounds(
+    turns: Sequence[Turn],
+    *,
+    seconds: float,
+    rounds: int,
+    warm_up: int = 1,
+    shortest: float = SHORTEST_TURN,
+    before: Callable[[int], None] | None = None,
+) -> np.ndarray:
+    """Seconds of one run: a row for each round, a column for each model.
+
+    A round runs all models in order, and then backwards. It begins with `before(number)`; what runs first, `warm_up`
+    times of each, does not count. Rounds end behind `seconds` of all clocks, after at least one.
+    """
+    begun = [turn.timer() for turn in turns]
+    repeated = [_repeats(turn, warm_up, shortest) for turn in turns]
+    times: list[list[float]] = []
+    while len(times) < rounds and (not times or _spent(turns, begun) < seconds):
+        if before is not None:
+            before(len(times))
+        there = [_timed(turn, count) for turn, count in zip(turns, repeated, strict=True)]
+        back = [_timed(turn, count) for turn, count in zip(turns[::-1], repeated[::-1], strict=True)][::-1]
+        times.append([(one + other) / 2 for one, other in zip(there, back, strict=True)])
+    return np.array(times)
+
+
+def _repeats(turn: Turn, warm_up: int, shortest: float) -> int:
+    """How often a model runs in its turn, judged by the last of its first runs, which do not count themselves."""
+    spent = shortest
+    for _ in range(max(1, warm_up)):
+        started = turn.timer()
+        turn.run()
+        spent = turn.timer() - started
+    return max(1, int(np.ceil(shortest / max(spent, 1e-6))))
+
+
+def _spent(turns: Sequence[Turn], begun: Sequence[float]) -> float:
+    """Seconds since the beginning, by the clock that says most: several may count the same time."""
+    return max(turn.timer() - start for turn, start in zip(turns, begun, strict=True))
+
+
+def _timed(turn: Turn, count: int) -> float:
+    start = turn.timer()
+    for _ in range(count):
+        turn.run()
+    return (turn.timer() - start) / count
 
 
 def run_of_file(path: Path, feed: Feed) -> Run:

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
 _INTEGER_OPS = ("QGemm", "QAttention", "ConvInteger", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul")
-_QUANTIZERS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
-_FLOAT_OPS = ("Conv", "ConvTranspose", "FusedConv", "MatMul", "FusedMatMul", "Gemm", "FusedGemm")
+QUANTIZERS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
+FLOAT_LAYERS = ("Conv", "ConvTranspose", "FusedConv", "MatMul", "FusedMatMul", "Gemm", "FusedGemm")
+"""Kernels of convolutions and matrix products in float."""
 _MOVED = re.compile(r"(_token_\d+|_nchwc|_nhwc)+$")
 
 
@@ -50,15 +51,23 @@ def fused_session(model_path: Path | str, *, threads: int | None = None) -> tupl
         session, optimized = optimized_session(
             Path(model_path), folder, threads=threads, what=f"{model_path} with its optimizer"
         )
-    counts = _count(optimized.graph)
-    integer = {op: n for op, n in counts.items() if op.startswith("QLinear") or op in _INTEGER_OPS}
-    kernels = KernelCount(
-        integer=integer,
-        floating={op: counts[op] for op in _FLOAT_OPS if counts[op]},
+    return session, count_kernels(optimized.graph)
+
+
+def count_kernels(optimized: onnx.GraphProto) -> KernelCount:
+    """The kernels of a graph as onnxruntime has optimized it."""
+    counts = _count(optimized)
+    return KernelCount(
+        integer={op: n for op, n in counts.items() if computes_in_integers(op)},
+        floating={op: counts[op] for op in FLOAT_LAYERS if counts[op]},
         quantizers={op: counts[op] for op in ("QuantizeLinear", "DequantizeLinear") if counts[op]},
-        converted=_converted(optimized.graph),
+        converted=_converted(optimized),
     )
-    return session, kernels
+
+
+def computes_in_integers(op: str) -> bool:
+    """Whether a kernel of onnxruntime does."""
+    return op.startswith("QLinear") or op in _INTEGER_OPS
 
 
 def integer_kernels(model_path: Path | str) -> KernelCount:
@@ -102,7 +111,7 @@ def _converted(graph: onnx.GraphProto) -> dict[str, str]:
         given_name(node.name): node.op_type
         for node in graph.node
         if node.name
-        and node.op_type not in _QUANTIZERS
+        and node.op_type not in QUANTIZERS
         and (not dequantized.isdisjoint(node.input) or not quantized.isdisjoint(node.output))
     }
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
 
 import onnxq
+from onnxq.runtime.feeds import Feed
+from onnxq.runtime.session import make_session
+from onnxq.runtime.timing import Turn, in_rounds
 from onnxq.verify.kernels import integer_kernels
 from tools.bench import end_to_end
 from tools.bench.child import ChildFailed, Tool
@@ -112,23 +116,15 @@ def _is_layer(op: str) -> bool:
 
 def _in_turns(files: Mapping[str, Path], subject: Subject, rounds: int) -> dict[str, np.ndarray]:
     """File -> seconds of a run in each round; round n is on the n-th unseen sample, for all of them."""
-    sessions = {name: _session(path) for name, path in files.items()}
-    for session in sessions.values():
-        session.run(None, subject.unseen[0])
-    times: dict[str, list[float]] = {name: [] for name in sessions}
-    for number in range(rounds):
-        feed = subject.unseen[number % len(subject.unseen)]
-        for name, session in sessions.items():
-            runs, begun = 0, time.process_time()
-            while not runs or time.process_time() - begun < SHORTEST_TURN:
-                session.run(None, feed)
-                runs += 1
-            times[name].append((time.process_time() - begun) / runs)
-    return {name: np.array(seconds) for name, seconds in times.items()}
+    current = [subject.unseen[0]]
+
+    def before(number: int) -> None:
+        current[0] = subject.unseen[number % len(subject.unseen)]
+
+    turns = [Turn(partial(_run, make_session(path, threads=1, what=name), current)) for name, path in files.items()]
+    times = in_rounds(turns, seconds=math.inf, rounds=rounds, shortest=SHORTEST_TURN, before=before)
+    return dict(zip(files, times.T, strict=True))
 
 
-def _session(path: Path) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    options.intra_op_num_threads = 1
-    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+def _run(session: ort.InferenceSession, current: Sequence[Feed]) -> None:
+    session.run(None, current[0])

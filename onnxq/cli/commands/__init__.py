@@ -20,6 +20,8 @@ SUMMARIES = {
     "emit": "Write the quantized MODEL for a plan and its parameters, and check what was written.",
     "compare": "Compare the tensors that two models have in common, the worst layer first.",
     "evaluate": "Measure metrics of a float model and of quantized ones on the same data.",
+    "bench": "Measure how long FLOAT and quantized models take, in turns, what each layer takes, and which stayed "
+    "float.",
     "explain": "Say what a plan does with a node or tensor: how it is quantized or why not, for whom, with which "
     "scale.",
     "report": "Draw report.html for the run in FOLDER, of whichever version of onnxq.",

@@ -46,12 +46,12 @@ def compare(
 
     Where improvements have changed constants, the float model that stands beside QUANTIZED takes the place of FLOAT.
     """
-    from onnxq.cli.artifacts import model_in
     from onnxq.cli.data import open_data
     from onnxq.cli.float_model import float_model_of
     from onnxq.cli.shapes import read_shapes
     from onnxq.files import json_number
     from onnxq.graph import Graph
+    from onnxq.pipeline.delivered import model_in
     from onnxq.verify.compare import compare_layers
 
     path = model_in(quantized) if quantized.is_dir() else quantized

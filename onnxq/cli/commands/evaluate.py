@@ -87,9 +87,9 @@ def evaluate(
 
 def _models(path: Path, float_model: Path) -> dict[str, Graph]:
     """A file; of a folder its model, and what the target of the run computes."""
-    from onnxq.cli.artifacts import model_in
     from onnxq.cli.runs import refuse_no_run
     from onnxq.graph import Graph
+    from onnxq.pipeline.delivered import model_in
 
     if not path.is_dir():
         return {f"{path} ({FILE})": Graph.load(path)}

@@ -47,7 +47,7 @@ def simulate(
     The chip's own grids, roundings and operators are in it as float operators. With -d its outputs are compared with
     those of the float model.
     """
-    from onnxq.cli.artifacts import folder_of, model_in, output_file, read_plan, read_qparams
+    from onnxq.cli.artifacts import folder_of, output_file, read_plan, read_qparams
     from onnxq.cli.consistency import check_parameters
     from onnxq.cli.data import chosen_preprocess, open_data
     from onnxq.cli.float_model import session_for
@@ -56,6 +56,7 @@ def simulate(
     from onnxq.cli.shapes import read_shapes
     from onnxq.emit.simulate import simulate as build
     from onnxq.output_folder import claim, read_together, staging
+    from onnxq.pipeline.delivered import model_in
     from onnxq.pipeline.written import check_simulated, limit_is_ours
     from onnxq.ptq.search.sample_split import verification_samples
     from onnxq.types.note import folded

@@ -25,6 +25,8 @@ function sig(value, digits) {
 
 function count(value) { return value === null || value === undefined ? "–" : Number(value).toLocaleString("en-US"); }
 
+function ms(value) { return value === null || value === undefined ? "–" : sig(value, 3); }
+
 function big(value) {
   if (value === null || value === undefined) return "–";
   for (const [limit, unit] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) if (value >= limit) return (value / limit).toFixed(value >= 100 * limit ? 0 : 1) + " " + unit;

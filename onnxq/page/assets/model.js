@@ -6,7 +6,7 @@ const STATES = ["quantized", "fused", "float"];
 function readModel() {
   const model = D.model;
   if (!model) return;
-  const texts = model.texts, measured = D.measured || {}, layers = (measured.layers || {}).tensors || {}, macs = measured.macs || null, constant = new Set(model.tensors.constant);
+  const texts = model.texts, measured = D.measured || {}, layers = (measured.layers || {}).tensors || {}, macs = measured.macs || null, timed = readLatency(measured.latency), constant = new Set(model.tensors.constant);
   const facts = (list) => { const found = []; for (let i = 0; i < list.length; i += 2) found.push([texts[list[i]], texts[list[i + 1]]]); return found; };
   M.tensors = model.tensors.name.map((name, i) => {
     const q = model.tensors.quantizer[i];
@@ -17,7 +17,7 @@ function readModel() {
   });
   const n = model.nodes;
   M.nodes = n.name.map((name, i) => {
-    const node = {i, name, op: texts[n.op[i]], state: n.state[i], reason: texts[n.reason[i]], in: n.in[i].map((t) => M.tensors[t]), out: n.out[i].map((t) => M.tensors[t]), params: n.params[i], macs: macs ? macs[name] || 0 : null, facts: () => facts(n.facts[i])};
+    const node = {i, name, op: texts[n.op[i]], state: n.state[i], reason: texts[n.reason[i]], in: n.in[i].map((t) => M.tensors[t]), out: n.out[i].map((t) => M.tensors[t]), params: n.params[i], macs: macs ? macs[name] || 0 : null, times: timed.get(name) || null, facts: () => facts(n.facts[i])};
     for (const tensor of node.out) tensor.maker = node;
     for (const tensor of node.in) tensor.readers.push(node);
     M.byNode.set(name, node);
@@ -36,6 +36,13 @@ function readModel() {
     leaders.get(tensor.q.tie).push(tensor);
   }
   M.groups = [...leaders].map(([name, members]) => ({leader: M.byTensor.get(name), members: [M.byTensor.get(name), ...members].filter(Boolean)})).filter((group) => group.leader);
+}
+
+// Node -> [ms of the float model, ms of the file, kernels], in the first engine that was measured.
+function readLatency(latency) {
+  const found = new Map();
+  for (const [node, before, after, kernels, inserted] of latency ? latency.engines[0].layers : []) if (!inserted) found.set(node, [before, after, kernels]);
+  return found;
 }
 
 // What the quantizers of a layer add by themselves: of its weight and of its result, as a part of the signal.
