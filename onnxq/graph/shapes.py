@@ -20,6 +20,7 @@ from onnxq.graph.nodes import Scope, bodies
 from onnxq.graph.save import skeleton
 from onnxq.graph.shape_arithmetic import MOST as SHORT
 from onnxq.graph.shape_arithmetic import fill_reshapes
+from onnxq.graph.stand_ins import put_stand_ins, without_stand_ins
 from onnxq.graph.values import load_values
 
 _VARIADIC = defs.OpSchema.FormalParameterOption.Variadic
@@ -53,6 +54,7 @@ MOST_ROUNDS = 4
 
 def _infer(header: onnx.ModelProto, main: Scope) -> None:
     model = skeleton(header, main)
+    put_stand_ins(model)
     try:
         follows_values = not (_may_make_long_rows(main) and _has_long_rows(_inferred(model, follow_values=False)))
         inferred = _inferred(model, follow_values=follows_values)
@@ -105,7 +107,7 @@ def _take_over(proto: onnx.GraphProto, scope: Scope) -> None:
     told = {info.name: info for infos in (proto.input, proto.value_info, proto.output) for info in infos}
     for tensor in scope.inputs:
         _fill(tensor, told)
-    for node, node_proto in zip(scope.nodes, proto.node, strict=True):
+    for node, node_proto in zip(scope.nodes, without_stand_ins(proto.node), strict=True):
         for tensor in node.outputs:
             _fill(tensor, told)
         inner = bodies(node)

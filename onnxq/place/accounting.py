@@ -69,6 +69,9 @@ def _commuting(graph: Graph, backend: Backend, selection: Selection, requests: R
 
 
 def _no_rule(node: Node, backend: Backend) -> Reason:
+    known = backend.whole_operators.get(node.op)
+    if known is not None:
+        return Reason("composite", known)
     if node.domain:
         return Reason("no_rule", f"operator {node.domain}.{node.op} is unknown to {backend.name}")
     if node.op in backend.commuting:

@@ -181,6 +181,7 @@ class Backend:
     chosen           option -> value, for those that differ from their defaults; `option` has them all
     settle           changes formats in a finished plan that the target does not have side by side, with a note for
                      each, or refuses the plan
+    whole_operators  operator -> why it stays float, for those that the target computes in one kernel of its own
     refinements      what is changed in the parameters after calibration (`onnxq.refine`), in order
     skipped_rules    refinement -> rules of it that are left out
     simulations      how operators differ on the chip (`onnxq.emit.simulations`), for `simulate`
@@ -220,6 +221,7 @@ class Backend:
     configure: Callable[[Mapping[str, str]], Backend] | None = None
     chosen: Mapping[str, str] = field(default_factory=dict)
     settle: Settle | None = None
+    whole_operators: Mapping[str, str] = field(default_factory=dict)
     refinements: tuple[str, ...] = ()
     skipped_rules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     simulations: tuple[str, ...] = ()

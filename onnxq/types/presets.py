@@ -16,7 +16,29 @@ CLEAN_UP = (
 Constants as initializers, also where a loop hands them on, computed where they can be; nodes that do nothing are
 gone."""
 
-TO_FLOAT32 = (*CLEAN_UP, "widen_bfloat16", "widen_float16")
+OF_ONNXRUNTIME = ("decompose_packed_attention", "decompose_fused_conv")
+"""Operators of com.microsoft that hold weights or are layers themselves, for targets that run in onnxruntime."""
+
+DECOMPOSE = (
+    *OF_ONNXRUNTIME,
+    "decompose_attention",
+    "decompose_multi_head_attention",
+    "decompose_group_query_attention",
+    "decompose_rotary_embedding",
+    "decompose_skip_layernorm",
+    "decompose_rms_normalization",
+    "decompose_gelu",
+    "decompose_swish",
+    "fold_constants",
+)
+"""Attention, norms and activations that are one operator in onnxruntime and in ONNX from opset 23 on, in small ones.
+
+Before floats are widened: those of other domains would keep the narrow type.
+"""
+
+WIDEN = ("widen_bfloat16", "widen_float16")
+
+TO_FLOAT32 = (*CLEAN_UP, *DECOMPOSE, *WIDEN)
 """For targets that take the narrow float types nowhere."""
 
 FOLD_LAYERS = (
@@ -38,6 +60,22 @@ SETTLE = ("split_shared_weights", "remove_dead")
 
 STANDARD_PASSES = (*TO_FLOAT32, *FOLD_LAYERS, *RECOGNIZE, *SETTLE)
 """What most targets want of a graph."""
+
+_ATTENTION = "attention in one float kernel: in parts, integers would be made and undone around each softmax"
+_NORM = "a norm in one float kernel, whose sums need more than 8 bits"
+_POSITIONS = "rotary positions in one float kernel, in front of an attention that is float"
+_GELU = "an activation in one float kernel"
+WHOLE_IN_ONNXRUNTIME = {
+    **dict.fromkeys(("Attention", "MultiHeadAttention", "GroupQueryAttention"), _ATTENTION),
+    **dict.fromkeys(("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"), _NORM),
+    **dict.fromkeys(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "EmbedLayerNormalization"), _NORM),
+    "RotaryEmbedding": _POSITIONS,
+    **dict.fromkeys(("Gelu", "BiasGelu", "FastGelu", "QuickGelu", "Swish"), _GELU),
+}
+"""Operators that onnxruntime computes in float, of ONNX and of com.microsoft, and why."""
+
+ONNXRUNTIME_PASSES = (*CLEAN_UP, *OF_ONNXRUNTIME, *WIDEN, *FOLD_LAYERS, *RECOGNIZE, *SETTLE)
+"""What onnxruntime wants: its own operators stay whole, it has kernels for them."""
 
 
 def gemm_weight_axis(node: NodeFacts) -> int:

@@ -53,7 +53,7 @@ MEANING: Mapping[Code, str] = {
     "mask_values": "it adds or reads values near minus infinity, which would ruin the range",
     "not_finite": "a constant that it reads is infinite",
     "already_quantized": "it is quantized in the model that was given",
-    "composite": "part of a composite operation (a decomposed LayerNorm) that is computed in float as a whole",
+    "composite": "a composite operation, or part of one (a decomposed LayerNorm), that is computed in float as a whole",
     "constant_inputs": "all its inputs are constants",
     "empty_input": "one of its inputs has no elements",
     "shared_table": "others read the table that it looks up, which would have to be stored twice",

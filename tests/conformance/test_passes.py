@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from onnxq.graph import Graph
 from onnxq.passes import APPROXIMATING, PASSES, run_passes
@@ -255,6 +255,49 @@ def slopes_of_channels() -> Case:
     return build_model(nodes, {"x": (1, 3, 5, 5)}, ["y"], constants), {"x": values(1, 3, 5, 5)}, RTOL_FLOAT32
 
 
+def operators_of_onnxruntime() -> Case:
+    """A block with attention, norms and activations of com.microsoft, and those of ONNX's opset 24."""
+    own = {"domain": "com.microsoft"}
+    nodes = [
+        node("RMSNormalization", "x gamma", "n"),
+        node("Attention", "n qkv qkv_bias", "a", num_heads=2, **own),
+        node("SkipLayerNormalization", "a x gamma beta", "s", **own),
+        node("BiasGelu", "s beta", "g", **own),
+        node("MultiHeadAttention", "g g g", "m", num_heads=2, **own),
+        node("RotaryEmbedding", "m cosine sine", "turned", num_heads=2),
+        node("Attention", "turned m m", "seen", q_num_heads=2, kv_num_heads=2, is_causal=1),
+        node("Swish", "seen", "w"),
+        node("FusedGemm", "flat w1 b1", "f", activation="Relu", **own),
+        node("GroupQueryAttention", "long long long _ _ last total", "y", num_heads=1, kv_num_heads=1, **own),
+    ]
+    nodes.insert(-2, node("Reshape", "w rows", "flat"))
+    nodes.insert(-1, node("Reshape", "f sequence", "long"))
+    constants = {
+        "gamma": values(8, seed=1) + 1,
+        "beta": values(8, seed=2),
+        "qkv": values(8, 24, seed=3) / 3,
+        "qkv_bias": values(24, seed=4),
+        "cosine": values(2, 5, 2, seed=5),
+        "sine": values(2, 5, 2, seed=6),
+        "w1": values(8, 16, seed=7) / 3,
+        "b1": values(16, seed=8),
+        "rows": np.int64([10, 8]),
+        "sequence": np.int64([2, 5, 16]),
+        "last": np.int32([4, 4]),
+        "total": np.int32(5),
+    }
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 5, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 5, 16])],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
+    )
+    imports = [helper.make_opsetid("", 24), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=10)
+    return model, {"x": values(2, 5, 8)}, RTOL_FLOAT32
+
+
 CASES: tuple[Callable[[], Case], ...] = (
     residual_network,
     gemm_variants,
@@ -264,6 +307,7 @@ CASES: tuple[Callable[[], Case], ...] = (
     old_opset,
     recurrent_cell,
     slopes_of_channels,
+    operators_of_onnxruntime,
 )
 CASE_NAMES = [case.__name__ for case in CASES]
 

@@ -16,7 +16,8 @@ from onnxq.targets import BACKENDS
 from onnxq.types import Backend, Limits, NodeFacts, OpRule, PerChannel, QuantSpec, Scheme
 from onnxq.types.layer_rules import MOVES
 from onnxq.types.presets import (
-    STANDARD_PASSES,
+    ONNXRUNTIME_PASSES,
+    WHOLE_IN_ONNXRUNTIME,
     declines_computed_weight,
     declines_other_gathers,
     gemm_weight_axis,
@@ -73,7 +74,8 @@ BACKENDS.add(
             weight_only_dtypes=("int4",),
             refused_operators=(),
         ),
-        passes=(*STANDARD_PASSES, "prelu_as_max"),
+        whole_operators=WHOLE_IN_ONNXRUNTIME,
+        passes=(*ONNXRUNTIME_PASSES, "prelu_as_max"),
         checked_by=("onnxruntime",),
     ),
 )

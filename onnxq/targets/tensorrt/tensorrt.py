@@ -16,7 +16,15 @@ from onnxq.observers.aliases import ALIASES, Alias
 from onnxq.targets import BACKENDS
 from onnxq.types import Backend, KnownAs, Limits, NodeFacts, OpRule, Option, PerChannel, QuantSpec, Scheme
 from onnxq.types.layer_rules import CONVOLUTIONS
-from onnxq.types.presets import CLEAN_UP, FOLD_LAYERS, RECOGNIZE, SETTLE, gemm_weight_axis, matmul_weight_axis
+from onnxq.types.presets import (
+    CLEAN_UP,
+    DECOMPOSE,
+    FOLD_LAYERS,
+    RECOGNIZE,
+    SETTLE,
+    gemm_weight_axis,
+    matmul_weight_axis,
+)
 
 
 def _matrix_vector(node: NodeFacts) -> str | None:
@@ -70,7 +78,7 @@ def _configure(values: Mapping[str, str]) -> Backend:
         weight_storage="float",
         float8_pairs="plain",
         limits=LIMITS,
-        passes=(*CLEAN_UP, "widen_bfloat16", *FOLD_LAYERS, *RECOGNIZE, "recognize_silu", *SETTLE),
+        passes=(*CLEAN_UP, *DECOMPOSE, "widen_bfloat16", *FOLD_LAYERS, *RECOGNIZE, "recognize_silu", *SETTLE),
         known_as=(KnownAs("Tensorrt"), KnownAs("QDQ", options={"tables": "no"})),
         emitters=("qdq", *tables),
         options=(TABLES,),

@@ -10,7 +10,7 @@ from onnxq.targets import BACKENDS
 from onnxq.targets.tensorrt.tensorrt import LIMITS
 from onnxq.types import Backend, KnownAs, NodeFacts, OpRule, PerChannel, QuantSpec, Scheme
 from onnxq.types.layer_rules import TRANSFORMER_LAYERS
-from onnxq.types.presets import CLEAN_UP, RECOGNIZE, SETTLE, declines_constant_operand
+from onnxq.types.presets import CLEAN_UP, DECOMPOSE, RECOGNIZE, SETTLE, declines_constant_operand
 
 
 def _declines_add(node: NodeFacts) -> str | None:
@@ -33,7 +33,7 @@ BACKENDS.add(
         weight_storage="float",
         float8_pairs="plain",
         limits=LIMITS,
-        passes=(*CLEAN_UP, "widen_bfloat16", "canonicalize_gemm", *RECOGNIZE, *SETTLE),
+        passes=(*CLEAN_UP, *DECOMPOSE, "widen_bfloat16", "canonicalize_gemm", *RECOGNIZE, *SETTLE),
         known_as=(KnownAs("Tensorrt_NLP"),),
         checked_by=("onnxruntime",),
     ),

@@ -13,7 +13,13 @@ from collections.abc import Mapping
 from onnxq.errors import ConfigError
 from onnxq.targets import BACKENDS
 from onnxq.types import Backend, Limits, NodeFacts, OpRule, Option, PerBlock, PerChannel, QuantSpec, Scheme
-from onnxq.types.presets import declines_computed_weight, declines_other_gathers, gemm_weight_axis, matmul_weight_axis
+from onnxq.types.presets import (
+    OF_ONNXRUNTIME,
+    declines_computed_weight,
+    declines_other_gathers,
+    gemm_weight_axis,
+    matmul_weight_axis,
+)
 
 OPTIONS = (
     Option("bits", ("auto", "4", "8", "2"), "auto", "bits of weights; auto: 4, or 8 for float8"),
@@ -101,7 +107,7 @@ def _configure(values: Mapping[str, str]) -> Backend:
         limits=Limits(dtypes=dtypes, weight_only_dtypes=dtypes, bias_quantized=False),
         passes=(
             *("remove_dead", "constants_to_initializers", "propagate_loop_constants", "fold_unshared_constants"),
-            *("remove_identity", "remove_dropout"),
+            *("remove_identity", "remove_dropout", *OF_ONNXRUNTIME),
             *("widen_bfloat16", "widen_float16", "fuse_conv_bias", "fold_batchnorm"),
             *("split_block_weights", "remove_dead"),
         ),
