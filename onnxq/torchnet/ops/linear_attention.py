@@ -63,24 +63,27 @@ def linear_attention(call: Call) -> Kernel:
 def rotary_embedding(call: Call) -> Kernel:
     """Pairs of features turned by angles that grow with the position."""
     heads = call.attribute("num_heads", 0)
-    turned = call.attribute("rotary_embedding_dim", 0)
+    features = call.attribute("rotary_embedding_dim", 0)
     interleaved = bool(call.attribute("interleaved", 0))
 
     def run(x: Tensor, cosine: Tensor, sine: Tensor, positions: Tensor | None = None) -> Tensor:
         packed = x.dim() == 3
         split = split_heads(x, heads) if packed else x
-        size = turned or split.shape[-1]
-        moving, staying = split[..., :size], split[..., size:]
         if positions is not None:
             cosine, sine = cosine[positions.long()], sine[positions.long()]
-        cosine, sine = cosine[:, None], sine[:, None]
-        if interleaved:
-            first, second = moving[..., 0::2], moving[..., 1::2]
-        else:
-            first, second = moving.chunk(2, -1)
-        real, imaginary = first * cosine - second * sine, first * sine + second * cosine
-        moved = torch.stack((real, imaginary), -1).flatten(-2) if interleaved else torch.cat((real, imaginary), -1)
-        y = moved if size == split.shape[-1] else torch.cat((moved, staying), -1)
+        y = turned(split, cosine[:, None], sine[:, None], features or split.shape[-1], interleaved)
         return merge_heads(y) if packed else y
 
     return run
+
+
+def turned(split: Tensor, cosine: Tensor, sine: Tensor, size: int, interleaved: bool) -> Tensor:
+    """The first `size` features of (batch, heads, length, features), turned in pairs; the others as they are."""
+    moving, staying = split[..., :size], split[..., size:]
+    if interleaved:
+        first, second = moving[..., 0::2], moving[..., 1::2]
+    else:
+        first, second = moving.chunk(2, -1)
+    real, imaginary = first * cosine - second * sine, first * sine + second * cosine
+    moved = torch.stack((real, imaginary), -1).flatten(-2) if interleaved else torch.cat((real, imaginary), -1)
+    return moved if size == split.shape[-1] else torch.cat((moved, staying), -1)
