@@ -10,16 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from onnxq.collector import collector_relaxed
 from onnxq.config import ConfigSource, read_config
 from onnxq.distributed import Ranks, in_step
 from onnxq.json_file import JsonObject
 from onnxq.output_folder import claim
 from onnxq.passes import Pass
 from onnxq.pipeline.artifacts import FLOAT_MODEL, Result, emit_plan, refuse_overwriting
+from onnxq.pipeline.explanation import Examine, Explanation
 from onnxq.pipeline.forecast import announce_files, limited
 from onnxq.progress import Progress
 from onnxq.progress.bar import watched
-from onnxq.ptq.method import read_improvement
+from onnxq.ptq.method import State, read_improvement
 from onnxq.ptq.search.costs import KIND, announce_search
 from onnxq.ptq.search.outcome import Outcome
 from onnxq.ptq.search.stage import (
@@ -34,6 +36,7 @@ from onnxq.session.prepare import Model
 from onnxq.session.session import Calibrated, Session, open_session
 from onnxq.types import Backend
 from onnxq.types.note import folded
+from onnxq.verify import ResultCheck
 from onnxq.warned import warn_of
 
 
@@ -73,7 +76,7 @@ def quantize(
     The files appear only when every check of them has passed; otherwise CheckFailed is raised and `out` is untouched.
     Warnings of the report are given as OnnxqWarning, too.
     """
-    with watched(progress, title="onnxq.quantize") as tracker:
+    with watched(progress, title="onnxq.quantize") as tracker, collector_relaxed():
         with in_step(ranks):
             session = open_session(
                 model,
@@ -100,8 +103,7 @@ def quantize_session(
     statistics: str | Path | None = None,
 ) -> Result:
     """The same for a session that is open; its data need not be."""
-    from onnxq.diagnose.automatic import examiner  # here, because `import onnxq` is to stay quick
-    from onnxq.latency import refuse_untimed, tuned
+    from onnxq.latency import refuse_untimed, tuned  # here, because `import onnxq` is to stay quick
     from onnxq.page.write import page_of
 
     session = limited(session)
@@ -130,7 +132,7 @@ def quantize_session(
             output,
             more=lambda stage: {**work_of(ready), **_with_improvements(stage, session, improved)},
             effort_tried=improved is not None,
-            examine=examiner(session, ready.state),
+            examine=_examiner(session, ready.state),
             draw=page_of(session.settings, None if _rescaled(improved) else session.prepared.graph),
         )
         if improved is not None and any(read_improvement(step.name).method.needs_torch for step in improved.steps):
@@ -138,6 +140,18 @@ def quantize_session(
         remove_stale_values(folder / IMPROVING)
     session.tracker.finish()
     return result
+
+
+def _examiner(session: Session, state: State) -> Examine:
+    """Finds out why results are low; what that takes is imported where one is."""
+
+    def examine(results: Sequence[ResultCheck], *, failed: bool) -> Explanation | None:
+        from onnxq.diagnose.automatic import examiner
+
+        found = examiner(session, state)
+        return None if found is None else found(results, failed=failed)
+
+    return examine
 
 
 def announce_run(session: Session) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 import time
 
@@ -12,11 +11,6 @@ _began: float | None = None
 def began() -> float | None:
     """When the command was called, by time.perf_counter(); None where something else runs it."""
     return _began
-
-
-ALLOCATIONS_PER_COLLECTION = 50_000
-"""Of the cyclic garbage collector. A large model is hundreds of thousands of objects that live on: at Python's 700 the
-collector walks over them again and again, a sixth of the time of a run on 10,000 nodes."""
 
 
 def main() -> None:
@@ -35,14 +29,15 @@ def run_here() -> None:
     """Run the command line in this process, and end it with the command's exit code."""
     from onnxq.cli.streams import accept_every_character, finish_output
     from onnxq.cli.termination import end_cleanly_when_terminated, end_undisturbed
+    from onnxq.collector import collector_relaxed
 
-    gc.set_threshold(ALLOCATIONS_PER_COLLECTION, 20, 20)
     try:
-        from onnxq.cli.app import app
+        with collector_relaxed():
+            from onnxq.cli.app import app
 
-        accept_every_character()
-        end_cleanly_when_terminated()
-        app(prog_name="onnxq")
+            accept_every_character()
+            end_cleanly_when_terminated()
+            app(prog_name="onnxq")
     except KeyboardInterrupt:  # before or behind the command, which tells of its own
         end_undisturbed()
         raise SystemExit(130) from None

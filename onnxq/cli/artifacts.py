@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from onnxq.cli.schemas import ParametersSchema, PlanSchema
 from onnxq.errors import ConfigError, OnnxqError, SpecError
 from onnxq.files import write_json
 from onnxq.json_file import JsonMapping, Stored, read_object, validated
@@ -28,12 +27,16 @@ def folder_of(path: Path) -> Path:
 
 def read_plan(path: Path) -> QuantPlan:
     """A plan from its file, or from the folder that holds plan.json."""
+    from onnxq.cli.schemas import PlanSchema  # pydantic takes its time to make them
+
     return _read(path / PLAN_NAME if path.is_dir() else path, PLAN_FORM, PlanSchema, QuantPlan.from_json, "plan")
 
 
 def read_qparams(path: Path) -> QParamsTable:
     """Parameters from their file, or from the folder that holds qparams.json."""
     file = path / QPARAMS_NAME if path.is_dir() else path
+    from onnxq.cli.schemas import ParametersSchema
+
     return _read(file, QPARAMS_FORM, ParametersSchema, QParamsTable.from_json, "parameter table")
 
 

@@ -1,6 +1,6 @@
 """The in-memory graph: the only package that touches onnx-graphsurgeon."""
 
-from onnxq.graph.collector import collector_paused
+from onnxq.collector import collector_paused
 from onnxq.graph.graph import Graph, load
 from onnxq.graph.names import Names, Origins
 from onnxq.graph.nodes import Constant, Node, Use, Variable, bodies

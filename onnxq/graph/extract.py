@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import onnx
 import onnx_graphsurgeon as gs
 
-from onnxq.graph.collector import collector_paused
+from onnxq.collector import collector_paused
 from onnxq.graph.duplicate import duplicate
 from onnxq.graph.graph import Graph
 from onnxq.graph.names import Names

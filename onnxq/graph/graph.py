@@ -7,9 +7,9 @@ from pathlib import Path
 
 import onnx
 
+from onnxq.collector import collector_paused
 from onnxq.glance import MOST_NAMED, counted, notebook_html, quoted, short_name, short_repr, tally
 from onnxq.graph import opset as opsets
-from onnxq.graph.collector import collector_paused
 from onnxq.graph.duplicate import duplicate
 from onnxq.graph.functions import newer_functions_opset, without_functions
 from onnxq.graph.load import check_model, open_model, read_model

@@ -48,16 +48,21 @@ from onnxq.verify import (
     ChecksFailed,
     Failure,
     FailureKind,
+    FloatSide,
     OutputCheck,
     ResultCheck,
     VerifyReport,
     below_limit,
     compare_outputs,
+    sums_are_exact,
     verify,
 )
 from onnxq.verify.pace import pace_for
 
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+KEPT_BYTES = 2**28
+"""Outputs of the float model that are kept while a file may have to be written in another way."""
 
 FileCheck = Callable[[Path], Sequence[str]]
 """Looks at a written model and returns what is wrong with it, a sentence each."""
@@ -102,6 +107,9 @@ class Writer:
         dataset, config = session.dataset, prepared.config
         self._samples = None if dataset is None else verification_samples(dataset, config.verify_samples)
         self._compared = _check_samples(prepared.graph, self._samples)
+        again = prepared.backend.runs_in_onnxruntime and not sums_are_exact()  # then other files may follow
+        original = _runnable(session.original) or session.original
+        self._float_side = FloatSide(original, keep=KEPT_BYTES if again else 0)
         # How far a trained model is from its own weights in float says little, unless the user asked for it.
         asked = own_check is None or "minimum_sqnr_db" in config.model_fields_set
         self._minimum = config.minimum_sqnr_db if asked else None
@@ -116,7 +124,10 @@ class Writer:
     def write(self, stage: Path) -> Written:
         """Write the files into a folder that vanishes if this fails."""
         prepared = self.prepared
-        found = self._attempted(stage)
+        try:
+            found = self._attempted(stage)
+        finally:
+            self._float_side.close()
         plan, qparams, emitted, checks = found
         with self.clock.stage("simulate"):
             simulated = _simulated(self._session.original, prepared, plan, qparams, self._samples, stage)
@@ -161,11 +172,11 @@ class Writer:
             with self.clock.stage("emit"):
                 return emit(prepared.graph, plan, qparams, prepared.backend, stage, prepared.config.name)
 
-        prepared, original = self.prepared, self._session.original
+        prepared = self.prepared
         emitted = emitted_with(self._plan, self._qparams)
         checks = self._checked(emitted, self._plan)
         if checks.refusal is not None:
-            raise_own_fault(checks.refusal, _runnable(original) or original, self._session.dataset)
+            raise_own_fault(checks.refusal, self._float_side.graph, self._session.dataset)
         fail_on(checks, self._warnings, self._examine)
         first = Attempt(self._plan, self._qparams, emitted, checks)
         if not may_saturate(checks, prepared):
@@ -185,7 +196,7 @@ class Writer:
                 self.prepared.backend,
                 self._compared,
                 minimum_db=self._minimum,
-                reference=_runnable(self._session.original),
+                reference=self._float_side,
                 surely=limit_is_ours(self.prepared.config),
             )
             if self._own_check is None or not checks.passed:

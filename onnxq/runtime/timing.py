@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median  # that of numpy would import numpy.ma
 
 import numpy as np
 
@@ -40,7 +41,7 @@ class Pace:
 
     @property
     def times_as_fast(self) -> float:
-        return float(np.median(self.quotients))
+        return median(self.quotients)
 
     @property
     def quartiles(self) -> tuple[float, float]:
@@ -73,7 +74,7 @@ def in_turns(
     times = in_rounds([Turn(first, timer), Turn(second, timer)], seconds=seconds, rounds=rounds)
     ones, others = times.T
     quotients = ones / np.maximum(others, 1e-9)
-    return Pace(1000 * float(np.median(ones)), 1000 * float(np.median(others)), tuple(quotients.tolist()))
+    return Pace(1000 * median(ones.tolist()), 1000 * median(others.tolist()), tuple(quotients.tolist()))
 
 
 def in_rounds(

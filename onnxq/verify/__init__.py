@@ -6,6 +6,7 @@ from onnxq.verify.check_samples import CheckSamples
 from onnxq.verify.checks import FULL_OPTIMIZATION_NODES, compare_outputs, verify
 from onnxq.verify.compare import LayerError, compare_layers
 from onnxq.verify.comparison import below_limit
+from onnxq.verify.float_side import FloatSide
 from onnxq.verify.kernels import KernelCount, integer_kernels, sums_are_exact
 from onnxq.verify.report import (
     ChecksFailed,
@@ -26,6 +27,7 @@ __all__ = [
     "Failure",
     "FailureKind",
     "Finding",
+    "FloatSide",
     "KernelCount",
     "LayerError",
     "OutputCheck",

@@ -17,6 +17,7 @@ from onnxq.verify.branches import Branches
 from onnxq.verify.check_samples import CheckSamples, check_samples
 from onnxq.verify.checker import check_file
 from onnxq.verify.comparison import Comparison, below_limit
+from onnxq.verify.float_side import FloatSide
 from onnxq.verify.kernels import fused_session
 from onnxq.verify.report import Failure, FailureKind, OutputCheck, VerifyReport
 from onnxq.verify.roots import load_session
@@ -35,7 +36,7 @@ def verify(
     dataset: CheckSamples | Iterable[Feed] | None,
     *,
     minimum_db: float | None = None,
-    reference: Graph | None = None,
+    reference: Graph | FloatSide | None = None,
     surely: bool = False,
 ) -> VerifyReport:
     """Check an emitted file against the float model it came from; never raises for what it finds wrong with the file.
@@ -46,14 +47,16 @@ def verify(
     node by node as it is written: `kernel_margin_db` of the report says what this processor makes of it. `minimum_db`
     makes a lower SQNR of any float output, or of a part of one, a failure, and so a silent one, unless it is below 0;
     `surely` asks for a standard error more (`below_limit`).
-    `reference` stands in for a float model that onnxruntime cannot run.
+    `reference` stands in for a float model that onnxruntime cannot run; as a FloatSide it serves several files that are
+    checked one after the other on the same samples.
     """
     started, path, samples = time.monotonic(), Path(model_path), check_samples(dataset)
     threads = samples.pace.threads
     original = float_model if isinstance(float_model, Graph) else Graph.load(float_model)
     checked = check_file(path, original)
     failures = [Failure(FailureKind.INVALID, f"the ONNX checker refuses the file: {text}") for text in checked.refusals]
-    compared = original if reference is None else reference
+    side = reference if isinstance(reference, FloatSide) else FloatSide(original if reference is None else reference)
+    compared = side.graph
     try:
         quantized = Graph.load(path)
         session = load_session(path, threads=threads, optimize="none")
@@ -90,7 +93,7 @@ def verify(
             )
         )
 
-    comparison, branches = Comparison(compared), Branches(compared, quantized)
+    comparison, branches = Comparison(side), Branches(compared, quantized)
     selections = None
     if dataset is not None and {*original.output_names} <= {*quantized.output_names}:
         selections = selections_of(compared, quantized, fused=fused is not None, threads=threads)
@@ -130,7 +133,7 @@ def compare_outputs(
     problems = list(check_file(model_path, float_model).refusals)
     samples = check_samples(dataset)
     session = load_session(model_path, threads=samples.pace.threads, optimize="none")
-    comparison = Comparison(float_model)
+    comparison = Comparison(FloatSide(float_model))
     if dataset is not None and not problems:
         selections = selections_of(float_model, Graph.load(model_path), fused=False, threads=samples.pace.threads)
         comparison.run(session, None, samples, selections=selections)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from onnxq.errors import MachineError, OnnxqError
-from onnxq.graph import Graph
 from onnxq.graph.ancestors import ancestors
 from onnxq.numerics import SqnrAccumulator
 from onnxq.runtime.feeds import Feed
-from onnxq.runtime.session import float_session, run_session
+from onnxq.runtime.session import run_session
 from onnxq.runtime.workers import run_in_order
 from onnxq.verify.branches import Branches
 from onnxq.verify.check_samples import CheckSamples
+from onnxq.verify.float_side import FloatSide
 from onnxq.verify.report import Failure, FailureKind, OutputCheck, ResultCheck
 from onnxq.verify.results import PartSums, ResultSums, is_float
 from onnxq.verify.selections import Chosen, Selections
@@ -72,11 +72,11 @@ class _Outputs(NamedTuple):
 class Comparison:
     """Outputs of the float and the quantized model on the same feeds, summed up."""
 
-    def __init__(self, original: Graph) -> None:
-        self._original = original
-        self._names = original.output_names
+    def __init__(self, side: FloatSide) -> None:
+        self._side, self._original = side, side.graph
+        self._names = self._original.output_names
         self._sums: dict[str, ResultSums] = {}
-        self._parts = PartSums(original)
+        self._parts = PartSums(side.shaped, side.joins)
         self._equal: dict[str, list[int]] = {}
         self._reshaped: dict[str, int] = {}
         self._aligned: dict[str, int] = {}
@@ -97,16 +97,16 @@ class Comparison:
         selections: Selections | None = None,
     ) -> None:
         """Compare on samples; with `selections`, floating-point outputs are those for what the float model selects."""
-        # Without the optimizer, whose fusions are not all right: the model's own meaning is what counts.
+        # The float model's own meaning is what counts, so it runs without the optimizer, too.
         indices = [] if selections is None else selections.indices
-        reference = float_session(self._original, indices, threads=samples.pace.threads, optimize="none")
-        names = self._names
+        names, threads = self._names, samples.pace.threads
+        self._side.prepare(indices, threads)
 
         def where(count: int) -> str:
             return f"sample {samples.number(count)}"
 
         def run(count: int, feed: Feed) -> _Outputs | OnnxqError:
-            found = run_session(reference, [*names, *indices], feed, where(count))
+            found = self._side.outputs(indices, count, feed, where(count), threads)
             expected, selected = found[: len(names)], found[len(names) :]
             try:
                 measured = exact = run_session(session, names, feed, where(count))

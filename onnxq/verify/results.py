@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from onnxq.graph import Graph
-from onnxq.graph.joined import Join, evaluated_parts, joins, with_shapes
+from onnxq.graph.joined import Join, evaluated_parts, joins
 from onnxq.graph.scored import scores_of
 from onnxq.numerics import SqnrAccumulator
 from onnxq.verify.decisions import DecisionCount
@@ -150,11 +150,10 @@ def _powers_of(outputs: Sequence[np.ndarray], join: Join) -> list[float]:
 
 
 class PartSums:
-    """The parts of all outputs of a model, in every way that the graph knows."""
+    """The parts of all outputs of a model, in every way that its graph knows; that has shapes (`with_shapes`)."""
 
-    def __init__(self, original: Graph) -> None:
-        self._graph = with_shapes(original)
-        self._joins = joins(self._graph)
+    def __init__(self, graph: Graph, found: Mapping[str, Sequence[Join]]) -> None:
+        self._graph, self._joins = graph, found
         self._sums: dict[tuple[str, Join], list[ResultSums]] = {}
 
     def decisions(self, output: str) -> DecisionCount | None:

@@ -16,6 +16,7 @@ from onnxq.errors import CheckFailed, ModelError
 from onnxq.graph import Graph
 from onnxq.verify import branches
 from onnxq.verify.comparison import Comparison
+from onnxq.verify.float_side import FloatSide
 from tests.zoo_graphs.net import Net
 
 WIDTH = 8
@@ -179,7 +180,7 @@ def test_a_loop_that_goes_astray_can_fail_the_run() -> None:
     ids=["shorter", "longer", "another rank"],
 )
 def test_integers_that_are_missing_or_too_many_do_not_agree(expected: Any, measured: Any, agreement: float) -> None:
-    comparison = Comparison(Graph.from_model(growing()))
+    comparison = Comparison(FloatSide(Graph.from_model(growing())))
     (name, *_) = comparison._names
     comparison._add(name, np.array(expected), np.array(measured), 0, astray=True)
 
@@ -187,7 +188,7 @@ def test_integers_that_are_missing_or_too_many_do_not_agree(expected: Any, measu
 
 
 def test_masks_in_what_is_too_much_are_no_failure() -> None:
-    comparison = Comparison(Graph.from_model(growing()))
+    comparison = Comparison(FloatSide(Graph.from_model(growing())))
     (name, *_) = comparison._names
     comparison._add(name, np.float32([[1, 2]]), np.float32([[1, 2, -np.inf]]), 0, astray=True)
 
@@ -196,6 +197,6 @@ def test_masks_in_what_is_too_much_are_no_failure() -> None:
 
 
 def test_only_outputs_behind_a_loop_that_went_astray_are_aligned() -> None:
-    comparison = Comparison(Graph.from_model(growing()))
+    comparison = Comparison(FloatSide(Graph.from_model(growing())))
 
     assert [comparison._is_behind(name, frozenset({"grow"})) for name in comparison._names] == [True, False]

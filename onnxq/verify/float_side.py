@@ -1,0 +1,73 @@
+"""The float model of a comparison: run once, however many files are held against it.
+
+Where the kernels of a processor saturate, a model is written in several ways, and each file is compared on the same
+samples. What the float model makes of them, and what follows from its graph, is the same for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from onnxq.graph import Graph
+from onnxq.graph.joined import Join, joins, with_shapes
+from onnxq.runtime.feeds import Feed
+from onnxq.runtime.session import float_session, run_session
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+
+class FloatSide:
+    """`graph` may not change while files are compared with it, on samples that are the same each time.
+
+    `keep` are the bytes of outputs that may be kept for the next file; those of further samples are computed again.
+    """
+
+    def __init__(self, graph: Graph, *, keep: int = 0) -> None:
+        self.graph = graph
+        self._keep = keep
+        self._sessions: dict[tuple[tuple[str, ...], int | None], ort.InferenceSession] = {}
+        self._kept: dict[tuple[tuple[str, ...], int], list[Any]] = {}
+        self._bytes = 0
+
+    @cached_property
+    def shaped(self) -> Graph:
+        """The graph with the shapes that tell the parts of outputs."""
+        return with_shapes(self.graph)
+
+    @cached_property
+    def joins(self) -> dict[str, list[Join]]:
+        return joins(self.shaped)
+
+    def outputs(self, further: Sequence[str], number: int, feed: Feed, where: str, threads: int | None) -> list[Any]:
+        """The outputs for a sample, and the tensors `further`; `number` is that of the sample among the compared.
+
+        May be called by several threads, after `prepare`.
+        """
+        key = (tuple(further), number)
+        found = self._kept.get(key)
+        if found is None:
+            names = [*self.graph.output_names, *further]
+            found = run_session(self._sessions[tuple(further), threads], names, feed, where)
+            size = sum(value.nbytes for value in found if isinstance(value, np.ndarray))
+            plain = all(isinstance(value, np.ndarray) for value in found)
+            if plain and self._bytes + size <= self._keep:
+                self._bytes += size
+                self._kept[key] = found
+        return found
+
+    def prepare(self, further: Sequence[str], threads: int | None) -> None:
+        """Make the session, once for all files: without the optimizer, whose fusions are not all right."""
+        key = (tuple(further), threads)
+        if key not in self._sessions:
+            self._sessions[key] = float_session(self.graph, further, threads=threads, optimize="none")
+
+    def close(self) -> None:
+        """Give back what was kept; comparisons after this begin anew."""
+        self._sessions.clear()
+        self._kept.clear()
+        self._bytes = 0
