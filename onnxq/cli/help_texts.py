@@ -60,6 +60,10 @@ EXAMPLES = {
     ),
     "emit": ("onnxq emit model.onnx --plan plan.json --qparams qparams.json -d calib.npz -o out/",),
     "compare": ("onnxq compare model.onnx out/model.onnx -d calib.npz --worst 10",),
+    "huggingface": (
+        "onnxq huggingface MiniLM/ --dtype q8,q4 -d sentences.txt -o MiniLM-onnxq/",
+        "onnxq huggingface MiniLM/ --dtype q4 -o MiniLM-onnxq/",
+    ),
     "evaluate": (
         "onnxq evaluate model.onnx out/ -d test.npz --metric accuracy",
         "onnxq evaluate model.onnx out/ other.onnx -d test.npz --metric my_metrics:top5 --metric sqnr_db",

@@ -12,6 +12,7 @@ not be installed.
 from __future__ import annotations
 
 import ast
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxq.config import ConfigSource, read_config
-from onnxq.errors import ConfigError, DataError
+from onnxq.errors import ConfigError, DataError, OnnxqWarning
 from onnxq.json_file import JsonObject
 from onnxq.pipeline.artifacts import Result
 from onnxq.quantize import quantize as _quantize
@@ -28,6 +29,7 @@ from onnxq.runtime.feeds import Feed, InputInfo
 from onnxq.runtime.image_metadata import described_image_size
 from onnxq.session.prepare import Model, load_model
 from onnxq.types import Backend
+from onnxq.types.note import folded
 from onnxq.warned import warn_of
 
 CLASSIFY = "classify"
@@ -138,7 +140,11 @@ def quantize(
             "imgsz decides how images are preprocessed, and here is nothing for it to decide: the data holds no "
             "images, or the configuration has a preprocess of its own. Leave imgsz out"
         )
-    return _quantize(model, backend=backend, data=source, config=settings, out=out, **arguments)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OnnxqWarning)  # said below, where the caller is
+        result = _quantize(model, backend=backend, data=source, config=settings, out=out, **arguments)
+    warn_of(folded(result.report["warnings"]), stacklevel=2)
+    return result
 
 
 class CalibrationReader:

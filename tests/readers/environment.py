@@ -14,6 +14,8 @@ from tools.readers.catalogue import READERS
 from tools.readers.environments import clean_variables, python_of, readers_folder, state
 from tools.readers.results import RESULTS_VARIABLE, Finding, figure_text
 
+ROOT = Path(__file__).resolve().parents[2]
+
 
 def reader_python(name: str) -> Path:
     """The interpreter of a reader's environment; a test that needs one which is not there is skipped."""
@@ -26,7 +28,8 @@ def reader_python(name: str) -> Path:
 def run_check(name: str, *arguments: str | Path, timeout: float = 600, script: str = "check.py") -> dict[str, Any]:
     """Run a script of tools/readers/NAME in the reader's environment; the answer is the last line of its stdout."""
     command = [str(reader_python(name)), str(READERS[name].check.with_name(script)), *map(str, arguments)]
-    done = subprocess.run(command, env=clean_variables(), capture_output=True, text=True, timeout=timeout)
+    variables = clean_variables() | ({"PYTHONPATH": str(ROOT)} if READERS[name].runs_onnxq else {})
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=timeout)
     if done.returncode:
         pytest.fail(f"the check of '{name}' ended with exit code {done.returncode}:\n{_tail(done.stderr)}")
     lines = done.stdout.strip().splitlines()

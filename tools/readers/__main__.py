@@ -87,7 +87,8 @@ def check_files(name: str, arguments: Sequence[str]) -> int:
     if found != "ready":
         raise ReaderError(f"the environment of '{name}' is not ready ({found}): python -m tools.readers install {name}")
     command = [str(python_of(readers_folder() / name)), str(reader.check), *arguments]
-    return subprocess.run(command, env=clean_variables()).returncode
+    repository = {"PYTHONPATH": str(Path(__file__).resolve().parents[2])} if reader.runs_onnxq else {}
+    return subprocess.run(command, env=clean_variables() | repository).returncode
 
 
 def main(arguments: Sequence[str]) -> int:

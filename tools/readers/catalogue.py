@@ -1,7 +1,8 @@
 """The readers as data: what each one is, which pins it is installed from, and what has to be done afterwards.
 
 The pins stand in tools/readers/NAME/requirements.txt. `without_dependencies.txt` beside it, where it exists, names
-packages that are installed last and alone, because what they ask for is not needed to read models.
+packages that are installed last and alone, because what they ask for is not needed to read models. `npm.txt` names
+packages of npm.
 """
 
 from __future__ import annotations
@@ -14,19 +15,21 @@ from pathlib import Path
 from tools.readers.repairs import remove_bundled_c_library
 
 FOLDER = Path(__file__).resolve().parent
-PIN_FILES = ("requirements.txt", "without_dependencies.txt")
+NPM_FILE = "npm.txt"
+PIN_FILES = ("requirements.txt", "without_dependencies.txt", NPM_FILE)
 
 
 @dataclass(frozen=True)
 class Reader:
-    """`module` is imported to see that an installation works; `python` is the only version with a wheel, if any.
+    """`module` is imported to see that an installation works (None: a package of npm, which is found by its name).
 
-    `runs_onnxq`: its check imports onnxq, whose libraries are among the pins.
+    `python` is the only version with a wheel, if any. `runs_onnxq`: its check imports onnxq,
+    whose libraries are among the pins.
     """
 
     name: str
     package: str
-    module: str
+    module: str | None
     reads: str
     python: str | None = None
     repairs: tuple[Callable[[Path], None], ...] = ()
@@ -42,7 +45,9 @@ class Reader:
 
     def pins(self) -> str:
         """What an environment of this reader is made from: one requirement per line, comments left out."""
-        return "".join(f"[{path.name}]\n" + "".join(_requirements(path)) for path in self.pin_files())
+        return "".join(
+            f"[{path.name}]\n" + "".join(line + "\n" for line in requirements(path)) for path in self.pin_files()
+        )
 
     def version(self) -> str:
         """The version of the package itself, as pinned."""
@@ -50,9 +55,10 @@ class Reader:
         return found[1] if found else "not pinned"
 
 
-def _requirements(path: Path) -> list[str]:
+def requirements(path: Path) -> list[str]:
+    """The lines of a file of pins, without comments."""
     lines = (line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines())
-    return [line + "\n" for line in lines if line]
+    return [line for line in lines if line]
 
 
 _ALL = (
@@ -79,7 +85,14 @@ _ALL = (
     ),
     Reader("ultralytics", "ultralytics", "ultralytics", "its own LetterBox, beside which the preset `yolo` is held"),
     Reader("olive", "olive-ai", "olive", "the pass OnnxqQuantization, in its workflows", runs_onnxq=True),
-    Reader("optimum", "optimum-onnx", "optimum.onnxruntime", "folders of transformers models with quantized files"),
+    Reader(
+        "optimum",
+        "optimum-onnx",
+        "optimum.onnxruntime",
+        "folders that `onnxq huggingface` has written; embeds sentences with their models",
+        runs_onnxq=True,
+    ),
+    Reader("transformers_js", "@huggingface/transformers", None, "the same folders, in node, by `dtype`"),
     Reader("mlflow", "mlflow-skinny", "mlflow", "what `--mlflow` logs", runs_onnxq=True),
 )
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tools.readers.catalogue import Reader
+from tools.readers.catalogue import NPM_FILE, Reader, requirements
 
 INSTALLED = "onnxq-reader.txt"
 FOLDER_VARIABLE = "ONNXQ_READERS"
@@ -92,6 +92,9 @@ def _build(reader: Reader, folder: Path) -> None:
     venv = [find_python(reader.python), "-m", "venv", "--prompt", reader.name, str(folder)]
     _run(venv, f"making an environment for '{reader.name}'")
     for pins in reader.pin_files():
+        if pins.name == NPM_FILE:
+            _install_from_npm(folder, pins)
+            continue
         alone = ["--no-deps"] if pins.name == "without_dependencies.txt" else []
         # Compiling all of torch takes longer than anything else; Python compiles what is imported.
         options = ["--quiet", "--disable-pip-version-check", "--no-compile", *alone]
@@ -99,7 +102,17 @@ def _build(reader: Reader, folder: Path) -> None:
         _run(pip, f"installing '{reader.name}' from {pins}")
     for repair in reader.repairs:
         repair(folder)
-    _run([str(python_of(folder)), "-c", f"import {reader.module}"], f"importing {reader.module}")
+    if reader.module is not None:
+        _run([str(python_of(folder)), "-c", f"import {reader.module}"], f"importing {reader.module}")
+
+
+def _install_from_npm(folder: Path, pins: Path) -> None:
+    """Packages of npm beside the virtual environment; their scripts, which download more, are not run."""
+    wanted = [line.replace("==", "@") for line in requirements(pins)]
+    options = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-save", "--loglevel=error"]
+    if shutil.which("npm") is None:
+        raise ReaderError(f"npm is needed for {pins} and was not found on PATH: install node and npm")
+    _run(["npm", "install", *options, "--prefix", str(folder), *wanted], f"installing from {pins}")
 
 
 def _run(command: Sequence[str], doing: str) -> None:
