@@ -47,6 +47,8 @@ def simulate(
         for placement in plan:
             if placement.edges != ():  # otherwise it only lends its parameters to others
                 writer.write(placement, plan.leader(placement.tensor))
+        if backend.simulations:
+            result.remove_dead()  # what a simulation has put another operator in the place of
         result.remove_unused_constants()
     return result, notes
 

@@ -23,9 +23,16 @@ KERNEL_MARGIN_DB = 6.0
 _SATURATES = "this processor's int8 kernels saturate on this model (it lacks VNNI), so weights"
 SEVEN_BITS = f"{_SATURATES} have 7 bits, which no kernel saturates on"
 UNSIGNED = f"{_SATURATES} are stored as uint8 with zero point 128: the same numbers, exact on every processor"
+UNTRIED_SEVEN_BITS = (
+    "this processor's kernels add 8-bit products in 16 bits (it lacks VNNI), so weights have 7 bits, which no kernel "
+    "saturates on; portable = true stores 8 that are exact everywhere, and slower"
+)
 WayOut = tuple[str, Callable[[Graph, QuantPlan, QParamsTable], tuple[QuantPlan, QParamsTable]]]
 WAYS_OUT: tuple[WayOut, ...] = ((SEVEN_BITS, with_seven_bit_weights), (UNSIGNED, with_unsigned_weights))
 """What is tried where kernels saturate, the fastest first; the first that costs no accuracy is taken."""
+
+
+_LAYERS = ("Conv", "Gemm", "MatMul", "LSTM")
 
 
 class Attempt(NamedTuple):
@@ -95,14 +102,21 @@ def wants_unsigned(prepared: Prepared, plan: QuantPlan, *, measured: bool) -> bo
     return prepared.config.portable or (too_large and not sums_are_exact())
 
 
+def wants_seven_bits(prepared: Prepared) -> bool:
+    """Whether weights have 7 bits from the start.
+
+    A file of integer operators has no other form that tells what these kernels should have computed.
+    """
+    backend = prepared.backend
+    return backend.runs_in_onnxruntime and backend.integer_operators and not sums_are_exact()
+
+
 def kernel_warnings(checks: VerifyReport, plan: QuantPlan, prepared: Prepared) -> list[str]:
     """What onnxruntime does not do here as the plan says: integer kernels that it did not make, or that saturate."""
     if not prepared.backend.runs_in_onnxruntime or checks.kernels is None:
         return []
-    layers = [name for name in plan.quantized if prepared.graph.node(name).op in ("Conv", "Gemm", "MatMul")]
-    made = sum(
-        count for op, count in checks.kernels.integer.items() if any(kind in op for kind in ("Conv", "MatMul", "Gemm"))
-    )
+    layers = [name for name in plan.quantized if prepared.graph.node(name).op in _LAYERS]
+    made = sum(count for op, count in checks.kernels.integer.items() if any(kind in op for kind in _LAYERS))
     missing = len(layers) - made
     few = [f"onnxruntime runs {missing} of {len(layers)} quantized layers in float: see kernels in the report"]
     return (few if missing > 0 else []) + [

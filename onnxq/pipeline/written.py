@@ -15,7 +15,7 @@ import numpy as np
 
 from onnxq.config import Config
 from onnxq.emit import Emitted, emit
-from onnxq.emit.saturation import with_unsigned_weights
+from onnxq.emit.saturation import with_seven_bit_weights, with_unsigned_weights
 from onnxq.emit.simulate import simulate
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph
@@ -23,10 +23,12 @@ from onnxq.passes import run_passes
 from onnxq.pipeline.explanation import DIAGNOSE, LOW_SQNR_DB, Examine, Explanation
 from onnxq.pipeline.saturating_kernels import (
     UNSIGNED,
+    UNTRIED_SEVEN_BITS,
     WAYS_OUT,
     Attempt,
     kernel_warnings,
     may_saturate,
+    wants_seven_bits,
     wants_unsigned,
     without_saturation,
 )
@@ -119,6 +121,9 @@ class Writer:
             self._plan, self._qparams = with_unsigned_weights(prepared.graph, self._plan, self._qparams)
             if not config.portable:
                 self._remarks.append(f"{UNSIGNED} (the model is too large to try other ways)")
+        elif wants_seven_bits(prepared):
+            self._plan, self._qparams = with_seven_bit_weights(prepared.graph, self._plan, self._qparams)
+            self._remarks.append(UNTRIED_SEVEN_BITS)
         check_plan(self._plan, prepared.backend)
 
     def write(self, stage: Path) -> Written:

@@ -14,7 +14,7 @@ from onnxq.place.requests import Requests
 from onnxq.place.residual import residual_of
 from onnxq.place.select import Selection
 from onnxq.place.tensor_overrides import TensorOverrides
-from onnxq.types import Backend, Edge, OpRule
+from onnxq.types import Backend, Edge, OpRule, QuantSpec
 from onnxq.types.backend import per_tensor
 
 
@@ -58,11 +58,19 @@ class NodeRequests:
         if rule.weight is not None and facts.is_constant(rule.weight):
             weight = self.formats.weight(rule, at_end=at_end)
             if weight is not None and not self.overrides.stays_float(node.inputs[rule.weight], node, "weight"):
-                self.constants.ask_weight(facts, rule, weight)
+                self.constants.ask_weight(facts, rule, rule.weight, weight)
                 self.constants.ask_bias(facts, rule)
+            self._ask_state_weight(facts, rule, weight)
         result = self.selection.fused_ops.result(node)
         if rule.output and not self.overrides.stays_float(result, node, "output"):
             self._ask_result(node, rule, result)
+
+    def _ask_state_weight(self, facts: Facts, rule: OpRule, spec: QuantSpec | None) -> None:
+        port = rule.state_weight
+        if spec is None or port is None or not facts.is_constant(port):
+            return
+        if not self.overrides.stays_float(facts.node.inputs[port], facts.node, "weight"):
+            self.constants.ask_weight(facts, rule, port, spec)
 
     def _ask_inputs(self, facts: Facts, rule: OpRule, *, at_end: bool) -> None:
         node, fused_port, extra = facts.node, None, ""

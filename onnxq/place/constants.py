@@ -32,40 +32,39 @@ class ConstantRequests:
     overrides: TensorOverrides
     requests: Requests
 
-    def ask_weight(self, facts: Facts, rule: OpRule, spec: QuantSpec) -> None:
-        assert rule.weight is not None
+    def ask_weight(self, facts: Facts, rule: OpRule, port: int, spec: QuantSpec) -> None:
         node = facts.node
-        tensor = node.inputs[rule.weight]
+        tensor = node.inputs[port]
         picks = self.resolver.of_constant(tensor.name, node.name, "weight")
         spec = with_overrides(tensor.name, spec, picks)
         if isinstance(spec.granularity, PerChannel):
-            spec = self._with_axis(facts, rule, spec, spec.granularity.axis, picks)
+            spec = self._with_axis(facts, rule, port, spec, picks)
         elif isinstance(spec.granularity, PerBlock) and spec.has_scale:
             along = usual_block_axis(facts)
             if along is not None:
                 spec = spec.replace(granularity=PerBlock(along, spec.granularity.size))
         why = f"weight of {node.op} '{node.name}'"
-        request = self.requests.ask(tensor, spec, "weight", why, Edge(node.name, rule.weight), picks)
+        request = self.requests.ask(tensor, spec, "weight", why, Edge(node.name, port), picks)
         if isinstance(spec.granularity, PerChannel):
             request.across = usual_weight_axis(facts) not in (None, spec.granularity.axis)
 
-    def _with_axis(self, facts: Facts, rule: OpRule, spec: QuantSpec, given: int, picks: Picks) -> QuantSpec:
+    def _with_axis(self, facts: Facts, rule: OpRule, port: int, spec: QuantSpec, picks: Picks) -> QuantSpec:
         """The format with the channels where the user, or else the rule, says they are; one scale where there are none.
 
-        `given` is the axis that the format has from the configuration of the whole model.
+        The axis that the format comes with is that of the configuration of the whole model.
         """
-        assert rule.weight is not None
+        assert isinstance(spec.granularity, PerChannel)
         axis = rule.weight_axis(facts) if callable(rule.weight_axis) else rule.weight_axis
         said = self.resolver.format_source("weight", "channel_axis")
         if "channel_axis" in picks:
             axis, said = int(picks["channel_axis"].value), picks["channel_axis"].source
         elif said is not None:
-            axis = given
+            axis = spec.granularity.axis
         elif axis is None and "per_channel" in picks:
             axis = usual_weight_axis(facts)
-        rank = len(facts.shape(rule.weight) or ())
+        rank = len(facts.shape(port) or ())
         if said is not None and axis is not None and not -rank <= axis < rank:
-            name = facts.node.inputs[rule.weight].name
+            name = facts.node.inputs[port].name
             raise ConfigError(f"channel_axis {axis}: weight '{name}' has {rank} axes ({said})")
         return per_tensor(spec) if axis is None or rank < 2 else spec.replace(granularity=PerChannel(axis % rank))
 

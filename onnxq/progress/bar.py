@@ -124,7 +124,8 @@ def _notebook_bar(tracker: Tracker, title: str) -> Iterator[None]:
         text = "\n".join(line.plain for line in lines)
         return {"text/plain": text, "text/html": f"<pre>{escape(text)}</pre>"}
 
-    handle: Any = display(bundle(all_of_it=True), raw=True, display_id=True)
+    first = bundle(all_of_it=True)
+    handle: Any = display(first, raw=True, display_id=True)  # type: ignore[no-untyped-call,unused-ignore]
     last = tracker.now()
 
     def report(stage: str, done: int, total: int | None) -> None:

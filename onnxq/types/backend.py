@@ -60,6 +60,7 @@ class OpRule:
     joins     quantize only where all neighbours are quantized anyway (element-wise ops between integer kernels)
     activation_spec, weight_spec   formats of this family instead of the scheme's (mixed precision); where a tensor is
               asked for in two formats, the one with more bits is taken
+    state_weight  port of the weight that the state of a recurrent layer is multiplied with: in the weight's format
     """
 
     ops: tuple[str, ...]
@@ -73,6 +74,7 @@ class OpRule:
     joins: bool = False
     activation_spec: QuantSpec | None = None
     weight_spec: QuantSpec | None = None
+    state_weight: int | None = None
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,10 @@ from onnxq.temporary import temporary_folder
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-_INTEGER_OPS = ("QGemm", "QAttention", "ConvInteger", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul")
+_INTEGER_OPS = (
+    *("QGemm", "QAttention", "ConvInteger", "MatMulInteger", "MatMulIntegerToFloat"),
+    *("DynamicQuantizeMatMul", "DynamicQuantizeLSTM"),
+)
 QUANTIZERS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 FLOAT_LAYERS = ("Conv", "ConvTranspose", "FusedConv", "MatMul", "FusedMatMul", "Gemm", "FusedGemm")
 """Kernels of convolutions and matrix products in float."""

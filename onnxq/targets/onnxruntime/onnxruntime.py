@@ -12,8 +12,11 @@ each column: in most language models they are most of the file, and looking inte
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from onnxq.targets import BACKENDS
-from onnxq.types import Backend, Limits, NodeFacts, OpRule, PerChannel, QuantSpec, Scheme
+from onnxq.targets.onnxruntime.dynamic import with_dynamic_activations
+from onnxq.types import Backend, Limits, NodeFacts, OpRule, Option, PerChannel, QuantSpec, Scheme
 from onnxq.types.layer_rules import MOVES
 from onnxq.types.presets import (
     ONNXRUNTIME_PASSES,
@@ -45,9 +48,18 @@ def _is_gemm(node: NodeFacts) -> bool:
     return shape is not None and (len(shape) == 2 or all(isinstance(length, int) for length in shape))
 
 
-BACKENDS.add(
-    "onnxruntime",
-    Backend(
+OPTIONS = (
+    Option(
+        "activations",
+        ("static", "dynamic"),
+        "static",
+        "dynamic: ranges of activations are found in each run, no data is needed",
+    ),
+)
+
+
+def configure(values: Mapping[str, str]) -> Backend:
+    static = Backend(
         name="onnxruntime",
         summary="onnxruntime CPU: QDQ model placed for integer kernels, activations uint8, weights int8 per channel",
         scheme=Scheme(
@@ -77,5 +89,10 @@ BACKENDS.add(
         whole_operators=WHOLE_IN_ONNXRUNTIME,
         passes=(*ONNXRUNTIME_PASSES, "prelu_as_max"),
         checked_by=("onnxruntime",),
-    ),
-)
+        options=OPTIONS,
+        configure=configure,
+    )
+    return with_dynamic_activations(static) if values["activations"] == "dynamic" else static
+
+
+BACKENDS.add("onnxruntime", configure({option.name: option.default for option in OPTIONS}))
