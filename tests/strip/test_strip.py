@@ -169,7 +169,7 @@ def test_fused_dynamic_operators_become_float(tmp_path: Path) -> None:
     x = net.input("x", [3, 16])
     codes, scale, zero = net.many("DynamicQuantizeLinear", [x], ["codes", "scale", "zero"])
     first = (
-        net.constant(net.rng.integers(-127, 128, (16, 8)).astype(np.int8)),
+        net.constant(net.rng.integers(-63, 64, (16, 8)).astype(np.int8)),  # no kernel saturates on 7 bits
         net.floats(net.rng.uniform(0.01, 0.02, 8)),
     )
     y = net.node(
