@@ -93,8 +93,8 @@ def torchrun_ranks(tell: Callable[[str], None] = lambda text: None) -> Iterator[
         import torch.distributed as distributed
     except ImportError as error:
         raise ConfigError(
-            f"{count} processes were started as for torchrun, but torch cannot be imported ({error}): install "
-            "onnxq[torch], or run without torchrun (--shard i/n and 'onnxq merge' need no torch)"
+            f"{count} processes were started as for torchrun, but torch cannot be imported ({error}): install it "
+            "(pip install torch), or run without torchrun (--shard i/n and 'onnxq merge' need no torch)"
         ) from error
     ranks = Ranks(number, count, local, tell)
     started = not distributed.is_initialized()

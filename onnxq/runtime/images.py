@@ -171,4 +171,4 @@ def _pillow() -> None:
     try:
         import PIL.Image  # noqa: F401
     except ImportError as error:
-        raise ConfigError("reading images needs Pillow, which is not installed: pip install 'onnxq[images]'") from error
+        raise ConfigError("reading images needs Pillow, which is not installed: pip install pillow") from error

@@ -293,4 +293,4 @@ def test_an_empty_folder_is_named(tmp_path):
 def test_without_pillow_the_extra_is_named(photo, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    refused(photo, [FIXED], "pip install 'onnxq[images]'", kind=ConfigError)
+    refused(photo, [FIXED], "pip install pillow", kind=ConfigError)

@@ -28,6 +28,8 @@ AT_THE_TOP = {
 
 FENCED = re.compile(r"^```.*?^```[^\n]*$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?://|#)([^)\s]+)\)")
+NAMED_BY_PATH = re.compile(r"\[(?P<path>[\w./-]+\.md)(?=\]\((?P<target>[^)#\s]+))")
+"""A link whose text is the path of a document, as in the repository: the site shows the title."""
 
 
 class BrokenLink(Exception):
@@ -53,11 +55,13 @@ def _as_index(path: Path) -> str:
 def stage_pages(root: Path, source: Path) -> dict[str, str]:
     """Write every document of the repository into the folder `source`; gives back where each is, as `find_pages`."""
     pages = find_pages(root)
+    titles = {path: _title(root / path) for path in pages if path.endswith(".md")}
     linked: dict[str, str] = {}
     for path, page in pages.items():
         text = (root / path).read_text(encoding="utf-8")
         if path.endswith(".ipynb"):
             text = notebook_as_markdown(text, PurePosixPath(path).name)
+        text = with_titles(text, path, titles)
         text, others = with_links_of_the_site(text, path, pages, root)
         linked |= others
         _write(source / page, text)
@@ -73,6 +77,21 @@ def stage_pages(root: Path, source: Path) -> dict[str, str]:
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
+
+
+def _title(document: Path) -> str:
+    heading = re.search(r"^# (.*)$", document.read_text(encoding="utf-8"), re.MULTILINE)
+    return heading[1] if heading else document.stem
+
+
+def with_titles(text: str, document: str, titles: Mapping[str, str]) -> str:
+    """The text with links named by the titles of pages where they are named by paths of files."""
+
+    def titled(match: re.Match[str]) -> str:
+        wanted = os.path.normpath(os.path.join(os.path.dirname(document), match["target"]))
+        return f"[{titles.get(wanted, match['path'])}"
+
+    return NAMED_BY_PATH.sub(titled, text)
 
 
 def with_links_of_the_site(

@@ -62,7 +62,7 @@ CheckpointOption = Annotated[
 ]
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint, if there is one.")]
 
-TORCH_MISSING = "training needs torch, which cannot be imported ({error}): pip install 'onnxq[torch]'"
+TORCH_MISSING = "training needs torch, which cannot be imported ({error}): pip install torch"
 
 
 @options.with_settings(

@@ -130,7 +130,7 @@ class PreparedModel:
             except ModuleNotFoundError as error:
                 if error.name != "torch":
                     raise
-                raise ConfigError("a module to train needs torch: pip install 'onnxq[torch]'") from None
+                raise ConfigError("a module to train needs torch: pip install torch") from None
             module = PreparedModule(self, self.batch_norms)
             for arguments, named in self._moves:
                 module.to(*arguments, **named)

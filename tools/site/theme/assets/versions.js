@@ -1,7 +1,7 @@
-// The menu of versions beside the name of the site. `siteVersions` comes from versions.js in the folder above this version.
+// The menu of versions in the header. `siteVersions` comes from versions.js in the folder above this version.
 document.addEventListener("DOMContentLoaded", function () {
   const own = document.querySelector("meta[name=site-version]");
-  const title = document.querySelector(".md-header__topic");
+  const title = document.querySelector(".md-header__title");
   if (!own || !title) return;
   const versions = window.siteVersions || [];
   const root = new URL(own.dataset.root, location.href);
