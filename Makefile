@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 # Name another interpreter with: make PYTHON=/path/to/python demo
 PYTHON ?=
 
-.PHONY: help demo test quick test-all test-readers test-page zoo lint format clean
+.PHONY: help demo test quick test-all test-readers test-page zoo docs lint format clean
 
 help:
 	@echo "make demo          install onnxq and quantize the bundled model"
@@ -17,6 +17,7 @@ help:
 	@echo "make test-readers  install the readers of docs/readers.md and let them read what onnxq writes"
 	@echo "make test-page     open report.html in Chromium and look at every view (needs node, npm and chromium)"
 	@echo "make zoo           quantize real models out of packages for every target, and write the tables of docs/zoo.md; hours"
+	@echo "make docs          build the documentation as a site in site/, with the reports of a few runs; minutes"
 	@echo "make lint          ruff, mypy and the import table"
 	@echo "make format        let ruff format the code"
 	@echo "make clean         remove .venv and the caches"
@@ -45,6 +46,11 @@ test-page: $(VENV)/installed-dev
 ZOO ?=
 zoo: $(VENV)/installed-dev
 	$(BIN)/python -m tools.zoo --efforts 0 1 --page docs/zoo.md $(ZOO)
+
+# The runs of the gallery take most of the time; those of the build before: make docs DOCS=--keep-gallery
+DOCS ?=
+docs: $(VENV)/installed-docs
+	$(BIN)/python -m tools.site $(DOCS)
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
@@ -76,6 +82,10 @@ $(VENV)/installed-dev: $(VENV)/created pyproject.toml constraints.txt
 	$(INSTALL) -e ".[dev]"
 	@touch $(VENV)/installed $@
 
+$(VENV)/installed-docs: $(VENV)/created pyproject.toml constraints.txt
+	$(INSTALL) -e ".[docs]"
+	@touch $(VENV)/installed $@
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find onnxq tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -159,4 +159,6 @@ class ReadBacks(Registry[ReadBack]):
 
 
 EMITTERS = Emitters("emitter", "onnxq.emit", "onnxq.targets")
+"""What writes files, by the names that backends have in their lists."""
 READ_BACKS = ReadBacks("read-back")
+"""By the name of an emitter: what reads its files again and compares them with the parameters."""

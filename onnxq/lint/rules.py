@@ -19,3 +19,4 @@ class LintRule(Protocol):
 
 
 LINTS: Registry[LintRule] = Registry("lint rule", "onnxq.targets")
+"""Rules of targets for files, by the names that backends have in their lists."""

@@ -43,6 +43,7 @@ class Aliases(Registry[Alias]):
 
 
 ALIASES = Aliases("observer of another tool", "onnxq.targets")
+"""Observers of other tools: their name -> the observer here, with parameters."""
 
 for _name, _alias in {
     # MQBench

@@ -73,6 +73,7 @@ class Observer(ABC):
 
 
 OBSERVERS: Registry[type[Observer]] = Registry("observer", "onnxq.observers", "onnxq.targets")
+"""All observers by name; `@OBSERVERS.register("name")` adds one."""
 
 
 def qparams(observer: Observer, statistic: RangeStatistic, spec: QuantSpec, *, tensor: str = "") -> QParams:

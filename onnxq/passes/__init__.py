@@ -7,5 +7,6 @@ from onnxq.passes.base import PASSES, Pass, PassReport, PassResult, run_passes
 from onnxq.passes.fuse_pattern import fuse_pattern
 
 APPROXIMATING = ("relu6_to_relu",)
+"""Names of the passes that change what a model computes."""
 
 __all__ = ["APPROXIMATING", "PASSES", "Pass", "PassReport", "PassResult", "fuse_pattern", "run_passes"]

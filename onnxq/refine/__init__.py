@@ -57,6 +57,7 @@ class Refinements(Registry[Refinement]):
 
 
 REFINEMENTS = Refinements("refinement", "onnxq.targets")
+"""What makes parameters meet the constraints of a target, by the names that backends have in their lists."""
 
 
 def check_ties(plan: QuantPlan, qparams: QParamsTable, maker: str) -> None:

@@ -13,6 +13,7 @@ from onnxq.registry import Registry
 from onnxq.types import Backend
 
 BACKENDS: Registry[Backend] = Registry("backend", "onnxq.targets")
+"""All targets by name; `BACKENDS.add("name", Backend(...))` adds one."""
 
 
 def get_backend(backend: str | Backend) -> Backend:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from onnxq.torchnet.call import Call
 
 Kernel = Callable[..., Any]
+"""Computes a node in torch: from tensors in the order of its inputs, None for those left out, to its outputs."""
 Builder = Callable[["Call"], Kernel]
 
 
@@ -119,6 +120,7 @@ def _home(builder: Builder) -> tuple[str, str]:
 
 
 OPERATORS = Operators("onnxq.torchnet.ops")
+"""All operators that torch computes; `@op("Name", since=opset)` adds one."""
 
 
 def op(*names: str, since: int = 1, until: int | None = None, domain: str = "") -> Callable[[Builder], Builder]:

@@ -67,6 +67,7 @@ class PerBlock:
 
 
 Granularity = PerTensor | PerChannel | PerBlock
+"""Which values share a scale."""
 
 
 def resolve_axis(axis: int, rank: int) -> int:

@@ -1,7 +1,7 @@
 """The gallery: runs of models that come with onnxq, made while the site is built, each with the page that it wrote.
 
-Nothing is drawn by hand and no figure is copied: commands are run as they are printed, and the figures beside a link are
-read from the report of that run.
+No figure is copied: commands are run as they are printed, and the figures beside a link are read from the
+report of that run.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def figures_of_a_run(folder: Path) -> list[str]:
 def figures_of_training(folder: Path) -> list[str]:
     """The metric before and after `onnxq qat`."""
     training = json.loads((folder / "report.json").read_text())["training"]
-    return [f"{training['metric']} {100 * training['before']:.1f} % before training, {100 * training['after']:.1f} % after"]
+    before, after = (f"{100 * training[when]:.1f} %" for when in ("before", "after"))
+    return [f"{training['metric']} {before} before training, {after} after"]
 
 
 def figures_of_a_search(folder: Path) -> list[str]:
@@ -79,8 +80,8 @@ EXHIBITS = (
     Exhibit(
         "outlier",
         "A sample that spoils the ranges",
-        "One calibration sample is sixty times too bright: the light is red, and a note names the sample. Histograms shows what it "
-        "did to the ranges.",
+        "One calibration sample is sixty times too bright: the light is red, and a note names the sample. "
+        "Histograms shows what it did to the ranges.",
         (
             "python spoil.py",
             "onnxq quantize digits.onnx -b onnxruntime -d spoiled.npz --effort 0 -o outlier/",
@@ -91,7 +92,7 @@ EXHIBITS = (
     Exhibit(
         "training",
         "Trained with two bits",
-        "Weights of two bits, activations of four, three epochs: the views of `onnxq qat`, with curves and scales over time.",
+        "Weights of two bits, activations of four, three epochs: the views of `onnxq qat`, with curves over time.",
         (
             "onnxq qat digits.onnx -b academic:w_bits=2,a_bits=4 --fake-quantizer lsq --weight-fake-quantizer lsq "
             "--train train.npz --eval test.npz --epochs 3 -o trained/",
@@ -172,9 +173,9 @@ DONE = "all-runs-are-done"
 
 INTRODUCTION = f"""# Gallery
 
-Pages that onnxq wrote while this site was built: each run leaves one beside its files, and it can be sent or attached as it
-is ([what the page shows](../report.md)). The model is the digit classifier that comes with onnxq; the commands run in a folder
-where `python examples/make_data.py` of the repository has written it and its data.
+Pages that onnxq wrote while this site was built: each run leaves one beside its files, and it can be sent or attached
+as it is ([what the page shows](../report.md)). The model is the digit classifier that comes with onnxq; the commands
+run in a folder where `python examples/make_data.py` of the repository has written it and its data.
 
 The spoiled data of the third run is made by this file:
 
@@ -185,9 +186,7 @@ The spoiled data of the third run is made by this file:
 
 
 def _run(command: str, work: Path, environment: dict[str, str]) -> None:
-    done = subprocess.run(
-        ["sh", "-c", command], cwd=work, env=environment, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(["sh", "-c", command], cwd=work, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RunFailed(f"$ {command}\n{done.stdout}{done.stderr}")
 

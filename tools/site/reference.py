@@ -41,6 +41,7 @@ PAGES = (
             ("Single stages", "onnxq.prepare onnxq.Prepared onnxq.place onnxq.calibrate onnxq.refine onnxq.emit"),
             ("Looking at files", "onnxq.simulate onnxq.lint onnxq.compare onnxq.verify.LayerError"),
             ("Two runs", "onnxq.diff.diff_runs onnxq.diff.RunDiff"),
+            ("Speed", "onnxq.bench onnxq.Bench"),
             ("Version", "onnxq.__version__"),
         ),
     ),
@@ -137,7 +138,10 @@ PAGES = (
         (
             ("Quantizing", "onnxq.numerics.quantize onnxq.numerics.dequantize onnxq.numerics.fake_quantize"),
             ("", "onnxq.numerics.qparams_from_range onnxq.numerics.quotient onnxq.numerics.round_values"),
-            ("Comparing", "onnxq.numerics.sqnr_db onnxq.numerics.cosine onnxq.numerics.mse onnxq.numerics.max_abs_error"),
+            (
+                "Comparing",
+                "onnxq.numerics.sqnr_db onnxq.numerics.cosine onnxq.numerics.mse onnxq.numerics.max_abs_error",
+            ),
             ("", "onnxq.numerics.compare onnxq.numerics.SqnrAccumulator"),
             ("Formats", "onnxq.types.number_format.NumberFormat onnxq.types.number_format.add_format"),
             ("", "onnxq.types.number_format.number_format onnxq.types.number_format.number_formats"),
@@ -155,7 +159,10 @@ PAGES = (
             ("Networks", "onnxq.torchnet.to_torch onnxq.torchnet.TorchNet onnxq.torchnet.Quantizer"),
             ("Operators of one's own", "onnxq.torchnet.op onnxq.torchnet.Call onnxq.torchnet.Kernel"),
             ("", "onnxq.torchnet.Body onnxq.torchnet.Mode onnxq.torchnet.OPERATORS"),
-            ("Fake-quantizers", "onnxq.torchnet.fake_quantize.FAKE_QUANTIZERS onnxq.torchnet.fake_quantize.FakeQuantize"),
+            (
+                "Fake-quantizers",
+                "onnxq.torchnet.fake_quantize.FAKE_QUANTIZERS onnxq.torchnet.fake_quantize.FakeQuantize",
+            ),
             ("", "onnxq.types.fake_quantizers.Kind onnxq.types.fake_quantizers.Argument"),
             ("", "onnxq.types.fake_quantizers.add_kind"),
         ),

@@ -16,3 +16,4 @@ class Simulation(Protocol):
 
 
 SIMULATIONS: Registry[Simulation] = Registry("simulation", "onnxq.targets")
+"""What a chip computes otherwise than ONNX, by the names that backends have in their lists."""

@@ -14,6 +14,7 @@ from onnxq.observers.statistics.scan import as_float32, other_axes, pieces
 from onnxq.types.granularity import resolve_axis
 
 StatisticKind = Literal["range", "histogram", "ema", "votes"]
+"""What an observer needs to see of a tensor."""
 
 
 @dataclass(slots=True)

@@ -325,6 +325,5 @@ def refuse_without_torch(chosen: Iterable[Chosen]) -> None:
 
     if find_spec("torch") is None:
         raise ConfigError(
-            f"{', '.join(needing)} need PyTorch, which is not installed: pip install torch, or choose a "
-            "lower --effort"
+            f"{', '.join(needing)} need PyTorch, which is not installed: pip install torch, or choose a lower --effort"
         )
