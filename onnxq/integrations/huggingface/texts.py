@@ -59,7 +59,7 @@ def _tokenizer(folder: Path) -> Any:
         from tokenizers import Tokenizer
     except ImportError as error:
         raise ConfigError(
-            "texts need the tokenizers library, which is not installed: pip install 'onnxq[huggingface]'"
+            "texts need the tokenizers library, which is not installed: pip install tokenizers"
         ) from error
     try:
         tokenizer = Tokenizer.from_file(str(path))
