@@ -68,7 +68,7 @@ def with_dynamic_activations(static: Backend) -> Backend:
         absorb_activations=False,
         limits=replace(static.limits, min_opset=11, bias_quantized=False),
         passes=(*TO_FLOAT32, *FOLD_LAYERS, *SETTLE, "prelu_as_max"),
-        emitters=("dynamic",),
+        emitters=("dynamic_quantization",),
         simulations=("dynamic_activations",),
         integer_operators=True,
     )

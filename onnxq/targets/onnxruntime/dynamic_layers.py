@@ -25,6 +25,7 @@ from onnxq.emit import EMITTERS, EmitRequest, Emitted, Emitter
 from onnxq.emit.qdq import to_qdq
 from onnxq.emit.simulations.rewrite import Rewrite
 from onnxq.graph import DeferredValues, Graph, Node, Variable, collector_paused
+from onnxq.graph.attributes import AttributeValues
 from onnxq.targets.onnxruntime.qlinear import MICROSOFT
 from onnxq.types import Backend, QParamsTable, QuantPlan
 from onnxq.types.note import Note
@@ -202,7 +203,7 @@ def _write_lstm(inputs: DynamicInputs, node: Node, weights: list[Weight]) -> Non
     node.inputs.extend(read)
 
 
-def dynamic_lstm(graph: Graph, node: Node, weights: list[Weight]) -> tuple[list[Any], dict[str, Any]]:
+def dynamic_lstm(graph: Graph, node: Node, weights: list[Weight]) -> tuple[list[Any], AttributeValues]:
     """What a DynamicQuantizeLSTM in the place of an LSTM reads, and its attributes.
 
     Weights are stored turned, with scales and zero points for each direction.
@@ -241,4 +242,4 @@ def write_dynamic(request: EmitRequest) -> Emitted:
     return Emitted(tuple(result.save(request.path(".onnx"))), tuple(notes))
 
 
-EMITTERS.add("dynamic", Emitter(write_dynamic, files=(".onnx",)))
+EMITTERS.add("dynamic_quantization", Emitter(write_dynamic, files=(".onnx",)))
