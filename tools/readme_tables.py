@@ -23,6 +23,7 @@ from onnxq.cli import catalogue
 from onnxq.cli.app import app
 from onnxq.config import Config, InputSettings, NodeSettings, QuantizerSettings, config_schema
 from onnxq.config.option import options_of
+from onnxq.pipeline.vendor_steps import vendor_steps
 from onnxq.targets import BACKENDS
 from onnxq.types import Backend
 from onnxq.types.fake_quantizers import ALIASES, KINDS, Kind
@@ -35,7 +36,7 @@ BLOCK = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 def documents(root: Path) -> list[Path]:
     """The files that may hold tables."""
-    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+    return [root / "README.md", *sorted((root / "docs").glob("*.md")), *sorted((root / "docs/targets").glob("*.md"))]
 
 
 def updated(text: str) -> str:
@@ -46,8 +47,10 @@ def updated(text: str) -> str:
 def table(name: str) -> str:
     if name.startswith("options-"):
         return options_table(name.removeprefix("options-"))
+    if name.startswith("steps-"):
+        return steps_list(name.removeprefix("steps-"))
     if name not in TABLES:
-        raise SystemExit(f"unknown table '{name}'; known: {', '.join(TABLES)}, options-COMMAND")
+        raise SystemExit(f"unknown table '{name}'; known: {', '.join(TABLES)}, options-COMMAND, steps-TARGET")
     return TABLES[name]()
 
 
@@ -103,6 +106,15 @@ def commands_table() -> str:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     rows = [[f"`onnxq {name}`", _first_line(command.help)] for name, command in commands.items()]
     return markdown(("command", "what it does"), rows)
+
+
+def steps_list(target: str) -> str:
+    """What the vendor's tools do with the files of a target, each line as a block to copy."""
+    parts = []
+    for step in vendor_steps(BACKENDS.get(target), "model", shapes="[[1,3,224,224]]"):
+        kind = "python" if "\n" in step["line"] or step["line"].startswith("session =") else "bash"
+        parts.append(f"{step['what']}:\n\n```{kind}\n{step['line']}\n```\n")
+    return "\n" + "\n".join(parts) + "\n"
 
 
 def options_table(command_name: str) -> str:

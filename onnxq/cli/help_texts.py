@@ -70,7 +70,7 @@ EXAMPLES = {
     ),
     "bench": (
         "onnxq bench model.onnx out/ -d calib.npz",
-        "onnxq bench model.onnx out/ other.onnx --threads 4 --batch 8 --html bench.html",
+        "onnxq bench model.onnx out/ out4/ --threads 2 --batch 8 --html bench.html",
     ),
     "explain": ("onnxq explain out/plan.json conv1 --model model.onnx",),
     "report": ("onnxq report out/ -d calib.npz",),

@@ -186,6 +186,11 @@ class GivenEntry(Stored):
     given: dict[Text, Any] = Field(default_factory=dict)
 
 
+class VendorStepEntry(Stored):
+    what: Text
+    line: Text
+
+
 class ReportSchema(Stored):
     """What the page of a run, and its comparison with another, is made of; the rest is shown as it is."""
 
@@ -198,6 +203,7 @@ class ReportSchema(Stored):
     notes: list[Text]
     kinds: dict[Kind, list[Text]] = Field(default_factory=dict)
     files: list[Text]
+    vendor_steps: tuple[VendorStepEntry, ...] = ()
     passes: tuple[PassEntry, ...] = ()
     improvements: ImprovementsEntry | None = None
     speed: SpeedEntry | None = None

@@ -15,6 +15,7 @@ from onnxq.json_file import JsonMapping, JsonObject, read_object
 from onnxq.page.document import FORM
 from onnxq.page.verdict import verdict_json
 from onnxq.pipeline.artifacts import PAGE, REPORT
+from onnxq.pipeline.vendor_steps import vendor_steps
 from onnxq.types import Backend, QParamsTable, QuantPlan
 from onnxq.types.note import Note, folded
 from onnxq.version import __version__
@@ -88,6 +89,7 @@ def run_page(run: Run, backend: Backend | None, model: JsonMapping, measured: Js
         "model": model,
         "measured": measured,
         "files": _files(run, backend),
+        "next": _next(run, backend),
         **further_json(run.folder),
     }
 
@@ -97,7 +99,7 @@ def _report(report: JsonMapping) -> JsonObject:
     coverage = {key: value for key, value in report["coverage"].items() if key not in ("float_nodes", "float_codes")}
     passes = report.get("passes", ())
     return {
-        **{key: value for key, value in report.items() if key not in ("kinds", "files")},
+        **{key: value for key, value in report.items() if key not in ("kinds", "files", "vendor_steps")},
         "coverage": coverage,
         "warnings": _folded(report["warnings"], report),
         "notes": _folded(report["notes"], report),
@@ -121,6 +123,14 @@ def _files(run: Run, backend: Backend | None) -> list[JsonObject]:
         known = name not in (REPORT, PAGE) and held.is_file()
         found.append({"name": name, "bytes": held.stat().st_size if known else None, "what": purposes.get(name)})
     return found
+
+
+def _next(run: Run, backend: Backend | None) -> list[JsonObject]:
+    """What the vendor's tools do with the files; a report of an earlier version does not say it."""
+    if "vendor_steps" in run.report or backend is None:
+        return list(run.report.get("vendor_steps", ()))
+    files = {Path(path).name for path in run.report["files"]}
+    return vendor_steps(backend, str(run.config.get("name", "model")), files)
 
 
 def _purposes(backend: Backend, name: str) -> dict[str, str]:

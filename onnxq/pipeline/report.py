@@ -10,6 +10,7 @@ from onnxq.files import json_number
 from onnxq.json_file import JsonObject
 from onnxq.pipeline.coverage import Coverage
 from onnxq.pipeline.explanation import DIAGNOSE
+from onnxq.pipeline.vendor_steps import shapes_text, vendor_steps
 from onnxq.pipeline.written import Written
 from onnxq.session.session import Calibrated
 from onnxq.types import Backend
@@ -70,6 +71,7 @@ def build_report(
         "kernels": _kernels(written, backend),
         "speed": None if written.speed is None else written.speed.to_json(),
         "files": [str(path) for path in files],
+        "vendor_steps": vendor_steps(backend, config.name, {path.name for path in files}, shapes_text(prepared.graph)),
         "seconds": {name: round(value, 4) for name, value in seconds.items()},
         "versions": versions(),
         "passes": [

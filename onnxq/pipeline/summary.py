@@ -22,6 +22,9 @@ from onnxq.types.note import folded
 LOOKED_AT = 2**28
 """Bytes of a file up to which its size is explained."""
 
+STEPS_SHOWN = 2
+"""Lines for tools of a vendor; the page has all of them."""
+
 REASONS_SHOWN = 8
 """Groups of reasons in the summary; report.json has each node with its own."""
 
@@ -75,6 +78,7 @@ def write_summary(out: Console, report: JsonMapping, model: Path | None, written
     pairs.append(("seconds", ", ".join(f"{stage} {value:.2f}" for stage, value in report["seconds"].items())))
     pairs.append(("checks", checks_line(report)))
     pairs += [("files", path) for path in report["files"]]
+    pairs += [("then", line) for line in vendor_lines(report.get("vendor_steps", ()))]
     pairs += [("notes", str(note)) for note in folded(report["notes"])]
     write_pairs(out, f"quantized for {report['backend']}", pairs)
     translated = report.get("translated")
@@ -89,6 +93,13 @@ def write_summary(out: Console, report: JsonMapping, model: Path | None, written
         if rest:
             shown.append((str(rest), "other reasons, each in report.json"))
         write_table(out, "why nodes stay float", (">nodes", "reason"), shown)
+
+
+def vendor_lines(steps: Sequence[JsonMapping]) -> list[str]:
+    """What the vendor's tool does with the files: the command, or what it is where that takes several lines."""
+    lines = [one["what"] if "\n" in one["line"] else one["line"] for one in steps[:STEPS_SHOWN]]
+    rest = len(steps) - len(lines)
+    return [*lines, *([f"and {rest} more ways, in report.html (Files)"] if rest else [])]
 
 
 def kernel_lines(kernels: JsonMapping | None) -> list[str]:

@@ -17,6 +17,7 @@ from onnxq.types.granularity import PerTensor
 from onnxq.types.known_as import KnownAs
 from onnxq.types.plan import QuantPlan
 from onnxq.types.spec import QuantSpec, Rounding
+from onnxq.types.vendor_step import VendorStep
 
 
 class NodeFacts(Protocol):
@@ -190,6 +191,7 @@ class Backend:
     lints            further rules for files (`onnxq.lint`)
     known_as         the names that MQBench has for it
     checked_by       the real tools that have read the files, for the tables in the documentation
+    vendor_steps     which file goes to which tool of the vendor, as lines to copy
     """
 
     name: str
@@ -230,6 +232,7 @@ class Backend:
     lints: tuple[str, ...] = ()
     known_as: tuple[KnownAs, ...] = ()
     checked_by: tuple[str, ...] = ()
+    vendor_steps: tuple[VendorStep, ...] = ()
 
     def replace(self, **changes: Any) -> Backend:
         return dataclass_replace(self, **changes)

@@ -20,6 +20,7 @@ from onnxq.targets.amd.vitis import (
     op_rules,
 )
 from onnxq.types import Backend, Limits, Option, QuantSpec, Scheme
+from onnxq.types.vendor_step import VendorStep
 
 OPTIONS = (
     Option(
@@ -46,6 +47,15 @@ _BASE = Backend(
     limits=POWER_OF_TWO_LIMITS,
     passes=PASSES,
     quantize_inputs=True,
+    vendor_steps=(
+        VendorStep(
+            "onnxruntime with AMD's execution provider compiles it for the NPU and runs it; vaip_config.json "
+            "comes with Ryzen AI",
+            "session = onnxruntime.InferenceSession(\n"
+            '    "{model}", providers=["VitisAIExecutionProvider"],\n'
+            '    provider_options=[{"config_file": "vaip_config.json"}])',
+        ),
+    ),
     options=OPTIONS,
     checked_by=("amd-quark",),
 )

@@ -17,6 +17,7 @@ from onnxq.targets import BACKENDS
 from onnxq.types import Backend, KnownAs, Limits, OpRule, Option, PerChannel, QuantSpec, SameScaleRule, Scheme
 from onnxq.types.layer_rules import INTEGER_CONVOLUTIONS, MOVES
 from onnxq.types.presets import FOLD_LAYERS, SETTLE, TO_FLOAT32, gemm_weight_axis, matmul_weight_axis
+from onnxq.types.vendor_step import VendorStep
 
 USUAL_SIMULATIONS = ("dpu_average_pool", "dpu_leaky_relu", "dpu_hard_sigmoid", "dpu_hard_swish")
 ALL_SIMULATIONS = (*USUAL_SIMULATIONS, "dpu_sigmoid", "dpu_clip")
@@ -113,6 +114,16 @@ _POWER_OF_TWO = Backend(
     input_observer="no_overflow",
     known_as=(KnownAs("Vitis", "MinMaxFloorObserver", "PoTModeObserver", "TqtFakeQuantize"),),
     emitters=("qdq", "deploy", "vitis_clip_ranges", "vitis_quant_info", "fix_neuron"),
+    vendor_steps=(
+        VendorStep(
+            "AMD's converter makes an xmodel (it needs the XIR libraries)",
+            "convert_xir -Q {model} -C {deploy} -N {name}",
+        ),
+        VendorStep(
+            "AMD's compiler makes a program for a DPU of the result; arch.json describes the DPU",
+            "vai_c_xir -x RESULT.xmodel -a arch.json -o compiled -n {name}",
+        ),
+    ),
     quantize_inputs=True,
     tied=AVERAGES,
     rounding_in_files="half_even",

@@ -13,9 +13,31 @@ from onnxq.types import Backend, Limits, OpRule, Option, PerChannel, QuantSpec, 
 from onnxq.types.layer_rules import INTEGER_CONVOLUTIONS, RESIZE
 from onnxq.types.presets import FOLD_LAYERS, RECOGNIZE, SETTLE, TO_FLOAT32, gemm_weight_axis
 from onnxq.types.spec import Rounding
+from onnxq.types.vendor_step import VendorStep
 
 S3_BIAS = 2**19
 """Biases of the ESP32-S3 lie in [-2^19, 2^19)."""
+
+
+_WITH_ESP_PPQ = """\
+import json, torch
+from esp_ppq.api.espdl_interface import espdl_quantize_onnx
+from esp_ppq.IR import QuantableOperation
+from esp_ppq.parser.espdl_exporter import EspdlExporter
+
+graph = espdl_quantize_onnx(onnx_import_file="{deploy}", espdl_export_file="{name}.espdl", calib_dataloader=samples,
+                            calib_steps=len(samples), input_shape=list(samples[0].shape), target="CHIP",
+                            collate_fn=lambda sample: sample, skip_export=True)
+table = json.load(open("{espdl_exponents}"))["tensors"]
+for operation in graph.operations.values():
+    if isinstance(operation, QuantableOperation):
+        for config, variable in operation.config_with_variable:
+            root = config.dominated_by
+            if root.scale is not None and variable.name in table:
+                exponents = torch.tensor(table[variable.name]["exponent"], dtype=torch.float32)
+                root.scale = torch.pow(2.0, exponents).reshape(root.scale.shape)
+EspdlExporter().export("{name}.espdl", graph)"""
+"""The program of `tools/readers/esp_ppq`, which the tests of readers run, without its comparison."""
 
 
 def configure(values: Mapping[str, str]) -> Backend:
@@ -63,6 +85,12 @@ def configure(values: Mapping[str, str]) -> Backend:
         ),
         passes=(*TO_FLOAT32, *FOLD_LAYERS, *RECOGNIZE, "hardswish_as_operator", *SETTLE),
         emitters=("qdq", "deploy", "espdl_exponents"),
+        vendor_steps=(
+            VendorStep(
+                "esp-ppq writes the .espdl file with these exponents; samples is a list of torch tensors for the input",
+                _WITH_ESP_PPQ.replace("CHIP", chip),
+            ),
+        ),
         options=(
             Option(
                 "chip",

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from onnxq.targets import BACKENDS
 from onnxq.types import Backend, Limits, NodeFacts, OpRule, Option, PerChannel, QuantSpec, Scheme
 from onnxq.types.presets import STANDARD_PASSES, declines_computed_weight, gemm_weight_axis, matmul_weight_axis
+from onnxq.types.vendor_step import VendorStep
 
 
 def _not_a_convolution_of_images(node: NodeFacts) -> str | None:
@@ -57,6 +58,16 @@ def configure(values: Mapping[str, str]) -> Backend:
         ),
         passes=STANDARD_PASSES,
         emitters=("qdq", "deploy", "ncnn_table"),
+        vendor_steps=(
+            VendorStep(
+                "ncnn's converter (or pnnx, whose layers have other names)",
+                "onnx2ncnn {deploy} {name}.param {name}.bin",
+            ),
+            VendorStep(
+                "ncnn2int8 quantizes what that has written, with the table",
+                "ncnn2int8 {name}.param {name}.bin {name}_int8.param {name}_int8.bin {ncnn_table}",
+            ),
+        ),
         refinements=("ncnn_winograd",) if values["winograd"] == "on" else (),
         options=(
             Option(

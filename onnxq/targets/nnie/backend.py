@@ -14,6 +14,7 @@ from onnxq.observers.aliases import ALIASES, Alias
 from onnxq.targets import BACKENDS
 from onnxq.types import Backend, KnownAs, Limits, NodeFacts, OpRule, Option, QuantSpec, Scheme
 from onnxq.types.presets import FOLD_LAYERS, SETTLE, TO_FLOAT32, declines_computed_weight
+from onnxq.types.vendor_step import VendorStep
 
 
 def _not_doubling(node: NodeFacts) -> str | None:
@@ -63,6 +64,13 @@ def configure(values: Mapping[str, str]) -> Backend:
         passes=(*TO_FLOAT32, *FOLD_LAYERS, "fuse_matmul_add", *SETTLE),
         known_as=(KnownAs("NNIE", fakequantize="NNIEFakeQuantize", formats="fixed"),),
         emitters=("simulate", "gfpq", "nnie_deploy"),
+        vendor_steps=(
+            VendorStep(
+                "HiSilicon's mapper compiles the float model (through Caffe or its ONNX front end); the configuration "
+                "gives each layer its clip values",
+                "nnie_mapper_12 {name}.cfg  # for {nnie_deploy}, with the values of {gfpq}",
+            ),
+        ),
         activation_fake_quantizer="nnie",
         weight_fake_quantizer="nnie",
         lints=("nnie", "nnie_pooling") if values["pooling"] == "strict" else ("nnie",),

@@ -33,6 +33,7 @@ from onnxq.types.presets import (
     declines_constant_operand,
     gemm_weight_axis,
 )
+from onnxq.types.vendor_step import VendorStep
 
 _WEIGHTS = {
     "uint8": QuantSpec("uint8", symmetric=False),
@@ -94,6 +95,9 @@ def configure(values: Mapping[str, str]) -> Backend:
         passes=(*TO_FLOAT32, *FOLD_LAYERS, *_RECOGNIZE, *SETTLE),
         known_as=(KnownAs("ONNX_QNN", a_observer="MinMaxObserver"),),
         emitters=("qlinear",),
+        vendor_steps=(
+            VendorStep("TVM compiles it for this machine", "tvmc compile --target llvm --output {name}.tar {model}"),
+        ),
         integer_operators=True,
         options=(
             Option(

@@ -26,6 +26,7 @@ from onnxq.types.presets import (
     gemm_weight_axis,
     matmul_weight_axis,
 )
+from onnxq.types.vendor_step import VendorStep
 
 NARROWEST_TABLE = 16
 
@@ -61,6 +62,12 @@ OPTIONS = (
 def configure(values: Mapping[str, str]) -> Backend:
     static = Backend(
         name="onnxruntime",
+        vendor_steps=(
+            VendorStep(
+                "onnxruntime runs it as any other model",
+                'session = onnxruntime.InferenceSession("{model}", providers=["CPUExecutionProvider"])',
+            ),
+        ),
         summary="onnxruntime CPU: QDQ model placed for integer kernels, activations uint8, weights int8 per channel",
         scheme=Scheme(
             activation=QuantSpec("uint8", symmetric=False),

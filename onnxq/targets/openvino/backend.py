@@ -21,6 +21,7 @@ from onnxq.types.presets import (
     gemm_weight_axis,
     matmul_weight_axis,
 )
+from onnxq.types.vendor_step import VendorStep
 
 MOVING = ("MaxPool", "Flatten", "Resize")
 """Operators that OpenVINO runs on integers as they come: what stands on both sides of one has the same scale."""
@@ -71,6 +72,16 @@ def configure(values: Mapping[str, str]) -> Backend:
         passes=STANDARD_PASSES,
         known_as=(KnownAs("OPENVINO", weight_bits=_SEVEN_BITS if weight.dtype == "int7" else ""),),
         emitters=("qdq", "fake_quantize"),
+        vendor_steps=(
+            VendorStep(
+                "OpenVINO's converter takes the model with FakeQuantize",
+                "ovc {fake_quantize} --output_model {name}.xml --compress_to_fp16=False",
+            ),
+            VendorStep(
+                "OpenVINO measures it; a model with free sizes wants them: -data_shape [1,3,224,224]",
+                "benchmark_app -m {fake_quantize} -d CPU -hint latency",
+            ),
+        ),
         options=(
             Option("weights", ("int7", "int8"), "int7", "bits of a weight; 8 are safe on processors with VNNI"),
             Option("activations", ("symmetric", "asymmetric"), "symmetric", "zero points cost time and gain accuracy"),

@@ -11,6 +11,7 @@ from onnxq.targets import BACKENDS
 from onnxq.types import Backend, KnownAs, Limits, Option, PerChannel, QuantSpec, Scheme
 from onnxq.types.layer_rules import TOTAL_INTEGER, TOTAL_INTEGER_MOVES, TOTAL_INTEGER_TIED
 from onnxq.types.presets import STANDARD_PASSES
+from onnxq.types.vendor_step import VendorStep
 
 OPTIONS = (
     Option(
@@ -40,6 +41,12 @@ def configure(values: Mapping[str, str]) -> Backend:
         passes=STANDARD_PASSES,
         known_as=(KnownAs("PPLCUDA", a_observer="MinMaxObserver"),),
         emitters=("qdq", "deploy", "ppl_cuda_ranges", "ppl_nn"),
+        vendor_steps=(
+            VendorStep(
+                "ppl.nn runs the float model with the quantization file",
+                "pplnn --use-cuda --onnx-model {deploy} --quant-file {ppl_nn}",
+            ),
+        ),
         options=OPTIONS,
         configure=configure,
     )

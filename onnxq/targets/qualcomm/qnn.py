@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from onnxq.errors import ConfigError
 from onnxq.targets import BACKENDS
 from onnxq.targets.qualcomm.encodings import EMITTER_OF
+from onnxq.targets.qualcomm.sdk_steps import QAIRT, RUN_ON_HTP
 from onnxq.types import Backend, Limits, OpRule, Option, PerChannel, QuantSpec, SameScaleRule, Scheme
 from onnxq.types.layer_rules import INTEGER_CONVOLUTIONS
 from onnxq.types.presets import FOLD_LAYERS, RECOGNIZE, SETTLE, TO_FLOAT32
@@ -100,6 +101,7 @@ def qnn(values: Mapping[str, str]) -> Backend:
             *(*RECOGNIZE, "gelu_as_operator", "hardswish_as_operator", *SETTLE),
         ),
         emitters=("qdq", "deploy", *encodings_emitters(values["encodings"])),
+        vendor_steps=(RUN_ON_HTP, *QAIRT),
         options=_OPTIONS,
         configure=qnn,
         checked_by=("onnxruntime-qnn (HTP emulation, .dlc)", "aimet-onnx"),

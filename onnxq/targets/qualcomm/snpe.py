@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from onnxq.targets import BACKENDS
 from onnxq.targets.qualcomm.qnn import ENCODINGS, RULES, SAME_SCALE, encodings_emitters
+from onnxq.targets.qualcomm.sdk_steps import QAIRT, SNPE
 from onnxq.types import Backend, KnownAs, Limits, QuantSpec, Scheme
 from onnxq.types.presets import FOLD_LAYERS, RECOGNIZE, SETTLE, TO_FLOAT32
 
@@ -41,6 +42,7 @@ def snpe(values: Mapping[str, str]) -> Backend:
         passes=(*TO_FLOAT32, *FOLD_LAYERS, "batchnorm_to_conv", *RECOGNIZE, "hardswish_as_operator", *SETTLE),
         known_as=(KnownAs("SNPE"),),
         emitters=("qdq", "deploy", "snpe_clip_ranges", *encodings_emitters(values["encodings"])),
+        vendor_steps=(*SNPE, *QAIRT),
         options=(ENCODINGS,),
         configure=snpe,
         checked_by=("aimet-onnx",),

@@ -11,6 +11,7 @@ from onnxq.targets import BACKENDS
 from onnxq.types import Backend, Limits, NodeFacts, OpRule, PerChannel, QuantSpec, SameScaleRule, Scheme
 from onnxq.types.layer_rules import INTEGER_LAYERS, RESIZE
 from onnxq.types.presets import STANDARD_PASSES
+from onnxq.types.vendor_step import VendorStep
 
 
 def _toolkit_refuses(node: NodeFacts) -> str | None:
@@ -50,6 +51,17 @@ BACKENDS.add(
         ),
         passes=(*STANDARD_PASSES, "hardswish_as_operator"),
         emitters=("qdq", "deploy", "rknn_hybrid"),
+        vendor_steps=(
+            VendorStep(
+                "rknn-toolkit2 builds the Q/DQ model as it is; put the name of the chip",
+                "from rknn.api import RKNN\n"
+                "rknn = RKNN()\n"
+                'rknn.config(target_platform="rk3588", optimization_level=2)\n'
+                'rknn.load_onnx(model="{model}")\n'
+                "rknn.build(do_quantization=False)\n"
+                'rknn.export_rknn("{name}.rknn")',
+            ),
+        ),
         checked_by=("rknn-toolkit2",),
     ),
 )

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from onnxq.errors import ConfigError
 from onnxq.targets import BACKENDS
+from onnxq.targets.sophgo.compile_steps import compile_steps
 from onnxq.targets.sophgo.float8 import declines_matrices, refuse_float8, without_kernels
 from onnxq.targets.sophgo.float8 import moving as float8_moving
 from onnxq.targets.sophgo.four_bits import settle_four_bits
@@ -49,6 +50,7 @@ _FLOATS = ("F32", "F16", "BF16")
 class _Chip:
     """What differs between chips.
 
+    compiled_as  what model_deploy calls it; one of them for a family
     precisions   what weights and activations can be; the first is the default
     unsigned     tensors that cannot be negative are uint8
     narrow       weights in [-127, 127]
@@ -59,6 +61,7 @@ class _Chip:
     name: str
     summary: str
     precisions: tuple[str, ...]
+    compiled_as: str | None = None
     unsigned: bool = True
     narrow: bool = False
     floats: tuple[str, ...] = _FLOATS
@@ -227,6 +230,14 @@ def _backend(chip: _Chip, mode: str, strategy: str, precision: str, *, asymmetri
         quantize_inputs=not transformer and not weight_only,
         fixed_ranges={"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0)},
         emitters=_emitters(precision, transformer=transformer),
+        vendor_steps=compile_steps(
+            chip.compiled_as,
+            f"W{4 if precision == 'INT4' else 8}{_HALF.get(chip.floats[0], chip.floats[0])}"
+            if weight_only
+            else precision,
+            _emitters(precision, transformer=transformer),
+            asymmetric=asymmetric,
+        ),
         simulations=("sophgo_multipliers",) if chip.unsigned and not asymmetric and "INT" in precision else (),
         refinements=("sophgo_float8_scales",) if in_float8 else (),
         settle=_settle(chip, precision, weight_only=weight_only),
@@ -262,6 +273,9 @@ def _emitters(precision: str, *, transformer: bool) -> tuple[str, ...]:
     return (model, "sophgo_deploy", *tables, modes, "sophgo_clip_ranges", "sophgo_weight_ids")
 
 
+_HALF = {"F32": "F16"}
+"""Weights alone exist with layers in 16 bits, not in 32."""
+
 _DEFAULTS = {"mode": "weight_activation", "strategy": "CNN", "asymmetric": "no"}
 _CV = "(tpu-mlir): int8 symmetric, weights per channel in [-127, 127]"
 _BM = "(tpu-mlir): int8, uint8 for what cannot be negative"
@@ -269,20 +283,27 @@ _FLOAT8 = ("INT8", "INT4", "F8E4M3", "F8E5M2", "BF16", "F16")
 
 _CHIPS = (
     _Chip(
-        "sophgo_bm1688", f"Sophgo BM1688 {_BM}; int4 layers", ("INT8", "INT4", "W4INT8", "BF16", "F16"), four_bits=True
+        "sophgo_bm1688",
+        f"Sophgo BM1688 {_BM}; int4 layers",
+        ("INT8", "INT4", "W4INT8", "BF16", "F16"),
+        "bm1688",
+        four_bits=True,
     ),
-    _Chip("sophgo_bm1684x", f"Sophgo BM1684X {_BM}", ("INT8", "INT4", "BF16", "F16")),
-    _Chip("sophgo_bm1690", f"Sophgo BM1690 {_BM}; float8", _FLOAT8),
-    _Chip("sophgo_sg2260", f"Sophgo SG2260, the other name of BM1690 {_BM}; float8", _FLOAT8),
+    _Chip("sophgo_bm1684x", f"Sophgo BM1684X {_BM}", ("INT8", "INT4", "BF16", "F16"), "bm1684x"),
+    _Chip("sophgo_bm1690", f"Sophgo BM1690 {_BM}; float8", _FLOAT8, "bm1690"),
+    _Chip("sophgo_sg2260", f"Sophgo SG2260, the other name of BM1690 {_BM}; float8", _FLOAT8, "bm1690"),
     _Chip(
         "sophgo_cv18x",
         f"Sophgo CV180X, CV181X, CV182X, CV183X, CV186X {_CV}",
         ("INT8", "BF16"),
+        "cv181x",
         unsigned=False,
         narrow=True,
         floats=("BF16",),
     ),
-    _Chip("sophgo_mars3", f"Sophgo MARS3 {_CV}", ("INT8", "BF16"), unsigned=False, narrow=True, floats=("BF16",)),
+    _Chip(
+        "sophgo_mars3", f"Sophgo MARS3 {_CV}", ("INT8", "BF16"), "mars3", unsigned=False, narrow=True, floats=("BF16",)
+    ),
     _Chip(
         "sophgo_academic",
         "Sophgo, no chip in particular: float8 weights and activations, every format of the family",

@@ -9,6 +9,7 @@ from onnxq.targets import BACKENDS
 from onnxq.types import Backend, KnownAs, Limits, OpRule, QuantSpec, Scheme
 from onnxq.types.layer_rules import INTEGER_LAYERS, TOTAL_INTEGER_MOVES, TOTAL_INTEGER_TIED
 from onnxq.types.presets import STANDARD_PASSES
+from onnxq.types.vendor_step import VendorStep
 
 BACKENDS.add(
     "tengine_u8",
@@ -52,5 +53,12 @@ BACKENDS.add(
         passes=(*STANDARD_PASSES, "hardswish_as_operator"),
         known_as=(KnownAs("Tengine_u8"),),
         emitters=("qdq", "tengine_scales", "tengine_model"),
+        vendor_steps=(
+            VendorStep("Tengine's converter", "tm_convert_tool -f onnx -m {tengine_model} -o {name}.tmfile"),
+            VendorStep(
+                "Tengine's tool quantizes what that has written, with the scales",
+                "quant_tool_uint8 -m {name}.tmfile -o {name}_u8.tmfile -i ./ -f {tengine_scales}",
+            ),
+        ),
     ),
 )

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 from onnxq.observers.aliases import ALIASES, Alias
 from onnxq.targets import BACKENDS
+from onnxq.targets.tensorrt.engine_steps import EXPLICIT, IMPLICIT
 from onnxq.types import Backend, KnownAs, Limits, NodeFacts, OpRule, Option, PerChannel, QuantSpec, Scheme
 from onnxq.types.layer_rules import CONVOLUTIONS
 from onnxq.types.presets import (
@@ -81,6 +82,7 @@ def _configure(values: Mapping[str, str]) -> Backend:
         passes=(*CLEAN_UP, *DECOMPOSE, "widen_bfloat16", *FOLD_LAYERS, *RECOGNIZE, "recognize_silu", *SETTLE),
         known_as=(KnownAs("Tensorrt"), KnownAs("QDQ", options={"tables": "no"})),
         emitters=("qdq", *tables),
+        vendor_steps=(*EXPLICIT, *IMPLICIT),
         options=(TABLES,),
         configure=_configure,
         checked_by=("nvidia-modelopt (calibration cache)", "openvino"),

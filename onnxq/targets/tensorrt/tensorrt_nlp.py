@@ -7,6 +7,7 @@ them. Adds of a constant (biases) and the Adds that scale or mask attention scor
 from __future__ import annotations
 
 from onnxq.targets import BACKENDS
+from onnxq.targets.tensorrt.engine_steps import EXPLICIT
 from onnxq.targets.tensorrt.tensorrt import LIMITS
 from onnxq.types import Backend, KnownAs, NodeFacts, OpRule, PerChannel, QuantSpec, Scheme
 from onnxq.types.layer_rules import TRANSFORMER_LAYERS
@@ -35,6 +36,7 @@ BACKENDS.add(
         limits=LIMITS,
         passes=(*CLEAN_UP, *DECOMPOSE, "widen_bfloat16", "canonicalize_gemm", *RECOGNIZE, *SETTLE),
         known_as=(KnownAs("Tensorrt_NLP"),),
+        vendor_steps=EXPLICIT,
         checked_by=("onnxruntime",),
     ),
 )

@@ -20,6 +20,7 @@ from onnxq.types.presets import (
     gemm_weight_axis,
     matmul_weight_axis,
 )
+from onnxq.types.vendor_step import VendorStep
 
 OPTIONS = (
     Option("bits", ("auto", "4", "8", "2"), "auto", "bits of weights; auto: 4, or 8 for float8"),
@@ -112,6 +113,12 @@ def _configure(values: Mapping[str, str]) -> Backend:
             *("split_block_weights", "remove_dead"),
         ),
         emitters=("matmul_nbits",) if packed else ("qdq",),
+        vendor_steps=(
+            VendorStep(
+                "onnxruntime runs it as any other model",
+                'session = onnxruntime.InferenceSession("{model}", providers=["CPUExecutionProvider"])',
+            ),
+        ),
         refinements=("block_scales",),
         lints=("weight_blocks",),
         options=OPTIONS,
