@@ -23,7 +23,7 @@ LEAST_SECONDS = 0.05
 SLOWER = 0.95
 """Below this many times as fast as float, in three of four rounds too, a file is slower: less is within the noise."""
 
-SHORTEST_MS = 0.1
+SHORTEST_MS = 0.3
 """A float model that takes less is mostly the overhead of a call: its file may take longer without a warning."""
 
 _NAMED = 3
