@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 # Name another interpreter with: make PYTHON=/path/to/python demo
 PYTHON ?=
 
-.PHONY: help demo test quick test-all test-readers test-page zoo docs lint format clean
+.PHONY: help demo test quick test-all test-readers test-page wheel zoo docs lint format clean
 
 help:
 	@echo "make demo          install onnxq and quantize the bundled model"
@@ -16,6 +16,7 @@ help:
 	@echo "make test-all      the same with the slow tests"
 	@echo "make test-readers  install the readers of docs/readers.md and let them read what onnxq writes"
 	@echo "make test-page     open report.html in Chromium and look at every view (needs node, npm and chromium)"
+	@echo "make wheel         build the wheel into dist/, install it into empty environments and run the demo there"
 	@echo "make zoo           quantize real models out of packages for every target, and write the tables of docs/zoo.md; hours"
 	@echo "make docs          build the documentation as a site in site/, with the reports of a few runs; minutes"
 	@echo "make lint          ruff, mypy and the import table"
@@ -41,6 +42,10 @@ test-readers: $(VENV)/installed-dev
 test-page: $(VENV)/installed-dev
 	npm install --silent --no-save --prefix .browser playwright-core@1.65 axe-core@4.14
 	ONNXQ_BROWSER=.browser $(BIN)/python -m pytest -q -m browser -rs
+
+wheel: $(VENV)/installed-dev
+	$(BIN)/python -m tools.wheel build
+	$(BIN)/python -m tools.wheel check
 
 # Another run goes on where this one ended. More at once: make zoo ZOO="--jobs 2"
 ZOO ?=

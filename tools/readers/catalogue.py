@@ -93,6 +93,12 @@ _ALL = (
         runs_onnxq=True,
     ),
     Reader("transformers_js", "@huggingface/transformers", None, "the same folders, in node, by `dtype`"),
+    Reader(
+        "github_actions",
+        "check-jsonschema",
+        "check_jsonschema",
+        "action.yml and the example workflow, by their schemas",
+    ),
     Reader("mlflow", "mlflow-skinny", "mlflow", "what `--mlflow` logs", runs_onnxq=True),
 )
 
