@@ -26,6 +26,12 @@ def remove_dropout(graph: Graph) -> PassResult:
     return result
 
 
+def dropouts_in_training(graph: Graph) -> list[str]:
+    """Names of the Dropout nodes that drop values at random whenever the file runs."""
+    nodes = [node for node in graph.nodes("Dropout") if not node.domain and len(node.inputs) > 2]
+    return [node.name for node in nodes if node.inputs[2].name and scalar(graph, node.inputs[2])]
+
+
 def _active(graph: Graph, node: Node) -> str | None:
     for mask in node.outputs[1:]:
         if mask.name and (graph.is_output(mask) or graph.consumers(mask)):

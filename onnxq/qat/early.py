@@ -7,6 +7,7 @@ import itertools
 from onnxq.emit import emit
 from onnxq.errors import CheckFailed
 from onnxq.graph import Graph
+from onnxq.passes.remove_dropout import dropouts_in_training
 from onnxq.qat.agreement import agreement, disagreements
 from onnxq.qat.convert import convert
 from onnxq.qat.deliver import as_trained
@@ -32,7 +33,17 @@ def refuse_early(net: QatNet) -> None:
         samples = itertools.islice(iter(net.session.dataset or ()), 1)
         apart = disagreements(agreement(net, as_trained(net, found, models[0], scratch), samples, found.qparams))
     if apart:
-        raise CheckFailed(
-            f"before training, {'; '.join(apart)}. One of its operators is computed in another way by onnxruntime than "
-            "by torch: register one that computes the same (docs/qat.md, 'Your own operators'), or change the model"
+        raise CheckFailed(f"before training, {'; '.join(apart)}. {_cause(net.prepared.graph)}")
+
+
+def _cause(graph: Graph) -> str:
+    dropping = dropouts_in_training(graph)
+    if dropping:
+        return (
+            f"'{dropping[0]}' is a Dropout in training mode, which drops values at random whenever the file runs: "
+            "export the model in eval() (with training=TrainingMode.PRESERVE batch norms are kept)"
         )
+    return (
+        "One of its operators is computed in another way by onnxruntime than by torch: register one that computes the "
+        "same (docs/qat.md, 'Your own operators'), or change the model"
+    )

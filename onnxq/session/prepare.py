@@ -16,6 +16,7 @@ from onnxq.graph import Graph
 from onnxq.observers import make_observer
 from onnxq.passes import Pass, PassReport, run_passes
 from onnxq.passes.batchnorm import batchnorms_in_training, check_batchnorm_statistics
+from onnxq.passes.remove_dropout import dropouts_in_training
 from onnxq.place import place
 from onnxq.place.finite import check_constants_are_finite
 from onnxq.place.legal import check_every_operator_has_a_rule, check_opset, check_plan
@@ -163,6 +164,12 @@ def make_plan(prepared: Prepared, *, strict: bool = False, unlike: Sequence[Unli
         plan.notes.append(
             f"{len(training)} BatchNormalization nodes are in training mode ('{training[0]}'): every result depends on "
             "the other samples of its batch, and their running statistics are not used. Export the model in eval()"
+        )
+    dropping = dropouts_in_training(prepared.graph)
+    if dropping:
+        plan.notes.append(
+            f"{len(dropping)} Dropout nodes are in training mode ('{dropping[0]}'): they drop values at random "
+            "whenever the file runs. Export the model in eval()"
         )
     return plan
 
