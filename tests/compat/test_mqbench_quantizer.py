@@ -13,11 +13,13 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxq.compat.mqbench import translate
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
+from onnxq.session.prepare import make_plan, prepare
 from onnxq.targets.amd import dialect as vitis
 from onnxq.targets.sophgo import dialect as sophgo
 from onnxq.types import QuantPlan
 from tests.compat.mqbench_plans import RESNET, RESNET_DYNAMO, SCHEMES, TRANSFORMER, became, planned, translated
 from tests.networks.exported import exported
+from tests.passes.equivalence import build_model
 
 WHERE = "extra_quantizer_dict"
 CONV = "/layer1/layer1.1/conv1/Conv"
@@ -96,6 +98,30 @@ def test_an_additional_sum_by_its_name_leaves_the_rule_of_the_others() -> None:
     assert read_by(plan, "/layer3/Add") == {0, 1}
     assert len(read_by(plan, "/layer1/layer1.0/Add")) == 1
     assert "residual" not in translated(lists(additional_node_name=["add_4"])).config
+
+
+def test_sums_of_one_kind_leave_the_rule_of_the_others() -> None:
+    extra = lists(additional_function_type=["torch.nn.quantized.FloatFunctional.add_scalar"])
+    network = Graph.from_model(residual_and_shifted())
+    translation = translate(extra, network, "Tensorrt")
+    assert "residual" not in translation.config
+    said = became(translation, f"{WHERE}.additional_function_type")
+    assert said.startswith("force: shifted; quantizers on both inputs of an Add")
+    plan = make_plan(prepare(residual_and_shifted(), translation.backend, translation))
+    assert "shifted" in plan.quantized
+    assert len(read_by(plan, "sum")) == 1
+
+
+def residual_and_shifted() -> onnx.ModelProto:
+    weight = np.random.default_rng(0).normal(0, 1, (4, 4, 1, 1)).astype(np.float32)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], name="first"),
+        helper.make_node("Conv", ["a", "w"], ["b"], name="second"),
+        helper.make_node("Add", ["b", "a"], ["c"], name="sum"),
+        helper.make_node("Add", ["c", "number"], ["d"], name="shifted"),
+        helper.make_node("Conv", ["d", "w"], ["y"], name="last"),
+    ]
+    return build_model(nodes, {"x": [1, 4, 8, 8]}, ["y"], {"w": weight, "number": np.float32(0.5)})
 
 
 def test_a_type_that_the_model_does_not_have_is_named_as_without_effect() -> None:

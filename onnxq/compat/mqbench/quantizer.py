@@ -96,14 +96,20 @@ def _force(
         translator.set(("tensor", tensor, "skip"), True, key)
     operators = sorted({model.graph.node(name).op for name in boundary.nodes})
     both = "Add" in operators and target.backend.residual == "skip"
-    if both and key.rpartition(".")[2] in TYPE_KEYS:
+    every_sum = both and key.rpartition(".")[2] in TYPE_KEYS and _every_sum(model, nodes, key)
+    if every_sum:
         translator.set(("residual",), "both", key)
     known = [op for op in operators if target.backend.rules_for(op) and not (both and op == "Add")]
     anyway = f"; {target.family} has a rule for {', '.join(known)} anyway" if known else ""
-    of_sums = "; residual = both: quantizers on both inputs of an Add" if both else ""
+    of_sums = f"; {'residual = both: ' if every_sum else ''}quantizers on both inputs of an Add" if both else ""
     left = f"; {counted([name for name in nodes if name in excluded])} excluded" if len(wanted) < len(nodes) else ""
     float_inside = ", and nothing inside of the layer" if boundary.inside else ""
     return Outcome(f"force: {counted(boundary.nodes)}{float_inside}{of_sums}{anyway}{left}")
+
+
+def _every_sum(model: Exported, nodes: Sequence[str], where: str) -> bool:
+    """Whether these nodes are all sums of the model; `force` is about some of them (those of add_scalar) alone."""
+    return set(_nodes(model, "additional_function_type", "operator.add", where)) <= set(nodes)
 
 
 def _skip(translator: Translator, nodes: Sequence[str], named: set[str], key: str, *, weights: bool) -> Outcome:

@@ -50,8 +50,8 @@ class SchemeRole:
     def elsewhere(self, bits: int, *, symmetric: bool) -> str:
         """Where tensors have another format than the scheme says."""
         scheme = self.target.backend.scheme
-        if scheme.ends is not None and bits != 8:
-            return "; 8 bits at the first and the last layer"
+        if scheme.ends is not None and (bits != 8 or not symmetric):
+            return f"; {'8 bits' if symmetric else 'int8 with a zero point'} at the first and the last layer"
         if self.letter == "a" and symmetric and scheme.unsigned is not None:
             return f"; {scheme.unsigned.dtype} where nothing is negative"
         return ""
