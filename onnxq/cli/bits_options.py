@@ -30,7 +30,11 @@ LabelsOption = Annotated[
 ]
 MetricOption = Annotated[
     str,
-    typer.Option("--metric", help="sqnr_db, kl, agreement, accuracy, or module:function(outputs, labels)."),
+    typer.Option(
+        "--metric",
+        help="sqnr_db, kl, agreement, accuracy, cross_entropy, perplexity, retrieval, or "
+        "module:function(outputs, labels).",
+    ),
 ]
 BestByOption = Annotated[
     str | None, typer.Option("--best-by", help="max (by default) or min of a metric of one's own.")

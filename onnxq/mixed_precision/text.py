@@ -14,14 +14,14 @@ def metric_text(metric: str, value: float) -> str:
     """A metric for people."""
     if metric == "sqnr_db":
         return f"{value:.2f} dB"
-    return f"{value:.2%}" if metric in ("accuracy", "agreement") else f"{value:.5g}"
+    return f"{value:.2%}" if metric in ("accuracy", "agreement", "retrieval") else f"{value:.5g}"
 
 
 def loss_text(metric: str, loss: float) -> str:
     """A difference of a metric; above 0 is worse."""
     if metric == "sqnr_db":
         return f"{loss:+.2f} dB"
-    return f"{100 * loss:+.2f} points" if metric in ("accuracy", "agreement") else f"{loss:+.4g}"
+    return f"{100 * loss:+.2f} points" if metric in ("accuracy", "agreement", "retrieval") else f"{loss:+.4g}"
 
 
 def sensitivity_columns(result: Sensitivity) -> list[str]:

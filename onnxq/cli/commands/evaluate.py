@@ -43,7 +43,8 @@ def evaluate(
         list[str] | None,
         typer.Option(
             "--metric",
-            help="sqnr_db (by default), kl, agreement, accuracy, or module:function(outputs, labels). Repeatable.",
+            help="sqnr_db (by default), kl, agreement, accuracy, cross_entropy, perplexity, retrieval, or "
+            "module:function(outputs, labels). Repeatable.",
             show_default=False,
         ),
     ] = None,

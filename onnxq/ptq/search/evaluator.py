@@ -9,6 +9,8 @@ The model that is run is the one that `simulate` writes, so that a chip's own ro
     agreement  fraction of samples and positions with the class of the float model
     accuracy   fraction of samples with the class of their label, on the first output
     function   of (outputs by name, labels), numpy arrays over all samples
+
+`onnxq.ptq.search.text_metrics` has those of models that read text.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from onnxq.emit.simulate import simulate
 from onnxq.errors import ConfigError, DataError
 from onnxq.graph import Graph, Node
 from onnxq.ptq.method import State
+from onnxq.ptq.search.text_metrics import OF_TOKENS, RETRIEVAL, retrieval, token_entropy
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.session import KEEP_PAIRS, Optimize, float_session, run_session
 from onnxq.runtime.workers import in_threads
@@ -36,10 +39,10 @@ from onnxq.verify.selections import GivenSession, Selected, indices_of, selectin
 LOWEST_DB, HIGHEST_DB = -20.0, 100.0
 """One output that is equal, or lost, must not decide alone."""
 
-METRICS = ("sqnr_db", "kl", "agreement", "accuracy")
-AGAINST_FLOAT = ("sqnr_db", "kl", "agreement")
+METRICS = ("sqnr_db", "kl", "agreement", "accuracy", *OF_TOKENS, RETRIEVAL)
+AGAINST_FLOAT = ("sqnr_db", "kl", "agreement", RETRIEVAL)
 """Metrics that hold a model against the float one, of which a float model has nothing to say."""
-LOWER_IS_BETTER = ("kl",)
+LOWER_IS_BETTER = ("kl", *OF_TOKENS)
 
 WIDE = 500
 """Readers of one tensor from which onnxruntime's optimizer takes longer than what it saves: its time grows with their
@@ -221,6 +224,10 @@ class Evaluator:
             return float(np.mean(limited)) if limited else HIGHEST_DB
         if self._metric == "accuracy":
             return self._accuracy(found)
+        if self._metric in OF_TOKENS:
+            return token_entropy(self._metric, self._feeds, found)
+        if self._metric == RETRIEVAL:
+            return retrieval(self._feeds, self._expected, found)
         parts = [
             (_divergence if self._metric == "kl" else _agreement)(expected[name], outputs[name])
             for expected, outputs in zip(self._expected, found, strict=True)
