@@ -18,6 +18,8 @@ Every other scale is at least MIN_SCALE.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -32,12 +34,20 @@ MIN_SCALE = 2.0**-62
 
 MAX_SCALE = float(np.finfo(np.float32).max)
 
+_NOT_FINITE = (
+    "a range must be finite, but its ends hold NaN or infinity: check the calibration data and the float model's own "
+    "outputs, or leave this tensor in float"
+)
+_EMPTY = "a range must not be empty: its low end lies above its high end"
+
 
 def qparams_from_range(low: npt.ArrayLike, high: npt.ArrayLike, spec: QuantSpec) -> QParams:
     """Scale and zero point with which `spec` covers [low, high].
 
     `low` and `high` are numbers, or arrays with one entry for each channel or block, in the shape of the scale.
     """
+    if spec.has_scale and not spec.power_of_two and np.ndim(low) == np.ndim(high) == 0:
+        return _of_numbers(float(low), float(high), spec)  # type: ignore[arg-type]
     low64, high64 = _checked_range(low, high)
     if not spec.has_scale:
         return QParams(spec, np.ones((), np.float32), np.zeros((), np.int32))
@@ -53,6 +63,23 @@ def qparams_from_range(low: npt.ArrayLike, high: npt.ArrayLike, spec: QuantSpec)
         exact = round_values(spec.qmin - low64 / scale32.astype(np.float64), "half_even")
         zero_point = np.clip(exact, spec.qmin, spec.qmax).astype(np.int32)
     return QParams(spec, scale32, zero_point)
+
+
+def _of_numbers(low: float, high: float, spec: QuantSpec) -> QParams:
+    """The same for a single range, as most are, in the numbers of Python: numpy takes a microsecond for each step."""
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise DataError(_NOT_FINITE)
+    if low > high:
+        raise DataError(_EMPTY)
+    low, high = min(low, 0.0), max(high, 0.0)
+    side = high if spec.symmetric and spec.ends[0] == 0 else max(-low, high)
+    width = side if spec.symmetric else high - low
+    legal = spec.format.legal_scale(np.asarray(max((width or 1.0) / spec.steps, MIN_SCALE)))
+    scale32 = np.float32(min(max(float(legal), MIN_SCALE), MAX_SCALE))
+    zero_point = 0
+    if not spec.symmetric:
+        zero_point = min(max(round(spec.qmin - low / float(scale32)), spec.qmin), spec.qmax)
+    return QParams(spec, np.asarray(scale32), np.asarray(zero_point, np.int32))
 
 
 def next_power_of_two(scale: np.ndarray) -> np.ndarray:
@@ -106,12 +133,9 @@ def _checked_range(low: npt.ArrayLike, high: npt.ArrayLike) -> tuple[np.ndarray,
     if low64.shape != high64.shape:
         low64, high64 = np.broadcast_arrays(low64, high64)
     if not (np.isfinite(low64).all() and np.isfinite(high64).all()):
-        raise DataError(
-            "a range must be finite, but its ends hold NaN or infinity: check the calibration data and the float "
-            "model's own outputs, or leave this tensor in float"
-        )
+        raise DataError(_NOT_FINITE)
     if (low64 > high64).any():
-        raise DataError("a range must not be empty: its low end lies above its high end")
+        raise DataError(_EMPTY)
     return np.minimum(low64, 0.0), np.maximum(high64, 0.0)
 
 

@@ -15,10 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from onnxq.graph import Graph
 
 PINNED_TYPES = frozenset({"float16", "float32", "float64"})
 """bfloat16 is not among them: onnxruntime has next to no kernels for it, and none that a pin could be."""
+
+
+_KINDS = frozenset(np.dtype(name).type for name in PINNED_TYPES)
 
 
 def pinned_tensors(graph: Graph) -> list[str]:
@@ -42,4 +47,4 @@ def pinned_beyond(graph: Graph, tensors: Iterable[str]) -> tuple[str, ...]:
 
 def _is_float(graph: Graph, tensor: str) -> bool:
     dtype = graph.dtype(tensor)
-    return dtype is not None and dtype.name in PINNED_TYPES
+    return dtype is not None and dtype.type in _KINDS

@@ -50,17 +50,18 @@ class QParams:
             raise SpecError(f"a per-channel scale is one-dimensional, got shape {scale.shape}")
         elif isinstance(granularity, PerBlock) and self.spec.has_scale and scale.ndim < 1:
             raise SpecError("a per-block scale has the rank of its tensor, got a single number")
-        if not (scale.min() > 0 and scale.max() < np.inf):  # NaN fails both comparisons
+        smallest, largest = (scale.item(),) * 2 if scale.ndim == 0 else (scale.min(), scale.max())
+        if not (smallest > 0 and largest < np.inf):  # NaN fails both comparisons
             raise SpecError("scales must be finite and greater than zero")
-        if scale.min() < _SMALLEST_SCALE:
+        if smallest < _SMALLEST_SCALE:
             raise SpecError(
-                f"scales must be {_SMALLEST_SCALE:.4g} or more, got {scale.min():.4g}: processors may take a subnormal "
+                f"scales must be {_SMALLEST_SCALE:.4g} or more, got {smallest:.4g}: processors may take a subnormal "
                 "number for zero"
             )
         if self.spec.symmetric and zero_point.any():
             raise SpecError("a symmetric format has zero point 0")
         self.spec.format.check_parameters(self.spec, scale, zero_point)
-        if self.spec.symmetric:
+        if self.spec.symmetric and scale.ndim:
             zero_point = np.broadcast_to(np.int32(0), scale.shape)  # one number, whatever the number of blocks
         scale.setflags(write=False)
         zero_point.setflags(write=False)
@@ -102,7 +103,7 @@ class QParams:
         )
 
 
-_SMALLEST_SCALE = np.finfo(np.float32).tiny
+_SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
 
 
 def _whole_numbers(given: np.ndarray) -> np.ndarray:

@@ -85,6 +85,24 @@ def test_a_dead_channel_gets_the_scale_of_a_range_of_one(dtype, low):
     assert qparams.zero_point[0] == 0
 
 
+@given(finite, finite, st.sampled_from(SMALL_INTS + list(FLOAT_DTYPES)), st.booleans())
+def test_one_range_has_the_bits_that_it_has_among_others(a, b, dtype, symmetric):
+    assume(symmetric or dtype in SMALL_INTS[1:])
+    try:
+        spec = QuantSpec(dtype, symmetric=symmetric)
+    except SpecError:
+        assume(False)
+    low, high = min(a, b), max(a, b)
+    alone = qparams_from_range(low, high, spec)
+    among = (
+        qparams_from_range([low, 0.0], [high, 1.0], spec.replace(granularity=PerChannel(0)))
+        if spec.has_scale
+        else alone
+    )
+    assert alone.scale.tobytes() == np.ravel(among.scale)[:1].tobytes()
+    assert int(alone.zero_point) == int(np.ravel(among.zero_point)[0])
+
+
 def test_a_dead_asymmetric_range_keeps_zero_exact():
     qparams = qparams_from_range(0.0, 0.0, QuantSpec("uint8", symmetric=False))
     assert (qparams.scale, qparams.zero_point) == (np.float32(1 / 255), 0)

@@ -136,7 +136,7 @@ def test_every_job_of_onnxq_runs_on_lazy_samples(tiny_path: Path, tmp_path: Path
         folder = tmp_path / name.replace(" ", "_")
         folder.mkdir()
         job(tiny_path, samples_for("tiny", 2), folder)()
-    assert (tmp_path / "quantize_minmax" / "quantized" / "model.onnx").is_file()
+    assert (tmp_path / "quantize,_effort_0" / "quantized" / "model.onnx").is_file()
 
 
 # Processes

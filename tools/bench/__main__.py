@@ -42,6 +42,7 @@ def _calibration(given: Arguments) -> Tables:
             memory_samples=given.memory_samples,
             peers=peers,
             timeout=given.timeout,
+            clock=given.clock,
         )
     )
 
@@ -178,6 +179,7 @@ def make_parser() -> argparse.ArgumentParser:
     calibrating.add_argument(
         PEER_OPTION, type=peer_python, action="append", default=[], metavar="NAME=PATH", help="interpreter of a peer"
     )
+    calibrating.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="cpu: seconds of all threads")
     calibrating.add_argument(
         "--timeout", type=float, default=1800.0, help="seconds for one run in a process of its own"
     )

@@ -11,7 +11,7 @@ import onnx
 
 from tools.bench import onnxq_jobs
 from tools.bench.child import ONNXQ, ChildFailed, Tool
-from tools.bench.clock import Measure, alternate, clocked, failure_text
+from tools.bench.clock import CLOCKS, Measure, alternate, clocked, failure_text
 from tools.bench.models import MODELS
 from tools.bench.peers.protocol import seconds_of
 from tools.bench.results import Row, Tables
@@ -32,6 +32,7 @@ class Settings:
     """`memory_samples` are the numbers of samples at which peak memory is taken, on `memory_models`.
 
     peers  name -> interpreter that has the peer; empty leaves the peers out
+    clock  "wall", or "cpu" for the seconds of all threads (`tools.bench.clock`); peers are always timed on the wall
     """
 
     models: Sequence[str]
@@ -41,6 +42,7 @@ class Settings:
     memory_samples: Sequence[int] = (64, 1024)
     peers: Mapping[str, str] | None = None
     timeout: float = 1800.0
+    clock: str = "wall"
 
 
 def measure(settings: Settings) -> Tables:
@@ -53,7 +55,7 @@ def measure(settings: Settings) -> Tables:
             onnx.save(MODELS[name](), str(path))
             if name in settings.models:
                 feeds = list(samples_for(name, settings.samples))
-                tables["time"] += _time_rows(name, path, feeds, settings.repeats)
+                tables["time"] += _time_rows(name, path, feeds, settings)
                 if settings.peers is not None:
                     tables["peers"] += _peer_rows(name, path, feeds, settings)
             if name in settings.memory_models:
@@ -62,21 +64,21 @@ def measure(settings: Settings) -> Tables:
     return tables
 
 
-def _floor(path: Path, feeds: Sequence[Feed]) -> Measure:
+def _floor(path: Path, feeds: Sequence[Feed], clock: str = "wall") -> Measure:
     """The session is made once: the floor is inference alone."""
     action = onnxq_jobs.floor(path, feeds, path.parent)
-    return lambda: seconds_of(action)
+    return lambda: seconds_of(action, CLOCKS[clock])
 
 
-def _time_rows(name: str, path: Path, feeds: Sequence[Feed], repeats: int) -> list[Row]:
+def _time_rows(name: str, path: Path, feeds: Sequence[Feed], settings: Settings) -> list[Row]:
     def job(method: str) -> Measure:
         def set_up() -> onnxq_jobs.Action:
             return onnxq_jobs.JOBS[method](path, feeds, Path(tempfile.mkdtemp(dir=path.parent)))
 
-        return clocked(set_up)
+        return clocked(set_up, settings.clock)
 
     measures = {method: job(method) for method in onnxq_jobs.JOBS if method != FLOOR}
-    floor, timings = alternate(_floor(path, feeds), measures, repeats)
+    floor, timings = alternate(_floor(path, feeds, settings.clock), measures, settings.repeats)
     return [
         {"model": name, "what": what, "samples": len(feeds), **timing.columns(len(feeds))}
         for what, timing in {FLOOR: floor, **timings}.items()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import statistics
-import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,11 +22,10 @@ from onnxq import qat
 from onnxq.graph import Graph
 from onnxq.qat.batch_norm import BatchNorms
 from onnxq.torchnet import to_torch
-from tools.bench.clock import Measure, Timing, alternate
+from tools.bench.clock import CLOCKS, Measure, Timing, alternate
 from tools.bench.results import Row, Tables
 from tools.bench.torch_networks import ResNet18
 
-CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 FLOAT = "torchnet, float"
 CALIBRATION_SAMPLES = 2
 WARM_UP_STEPS = 2

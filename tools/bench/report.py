@@ -76,7 +76,9 @@ Times carry over to trained networks of the same shape, accuracies would not.
 - **calibrate** is the stage of that name: sessions, runs, statistics, weights, biases. Preparing and placing are not
   timed. "percentile + mse + kl" is one collection, then the parameters of all activations by all three
   methods.
-- **quantize** is the whole run, from a float file to a checked quantized file.
+- **quantize** is the whole run, from a float file to a checked quantized file; with effort 0, calibration alone
+  decides. Rows without an effort are older ones, with the improvements that were the default then.
+- Times are those on the clock, or with `--clock cpu` the seconds of all threads together.
 - **x floor** is the median over the repeats of the ratio to the mean of the floors before and after; **min .. max**
   is its spread. For the floor itself it is the spread around its own median, which shows how quiet the machine was.
 - **Peak memory** is the largest resident size of a fresh process (VmHWM), everything included: interpreter,
