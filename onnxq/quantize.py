@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnxq.collector import collector_relaxed
 from onnxq.config import ConfigSource, read_config
@@ -39,6 +39,10 @@ from onnxq.types.note import folded
 from onnxq.verify import ResultCheck
 from onnxq.warned import warn_of
 
+if TYPE_CHECKING:
+    from onnxq.mixed_precision.task import OpenTask, Task
+    from onnxq.ptq.search.evaluator import UserMetric
+
 
 def quantize(
     model: Model,
@@ -54,6 +58,12 @@ def quantize(
     ranks: Ranks | None = None,
     strict: bool = False,
     time_limit: str | float | None = None,
+    metric: str | UserMetric | Sequence[str | UserMetric] | None = None,
+    evaluate: Any = None,
+    labels: str | None = None,
+    hold: float | None = None,
+    max_drop: float | None = None,
+    reach: float | None = None,
 ) -> Result:
     """Quantize a model for a backend and write its files, plan.json, qparams.json and report.json into `out`.
 
@@ -73,9 +83,20 @@ def quantize(
     strict      refuse a model with operators that the target has no rule for
     time_limit  seconds, or a text such as "2m": improvements and diagnosis that do not fit are left out, and recorded
 
+    metric      sqnr_db, kl, agreement, accuracy, module:function, or a function of (outputs, labels); one or several:
+                measured on the float model and on the written one, for the report
+    evaluate    data for it, with labels where it needs them; else the first calibration samples
+    labels      the name of the labels in it
+    hold, max_drop, reach   what the (first) metric must keep: a fraction of the float model's, a difference, a value
+
     The files appear only when every check of them has passed; otherwise CheckFailed is raised and `out` is untouched.
     Warnings of the report are given as OnnxqWarning, too.
     """
+    task = None
+    if any(one is not None for one in (metric, evaluate, labels, hold, max_drop, reach)):
+        from onnxq.mixed_precision.task import Task  # here, because `import onnxq` is to stay quick
+
+        task = Task.of(metric, evaluate, labels=labels, hold=hold, max_drop=max_drop, reach=reach)
     with watched(progress, title="onnxq.quantize") as tracker, collector_relaxed():
         with in_step(ranks):
             session = open_session(
@@ -90,7 +111,7 @@ def quantize(
             )
             if time_limit is not None:
                 session = replace(session, settings=read_config(session.settings, time_limit=time_limit))
-        result = quantize_session(session, out, warnings=warnings, statistics=statistics)
+        result = quantize_session(session, out, warnings=warnings, statistics=statistics, task=task)
     warn_of(folded(result.report["warnings"]), stacklevel=2)
     return result
 
@@ -101,6 +122,7 @@ def quantize_session(
     *,
     warnings: Sequence[str] = (),
     statistics: str | Path | None = None,
+    task: Task | None = None,
 ) -> Result:
     """The same for a session that is open; its data need not be."""
     from onnxq.latency import refuse_untimed, tuned  # here, because `import onnxq` is to stay quick
@@ -119,6 +141,7 @@ def quantize_session(
             refuse_overwriting(session.original, session.backend, folder, session.settings.name, float_model=True)
             session.open_data()
             refuse_untimed(session)
+            judged = _opened(task, session)
         if session.settings.optimize_for is not None:
             session = tuned(session)
         calibrated = session.calibrated(
@@ -130,7 +153,11 @@ def quantize_session(
         result = emit_plan(
             replace(ready, warnings=(*warnings, *ready.warnings, *_unmeasured(session))),
             output,
-            more=lambda stage: {**work_of(ready), **_with_improvements(stage, session, improved)},
+            more=lambda stage: {
+                **work_of(ready),
+                **_with_improvements(stage, session, improved),
+                **({} if judged is None else {"task": judged.of_file(stage / f"{session.settings.name}.onnx")}),
+            },
             effort_tried=improved is not None,
             examine=_examiner(session, ready.state),
             draw=page_of(session.settings, None if _rescaled(improved) else session.prepared.graph),
@@ -140,6 +167,15 @@ def quantize_session(
         remove_stale_values(folder / IMPROVING)
     session.tracker.finish()
     return result
+
+
+def _opened(task: Task | None, session: Session) -> OpenTask | None:
+    """The user's metrics with their data, measured on the float model that was given."""
+    if task is None:
+        return None
+    from onnxq.mixed_precision.task import OpenTask
+
+    return OpenTask(task, session.original, session.dataset, session.settings.preprocess)
 
 
 def _examiner(session: Session, state: State) -> Examine:

@@ -115,7 +115,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "diff": "types pipeline page",
         "bench": "types graph runtime verify pipeline mixed_precision",
         "quantize": "types latency passes verify output_folder distributed config session ptq ptq.search pipeline"
-        " diagnose page",
+        " mixed_precision diagnose page",
         "qat": "types graph numerics runtime passes calibrate refine emit verify torchnet chart output_folder"
         " distributed config session ptq ptq.search pipeline page",
         "compat": "types graph observers runtime passes targets config session ptq pipeline quantize qat",

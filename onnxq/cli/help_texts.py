@@ -13,7 +13,7 @@ CONFIGURATION = "Configuration"
 PANELS = {
     "Data": "data preprocess samples random batch shape stats fresh shard train evaluate labels holdout eval_samples",
     "Which quantizers": "observer weight_observer fake_quantizer weight_fake_quantizer bits skip batch_norms",
-    "Accuracy": "effort improvements time_limit minimum_sqnr_db diagnose metric best_by",
+    "Accuracy": "effort improvements time_limit minimum_sqnr_db diagnose metric best_by hold max_drop reach",
     CONFIGURATION: "config assigned allow_code passes plugin strict",
     "Machine and time": "engine threads rounds warm_up seconds wall workers memory_limit provider cache checkpoint"
     " checkpoint_every resume",
@@ -29,6 +29,8 @@ EXAMPLES = {
         "onnxq quantize model.onnx -b onnxruntime -d images/ --preprocess imagenet -o out/",
         "onnxq quantize model.onnx -b onnxruntime -d calib.npz --effort 2 --time-limit 10m -o out/",
         "onnxq quantize model.onnx -c config.toml --skip 'op:Softmax' --set activation.observer=kl -o out/",
+        "onnxq quantize model.onnx -b onnxruntime -d calib.npz --metric accuracy --eval test.npz --max-drop 0.01"
+        " -o out/",
         "onnxq quantize model.onnx -b onnxruntime --random 8 -o out/",
     ),
     "qat": (

@@ -69,6 +69,7 @@ def write_summary(out: Console, report: JsonMapping, model: Path | None, written
         ("selects", f"{found['agreement']:.2%} of what {found['op']} '{found['node']}' selects in the float model")
         for found in report["checks"].get("selections", ())
     ]
+    pairs += [("metric", line) for line in task_lines(report.get("task"))]
     pairs += [("improved", line) for line in improvement_lines(report.get("improvements"))]
     pairs += [("time limit", line) for line in limit_lines(report.get("time_limit"))]
     if report["calibration_samples"]:
@@ -93,6 +94,14 @@ def write_summary(out: Console, report: JsonMapping, model: Path | None, written
         if rest:
             shown.append((str(rest), "other reasons, each in report.json"))
         write_table(out, "why nodes stay float", (">nodes", "reason"), shown)
+
+
+def task_lines(task: JsonMapping | None) -> list[str]:
+    """The user's own metrics, of the float model and of the written one."""
+    if task is None:
+        return []
+    lines = [f"{one['text']} on {task['samples']} samples" for one in task["metrics"]]
+    return lines + ([f"held: {task['demand']}"] if task["demand"] else [])
 
 
 def vendor_lines(steps: Sequence[JsonMapping]) -> list[str]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from onnxq.cli import options
+from typing import Annotated
+
+import typer
+
+from onnxq.cli import bits_options, options
 from onnxq.cli.console import print_error, say
 from onnxq.cli.progress import run_bar
 
@@ -18,6 +22,21 @@ def quantize(
     random: options.RandomOption = None,
     shape: options.ShapeOption = None,
     stats: options.StatisticsOption = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metric",
+            help="Measure it on the float model and on the written one: accuracy, agreement, kl, sqnr_db, or "
+            "module:function(outputs, labels). Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    evaluate: bits_options.EvalOption = None,
+    labels: bits_options.LabelsOption = None,
+    eval_samples: bits_options.EvalSamplesOption = None,
+    hold: bits_options.HoldOption = None,
+    max_drop: bits_options.DropOption = None,
+    reach: bits_options.ReachOption = None,
     passes: options.PassOption = None,
     plugin: options.PluginOption = None,
     strict: options.StrictOption = False,
@@ -37,6 +56,7 @@ def quantize(
     from onnxq.config.assignments import Assignment
     from onnxq.distributed import in_step, torchrun_ranks
     from onnxq.graph import Graph
+    from onnxq.mixed_precision.task import Task
     from onnxq.quantize import contribute_to_session, quantize_session
     from onnxq.session.session import open_session
 
@@ -61,6 +81,9 @@ def quantize(
                 if without_data
                 else (),
             )
+            task = Task.of(
+                metric, evaluate, labels=labels, samples=eval_samples, hold=hold, max_drop=max_drop, reach=reach
+            )
             check_writable(out)
             check_statistics_file(stats, model, settings.data)
             session = open_session(
@@ -79,7 +102,7 @@ def quantize(
         if ranks is not None and not ranks.first:
             contribute_to_session(session, statistics=stats)
             return
-        result = quantize_session(session, out, warnings=data_warnings(random), statistics=stats)
+        result = quantize_session(session, out, warnings=data_warnings(random), statistics=stats, task=task)
     show_report(result.report, model, result.model, as_json=as_json, quiet=quiet)
     data = None if session.settings.data is None else str(session.settings.data)
     say(f"next: {next_step(result.report, model, data, out, settings.effort)}", quiet=quiet or as_json)

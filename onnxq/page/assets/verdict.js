@@ -2,6 +2,7 @@ view("verdict", "Verdict", () => D.verdict, (box) => {
   const verdict = D.verdict, limits = verdict.limits;
   add(box, el("div", {class: "cards"}, verdict.results.map(resultCard)));
   if (!verdict.results.length) add(box, el("p", {}, "Accuracy was not measured: the run had no data."));
+  if (D.report.task) add(box, el("div", {class: "cards"}, D.report.task.metrics.map((one) => metricCard(one, D.report.task))));
   if (D.report.training) add(box, trainedCard(D.report.training));
   add(box, causes());
   if (verdict.lines.length) add(box, [el("h3", {}, "What to do next"), verdict.lines.map((one) => [el("p", {}, one.what), copyLine(one.line)])]);
@@ -18,6 +19,13 @@ function resultCard(result) {
     ["middle sample", samples ? db(samples.median_db) : null], ["worst sample", samples ? "number " + samples.worst + ": " + db(samples.worst_db) : null], ["cosine", result.cosine === undefined ? null : sig(result.cosine, 6)], ["largest error", result.max_abs_error === undefined ? null : sig(result.max_abs_error)]];
   return el("div", {class: "card " + result.light}, el("h3", {class: "name"}, result.name), el("p", {}, light(result.light), " ", el("span", {class: "big"}, result.sqnr_db === undefined ? (result.agreement === undefined ? "" : percent(result.agreement)) : db(result.sqnr_db)), result.part ? " part of an output" : ""),
     result.silent ? el("p", {}, el("strong", {}, "Silent: it has one value everywhere.")) : null, pairs(rows));
+}
+
+function metricText(name, value) { return name === "sqnr_db" ? db(value) : ["accuracy", "agreement"].includes(name) ? percent(num(value), 2) : sig(value, 5); }
+
+// A metric of the user's, of both models.
+function metricCard(one, task) {
+  return el("div", {class: "card none"}, el("h3", {class: "name"}, one.name), el("p", {}, el("span", {class: "big"}, metricText(one.name, one.quantized))), pairs([["float model", one.against_float ? null : metricText(one.name, one.float)], ["samples", count(task.samples)], ["best", one.lower_is_better ? "where it is smallest" : null], ["held", one === task.metrics[0] ? task.demand : null]]));
 }
 
 function trainedCard(training) {
