@@ -210,7 +210,8 @@ MAY_NAME_FORMATS = {
 }
 """Folder -> the names of formats that are data there."""
 
-ONLY_FORMATS = frozenset({"fp8_e4m3", "fp8_e5m2", "fp16", "bf16", "bfp16", "nnie8"})
+BLOCK_FORMATS = ("mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e3m2", "mxfp6_e2m3", "mxfp4", "mxint8", "nvfp4", "nf4")
+ONLY_FORMATS = frozenset({"fp8_e4m3", "fp8_e5m2", "fp16", "bf16", "bfp16", "nnie8", *BLOCK_FORMATS})
 """Names that nothing but a number format has; numpy and ONNX have types called int8."""
 FORMATS = ONLY_FORMATS | {f"{sign}int{bits}" for sign in ("", "u") for bits in range(1, 17)} | {"int32"}
 BEGINNINGS = frozenset({"u", "int", "uint", "fp", "fp8", "bf", "bfp", "nnie"})

@@ -75,8 +75,8 @@ def statistic_key(observer: Observer, spec: QuantSpec, tensor: str, *, reusable:
 
 def channel_axis(spec: QuantSpec, tensor: str) -> int | None:
     """The axis along which a computed tensor is observed."""
-    granularity = spec.granularity
-    if isinstance(granularity, PerBlock) and spec.has_scale:
+    granularity = spec.scale_granularity
+    if isinstance(granularity, PerBlock):
         raise UnsupportedError(f"'{tensor}' is computed at run time and cannot be quantized {granularity}")
     return granularity.axis if isinstance(granularity, PerChannel) else None
 

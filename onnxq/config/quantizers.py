@@ -55,6 +55,16 @@ class QuantizerSettings(QuantizerOverride):
             raise ConfigError(f"unknown rounding '{value}'.{near} Known: {', '.join(ROUNDINGS)}")
         return value
 
+    @model_validator(mode="after")
+    @located
+    def _check_scale_rule(self) -> QuantizerSettings:
+        if self.scale_rule is not None and self.dtype is not None:
+            form = number_format(self.dtype)
+            if self.scale_rule not in form.scale_rules:
+                known = f"Known: {', '.join(form.scale_rules)}" if form.scale_rules else "It is for the MX formats"
+                raise ConfigError(f"{self.dtype} has no scale_rule '{self.scale_rule}'. {known}")
+        return self
+
     @field_validator("bits")
     @classmethod
     @located

@@ -85,7 +85,7 @@ def _settings(config: Config, role: str) -> QuantizerSettings:
 
 
 def _scheme(config: Config, scheme: Scheme, activation: dict[str, Any], weight: dict[str, Any]) -> Scheme:
-    other = _but(activation, "dtype", "bits")
+    other = _but(activation, "dtype", "bits", "scale_rule")
     keeps_type = activation.get("dtype") in (None, scheme.activation and scheme.activation.dtype)
     bits = {key: activation[key] for key in ("bits",) if key in activation}
     bias = _format(config.bias)
@@ -101,7 +101,7 @@ def _scheme(config: Config, scheme: Scheme, activation: dict[str, Any], weight: 
         ends=scheme.ends
         and (
             changed(scheme.ends[0], other),
-            changed(scheme.ends[1], _but(weight, "dtype", "bits")),
+            changed(scheme.ends[1], _but(weight, "dtype", "bits", "scale_rule")),
         ),
     )
 

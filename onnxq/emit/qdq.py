@@ -17,6 +17,7 @@ import numpy as np
 from onnxq.emit import EMITTERS, EmitRequest, Emitted, Emitter
 from onnxq.emit.absorb import absorb_activation
 from onnxq.emit.arithmetic import write_operators
+from onnxq.emit.block_constants import write_block_constant
 from onnxq.emit.guards import guard
 from onnxq.emit.lookups import look_up_integers, looks_up, scale_columns
 from onnxq.emit.narrow import clip_to_range, is_narrower
@@ -59,10 +60,11 @@ def required_opset(graph: Graph, plan: QuantPlan) -> int:
     needed = 10
     for placement in plan:
         spec = placement.spec
-        needed = max(needed, spec.format.opset, 11 if is_narrower(spec) else 10)
+        own = spec.format.opset_of(spec, constant=graph.is_constant(placement.tensor))
+        needed = max(needed, own, 11 if is_narrower(spec) else 10)
         if isinstance(spec.granularity, PerChannel):
             needed = max(needed, 13)
-        elif isinstance(spec.granularity, PerBlock) and spec.has_scale:
+        elif isinstance(spec.scale_granularity, PerBlock):
             needed = max(needed, 21)
         if graph.dtype(placement.tensor) in _HALVES:
             needed = max(needed, 19)
@@ -109,7 +111,11 @@ class QdqWriter:
         if placement.edges == ():
             return  # only lends its parameters to others
         form = placement.spec.format
-        if not form.in_onnx and form.onnx_type is None and self.graph.is_constant(tensor):
+        if form.at_rest is not None and self.graph.is_constant(tensor):
+            codes = write_block_constant(self.graph, placement, parameters)
+            codes = replace_by_values(self.graph, placement, self.qparams, "quantized") if codes is None else codes
+            self.graph.origins.tensor_became(tensor, codes.name)
+        elif not form.in_onnx and form.onnx_type is None and self.graph.is_constant(tensor):
             made = replace_by_values(self.graph, placement, self.qparams, "quantized")
             self.graph.origins.tensor_became(tensor, made.name)
         elif not form.in_onnx:

@@ -10,7 +10,7 @@ import numpy as np
 
 from onnxq.graph import Graph
 from onnxq.lint.finding import Finding
-from onnxq.lint.quantizers import INT32, UINT8, Quantizer, element_name, quantizers
+from onnxq.lint.quantizers import INT32, UINT8, Quantizer, element_name, element_names, quantizers
 from onnxq.lint.rules import LINTS
 from onnxq.types import Backend, Limits
 from onnxq.types.number_format import number_formats
@@ -87,11 +87,11 @@ def _steps(graph: Graph, quantizer: Quantizer, limits: Limits, target: str) -> I
 
 def _dtype(graph: Graph, quantizer: Quantizer, limits: Limits, target: str) -> Iterator[Finding]:
     kind = quantizer.dtype
-    if kind in {element_name(name) for name in limits.weight_only_dtypes} and not quantizer.constant:
+    if kind in element_names(limits.weight_only_dtypes) and not quantizer.constant:
         yield quantizer.finding(
             "dtype", f"is computed at run time and {kind}, which {target} takes for weights only", "Use int8 for it"
         )
-    if kind is None or kind in {element_name(name) for name in limits.dtypes}:
+    if kind is None or kind in element_names(limits.dtypes):
         return
     if kind == INT32 and quantizer.constant and not limits.bias_quantized:
         return  # a bias, which has a rule of its own
@@ -153,7 +153,8 @@ def _scale(graph: Graph, quantizer: Quantizer, limits: Limits, target: str) -> I
         yield quantizer.finding(
             "positive-scale", "has a scale that is not a finite number above 0", "Calibrate this tensor again"
         )
-    if quantizer.scale.dtype.name not in limits.float_types:
+    kind = quantizer.scale.dtype.name
+    if kind not in limits.float_types and element_name(kind) not in element_names(limits.dtypes):
         yield quantizer.finding(
             "float-type",
             f"has a {quantizer.scale.dtype.name} scale, {target} computes in {', '.join(limits.float_types)}",

@@ -58,6 +58,18 @@ def quantizers(graph: Graph) -> list[Quantizer]:
     return [_read(graph, node, parameters) for node in graph.nodes() if node.op in _OPS]
 
 
+def element_names(dtypes: tuple[str, ...]) -> set[str]:
+    """The spellings of element types; formats in blocks bring the types of their codes and of their scales."""
+    names = {element_name(name) for name in dtypes}
+    for name in dtypes:
+        form = number_formats().get(name)
+        held = None if form is None else form.at_rest
+        if held is not None:
+            stored = (None if held.table is not None else held.code_type, held.own_type, held.scale_type)
+            names |= {_spelled(kind.name) for kind in stored if kind is not None}
+    return names
+
+
 @cache
 def element_name(name: str) -> str:
     """One spelling for an element type: numpy's, ONNX's and onnxq's names of the float8 formats differ."""
@@ -66,7 +78,7 @@ def element_name(name: str) -> str:
 
 
 def _spelled(name: str) -> str:
-    return name.lower().replace("_", "")
+    return name.lower().replace("_", "").removesuffix("fnu").removesuffix("fn")
 
 
 INT32, UINT8 = _spelled("INT32"), _spelled("UINT8")
@@ -95,8 +107,25 @@ def _read(graph: Graph, node: Any, parameters: dict[str, np.ndarray | None]) -> 
 def _values(graph: Graph, tensor: Any, parameters: dict[str, np.ndarray | None]) -> np.ndarray | None:
     name = str(tensor.name)
     if name not in parameters:
-        parameters[name] = graph.values(tensor) if graph.is_constant(tensor) else None
+        known = graph.values(tensor) if graph.is_constant(tensor) else _of_constants(graph, tensor, parameters)
+        parameters[name] = known
     return parameters[name]
+
+
+def _of_constants(graph: Graph, tensor: Any, parameters: dict[str, np.ndarray | None]) -> np.ndarray | None:
+    """Scales of blocks that are stored in few bits: a Cast of them, or their product with a scale of the tensor."""
+    producer = graph.producer(tensor)
+    if producer is None or producer.op not in ("Cast", "Mul", "DequantizeLinear") or len(producer.inputs) > 2:
+        return None
+    values = [_values(graph, source, parameters) for source in producer.inputs]
+    kind = graph.dtype(tensor)
+    known = [each for each in values if each is not None]
+    if kind is None or len(known) != len(values) or any(each.size != 1 for each in known[1:]):
+        return None
+    numbers = known[0].astype(np.float32)
+    for each in known[1:]:
+        numbers = numbers * each.astype(np.float32)
+    return np.asarray(numbers.astype(kind))
 
 
 def _dtype(graph: Graph, node: Any, zero_point: Any) -> str | None:

@@ -4,7 +4,8 @@ from onnxq.numerics.affine import dequantize, fake_quantize, quantize, storage_d
 from onnxq.numerics.bias import BIAS_LIMIT, derived_bias_scale, widen_weight_scale_for_bias
 from onnxq.numerics.chunks import chunks
 from onnxq.numerics.float_grid import float_max, float_storage, from_bits, round_to_float, to_bits
-from onnxq.numerics.formats.bfp16 import block_axis, block_steps, round_to_blocks
+from onnxq.numerics.formats.bfp16 import block_steps, round_to_blocks
+from onnxq.numerics.formats.blocks import block_axis
 from onnxq.numerics.formats.nnie import nnie_bounds, nnie_clip, nnie_codes, nnie_steps, nnie_table
 from onnxq.numerics.metrics import SqnrAccumulator, compare, cosine, max_abs_error, mse, sqnr_db
 from onnxq.numerics.ranges import MIN_SCALE, next_power_of_two, qparams_from_range, with_float16_scale

@@ -35,7 +35,7 @@ def storage_dtype(spec: QuantSpec) -> np.dtype:
 
     Formats of fewer than 8 bits take a byte for each value; packing is for whoever writes the file.
     """
-    return spec.format.storage
+    return spec.format.storage_of(spec)
 
 
 def quantize(x: np.ndarray, qparams: QParams, *, out: np.ndarray | None = None) -> np.ndarray:
@@ -99,8 +99,8 @@ def _refuse_nan(piece: np.ndarray, shape: tuple[int, ...], index: tuple[slice, .
 
 def _parameters_at(qparams: QParams, shape: tuple[int, ...], index: tuple[slice, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Scale and zero point of one piece of the tensor, shaped to broadcast against it."""
-    granularity = qparams.spec.granularity
-    if isinstance(granularity, PerTensor) or not qparams.spec.has_scale:
+    granularity = qparams.spec.scale_granularity
+    if isinstance(granularity, PerTensor):
         return qparams.scale, qparams.zero_point
     axis = resolve_axis(granularity.axis, len(shape))
     if isinstance(granularity, PerBlock):

@@ -6,6 +6,7 @@
     fp8                    scale = max(|low|, |high|) / largest             448 or 57344
     fp16, bf16, bfp16      scale = 1
     nnie8                  scale = 2^(round(16 * log2(max(|low|, |high|))) / 16)
+    MX, NVFP4              a power of two, or a number of 4 significant bits (`NumberFormat.scale_for`)
 
 A range is first widened to include 0, so that 0 (padding, ReLU) is represented exactly. A signed format without
 positive numbers (int1 is [-1, 0]) divides by -qmin. `power_of_two` takes the smallest power of two that is not
@@ -55,7 +56,7 @@ def qparams_from_range(low: npt.ArrayLike, high: npt.ArrayLike, spec: QuantSpec)
     scale = np.where(width == 0, 1.0, width) / spec.steps
     if spec.power_of_two:
         scale = next_power_of_two(scale)
-    scale = spec.format.legal_scale(np.maximum(scale, MIN_SCALE))
+    scale = spec.format.scale_for(np.maximum(scale, MIN_SCALE), spec)
     scale32 = np.minimum(np.maximum(scale, MIN_SCALE), MAX_SCALE).astype(np.float32)
     zero_point = np.zeros(scale32.shape, np.int32)
     if not spec.symmetric:

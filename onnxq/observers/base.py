@@ -78,7 +78,7 @@ OBSERVERS: Registry[type[Observer]] = Registry("observer", "onnxq.observers", "o
 
 def qparams(observer: Observer, statistic: RangeStatistic, spec: QuantSpec, *, tensor: str = "") -> QParams:
     """Scale and zero point of `spec` for the range that `observer` takes from `statistic`."""
-    if isinstance(spec.granularity, PerBlock) and spec.has_scale:
+    if isinstance(spec.scale_granularity, PerBlock):
         raise UnsupportedError(
             f"statistics are per tensor or per channel, not {spec.granularity}{_of(tensor)}: block-wise formats are "
             "for constants (weights)"

@@ -21,8 +21,8 @@ def observe_constant(values: np.ndarray, observer: Observer, spec: QuantSpec, *,
 
     Memory stays bounded for an array of any size, a np.memmap included.
     """
-    granularity = spec.granularity
-    if isinstance(granularity, PerBlock) and spec.has_scale:
+    granularity = spec.scale_granularity
+    if isinstance(granularity, PerBlock):
         if observer.statistic != "range":
             where = f" (tensor '{tensor}')" if tensor else ""
             raise UnsupportedError(

@@ -39,10 +39,10 @@ class ConstantRequests:
         spec = with_overrides(tensor.name, spec, picks)
         if isinstance(spec.granularity, PerChannel):
             spec = self._with_axis(facts, rule, port, spec, picks)
-        elif isinstance(spec.granularity, PerBlock) and spec.has_scale:
+        elif isinstance(blocks := spec.scale_granularity, PerBlock):
             along = usual_block_axis(facts)
             if along is not None:
-                spec = spec.replace(granularity=PerBlock(along, spec.granularity.size))
+                spec = spec.replace(granularity=PerBlock(along, blocks.size))
         why = f"weight of {node.op} '{node.name}'"
         request = self.requests.ask(tensor, spec, "weight", why, Edge(node.name, port), picks)
         if isinstance(spec.granularity, PerChannel):

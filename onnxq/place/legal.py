@@ -82,7 +82,7 @@ def _broken(placement: Placement, backend: Backend) -> Iterator[tuple[str, str, 
             f"the format is asymmetric, {target} takes zero point 0 only",
             f"Set symmetric = true under {table}",
         )
-    several = spec.has_scale and not isinstance(spec.granularity, PerTensor)  # shared exponents are no scales
+    several = not isinstance(spec.scale_granularity, PerTensor)  # scales of the run, and exponents, are none
     if activation and limits.activations_per_tensor and several:
         yield (
             "activation-per-tensor",

@@ -22,6 +22,7 @@ from onnxq.place.override_resolver import OverrideResolver
 from onnxq.place.propagation import Propagated, propagate
 from onnxq.place.provenance import fake_quantizer, set_by
 from onnxq.place.requests import Requests
+from onnxq.place.run_time_scales import compute_scales_at_run_time
 from onnxq.place.select import select_nodes
 from onnxq.place.sharing import observed_members, tie_joined, tie_shared, unify_formats
 from onnxq.place.tensor_overrides import TensorOverrides
@@ -69,6 +70,7 @@ def _plan(graph: Graph, backend: Backend, resolver: OverrideResolver) -> QuantPl
     unify_formats(graph, backend, propagated.nodes, requests)
     groups = requests.ties.groups()
     apply_overrides(graph, resolver, overrides, groups, requests)
+    compute_scales_at_run_time(graph, resolver, groups, requests)
     plan = QuantPlan(backend.name)
     plan.notes.extend(_drop_biases_without_scale(requests))
     for placement in _placements(graph, backend, resolver, requests, groups, propagated):

@@ -17,6 +17,7 @@ import numpy as np
 
 from onnxq.errors import ConfigError, SpecError, did_you_mean
 from onnxq.plugins import load_installed
+from onnxq.types.at_rest import AtRest
 from onnxq.types.attributes import AttributeValues
 from onnxq.types.granularity import Granularity, PerChannel, PerTensor
 
@@ -94,8 +95,16 @@ class NumberFormat(ABC):
     """Whether the levels are the integers from `spec.qmin` to `spec.qmax`, around a zero point if there is one."""
     any_scale: ClassVar[bool] = True
     """Whether every positive number can be a scale; otherwise `legal_scale` tells which."""
+    scales_are_searched: ClassVar[bool] = True
+    """Whether steps that choose scales of weights make sense for the format."""
     has_nan: ClassVar[bool] = False
     """Whether the format has a number for NaN; otherwise quantizing one is an error."""
+    can_be_dynamic: ClassVar[bool] = False
+    """Whether blocks can have scales that are computed from their values at run time (`QuantSpec.dynamic`)."""
+    scale_rules: ClassVar[tuple[str, ...]] = ()
+    """How a scale may follow from a largest magnitude, where there is a choice; the first is the usual one."""
+    range_factors: ClassVar[tuple[float, ...]] = ()
+    """Factors of a block's range that lead to other scales worth trying; empty: any may."""
     bias_only: bool = False
     """Whether it is for sums of products, and never for what is multiplied."""
 
@@ -105,6 +114,10 @@ class NumberFormat(ABC):
     def storage(self) -> np.dtype[Any]:
         """The numpy dtype of stored numbers; formats of fewer than 8 bits take a byte for each value."""
         return np.dtype(np.uint8 if self.bits <= 8 else np.uint16)
+
+    def storage_of(self, spec: QuantSpec) -> np.dtype[Any]:
+        """The numpy dtype of the numbers of a spec."""
+        return self.storage
 
     @abstractmethod
     def encode(self, x: np.ndarray, scale: np.ndarray, zero_point: np.ndarray, spec: QuantSpec) -> np.ndarray:
@@ -140,11 +153,23 @@ class NumberFormat(ABC):
         """The scale that the format can have nearest to each given one, or (`up`) the nearest not below it."""
         return scale
 
+    def scale_for(self, scale: np.ndarray, spec: QuantSpec) -> np.ndarray:
+        """The scales that blocks or channels get whose range, divided by the largest number, is `scale`."""
+        return self.legal_scale(scale)
+
+    def settled(self, scale: np.ndarray, spec: QuantSpec) -> np.ndarray:
+        """The scales (float32) of a whole tensor, where some of them limit the others."""
+        return scale
+
     def torch_values(self, x: Any, scale: Any, zero_point: Any, spec: QuantSpec) -> Any:
         """`decode(encode(x))` of float32 torch tensors, bit for bit, NaN kept; None: `onnxq.torchnet` asks numpy."""
         return None
 
     # ---- what a spec may say ----------------------------------------------------------------------------------------
+
+    def scaled(self, spec: QuantSpec) -> bool:
+        """Whether calibration chooses a scale for a spec of this format."""
+        return self.has_scale
 
     @property
     def integers(self) -> tuple[int, int]:
@@ -211,6 +236,11 @@ class NumberFormat(ABC):
         """Bits that a number takes in a file."""
         return self.bits
 
+    @property
+    def at_rest(self) -> AtRest | None:
+        """How constants lie in files as codes with scales in blocks; None: QuantizeLinear or float values say it."""
+        return None
+
     in_onnx: ClassVar[bool] = False
     """Whether QuantizeLinear and DequantizeLinear have the format."""
     in_operators: ClassVar[bool] = True
@@ -227,6 +257,11 @@ class NumberFormat(ABC):
     def opset(self) -> int:
         """The lowest opset whose operators can write it."""
         return 13
+
+    def opset_of(self, spec: QuantSpec, *, constant: bool) -> int:
+        """The lowest opset for a constant, or for a tensor that is computed at run time."""
+        held = self.at_rest
+        return self.opset if held is None or not constant else held.opset
 
     def operators(self, ops: Operators, parameters: QParams) -> Any:
         """Float ONNX operators that compute `decode(encode(x))` of the source, bit for bit; returns their result."""

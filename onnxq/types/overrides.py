@@ -38,7 +38,9 @@ class QuantizerOverride(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     dtype: Annotated[str | None, FORMAT] = Field(
-        None, description="int1 .. int16, uint1 .. uint16, int32 (biases), fp8_e4m3, fp8_e5m2, fp16, bf16, bfp16, nnie8"
+        None,
+        description="int1 .. int16, uint1 .. uint16, int32 (biases), fp8_e4m3, fp8_e5m2, fp16, bf16, bfp16, nnie8, "
+        "mxfp8_e4m3, mxfp8_e5m2, mxfp6_e3m2, mxfp6_e2m3, mxfp4, mxint8, nvfp4, nf4",
     )
     bits: Annotated[int | None, FORMAT] = Field(
         None, ge=1, le=32, strict=True, description="1 .. 16, with the sign that the type has; 32 for biases"
@@ -60,6 +62,9 @@ class QuantizerOverride(BaseModel):
     )
     rounding: Annotated[str | None, FORMAT] = Field(
         None, description="half_even, half_up, half_away, half_to_zero or floor"
+    )
+    scale_rule: Annotated[str | None, FORMAT] = Field(
+        None, description="how the scale of an MX block follows from its largest value: floor, even or ceil"
     )
     observer: str | JsonObject | None = Field(
         None, description="how the range is found: percentile:99.99, or a table with name and parameters"
@@ -181,7 +186,10 @@ def changed(spec: QuantSpec, wanted: OverrideFields) -> QuantSpec:
         dtype = with_bits(dtype, wanted["bits"])
     form = number_format(dtype)
     if form is not spec.format:
-        changes = {**form.implied(spec), **changes, "dtype": dtype, "quant_min": None, "quant_max": None}
+        changes = {"scale_rule": None, **form.implied(spec), **changes}
+        changes |= {"dtype": dtype, "quant_min": None, "quant_max": None, "dynamic": False}
+    if "dtype" in wanted and not form.scale_rules:
+        changes["scale_rule"] = None  # said for another format, at a wider level
     granularity = form.wanted_granularity(spec.granularity, wanted.get("channel_axis"), wanted.get("per_channel"))
     if granularity is not None:
         changes["granularity"] = granularity

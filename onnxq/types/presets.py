@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from onnxq.types.attributes import AttributeValues
 from onnxq.types.backend import NodeFacts
 
 CLEAN_UP = (
@@ -112,6 +113,15 @@ def usual_block_axis(node: NodeFacts) -> int | None:
         return max(len(node.shape(1) or ()) - 2, 0)
     own = {"Conv": 1, "Gather": 1, "Transpose": 1, "Gemm": 1 if node.attrs.get("transB", 0) else 0}
     return own.get(node.op)
+
+
+def summed_axis(op: str, port: int, attrs: AttributeValues) -> int | None:
+    """The axis of a layer's data, or of the matrix at the other port, along which its products are summed up."""
+    if op == "MatMul":
+        return -1 - port
+    if op == "Gemm" and port < 2:
+        return int(bool(attrs.get("transB", 0))) if port else 1 - int(bool(attrs.get("transA", 0)))
+    return 1 if op in ("Conv", "ConvTranspose") and port == 0 else None
 
 
 def declines_computed_weight(node: NodeFacts) -> str | None:

@@ -41,14 +41,14 @@ class QParams:
             zero_point = np.full(scale.shape, zero_point.item(), np.int32)
         if scale.size == 0:
             raise SpecError("a tensor without channels has no scales and cannot be quantized")
-        granularity = self.spec.granularity
-        if (isinstance(granularity, PerTensor) or not self.spec.has_scale) and scale.ndim != 0:
+        granularity = self.spec.scale_granularity
+        if isinstance(granularity, PerTensor) and scale.ndim != 0:
             if scale.size != 1:
                 raise SpecError(f"a per-tensor scale is one number, got shape {scale.shape}")
             scale, zero_point = scale.reshape(()), zero_point.reshape(())
         elif isinstance(granularity, PerChannel) and scale.ndim != 1:
             raise SpecError(f"a per-channel scale is one-dimensional, got shape {scale.shape}")
-        elif isinstance(granularity, PerBlock) and self.spec.has_scale and scale.ndim < 1:
+        elif isinstance(granularity, PerBlock) and scale.ndim < 1:
             raise SpecError("a per-block scale has the rank of its tensor, got a single number")
         smallest, largest = (scale.item(),) * 2 if scale.ndim == 0 else (scale.min(), scale.max())
         if not (smallest > 0 and largest < np.inf):  # NaN fails both comparisons
@@ -60,6 +60,7 @@ class QParams:
             )
         if self.spec.symmetric and zero_point.any():
             raise SpecError("a symmetric format has zero point 0")
+        scale = np.array(self.spec.format.settled(scale, self.spec), np.float32)
         self.spec.format.check_parameters(self.spec, scale, zero_point)
         if self.spec.symmetric and scale.ndim:
             zero_point = np.broadcast_to(np.int32(0), scale.shape)  # one number, whatever the number of blocks

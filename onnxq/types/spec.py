@@ -29,6 +29,7 @@ class SpecChanges(TypedDict, total=False):
     power_of_two: bool
     rounding: Rounding
     granularity: Granularity
+    scale_rule: str | None
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,9 @@ class QuantSpec:
 
     `quant_min` / `quant_max` narrow an integer format further (7-bit values in an int8 container); left out, they
     follow from dtype and `narrow_range` (which drops the lowest value of a signed format: int8 -> [-127, 127]).
+
+    dynamic     the scale of each block is computed from its values wherever the tensor is read, and not calibrated
+    scale_rule  how the power-of-two scale of an MX block follows from its largest value: floor, even or ceil
 
     The granularity of bfp16 says which values share an exponent, PerBlock(axis, size); PerTensor() stands for blocks of
     8 along axis 1.
@@ -50,6 +54,8 @@ class QuantSpec:
     granularity: Granularity = field(default_factory=PerTensor)
     quant_min: int | None = None
     quant_max: int | None = None
+    dynamic: bool = False
+    scale_rule: str | None = None
 
     def __post_init__(self) -> None:
         form = self.format
@@ -61,6 +67,15 @@ class QuantSpec:
         if not isinstance(self.granularity, PerTensor | PerChannel | PerBlock):
             raise SpecError(
                 f"granularity must be PerTensor(), PerChannel(axis) or PerBlock(axis, size), got {self.granularity!r}"
+            )
+        if self.dynamic and not form.can_be_dynamic:
+            raise SpecError(f"{self.dtype} has no scales that blocks compute at run time: dynamic does not apply")
+        if self.scale_rule is not None and self.scale_rule not in form.scale_rules:
+            known = ", ".join(form.scale_rules)
+            raise SpecError(
+                f"unknown scale_rule '{self.scale_rule}' of {self.dtype}. Known: {known}"
+                if known
+                else f"{self.dtype} has no rule for scales to choose: scale_rule is for the MX formats"
             )
         object.__setattr__(self, "granularity", form.usual_granularity(self.granularity))
         form.check(self)
@@ -89,7 +104,12 @@ class QuantSpec:
     @property
     def has_scale(self) -> bool:
         """Whether calibration chooses a scale; without one the parameters are a single scale of 1."""
-        return self.format.has_scale
+        return self.format.scaled(self)
+
+    @property
+    def scale_granularity(self) -> Granularity:
+        """How many scales calibration chooses: those of blocks that are computed at run time are none of them."""
+        return self.granularity if self.has_scale and not self.dynamic else PerTensor()
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -106,7 +126,7 @@ class QuantSpec:
 
     def scale_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape of the scales of a tensor of this shape; exponents that values share are no scales."""
-        return self.granularity.scale_shape(shape) if self.has_scale else ()
+        return self.scale_granularity.scale_shape(shape)
 
     @property
     def bits(self) -> int:
@@ -164,6 +184,10 @@ class QuantSpec:
             words.append("power-of-two scale")
         if self.rounding != "half_even":
             words.append(self.rounding)
+        if self.scale_rule is not None:
+            words.append(f"scales by the rule {self.scale_rule}")
+        if self.dynamic:
+            words.append("scales of blocks computed at run time")
         return ", ".join(words)
 
 

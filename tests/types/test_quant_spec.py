@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from onnxq.errors import SpecError
 from onnxq.types import PerBlock, PerChannel, PerTensor, QuantSpec
-from onnxq.types.number_format import number_formats
+from onnxq.types.number_format import number_format, number_formats
 from onnxq.types.spec import ROUNDINGS
 
 DTYPES = list(number_formats())
@@ -117,6 +117,11 @@ def specs(draw):
     axis, size = draw(st.integers(-4, 4)), draw(st.integers(1, 256))
     if dtype in ("fp16", "bf16"):
         return QuantSpec(dtype)
+    form = number_format(dtype)
+    if form.can_be_dynamic:
+        rule = draw(st.sampled_from((None, *form.scale_rules)))
+        blocks = PerBlock(axis, size)
+        return QuantSpec(dtype, granularity=blocks, dynamic=draw(st.booleans()), scale_rule=rule)
     if dtype == "bfp16":
         return QuantSpec(dtype, granularity=PerBlock(axis, size + 1))
     granularity = draw(st.sampled_from([PerTensor(), PerChannel(axis), PerBlock(axis, size)]))

@@ -97,6 +97,7 @@ class Nnie(NumberFormat):
     grid = "logarithmic"
     summary = "powers of 2^(1/16)"
     any_scale = False
+    scales_are_searched = False
 
     def encode(self, x: np.ndarray, scale: np.ndarray, zero_point: np.ndarray, spec: QuantSpec) -> np.ndarray:
         return nnie_codes(x, scale)

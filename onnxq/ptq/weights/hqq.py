@@ -26,7 +26,7 @@ from onnxq.numerics.ranges import MAX_SCALE, with_minimum_scale
 from onnxq.ptq.method import Improved, Limit, State, Task, at_least, improvement, limits
 from onnxq.ptq.weights.cells import reduce_cells, spread
 from onnxq.ptq.weights.own_scales import put_shared, searchable_weights, shared_values
-from onnxq.types import PerTensor, QParams, QuantSpec
+from onnxq.types import QParams, QuantSpec
 
 BETA, GROWTH = 10.0, 1.01
 
@@ -116,8 +116,8 @@ def _steps(values: np.ndarray, scale: np.ndarray, zero: np.ndarray, start: QPara
     spec = start.spec
     if spec.evenly_spaced:
         return np.asarray(np.clip(np.rint(values / scale + zero), spec.qmin, spec.qmax) - zero)
-    unit = QParams(spec.replace(granularity=PerTensor()), np.ones((), np.float32), np.zeros((), np.int32))
-    return fake_quantize((values / scale).astype(np.float32), unit).astype(np.float64)
+    unit = np.ones((), np.float32), np.zeros((), np.int32)
+    return spec.format.fake((values / scale).astype(np.float32), *unit, spec).astype(np.float64)
 
 
 def _legal(spec: QuantSpec, scale: np.ndarray, zero_point: np.ndarray, minimum_scale: float, float16: bool) -> QParams:
@@ -125,6 +125,7 @@ def _legal(spec: QuantSpec, scale: np.ndarray, zero_point: np.ndarray, minimum_s
     scale = np.clip(scale.astype(np.float64), MIN_SCALE, MAX_SCALE)
     if spec.power_of_two:
         scale = np.exp2(np.rint(np.log2(scale)))
+    scale = spec.format.legal_scale(scale)
     whole = np.clip(np.rint(zero_point), spec.qmin, spec.qmax) if not spec.symmetric else np.zeros(scale.shape)
     found = with_minimum_scale(QParams(spec, scale, whole.astype(np.int32)), minimum_scale)
     return with_float16_scale(found) if float16 else found

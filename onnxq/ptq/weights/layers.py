@@ -77,7 +77,7 @@ def _why_not(state: State, placement: Placement) -> str | None:
     graph, name, spec = state.graph, placement.tensor, placement.spec
     if not graph.is_constant(name):
         return "it is computed at run time"
-    if not spec.has_scale or not spec.format.any_scale:
+    if not spec.has_scale or not spec.format.scales_are_searched:
         return f"{spec.dtype} has no steps of equal size that a scale sets"
     if name in state.qparams.integer_weights:
         return "its integers are fixed"

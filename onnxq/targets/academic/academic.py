@@ -1,7 +1,8 @@
 """Settings of research papers: only layers with weights are quantized, with any number of bits, batch norms stay apart.
 
 The first and the last layer have 8 bits whatever the others have, as most papers do it. There is no chip behind it: the
-files are Q/DQ models for onnxruntime, in which formats narrower than their type are limited by a Clip.
+files are Q/DQ models for onnxruntime, in which formats narrower than their type are limited by a Clip. MX, NVFP4
+and NF4, asked for by their dtype, are float operators where something is computed at run time.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ OPTIONS = (
     Option("a_symmetric", ("yes", "no"), "yes", "activations without a zero point"),
     Option("w_per_channel", ("yes", "no"), "yes", "one scale for each output channel of a weight"),
 )
-DTYPES = tuple(f"{sign}int{bits}" for bits in (8, 16, 4, 2) for sign in ("", "u"))
+INTEGERS = tuple(f"{sign}int{bits}" for bits in (8, 16, 4, 2) for sign in ("", "u"))
+BLOCK_FORMATS = ("mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e3m2", "mxfp6_e2m3", "mxfp4", "mxint8", "nvfp4", "nf4")
+DTYPES = (*INTEGERS, *BLOCK_FORMATS)
 
 
 def academic_scheme(values: Mapping[str, str], *, ends: bool) -> Scheme:

@@ -1,9 +1,10 @@
 """Weights of few bits, everything else float: language models and others that are limited by the size of their weights.
 
 A weight is stored in 8, 4 or 2 bits (or as float8) with a scale, and a zero point if wanted, for every block of
-neighbours along the axis that its layer sums over; activations are not quantized, so no data is needed. form=dq writes
-blocked DequantizeLinear nodes of ONNX (opset 21; int2 needs 25), form=nbits the operators MatMulNBits and
-GatherBlockQuantized of onnxruntime.
+neighbours along the axis that its layer sums over; activations are not quantized, so no data is needed. MX formats,
+NVFP4 and NF4 say themselves how long a block is. form=dq writes blocked DequantizeLinear nodes of ONNX (opset 21; int2
+needs 25) or what stands for them in onnxruntime, form=nbits the operators MatMulNBits, MatMulBnb4 (NF4) and
+GatherBlockQuantized of onnxruntime, types=yes a second file with the types that ONNX has for these numbers.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 
 from onnxq.errors import ConfigError
 from onnxq.targets import BACKENDS
+from onnxq.targets.weight_only.bnb4 import is_in_bnb4
 from onnxq.types import Backend, Limits, NodeFacts, OpRule, Option, PerBlock, PerChannel, QuantSpec, Scheme
 from onnxq.types.presets import (
     OF_ONNXRUNTIME,
@@ -22,12 +24,22 @@ from onnxq.types.presets import (
 )
 from onnxq.types.vendor_step import VendorStep
 
+FLOAT8 = ("fp8_e4m3", "fp8_e5m2")
+BLOCK_FORMATS = ("mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e3m2", "mxfp6_e2m3", "mxfp4", "mxint8", "nvfp4", "nf4")
+"""Formats that say themselves how many weights share a scale, and which numbers scales are."""
+WITHOUT_ZERO_POINTS = (*FLOAT8, *BLOCK_FORMATS)
 OPTIONS = (
     Option("bits", ("auto", "4", "8", "2"), "auto", "bits of weights; auto: 4, or 8 for float8"),
-    Option("block", ("32", "16", "64", "128", "channel"), "32", "how many weights share a scale"),
+    Option(
+        "block",
+        ("auto", "32", "16", "64", "128", "channel"),
+        "auto",
+        "how many weights share a scale; auto: 32, or what the format says",
+    ),
     Option("symmetric", ("auto", "yes", "no"), "auto", "no zero points; auto: none for 8 bits, one a block for fewer"),
-    Option("format", ("int", "fp8_e4m3", "fp8_e5m2"), "int", "integers, or float8, which has 8 bits"),
+    Option("format", ("int", *WITHOUT_ZERO_POINTS), "int", "integers, float8, or a format with blocks of its own"),
     Option("form", ("dq", "nbits"), "dq", "blocked DequantizeLinear of ONNX, or MatMulNBits of onnxruntime"),
+    Option("types", ("no", "yes"), "no", "also write a file with ONNX's own types for MX and NVFP4, for compilers"),
     Option("ops", ("all", "linear"), "all", "MatMul, Gemm, Gather and 1x1 Conv, or only MatMul and Gemm"),
 )
 INTEGERS = tuple(f"{sign}int{bits}" for bits in (4, 8, 2) for sign in ("", "u"))
@@ -75,7 +87,10 @@ def _rules(ops: str) -> tuple[OpRule, ...]:
 
 def _weight(values: Mapping[str, str]) -> QuantSpec:
     """The format that the options say; place finds the axis of each weight."""
-    block, kind = values["block"], values["format"]
+    kind = values["format"]
+    if kind in BLOCK_FORMATS:
+        return _blocks_of_its_own(values)
+    block = "32" if values["block"] == "auto" else values["block"]
     granularity = PerChannel(0) if block == "channel" else PerBlock(0, int(block))
     bits = "4" if values["bits"] == "auto" else values["bits"]
     symmetric = values["symmetric"] == "yes" or (values["symmetric"] == "auto" and bits == "8")
@@ -90,18 +105,38 @@ def _weight(values: Mapping[str, str]) -> QuantSpec:
     return QuantSpec(kind, granularity=granularity)
 
 
+def _blocks_of_its_own(values: Mapping[str, str]) -> QuantSpec:
+    """MX, NVFP4, NF4: only NF4, which no specification has, lets one choose how long a block is."""
+    spec, kind, block = QuantSpec(values["format"]), values["format"], values["block"]
+    granularity = spec.granularity
+    assert isinstance(granularity, PerBlock)
+    if values["symmetric"] == "no":
+        raise ConfigError(f"weight_only: format={kind} has no zero point. Leave out symmetric=no")
+    if values["bits"] not in ("auto", str(spec.bits)):
+        raise ConfigError(f"weight_only: format={kind} has {spec.bits} bits. Leave out bits={values['bits']}")
+    if block in ("auto", str(granularity.size)):
+        return spec.replace(granularity=PerBlock(0, granularity.size))
+    if spec.format.at_rest is not None and spec.format.at_rest.own_type is None and block != "channel":
+        return spec.replace(granularity=PerBlock(0, int(block)))
+    raise ConfigError(f"weight_only: format={kind} has blocks of {granularity.size}. Leave out block={block}")
+
+
 def _configure(values: Mapping[str, str]) -> Backend:
     weight, packed = _weight(values), values["form"] == "nbits"
-    if packed and values["format"] != "int":
+    if packed and not weight.evenly_spaced and not is_in_bnb4(weight):
         raise ConfigError(
-            f"weight_only: MatMulNBits holds integers, not {values['format']}. Leave out form=nbits or the format"
+            f"weight_only: MatMulNBits holds integers, and MatMulBnb4 nf4, not {values['format']}. "
+            "Leave out form=nbits or the format"
         )
+    own = values["types"] == "yes"
+    if own and (weight.format.at_rest is None or weight.format.at_rest.own_type is None):
+        raise ConfigError(f"weight_only: types=yes is for MX formats and nvfp4, not {values['format']}")
     if packed and values["block"] == "channel":
         raise ConfigError("weight_only: MatMulNBits has blocks of 16 .. 128. Leave out form=nbits or block=channel")
-    dtypes = INTEGERS if packed else (*INTEGERS, *FLOATS)
+    dtypes = (*INTEGERS, *(() if packed else FLOATS), *BLOCK_FORMATS)
     return Backend(
         name="weight_only",
-        summary="weights of 8, 4 or 2 bits in blocks, activations float; no data needed",
+        summary="weights of 8, 6, 4 or 2 bits in blocks, activations float; no data needed",
         scheme=Scheme(activation=None, weight=weight),
         rules=_rules(values["ops"]),
         fused_activations=(),
@@ -112,7 +147,7 @@ def _configure(values: Mapping[str, str]) -> Backend:
             *("widen_bfloat16", "widen_float16", "fuse_conv_bias", "fold_batchnorm"),
             *("split_block_weights", "remove_dead"),
         ),
-        emitters=("matmul_nbits",) if packed else ("qdq",),
+        emitters=("matmul_nbits" if packed else "qdq", *(("own_types",) if own else ())),
         vendor_steps=(
             VendorStep(
                 "onnxruntime runs it as any other model",

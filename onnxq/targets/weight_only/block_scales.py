@@ -45,7 +45,7 @@ def block_scales(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: 
             piece = values[rows].astype(np.float32, copy=False)
             before = QParams(held.spec, held.scale[cells], held.zero_point[cells])
             of = candidates(piece, before, placement.minimum_scale, graph.dtype(name) == np.float16)
-            found = search_by_weights(piece, before, of, FACTORS)
+            found = search_by_weights(piece, before, of, held.spec.format.range_factors or FACTORS)
             scale[cells], zero_point[cells] = found.scale, found.zero_point
         qparams.put(name, QParams(held.spec, scale, zero_point), NAME)
     return Refined(qparams)
@@ -68,5 +68,7 @@ def _pieces(shape: tuple[int, ...], spec: QuantSpec) -> Iterator[tuple[slice, sl
 def _is_open(graph: Graph, placement: Placement) -> bool:
     spec = placement.spec
     chosen = any(field == "observer" for field, _ in placement.set_by)
-    blocks = isinstance(spec.granularity, PerBlock) and spec.evenly_spaced and spec.bits <= MOST_BITS
+    coarse = spec.bits <= MOST_BITS or bool(spec.format.range_factors)  # where scales double, a step is much
+    searched = spec.evenly_spaced or spec.format.at_rest is not None
+    blocks = isinstance(spec.granularity, PerBlock) and searched and coarse
     return blocks and not chosen and placement.tie is None and graph.is_constant(placement.tensor)

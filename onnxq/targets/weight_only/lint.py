@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
 
 from onnxq.graph import Graph, Node
 from onnxq.lint.finding import Finding
@@ -18,6 +21,7 @@ from onnxq.types import Backend
 BITS = (2, 4, 8)
 SIZES = (16, 32, 64, 128)
 _DOMAIN = "com.microsoft"
+_E2M1 = "float4_e2m1fn"
 
 
 @LINTS.register("weight_blocks")
@@ -27,11 +31,15 @@ def lint_weight_blocks(graph: Graph, found: list[Quantizer], backend: Backend) -
         if node.op == "DequantizeLinear" and int(node.attrs.get("block_size", 0)):
             yield from _size(node, backend)
             yield from _dequantized(graph, node)
+            yield from _specified_size(graph, node)
         elif node.domain == _DOMAIN and node.op in ("MatMulNBits", "GatherBlockQuantized"):
             yield from _size(node, backend)
             yield from _bits(node, backend)
             if node.op == "MatMulNBits":
                 yield from _packed(graph, node)
+        elif node.domain == _DOMAIN and node.op == "MatMulBnb4":
+            yield from _size(node, backend)
+            yield from _packed_bnb4(graph, node)
 
 
 def _size(node: Node, backend: Backend) -> Iterator[Finding]:
@@ -39,6 +47,33 @@ def _size(node: Node, backend: Backend) -> Iterator[Finding]:
     if size not in SIZES:
         known = ", ".join(str(item) for item in SIZES)
         yield _finding(node, "block-size", f"has blocks of {size}, {backend.name} has blocks of {known}")
+
+
+def _specified_size(graph: Graph, node: Node) -> Iterator[Finding]:
+    """Blocks of formats that have one size: 32 with E8M0 scales, 16 of E2M1 with E4M3 scales."""
+    size, scale = int(node.attrs["block_size"]), node.inputs[1]
+    codes = graph.dtype(node.inputs[0])
+    stored = _stored_type(graph, scale)
+    wanted = {"float8_e8m0fnu": 32, "float8_e4m3fn": 16 if codes is not None and codes.name == _E2M1 else None}
+    known = wanted.get("" if stored is None else stored.name)
+    if known is not None and size != known and stored is not None:
+        yield _finding(
+            node, "block-size", f"has {stored.name} scales for blocks of {size}; they are for blocks of {known}"
+        )
+
+
+def _stored_type(graph: Graph, scale: Any) -> np.dtype[Any] | None:
+    """The type in which scales lie in the file, behind a Cast or the scale of the tensor."""
+    producer = graph.producer(scale)
+    return graph.dtype(scale if producer is None else producer.inputs[0])
+
+
+def _packed_bnb4(graph: Graph, node: Node) -> Iterator[Finding]:
+    count, size = int(node.attrs["N"]) * int(node.attrs["K"]), int(node.attrs["block_size"])
+    for port, (what, length) in {1: ("codes", math.ceil(count / 2)), 2: ("scales", math.ceil(count / size))}.items():
+        shape = graph.shape(node.inputs[port])
+        if shape is not None and math.prod(int(dim or 0) for dim in shape) != length:
+            yield _finding(node, "packed-shape", f"has {what} of shape {list(shape)}; it needs {length} of them")
 
 
 def _bits(node: Node, backend: Backend) -> Iterator[Finding]:
@@ -87,7 +122,8 @@ def _packed(graph: Graph, node: Node) -> Iterator[Finding]:
 
 
 def _finding(node: Node, rule: str, message: str) -> Finding:
-    name = str(node.inputs[1].name if node.op == "MatMulNBits" else node.inputs[0].name)
+    packed = node.op in ("MatMulNBits", "MatMulBnb4")
+    name = str(node.inputs[1].name if packed else node.inputs[0].name)
     return Finding(
         rule,
         name,

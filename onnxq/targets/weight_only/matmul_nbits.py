@@ -5,6 +5,8 @@
     Gemm(x, W, C)                ->  MatMulNBits(x, codes, scales, zeros) -> Add(C)
     Gather(W, indices)           ->  GatherBlockQuantized(codes, indices, scales, zeros)
 
+NF4 weights become MatMulBnb4 in the same places; no operator looks up rows of them.
+
 A weight that several of them read is stored once; a Gather then sees the codes of the layer through a Reshape. A weight
 with a reader that none of this fits (a convolution, a Gemm with alpha) stays a blocked DequantizeLinear for all its
 readers, with a line that says why.
@@ -12,6 +14,7 @@ readers, with a line that says why.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -22,6 +25,7 @@ from onnxq.emit import EMITTERS, EmitRequest, Emitted, Emitter
 from onnxq.emit.qdq import check_names, to_qdq
 from onnxq.emit.uses import uses_of
 from onnxq.graph import DeferredValues, Graph, Node, Use, collector_paused
+from onnxq.targets.weight_only.bnb4 import NF4_OF_BNB4, Bnb4Blocks, is_in_bnb4
 from onnxq.targets.weight_only.packed_blocks import PackedBlocks
 from onnxq.types import Backend, PerBlock, Placement, QParamsTable, QuantPlan
 from onnxq.types.note import Note
@@ -50,7 +54,8 @@ def to_nbits(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Back
 
 def _write(graph: Graph, placement: Placement, qparams: QParamsTable) -> str | None:
     """Replace the readers of one weight, or say why that is not possible."""
-    blocks = _layout(graph, placement, qparams)
+    bnb4 = is_in_bnb4(placement.spec)
+    blocks = _bnb4_layout(graph, placement, qparams) if bnb4 else _layout(graph, placement, qparams)
     if isinstance(blocks, str):
         return blocks
     weight = graph.tensor(placement.tensor)
@@ -61,6 +66,9 @@ def _write(graph: Graph, placement: Placement, qparams: QParamsTable) -> str | N
         reason = _misfit(graph, use, blocks, among_layers=bool(layers))
         if reason is not None:
             return reason
+    if isinstance(blocks, Bnb4Blocks):
+        _Bnb4Writer(graph, weight, blocks).write(layers)
+        return None
     _Writer(graph, weight, blocks, qparams).write(layers, [use.node for use in readers if use.node.op == "Gather"])
     return None
 
@@ -69,21 +77,37 @@ def _layout(graph: Graph, placement: Placement, qparams: QParamsTable) -> Packed
     spec, tensor = placement.spec, placement.tensor
     if not spec.evenly_spaced or not isinstance(spec.granularity, PerBlock):
         return f"it is {spec}, and only integers in blocks can be packed"
-    if not graph.is_constant(tensor) or (placement.edges is None and graph.is_output(tensor)):
-        return "others need its values too"
-    shape = graph.shape(tensor) or ()
-    if len(shape) != 2:
-        return f"it has {len(shape)} axes"
-    blocks = PackedBlocks((int(shape[0] or 0), int(shape[1] or 0)), qparams[tensor])
+    shape = _matrix_shape(graph, placement)
+    if isinstance(shape, str):
+        return shape
+    blocks = PackedBlocks(shape, qparams[tensor])
     return blocks if blocks.bits in BITS else f"it has {blocks.bits} bits"
 
 
-def _misfit(graph: Graph, use: Use, blocks: PackedBlocks, *, among_layers: bool) -> str | None:
+def _bnb4_layout(graph: Graph, placement: Placement, qparams: QParamsTable) -> Bnb4Blocks | str:
+    shape = _matrix_shape(graph, placement)
+    if isinstance(shape, str):
+        return shape
+    blocks = Bnb4Blocks(shape, qparams[placement.tensor])
+    return blocks.why_not() or blocks
+
+
+def _matrix_shape(graph: Graph, placement: Placement) -> tuple[int, int] | str:
+    tensor = placement.tensor
+    if not graph.is_constant(tensor) or (placement.edges is None and graph.is_output(tensor)):
+        return "others need its values too"
+    shape = graph.shape(tensor) or ()
+    return (int(shape[0] or 0), int(shape[1] or 0)) if len(shape) == 2 else f"it has {len(shape)} axes"
+
+
+def _misfit(graph: Graph, use: Use, blocks: PackedBlocks | Bnb4Blocks, *, among_layers: bool) -> str | None:
     """Why a reader cannot become one of onnxruntime's operators."""
     node = use.node
+    if isinstance(blocks, Bnb4Blocks) and node.op == "Gather":
+        return f"'{node.name}' (Gather) has no operator for packed weights of this format"
     if node.domain or node.op not in _READS or use.port != _READS[node.op]:
         return f"'{node.name}' ({node.op}) has no operator for packed weights"
-    if node.op == "Gather":
+    if node.op == "Gather" and isinstance(blocks, PackedBlocks):
         whole = (blocks.columns * blocks.bits) % 8 == 0
         if node.attrs.get("axis", 0) != 0 or blocks.transposed or not whole:
             return f"rows of {blocks.columns} numbers are not whole bytes for '{node.name}' (Gather)"
@@ -111,11 +135,69 @@ _READS = {"MatMul": 1, "Gemm": 1, "Transpose": 0, "Gather": 0}
 """Operators that read weights which can be packed, and at which port."""
 
 
-class _Writer:
+class _LayerWriter(ABC):
+    """Replaces layers by an operator that reads packed weights."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+
+    @abstractmethod
+    def _multiply(self, node: Node, codes: Any) -> None:
+        """Let a node multiply its first input with the packed weight."""
+
+    def _write_layers(self, node: Node, codes: Any) -> None:
+        if node.op == "Transpose":
+            for use in self.graph.consumers(node.outputs[0]):
+                self._write_layer(use.node, codes)
+            self.graph.remove(node)
+        else:
+            self._write_layer(node, codes)
+
+    def _write_layer(self, node: Node, codes: Any) -> None:
+        rest = [tensor for tensor in node.inputs[2:] if tensor.name]
+        self._multiply(node, codes)
+        for added in rest:
+            made = node.outputs[0]
+            node.outputs[0] = self.graph.add_variable(f"{made.name}_product", made.dtype, made.shape)
+            scope = self.graph.scope_of(node)
+            self.graph.add_node("Add", [node.outputs[0], added], [made], name=f"{node.name}_Add", scope=scope)
+
+    def _become(self, node: Node, op: str, inputs: list[Any]) -> None:
+        """Another operator in the place and under the name of a node."""
+        node.op, node.domain = op, DOMAIN
+        node.attrs.clear()
+        node.attr_types.clear()
+        node.inputs.clear()
+        node.inputs.extend(inputs)
+
+
+class _Bnb4Writer(_LayerWriter):
+    """Writes one NF4 weight, and the layers that read it."""
+
+    def __init__(self, graph: Graph, weight: Any, blocks: Bnb4Blocks) -> None:
+        super().__init__(graph)
+        self.blocks, self._weight = blocks, weight
+        home = graph.home_of(weight)
+        packed = DeferredValues(blocks.packed_shape, np.dtype(np.uint8), lambda: blocks.pack(graph.values(weight)))
+        self._codes = graph.add_constant(f"{weight.name}_packed", packed, scope=home)
+        self._scales = graph.add_constant(f"{weight.name}_scales", blocks.scales(), scope=home)
+
+    def write(self, layers: list[Use]) -> None:
+        for use in layers:
+            self._write_layers(use.node, self._codes)
+        self.graph.origins.tensor_became(self._weight.name, self._codes.name)
+
+    def _multiply(self, node: Node, codes: Any) -> None:
+        blocks = self.blocks
+        self._become(node, "MatMulBnb4", [node.inputs[0], codes, self._scales])
+        node.attrs.update(K=blocks.columns, N=blocks.rows, block_size=blocks.size, quant_type=NF4_OF_BNB4)
+
+
+class _Writer(_LayerWriter):
     """Writes one weight, and the operators that read it."""
 
     def __init__(self, graph: Graph, weight: Any, blocks: PackedBlocks, qparams: QParamsTable) -> None:
-        self.graph = graph
+        super().__init__(graph)
         self.weight = weight
         self.blocks = blocks
         self._fixed = qparams.integer_weights.get(weight.name)
@@ -155,31 +237,9 @@ class _Writer:
         self.graph.add_node("Reshape", [codes, shape], [table], name=f"{codes.name}_Reshape", scope=self._home)
         return table
 
-    def _write_layers(self, node: Node, codes: Any) -> None:
-        if node.op == "Transpose":
-            for use in self.graph.consumers(node.outputs[0]):
-                self._write_layer(use.node, codes)
-            self.graph.remove(node)
-        else:
-            self._write_layer(node, codes)
-
-    def _write_layer(self, node: Node, codes: Any) -> None:
-        x, rest = node.inputs[0], [tensor for tensor in node.inputs[2:] if tensor.name]
-        self._become(node, "MatMulNBits", [x, codes, self._scales, *self._zeros])
+    def _multiply(self, node: Node, codes: Any) -> None:
+        self._become(node, "MatMulNBits", [node.inputs[0], codes, self._scales, *self._zeros])
         node.attrs.update(K=self.blocks.columns, N=self.blocks.rows, bits=self.blocks.bits, block_size=self.blocks.size)
-        for added in rest:
-            made = node.outputs[0]
-            node.outputs[0] = self.graph.add_variable(f"{made.name}_product", made.dtype, made.shape)
-            scope = self.graph.scope_of(node)
-            self.graph.add_node("Add", [node.outputs[0], added], [made], name=f"{node.name}_Add", scope=scope)
-
-    def _become(self, node: Node, op: str, inputs: list[Any]) -> None:
-        """Another operator in the place and under the name of a node."""
-        node.op, node.domain = op, DOMAIN
-        node.attrs.clear()
-        node.attr_types.clear()
-        node.inputs.clear()
-        node.inputs.extend(inputs)
 
 
 def write_nbits(request: EmitRequest) -> Emitted:

@@ -86,14 +86,14 @@ class Layout:
 
 def layout_of(shape: torch.Size | tuple[int, ...], scale: Tensor, spec: QuantSpec, tensor: str) -> Layout:
     """The layout of values of `shape`; scales of another shape than the format says are an error."""
-    granularity = spec.granularity
+    granularity = spec.scale_granularity
     expected = spec.scale_shape(shape)
     if tuple(scale.shape) != expected:
         raise SpecError(
             f"'{tensor}' has values of shape {tuple(shape)}, which need scales of shape {expected} when they are "
             f"quantized {granularity}; its scales have shape {tuple(scale.shape)}"
         )
-    if isinstance(granularity, PerTensor) or not spec.has_scale:
+    if isinstance(granularity, PerTensor):
         return Layout(tuple(shape))
     axis = resolve_axis(granularity.axis, len(shape))
     if isinstance(granularity, PerChannel):

@@ -19,7 +19,7 @@ from onnxq.numerics.in_torch import nearest_power_of_two
 from onnxq.numerics.ranges import with_minimum_scale
 from onnxq.torchnet.fake_quantize.base import FakeQuantize
 from onnxq.torchnet.fake_quantize.functions import stand_in
-from onnxq.types.granularity import PerTensor
+from onnxq.types.granularity import PerChannel
 from onnxq.types.qparams import QParams
 from onnxq.types.spec import QuantSpec
 
@@ -32,24 +32,29 @@ class LearntScaleBase(FakeQuantize):
     def init_qparams(self, qparams: QParams) -> None:
         super().init_qparams(qparams)
         self.floor = smallest_scale(self.spec, self.minimum_scale)
-        if self.spec.has_scale:
+        if has_learnt_scale(self.spec):
             calibrated = self.scale.clone()
             del self.scale
             self.scale = nn.Parameter(calibrated)
 
     def qparams(self) -> tuple[Tensor, Tensor]:
-        if not self.spec.has_scale:
+        if not has_learnt_scale(self.spec):
             return self.scale, self.zero_point
         positive = self.scale.abs()
         return stand_in(positive, legal_scale(positive.detach(), self.spec, self.floor)), self.zero_point
+
+
+def has_learnt_scale(spec: QuantSpec) -> bool:
+    """Whether the numbers of a format follow its scale; where blocks have scales of their own they hardly do."""
+    return spec.has_scale and not spec.dynamic
 
 
 def smallest_scale(spec: QuantSpec, minimum: float) -> float:
     """The floor of a learnt scale: what the placement asks for, raised to what the format can have."""
     if not spec.has_scale:
         return MIN_SCALE
-    single = QParams(spec.replace(granularity=PerTensor()), np.asarray(MIN_SCALE), np.asarray(0))
-    return float(with_minimum_scale(single, minimum).scale)
+    single = QParams(spec.replace(granularity=PerChannel(0), dynamic=False), np.array([MIN_SCALE]), np.zeros(1))
+    return float(with_minimum_scale(single, minimum).scale[0])
 
 
 def legal_scale(scale: Tensor, spec: QuantSpec, floor: float) -> Tensor:

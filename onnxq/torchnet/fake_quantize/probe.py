@@ -25,8 +25,11 @@ def check_fake_quantizers(plan: QuantPlan) -> None:
     """
     tried = set()
     for placement in plan.active:
-        single = isinstance(placement.spec.granularity, PerTensor) or not placement.spec.has_scale
-        spec = placement.spec.replace(granularity=PerTensor() if single else PerChannel(0))
+        spec = placement.spec
+        if not isinstance(spec.scale_granularity, PerTensor):
+            spec = spec.replace(granularity=PerChannel(0))
+        elif spec.has_scale and not spec.dynamic:
+            spec = spec.replace(granularity=PerTensor())
         key = placement.fake_quantizer, placement.role, spec
         if placement.derive is None and key not in tried:
             tried.add(key)

@@ -51,8 +51,8 @@ def test_options_say_the_format(options: str, dtype: str, symmetric: bool, granu
     ("options", "message"),
     [
         ("bits=3", "option 'bits' of backend 'weight_only' cannot be '3'. Known: auto, 4, 8, 2"),
-        ("block=20", "option 'block' of backend 'weight_only' cannot be '20'. Known: 32, 16, 64, 128, channel"),
-        ("form=nbits,format=fp8_e5m2", "MatMulNBits holds integers, not fp8_e5m2"),
+        ("block=20", "option 'block' of backend 'weight_only' cannot be '20'. Known: auto, 32, 16, 64, 128, channel"),
+        ("form=nbits,format=fp8_e5m2", "MatMulNBits holds integers, and MatMulBnb4 nf4, not fp8_e5m2"),
         ("form=nbits,block=channel", "MatMulNBits has blocks of 16 .. 128"),
         ("format=fp8_e4m3,symmetric=no", "has no zero point"),
         ("format=fp8_e4m3,bits=2", "format=fp8_e4m3 has 8 bits. Leave out bits=2 or the format"),

@@ -18,11 +18,13 @@ from onnxq.types.spec import ROUNDINGS
 SHAPE = (4, 10, 6)
 GRANULARITIES = (PerTensor(), PerChannel(1), PerBlock(1, 5), PerBlock(1, 4), PerBlock(-1, 4))
 
+DYNAMIC = (PerBlock(1, 4), PerBlock(-1, 16))
+
 
 def every_spec() -> list[QuantSpec]:
     """Each dtype with each granularity that it can have, and the rest of an integer format dealt out in turns."""
     specs: list[QuantSpec] = []
-    integers = [name for name in number_formats() if "int" in name and name != "int32"]
+    integers = [name for name, form in number_formats().items() if form.evenly_spaced and not form.bias_only]
     turns = list(product(ROUNDINGS, (True, False), (False, True)))
     for number, (dtype, granularity) in enumerate(product(integers, GRANULARITIES)):
         rounding, symmetric, power_of_two = turns[number % len(turns)]
@@ -40,6 +42,10 @@ def every_spec() -> list[QuantSpec]:
         specs.append(QuantSpec(dtype, granularity=granularity))
     specs += [QuantSpec("fp8_e4m3", power_of_two=True), QuantSpec("fp16"), QuantSpec("bf16"), QuantSpec("bfp16")]
     specs += [QuantSpec("bfp16", granularity=PerBlock(2, 4)), QuantSpec("bfp16", granularity=PerBlock(0, 16))]
+    in_blocks = [name for name, form in number_formats().items() if form.can_be_dynamic]
+    specs += [QuantSpec(name, granularity=granularity) for name, granularity in product(in_blocks, GRANULARITIES)]
+    specs += [QuantSpec(name, granularity=granularity, dynamic=True) for name in in_blocks for granularity in DYNAMIC]
+    specs += [QuantSpec("mxfp4", granularity=DYNAMIC[0], dynamic=True, scale_rule=rule) for rule in ("even", "ceil")]
     return specs
 
 
@@ -60,6 +66,9 @@ def some_specs() -> list[QuantSpec]:
         QuantSpec("fp16"),
         QuantSpec("bf16"),
         QuantSpec("bfp16"),
+        QuantSpec("mxfp4", granularity=PerBlock(1, 4)),
+        QuantSpec("nvfp4", granularity=PerBlock(-1, 4), dynamic=True),
+        QuantSpec("nf4", granularity=PerBlock(-1, 4)),
     ]
 
 
@@ -70,7 +79,7 @@ def fitting(kind: str, spec: QuantSpec) -> QuantSpec | None:
         return None
     if implied.pop("per_channel", None) is False and not isinstance(spec.granularity, PerTensor):
         return None
-    if spec.dtype in ("nnie8", "bfp16") and implied.get("power_of_two"):
+    if (spec.dtype in ("nnie8", "bfp16") or spec.format.can_be_dynamic) and implied.get("power_of_two"):
         return None
     if spec.dtype == "int32" and kind in ("adaround", "dorefa"):
         return None
