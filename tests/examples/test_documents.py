@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import onnxq
@@ -61,6 +62,21 @@ def test_the_code_of_a_document_runs(
         (folder / "script.py").write_text(script)
         run_commands(["python script.py"], shell, as_printed=as_printed)
     run_commands(commands(document), shell, as_printed=as_printed)
+
+
+def test_the_files_to_follow_with_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(named_files(ROOT / "docs" / "getting-started.md")["make_files.py"], {})
+    (tmp_path / "smaller").mkdir()
+    write_model_and_data(tmp_path / "smaller")
+    for path in (tmp_path / "smaller").iterdir():
+        made = tmp_path / path.name
+        if path.suffix == ".npz":
+            with np.load(path) as wanted, np.load(made) as found:
+                assert set(found) == set(wanted)
+                assert all(found[name].shape[1:] == wanted[name].shape[1:] for name in wanted)
+        else:
+            assert made.read_bytes() == path.read_bytes()
 
 
 def test_the_quick_start_of_the_readme_is_among_the_code_that_runs() -> None:
