@@ -1,7 +1,8 @@
 """What a post-training method is: a step after calibration that makes a quantized model more accurate.
 
 A method changes constants of the float graph, parameters, or both, and nothing else: nodes, plan and formats stay as
-they are (but for `insert_smoothing`, which adds multiplications and names its price). A weight that is to be rounded in
+they are (but for `insert_smoothing`, which adds multiplications, and `outlier_placement`, which changes formats, and
+which name their price). A weight that is to be rounded in
 a chosen way gets the float value of the number that was chosen, so that every emitter, table and simulation writes that
 number. Users know methods as improvements; `onnxq.ptq.search` runs them and keeps what helps.
 """
@@ -9,7 +10,7 @@ number. Users know methods as improvements; `onnxq.ptq.search` runs them and kee
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -25,6 +26,7 @@ from onnxq.runtime import Dataset
 from onnxq.runtime.collect import Engine
 from onnxq.runtime.feeds import Feed
 from onnxq.types import Backend, QParamsTable, QuantPlan
+from onnxq.types.overrides import Override
 
 Argument = bool | int | float | str
 Arguments = Mapping[str, Argument]
@@ -95,6 +97,7 @@ class Task:
     noise          squared error of the outputs by their square, which a step has to lower to be worth trying; None
                    where it was asked for by name
     seed           of everything random
+    plan_again     places a graph as the user's settings say, with further overrides; None where nobody can
     """
 
     reference: Graph
@@ -107,6 +110,7 @@ class Task:
     noise: float | None = None
     seed: int = 0
     progress: Progress = silent
+    plan_again: Callable[[Graph, Sequence[Override]], QuantPlan] | None = None
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx
@@ -25,6 +25,7 @@ from onnxq.strip import quantized_operators
 from onnxq.targets import get_backend
 from onnxq.types import Backend, QuantPlan
 from onnxq.types.note import Note
+from onnxq.types.overrides import Override
 from onnxq.types.reason import Reason
 from onnxq.types.tuning import Tuning
 from onnxq.types.unlike import UnlikeJoin
@@ -132,14 +133,20 @@ def chosen_backend(backend: str | Backend | None, config: Config) -> Backend:
         raise ConfigError(str(error) if said == "backend" else f"{said}: {error}") from None
 
 
-def make_plan(prepared: Prepared, *, strict: bool = False, unlike: Sequence[UnlikeJoin] = ()) -> QuantPlan:
+def make_plan(
+    prepared: Prepared, *, strict: bool = False, unlike: Sequence[UnlikeJoin] = (), more: Sequence[Override] = ()
+) -> QuantPlan:
     """Place quantizers and hold them against the target's limits; `unlike` is what the data showed (`float_tails`).
+
+    What the settings say of the same thing goes before `more`.
 
     A model in which nothing can be quantized is refused with the reasons; with `strict` so is one with an operator that
     the target has no rule for.
     """
     check_opset(prepared.graph, prepared.backend)
-    plan = place(prepared.graph, prepared.backend, override_set(prepared.config), unlike=unlike)
+    wanted = override_set(prepared.config)
+    wanted = replace(wanted, overrides=(*more, *wanted.overrides))
+    plan = place(prepared.graph, prepared.backend, wanted, unlike=unlike)
     check_plan(plan, prepared.backend)
     check_constants_are_finite(prepared.graph, plan)
     if strict:

@@ -37,6 +37,7 @@ from onnxq.session.prepare import (
     run_all_passes,
 )
 from onnxq.types import Backend, QuantPlan
+from onnxq.types.overrides import Override
 
 NO_DATA = "no data was given: weights have their parameters, and accuracy was not measured"
 
@@ -218,6 +219,10 @@ class Session:
             gathered = gather(state.graph, leaders, data, engine=self.settings.engine())
         qparams, plan, _ = calibrate(state.graph, state.plan, statistics=gathered or Gathered())
         return State(state.graph, plan, refine(state.graph, plan, qparams, self.prepared.backend).qparams)
+
+    def plan_again(self, graph: Graph, overrides: Sequence[Override]) -> QuantPlan:
+        """The plan of a graph as the settings say, with further overrides behind them."""
+        return make_plan(replace(self.prepared, graph=graph), more=overrides)
 
     def with_settings(self, settings: Config, target: str | Backend | None) -> Session:
         """The same model and data for other settings and another target: only what they decide is made anew.

@@ -185,6 +185,8 @@ class Backend:
     settle           changes formats in a finished plan that the target does not have side by side, with a note for
                      each, or refuses the plan
     whole_operators  operator -> why it stays float, for those that the target computes in one kernel of its own
+    outlier_format   what sums and norms with outliers are computed in where 8 bits lose too much: "float", a wider
+                     format such as "uint16", or None where the target has neither
     refinements      what is changed in the parameters after calibration (`onnxq.refine`), in order
     skipped_rules    refinement -> rules of it that are left out
     simulations      how operators differ on the chip (`onnxq.emit.simulations`), for `simulate`
@@ -226,6 +228,7 @@ class Backend:
     chosen: Mapping[str, str] = field(default_factory=dict)
     settle: Settle | None = None
     whole_operators: Mapping[str, str] = field(default_factory=dict)
+    outlier_format: str | None = None
     refinements: tuple[str, ...] = ()
     skipped_rules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     simulations: tuple[str, ...] = ()

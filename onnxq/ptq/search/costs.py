@@ -29,6 +29,7 @@ UNKNOWN = Cost(3.0, 0.5)
 COSTS = {
     "bias_correction": Cost(3.5, 3.0),
     "weight_scale_search": Cost(3.5, 2.0),
+    "outlier_placement": Cost(1.0, 2.5),
     "insert_smoothing": Cost(3.0, 1.5),
     "range_setting": Cost(3.0, 1.0),
     "cross_layer_equalization": Cost(4.0, 0.8),

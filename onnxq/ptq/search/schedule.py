@@ -1,6 +1,7 @@
 """The schedule of the search: which methods each effort tries, in which order, and which of them exclude one another.
 
-    effort 1   STAGES, then FINISH    smoothing, equalization, ranges and weight scales by squared error, biases
+    effort 1   STAGES, then FINISH    formats for outliers, smoothing, equalization, ranges and weight scales by squared
+                                      error, biases
     effort 2   FURTHER, then FINISH   the same with every equalization that there is
                ROUNDINGS[0]           roundings of weights chosen layer by layer
     effort 3   ROUNDINGS[1]           roundings and ranges chosen block by block
@@ -65,7 +66,9 @@ class Roundings:
 
 
 STAGES = (
+    Stage(("outlier_placement",)),
     Stage(("insert_smoothing", "insert_smoothing:unseen=no"), one_is_enough=True),
+    Stage(("outlier_placement:layers=yes",)),
     Stage(("cross_layer_equalization",)),
     Stage(("range_setting:mse", "range_setting:percentile"), one_is_enough=True),
     Stage(("weight_scale_search",)),
@@ -74,8 +77,10 @@ STAGES = (
 methods of FURTHER that are missing here took half of the time of all stages, and not one of them was kept."""
 
 FURTHER = (
+    Stage(("outlier_placement",)),
     Stage(("smoothquant", "smoothquant:unseen=no", "awq")),
     Stage(("insert_smoothing", "insert_smoothing:unseen=no")),
+    Stage(("outlier_placement:layers=yes",)),
     Stage(("cross_layer_equalization",), deferrable=True),
     Stage(("high_bias_absorption",)),
     Stage(("range_setting:mse", "range_setting:percentile")),

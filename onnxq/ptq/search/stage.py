@@ -190,6 +190,7 @@ def improve_calibrated(
         engine=config.engine(),
         statistics=statistics,
         progress=session.progress,
+        plan_again=session.plan_again,
     )
 
     def recalibrate(state: State, samples: Samples | None) -> State:

@@ -125,6 +125,7 @@ _POWER_OF_TWO = Backend(
         ),
     ),
     quantize_inputs=True,
+    outlier_format="float",
     tied=AVERAGES,
     rounding_in_files="half_even",
     refinements=("vitis_highest_position", "dpu_positions", "coarse_weights"),

@@ -93,6 +93,7 @@ def configure(values: Mapping[str, str]) -> Backend:
             weight_only_dtypes=("int4",),
             refused_operators=(),
         ),
+        outlier_format="float",
         whole_operators=WHOLE_IN_ONNXRUNTIME,
         passes=(*ONNXRUNTIME_PASSES, "prelu_as_max"),
         checked_by=("onnxruntime",),

@@ -61,6 +61,7 @@ def configure(values: Mapping[str, str]) -> Backend:
         rules=tuple(rules),
         tied=(*MOVING, "Concat"),
         quantize_inputs=True,
+        outlier_format="float",
         limits=Limits(
             dtypes=("int8", "uint8"),
             zero_point_zero=not asymmetric,

@@ -95,6 +95,7 @@ def qnn(values: Mapping[str, str]) -> Backend:
             minimum_range=1e-4,
             float_types=("float32",),
         ),
+        outlier_format="uint16",
         refinements=("minimum_range",),
         passes=(
             *(*TO_FLOAT32, *FOLD_LAYERS, "batchnorm_to_conv"),

@@ -38,6 +38,7 @@ def snpe(values: Mapping[str, str]) -> Backend:
             min_opset=13,
             minimum_range=0.01,
         ),
+        outlier_format="uint16",
         refinements=("minimum_range",),
         passes=(*TO_FLOAT32, *FOLD_LAYERS, "batchnorm_to_conv", *RECOGNIZE, "hardswish_as_operator", *SETTLE),
         known_as=(KnownAs("SNPE"),),

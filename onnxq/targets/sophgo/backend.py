@@ -228,6 +228,7 @@ def _backend(chip: _Chip, mode: str, strategy: str, precision: str, *, asymmetri
         ),
         passes=(*TO_FLOAT32, *FOLD_LAYERS, *RECOGNIZE, "recognize_silu", *SETTLE),
         quantize_inputs=not transformer and not weight_only,
+        outlier_format="float" if "INT" in precision else None,
         fixed_ranges={"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0)},
         emitters=_emitters(precision, transformer=transformer),
         vendor_steps=compile_steps(

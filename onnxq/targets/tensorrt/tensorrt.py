@@ -76,6 +76,7 @@ def _configure(values: Mapping[str, str]) -> Backend:
             "Identity",
         ),
         residual="skip",
+        outlier_format="float",
         weight_storage="float",
         float8_pairs="plain",
         limits=LIMITS,

@@ -31,6 +31,7 @@ BACKENDS.add(
             OpRule(("Add",), inputs=(0, 1), decline=_declines_add),
         ),
         unquantized_pairs=(("Add", "Mul"), ("Add", "Div")),
+        outlier_format="float",
         weight_storage="float",
         float8_pairs="plain",
         limits=LIMITS,
