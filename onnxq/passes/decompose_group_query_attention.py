@@ -88,7 +88,7 @@ def _split(steps: Steps, heads: int, shared: int) -> tuple[Any, Any, Any, int]:
         query, key, value = steps.split(query, 2, (heads * size, shared * size, shared * size))
     size = head_size(steps, query, heads)
     parts = [split_heads(steps, item, count) for item, count in ((query, heads), (key, shared), (value, shared))]
-    return (*parts, size)  # type: ignore[return-value]
+    return (*parts, size)
 
 
 def _past(steps: Steps, queries: Size) -> Any:

@@ -71,7 +71,7 @@ def _projected(steps: Steps, heads: int) -> tuple[Any, Any, Any]:
     if rank == 5:  # (batch, length, heads, 3, size)
         if bias is not None:
             raise Declined("it has a bias and its query, key and value are packed")
-        return tuple(_unpacked(steps, query, index) for index in range(3))  # type: ignore[return-value]
+        return tuple(_unpacked(steps, query, index) for index in range(3))
     if rank != 3 or key is None:
         raise Declined(f"its query has {rank} dimensions")
     biases = _biases(steps, query, value, bias, heads)

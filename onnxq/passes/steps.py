@@ -80,6 +80,7 @@ class Steps:
                 maker = self.graph.add_node("Identity", [result], name=f"{name}_result", scope=self.scope)
                 self._made.append(maker)
                 result = maker.outputs[0]
+            assert maker is not None
             self._hand_over(maker, result, tensor)
         self.graph.remove(self.node)
         first = self.graph.producer(old[0]) if old[0].name else None

@@ -10,6 +10,7 @@ paper. What the search tries, and when, is one line for each in `onnxq.ptq.searc
       insert_smoothing              Xiao et al. 2022, by a Mul where nothing else can take the division up
       awq                           Lin et al. 2023, AWQ
       outlier_channel_splitting     Zhao et al. 2019
+    outlier_placement               Bondarenko et al. 2021, sums and norms with outliers in a wider format
     range_setting                   Nagel et al. 2021, A White Paper on Neural Network Quantization
     weights/            scales and roundings of weights, from second moments of their inputs
       weight_scale_search           Banner et al. 2019; Lin et al. 2023 (clipping)

@@ -122,6 +122,7 @@ class Improved:
     recalibrate  the ranges of activations have changed and are to be found again
     follows_plan the parameters are those that a new calibration finds with the changed plan: it may be done on some
                  samples alone, to see what becomes of the others
+    widens       formats hold more than before and nothing was fitted: what it gains is no luck with a few samples
     price_db     what it has to gain in SQNR to be kept: nodes that it adds take time wherever the model runs
     details      figures for the report, as JSON values: losses of blocks, alpha of layers ...
     """
@@ -131,6 +132,7 @@ class Improved:
     declined: tuple[str, ...] = ()
     recalibrate: bool = False
     follows_plan: bool = False
+    widens: bool = False
     price_db: float = 0.0
     details: JsonMapping = field(default_factory=dict)
 

@@ -18,6 +18,7 @@ makes it cannot be scaled, and smoothing comes before.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -69,10 +70,12 @@ def outlier_placement(state: State, task: Task, *, layers: bool) -> Improved:
     plan = task.plan_again(state.graph, [_override(node, form) for node in (*before, *nodes)])
     if form == "float":
         why = Reason("outliers", "reads or makes values with outliers, which 8 bits cannot hold beside all others")
-        plan = replace(plan, left_float={**plan.left_float, **before, **dict.fromkeys(nodes, why)})
+        now = {**dict.fromkeys(nodes, why), **before}
+        plan = replace(plan, left_float={name: now.get(name, said) for name, said in plan.left_float.items()})
     what = "float" if form == "float" else f"computed in {form}"
     lines = [f"node '{name}': {what}, for '{read}' with {loud[read]:.0f} dB of noise" for name, read in nodes.items()]
-    return Improved(State(state.graph, plan, state.qparams), changed=tuple(lines), recalibrate=True, price_db=PRICE_DB)
+    made = State(state.graph, plan, state.qparams)
+    return Improved(made, changed=tuple(lines), recalibrate=True, widens=True, price_db=PRICE_DB)
 
 
 def _is_kept(why: str) -> bool:
@@ -144,9 +147,10 @@ def _around(graph: Graph, placement: Placement) -> Sequence[str]:
 
 
 def _override(node: str, form: str) -> Override:
-    said = "improvement 'outlier_placement'"
+    """As a regular expression, which yields to what a user says of a node by its name."""
+    said, pattern = "improvement 'outlier_placement'", f"re:^{re.escape(node)}$"
     if form == "float":
-        return Override.of_nodes(node, {"skip": True}, {("skip",): said})
+        return Override.of_nodes(pattern, {"skip": True}, {("skip",): said})
     wide = QuantizerOverride(dtype=form)
     parts = {"activation": wide, "output": wide}
-    return Override.of_nodes(node, {}, {(part, "dtype"): said for part in parts}, parts)
+    return Override.of_nodes(pattern, {}, {(part, "dtype"): said for part in parts}, parts)

@@ -26,8 +26,8 @@ Where the held-out samples alone leave no doubt (DECIDED of them or more, d_h > 
 the fitted ones are not run: nothing that they may say would be likely to change the result.
 
 The margin is 0.05 dB, or what the nodes that were added have to be worth (BELOW_PRICE: d_h is between the two).
-Without fitted samples to ask, the first two decide with d_h > margin. A metric other than the SQNR has no error of
-single samples: e = m = 0, l = d, and the margin is 0.
+Without fitted samples to ask, and where formats became wider and nothing else did, the first two decide with
+d_h > margin. A metric other than the SQNR has no error of single samples: e = m = 0, l = d, and the margin is 0.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ class Candidate:
     price_db    what its steps have to gain together
     calibrated  its parameters are those of calibration and nothing else
     rounded_by  those of its steps that chose single weights
+    widens      its last step did nothing but to widen formats
     deferred    it was rejected alone, and gains much with what finishes it
     """
 
@@ -41,6 +42,7 @@ class Candidate:
     price_db: float = 0.0
     calibrated: bool = True
     rounded_by: tuple[int, ...] = ()
+    widens: bool = False
     deferred: bool = False
 
 
@@ -70,7 +72,8 @@ class Scores:
     def test(self, new: Candidate, old: Candidate) -> StepReason:
         """What `onnxq.ptq.search.acceptance` says of a candidate in the place of another one."""
         held_out = PairedComparison.of(new.score, old.score, self.evaluator.samples)
-        fit_evaluator = self._fit_evaluator
+        # Wider formats cannot fit themselves to samples: those held out decide, by more than the price.
+        fit_evaluator = None if new.widens and new.path[:-1] == old.path else self._fit_evaluator
 
         def pooled(fit_evaluator: Evaluator) -> PairedComparison:
             after, before = (self._of_fitted(fit_evaluator, candidate) for candidate in (new, old))

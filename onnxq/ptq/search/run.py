@@ -221,7 +221,8 @@ class _Search:
         others. What nodes must be worth is not asked for there, but with the ranges that will be written.
         """
         self._allowance.check()
-        if (found.recalibrate or found.follows_plan) and base.calibrated and to_beat.calibrated:
+        follows = (found.recalibrate or found.follows_plan) and not found.widens
+        if follows and base.calibrated and to_beat.calibrated:
             before = self._scores.with_unseen_ranges(to_beat.state, to_beat.path)
             self._allowance.check()
             after = self._scores.with_unseen_ranges(found.state, (*base.path, len(self._steps)))
@@ -256,6 +257,7 @@ class _Search:
             least=base.least,
             path=(*base.path, number),
             price_db=base.price_db + found.price_db,
+            widens=found.widens,
             calibrated=base.calibrated and (found.recalibrate or found.follows_plan),
             rounded_by=(*base.rounded_by, number) if chosen.method.rounds else base.rounded_by,
         )

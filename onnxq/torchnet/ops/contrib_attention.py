@@ -85,7 +85,7 @@ def packed_attention(call: Call) -> Kernel:
         added: Tensor | None = None,
     ) -> Outputs:
         projected = x @ weights if bias is None else x @ weights + bias
-        parts = projected.split(sizes or [projected.shape[-1] // 3] * 3, -1)
+        parts = torch.split(projected, sizes or [projected.shape[-1] // 3] * 3, -1)
         q, k, v = (split_heads(part, heads) for part in parts)
         before = 0
         if past is not None:
@@ -129,7 +129,7 @@ def group_query_attention(call: Call) -> Kernel:
     ) -> Outputs:
         if key is None or value is None:
             size = query.shape[-1] // (heads + 2 * shared)
-            query, key, value = query.split((heads * size, shared * size, shared * size), -1)
+            query, key, value = torch.split(query, (heads * size, shared * size, shared * size), -1)
         q, k, v = split_heads(query, heads), split_heads(key, shared), split_heads(value, shared)
         length = q.shape[2]
         past = (last.long().reshape(-1) + 1 - length).clamp(min=0)

@@ -75,8 +75,9 @@ def test_with_time_for_all_nothing_is_left_out() -> None:
 
 
 def test_what_gains_least_is_left_out_first() -> None:
-    run = Run(limit=10 + 0.6 + 2.9 + 7.5)  # time for two steps of 3.5 rounds
-    assert run.search() == ["weight_scale_search", "bias_correction"]
+    run = Run(limit=10 + 0.6 + 2.9 + 9.5)  # time for two steps of 3.5 rounds and two of 1
+    placed = ["outlier_placement", "outlier_placement:layers=yes"]
+    assert run.search() == [*placed, "weight_scale_search", "bias_correction"]
     left_out = {one.what.partition(":")[0] for one in run.limit.left_out}
     assert left_out == {"insert_smoothing", "cross_layer_equalization", "range_setting"}
     assert all(one.step for one in run.limit.left_out)
@@ -94,7 +95,7 @@ def test_a_step_that_takes_much_longer_than_expected_is_broken_off() -> None:
     run = Run(limit=30)
     assert run.search(factor=40.0) == []
     first = next(one for one in run.limit.left_out if one.begun)
-    assert first.what == "insert_smoothing"
+    assert first.what == "outlier_placement"
     assert run.limit.kept
 
 
@@ -120,9 +121,9 @@ def test_without_a_limit_every_step_is_run() -> None:
 
 
 def test_steps_of_another_run_are_no_steps_to_leave_out() -> None:
-    allowance = Allowance(skipped=read_skipped(["1:gptq:act_order=no"]))
-    with pytest.raises(ConfigError, match="step 1 is insert_smoothing here, not gptq:act_order=no"):
-        allowance.begin("insert_smoothing", METHODS["insert_smoothing"], 1)
+    allowance = Allowance(skipped=read_skipped(["2:gptq:act_order=no"]))
+    with pytest.raises(ConfigError, match="step 2 is insert_smoothing here, not gptq:act_order=no"):
+        allowance.begin("insert_smoothing", METHODS["insert_smoothing"], 2)
     allowance = Allowance(skipped=read_skipped(["9:gptq"]))
     with pytest.raises(ConfigError, match="9:gptq did not come up"):
         allowance.over()

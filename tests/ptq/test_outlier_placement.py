@@ -1,0 +1,94 @@
+"""Sums and norms with outliers leave 8 bits: to a wider format, or to float, where that is worth it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onnxq
+from onnxq import Result
+from tests.zoo_graphs.net import Net
+
+BACKENDS = {"qnn": "uint16", "snpe": "uint16", "vitis": "float", "sophgo_bm1684x": "float"}
+WIDTH, TOKENS = 16, 64
+
+
+def pre_norm() -> tuple[Net, list[dict[str, np.ndarray]]]:
+    """A block with its norm in front, whose residual stream is a hundred times as large in one place of one sample."""
+    net = Net("pre norm")
+
+    def block(x: str) -> str:
+        normed = net.node("LayerNormalization", x, net.floats(np.ones(WIDTH)), net.floats(np.zeros(WIDTH)))
+        return net.node("MatMul", normed, net.weight(WIDTH, WIDTH, fan_in=WIDTH))
+
+    x = net.input("x", [1, TOKENS, WIDTH])
+    total = net.node("Add", x, block(x))
+    net.output(block(total), [1, TOKENS, WIDTH])
+    feeds = [{"x": net.normal(1, TOKENS, WIDTH)} for _ in range(16)]
+    feeds[3]["x"][0, 2, 3] = 100.0
+    return net, feeds
+
+
+def quantized(backend: str, folder: Path, **config: Any) -> Result:
+    net, feeds = pre_norm()
+    settings = {"improvements": ["outlier_placement"], "minimum_sqnr_db": -10.0, **config}
+    return onnxq.quantize(net.model(), backend=backend, data=feeds, config=settings, out=folder)
+
+
+def step_of(result: Result) -> dict[str, Any]:
+    (step,) = result.report["improvements"]["steps"]
+    return dict(step)
+
+
+@pytest.mark.parametrize("backend", sorted(BACKENDS))
+def test_a_residual_stream_with_outliers_gets_another_format(backend: str, tmp_path: Path) -> None:
+    result = quantized(backend, tmp_path)
+    step = step_of(result)
+    assert step["applied"], step
+    assert step["after"] > step["before"] + 1
+    if BACKENDS[backend] == "float":
+        left = {node: why for node, why in result.plan.left_float.items() if getattr(why, "code", "") == "outliers"}
+        assert left
+        assert all("outliers" in why for why in left.values())
+    else:
+        wide = [item for item in result.plan if item.spec.dtype == "uint16"]
+        assert wide
+        assert any("outlier_placement" in said for item in wide for _, said in item.set_by)
+
+
+@pytest.mark.parametrize("backend", ["qnn", "vitis"])
+def test_values_without_outliers_keep_their_format(backend: str, tmp_path: Path) -> None:
+    net = Net("even values")
+    x = net.input("x", [1, 4, 16])
+    net.output(net.node("Add", x, net.node("MatMul", x, net.weight(16, 16, fan_in=16))), [1, 4, 16])
+    feeds = [{"x": net.rng.uniform(-1, 1, (1, 4, 16)).astype(np.float32)} for _ in range(16)]
+    config = {"improvements": ["outlier_placement"]}
+    result = onnxq.quantize(net.model(), backend=backend, data=feeds, config=config, out=tmp_path)
+    assert not step_of(result)["applied"]
+    assert {item.spec.dtype for item in result.plan if item.role == "activation"} <= {"uint8", "int8"}
+
+
+def test_what_the_user_forces_stays_quantized(tmp_path: Path) -> None:
+    plain = quantized("vitis", tmp_path / "plain")
+    node = next(node for node, why in plain.plan.left_float.items() if getattr(why, "code", "") == "outliers")
+    forced = quantized("vitis", tmp_path / "forced", force=[node])
+    assert forced.plan.quantized[node].startswith("forced")
+
+
+def test_the_loudest_layer_becomes_float(tmp_path: Path) -> None:
+    """What stands between two layers is a hundred times as large in one place of one sample."""
+    net = Net("a loud layer")
+    x, other = net.input("x", [1, TOKENS, 16]), net.input("other", [1, TOKENS, 16])
+    hidden = net.node("Max", net.node("MatMul", x, net.weight(16, 16, fan_in=16)), other)
+    net.output(net.node("MatMul", hidden, net.weight(16, 16, fan_in=16)), [1, TOKENS, 16])
+    feeds = [{"x": net.normal(1, TOKENS, 16), "other": net.normal(1, TOKENS, 16)} for _ in range(16)]
+    feeds[3]["other"][0, 2, 3] = 100.0
+    config = {"improvements": ["outlier_placement:layers=yes"], "minimum_sqnr_db": -10.0}
+    result = onnxq.quantize(net.model(), backend="onnxruntime", data=feeds, config=config, out=tmp_path)
+    assert step_of(result)["applied"]
+    codes = [getattr(why, "code", "") for why in result.plan.left_float.values()]
+    assert codes.count("outliers") == 1
+    assert len(result.plan.quantized) == 1
