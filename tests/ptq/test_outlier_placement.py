@@ -75,7 +75,7 @@ def test_what_the_user_forces_stays_quantized(tmp_path: Path) -> None:
     plain = quantized("vitis", tmp_path / "plain")
     node = next(node for node, why in plain.plan.left_float.items() if getattr(why, "code", "") == "outliers")
     forced = quantized("vitis", tmp_path / "forced", force=[node])
-    assert forced.plan.quantized[node].startswith("forced")
+    assert node in forced.plan.quantized
 
 
 def test_the_loudest_layer_becomes_float(tmp_path: Path) -> None:
