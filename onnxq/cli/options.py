@@ -157,6 +157,9 @@ StatisticsOption = Annotated[
     Path | None,
     typer.Option("--stats", help="Keep what calibration saw in this .npz file, and use what it holds.", metavar="FILE"),
 ]
+MlflowOption = Annotated[
+    bool, typer.Option("--mlflow", help="Log settings, figures and files to MLflow (MLFLOW_TRACKING_URI says where).")
+]
 FreshOption = Annotated[bool, typer.Option("--fresh", help="Collect statistics anew, whatever their file holds.")]
 
 _FILES: Mapping[str, Mapping[str, object]] = {

@@ -88,6 +88,7 @@ def qat(
     passes: options.PassOption = None,
     plugin: options.PluginOption = None,
     strict: options.StrictOption = False,
+    mlflow: options.MlflowOption = False,
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
@@ -102,6 +103,7 @@ def qat(
     from onnxq.config.training import train_settings
     from onnxq.distributed import in_step, torchrun_ranks
     from onnxq.graph import Graph
+    from onnxq.integrations.mlflow import log_run, mlflow_module
 
     try:
         from onnxq.qat.flow import qat as run
@@ -110,6 +112,8 @@ def qat(
             raise
         raise ConfigError(TORCH_MISSING.format(error=error)) from error
 
+    if mlflow:
+        mlflow_module()
     with torchrun_ranks(print_error) as ranks:
         silent = quiet or not (ranks is None or ranks.first)
         with in_step(ranks):
@@ -153,6 +157,8 @@ def qat(
     if not (as_json or quiet):
         print_pairs("training", list(_summary(report["training"])))
     show_report(report, model, finished.result.model, as_json=as_json, quiet=quiet)
+    if mlflow:
+        say(f"MLflow: run {log_run(out)}", quiet=quiet or as_json)
     fail_on_warnings(report, out, strict=strict or chosen.strict)
 
 

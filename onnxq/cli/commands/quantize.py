@@ -40,6 +40,7 @@ def quantize(
     passes: options.PassOption = None,
     plugin: options.PluginOption = None,
     strict: options.StrictOption = False,
+    mlflow: options.MlflowOption = False,
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
@@ -56,10 +57,13 @@ def quantize(
     from onnxq.config.assignments import Assignment
     from onnxq.distributed import in_step, torchrun_ranks
     from onnxq.graph import Graph
+    from onnxq.integrations.mlflow import log_run, mlflow_module
     from onnxq.mixed_precision.task import Task
     from onnxq.quantize import contribute_to_session, quantize_session
     from onnxq.session.session import open_session
 
+    if mlflow:
+        mlflow_module()
     with (
         torchrun_ranks(print_error) as ranks,
         run_bar("quantize", quiet=quiet or not (ranks is None or ranks.first)) as progress,
@@ -106,4 +110,6 @@ def quantize(
     show_report(result.report, model, result.model, as_json=as_json, quiet=quiet)
     data = None if session.settings.data is None else str(session.settings.data)
     say(f"next: {next_step(result.report, model, data, out, settings.effort)}", quiet=quiet or as_json)
+    if mlflow:
+        say(f"MLflow: run {log_run(out)}", quiet=quiet or as_json)
     fail_on_warnings(result.report, out, strict=session.strict)

@@ -9,6 +9,7 @@ of each dtype, and prints one JSON object: dtype -> the least cosine between an 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +18,6 @@ import numpy as np
 from optimum.onnxruntime import ORTModelForFeatureExtraction
 from transformers import AutoTokenizer
 
-from onnxq.cli.app import app
 from onnxq.targets.transformers_dtypes import DTYPES
 
 
@@ -32,7 +32,8 @@ def embeddings(folder: Path, file: str, texts: list[str]) -> np.ndarray:
 
 def main() -> None:
     folder, texts, out, names = sys.argv[1:5]
-    app(["huggingface", folder, "-o", out, "-d", texts, "--dtype", names, "-q"], standalone_mode=False)
+    command = ["huggingface", folder, "-o", out, "-d", texts, "--dtype", names, "--effort", "0", "-q"]
+    subprocess.run([sys.executable, "-m", "onnxq", *command], check=True)
     lines = Path(texts).read_text(encoding="utf-8").splitlines()
     expected = embeddings(Path(out), "model.onnx", lines)
     cosines = {
