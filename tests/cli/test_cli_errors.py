@@ -146,6 +146,7 @@ def test_every_command_has_help(run) -> None:
         *(
             "quantize",
             "qat",
+            "huggingface",
             "diagnose",
             "sensitivity",
             "search",
@@ -157,7 +158,20 @@ def test_every_command_has_help(run) -> None:
             "emit",
             "compare",
         ),
-        *("evaluate", "explain", "report", "diff", "simulate", "lint", "strip", "translate", "schema", "list", "demo"),
+        *(
+            "evaluate",
+            "bench",
+            "explain",
+            "report",
+            "diff",
+            "simulate",
+            "lint",
+            "strip",
+            "translate",
+            "schema",
+            "list",
+            "demo",
+        ),
     ]
     for name in names:
         result = run(name, "--help")

@@ -9,6 +9,7 @@ from importlib import import_module
 SUMMARIES = {
     "quantize": "Quantize MODEL for a target and write the checked files into a folder.",
     "qat": "Train MODEL with its quantizers for a target and write the checked files into a folder.",
+    "huggingface": "Quantize the models in a folder of Hugging Face into a new folder with all of its files.",
     "diagnose": "Find the quantizers that cost most, why they do, and what fixes it.",
     "sensitivity": "Measure what each layer or quantizer costs, the worst first.",
     "search": "Find bits for each layer of MODEL under a budget, or the layers to restore until a metric holds.",
