@@ -9,7 +9,7 @@ from onnxq.cli.schemas import ReportSchema
 from onnxq.errors import ConfigError
 from onnxq.json_file import read_object, validated
 from onnxq.output_folder import read_together
-from onnxq.page.content import FRONT, Run
+from onnxq.page.content import FRONT, HELD, Run
 from onnxq.pipeline.artifacts import REPORT
 
 
@@ -19,8 +19,10 @@ def refuse_no_run(folder: Path, *, search: bool = False) -> None:
         raise ConfigError(f"{folder} is no folder: give the one that 'onnxq quantize -o' has written to")
     if (folder / REPORT).is_file():
         return
-    if not (folder / FRONT).is_file():
-        other, or_search = (f"neither {REPORT} nor {FRONT}", ", or of a search") if search else (f"no {REPORT}", "")
+    if not any((folder / name).is_file() for name in (FRONT, HELD)):
+        other, or_search = f"no {REPORT}", ""
+        if search:
+            other, or_search = f"neither {REPORT} nor {FRONT} or {HELD}", ", or of a search"
         raise ConfigError(f"{folder} holds {other}: give the folder of a run{or_search}")
     if not search:
         raise ConfigError(

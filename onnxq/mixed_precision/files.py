@@ -25,7 +25,7 @@ def write_found(
 ) -> list[Path]:
     """Write config.json with front.json and front.svg, or with hold.json; `backend` is the target as it was named.
 
-    `draw` makes a page of a front from the other files, and returns its name.
+    `draw` makes a page from the other files, and returns its name.
     """
     with claim(folder) as output, staging(output) as stage:
         write_json(stage / CONFIG, settings(result.config, backend))
@@ -37,7 +37,7 @@ def write_found(
             text = draw_front(result)
             replace_file(stage / PICTURE, lambda stream: stream.write(text.encode()))
             names = [CONFIG, FRONT, PICTURE]
-            names += [] if draw is None else [draw(stage)]
+        names += [] if draw is None else [draw(stage)]
     return [output.path / name for name in names]
 
 

@@ -20,7 +20,7 @@ from onnxq.types import Backend, QParamsTable, QuantPlan
 from onnxq.types.note import Note, folded
 from onnxq.version import __version__
 
-TRAINING, FRONT = "training.csv", "front.json"
+TRAINING, FRONT, HELD = "training.csv", "front.json", "hold.json"
 
 MOST_REMARKS = 500
 """Notes that a page holds; report.json has all of them."""
@@ -149,6 +149,8 @@ def further_json(folder: Path) -> JsonObject:
         found["training"] = _columns(folder / TRAINING)
     if (folder / FRONT).is_file():
         found["front"] = front_json(read_object(folder / FRONT, "front"))
+    elif (folder / HELD).is_file():
+        found["held"] = dict(read_object(folder / HELD, "restored layers"))
     return found
 
 
@@ -177,13 +179,13 @@ def front_json(front: JsonMapping) -> JsonObject:
 def search_page(folder: Path) -> JsonObject:
     """The data of a page about a search alone, which has judged configurations and written no model."""
     config = read_object(folder / "config.json", "configuration")
-    front = front_json(read_object(folder / FRONT, "front"))
+    names = ["config.json", FRONT, "front.svg"] if (folder / FRONT).is_file() else ["config.json", HELD]
     return {
         "format": FORM,
         "version": 1,
         "onnxq": __version__,
         "backend": str(config.get("backend", "")),
         "config": config,
-        "front": front,
-        "files": [{"name": name, "bytes": None} for name in ("config.json", FRONT, "front.svg")],
+        "files": [{"name": name, "bytes": None} for name in names],
+        **further_json(folder),
     }

@@ -30,7 +30,7 @@ DATA = "data"
 SCRIPTS = (
     *("base", "format", "plot", "table", "panel", "model", "details"),
     *("verdict", "layers", "tensors", "weights", "ties", "coverage", "sizes", "methods"),
-    *("layout", "graph", "inputs", "files", "settings", "training", "front", "main"),
+    *("layout", "graph", "inputs", "files", "settings", "training", "front", "held", "main"),
 )
 """The program, in the order in which its parts need each other."""
 

@@ -74,12 +74,21 @@ def searched(out: Path) -> Path:
     return out / "report.html"
 
 
+def restored(out: Path) -> Path:
+    data = out.with_suffix(".npz")
+    np.savez(data, image=load_data().calibration[:8])
+    words = ("-b", "academic", "-d", data, "--set", "activation.bits=4", "--fallback", "float", "--reach", 18)
+    command("search", model_path(), *words, "-o", out, "-q")
+    return out / "report.html"
+
+
 RUNS: dict[str, tuple[Callable[[Path], Path], set[str]]] = {
     "cnn": (cnn, EVERY | {"methods"}),
     "detector": (boxes_and_scores, EVERY),
     "transformer": (transformer, EVERY),
     "qat": (trained, EVERY | {"training"}),
     "search": (searched, {"front", "files", "settings"}),
+    "restored": (restored, {"held", "files", "settings"}),
 }
 
 

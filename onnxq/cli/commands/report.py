@@ -44,7 +44,7 @@ def report(
     from onnxq.cli.runs import read_run, refuse_no_run
     from onnxq.cli.settings import load_plugins
     from onnxq.output_folder import claim, staging
-    from onnxq.page.content import FRONT, search_page
+    from onnxq.page.content import search_page
     from onnxq.page.document import write_page
     from onnxq.page.write import title_of
     from onnxq.pipeline.artifacts import PAGE, REPORT
@@ -52,7 +52,7 @@ def report(
     load_plugins(plugin)
     refuse_no_run(folder, search=True)
     with claim(folder) as output:
-        if not (folder / REPORT).is_file() and (folder / FRONT).is_file():
+        if not (folder / REPORT).is_file():
             found, title = search_page(folder), f"search in {folder.name}"
         else:
             run = read_run(folder)

@@ -31,6 +31,10 @@ def sensitivity(
     best_by: bits_options.BestByOption = None,
     cache: bits_options.CacheOption = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the result into this .json file.")] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", help="Write an offline page with every row into this file, or folder.", metavar="FILE"),
+    ] = None,
     worst: Annotated[int, typer.Option("--worst", help="Rows to show; 0 shows all.", metavar="N", min=0)] = 20,
     given: options.Given,
     random: options.RandomOption = None,
@@ -57,6 +61,7 @@ def sensitivity(
     if cache is not None:
         check_writable(cache)
     target = None if out is None else output_file(out, "sensitivity.json", model)
+    page = None if html is None else output_file(html, "sensitivity.html", model)
     with run_bar("sensitivity", quiet=quiet) as progress:
         load_plugins(plugin)
         evaluated = bits_options.Evaluated(evaluate, labels, eval_samples, metric, best_by, cache)
@@ -68,10 +73,27 @@ def sensitivity(
         print_warning(line)
     if target is not None:
         write_output(target, result.to_json())
+    if page is not None:
+        _write_page(page, result, model)
+        say(f"written: {page}", quiet=quiet)
     if as_json:
         print_json(result.to_json())
     elif not quiet:
         _show(result, worst)
+
+
+def _write_page(page: Path, result: Sensitivity, model: Path) -> None:
+    from onnxq.mixed_precision.text import metric_text, sensitivity_columns, sensitivity_row, sensitivity_title
+    from onnxq.page.tables import write_tables
+
+    facts = [
+        ("metric", result.metric),
+        ("float model", metric_text(result.metric, result.of_float.value)),
+        ("everything quantized", metric_text(result.metric, result.quantized.value)),
+    ]
+    rows = [sensitivity_row(effect, result) for effect in result.effects]
+    table = (sensitivity_title(result), sensitivity_columns(result), rows)
+    write_tables(page, f"Sensitivity of {model.name}", facts, [table])
 
 
 def _show(result: Sensitivity, worst: int) -> None:

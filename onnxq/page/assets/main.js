@@ -27,7 +27,7 @@ async function start() {
   try { D = await unpack(); } catch (error) { document.getElementById("wait").textContent = "The data of this page cannot be unpacked here: " + error + ". report.json has the same facts."; return; }
   readModel();
   for (const one of views) one.shown = !!one.has();
-  const order = ["verdict", "front", "layers", "tensors", "weights", "ties", "coverage", "sizes", "methods", "training", "graph", "data", "files", "settings"];
+  const order = ["verdict", "front", "held", "layers", "tensors", "weights", "ties", "coverage", "sizes", "methods", "training", "graph", "data", "files", "settings"];
   views.sort((a, b) => order.indexOf(a.id) - order.indexOf(b.id));
   document.getElementById("nav").replaceChildren(...views.filter((one) => one.shown).map((one) => el("a", {href: "#" + one.id}, one.title)));
   if (D.verdict) { const c = D.report.coverage; add(document.getElementById("summary"), [light(D.verdict.light), " " + count(c.quantized + c.fused) + " of " + count(c.nodes) + " nodes quantized"]); }
