@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -137,9 +138,15 @@ def _purposes(backend: Backend, name: str) -> dict[str, str]:
     """File -> what its emitter says of it."""
     found = {}
     for emitter in (EMITTERS.get(one) for one in backend.emitters):
-        said = (emitter.write.__doc__ or "").strip().partition("\n")[0]
+        said = _without_verb((emitter.write.__doc__ or "").strip().partition("\n")[0], name)
         found.update(dict.fromkeys(emitter.file_names(name), said))
     return found
+
+
+def _without_verb(said: str, name: str) -> str:
+    """What a file is, of a sentence that says how it is written: `Write `<name>.table`: what it is.`"""
+    what = re.sub(r"^Write `[^`]*`: ", "", said)
+    return what.removeprefix("Write ").replace("<name>", name).replace("`", "").removesuffix(".")
 
 
 def further_json(folder: Path) -> JsonObject:

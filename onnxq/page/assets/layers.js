@@ -6,7 +6,7 @@ view("layers", "Layers", () => D.model, (box) => {
   if (!measured) add(box, copyLine("onnxq report FOLDER -d " + quoted(((D.report.config || {}).given || {}).data || "DATA")));
   add(box, [layerChart(nodes), el("div", {}, key("var(--accent)", "noise of everything so far (line)"), key("var(--own)", "noise of the layer's own quantizers (bars)"), key("var(--float)", "float"))]);
   add(box, table([
-    {title: "layer", value: (n) => n.name, width: "34%"}, {title: "op", value: (n) => n.op}, {title: "format", value: (n) => n.format}, {title: "so far", number: true, value: (n) => n.sqnr, text: (n) => n.sqnr === null ? "" : db(n.sqnr)},
+    {title: "layer", value: (n) => n.name, width: measuredTimes() ? "27%" : "34%"}, {title: "op", value: (n) => n.op, width: "11%"}, {title: "format", value: (n) => n.format}, {title: "so far", number: true, value: (n) => n.sqnr, text: (n) => n.sqnr === null ? "" : db(n.sqnr)},
     {title: "own", number: true, value: (n) => n.own, text: (n) => n.own === null ? "" : db(n.own)}, {title: "clipped", number: true, value: (n) => n.tensor && n.tensor.layer ? n.tensor.layer.clipped : null, text: (n) => n.tensor && n.tensor.layer && n.tensor.layer.clipped ? percent(num(n.tensor.layer.clipped)) : ""},
     ...(measuredTimes() ? [{title: "float ms", number: true, value: (n) => n.times && n.times[0], text: (n) => n.times && n.times[0] !== null ? ms(n.times[0]) : ""}, {title: "ms", number: true, value: (n) => n.times && n.times[1], text: (n) => n.times && n.times[1] !== null ? ms(n.times[1]) : ""}] : []),
     {title: "MACs", number: true, value: (n) => n.macs, text: (n) => n.macs ? big(n.macs) : ""}], nodes, {open: showNode, label: "Layers"}));
