@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -144,9 +143,9 @@ def _purposes(backend: Backend, name: str) -> dict[str, str]:
 
 
 def _without_verb(said: str, name: str) -> str:
-    """What a file is, of a sentence that says how it is written: `Write `<name>.table`: what it is.`"""
-    what = re.sub(r"^Write `[^`]*`: ", "", said)
-    return what.removeprefix("Write ").replace("<name>", name).replace("`", "").removesuffix(".")
+    """What a file is, of the sentence that says how it is written, which may end in `: what it is`."""
+    what = said.partition(": ")[2] or said
+    return what.replace("<name>", name).replace("`", "")
 
 
 def further_json(folder: Path) -> JsonObject:
