@@ -21,6 +21,7 @@ from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph
 from onnxq.passes import run_passes
 from onnxq.pipeline.explanation import DIAGNOSE, LOW_SQNR_DB, Examine, Explanation
+from onnxq.pipeline.own_formats import check_own_formats
 from onnxq.pipeline.saturating_kernels import (
     UNSIGNED,
     UNTRIED_SEVEN_BITS,
@@ -125,6 +126,7 @@ class Writer:
             self._plan, self._qparams = with_seven_bit_weights(prepared.graph, self._plan, self._qparams)
             self._remarks.append(UNTRIED_SEVEN_BITS)
         check_plan(self._plan, prepared.backend)
+        check_own_formats(self._plan)
 
     def write(self, stage: Path) -> Written:
         """Write the files into a folder that vanishes if this fails."""

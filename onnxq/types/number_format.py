@@ -343,3 +343,21 @@ def nearest_levels(values: np.ndarray) -> Side:
     levels = np.unique(values)
     below = np.concatenate([np.zeros(1), levels[:-1]])
     return Side(levels, 0.5 * (levels + below))
+
+
+def is_own(item: NumberFormat) -> bool:
+    """Whether a format is onnxq's, and not a plugin's."""
+    return type(item).__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
+def edge_values(spec: QuantSpec) -> np.ndarray:
+    """Numbers of a format in units of the scale, the middles between them, the neighbours of both, and far too large."""
+    outwards = [np.concatenate([*side, [0.0]]).astype(np.float32) for side in spec.format.sides(spec)]
+    edges = np.concatenate([outwards[0], -outwards[1]])
+    around = [edges, np.nextafter(edges, np.float32(-np.inf)), np.nextafter(edges, np.float32(np.inf)), 4 * edges]
+    return np.concatenate(around).astype(np.float32)
+
+
+def power_of_two_scale(spec: QuantSpec) -> np.ndarray:
+    """A scale by which values are divided without rounding, so that a middle stays one."""
+    return np.asarray(spec.format.legal_scale(np.float32(0.125), up=True) if spec.has_scale else 1, np.float32)

@@ -145,6 +145,30 @@ def test_training_ends_in_a_file_that_is_the_net(chip: Backend, tmp_path: Path) 
     assert (tmp_path / "out" / "model_apot.json").is_file()
 
 
+@pytest.fixture
+def ties_go_up(chip: Backend, monkeypatch: pytest.MonkeyPatch) -> Backend:
+    """numpy rounds what lies just below a middle up, operators and torch down; no value of the demo's lies there."""
+    kind = type(number_format("apot6"))
+    encode = kind.encode
+    monkeypatch.setattr(
+        kind, "encode", lambda self, x, *others: encode(self, np.nextafter(x, np.copysign(np.float32(9e9), x)), *others)
+    )
+    return chip
+
+
+def test_operators_that_round_ties_in_another_way_are_refused_before_a_file_is_written(
+    ties_go_up: Backend, tmp_path: Path
+) -> None:
+    with pytest.raises(SpecError, match="number format 'apot6': with a scale of 0.125 its ONNX operators make"):
+        quantize(demo.model_path(), backend=ties_go_up, data=samples(), config={"effort": 0}, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_torch_format_that_rounds_ties_in_another_way_is_refused_before_training(ties_go_up: Backend) -> None:
+    with pytest.raises(SpecError, match="`torch_values` of a format of your own must compute the bits"):
+        prepared(ties_go_up)
+
+
 def test_a_target_that_does_not_have_the_format_refuses_it_before_calibration(chip: Backend) -> None:
     with pytest.raises(UnsupportedError, match="apot6 is stored as apot6, tensorrt takes"):
         quantize(demo.model_path(), backend="tensorrt", data=_no_data(), config={"weight": {"dtype": "apot6"}})

@@ -11,7 +11,9 @@ from onnxq.errors import SpecError
 from onnxq.numerics import fake_quantize, qparams_from_range
 from onnxq.torchnet.fake_quantize.make import make_fake_quantizer
 from onnxq.types.granularity import PerChannel, PerTensor
+from onnxq.types.number_format import edge_values, is_own, power_of_two_scale
 from onnxq.types.plan import Placement, QuantPlan
+from onnxq.types.spec import QuantSpec
 
 _VALUES = np.linspace(-1.5, 1.5, 194, dtype=np.float32).reshape(2, -1)
 """Inside and outside of the range that is tried, -1 .. 1."""
@@ -36,16 +38,33 @@ def check_fake_quantizers(plan: QuantPlan) -> None:
             _try(replace(placement, spec=spec))
 
 
+def _end(spec: QuantSpec) -> float:
+    """The end of the range that is tried: 1, and for a format of a plugin one that has a power of two as its scale."""
+    if is_own(spec.format) or not spec.has_scale:
+        return 1.0
+    return float(max(map(abs, spec.ends)) * power_of_two_scale(spec))
+
+
+def _values(spec: QuantSpec) -> np.ndarray:
+    """Values inside and outside of the range; those of a plugin's format also just between two numbers."""
+    if is_own(spec.format):
+        return _VALUES
+    edges = edge_values(spec) * power_of_two_scale(spec)
+    return np.concatenate([_VALUES * np.float32(_end(spec)), np.stack([edges, edges])], axis=1)
+
+
 @torch.no_grad()
 def _try(placement: Placement) -> None:
-    ends = np.ones(placement.spec.scale_shape(_VALUES.shape))
+    tried = _values(placement.spec)
+    ends = np.ones(placement.spec.scale_shape(tried.shape)) * _end(placement.spec)
     module = make_fake_quantizer(placement, qparams_from_range(-ends, ends, placement.spec)).eval()
-    values = torch.from_numpy(_VALUES)
+    values = torch.from_numpy(tried)
     wanted = fake_quantize(module.export_values(values).numpy(), module.to_qparams())
     if not np.array_equal(module(values).numpy(), wanted):
         raise SpecError(
             f"fake-quantizer '{module.settings.name}' of '{placement.tensor}' computes numbers that "
             f"{placement.spec.dtype} does not have, so that no file could hold what is trained. Add its number format "
             "with onnxq.types.number_format.add_format and ask for that dtype, or let `quantize` of its module return "
-            "numbers of the format in eval mode"
+            "numbers of the format in eval mode. The `torch_values` of a format of your own must compute the bits of its "
+            "`encode` and `decode`"
         )
