@@ -351,7 +351,7 @@ def is_own(item: NumberFormat) -> bool:
 
 
 def edge_values(spec: QuantSpec) -> np.ndarray:
-    """Numbers of a format in units of the scale, the middles between them, the neighbours of both, and far too large."""
+    """Numbers of a format in units of the scale, the middles between them, their neighbours, and far too large ones."""
     outwards = [np.concatenate([*side, [0.0]]).astype(np.float32) for side in spec.format.sides(spec)]
     edges = np.concatenate([outwards[0], -outwards[1]])
     around = [edges, np.nextafter(edges, np.float32(-np.inf)), np.nextafter(edges, np.float32(np.inf)), 4 * edges]
@@ -360,4 +360,4 @@ def edge_values(spec: QuantSpec) -> np.ndarray:
 
 def power_of_two_scale(spec: QuantSpec) -> np.ndarray:
     """A scale by which values are divided without rounding, so that a middle stays one."""
-    return np.asarray(spec.format.legal_scale(np.float32(0.125), up=True) if spec.has_scale else 1, np.float32)
+    return spec.format.legal_scale(np.array(0.125, np.float32), up=True) if spec.has_scale else np.ones((), np.float32)

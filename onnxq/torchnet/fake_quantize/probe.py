@@ -65,6 +65,6 @@ def _try(placement: Placement) -> None:
             f"fake-quantizer '{module.settings.name}' of '{placement.tensor}' computes numbers that "
             f"{placement.spec.dtype} does not have, so that no file could hold what is trained. Add its number format "
             "with onnxq.types.number_format.add_format and ask for that dtype, or let `quantize` of its module return "
-            "numbers of the format in eval mode. The `torch_values` of a format of your own must compute the bits of its "
-            "`encode` and `decode`"
+            "numbers of the format in eval mode. The `torch_values` of a format of your own must compute the bits of "
+            "its `encode` and `decode`"
         )
