@@ -108,7 +108,7 @@ def _weight(values: Mapping[str, str]) -> QuantSpec:
 def _blocks_of_its_own(values: Mapping[str, str]) -> QuantSpec:
     """MX, NVFP4, NF4: only NF4, which no specification has, lets one choose how long a block is."""
     spec, kind, block = QuantSpec(values["format"]), values["format"], values["block"]
-    granularity = spec.granularity
+    granularity = spec.format.wanted_granularity(spec.granularity, None, None)
     assert isinstance(granularity, PerBlock)
     if values["symmetric"] == "no":
         raise ConfigError(f"weight_only: format={kind} has no zero point. Leave out symmetric=no")
