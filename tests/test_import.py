@@ -43,6 +43,20 @@ def test_the_package_imports_what_is_asked_for() -> None:
     assert result.returncode == 0, result.stderr
 
 
+def test_the_list_of_commands_needs_none_of_them() -> None:
+    """One command without a line among the summaries costs all that its options import."""
+    program = (
+        "import sys; sys.argv = ['onnxq', '--help']\n"
+        "from onnxq.cli import run_here\n"
+        "try:\n    run_here()\nexcept SystemExit as end:\n    assert not end.code\n"
+        "loaded = [name for name in sys.modules if name.startswith(('onnxq.cli.commands.', 'onnxq.config', 'numpy'))]\n"
+        "assert not loaded, loaded\n"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "huggingface" in result.stdout
+
+
 @pytest.mark.parametrize("arguments", [["-c", "import onnxq"], ["-m", "onnxq", "--help"]], ids=["import", "help"])
 def test_importing_and_help_cost_no_more_than_the_libraries_of_the_command_line(arguments: list[str]) -> None:
     """`import onnxq` once took three times this baseline, `onnxq --help` four times."""
