@@ -34,7 +34,7 @@ def mlflow_module() -> Any:
         import mlflow
     except ImportError as error:
         raise ConfigError(
-            f"logging to MLflow needs the library, which cannot be imported ({error}): pip install 'onnxq[mlflow]'"
+            f"logging to MLflow needs the library, which cannot be imported ({error}): pip install mlflow-skinny"
         ) from error
     return mlflow
 
