@@ -8,11 +8,15 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxq.integrations.ultralytics import CalibrationReader
+from onnxq.config import read_config
+from onnxq.integrations.ultralytics import CalibrationReader, quantize
 from tests.readers.environment import record, run_check
+from tools.zoo.packages import Cache, PackagedFile, Unavailable, default_cache, pypi
 
 pillow = pytest.importorskip("PIL.Image")
 pytestmark = pytest.mark.readers
+
+NUDENET = PackagedFile(pypi("nudenet==3.4.2"), "nudenet/320n.onnx")
 
 
 def photographs(folder: Path) -> None:
@@ -51,3 +55,20 @@ def test_images_are_those_of_ultralytics_to_the_bit(tmp_path: Path, size: tuple[
     if size == (320, 320):
         what = f"images prepared as by its LetterBox (OpenCV {answer['opencv']}): images that differ in a bit"
         record("ultralytics", answer["version"], "any", "nine shapes", what, 0)
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "tensorrt", "openvino", "rknn"])
+def test_a_yolov8n_is_quantized_for_each_target_in_one_call(tmp_path: Path, backend: str) -> None:
+    try:
+        model = Cache(default_cache()).file(NUDENET)
+    except Unavailable as error:
+        pytest.skip(str(error))
+    (tmp_path / "photos").mkdir()
+    photographs(tmp_path / "photos")
+    (tmp_path / "data.yaml").write_text("path: photos\nval: .\n")
+    result = quantize(model, backend=backend, data=tmp_path / "data.yaml", out=tmp_path / "out", config={"effort": 0})
+    assert read_config(tmp_path / "out/config.json").preprocess == {"preset": "yolo", "resize": [320, 320]}
+    assert result.report["calibration_samples"] == 9
+    assert result.sqnr_db["output0"] > 12
+    written = {entry.key: entry.value for entry in onnx.load(result.model).metadata_props}
+    assert (written["task"], written["imgsz"], written["stride"]) == ("detect", "[320, 320]", "32")
