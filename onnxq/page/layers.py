@@ -77,7 +77,8 @@ def measure_layers(
     limit = (default_memory_limit() if memory_limit_bytes is None else memory_limit_bytes) // 2
     for group in memory_groups(original, computed, feeds[0], limit):
         shared = [name for name in group if name in made]
-        one, other = Tap(original, group, optimize="basic"), Tap(quantized, shared, optimize="none")
+        one = Tap(original, group, optimize="basic", threads=1)
+        other = Tap(quantized, shared, optimize="none", threads=1)
         for number, feed in zip(numbers, feeds, strict=True):
             expected, measured = one.run(feed, f"sample {number}"), other.run(feed, f"sample {number}")
             for name in group:

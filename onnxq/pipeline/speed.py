@@ -15,7 +15,7 @@ from onnxq.types import Backend
 from onnxq.types.note import Note
 from onnxq.verify import KernelCount
 
-SHARE_OF_RUN = 0.05
+SHARE_OF_RUN = 0.01
 """What the measurement may take of the time that the run has taken, as far as one round fits into that."""
 
 LEAST_SECONDS = 0.05

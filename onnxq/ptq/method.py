@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+from onnxq.calibrate.gather import Gathered
 from onnxq.calibrate.kept_statistics import KeptStatistics
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph import Graph
@@ -123,6 +124,8 @@ class Improved:
     follows_plan the parameters are those that a new calibration finds with the changed plan: it may be done on some
                  samples alone, to see what becomes of the others
     widens       formats hold more than before and nothing was fitted: what it gains is no luck with a few samples
+    seen         what calibration on the fitted samples would see of the new graph, where the step knows that already
+    hopeless     it changed nothing, and no other arguments would
     price_db     what it has to gain in SQNR to be kept: nodes that it adds take time wherever the model runs
     details      figures for the report, as JSON values: losses of blocks, alpha of layers ...
     """
@@ -133,6 +136,8 @@ class Improved:
     recalibrate: bool = False
     follows_plan: bool = False
     widens: bool = False
+    seen: Gathered | None = None
+    hopeless: bool = False
     price_db: float = 0.0
     details: JsonMapping = field(default_factory=dict)
 

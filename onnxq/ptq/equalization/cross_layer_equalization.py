@@ -43,6 +43,7 @@ from onnxq.ptq.equalization.scalable_channels import (
     find_scalable_channels,
     touches,
 )
+from onnxq.ptq.equalization.scaled_ranges import seen_when_scaled
 from onnxq.ptq.method import FOR_EACH_CHANNEL, Improved, State, Task, at_least, improvement, limits, one_of
 
 HEADROOM = 1.5
@@ -92,7 +93,8 @@ def cross_layer_equalization(
         return Improved(state, declined=tuple(declined))
     apply_scales(own.graph, scalable, scales)
     details = {"sweeps": solver.sweeps, "groups": len(scalable.groups)}
-    return Improved(own, tuple(changed), tuple(declined), recalibrate=True, details=details)
+    seen = seen_when_scaled(state, task, scalable, ranges, scales)
+    return Improved(own, tuple(changed), tuple(declined), recalibrate=True, seen=seen, details=details)
 
 
 def _without_small_weights(

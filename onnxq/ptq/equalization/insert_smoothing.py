@@ -53,13 +53,13 @@ def insert_smoothing(state: State, task: Task, *, alpha: float, unseen: bool) ->
     """Smooth the inputs of layers behind a Mul of their own; arguments as for `smoothquant`."""
     own, muls = insert_muls(state, movable(state.copy())[0], LAYERS)
     if not muls:
-        return Improved(state)
+        return Improved(state, hopeless=True)
     scalable, shares = movable(own)
     layouts = [scalable.layouts[mul.own] for mul in muls]
     groups = tuple(group for group in scalable.groups if any(touches(layout, group) for layout in layouts))
     possible = replace(scalable, groups=groups)
     if task.noise is not None and removable_noise(own, task, possible, shares) < LEAST_SHARE * task.noise:
-        return Improved(state, declined=(TOO_LITTLE,))
+        return Improved(state, declined=(TOO_LITTLE,), hopeless=True)
     found = smooth(own, task, alpha, possible, shares, unseen=unseen)
     if not found.changed:
         return Improved(state, declined=found.declined)

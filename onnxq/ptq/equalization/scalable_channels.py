@@ -65,8 +65,11 @@ class ScalableChannels:
 
 
 def touches(layout: Layout, group: np.ndarray) -> bool:
-    """Whether some channel of a layout belongs to a group."""
-    return bool(np.isin(layout, group).any())
+    """Whether some channel of a layout belongs to a group, whose classes are in order."""
+    if not group.size:
+        return False
+    places = np.minimum(np.searchsorted(group, layout), group.size - 1)
+    return bool((group[places] == layout).any())
 
 
 def find_scalable_channels(graph: Graph) -> ScalableChannels:
@@ -95,10 +98,12 @@ def _groups(layouts: Iterable[Layout], free: set[int]) -> tuple[np.ndarray, ...]
 
     def root(item: int) -> int:
         while parents.setdefault(item, item) != item:
+            parents[item] = parents[parents[item]]
             item = parents[item]
         return item
 
-    for layout in layouts:
+    different = {(layout.shape, layout.tobytes()): layout for layout in layouts}
+    for layout in different.values():
         members = [item for item in np.unique(layout).tolist() if item in free]
         for item in members:
             one, other = root(members[0]), root(item)

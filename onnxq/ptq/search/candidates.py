@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from onnxq.calibrate import complete
+from onnxq.calibrate.gather import Gathered
 from onnxq.graph import Graph, collector_paused
 from onnxq.ptq.method import Samples, State
 from onnxq.ptq.search.acceptance import PairedComparison, acceptance, explained, margin_of
@@ -15,8 +16,9 @@ from onnxq.ptq.search.reasons import StepReason, Why
 from onnxq.refine import refine
 from onnxq.types import Backend
 
-Recalibrate = Callable[[State, Samples | None], State]
-"""Finds all parameters anew for a changed graph, on some samples or, with None, on all."""
+Recalibrate = Callable[[State, Samples | None, Gathered | None], State]
+"""Finds all parameters anew for a changed graph, on some samples or, with None, on all; from what was seen of it on
+these samples, where that is known."""
 
 
 @dataclass(frozen=True)
@@ -90,10 +92,10 @@ class Scores:
     def explained(self, reason: StepReason, new: Candidate, old: Candidate) -> Why:
         return explained(reason, new.score, old.score, _margin(new, old))
 
-    def with_unseen_ranges(self, state: State, path: tuple[int, ...]) -> Score:
-        """The score with ranges that the held-out samples had no part in."""
+    def with_unseen_ranges(self, state: State, path: tuple[int, ...], seen: Gathered | None = None) -> Score:
+        """The score with ranges that the held-out samples had no part in; `seen` is what the others have shown."""
         if path not in self._with_unseen_ranges:
-            self._with_unseen_ranges[path] = self.evaluator(self.recalibrate(state, self._fitted))
+            self._with_unseen_ranges[path] = self.evaluator(self.recalibrate(state, self._fitted, seen))
         return self._with_unseen_ranges[path]
 
     def _of_fitted(self, fit_evaluator: Evaluator, candidate: Candidate) -> Score:

@@ -26,6 +26,7 @@ import numpy as np
 from onnxq.emit.simulate import simulate
 from onnxq.errors import ConfigError, DataError
 from onnxq.graph import Graph, Node
+from onnxq.graph.write import weight_bytes
 from onnxq.ptq.method import State
 from onnxq.ptq.search.text_metrics import OF_TOKENS, RETRIEVAL, retrieval, token_entropy
 from onnxq.runtime.feeds import Feed
@@ -70,27 +71,64 @@ class Score:
         return self.metric == "sqnr_db"
 
 
-class LastSession:
-    """The session of the state that was run last: two evaluators of one state need it once."""
+MOST_STATES, MOST_KEPT_BYTES = 6, 2**29
+"""Sessions of states that are kept for evaluators of the same models: the best so far, the same with other ranges, new
+ones. Bytes of weights that they and the float model may have together."""
+LEAST_STATES = 3
+"""Where fewer fit, they are not worth their memory."""
 
-    def __init__(self, backend: Backend) -> None:
+
+class KeptSessions:
+    """Sessions of the models that were run last: evaluators of one model make each once.
+
+    The float model and up to MOST_STATES, as many as have weights that fit into `most_bytes`; where these are fewer
+    than LEAST_STATES, the last of all until `forget`.
+    """
+
+    def __init__(self, backend: Backend, *, most_bytes: int = MOST_KEPT_BYTES) -> None:
         self._backend = backend
-        self._state: State | None = None
-        self._selecting: tuple[str, ...] = ()
-        self._session: GivenSession | None = None
+        self._most_bytes = most_bytes
+        self._states: list[tuple[State, tuple[str, ...], GivenSession]] = []
+        self._float: tuple[Graph, tuple[str, ...], Any] | None = None
 
     def of(self, state: State, selecting: Sequence[str] = ()) -> GivenSession:
         """A session for what the target would compute; `selecting` nodes are given what they select."""
-        if self._session is None or state is not self._state or tuple(selecting) != self._selecting:
-            self.forget()
-            graph, _ = simulate(state.graph, state.plan.active, state.qparams, self._backend, pairs=True)
-            self._state, self._selecting = state, tuple(selecting)
-            self._session = GivenSession.of(graph, selecting, _session_of)
-        return self._session
+        wanted = tuple(selecting)
+        for kept in self._states:
+            if kept[0] is state and kept[1] == wanted:
+                self._states.remove(kept)
+                self._states.append(kept)
+                return kept[2]
+        self._forget_unless_all_fit(state.graph)
+        self._states = self._states[max(0, len(self._states) + 1 - self._room(state.graph)) :]
+        graph, _ = simulate(state.graph, state.plan.active, state.qparams, self._backend, pairs=True)
+        session = GivenSession.of(graph, selecting, _session_of)
+        self._states.append((state, wanted, session))
+        return session
+
+    def of_float(self, graph: Graph, further: Sequence[str]) -> Any:
+        """A session of the float model, which returns the tensors `further` as well."""
+        if not self._all_fit(graph):
+            return _session_of(graph, further)
+        if self._float is None or self._float[0] is not graph or self._float[1] != tuple(further):
+            self._float = (graph, tuple(further), _session_of(graph, further))
+        return self._float[2]
 
     def forget(self) -> None:
-        """Give back its memory."""
-        self._state = self._session = None
+        """Give back their memory, where it is much."""
+        if self._states:
+            self._forget_unless_all_fit(self._states[-1][0].graph)
+
+    def _forget_unless_all_fit(self, graph: Graph) -> None:
+        if not self._all_fit(graph):
+            self._states, self._float = [], None
+
+    def _all_fit(self, graph: Graph) -> bool:
+        return self._room(graph) >= LEAST_STATES
+
+    def _room(self, graph: Graph) -> int:
+        """How many states fit beside the float model."""
+        return min(MOST_STATES, self._most_bytes // max(1, weight_bytes(graph.gs)) - 1)
 
 
 class Evaluator:
@@ -105,7 +143,7 @@ class Evaluator:
         metric: str | UserMetric = "sqnr_db",
         labels: np.ndarray | None = None,
         lower_is_better: bool | None = None,
-        last: LastSession | None = None,
+        last: KeptSessions | None = None,
     ) -> None:
         """`reference` is the float model; a metric that is text is one of METRICS or a module:function.
 
@@ -172,7 +210,7 @@ class Evaluator:
         last = self._last
         if last is None:
             assert self._backend is not None  # who evaluates states gives it
-            last = LastSession(self._backend)
+            last = KeptSessions(self._backend)
         return self._score(self._run(last.of(state, self._selecting)))
 
     def of_graph(self, graph: Graph) -> Score:
@@ -184,7 +222,7 @@ class Evaluator:
     def _of_reference(self, reference: Graph) -> list[Outputs]:
         """The outputs of the float model, and what it selects."""
         indices = [indices_of(reference, node) for node in self._selecting]
-        session = _session_of(reference, indices)
+        session = _session_of(reference, indices) if self._last is None else self._last.of_float(reference, indices)
         names = reference.output_names
 
         def run(numbered: tuple[int, Feed]) -> list[Any]:

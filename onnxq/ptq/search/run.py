@@ -10,7 +10,7 @@ from dataclasses import replace
 from onnxq.errors import ConfigError, MachineError, OnnxqError
 from onnxq.graph import Graph
 from onnxq.progress import OutOfTime, Progress, silent
-from onnxq.ptq.method import Chosen, Improved, State, Task, read_improvement
+from onnxq.ptq.method import Chosen, Improved, State, Task, method_name, read_improvement
 from onnxq.ptq.search.acceptance import CHANCE, PairedComparison, figures_of, margin_of, significance
 from onnxq.ptq.search.allowance import Allowance
 from onnxq.ptq.search.candidates import Candidate, Recalibrate, Scores, settled
@@ -96,6 +96,7 @@ class _Search:
         self._progress = progress
         self._allowance = allowance
         self._steps: list[Step] = []
+        self._hopeless: str | None = None
 
     def stages(self, base: Candidate, stages: Sequence[Stage]) -> tuple[Candidate, Candidate]:
         """The best that stages one after the other come to, without `finish` and with it."""
@@ -124,10 +125,16 @@ class _Search:
 
     def _alternatives(self, base: Candidate, stage: Stage) -> tuple[Candidate, list[Candidate]]:
         """The best of several methods, or the base if none is better than it; and the results that were rejected."""
-        best, rejected = base, []
+        best, rejected, skipped = base, [], set[str]()
         for number, name in enumerate(stage.methods, 1):
+            if name in skipped:
+                continue
             tried = self.attempt(base, name, best, deferrable=stage.deferrable)
             if tried is None:
+                if self._hopeless == method_name(name):
+                    same = [other for other in stage.methods[number:] if method_name(other) == self._hopeless]
+                    self._allowance.not_needed(same, self._methods)
+                    skipped |= set(same)
                 continue
             if not tried.deferred and self._scores.accepts(tried, best):
                 best = tried
@@ -170,6 +177,7 @@ class _Search:
     def attempt(self, base: Candidate, name: str, to_beat: Candidate, *, deferrable: bool = False) -> Candidate | None:
         """What one method makes of the base; None where that is nothing to go on with. Notes the step."""
         chosen, number = self._methods[name], len(self._steps) + 1
+        self._hopeless = None
         seen = len(self._task.samples) + self._scores.evaluator.samples
         unasked = self._schedule.preset and name not in self._schedule.named
         if unasked and seen < chosen.method.least_samples:
@@ -189,6 +197,7 @@ class _Search:
         result, before, after = None, to_beat.score, None
         try:
             found = self._run(chosen, base.state, base.reference, chosen.method.name, base.score)
+            self._hopeless = chosen.method.name if found.hopeless else None
             if not found.changed:
                 why = NOTHING_TO_CHANGE
             else:
@@ -225,7 +234,7 @@ class _Search:
         if follows and base.calibrated and to_beat.calibrated:
             before = self._scores.with_unseen_ranges(to_beat.state, to_beat.path)
             self._allowance.check()
-            after = self._scores.with_unseen_ranges(found.state, (*base.path, len(self._steps)))
+            after = self._scores.with_unseen_ranges(found.state, (*base.path, len(self._steps)), found.seen)
             if self._loses_on_unseen(found, after, before):
                 figures = figures_of(after, before)
                 why = Why(StepReason.UNSEEN_RANGES, f"{figures}, with ranges that these had no part in")
@@ -246,7 +255,7 @@ class _Search:
 
     def _candidate(self, base: Candidate, found: Improved, chosen: Chosen) -> Candidate:
         if found.recalibrate:
-            state = self._scores.recalibrate(found.state, None)
+            state = self._scores.recalibrate(found.state, None, None)
         else:
             state = settled(found.state, self._task.backend)
         number = len(self._steps)
@@ -282,7 +291,7 @@ class _Search:
     def _score_of_finished(self, state: State, reference: Graph, shown: str) -> Score:
         """The best score of a state with ranges from the fitted samples alone, as it is or with `finish` behind it."""
         evaluator = self._scores.evaluator
-        state = self._scores.recalibrate(state, self._task.samples)
+        state = self._scores.recalibrate(state, self._task.samples, None)
         best = evaluator(state)
         for name in self._schedule.finish:
             evaluator.forget()

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from onnxq.calibrate import activation_leaders
+from onnxq.calibrate.gather import Gathered
 from onnxq.calibrate.kept_statistics import KeptStatistics
 from onnxq.config import Config
 from onnxq.errors import ConfigError, did_you_mean
@@ -16,7 +17,7 @@ from onnxq.graph.write import weight_bytes
 from onnxq.progress import Clock
 from onnxq.ptq.method import ACTIVATIONS, IMPROVEMENTS, Samples, State, Task, method_name
 from onnxq.ptq.search.allowance import Allowance, read_skipped
-from onnxq.ptq.search.evaluator import Evaluator, LastSession
+from onnxq.ptq.search.evaluator import Evaluator, KeptSessions
 from onnxq.ptq.search.outcome import Outcome, Reached
 from onnxq.ptq.search.run import improve
 from onnxq.ptq.search.sample_split import ENOUGH, FEWEST, split_samples
@@ -193,12 +194,14 @@ def improve_calibrated(
         plan_again=session.plan_again,
     )
 
-    def recalibrate(state: State, samples: Samples | None) -> State:
+    def recalibrate(state: State, samples: Samples | None, seen: Gathered | None) -> State:
         leaders = activation_leaders(state.plan)
         collect = statistics.on_all if samples is None else statistics.on_some
-        return session.recalibrated(state, samples, collect(state.graph, leaders) if leaders else None)
+        if seen is None and leaders:
+            seen = collect(state.graph, leaders)
+        return session.recalibrated(state, samples, seen)
 
-    last = LastSession(prepared.backend)
+    last = KeptSessions(prepared.backend)
     held = len(split.held_out)
     others = split.fitted.first(max(held, ENOUGH - held))
     evaluator = Evaluator(prepared.graph, prepared.backend, split.held_out, last=last)

@@ -38,6 +38,10 @@ from onnxq.types import Placement, QParams
 ROWS, ROWS_OF_FEW_BITS = 128, 512
 """Inputs of a wide layer by which the error of its outputs is measured; with 8 bits few weights are worth clipping."""
 
+LARGE_TABLE = 2**20
+TABLE = "a large table that no layer multiplies with has little to gain with so many bits"
+"""Values, and what is said of weights that have more of them: a vocabulary took longer than all layers together."""
+
 SOURCE = "weight_search"
 """What qparams.json says of parameters that were found here, as files of earlier versions do."""
 
@@ -74,7 +78,13 @@ def weight_scale_search(state: State, task: Task, *, objective: str, inputs: str
             result.qparams.put(layer.tensor, outcome.qparams, SOURCE)
         _note(layer.tensor, outcome, changed, declined, details)
     by_outputs = {layer.tensor for layer in layers}
-    others_alone = [placement for placement in own if placement.tensor not in by_outputs]
+    others_alone = []
+    for placement in own:
+        large = objective == "outputs" and state.graph.values(placement.tensor).size > LARGE_TABLE
+        if large and has_many_bits(placement.spec) and placement.tensor not in by_outputs:
+            declined.append(f"{placement.tensor}: {TABLE}")
+        elif placement.tensor not in by_outputs:
+            others_alone.append(placement)
     for placement, found in in_threads(lambda each: (each, _by_weights(state, each, sharing)), others_alone):
         if found is not None:
             put_shared(result.qparams, sharing, placement.tensor, found.qparams, SOURCE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +14,10 @@ from onnxq.demo import load_data, model_path
 from onnxq.emit.simulate import simulate
 from onnxq.errors import ConfigError, DataError
 from onnxq.graph import Graph
+from onnxq.graph.write import weight_bytes
 from onnxq.numerics import sqnr_db
 from onnxq.ptq.method import State
-from onnxq.ptq.search.evaluator import Evaluator, LastSession
+from onnxq.ptq.search.evaluator import Evaluator, KeptSessions, _session_of
 from onnxq.runtime.session import make_session
 from onnxq.session.session import open_session
 from onnxq.types import QuantPlan
@@ -180,7 +182,7 @@ def test_two_evaluators_of_a_state_make_its_session_once(monkeypatch: pytest.Mon
         return simulate(graph, *others, pairs=pairs)  # type: ignore[arg-type]
 
     monkeypatch.setattr("onnxq.ptq.search.evaluator.simulate", counted)
-    last = LastSession(ready.session.prepared.backend)
+    last = KeptSessions(ready.session.prepared.backend, most_bytes=0)
     evaluators = [
         Evaluator(state.graph, ready.session.prepared.backend, feeds, last=last) for feeds in (FEEDS[:8], FEEDS[8:])
     ]
@@ -193,6 +195,32 @@ def test_two_evaluators_of_a_state_make_its_session_once(monkeypatch: pytest.Mon
     evaluators[0].forget()
     evaluators[1](state)
     assert len(made) == 3
+
+
+def test_small_models_keep_the_sessions_of_the_last_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    ready = open_session(model_path(), backend="onnxruntime", data=FEEDS, config={"effort": 0}).calibrated()
+    made: list[Graph] = []
+
+    def counted(graph: Graph, *others: Any) -> Any:
+        made.append(graph)
+        return _session_of(graph, *others)
+
+    monkeypatch.setattr("onnxq.ptq.search.evaluator._session_of", counted)
+    state, backend = ready.state, ready.session.prepared.backend
+    kept = KeptSessions(backend, most_bytes=4 * weight_bytes(state.graph.gs))  # the float model and three states
+    held, fitted = (Evaluator(state.graph, backend, feeds, last=kept) for feeds in (FEEDS[:8], FEEDS[8:16]))
+    alone = Evaluator(state.graph, backend, FEEDS[:8])(state)
+    made.clear()
+    first, others = held(state), [state.copy(), state.copy()]
+    for other in others:
+        held(other)
+        held.forget()
+    assert held(state) == first == alone
+    fitted(state)
+    assert len(made) == 4  # the float model once for both evaluators, and three states
+    held(state.copy())
+    held(others[0])  # the oldest of four
+    assert len(made) == 6
 
 
 def test_a_part_without_any_signal_does_not_count() -> None:

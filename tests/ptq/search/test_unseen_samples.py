@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from onnxq.calibrate.gather import Gathered
 from onnxq.demo import load_data, model_path
 from onnxq.numerics import SqnrAccumulator
 from onnxq.ptq.method import IMPROVEMENTS, Chosen, Samples, State, Task
@@ -28,7 +29,7 @@ def test_a_new_calibration_must_help_samples_that_it_has_not_seen(ready: Calibra
     """Ranges of all samples make the step look good in both cases; those without the held ones tell them apart."""
     given: list[State] = []
 
-    def recalibrate(state: State, samples: Samples | None) -> State:
+    def recalibrate(state: State, samples: Samples | None, seen: Gathered | None) -> State:
         given.append(state)
         changed = state is not given[0]  # what the run begins with is asked for first
         if not changed:
@@ -52,7 +53,7 @@ def test_ranges_of_another_observer_must_help_samples_that_they_were_not_found_b
     """The step's own parameters look good in both cases; those without the held samples clip these in one of them."""
     asked: list[Samples | None] = []
 
-    def recalibrate(state: State, samples: Samples | None) -> State:
+    def recalibrate(state: State, samples: Samples | None, seen: Gathered | None) -> State:
         asked.append(samples)
         return scaled(state, 1 / 64) if clips and len(asked) == 2 else state
 

@@ -1,0 +1,58 @@
+"""Ranges of an equalized graph follow from those before, without a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from onnxq.calibrate import activation_leaders, gather
+from onnxq.demo import load_data, model_path
+from onnxq.ptq.method import Improved, State, Task, read_improvement
+from onnxq.ptq.search.sample_split import split_samples
+from onnxq.ptq.search.stage import statistics_to_share
+from onnxq.session.session import open_session
+
+SAMPLES = [{"image": image[None]} for image in load_data().calibration[:16]]
+
+
+def equalized(observer: str) -> tuple[Improved, State, Task]:
+    session = open_session(model_path(), backend="tensorrt", data=SAMPLES, config={"observer": observer})
+    session.open_data()
+    ready = session.calibrated(None, kept=lambda: statistics_to_share(session))
+    assert session.dataset is not None
+    split = split_samples(session.dataset)
+    assert split is not None
+    task = Task(session.prepared.graph, session.prepared.backend, split.fitted, statistics=ready.kept)
+    return read_improvement("cross_layer_equalization").run(ready.state, task), ready.state, task
+
+
+def test_what_a_run_of_the_equalized_graph_would_see_is_known_before() -> None:
+    found, before, task = equalized("minmax")
+    assert found.changed
+    assert found.seen is not None
+    run = gather(found.state.graph, activation_leaders(found.state.plan), task.samples)
+    changed = 0
+    for tensor in run.statistics:
+        known, seen = found.seen.range_of(tensor), run.range_of(tensor)
+        assert known is not None
+        assert seen is not None
+        np.testing.assert_allclose(known, seen, rtol=1e-4, atol=1e-5)
+        assert task.statistics is not None
+        earlier = task.statistics.on_some(before.graph, activation_leaders(before.plan))
+        assert earlier is not None
+        changed += earlier.range_of(tensor) != known
+    assert changed >= 3
+
+
+def test_observers_that_look_at_more_than_a_range_take_a_run() -> None:
+    found, _, _ = equalized("percentile")
+    assert found.changed
+    assert found.seen is None
+
+
+def test_nobody_knows_ranges_where_no_statistics_are_kept() -> None:
+    _, before, task = equalized("minmax")
+    found = read_improvement("cross_layer_equalization").run(before, replace(task, statistics=None))
+    assert found.changed
+    assert found.seen is None
