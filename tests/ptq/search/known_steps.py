@@ -46,6 +46,7 @@ STEPS = {
     "equalize": lambda state, task: Improved(state.copy(), changed=("a layer",), recalibrate=True),
     "observe": lambda state, task: Improved(scaled(state, 0.25), changed=("all ranges",), follows_plan=True),
     "nothing": lambda state, task: Improved(state, declined=("no layer",)),
+    "hopeless": lambda state, task: Improved(state, declined=("no layer",), hopeless=True),
     "impossible": _impossible,
 }
 

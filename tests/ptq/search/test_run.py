@@ -244,3 +244,10 @@ def test_a_model_that_is_near_enough_is_left_alone(ready: Calibrated) -> None:
 def test_each_effort_tries_what_the_one_below_tries() -> None:
     for level in LEVELS[1:]:
         assert set(schedule_of(level - 1).names()) <= set(schedule_of(level).names())
+
+
+@pytest.mark.usefixtures("steps")
+def test_what_changes_nothing_with_any_arguments_is_looked_at_once(ready: Calibrated) -> None:
+    for name, tried in (("hopeless", 1), ("nothing", 2)):
+        outcome, _ = improve_coarse(ready, Schedule((Stage((name, name, "repair")),)))
+        assert [step.name for step in outcome.steps] == [name] * tried + ["repair"]
