@@ -66,7 +66,8 @@ def measure(settings: Settings) -> Tables:
 
 def _floor(path: Path, feeds: Sequence[Feed], clock: str = "wall") -> Measure:
     """The session is made once: the floor is inference alone."""
-    action = onnxq_jobs.floor(path, feeds, path.parent)
+    # Threads that wait for each other would count as work.
+    action = onnxq_jobs.floor(path, feeds, path.parent, threads=1 if clock == "cpu" else 0)
     return lambda: seconds_of(action, CLOCKS[clock])
 
 
@@ -80,7 +81,7 @@ def _time_rows(name: str, path: Path, feeds: Sequence[Feed], settings: Settings)
     measures = {method: job(method) for method in onnxq_jobs.JOBS if method != FLOOR}
     floor, timings = alternate(_floor(path, feeds, settings.clock), measures, settings.repeats)
     return [
-        {"model": name, "what": what, "samples": len(feeds), **timing.columns(len(feeds))}
+        {"model": name, "what": what, "samples": len(feeds), "clock": settings.clock, **timing.columns(len(feeds))}
         for what, timing in {FLOOR: floor, **timings}.items()
     ]
 

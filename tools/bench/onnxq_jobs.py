@@ -31,9 +31,10 @@ BACKEND = "onnxruntime"
 HISTOGRAM_METHODS = ("percentile", "mse", "kl")
 
 
-def floor(model: Path, samples: Sequence[Feed], folder: Path) -> Action:
-    """Plain inference: every optimization, all cores, one sample at a time, after one run to warm up."""
+def floor(model: Path, samples: Sequence[Feed], folder: Path, threads: int = 0) -> Action:
+    """Plain inference: every optimization, all cores or some threads, one sample at a time, after one to warm up."""
     options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
     session = ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
     session.run(None, samples[0])

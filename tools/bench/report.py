@@ -78,7 +78,7 @@ Times carry over to trained networks of the same shape, accuracies would not.
   methods.
 - **quantize** is the whole run, from a float file to a checked quantized file; with effort 0, calibration alone
   decides. Rows without an effort are older ones, with the improvements that were the default then.
-- Times are those on the clock, or with `--clock cpu` the seconds of all threads together.
+- Times are those on the clock, or with `--clock cpu` the seconds of all threads together: the floor then has one.
 - **x floor** is the median over the repeats of the ratio to the mean of the floors before and after; **min .. max**
   is its spread. For the floor itself it is the spread around its own median, which shows how quiet the machine was.
 - **Peak memory** is the largest resident size of a fresh process (VmHWM), everything included: interpreter,
