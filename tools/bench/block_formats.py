@@ -59,7 +59,12 @@ def measured(
 ) -> float:
     """dB of the worst output on samples that calibration has not seen."""
     quantize(
-        file, backend="academic", data=seen, config={**config, "effort": 0, "report": "no"}, out=folder, progress=False
+        file,
+        backend="academic",
+        data=seen,
+        config={**config, "effort": 0, "report": "no", "minimum_sqnr_db": -100.0, "diagnose": False},
+        out=folder,
+        progress=False,
     )
     found = worst(decibels(model, outputs_of(file, unseen), outputs_of(folder / "model.onnx", unseen)))
     assert found is not None
