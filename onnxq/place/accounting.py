@@ -29,7 +29,7 @@ def account(
             text = "its quantizers are left out, or only observe, as the configuration says"
             plan.left_float[name] = Reason("only_observed", text)
         elif name in selection.forced:
-            plan.quantized[name] = f"forced by {selection.forced[name]}"
+            plan.quantized[name] = Reason("forced", f"forced by {selection.forced[name]}")
         elif name in selection.selected:
             plan.quantized[name] = f"{node.op}: rule of {backend.name}"
         elif name in propagated.nodes:

@@ -3,9 +3,7 @@
 In a transformer a few channels of the residual stream are a hundred times as large as all others (Bondarenko et al.,
 "Understanding and Overcoming the Challenges of Efficient Transformer Quantization", 2021). One scale for the whole
 tensor leaves the others a handful of steps, and each sum and each norm adds that error anew. Layers can be smoothed;
-for what lies between them the remedy is a format that holds both.
-Which tensors are such
-is judged on what calibration has seen:
+for what lies between them the remedy is a format that holds both. Which tensors are such, calibration has seen:
 
     noise(t) = mean of min(x^2, step^2 / 12) / mean of x^2        a value below half a step becomes 0
 
@@ -93,9 +91,8 @@ def loudest_layers(state: State, loud: dict[str, float]) -> dict[str, str]:
             if tensor in (placement.tensor, placement.tie) and not graph.is_constant(placement.tensor):
                 readers = [use.node.name for use in graph.consumers(placement.tensor)]
                 found.update((name, tensor) for name in readers if name in layers and name not in found)
-    forced = {name for name in found if plan.quantized[name].startswith("forced")}
     most = math.ceil(MOST_LAYERS * len(layers))
-    return dict([item for item in found.items() if item[0] not in forced][:most])
+    return dict([item for item in found.items() if not _is_forced(plan, item[0])][:most])
 
 
 def noise_of_tensors(state: State, task: Task) -> dict[str, float]:
@@ -133,9 +130,15 @@ def affected(graph: Graph, plan: QuantPlan, backend: Backend, loud: dict[str, fl
         for name in _around(graph, placement):
             node = graph.node(name)
             free = name in plan.quantized and node.op not in LAYERS and node.op not in backend.fixed_ranges
-            if free and not plan.quantized[name].startswith("forced"):
+            if free and not _is_forced(plan, name):
                 found.setdefault(name, leader)
     return found
+
+
+def _is_forced(plan: QuantPlan, node: str) -> bool:
+    """Whether the user wants a node quantized whatever it costs."""
+    why = plan.quantized[node]
+    return isinstance(why, Reason) and why.code == "forced"
 
 
 def _around(graph: Graph, placement: Placement) -> Sequence[str]:

@@ -38,6 +38,7 @@ Code = Literal[
     "no_range",
     "inserted",
     "from_plan",
+    "forced",
 ]
 CODES: tuple[Code, ...] = get_args(Code)
 
@@ -68,6 +69,7 @@ MEANING: Mapping[Code, str] = {
     "no_range": "no calibration sample gave its input a range",
     "inserted": "onnxq has put it in, and it runs in float",
     "from_plan": "read from a plan file, which holds the text alone",
+    "forced": "the configuration quantizes it although the target's rules leave it float (`force`)",
 }
 """What a code says, for the documentation."""
 

@@ -129,7 +129,7 @@ def group_query_attention(call: Call) -> Kernel:
     ) -> Outputs:
         if key is None or value is None:
             size = query.shape[-1] // (heads + 2 * shared)
-            query, key, value = torch.split(query, (heads * size, shared * size, shared * size), -1)
+            query, key, value = torch.split(query, [heads * size, shared * size, shared * size], -1)
         q, k, v = split_heads(query, heads), split_heads(key, shared), split_heads(value, shared)
         length = q.shape[2]
         past = (last.long().reshape(-1) + 1 - length).clamp(min=0)
