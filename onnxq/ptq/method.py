@@ -98,7 +98,8 @@ class Task:
     noise          squared error of the outputs by their square, which a step has to lower to be worth trying; None
                    where it was asked for by name
     seed           of everything random
-    plan_again     places a graph as the user's settings say, with further overrides; None where nobody can
+    plan_again     places a graph as the user's settings say, with further overrides; it is given the present plan,
+                   too. None where nobody can
     """
 
     reference: Graph
@@ -111,7 +112,7 @@ class Task:
     noise: float | None = None
     seed: int = 0
     progress: Progress = silent
-    plan_again: Callable[[Graph, Sequence[Override]], QuantPlan] | None = None
+    plan_again: Callable[[Graph, QuantPlan, Sequence[Override]], QuantPlan] | None = None
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def outlier_placement(state: State, task: Task, *, layers: bool) -> Improved:
     if not nodes:
         return Improved(state)
     before = {name: why for name, why in state.plan.left_float.items() if _is_kept(why)}
-    plan = task.plan_again(state.graph, [_override(node, form) for node in (*before, *nodes)])
+    plan = task.plan_again(state.graph, state.plan, [_override(node, form) for node in (*before, *nodes)])
     if form == "float":
         why = Reason("outliers", "reads or makes values with outliers, which 8 bits cannot hold beside all others")
         now = {**dict.fromkeys(nodes, why), **before}

@@ -220,9 +220,13 @@ class Session:
         qparams, plan, _ = calibrate(state.graph, state.plan, statistics=gathered or Gathered())
         return State(state.graph, plan, refine(state.graph, plan, qparams, self.prepared.backend).qparams)
 
-    def plan_again(self, graph: Graph, overrides: Sequence[Override]) -> QuantPlan:
-        """The plan of a graph as the settings say, with further overrides behind them."""
-        return make_plan(replace(self.prepared, graph=graph), more=overrides)
+    def plan_again(self, graph: Graph, plan: QuantPlan, overrides: Sequence[Override]) -> QuantPlan:
+        """The plan of a graph as the settings say, with further overrides behind them; `plan` is the present one.
+
+        Joins that the data has shown to be unlike stay apart. A study has other settings for each of its points.
+        """
+        prepared = replace(self.prepared, graph=graph, config=self.settings)
+        return make_plan(prepared, unlike=plan.unlike, more=overrides)
 
     def with_settings(self, settings: Config, target: str | Backend | None) -> Session:
         """The same model and data for other settings and another target: only what they decide is made anew.

@@ -106,7 +106,7 @@ def test_a_run_with_improvements_calibrates_as_one_without(tmp_path: Path, monke
     assert shared.notes == alone.notes
     improve_model(shared, tmp_path)
     assert runs[:2] == [12, 4]
-    assert len(runs) == 3  # range_setting and the ranges of trials find them; an equalized graph has others
+    assert len(runs) == 2  # range_setting, the ranges of trials and those of an equalized graph follow from them
 
 
 def test_feeds_of_several_samples_are_counted_by_calibration_itself(monkeypatch: pytest.MonkeyPatch) -> None:

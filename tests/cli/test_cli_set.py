@@ -18,7 +18,7 @@ from onnxq.config.option import Option, options_of
 from onnxq.config.training import TrainSettings
 
 WITH_CONFIGURATION = ("quantize", "qat", "diagnose", "sensitivity", "search", "place", "calibrate", "emit", "explain",
-                      "simulate")  # fmt: skip
+                      "simulate", "huggingface")  # fmt: skip
 
 
 def placed(run, model: Path, *arguments: object) -> dict:

@@ -12,11 +12,13 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from onnxq import quantize
+from onnxq.emit import EMITTERS, EmitRequest
 from onnxq.emit.qdq import to_qdq
 from onnxq.emit.simulate import simulate
 from onnxq.errors import ConfigError
 from onnxq.lint import lint
 from onnxq.numerics import fake_quantize, qparams_from_range
+from onnxq.session.prepare import prepare
 from onnxq.targets import get_backend
 from onnxq.types import PerBlock, Placement, QParamsTable, QuantPlan, QuantSpec
 from onnxq.types.number_format import number_format
@@ -163,3 +165,21 @@ def test_what_computes_its_scales_at_run_time_lies_along_what_a_layer_sums_over(
 def test_options_that_do_not_go_together_are_refused(options: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         get_backend(f"weight_only:{options}")
+
+
+def test_a_changed_scale_in_the_file_of_own_types_is_found(tmp_path: Path) -> None:
+    path, _ = language_model(tmp_path)
+    backend = get_backend("weight_only:format=mxfp4,types=yes")
+    result = quantize(path, backend=backend, config={"report": "no"}, out=tmp_path / "out", progress=False)
+    prepared = prepare(path, backend)
+    request = EmitRequest(prepared.graph, result.plan, result.qparams, backend, tmp_path / "out", "model")
+    read_back = EMITTERS.get("own_types").read_back
+    assert read_back is not None
+    assert list(read_back(request)) == []
+    file = tmp_path / "out" / "model_onnx_types.onnx"
+    model = onnx.load(file)
+    scales = next(item for item in model.graph.initializer if item.data_type == TensorProto.FLOAT8E8M0)
+    scales.raw_data = bytes([scales.raw_data[0] + 1]) + scales.raw_data[1:]
+    onnx.save(model, file)
+    (said,) = read_back(request)
+    assert "has other values" in said

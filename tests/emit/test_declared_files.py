@@ -26,7 +26,9 @@ from tools.golden import synthetic_parameters
 
 VARIANTS = (
     *BACKENDS.names(),
+    "onnxruntime:activations=dynamic",
     "weight_only:form=nbits",
+    "weight_only:format=mxfp4,types=yes",
     "sophgo_bm1684x:precision=F16",
     "sophgo_bm1690:strategy=Transformer",
     "sophgo_bm1690:precision=F8E4M3,strategy=Transformer",

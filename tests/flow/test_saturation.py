@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxq
+from onnxq.verify import sums_are_exact
 
 RANDOM = np.random.default_rng(3)
 
@@ -130,4 +131,5 @@ def test_other_weights_are_tried_only_where_kernels_saturate(
     result = onnxq.quantize(made, backend="onnxruntime", data=FEEDS, out=tmp_path, config={"effort": 0})
 
     assert len(checked) == written
-    assert result.qparams["w"].spec.dtype == "int8"
+    if exact or sums_are_exact():  # where this processor does saturate, another way may be better indeed
+        assert result.qparams["w"].spec.dtype == "int8"

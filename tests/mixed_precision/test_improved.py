@@ -24,6 +24,10 @@ SubjectOf = Callable[..., Subject]
 SLOW = ("smoothquant", "awq", "insert_smoothing", "high_bias_absorption", "range_setting")
 EFFORT: dict[str, Any] = {"effort": 1, "skip_improvements": SLOW}
 """An effort of few steps, so that tests are fast."""
+IMPROVEMENTS = (
+    *("outlier_placement", "outlier_placement:layers=yes"),
+    *("cross_layer_equalization", "weight_scale_search", "bias_correction"),
+)
 WANTED: dict[str, Any] = {"bits": (8, 4), "budget": "60%", "evaluations": 3}
 
 
@@ -57,7 +61,7 @@ def test_every_point_of_the_front_is_improved_and_the_search_is_decided_without(
     assert found.chosen in found.front
     assert (plain.improvements, found.improvements) == (
         (),
-        ("cross_layer_equalization", "weight_scale_search", "bias_correction"),
+        IMPROVEMENTS,
     )
     values = [point.score.value for point in found.front]
     assert values == sorted(values)
@@ -119,7 +123,7 @@ def test_fewer_layers_are_restored_where_improvements_help(digits: SubjectOf, tm
     assert of_quantize(digits(), better.config, tmp_path / "out") == better.chosen.score
     again = restore_layers(digits(config={**coarse, **EFFORT}, cache=tmp_path / "cache"), reach=14.0)
     assert (again.steps, again.evaluations["run"]) == (better.steps, 0)
-    assert again.to_json()["improvements"] == ["cross_layer_equalization", "weight_scale_search", "bias_correction"]
+    assert again.to_json()["improvements"] == list(IMPROVEMENTS)
 
 
 def test_too_few_samples_to_improve_with_are_a_note(digits: SubjectOf) -> None:

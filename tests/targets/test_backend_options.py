@@ -67,8 +67,8 @@ def test_a_wrong_option_is_an_error_that_says_what_there_is(text: str, message: 
 
 
 def test_a_backend_without_options_says_so() -> None:
-    with pytest.raises(ConfigError, match="'onnxruntime' has no options"):
-        get_backend("onnxruntime:bits=4")
+    with pytest.raises(ConfigError, match="'pplw8a16' has no options"):
+        get_backend("pplw8a16:bits=4")
 
 
 @pytest.mark.parametrize("name", BACKENDS.names())
