@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import onnx
 
 from onnxq.collector import collector_paused
@@ -16,7 +17,7 @@ from onnxq.graph.load import check_model, open_model, read_model
 from onnxq.graph.names import Names, Origins
 from onnxq.graph.nodes import Scope
 from onnxq.graph.rewrite import Rewriting
-from onnxq.graph.save import PROTOBUF_LIMIT, inline_model, save_model
+from onnxq.graph.save import PROTOBUF_LIMIT, inline_model, model_with_weights_apart, save_model
 from onnxq.graph.shapes import infer_shapes
 from onnxq.graph.sort import sort_nodes
 from onnxq.graph.units import Units
@@ -125,6 +126,12 @@ class Graph(Rewriting):
         with collector_paused():
             self._settle()
             return inline_model(self._header(), self.gs, str if given_names else self._written_name)
+
+    def to_model_and_weights(self, *, given_names: bool = False) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+        """The model as a protobuf without its large weights, and these: for onnxruntime, which takes both."""
+        with collector_paused():
+            self._settle()
+            return model_with_weights_apart(self._header(), self.gs, str if given_names else self._written_name)
 
     def save(self, path: str | Path, *, external: bool | None = None, given_names: bool = False) -> list[Path]:
         """Write the model and return the files written.

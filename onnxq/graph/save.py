@@ -10,13 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
 import onnx
 
 from onnxq.errors import ModelError
 from onnxq.files import replace_file
 from onnxq.graph.nodes import Scope
-from onnxq.graph.store import DataWriter, StoreTensor, store_inline, store_skeleton
-from onnxq.graph.write import GraphWriter, weight_bytes
+from onnxq.graph.store import DataWriter, KeptApart, StoreTensor, store_inline, store_skeleton
+from onnxq.graph.values import SparseValues
+from onnxq.graph.write import INITIALIZERS_APART, GraphWriter, constants_of, weight_bytes
 
 PROTOBUF_LIMIT = 2**31 - 2**24
 """Models are kept inside one protobuf below this size; it leaves room for everything that is not a weight."""
@@ -35,6 +37,19 @@ def inline_model(header: onnx.ModelProto, main: Scope, node_name: Callable[[str]
             f"the model's weights take {size:,} bytes, more than one protobuf holds; save it with external data instead"
         )
     return _model(header, main, store_inline, node_name)
+
+
+def model_with_weights_apart(
+    header: onnx.ModelProto, main: Scope, node_name: Callable[[str], str] = str
+) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """The model without the values of large initializers, and these, by their names: for onnxruntime in this process.
+
+    What is an input too stays inside: a value of its own would not be a constant there.
+    """
+    constants = constants_of(main, is_main=True).items()
+    plain = {name for name, held in constants if not isinstance(held._values, SparseValues)}
+    apart = KeptApart(() if header.ir_version < INITIALIZERS_APART else plain.difference(main.overridable))
+    return _model(header, main, apart.store, node_name, store_attribute=store_inline), apart.values
 
 
 def save_model(
@@ -68,11 +83,12 @@ def _model(
     node_name: Callable[[str], str],
     *,
     in_users_words: bool = True,
+    store_attribute: StoreTensor | None = None,
 ) -> onnx.ModelProto:
     model = onnx.ModelProto()
     model.CopyFrom(header)
     try:
-        GraphWriter(store, node_name, header.ir_version, in_users_words).graph(model.graph, main)
+        GraphWriter(store, node_name, header.ir_version, in_users_words, store_attribute).graph(model.graph, main)
     except UnicodeDecodeError as error:
         raise ModelError(f"the model has a doc string or metadata that is not UTF-8 text: {error.object!r}") from error
     return model

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import BinaryIO
 
 import numpy as np
@@ -55,6 +55,29 @@ def store_skeleton(proto: TensorProto, values: np.ndarray | LazyValues) -> None:
     else:
         proto.data_location = TensorProto.EXTERNAL
         proto.external_data.add(key="location", value="skeleton")
+
+
+class KeptApart:
+    """Announces large initializers of the main graph as external data, and keeps their values beside the model.
+
+    Only those `allowed` are: onnxruntime takes initializers of the main graph from memory, and nothing else.
+    """
+
+    LOCATION = "memory"
+
+    def __init__(self, allowed: Collection[str]) -> None:
+        self.values: dict[str, np.ndarray] = {}
+        self._allowed = allowed
+
+    def store(self, proto: TensorProto, values: np.ndarray | LazyValues) -> None:
+        """Values of a kilobyte or more beside the model, smaller ones and those of packed formats inside."""
+        if proto.name not in self._allowed or values.nbytes < _EXTERNAL_FROM_BYTES or values.dtype.kind not in "fiub":
+            store_inline(proto, values)
+            return
+        held = self.values[proto.name] = np.ascontiguousarray(load_values(values))
+        proto.data_location = TensorProto.EXTERNAL
+        for name, value in (("location", self.LOCATION), ("offset", "0"), ("length", str(held.nbytes))):
+            proto.external_data.add(key=name, value=value)
 
 
 class DataWriter:

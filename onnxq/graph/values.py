@@ -1,6 +1,6 @@
 """Constant values that are read only when somebody needs them: from the protobuf, from a file, or computed.
 
-A constant's `_values` is a numpy array or one of these. `load()` never caches, so walking over all weights of a model
+A constant's `_values` is a numpy array or one of these. `load()` keeps nothing, so walking over all weights of a model
 needs the memory of its largest one. Files are mapped for the lifetime of the returned array only: the pages leave
 memory with it.
 """
@@ -8,6 +8,7 @@ memory with it.
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -61,6 +62,7 @@ class ProtoValues(LazyValues):
         dtype = numpy_dtype(tensor.data_type, tensor.name)
         super().__init__(checked_shape(tensor.dims, dtype, tensor.name), dtype)
         self.tensor: TensorProto = tensor
+        self._loaded: weakref.ref[np.ndarray] | None = None
         self._check_amount()
 
     def _check_amount(self) -> None:
@@ -86,8 +88,14 @@ class ProtoValues(LazyValues):
             strings = np.empty(len(self.tensor.string_data), dtype=object)
             strings[:] = [text(item) for item in self.tensor.string_data]
             return strings.reshape(self.shape)
+        held = None if self._loaded is None else self._loaded()
+        if held is not None:  # somebody has it still: protobuf copies its bytes each time
+            return held
         try:
-            return np.asarray(numpy_helper.to_array(self.tensor))
+            held = np.asarray(numpy_helper.to_array(self.tensor))
+            held.flags.writeable = False
+            self._loaded = weakref.ref(held)
+            return held
         except ValueError as error:
             raise ModelError(
                 f"the values of tensor '{self.tensor.name}' do not fit its shape {self.shape}: {error}"

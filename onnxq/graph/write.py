@@ -19,7 +19,7 @@ from onnxq.graph.store import StoreTensor, fill_tensor, store_inline
 from onnxq.graph.values import LazyValues, SparseValues
 
 _INLINE_ATTRIBUTE_BYTES = 2**16
-_INITIALIZERS_APART = 4
+INITIALIZERS_APART = 4
 """The IR version from which initializers need not be listed among the inputs."""
 
 
@@ -27,13 +27,15 @@ _INITIALIZERS_APART = 4
 class GraphWriter:
     """Fills protobufs in place; `store` puts tensor values somewhere, `node_name` gives the name to write.
 
-    Outputs are declared in the user's words, or, without `in_users_words`, as what is known of them.
+    Outputs are declared in the user's words, or, without `in_users_words`, as what is known of them. `store_attribute`
+    is for large tensors in attributes; None takes `store`.
     """
 
     store: StoreTensor
     node_name: Callable[[str], str] = str
     ir_version: int = 4
     in_users_words: bool = True
+    store_attribute: StoreTensor | None = None
 
     def graph(self, proto: onnx.GraphProto, scope: Scope, *, is_main: bool = True) -> None:
         """Write one scope with all bodies inside."""
@@ -76,7 +78,7 @@ class GraphWriter:
             if name in constants:
                 declared.append((position, declaration(constants[name], info, is_interface=True)))
         proto.input.extend(info for _, info in sorted(declared, key=lambda item: item[0]))
-        if is_main and self.ir_version < _INITIALIZERS_APART:
+        if is_main and self.ir_version < INITIALIZERS_APART:
             new = (constant for name, constant in constants.items() if name not in scope.overridable)
             proto.input.extend(declaration(constant, constant.info, is_interface=True) for constant in new)
 
@@ -148,7 +150,8 @@ class GraphWriter:
 
     def _attribute_tensor(self, proto: onnx.TensorProto, name: str, values: np.ndarray | LazyValues) -> None:
         """Tensors in attributes stay inline, where every reader understands them, unless they are large."""
-        fill_tensor(proto, name, values, self.store if values.nbytes > _INLINE_ATTRIBUTE_BYTES else store_inline)
+        large = values.nbytes > _INLINE_ATTRIBUTE_BYTES
+        fill_tensor(proto, name, values, (self.store_attribute or self.store) if large else store_inline)
 
 
 _LISTS_OF_NUMBERS = frozenset({AttributeProto.INTS, AttributeProto.FLOATS})

@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import onnx
 
-from onnxq.runtime.session import OPTIMIZED, Optimize, make_session, optimized_session
+from onnxq.runtime.session import OPTIMIZED, Model, Optimize, make_session, optimized_session
 from onnxq.temporary import temporary_folder
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ _LARGEST_BLOCK = 16
 
 
 def arranged_session(
-    model: bytes | Path,
+    model: Model,
     readers: Sequence[onnx.NodeProto],
     unwanted: Collection[str],
     any_order: Collection[str],

@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
@@ -38,12 +40,28 @@ _WRONG_OPTIMIZERS = ["Pad_Fusion"]
 KEEP_PAIRS = {"session.disable_quant_qdq": "1"}
 """Configuration with which QuantizeLinear and DequantizeLinear run as they stand, and no layer computes in integers."""
 
-INLINE_BYTES = 64 * 2**20
-"""Models with more weights than this reach onnxruntime through a file, which it maps instead of copying."""
+MOST_IN_MEMORY = 512 * 2**20
+"""Models with more weights than this reach onnxruntime through a file, which it maps: nothing holds a copy of them."""
+
+
+@dataclass(frozen=True)
+class ModelInMemory:
+    """A serialized model and its large weights, which onnxruntime reads where they are, without copying them."""
+
+    data: bytes
+    weights: Mapping[str, np.ndarray]
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.data) + sum(values.nbytes for values in self.weights.values())
+
+
+Model = bytes | Path | ModelInMemory
+"""A model that onnxruntime can open: serialized, in a file, or serialized with its weights apart."""
 
 
 def make_session(
-    model: bytes | Path,
+    model: Model,
     *,
     threads: int | None = None,
     optimize: Optimize = "all",
@@ -73,20 +91,31 @@ def make_session(
         options.optimized_model_filepath = str(optimized_path)
     if profile is not None:
         options.enable_profiling, options.profile_file_prefix = True, str(profile)
-    source = model if isinstance(model, bytes) else str(model)
-    if isinstance(source, str) and not Path(source).is_file():
-        raise ModelError(f"no model file at {source}")
+    source: bytes | str
+    weights: list[ort.OrtValue] = []
+    if isinstance(model, Path | str):
+        source = str(model)
+        if not Path(source).is_file():
+            raise ModelError(f"no model file at {source}")
+    elif isinstance(model, ModelInMemory):
+        source = model.data
+        weights = [ort.OrtValue.ortvalue_from_numpy(values) for values in model.weights.values()]
+        options.add_external_initializers(list(model.weights), weights)
+    else:
+        source = model
     # What a provider does not implement runs on the CPU.
     providers = list(dict.fromkeys([find_provider(provider), CPU]))
     try:
-        return ort.InferenceSession(source, options, providers=providers, disabled_optimizers=_WRONG_OPTIMIZERS)
+        session = ort.InferenceSession(source, options, providers=providers, disabled_optimizers=_WRONG_OPTIMIZERS)
     except onnxruntime_errors() as error:
         _refuse_machine(error, model, optimized_path, what)
         raise load_error(error, what) from error
+    session.weights_in_memory = weights  # onnxruntime reads them there for as long as it runs
+    return session
 
 
 def optimized_session(
-    model: bytes | Path,
+    model: Model,
     folder: Path,
     *,
     threads: int | None = None,
@@ -127,24 +156,28 @@ OPTIMIZED = "optimized.onnx"
 """What `optimized_session` calls the file in its folder."""
 
 
-def _refuse_machine(error: Exception, model: bytes | Path, optimized_path: Path | None, what: str) -> None:
+def _refuse_machine(error: Exception, model: Model, optimized_path: Path | None, what: str) -> None:
     """Raise MachineError where the machine, not the model, is why onnxruntime cannot load it.
 
     onnxruntime tells both in the same way. So the files that it reads are opened, and the folder that it writes into is
     asked to take what is still missing.
     """
     doing = f"onnxruntime could not prepare {what}"
-    files = [] if isinstance(model, bytes) else [path for path in (model, data_file_of(model)) if path.exists()]
+    files = [path for path in (model, data_file_of(model)) if path.exists()] if isinstance(model, Path) else []
     found = unreadable(files)
     if found is not None:
         raise machine_error(found, doing) from error
     if optimized_path is not None:
-        size = len(model) if isinstance(model, bytes) else sum(path.stat().st_size for path in files)
+        size = sum(path.stat().st_size for path in files) if isinstance(model, Path) else _bytes_of(model)
         written = sum(path.stat().st_size for path in optimized_path.parent.iterdir() if path.is_file())
         found = refusal(optimized_path.parent, size - written)
         if found is not None:
             raise machine_error(found, f"{doing}: its files could not be written", size) from error
     _refuse_memory(error, doing)
+
+
+def _bytes_of(model: bytes | ModelInMemory) -> int:
+    return len(model) if isinstance(model, bytes) else model.nbytes
 
 
 def _refuse_memory(error: Exception, doing: str) -> None:
@@ -158,7 +191,7 @@ def data_file_of(path: Path) -> Path:
 
 
 def look_session(
-    model: bytes | Path,
+    model: Model,
     *,
     threads: int | None,
     optimize: Optimize,
@@ -202,17 +235,17 @@ def describe_runtime(provider: str | None) -> dict[str, str]:
 
 
 @contextmanager
-def float_model(graph: Graph, extra_outputs: Sequence[str] = ()) -> Iterator[bytes | Path]:
+def float_model(graph: Graph, extra_outputs: Sequence[str] = ()) -> Iterator[ModelInMemory | Path]:
     """The model of a graph, which also returns the main-graph tensors `extra_outputs`; the graph is not changed.
 
-    A large model is a file in a temporary folder, which is gone afterwards.
+    A very large model is a file in a temporary folder, which is gone afterwards.
     """
     present = set(graph.output_names)
     extra = [onnx.ValueInfoProto(name=name) for name in dict.fromkeys(extra_outputs) if name not in present]
-    if weight_bytes(graph.gs) <= INLINE_BYTES:
-        model = graph.to_model(given_names=True)
+    if weight_bytes(graph.gs) <= MOST_IN_MEMORY:
+        model, weights = graph.to_model_and_weights(given_names=True)
         model.graph.output.extend(extra)
-        yield model.SerializeToString()
+        yield ModelInMemory(model.SerializeToString(), weights)
         return
     with temporary_folder() as folder:
         path = folder / "model.onnx"

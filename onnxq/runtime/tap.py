@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +15,7 @@ from onnxq.runtime.expose import Exposer
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.memory import available_memory
 from onnxq.runtime.reduce import Reduction, make_reduction
-from onnxq.runtime.session import Optimize, float_model, look_session, run_session
+from onnxq.runtime.session import Model, Optimize, float_model, look_session, run_session
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -105,7 +104,7 @@ class Tap:
 
     def _arrange(
         self,
-        model: bytes | Path,
+        model: Model,
         pins: Collection[str],
         any_order: Collection[str],
         optimize: Optimize,

@@ -16,7 +16,7 @@ from onnxq.observers import HistogramStatistic, RangeStatistic
 from onnxq.runtime import tap as tap_module
 from onnxq.runtime.collect import Engine, _Run, collect
 from onnxq.runtime.pinned import pinned_tensors
-from onnxq.runtime.session import Optimize, float_model
+from onnxq.runtime.session import ModelInMemory, Optimize, float_model
 from onnxq.runtime.tap import Tap
 from onnxq.session.prepare import prepare
 from tests.networks.exported import exported
@@ -108,7 +108,7 @@ def test_without_pins_other_kernels_would_run(tmp_path: Path) -> None:
     found = []
     for others in ([], computed(graph)):
         with float_model(graph, others) as model:
-            assert isinstance(model, bytes)
+            assert isinstance(model, ModelInMemory)
             found.append(kernel_expressions(model, tmp_path, [output])[output])
     assert found[0] != found[1]
 

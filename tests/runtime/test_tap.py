@@ -53,7 +53,7 @@ def test_input_infos_carry_type_and_symbolic_shape() -> None:
 
 
 def test_large_models_run_from_a_file_with_external_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onnxq.runtime.session.INLINE_BYTES", 100)
+    monkeypatch.setattr("onnxq.runtime.session.MOST_IN_MEMORY", 100)
     big = np.random.default_rng(1).normal(size=(4, 1000)).astype(np.float32)
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["t"], name="matmul"),
