@@ -5,6 +5,7 @@ RMSNorm, rotary positions, a causal mask and SwiGLU: what exporters make of the 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,13 +24,34 @@ STORIES = PackagedFile(
 )
 STORY_TOKENS = 32
 OPSET, IR_VERSION = 17, 8
+PARTS = ("norm1", "query", "key", "value", "out", "norm2", "gate", "down", "up")
+"""The weights of a layer, in the order of the file."""
 
 
-def stories(cache: Cache, path: Path) -> None:
-    """Token numbers -> logits of the next token, at each of 32 positions.
+@dataclass(frozen=True)
+class Stories:
+    """The weights of the model; those of layers are [layers, outputs, inputs] under the names of PARTS."""
 
-    Pre-norm blocks of attention with rotary positions and a SwiGLU; the header of the file has the sizes.
-    """
+    heads: int
+    table: np.ndarray
+    layers: dict[str, np.ndarray]
+    last_norm: np.ndarray
+    cosines: np.ndarray
+    sines: np.ndarray
+    behind: bytes
+    """What follows the weights in the file: the tokenizer."""
+
+    @property
+    def width(self) -> int:
+        return int(self.table.shape[1])
+
+    @property
+    def count(self) -> int:
+        return len(self.layers["norm1"])
+
+
+def read_stories(cache: Cache) -> Stories:
+    """The file in the package; its header has the sizes."""
     raw = np.fromfile(cache.file(STORIES), dtype=np.uint8)
     header = raw[:28].view(np.int32)
     width, hidden, layers, heads, key_heads, vocabulary, context = (int(value) for value in header)
@@ -38,32 +60,41 @@ def stories(cache: Cache, path: Path) -> None:
     floats = _Reader(raw[28 : len(raw) // 4 * 4].view(np.float32))
     part = width // heads
     table = floats.take(vocabulary, width)
-    names = ("norm1", "query", "key", "value", "out", "norm2", "gate", "down", "up")
     shapes = ((width,), *((width, width),) * 4, (width,), (hidden, width), (width, hidden), (hidden, width))
-    weights = {name: floats.take(layers, *shape) for name, shape in zip(names, shapes, strict=True)}
+    weights = {name: floats.take(layers, *shape) for name, shape in zip(PARTS, shapes, strict=True)}
     last_norm = floats.take(width)
     cosines, sines = floats.take(context, part // 2), floats.take(context, part // 2)
+    return Stories(heads, table, weights, last_norm, cosines, sines, raw[28 + floats.bytes :].tobytes())
 
-    write = _Writer()
-    x = write.node("Gather", "embedding", [write.constant("table", table), "ids"])
+
+def stories(cache: Cache, path: Path) -> None:
+    """Token numbers -> logits of the next token, at each of 32 positions.
+
+    Pre-norm blocks of attention with rotary positions and a SwiGLU.
+    """
+    given = read_stories(cache)
+    part = given.width // given.heads
+
+    write = Writer()
+    x = write.node("Gather", "embedding", [write.constant("table", given.table), "ids"])
     rotation = (
-        write.constant("rope.cos", np.repeat(cosines[:STORY_TOKENS], 2, axis=1)),
-        write.constant("rope.sin", np.repeat(sines[:STORY_TOKENS], 2, axis=1)),
+        write.constant("rope.cos", np.repeat(given.cosines[:STORY_TOKENS], 2, axis=1)),
+        write.constant("rope.sin", np.repeat(given.sines[:STORY_TOKENS], 2, axis=1)),
         # (a, b) -> (-b, a) for each pair, as a product with a constant: exporters write it in many ways.
         write.constant("rope.turn", np.kron(np.eye(part // 2), np.array([[0, 1], [-1, 0]]))),
     )
     mask = write.constant("mask", np.triu(np.full((STORY_TOKENS, STORY_TOKENS), -1e4), 1))
-    for number in range(layers):
-        own = {name: values[number] for name, values in weights.items()}
-        x = _story_block(write, f"layers.{number}", x, own, heads, rotation, mask)
-    x = write.rms_norm("norm", x, last_norm)
-    write.node("MatMul", "head", [x, write.constant("head.weight", table.T)], "logits")
+    for number in range(given.count):
+        own = {name: values[number] for name, values in given.layers.items()}
+        x = _story_block(write, f"layers.{number}", x, own, given.heads, rotation, mask)
+    x = write.rms_norm("norm", x, given.last_norm)
+    write.node("MatMul", "head", [x, write.constant("head.weight", given.table.T)], "logits")
     shape = [1, STORY_TOKENS]
     graph = helper.make_graph(
         write.nodes,
         "stories15M",
         [helper.make_tensor_value_info("ids", TensorProto.INT64, shape)],
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, [*shape, vocabulary])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, [*shape, len(given.table)])],
         write.initializers,
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION), path)
@@ -79,8 +110,15 @@ class _Reader:
         start, self._at = self._at, self._at + int(np.prod(shape))
         return self._values[start : self._at].reshape(shape)
 
+    @property
+    def bytes(self) -> int:
+        """What was taken so far."""
+        return 4 * self._at
 
-class _Writer:
+
+class Writer:
+    """Nodes and constants of a graph that is being written."""
+
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[onnx.TensorProto] = []
@@ -109,7 +147,7 @@ class _Writer:
 
 
 def _story_block(
-    write: _Writer, name: str, x: str, own: dict[str, np.ndarray], heads: int, rotation: tuple[str, str, str], mask: str
+    write: Writer, name: str, x: str, own: dict[str, np.ndarray], heads: int, rotation: tuple[str, str, str], mask: str
 ) -> str:
     width = len(own["norm1"])
     shape = write.constant(f"{name}.shape", np.array([1, STORY_TOKENS, heads, width // heads]), np.int64)
