@@ -116,7 +116,7 @@ def test_the_command_prints_sizes_and_accuracy(tmp_path, folder, feeds):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"dtypes": ["q9"]}, "there is no dtype 'q9'. Known: q8, uint8, q4, q2"),
+        ({"dtypes": ["q9"]}, "there is no dtype 'q9'. Known: q8, uint8, q4, q2, w8a16, w4a16, w4a8"),
         ({"file": "gone.onnx"}, "has no file 'gone.onnx'"),
         ({"config": {"backend": "tensorrt"}}, "the dtype names the target"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,19 @@ import typer
 from onnxq.cli import options
 from onnxq.cli.console import print_json, print_table, print_warning, say
 from onnxq.cli.progress import run_bar
+
+
+def read_assignments(given: Sequence[str]) -> dict[str, str]:
+    """key=value -> what it says."""
+    from onnxq.errors import ConfigError
+
+    found = {}
+    for text in given:
+        key, mark, value = text.partition("=")
+        if not (key and mark and value):
+            raise ConfigError(f"--option {text}: write KEY=VALUE, such as block=128")
+        found[key] = value
+    return found
 
 
 @options.with_settings("config code improve time")
@@ -22,15 +36,30 @@ def huggingface(
     out: options.FolderOption,
     given: options.Given,
     dtype: Annotated[
-        str,
-        typer.Option("--dtype", help="What transformers.js calls the files: q8, uint8, q4, q2; several with commas."),
-    ] = "q8",
+        str | None,
+        typer.Option(
+            "--dtype",
+            help="What transformers.js calls the files: q8, uint8, q4, q2; of language models also w8a16, w4a16, w4a8. "
+            "Several with commas. By default q8, and w4a16 beside genai_config.json.",
+            show_default=False,
+        ),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option",
+            help="An option of the dtype's target in another way, such as block=128 or symmetric=yes. Repeatable.",
+            metavar="KEY=VALUE",
+            show_default=False,
+        ),
+    ] = None,
     data: Annotated[
         str | None,
         typer.Option(
             "--data",
             "-d",
-            help="texts.txt with one text in each line, images, or what quantize takes. q8, q4 and q2 can do without.",
+            help="texts.txt with a text (or prompt) in each line, prompts.npz with numbers of tokens, images, or what "
+            "quantize takes. Dtypes of weights alone, and q8, can do without.",
             show_default=False,
         ),
     ] = None,
@@ -44,7 +73,8 @@ def huggingface(
 ) -> None:
     """Quantize the models in a folder of Hugging Face into a new folder with all of its files.
 
-    The names are those that Optimum and transformers.js look for: model_quantized.onnx, model_q4.onnx ...
+    The names are those that Optimum and transformers.js look for: model_quantized.onnx, model_q4.onnx ... Where
+    genai_config.json names the decoder, the quantized one takes its place.
     """
     from onnxq.cli.settings import read_settings
     from onnxq.config import read_config
@@ -56,10 +86,11 @@ def huggingface(
         made = quantize_folder(
             folder,
             out,
-            dtypes=[name.strip() for name in dtype.split(",")],
+            dtypes=[name.strip() for name in dtype.split(",")] if dtype else (),
             data=data,
             file=file,
             keep_float=not no_float,
+            options=read_assignments(option or ()),
             config=read_config(read_settings(given), samples=samples),
             progress=progress,
         )

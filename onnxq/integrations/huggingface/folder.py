@@ -1,6 +1,7 @@
 """A folder with config.json, tokenizer files and model.onnx in; the same out, with quantized models beside it.
 
-Everything of the folder is kept as it is. What a run has decided and measured (report.html, report.json, plan.json ...)
+Where genai_config.json names the decoder, the quantized one takes its place, under its name. Everything else of the
+folder is kept as it is. What a run has decided and measured (report.html, report.json, plan.json ...)
 lies in onnxq/DTYPE/ of the new folder.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,13 @@ from typing import Any
 import onnx
 
 from onnxq.config import Config, ConfigSource, read_config
-from onnxq.errors import ConfigError, OnnxqWarning, did_you_mean
+from onnxq.errors import ConfigError, ModelError, OnnxqWarning, did_you_mean
 from onnxq.graph import Graph
+from onnxq.graph.load import parse_model
+from onnxq.integrations.huggingface.decoder import Decoder
+from onnxq.integrations.huggingface.genai_config import GenaiConfig, read_genai_config
 from onnxq.integrations.huggingface.image_steps import PREPROCESSOR, image_steps
+from onnxq.integrations.huggingface.prompts import read_prompts
 from onnxq.integrations.huggingface.texts import Texts
 from onnxq.json_file import JsonMapping, JsonObject
 from onnxq.pipeline.artifacts import Result
@@ -62,41 +67,55 @@ def quantize_folder(
     folder: str | Path,
     out: str | Path,
     *,
-    dtypes: Sequence[str] = ("q8",),
+    dtypes: Sequence[str] = (),
     data: Any = None,
     file: str | None = None,
     keep_float: bool = True,
+    options: Mapping[str, str] | None = None,
     config: ConfigSource = None,
     progress: Progress | bool | None = None,
 ) -> list[Quantized]:
     """Copy a folder to `out`, with quantized models in the places where Optimum and transformers.js look for them.
 
-    dtypes      names of transformers.js (q8, uint8, q4, q2); each is a file of its own
-    data        a .txt file with a text in each line, which the folder's tokenizer reads; images, which are prepared as
+    dtypes      names of transformers.js (q8, uint8, q4, q2) or of language models (w8a16, w4a16, w4a8); each is a file
+                of its own. By default q8; w4a16 where genai_config.json is, whose one decoder has one dtype
+    data        a .txt file with a text in each line, which the folder's tokenizer reads; for a decoder with past keys
+                and values also a .npz file of prompts, as numbers of tokens; images, which are prepared as
                 preprocessor_config.json says; or other data of `onnxq.quantize`
     file        the float model, from `folder`, where there are several; without it each of them is quantized
-    keep_float  copy the float models as well
+    keep_float  copy the float models as well (not where genai_config.json is)
+    options     options of the dtypes' targets, such as {"block": "128"}
     config      settings, as for `onnxq.quantize`, but without a backend: the dtypes have theirs
 
     `out` must not exist, or be empty. It appears when every file has passed its checks, or not at all.
     """
     source, target = Path(folder), Path(out)
-    for name in dtypes:
+    genai = read_genai_config(source) if source.is_dir() else None
+    names = tuple(dict.fromkeys(dtypes)) or (("q8",) if genai is None else ("w4a16",))
+    for name in names:
         if name not in DTYPES:
             raise ConfigError(f"there is no dtype '{name}'.{did_you_mean(name, DTYPES)} Known: {', '.join(DTYPES)}")
-    models, settings = _float_models(source, file), read_config(config)
+    if genai is not None and len(names) > 1:
+        raise ConfigError(f"{genai.path} names one file for the decoder: give one dtype, not {', '.join(names)}")
+    if genai is not None and file not in (None, genai.filename):
+        raise ConfigError(f"{genai.path} says that the decoder is '{genai.filename}': leave out '{file}'")
+    models = _float_models(source, file) if genai is None else [source / genai.filename]
+    settings = read_config(config)
     if settings.backend is not None:
         raise ConfigError("the dtype names the target: leave backend out of the configuration")
     _check_places(source, target)
+    _check_external(models)
     target.parent.mkdir(parents=True, exist_ok=True)
     made = []
     with temporary_folder(inside=target.parent) as stage, warnings.catch_warnings():
         warnings.simplefilter("ignore", OnnxqWarning)  # they are in the reports, and said below
         whole = stage / "folder"
-        shutil.copytree(source, whole, ignore=None if keep_float else _without(source))
+        left_out = models if genai else [] if keep_float else _float_models(source, None)
+        shutil.copytree(source, whole, ignore=_without(left_out))
         for model in models:
-            for name in dict.fromkeys(dtypes):
-                made.append(_add(model, name, source, whole, settings, data, progress, several=len(models) > 1))
+            for name in names:
+                place = _Place(source, whole, model, name, several=len(models) > 1, genai=genai)
+                made.append(_add(place, settings, data, progress, options or {}))
         if target.exists():
             target.rmdir()
         whole.rename(target)
@@ -106,47 +125,64 @@ def quantize_folder(
     return made
 
 
+@dataclass(frozen=True)
+class _Place:
+    """Where a model comes from, and where what becomes of it goes."""
+
+    source: Path
+    whole: Path
+    model: Path
+    dtype: str
+    several: bool
+    genai: GenaiConfig | None
+
+    @property
+    def run(self) -> Path:
+        """The folder for what the run leaves."""
+        return self.whole / RUNS / (f"{self.model.stem}-{self.dtype}" if self.several else self.dtype)
+
+    @property
+    def stem(self) -> str:
+        return self.model.stem if self.genai else f"{self.model.stem}{DTYPES[self.dtype].suffix}"
+
+    @property
+    def folder(self) -> Path:
+        return self.whole / self.model.relative_to(self.source).parent
+
+
 def _add(
-    model: Path,
-    name: str,
-    source: Path,
-    whole: Path,
-    settings: Config,
-    data: Any,
-    progress: Progress | bool | None,
-    *,
-    several: bool,
+    place: _Place, settings: Config, data: Any, progress: Progress | bool | None, options: Mapping[str, str]
 ) -> Quantized:
     """Quantize one model for one dtype; its files go to their places in the new folder."""
-    dtype, graph = DTYPES[name], Graph.load(model)
+    dtype, graph = DTYPES[place.dtype].with_options(options), Graph.load(place.model)
     backend = dtype.without_data if data is None else dtype.target
     if backend is None:
         raise ConfigError(
-            f"dtype {name} quantizes what flows between layers too, and has to see data for it: give a .txt file with "
-            "texts, images, or feeds (docs/integrations.md); "
+            f"dtype {place.dtype} quantizes what flows between layers too, and has to see data for it: give a .txt "
+            "file with texts, images, or feeds (docs/integrations.md); "
             f"{', '.join(key for key, value in DTYPES.items() if value.without_data)} take none"
         )
-    run = whole / RUNS / (f"{model.stem}-{name}" if several else name)
-    stem = f"{model.stem}{dtype.suffix}"
     changes = {key: value for key, value in dtype.settings.items() if key not in settings.model_fields_set}
-    changes |= _preprocess(source, data, settings)
+    changes |= _preprocess(place.source, data, settings)
     result: Result = quantize(
-        model,
+        place.model,
         backend=backend,
-        data=_samples(data, source, graph, settings.samples),
-        config=read_config(settings, name=stem, **changes),
-        out=run,
+        data=_samples(data, place, graph, settings.samples),
+        config=read_config(settings, name=place.stem, **changes),
+        out=place.run,
         progress=progress,
     )
-    place = whole / model.relative_to(source).parent
-    for path in (result.model, *_external(result.model)):
-        shutil.move(path, place / path.name)
-    return Quantized(name, place / result.model.name, model, result.report)
+    for path in (result.model, *external_files(result.model)):
+        shutil.move(path, place.folder / path.name)
+    return Quantized(place.dtype, place.folder / result.model.name, place.model, result.report)
 
 
-def _samples(data: Any, source: Path, graph: Graph, limit: int | None) -> Any:
+def _samples(data: Any, place: _Place, graph: Graph, limit: int | None) -> Any:
+    decoder = None if data is None else Decoder.of(graph, place.genai)
+    if decoder is not None:
+        return read_prompts(data, place.source, decoder, graph) or data
     if isinstance(data, str | Path) and Path(data).suffix == ".txt":
-        return Texts(Path(data), source, input_infos(graph), limit)
+        return Texts(Path(data), place.source, input_infos(graph), limit)
     return data
 
 
@@ -185,18 +221,25 @@ def _check_places(source: Path, target: Path) -> None:
         raise ConfigError(f"{target} lies inside of {source}, which is copied: give a folder outside of it")
 
 
-def _without(source: Path) -> Any:
-    """What copytree leaves out: the float models and their external data."""
-    files = {file.resolve() for model in _float_models(source, None) for file in (model, *_external(model))}
+def _check_external(models: Sequence[Path]) -> None:
+    """Weights that lie beside a model are there, before anything is copied."""
+    for model in models:
+        for path in external_files(model):
+            if not path.is_file():
+                raise ModelError(f"'{model}' keeps weights in '{path.name}', which is not beside it: copy it there")
+
+
+def _without(models: Sequence[Path]) -> Any:
+    """What copytree leaves out: these models and their external data."""
+    files = {file.resolve() for model in models for file in (model, *external_files(model))}
     return lambda place, names: [name for name in names if (Path(place) / name).resolve() in files]
 
 
-def _external(model: Path) -> list[Path]:
+def external_files(model: Path) -> list[Path]:
     """The files that hold the weights of a model beside it."""
-    proto = onnx.load(model, load_external_data=False)
     names = {
         entry.value
-        for tensor in proto.graph.initializer
+        for tensor in _initializers(parse_model(model).graph)
         if tensor.data_location == onnx.TensorProto.EXTERNAL
         for entry in tensor.external_data
         if entry.key == "location"
@@ -204,5 +247,14 @@ def _external(model: Path) -> list[Path]:
     return [model.parent / name for name in sorted(names)]
 
 
+def _initializers(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Those of bodies too: a merged decoder has its weights there."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            for body in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
+                yield from _initializers(body)
+
+
 def _bytes(model: Path) -> int:
-    return sum(path.stat().st_size for path in (model, *_external(model)))
+    return sum(path.stat().st_size for path in (model, *external_files(model)))

@@ -22,11 +22,8 @@ class Texts:
     """The lines of a file as feeds, one for each, in their own length; iterating again gives the same feeds."""
 
     def __init__(self, file: Path, folder: Path, inputs: Sequence[InputInfo], limit: int | None = None) -> None:
-        lines = [line.strip() for line in read_text(file, "file of texts", DataError).splitlines()]
-        self.lines = [line for line in lines if line][:limit]
-        if not self.lines:
-            raise DataError(f"'{file}' holds no text: write one text in each line")
-        self._tokenizer = _tokenizer(folder)
+        self.lines = read_lines(file)[:limit]
+        self._tokenizer = read_tokenizer(folder, LONGEST)
         self._inputs = tuple(inputs)
         unknown = [info.name for info in inputs if info.name not in _PARTS and info.name != "position_ids"]
         if unknown or any(len(info.shape) != 2 for info in inputs):
@@ -51,7 +48,17 @@ _PARTS = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_id
 """Input of a model -> what the tokenizers library calls it."""
 
 
-def _tokenizer(folder: Path) -> Any:
+def read_lines(file: Path) -> list[str]:
+    """The texts in a file, one in each line."""
+    lines = [line.strip() for line in read_text(file, "file of texts", DataError).splitlines()]
+    texts = [line for line in lines if line]
+    if not texts:
+        raise DataError(f"'{file}' holds no text: write one text in each line")
+    return texts
+
+
+def read_tokenizer(folder: Path, longest: int) -> Any:
+    """The tokenizer of a folder, which cuts texts to `longest` tokens, or fewer where a configuration says so."""
     path = folder / TOKENIZER
     if not path.is_file():
         raise ConfigError(f"texts need {path}, which is not there: give feeds as .npz files instead (docs/data.md)")
@@ -66,13 +73,13 @@ def _tokenizer(folder: Path) -> Any:
     except Exception as error:  # the library raises plain Exception for every fault of a file
         raise DataError(f"'{path}' is no tokenizer that can be read: {error}") from error
     tokenizer.no_padding()
-    tokenizer.enable_truncation(_longest(folder, tokenizer.truncation))
+    tokenizer.enable_truncation(_longest(folder, tokenizer.truncation, longest))
     return tokenizer
 
 
-def _longest(folder: Path, truncation: JsonMapping | None) -> int:
-    """Tokens that a text may have: the least of what tokenizer and model say, and of LONGEST."""
-    limits = [LONGEST]
+def _longest(folder: Path, truncation: JsonMapping | None, most: int) -> int:
+    """Tokens that a text may have: the least of what tokenizer and model say, and of `most`."""
+    limits = [most]
     if truncation is not None:
         limits.append(int(truncation["max_length"]))
     for name, key in (("tokenizer_config.json", "model_max_length"), ("config.json", "max_position_embeddings")):
@@ -81,5 +88,5 @@ def _longest(folder: Path, truncation: JsonMapping | None) -> int:
         except (OSError, ValueError, AttributeError):
             continue  # these files are kept as they are, and need not be there
         if isinstance(value, int | float) and value >= 1:
-            limits.append(int(min(value, LONGEST)))
+            limits.append(int(min(value, most)))
     return min(limits)

@@ -32,13 +32,14 @@ OPTIONS = (
     Option("bits", ("auto", "4", "8", "2"), "auto", "bits of weights; auto: 4, or 8 for float8"),
     Option(
         "block",
-        ("auto", "32", "16", "64", "128", "channel"),
+        ("auto", "32", "16", "64", "128", "256", "channel"),
         "auto",
         "how many weights share a scale; auto: 32, or what the format says",
     ),
     Option("symmetric", ("auto", "yes", "no"), "auto", "no zero points; auto: none for 8 bits, one a block for fewer"),
     Option("format", ("int", *WITHOUT_ZERO_POINTS), "int", "integers, float8, or a format with blocks of its own"),
     Option("form", ("dq", "nbits"), "dq", "blocked DequantizeLinear of ONNX, or MatMulNBits of onnxruntime"),
+    Option("accuracy_level", ("auto", "0", "1", "4"), "auto", "of MatMulNBits: 1 computes in float32, 4 in int8"),
     Option("types", ("no", "yes"), "no", "also write a file with ONNX's own types for MX and NVFP4, for compilers"),
     Option("ops", ("all", "linear"), "all", "MatMul, Gemm, Gather and 1x1 Conv, or only MatMul and Gemm"),
 )
@@ -132,7 +133,9 @@ def _configure(values: Mapping[str, str]) -> Backend:
     if own and (weight.format.at_rest is None or weight.format.at_rest.own_type is None):
         raise ConfigError(f"weight_only: types=yes is for MX formats and nvfp4, not {values['format']}")
     if packed and values["block"] == "channel":
-        raise ConfigError("weight_only: MatMulNBits has blocks of 16 .. 128. Leave out form=nbits or block=channel")
+        raise ConfigError("weight_only: MatMulNBits has blocks of 16 .. 256. Leave out form=nbits or block=channel")
+    if values["accuracy_level"] != "auto" and (not packed or is_in_bnb4(weight)):
+        raise ConfigError("weight_only: accuracy_level is an attribute of MatMulNBits. Leave it out, or add form=nbits")
     dtypes = (*INTEGERS, *(() if packed else FLOATS), *BLOCK_FORMATS)
     return Backend(
         name="weight_only",

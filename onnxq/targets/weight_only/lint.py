@@ -19,14 +19,14 @@ from onnxq.lint.rules import LINTS
 from onnxq.types import Backend
 
 BITS = (2, 4, 8)
-SIZES = (16, 32, 64, 128)
+SIZES = (16, 32, 64, 128, 256)
 _DOMAIN = "com.microsoft"
 _E2M1 = "float4_e2m1fn"
 
 
 @LINTS.register("weight_blocks")
 def lint_weight_blocks(graph: Graph, found: list[Quantizer], backend: Backend) -> Iterator[Finding]:
-    """Blocks of 16 .. 128 numbers of 2, 4 or 8 bits, with a scale for each of them."""
+    """Blocks of 16 .. 256 numbers of 2, 4 or 8 bits, with a scale for each of them."""
     for node in graph.nodes():
         if node.op == "DequantizeLinear" and int(node.attrs.get("block_size", 0)):
             yield from _size(node, backend)

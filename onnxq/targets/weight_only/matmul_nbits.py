@@ -40,9 +40,10 @@ def to_nbits(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Back
     packed = graph.copy()
     packed.keep_given_names()
     rest, notes = {}, []
+    level = _accuracy_level(backend)
     with collector_paused():
         for placement in plan:
-            reason = _write(packed, placement, qparams)
+            reason = _write(packed, placement, qparams, level)
             if reason is not None:
                 rest[placement.tensor] = placement
                 text = f"weight '{placement.tensor}' is stored for a blocked DequantizeLinear: {reason}"
@@ -52,7 +53,13 @@ def to_nbits(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Back
     return result, [*others, *notes]
 
 
-def _write(graph: Graph, placement: Placement, qparams: QParamsTable) -> str | None:
+def _accuracy_level(backend: Backend) -> int | None:
+    """What the target's option says for MatMulNBits; None leaves it to onnxruntime."""
+    chosen = backend.chosen.get("accuracy_level", "auto")
+    return None if chosen == "auto" else int(chosen)
+
+
+def _write(graph: Graph, placement: Placement, qparams: QParamsTable, level: int | None) -> str | None:
     """Replace the readers of one weight, or say why that is not possible."""
     bnb4 = is_in_bnb4(placement.spec)
     blocks = _bnb4_layout(graph, placement, qparams) if bnb4 else _layout(graph, placement, qparams)
@@ -69,7 +76,9 @@ def _write(graph: Graph, placement: Placement, qparams: QParamsTable) -> str | N
     if isinstance(blocks, Bnb4Blocks):
         _Bnb4Writer(graph, weight, blocks).write(layers)
         return None
-    _Writer(graph, weight, blocks, qparams).write(layers, [use.node for use in readers if use.node.op == "Gather"])
+    _Writer(graph, weight, blocks, qparams, level).write(
+        layers, [use.node for use in readers if use.node.op == "Gather"]
+    )
     return None
 
 
@@ -196,8 +205,11 @@ class _Bnb4Writer(_LayerWriter):
 class _Writer(_LayerWriter):
     """Writes one weight, and the operators that read it."""
 
-    def __init__(self, graph: Graph, weight: Any, blocks: PackedBlocks, qparams: QParamsTable) -> None:
+    def __init__(
+        self, graph: Graph, weight: Any, blocks: PackedBlocks, qparams: QParamsTable, level: int | None
+    ) -> None:
         super().__init__(graph)
+        self.level = level
         self.weight = weight
         self.blocks = blocks
         self._fixed = qparams.integer_weights.get(weight.name)
@@ -240,6 +252,8 @@ class _Writer(_LayerWriter):
     def _multiply(self, node: Node, codes: Any) -> None:
         self._become(node, "MatMulNBits", [node.inputs[0], codes, self._scales, *self._zeros])
         node.attrs.update(K=self.blocks.columns, N=self.blocks.rows, bits=self.blocks.bits, block_size=self.blocks.size)
+        if self.level is not None:
+            node.attrs["accuracy_level"] = self.level
 
 
 def write_nbits(request: EmitRequest) -> Emitted:

@@ -42,7 +42,7 @@ def assert_close(found: np.ndarray, wanted: np.ndarray) -> None:
 def test_every_block_size_of_every_layer_is_what_numerics_says(
     layer: str, form: str, bits: str, symmetric: str, tmp_path: Path
 ) -> None:
-    for block, inputs in product(("16", "32", "64", "128"), (WHOLE, RAGGED)):
+    for block, inputs in product(("16", "32", "64", "128", "256"), (WHOLE, RAGGED)):
         case = LAYERS[layer](inputs)
         backend = f"weight_only:bits={bits},block={block},symmetric={symmetric},form={form}"
         model, meant = quantized(case.model, backend, tmp_path)

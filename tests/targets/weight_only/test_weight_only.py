@@ -51,9 +51,12 @@ def test_options_say_the_format(options: str, dtype: str, symmetric: bool, granu
     ("options", "message"),
     [
         ("bits=3", "option 'bits' of backend 'weight_only' cannot be '3'. Known: auto, 4, 8, 2"),
-        ("block=20", "option 'block' of backend 'weight_only' cannot be '20'. Known: auto, 32, 16, 64, 128, channel"),
+        (
+            "block=20",
+            "option 'block' of backend 'weight_only' cannot be '20'. Known: auto, 32, 16, 64, 128, 256, channel",
+        ),
         ("form=nbits,format=fp8_e5m2", "MatMulNBits holds integers, and MatMulBnb4 nf4, not fp8_e5m2"),
-        ("form=nbits,block=channel", "MatMulNBits has blocks of 16 .. 128"),
+        ("form=nbits,block=channel", "MatMulNBits has blocks of 16 .. 256"),
         ("format=fp8_e4m3,symmetric=no", "has no zero point"),
         ("format=fp8_e4m3,bits=2", "format=fp8_e4m3 has 8 bits. Leave out bits=2 or the format"),
         ("format=fp8_e5m2,bits=4", "format=fp8_e5m2 has 8 bits. Leave out bits=4 or the format"),
@@ -183,7 +186,7 @@ def _model(nodes: list[onnx.NodeProto], held: list[onnx.TensorProto], opset: int
     ("model", "rule", "message"),
     [
         (packed(4, 32, 16), None, ""),
-        (packed(4, 256, 8), "block-size", "has blocks of 256, weight_only has blocks of 16, 32, 64, 128"),
+        (packed(4, 512, 8), "block-size", "has blocks of 512, weight_only has blocks of 16, 32, 64, 128, 256"),
         (packed(5, 32, 16), "bits", "has weights of 5 bits, weight_only has 2, 4 or 8"),
         (packed(4, 32, 15), "packed-shape", "has scales of shape [15]; N=8 and K=64 need 16"),
         (blocked(32, (2, 8)), None, ""),
