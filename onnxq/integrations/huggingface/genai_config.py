@@ -52,7 +52,7 @@ def read_genai_config(folder: Path) -> GenaiConfig | None:
     if not (folder / filename).is_file():
         raise ConfigError(f"{path}: model.decoder.filename is '{filename}', and {folder} has no such file")
     layers = _number(decoder, "num_hidden_layers", path)
-    cached = {}
+    cached: dict[str, str] = {}
     for kind, default in _PAST.items():
         given = _pattern(inputs, kind, default, path)
         made = kind.replace("past", "present")
