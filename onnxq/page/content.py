@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,10 @@ from onnxq.types import Backend, QParamsTable, QuantPlan
 from onnxq.types.note import Note, folded
 from onnxq.version import __version__
 
-TRAINING, FRONT, HELD = "training.csv", "front.json", "hold.json"
+TRAINING, SCALES, FRONT, HELD = "training.csv", "scales.csv", "front.json", "hold.json"
+
+MOST_SCALES = 500
+"""Tensors whose scales a page draws over time, those that moved most; scales.csv has all of them."""
 
 MOST_REMARKS = 500
 """Notes that a page holds; report.json has all of them."""
@@ -153,6 +157,8 @@ def further_json(folder: Path) -> JsonObject:
     found: JsonObject = {}
     if (folder / TRAINING).is_file():
         found["training"] = _columns(folder / TRAINING)
+    if (folder / SCALES).is_file():
+        found["scales"] = _scales(_columns(folder / SCALES))
     if (folder / FRONT).is_file():
         found["front"] = front_json(read_object(folder / FRONT, "front"))
     elif (folder / HELD).is_file():
@@ -166,6 +172,22 @@ def _columns(path: Path) -> Mapping[str, list[float | None]]:
         rows = list(csv.DictReader(stream))
     names = list(rows[0]) if rows else []
     return {name: [_number(row[name]) for row in rows] for name in names}
+
+
+def _scales(columns: Mapping[str, Sequence[float | None]]) -> JsonObject:
+    """The scales over the steps, the tensors first whose scales moved by the largest factor."""
+    tensors = sorted((name for name in columns if name != "step"), key=lambda name: -_moved(columns[name]))
+    return {
+        "step": columns.get("step", ()),
+        "tensors": {name: columns[name] for name in tensors[:MOST_SCALES]},
+        "count": len(tensors),
+    }
+
+
+def _moved(scales: Sequence[float | None]) -> float:
+    """The logarithm of the factor between the largest and the smallest scale of a course."""
+    known = [scale for scale in scales if scale is not None and scale > 0]
+    return math.log(max(known) / min(known)) if known else 0.0
 
 
 def _number(text: str | None) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
 
 Whole = Annotated[StrictInt, Field(ge=0, lt=2**63)]
 Number = StrictFloat | None
@@ -35,6 +35,21 @@ class HistoryEntry(_Table):
     pending: tuple[Whole, Whole, StrictFloat] | None
 
 
+class ScalesEntry(_Table):
+    """The scales so far, as `ScaleCourse.to_json` has them."""
+
+    every: Annotated[Whole, Field(ge=1)]
+    tensors: list[StrictStr]
+    steps: list[Whole]
+    rows: list[list[StrictFloat]]
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> ScalesEntry:
+        if len(self.rows) != len(self.steps) or any(len(row) != len(self.tensors) for row in self.rows):
+            raise ValueError("a row for each of its steps, with a number for each of its tensors")
+        return self
+
+
 class Written(_Table):
     """What every file has."""
 
@@ -50,6 +65,7 @@ class CheckpointSchema(Written):
     seconds: Annotated[StrictFloat, Field(ge=0, allow_inf_nan=False)]
     optimizer: dict[StrictStr, Any]
     history: HistoryEntry
+    scales: ScalesEntry | None = None
     best: BestEntry
 
 

@@ -13,6 +13,7 @@ from onnxq.config.training import TrainSettings
 from onnxq.files import json_number
 from onnxq.json_file import JsonMapping, JsonObject
 from onnxq.qat.curve import COLUMNS, MOST_ROWS, Row, write_csv, write_svg
+from onnxq.qat.scales import ScaleCourse
 
 CSV_NAME, SVG_NAME = "training.csv", "training.svg"
 
@@ -113,6 +114,7 @@ class Training:
     """A finished training.
 
     rows   its course
+    scales  how the scales of quantizers moved
     best   the best evaluation; the network has its parameters now
     last   the parameters after the last step
     """
@@ -123,6 +125,7 @@ class Training:
     batch_size: int
     metric: str | None
     rows: tuple[Row, ...]
+    scales: ScaleCourse
     best: Best
     last: Mapping[str, Tensor]
     seconds: float
@@ -139,12 +142,12 @@ class Training:
         return [row.metric for row in self.rows if row.metric is not None]
 
     def write(self, folder: Path) -> list[Path]:
-        """training.csv and training.svg."""
+        """training.csv, training.svg and scales.csv."""
         folder.mkdir(parents=True, exist_ok=True)
         files = [folder / CSV_NAME, folder / SVG_NAME]
         write_csv(files[0], self.rows)
         write_svg(files[1], self.rows, self.metric or "metric")
-        return files
+        return [*files, self.scales.write(folder)]
 
     def to_json(self, *, last: bool = False) -> JsonObject:
         """The summary for report.json; with `last` the parameters after the last step were written, not the best."""

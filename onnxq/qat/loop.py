@@ -29,6 +29,7 @@ from onnxq.qat.net import QatNet
 from onnxq.qat.optimizers import make_optimizer, set_learning_rates
 from onnxq.qat.randomness import generators_kept, seed_everything
 from onnxq.qat.roundings import let_decide, undecided
+from onnxq.qat.scales import ScaleCourse
 from onnxq.qat.schedules import Schedule
 from onnxq.qat.training_data import open_training_data
 from onnxq.runtime import input_infos
@@ -127,6 +128,7 @@ class _Run:
             data.note(line)
         self.optimizer = make_optimizer(net, settings)
         self.history = History.for_steps(self.schedule.steps)
+        self.scales = ScaleCourse.of(net, self.schedule.steps)
         self.best = Best(_higher_is_better(settings, evaluate))
         self.metric_name = str(getattr(evaluate, "name", "metric"))
         self.checkpoints: Checkpoints | None = None
@@ -183,6 +185,7 @@ class _Run:
         self.net.checkpoint_segments = max(self.settings.recompute, 1)
         self.wrapped = self.team.wrap(self.net)
         if not restored:
+            self.scales.take(0, self.net)
             self._evaluate(epoch=0)
         ended_early = False
         while self.step < self.schedule.steps and not ended_early:
@@ -205,6 +208,8 @@ class _Run:
             losses, rate = self._step(batch)
             self.step += 1
             self.history.add(self.step, epoch + 1, losses, rate)
+            if self.scales.due(self.step):
+                self.scales.take(self.step, self.net)
             self._tell(epoch, losses["loss"], rate, time.perf_counter() - began)
             every = settings.checkpoint_every
             if every is not None and self.step % every == 0 and self.step < end:
@@ -302,6 +307,7 @@ class _Run:
                     "net": self.net.state_dict(),
                     "optimizer": self.optimizer.state_dict(),
                     "history": self.history.to_json(),
+                    "scales": self.scales.to_json(),
                     "best": self.best.to_json(),
                 }
                 self.checkpoints.save(self.step, state)
@@ -328,6 +334,11 @@ class _Run:
         except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:  # parameters of a file
             raise self.checkpoints.damaged(error) from error
         self.history = History.from_json(state["history"])
+        if state.get("scales") is not None:  # checkpoints of 0.2.0 have none
+            found = ScaleCourse.from_json(state["scales"])
+            if found.tensors != self.scales.tensors:
+                raise self.checkpoints.damaged(ValueError("its scales are those of other tensors"))
+            self.scales = found
         self.best = Best.from_json(state["best"])
         if best is not None and best["step"] == self.best.step:
             self.best.state = best["net"]
@@ -337,6 +348,7 @@ class _Run:
     def _finished(self, *, ended_early: bool) -> Training:
         last = {name: tensor.detach().clone() for name, tensor in self.net.state_dict().items()}
         check_parameters(self.net, self.step, self.settings.lr)
+        self.scales.take(self.step, self.net)
         if self.best.state is not None:
             self.net.load_state_dict(self.best.state)
         self.net.eval()
@@ -347,6 +359,7 @@ class _Run:
             batch_size=self.batch_size,
             metric=None if self.evaluate is None else self.metric_name,
             rows=tuple(self.history.rows),
+            scales=self.scales,
             best=self.best,
             last=last,
             seconds=self._seconds(),

@@ -52,7 +52,7 @@ def test_files_and_report_of_a_training(run: Run, training: Path, tmp_path: Path
     assert result.exit_code == 0, result.stderr
     assert written(out) == [
         *("config.json", "model.onnx", "plan.json", "qparams.json", "report.html", "report.json"),
-        *("training.csv", "training.svg"),
+        *("scales.csv", "training.csv", "training.svg"),
     ]
     report = json.loads((out / "report.json").read_text())
     training_report = report["training"]
