@@ -33,7 +33,7 @@ from onnxq.ptq.search.stage import (
     wanted_schedule,
 )
 from onnxq.session.prepare import Model
-from onnxq.session.session import Calibrated, Session, open_session
+from onnxq.session.session import Session, open_session
 from onnxq.types import Backend
 from onnxq.types.note import folded
 from onnxq.verify import ResultCheck
@@ -126,6 +126,7 @@ def quantize_session(
 ) -> Result:
     """The same for a session that is open; its data need not be."""
     from onnxq.latency import refuse_untimed, tuned  # here, because `import onnxq` is to stay quick
+    from onnxq.page.work import work_of
     from onnxq.page.write import page_of
 
     session = limited(session)
@@ -154,7 +155,7 @@ def quantize_session(
             replace(ready, warnings=(*warnings, *ready.warnings, *_unmeasured(session))),
             output,
             more=lambda stage: {
-                **work_of(ready),
+                **work_of(ready.state.graph, ready.state.plan, session.dataset),
                 **_with_improvements(stage, session, improved),
                 **({} if judged is None else {"task": judged.of_file(stage / f"{session.settings.name}.onnx")}),
             },
@@ -221,17 +222,6 @@ def _unmeasured(session: Session) -> list[str]:
             "evaluate on. Give some with -d, or name improvements that need none with --improve"
         )
     return found
-
-
-def work_of(ready: Calibrated) -> JsonObject:
-    """The entry of the report that says how much of the work is quantized."""
-    from onnxq.page.work import work_json
-
-    dataset = ready.session.dataset
-    feed = None if dataset is None else next(iter(dataset), None)
-    config, graph = ready.session.settings, ready.state.graph
-    run = config.effort > 0 or config.improvements is not None
-    return {"work": work_json(graph, ready.state.plan, feed, run=run)}
 
 
 def _with_improvements(stage: Path, session: Session, outcome: Outcome | None) -> JsonObject:

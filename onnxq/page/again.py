@@ -67,7 +67,8 @@ def page_again(
 
     `further` is what was measured elsewhere, in the form of `Measured`.
     """
-    measured = {**Measured().to_json(), **({} if earlier is None else earlier["measured"]), **(further or {})}
+    said = Measured(macs=run.report.get("work", {}).get("layer_macs")).to_json()
+    measured = {**said, **({} if earlier is None else earlier["measured"]), **(further or {})}
     if reference is None:
         assert earlier is not None
         return run_page(run, backend, earlier["model"], measured)

@@ -102,8 +102,10 @@ def _report(report: JsonMapping) -> JsonObject:
     """report.json without what the page has elsewhere, and with remarks that are alike put together."""
     coverage = {key: value for key, value in report["coverage"].items() if key not in ("float_nodes", "float_codes")}
     passes = report.get("passes", ())
+    work = {key: value for key, value in report.get("work", {}).items() if key != "layer_macs"}
     return {
-        **{key: value for key, value in report.items() if key not in ("kinds", "files", "vendor_steps")},
+        **{key: value for key, value in report.items() if key not in ("kinds", "files", "vendor_steps", "work")},
+        **({"work": work} if work else {}),
         "coverage": coverage,
         "warnings": _folded(report["warnings"], report),
         "notes": _folded(report["notes"], report),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from onnxq.errors import OnnxqError, UnsupportedError
@@ -52,22 +52,29 @@ def open_sizes(graph: Graph) -> list[str]:
     return list(dict.fromkeys(size for size in sizes if isinstance(size, str)))
 
 
-def work_json(
-    graph: Graph, plan: QuantPlan, feed: Feed | None, *, assumed: int | None = None, run: bool = False
-) -> JsonObject:
-    """How much of the work is done in integers: layers by operator, and their MACs where shapes are known.
+def macs_of_run(graph: Graph, feed: Feed) -> dict[str, int] | None:
+    """Node -> MACs in one sample; where the model leaves shapes open it is run on `feed`, unless it is large."""
+    found = macs_json(graph, feed, {})
+    if found is None and weight_bytes(graph.gs) <= LARGE:
+        with suppress(OnnxqError):  # what a run of the float model cannot tell stays unknown
+            return {product.node: product.macs for product in products(graph, feed)}
+    return found
 
-    With `run` the model, unless it is large, is run on `feed` for shapes that it does not state.
-    """
+
+def work_json(graph: Graph, plan: QuantPlan, macs: Mapping[str, int] | None) -> JsonObject:
+    """How much of the work is done in integers: layers by operator, and their MACs where these are known."""
     inside = {*plan.quantized, *plan.fused}
     layers = [node for node in graph.gs.nodes if node.op in MULTIPLYING and not node.domain]
     total, quantized = Counter(node.op for node in layers), Counter(node.op for node in layers if node.name in inside)
-    macs = macs_json(graph, feed, {}, assumed=assumed)
-    if macs is None and feed is not None and run and weight_bytes(graph.gs) <= LARGE:
-        with suppress(OnnxqError):  # what a run of the float model cannot tell stays unknown
-            macs = {product.node: product.macs for product in products(graph, feed)}
     return {
         "layers": {op: {"all": count, "quantized": quantized[op]} for op, count in total.items()},
         "macs": None if macs is None else sum(macs.values()),
         "quantized_macs": None if macs is None else sum(count for name, count in macs.items() if name in inside),
     }
+
+
+def work_of(graph: Graph, plan: QuantPlan, dataset: Iterable[Feed] | None) -> JsonObject:
+    """The entry of the report that says how much of the work is quantized, with the MACs of each layer."""
+    feed = None if dataset is None else next(iter(dataset), None)
+    macs = macs_json(graph, None, {}) if feed is None else macs_of_run(graph, feed)
+    return {"work": {**work_json(graph, plan, macs), "layer_macs": macs}}

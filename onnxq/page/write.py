@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -18,13 +18,11 @@ from onnxq.page.inputs import inputs_json
 from onnxq.page.layers import SAMPLES, measure_layers
 from onnxq.page.model import model_json
 from onnxq.page.observed import observed_json
-from onnxq.page.work import macs_json
 from onnxq.pipeline.artifacts import PAGE, DrawPage, Finished
 from onnxq.pipeline.forecast import LAYERS_ROUNDS, fits
 from onnxq.progress.time_limit import Part
 from onnxq.ptq.search.sample_split import verification_samples
 from onnxq.ptq.search.stage import LARGE
-from onnxq.runtime.feeds import Feed
 from onnxq.types import QuantPlan
 
 MANY_NODES = 2000
@@ -50,16 +48,14 @@ def page_of(config: Config, reference: Graph | None = None) -> DrawPage | None:
         measured = Measured(observed=observed_of(done.ready.gathered, run.plan))
         if session.dataset is not None:
             measured = replace(measured, inputs=inputs_json(session.dataset))
-            feeds: Sequence[Feed] = list(islice(session.dataset, 1))
-            shapes: dict[str, tuple[int, ...]] = {}
             if small and wants_layers(config, graph) and fits(session, Part.LAYERS, "page", LAYERS_ROUNDS):
                 samples = verification_samples(session.dataset, config.verify_samples)
                 numbers = samples.numbers[:SAMPLES]
                 feeds = list(islice(samples, len(numbers)))
                 found = measure_layers(compared, Graph.load(done.written.emitted.files[0]), run.qparams, feeds, numbers)
                 against = FLOAT if reference is not None else FLOAT_AS_CHANGED
-                measured, shapes = replace(measured, layers=found.to_json(against)), found.shapes
-            measured = replace(measured, macs=macs_json(compared, feeds[0], shapes))
+                measured = replace(measured, layers=found.to_json(against))
+        measured = replace(measured, macs=done.report.get("work", {}).get("layer_macs"))
         measured = replace(measured, float_file=file_bytes(session.original.files()))
         model = model_json(graph, run.plan, run.qparams, weights=small)
         data = run_page(run, session.prepared.backend, model, measured.to_json())

@@ -44,7 +44,8 @@ def deliver(
     `settings` differ from those of the session in what is decided at the end: the name of the files, shapes of inputs,
     the least SQNR; `data` is then where samples for these shapes come from.
     """
-    from onnxq.page.write import page_of  # here, because it is needed once, at the end
+    from onnxq.page.work import work_of  # here, because they are needed once, at the end
+    from onnxq.page.write import page_of
 
     ready = net.calibrated
     found = convert(net)
@@ -78,7 +79,9 @@ def deliver(
         return disagreements(agreed)
 
     def further(stage: Path) -> JsonMapping:
-        return {"file_against_net": [one.to_json() for one in agreed], **(more(stage) if more is not None else {})}
+        against = [one.to_json() for one in agreed]
+        work = work_of(found.graph, found.plan, samples)
+        return {"file_against_net": against, **work, **(more(stage) if more is not None else {})}
 
     output = Path(folder) if isinstance(folder, str) else folder
     return emit_plan(trained, output, own_check=same_as_net, more=further, draw=page_of(session.settings))

@@ -62,6 +62,7 @@ def test_files_and_report_of_a_training(run: Run, training: Path, tmp_path: Path
     # The file and the net may round a value on the border of two steps differently: one image of the 32.
     assert training_report["written"] == pytest.approx(training_report["after"], abs=1.01 / 32)
     assert {str(out / "training.csv"), str(out / "training.svg")} <= set(report["files"])
+    assert report["work"]["quantized_macs"] == report["work"]["macs"] > 1_000_000
     assert "32 of the 160 samples are kept apart" in " ".join(report["notes"])
     assert "epoch 3 of 3: step 24, loss" in result.stderr
     for text in ("accuracy", "float", "before training", "of the written file"):

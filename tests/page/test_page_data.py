@@ -10,7 +10,9 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 import onnxq
 from onnxq.errors import SpecError
@@ -246,3 +248,36 @@ def test_parts_of_the_first_versions_are_judged_too() -> None:
 def test_lights(row: dict, light: Light) -> None:
     assert light_of(row) == light
     assert light_of(row, trained=True) == (Light.BAD if "silent" in row else Light.NONE)
+
+
+def hidden_shape() -> onnx.ModelProto:
+    """A convolution behind a Reshape by the sizes that the input turns out to have: no inference tells them."""
+    rng = np.random.default_rng(0)
+    weight = numpy_helper.from_array(rng.normal(size=(8, 4, 3, 3)).astype(np.float32), "w")
+    sizes = numpy_helper.from_array(np.array([1, 4, 8, 8], np.int64), "sizes")
+    nodes = [
+        helper.make_node("Relu", ["x"], ["relu"], name="relu"),
+        helper.make_node("NonZero", ["relu"], ["where"], name="where"),
+        helper.make_node("ReduceMax", ["where"], ["last"], name="last", keepdims=1, axes=[1]),
+        helper.make_node("Squeeze", ["last", "one"], ["flat"], name="flat"),
+        helper.make_node("Max", ["flat", "sizes"], ["shape"], name="shape"),
+        helper.make_node("Reshape", ["relu", "shape"], ["image"], name="reshape"),
+        helper.make_node("Conv", ["image", "w"], ["y"], name="conv", pads=[1, 1, 1, 1]),
+    ]
+    one = numpy_helper.from_array(np.array([1], np.int64), "one")
+    ends = [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 4, "h", "w0"])]
+    outs = [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)]
+    graph = helper.make_graph(nodes, "hidden", ends, outs, [weight, sizes, one])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_work_that_no_shape_tells_is_counted_in_one_run_at_every_effort(tmp_path: Path) -> None:
+    samples = [{"x": np.random.default_rng(n).normal(size=(1, 4, 8, 8)).astype(np.float32)} for n in range(4)]
+    done = onnxq.quantize(hidden_shape(), backend="tensorrt", data=samples, out=tmp_path, config={"effort": 0})
+    macs = 8 * 8 * 8 * 4 * 3 * 3
+    work = done.report["work"]
+    assert (work["macs"], work["quantized_macs"], work["layer_macs"]) == (macs, macs, {"conv": macs})
+    assert "1 of 1 convolution: 100.0 % of the work" in done.summary()
+    page = read_page(tmp_path / "report.html")
+    assert page["measured"]["macs"] == {"conv": macs}
+    assert "layer_macs" not in page["report"]["work"]

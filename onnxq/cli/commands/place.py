@@ -83,7 +83,7 @@ def place(
 
 def _print_plan(plan: QuantPlan, graph: Graph, wanted: Collection[str]) -> None:
     """The summary, why nodes stay float, then the nodes that are wanted and the tensors that they read and write."""
-    from onnxq.page.work import work_json
+    from onnxq.page.work import macs_json, work_json
     from onnxq.pipeline.coverage import Coverage
     from onnxq.pipeline.summary import grouped, nodes_line, work_lines
 
@@ -91,7 +91,7 @@ def _print_plan(plan: QuantPlan, graph: Graph, wanted: Collection[str]) -> None:
     print_pairs(
         f"plan for {plan.backend}",
         [
-            *(("layers", line) for line in work_lines(work_json(graph, plan, None, assumed=1))),
+            *(("layers", line) for line in work_lines(work_json(graph, plan, macs_json(graph, None, {}, assumed=1)))),
             ("nodes", nodes_line(counted)),
             ("tensors", ", ".join(f"{count} {role}" for role, count in counted["tensors"].items()) or "none"),
         ],
