@@ -312,7 +312,7 @@ def _as_float32(values: np.ndarray) -> np.ndarray:
 
 
 def write_qdq(request: EmitRequest) -> Emitted:
-    """Write `<name>.onnx` with Q/DQ nodes (and `<name>.onnx.data` for large models)."""
+    """Write `<name>.onnx`: the model with Q/DQ nodes (and `<name>.onnx.data` for large models)."""
     result, notes = to_qdq(*request.quantized, request.backend)
     return Emitted(tuple(result.save(request.path(".onnx"))), tuple(notes))
 

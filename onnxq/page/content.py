@@ -15,7 +15,7 @@ from onnxq.emit import EMITTERS
 from onnxq.json_file import JsonMapping, JsonObject, read_object
 from onnxq.page.document import FORM
 from onnxq.page.verdict import verdict_json
-from onnxq.pipeline.artifacts import PAGE, REPORT
+from onnxq.pipeline.artifacts import FLOAT_MODEL, PAGE, REMEDY, REPORT
 from onnxq.pipeline.vendor_steps import vendor_steps
 from onnxq.types import Backend, QParamsTable, QuantPlan
 from onnxq.types.note import Note, folded
@@ -141,7 +141,10 @@ def _next(run: Run, backend: Backend | None) -> list[JsonObject]:
 
 def _purposes(backend: Backend, name: str) -> dict[str, str]:
     """File -> what its emitter says of it."""
-    found = {}
+    found = {
+        f"{name}{FLOAT_MODEL}": "the float model, with its constants as methods have changed them",
+        f"{name}{REMEDY}": "a configuration with the remedies that pay: 'onnxq quantize -c' takes it",
+    }
     for emitter in (EMITTERS.get(one) for one in backend.emitters):
         said = _without_verb((emitter.write.__doc__ or "").strip().partition("\n")[0], name)
         found.update(dict.fromkeys(emitter.file_names(name), said))

@@ -22,7 +22,8 @@ body { margin: 1rem auto; max-width: 75rem; padding: 0 1rem; overflow-wrap: anyw
 h1 { font-size: 1.2rem; } summary { cursor: pointer; font-weight: 600; padding: .4rem 0; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; }
 th, td { text-align: left; vertical-align: top; padding: .2rem .8rem .2rem 0; border-bottom: 1px solid #8886; }
-.number { text-align: right; font-variant-numeric: tabular-nums; }
+th { white-space: nowrap; } .scroll td { min-width: 5rem; } .scroll td:first-child { min-width: 12rem; }
+.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 """
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"

@@ -23,8 +23,9 @@ from onnxq.runtime.pieces import as_array
 from onnxq.user_code import current_folder_importable, find_function, users_errors
 
 FORMS = (
-    "a .npz file with one array for each input and 'labels', module:function or file.py:function, or from Python: a "
-    "dict of arrays, a tuple (inputs, labels), a torch Dataset or DataLoader, a function, or batches in a list"
+    "a .npz file with one array for each input and 'labels', a folder of such files, module:function or "
+    "file.py:function, or from Python: a dict of arrays, a tuple (inputs, labels), a torch Dataset or DataLoader, a "
+    "function, or batches in a list"
 )
 
 
@@ -80,6 +81,8 @@ class _Reader:
 
     def _from_text(self, text: str) -> TrainingData:
         path = Path(text)
+        if path.is_dir():
+            return self._from_folder(path)
         if path.suffix == ".npz":
             if not path.is_file():
                 raise DataError(f"training data '{text}' does not exist. Give {FORMS}")
@@ -87,6 +90,30 @@ class _Reader:
         if ":" in text:
             return self._from_function(find_function(text, "training data"))
         raise DataError(f"training data '{text}' is no .npz file and no module:function. Give {FORMS}")
+
+    def _from_folder(self, folder: Path) -> IndexedData:
+        """The samples of all .npz files, one behind the other in the order of the names, all in memory."""
+        files = sorted(folder.glob("*.npz"))
+        if not files:
+            raise DataError(f"folder '{folder}' holds no .npz file. Give {FORMS}")
+        parts = [self._apart(read_arrays(path), f"'{path}'") for path in files]
+        bare = next((path for path, (_, labels) in zip(files, parts, strict=True) if labels is None), None)
+        if bare is not None and any(labels is not None for _, labels in parts):
+            raise DataError(
+                f"'{bare}' has no labels, but other files of '{folder}' have: give all of them labels, or none"
+            )
+        joined: dict[str, np.ndarray] = {}
+        for name in self._names:
+            arrays = [inputs[name] for inputs, _ in parts]
+            odd = next((at for at, array in enumerate(arrays) if array.shape[1:] != arrays[0].shape[1:]), None)
+            if odd is not None:
+                raise DataError(
+                    f"samples of '{name}' have the shape {list(arrays[0].shape[1:])} in '{files[0]}' and "
+                    f"{list(arrays[odd].shape[1:])} in '{files[odd]}': batches need one shape"
+                )
+            joined[name] = np.concatenate(arrays)
+        labels = [labels for _, labels in parts if labels is not None]
+        return self._from_arrays((joined, np.concatenate(labels)) if labels else joined, f"folder '{folder}'")
 
     def _from_arrays(self, source: Any, where: str) -> IndexedData:
         inputs, labels = self._apart(source, where)

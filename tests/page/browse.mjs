@@ -21,19 +21,21 @@ page.on("request", (request) => { if (!request.url().startsWith("data:")) found.
 const address = pathToFileURL(asked.page).href;
 let began = Date.now();
 await page.goto(address);
-await page.waitForSelector("html[data-ready]", {timeout: 60000});
+if (!asked.plain) await page.waitForSelector("html[data-ready]", {timeout: 60000}); // a page of tables has no program
 await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
 found.seconds.open = (Date.now() - began) / 1000;
 const views = await page.$$eval("nav a", (links) => links.map((link) => link.getAttribute("href").slice(1)));
-for (const view of asked.views || views) {
+for (const view of asked.views || (asked.plain ? ["page"] : views)) {
   began = Date.now();
-  await page.evaluate((id) => { location.hash = id; }, view);
-  await page.waitForFunction((id) => document.querySelector("nav a[aria-current]")?.hash === "#" + id, view);
+  if (!asked.plain) {
+    await page.evaluate((id) => { location.hash = id; }, view);
+    await page.waitForFunction((id) => document.querySelector("nav a[aria-current]")?.hash === "#" + id, view);
+  }
   await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
   found.seconds[view] = (Date.now() - began) / 1000;
   if (asked.wait) await page.waitForTimeout(asked.wait);
   found.views[view] = await page.evaluate(() => {
-    const main = document.getElementById("main");
+    const main = document.querySelector("main");
     const inked = [...main.querySelectorAll("canvas")].filter((canvas) => canvas.width && new Uint32Array(canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.buffer).some((pixel) => pixel)).length;
     return {text: main.innerText, canvases: main.querySelectorAll("canvas").length, inked, rows: main.querySelectorAll("tbody tr").length, elements: document.querySelectorAll("*").length, overflow: document.documentElement.scrollWidth > innerWidth + 1, scripts: document.querySelectorAll("script").length};
   });
@@ -52,6 +54,7 @@ for (const step of asked.steps || []) {
   if (step.fill) await page.fill(step.fill[0], step.fill[1]);
   if (step.scroll) { began = Date.now(); await page.evaluate(async ([selector, top]) => { document.querySelector(selector).scrollTop = top; await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))); }, step.scroll); found.seconds.scroll = (Date.now() - began) / 1000; }
   if (step.wheel) { const box = await (await page.$("canvas.map")).boundingBox(); await page.mouse.move(box.x + box.width / 2, box.y + 100); began = Date.now(); for (let i = 0; i < step.wheel; i++) { await page.mouse.wheel(0, i % 2 ? 120 : -120); } await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))); found.seconds.wheel = (Date.now() - began) / 1000 / step.wheel; }
+  if (step.inked) for (const canvas of await page.$$(step.inked)) { await canvas.scrollIntoViewIfNeeded(); await page.waitForFunction((one) => { if (!one.width) return false; const copy = new OffscreenCanvas(one.width, one.height).getContext("2d", {willReadFrequently: true}); copy.drawImage(one, 0, 0); return new Uint32Array(copy.getImageData(0, 0, one.width, one.height).data.buffer).some((pixel) => pixel); }, canvas); }
   if (step.read) (found.read = found.read || []).push(await page.evaluate((selector) => document.querySelector(selector)?.innerText ?? null, step.read));
   if (step.focused) (found.read = found.read || []).push(await page.evaluate(() => document.activeElement?.tagName + "#" + (document.activeElement?.id || "")));
   if (step.shot) await page.screenshot({path: step.shot});

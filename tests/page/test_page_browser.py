@@ -170,6 +170,22 @@ def test_the_cause_of_dead_scores_and_the_line_that_mends_them_take_no_click(tmp
     assert "model_remedy.toml" in text
 
 
+def test_scales_of_a_training_are_drawn_for_each_tensor(pages: Callable[[str], Path]) -> None:
+    page = pages("qat")
+    scales = read_page(page)["scales"]
+    name = list(scales["tensors"])[1]
+    row = "#main tbody tr:nth-child(2) button"
+    steps = [{"go": "training"}, {"read": "#main"}, {"inked": "#main canvas"}, {"click": row}, {"read": "#said"}]
+    steps += [{"inked": "#main canvas"}, {"focus": row}, {"press": "Enter"}, {"focused": True}]
+    found = browse(page, views=["training"], axe=True, steps=steps)
+    assert (found["errors"], serious(found)) == ([], [])
+    text, said, focused = found["read"]
+    assert f"{scales['count']} quantizers with scales of their own" in text
+    assert said == f"The scale of {name} is drawn"
+    assert focused.startswith("BUTTON")
+    assert found["views"]["training"]["canvases"] == 4  # loss, metric, learning rate, scales
+
+
 def hostile_model() -> onnx.ModelProto:
     """Layers whose nodes and tensors have names that a page, a terminal or a reader could obey."""
     rng = np.random.default_rng(0)
@@ -200,6 +216,31 @@ def test_hostile_names_are_text(tmp_path: Path) -> None:
         assert shown in layers
     assert all(view["scripts"] == 2 and not view["overflow"] for view in found["views"].values())
     assert HOSTILE[0] in found["read"][0]
+
+
+@pytest.mark.parametrize("window", [{}, {"width": 390, "height": 780, "dark": True}], ids=["desk", "phone"])
+def test_pages_of_tables(window: dict[str, object], tmp_path: Path) -> None:
+    """Those of diff, sensitivity and bench: without a program, but with names that could be taken for one."""
+    model, data = tmp_path / "model.onnx", tmp_path / "x.npz"
+    onnx.save(hostile_model(), model)
+    np.savez(data, x=np.random.default_rng(0).normal(size=(4, 4, 8, 8)).astype(np.float32))
+    pages = {name: tmp_path / f"{name}.html" for name in ("diff", "sensitivity", "bench")}
+    for bits in ("8", "6"):
+        words = ("-b", "academic", "-d", data, "--effort", 0, "--min-sqnr", -100, "--report", "no")
+        command("quantize", model, *words, "--set", f"activation.bits={bits}", "-o", tmp_path / bits, "-q")
+    command("diff", tmp_path / "8", tmp_path / "6", "--html", pages["diff"])
+    command("sensitivity", model, "-b", "academic", "-d", data, "--html", pages["sensitivity"], "-q")
+    command("bench", model, tmp_path / "8", "-d", data, "--rounds", 2, "--warm-up", 1, "--html", pages["bench"], "-q")
+    for name, page in pages.items():
+        found = browse(page, plain=True, axe=True, **window)
+        assert (found["errors"], found["dialogs"], found["requests"]) == ([], 0, [page.as_uri()])
+        assert serious(found) == []
+        view = found["views"]["page"]
+        assert view["rows"] > 5, name
+        assert not view["overflow"], f"the page of {name} is wider than the window"
+        assert view["scripts"] == 0
+        for shown in HOSTILE[:3]:
+            assert shown in view["text"], name
 
 
 def test_a_notebook_shows_the_page_in_a_frame(tmp_path: Path) -> None:

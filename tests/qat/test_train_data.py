@@ -141,6 +141,23 @@ def test_a_function_is_found_in_a_file_and_in_a_module(tmp_path: Path, monkeypat
         opened("training_samples_here:sample")
 
 
+def test_a_folder_is_its_files_one_behind_the_other(tmp_path: Path) -> None:
+    data = toy_data(10)
+    for number, rows in enumerate((slice(0, 4), slice(4, 5), slice(5, 10))):
+        np.savez(tmp_path / f"{number}.npz", x=data["x"][rows], labels=data["labels"][rows])
+    found = opened(str(tmp_path))
+    batch = next(iter(found.ordered(10)))
+    assert batch.labels is not None
+    np.testing.assert_array_equal(batch.inputs["x"].numpy(), data["x"])
+    np.testing.assert_array_equal(batch.labels.numpy(), data["labels"])
+    np.savez(tmp_path / "3.npz", x=data["x"])
+    with pytest.raises(DataError, match=r"3\.npz' has no labels, but other files"):
+        opened(str(tmp_path))
+    (tmp_path / "none").mkdir()
+    with pytest.raises(DataError, match=r"holds no \.npz file"):
+        opened(str(tmp_path / "none"))
+
+
 def wrong() -> dict[str, tuple[Any, str]]:
     data = toy_data(10)
     broken = data["x"].copy()

@@ -7,7 +7,7 @@ view("front", "Front", () => D.front, (box) => {
   const chart = plot({height: 340, label: f.metric + " over " + unit + ": " + front.map((p) => said(cost(p)) + " " + sig(p.value)).join("; "),
     draw(ctx, w, h) {
       const xs = points.map(cost), ys = points.map(value), roomX = 0.06 * (bounds(xs, Math.max)[0] - bounds(xs, Math.min)[0]), roomY = 0.08 * (bounds(ys, Math.max)[0] - bounds(ys, Math.min)[0]);
-      const across = new Axis(bounds(xs, Math.min)[0] - roomX, bounds(xs, Math.max)[0] + roomX, 62, w - 10), up = new Axis(bounds(ys, Math.min)[0] - roomY, bounds(ys, Math.max)[0] + roomY, h - 40, 10);
+      const across = new Axis(bounds(xs, Math.min)[0] - roomX, bounds(xs, Math.max)[0] + roomX, 62, w - 26), up = new Axis(bounds(ys, Math.min)[0] - roomY, bounds(ys, Math.max)[0] + roomY, h - 40, 10);
       gridY(ctx, up, 62, w - 10); gridX(ctx, across, h - 40, said);
       ctx.fillStyle = color("muted"); ctx.textAlign = "center"; ctx.fillText(unit, (w + 50) / 2, h - 14);
       ctx.strokeStyle = color("accent"); ctx.lineWidth = 1.6; ctx.beginPath();

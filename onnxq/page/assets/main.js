@@ -30,7 +30,7 @@ async function start() {
   const order = ["verdict", "front", "held", "layers", "tensors", "weights", "ties", "coverage", "sizes", "methods", "training", "graph", "data", "files", "settings"];
   views.sort((a, b) => order.indexOf(a.id) - order.indexOf(b.id));
   document.getElementById("nav").replaceChildren(...views.filter((one) => one.shown).map((one) => el("a", {href: "#" + one.id}, one.title)));
-  if (D.verdict) { const c = D.report.coverage; add(document.getElementById("summary"), [light(D.verdict.light), " " + count(c.quantized + c.fused) + " of " + count(c.nodes) + " nodes quantized"]); }
+  if (D.verdict) { const c = D.report.coverage; const work = D.report.work; add(document.getElementById("summary"), [light(D.verdict.light), " " + (work && work.macs ? percent(work.quantized_macs / work.macs) + " of the work, " : "") + count(c.quantized + c.fused) + " of " + count(c.nodes) + " nodes quantized"]); }
   addEventListener("hashchange", route);
   route();
   document.documentElement.dataset.ready = "yes";

@@ -22,9 +22,10 @@ function waterfall(tried) {
       gridY(ctx, up, 56, w - 6, (v) => sig(v, 4) + " dB");
       steps.forEach((step, i) => {
         const x = across.at(i) + 0.12 * wide, a = up.at(num(step.before)), b = up.at(Number.isFinite(num(step.after)) ? num(step.after) : up.low);
-        ctx.fillStyle = step.applied ? color("good") : color("own"); ctx.globalAlpha = step.applied ? 1 : 0.55;
+        ctx.fillStyle = !step.applied ? color("own") : b <= a ? color("good") : color("look"); ctx.globalAlpha = step.applied ? 1 : 0.55;
         ctx.fillRect(x, Math.min(a, b), 0.76 * wide, Math.max(2, Math.abs(a - b))); ctx.globalAlpha = 1;
-        ctx.save(); ctx.translate(across.at(i + 0.5), h - 56); ctx.rotate(-0.5); ctx.fillStyle = color("muted"); ctx.textAlign = "right"; ctx.textBaseline = "middle"; ctx.fillText(cut(ctx, step.name, 130), 0, 0); ctx.restore();
+        const room = Math.min(108, (across.at(i + 0.5) - 4) / Math.cos(0.5));
+        ctx.save(); ctx.translate(across.at(i + 0.5), h - 56); ctx.rotate(-0.5); ctx.fillStyle = color("muted"); ctx.textAlign = "right"; ctx.textBaseline = "middle"; ctx.fillText(begun(ctx, step.name, room), 0, 0); ctx.restore();
       });
     },
     at(x) { if (!across) return null; const step = steps[Math.floor(across.back(x))]; return step ? {text: text(step)} : null; }});

@@ -82,6 +82,14 @@ function gridX(ctx, axis, bottom, text, top) {
   }
 }
 
+// The beginning of a text that is too long; of names of tensors the end tells more (cut).
+function begun(ctx, text, width) {
+  const said = shown(text);
+  let length = said.length;
+  while (length > 1 && ctx.measureText(said.slice(0, length) + (length < said.length ? "…" : "")).width > width) length--;
+  return length < said.length ? said.slice(0, length) + "…" : said;
+}
+
 function cut(ctx, text, width) {
   let said = shown(text);
   if (ctx.measureText(said).width <= width) return said;

@@ -51,8 +51,11 @@ function table(columns, rows, options) {
   return el("div", {}, el("div", {class: "bar"}, filter, said), scroll);
 }
 
-// A short table that is simply there.
+// A short table that is simply there. Columns are as wide as short values are, so that no word is cut in two; a narrow
+// window scrolls it.
 function plainTable(heads, rows, label) {
+  const cells = rows.map((row) => row.map((one) => el("td", {}, one)));
+  const wide = heads.map((head, i) => Math.min(20, Math.max(head.length, ...cells.map((row) => Math.min(400, row[i].textContent.length)))));
   return el("div", {class: "scroll", style: "max-height:none", tabindex: "0", role: "region", "aria-label": label || heads.join(", ")},
-    el("table", {}, el("thead", {}, el("tr", {}, heads.map((head) => el("th", {scope: "col"}, head)))), el("tbody", {}, rows.map((row) => el("tr", {}, row.map((one) => el("td", {}, one)))))));
+    el("table", {}, el("thead", {}, el("tr", {}, heads.map((head, i) => el("th", {scope: "col", style: "min-width:calc(" + (0.9 * wide[i]).toFixed(1) + "ch + 1.4rem)"}, head)))), el("tbody", {}, cells.map((row) => el("tr", {}, row)))));
 }

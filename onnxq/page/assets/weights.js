@@ -6,6 +6,6 @@ view("weights", "Weights", () => D.model && Object.keys(D.model.weights).length,
   const dead = rows.reduce((sum, t) => sum + gone(t), 0);
   add(box, el("p", {}, "The range of every channel. " + (dead ? count(dead) + " channels in all are dead: zero, or less than half a step, so that they round to zero." : "No channel is dead.")));
   add(box, table([{title: "weight", value: (t) => t.name, width: "32%"}, {title: "shape", value: (t) => t.weight.shape.join(" × ")}, {title: "format", value: (t) => t.q.format}, {title: "own noise", number: true, value: (t) => t.weight.own_db, text: (t) => t.weight.own_db === null ? "" : db(t.weight.own_db)},
-    {title: "largest / middle", number: true, value: spread, text: (t) => spread(t) === null ? "" : sig(spread(t), 3)}, {title: "dead", number: true, value: gone, text: (t) => gone(t) ? count(gone(t)) : ""}], rows, {open: showTensor, label: "Weights"}));
+    {title: "largest / middle", number: true, width: "8rem", value: spread, text: (t) => spread(t) === null ? "" : sig(spread(t), 3)}, {title: "dead", number: true, value: gone, text: (t) => gone(t) ? count(gone(t)) : ""}], rows, {open: showTensor, label: "Weights"}));
   grow(box, rows, (tensor) => [el("h3", {class: "name"}, tensorLink(tensor)), channelChart(tensor, 120)]);
 });
