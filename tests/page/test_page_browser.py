@@ -63,7 +63,8 @@ def trained(out: Path) -> Path:
     pytest.importorskip("torch")
     data = out.with_suffix(".npz")
     np.savez(data, image=load_data().calibration[:64])
-    command("qat", model_path(), "-b", "onnxruntime", "--train", data, "--epochs", 2, "-o", out, "-q")
+    words = ("-b", "onnxruntime", "--set", "activation.observer=minmax", "--fake-quantizer", "lsq", "--train", data)
+    command("qat", model_path(), *words, "--epochs", 2, "-o", out, "-q")
     return out / "report.html"
 
 

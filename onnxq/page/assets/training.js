@@ -13,10 +13,10 @@ function scales(box, best) {
     const known = values.filter((v) => v !== null && v > 0), first = known[0], last = known[known.length - 1];
     return {name, first, last, factor: last / first, moved: Math.max(...known) / Math.min(...known), course: values.map((v) => v === null || !(v > 0) ? null : v / first)};
   }), tints = ["f0", "float", "f1", "f3", "f4", "f2"], still = rows.filter((row) => !(row.moved > 1 + 1e-5)).length, drawn = el("div");
-  const draw = (chosen, name) => drawn.replaceChildren(curve(s.step, chosen.map((row, i) => [row.name, row.course, tints[i]]), name, best));
   const most = rows.filter((row) => row.moved > 1 + 1e-5).slice(0, tints.length);
+  const draw = (chosen, name) => drawn.replaceChildren(curve(s.step, chosen.map((row, i) => [row.name, row.course, tints[i]]), name, best));
   add(box, [el("h3", {}, "scales, in multiples of those before training"),
-    el("p", {}, count(s.count) + " quantizers with scales of their own" + (rows.length < s.count ? ", the " + count(rows.length) + " that moved most are listed" : "") + "; " + (still ? count(still) + " of " + count(rows.length) + " kept their scale. " : "every one moved. ") + "The lines are those that moved most; a row of the table draws its own. Of several scales of a tensor their geometric mean.")]);
+    el("p", {}, count(s.count) + " quantizers with scales of their own" + (rows.length < s.count ? ", the " + count(rows.length) + " that moved most are listed" : "") + "; " + (!most.length ? "none of their scales moved. " : (still ? count(still) + " of " + count(rows.length) + " kept their scale. " : "every one moved. ") + "The lines are those that moved most; a row of the table draws its own. ") + "Of several scales of a tensor their geometric mean.")]);
   if (most.length) draw(most, "scales");
   add(box, [drawn, most.length ? el("p", {}, el("button", {onclick: () => draw(most, "scales")}, "Those that moved most")) : null,
     table([{title: "tensor", value: (row) => row.name, width: "38%"}, {title: "before", number: true, value: (row) => row.first, text: (row) => sig(row.first)}, {title: "at the end", number: true, value: (row) => row.last, text: (row) => sig(row.last)}, {title: "factor", number: true, value: (row) => row.factor, text: (row) => sig(row.factor)}, {title: "largest / smallest", number: true, value: (row) => row.moved, text: (row) => sig(row.moved), width: "9rem"}], rows,
