@@ -92,9 +92,20 @@ def check_names(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> None:
 
 
 class QdqWriter:
-    """Writes one placement after the other into a graph; equal parameters share their initializers."""
+    """Writes one placement after the other into a graph; equal parameters share their initializers.
 
-    def __init__(self, graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> None:
+    Without `share_zero_points` each leader has one of its own, so that it can be changed.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        plan: QuantPlan,
+        qparams: QParamsTable,
+        backend: Backend,
+        *,
+        share_zero_points: bool = True,
+    ) -> None:
         self.graph = graph
         self.readers = readers_of(graph, plan)
         self.qparams = qparams
@@ -103,7 +114,8 @@ class QdqWriter:
         self.absorbed: list[Node] = []
         self._rounds_otherwise: str | None = None
         self._shared: dict[tuple[str, np.dtype[Any], int], tuple[str, str | None]] = {}
-        self._zero_points: dict[tuple[np.dtype[Any], tuple[int, ...], bytes, int], str] = {}
+        self._share_zero_points = share_zero_points
+        self._zero_points: dict[tuple[np.dtype[Any], tuple[int, ...], bytes, int, str | None], str] = {}
 
     def write(self, placement: Placement, leader: str) -> None:
         tensor = placement.tensor
@@ -124,6 +136,13 @@ class QdqWriter:
             self._write_integer_constant(placement, parameters)
         else:
             self.write_pair(placement, parameters, leader)
+
+    def written_parameters(self) -> dict[str, list[tuple[str, str | None]]]:
+        """Leader -> the names of its scale and its zero point, in each scope that reads them."""
+        found: dict[str, list[tuple[str, str | None]]] = {}
+        for (leader, _, _), names in self._shared.items():
+            found.setdefault(leader, []).append(names)
+        return found
 
     def remarks(self) -> list[str]:
         """What was worth saying on the way."""
@@ -268,14 +287,17 @@ class QdqWriter:
         if key not in self._shared:
             values = parameters.scale.astype(real, copy=False)
             scale = self.graph.add_constant(f"{leader}_scale", values, scope=scope).name
-            zero = self._zero_point(parameters, scope) if self._needs_zero_point(leader, parameters.spec) else None
+            zero = (
+                self._zero_point(leader, parameters, scope) if self._needs_zero_point(leader, parameters.spec) else None
+            )
             self._shared[key] = (scale, zero)
         return self._shared[key]
 
-    def _zero_point(self, parameters: QParams, scope: Any) -> str:
+    def _zero_point(self, leader: str, parameters: QParams, scope: Any) -> str:
         """An initializer with these zero points; equal ones are one, since most are all 0."""
         values = parameters.zero_point.astype(parameters.spec.format.onnx_storage)
-        key = (values.dtype, values.shape, values.tobytes(), id(scope))
+        own = None if self._share_zero_points else leader
+        key = (values.dtype, values.shape, values.tobytes(), id(scope), own)
         if key not in self._zero_points:
             hint = f"zero_point_{values.dtype}"
             self._zero_points[key] = self.graph.add_constant(hint, values, scope=scope).name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from onnxq.emit.uses import uses_of
 from onnxq.graph import DeferredValues, Graph
 from onnxq.numerics import dequantize, fake_quantize
-from onnxq.types import Placement, QParamsTable
+from onnxq.types import Placement, QParams, QParamsTable
 
 
 def replace_by_values(graph: Graph, placement: Placement, qparams: QParamsTable, suffix: str) -> Any:
@@ -19,17 +20,18 @@ def replace_by_values(graph: Graph, placement: Placement, qparams: QParamsTable,
     """
     original = graph.tensor(placement.tensor)
     uses = uses_of(graph, placement)
-    parameters = qparams[placement.tensor]
-    fixed = qparams.integer_weights.get(placement.tensor)
-    kind = np.dtype(original.dtype)
-
-    def compute() -> np.ndarray:
-        if fixed is not None:
-            return dequantize(fixed, parameters).astype(kind)
-        return fake_quantize(graph.values(original).astype(np.float32), parameters).astype(kind)
-
     readers = graph.consumers(original) if uses is None else uses
-    values = DeferredValues(tuple(original.shape), kind, compute)
+    parameters, fixed = qparams[placement.tensor], qparams.integer_weights.get(placement.tensor)
+    compute = partial(quantized_values, graph, original, parameters, fixed)
+    values = DeferredValues(tuple(original.shape), np.dtype(original.dtype), compute)
     constant = graph.add_constant(f"{placement.tensor}_{suffix}", values, scope=graph.home_of(original))
     graph.redirect(original, constant, uses=readers)
     return constant
+
+
+def quantized_values(graph: Graph, constant: Any, parameters: QParams, fixed: np.ndarray | None) -> np.ndarray:
+    """The values of a constant's quantized numbers, in its own type; `fixed` are numbers that a method has chosen."""
+    kind = np.dtype(constant.dtype)
+    if fixed is not None:
+        return dequantize(fixed, parameters).astype(kind)
+    return fake_quantize(graph.values(constant).astype(np.float32, copy=False), parameters).astype(kind, copy=False)

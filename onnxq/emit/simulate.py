@@ -12,6 +12,9 @@ saturate on some processors. The same file would then compute something else wit
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import numpy as np
 
 from onnxq.emit import EMITTERS, EmitRequest, Emitted, Emitter
@@ -35,6 +38,40 @@ def simulate(
     With `pairs`, quantizers of 8 bits are QuantizeLinear and DequantizeLinear: two operators in the place of six, for
     sessions that leave such pairs alone (`onnxq.runtime.session.KEEP_PAIRS`). They compute the same numbers.
     """
+    made = _simulated(graph, plan, qparams, backend, pairs=pairs)
+    return made.graph, made.notes
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A simulated model, and where its parameters stand.
+
+    constants   quantized constant -> the constant with the values of its numbers
+    scales      leader of activations -> names of scale and zero point of its pairs
+    in_pairs    every quantizer of activations is such a pair
+    """
+
+    graph: Graph
+    notes: list[str]
+    constants: Mapping[str, str]
+    scales: Mapping[str, list[tuple[str, str | None]]]
+    in_pairs: bool
+
+
+def simulate_in_pairs(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> Simulated:
+    """`simulate` with `pairs`, whose zero points are not shared: constants and parameters can be changed afterwards."""
+    return _simulated(graph, plan, qparams, backend, pairs=True, share_zero_points=False)
+
+
+def _simulated(
+    graph: Graph,
+    plan: QuantPlan,
+    qparams: QParamsTable,
+    backend: Backend,
+    *,
+    pairs: bool,
+    share_zero_points: bool = True,
+) -> Simulated:
     check_names(graph, plan, qparams)
     result = graph.copy()
     result.keep_given_names()
@@ -43,21 +80,31 @@ def simulate(
     with collector_paused():
         for name in backend.simulations:
             notes += SIMULATIONS.get(name)(result, plan, qparams)
-        writer = _Simulator(result, plan, qparams, backend, pairs)
+        writer = _Simulator(result, plan, qparams, backend, pairs, share_zero_points)
         for placement in plan:
             if placement.edges != ():  # otherwise it only lends its parameters to others
                 writer.write(placement, plan.leader(placement.tensor))
         if backend.simulations:
             result.remove_dead()  # what a simulation has put another operator in the place of
         result.remove_unused_constants()
-    return result, notes
+    return Simulated(result, notes, writer.constants, writer.scales(), writer.in_pairs)
 
 
 class _Simulator:
     """Writes one placement after the other."""
 
-    def __init__(self, graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, pairs: bool) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        plan: QuantPlan,
+        qparams: QParamsTable,
+        backend: Backend,
+        pairs: bool,
+        share_zero_points: bool,
+    ) -> None:
         self.graph = graph
+        self.constants: dict[str, str] = {}
+        self.in_pairs = True
         self._pairs = pairs
         self.qparams = qparams
         self._qdq = QdqWriter(
@@ -65,13 +112,25 @@ class _Simulator:
             plan,
             qparams,
             backend.replace(absorb_activations=False, weight_storage="float", float8_pairs="guarded"),
+            share_zero_points=share_zero_points,
         )
+
+    def scales(self) -> dict[str, list[tuple[str, str | None]]]:
+        return self._qdq.written_parameters()
 
     def write(self, placement: Placement, leader: str) -> None:
         parameters = self.qparams[placement.tensor]
         if self.graph.is_constant(placement.tensor):
-            replace_by_values(self.graph, placement, self.qparams, "simulated")
-        elif placement.spec.format.in_operators and not (self._pairs and self._is_plain(placement, parameters)):
+            made = replace_by_values(self.graph, placement, self.qparams, "simulated")
+            self.constants[placement.tensor] = made.name
+        elif not (self._pairs and self._is_plain(placement, parameters)):
+            self.in_pairs = False
+            self._write_other(placement, parameters, leader)
+        else:
+            self._qdq.write_pair(placement, parameters, leader)
+
+    def _write_other(self, placement: Placement, parameters: QParams, leader: str) -> None:
+        if placement.spec.format.in_operators:
             write_operators(self.graph, placement, parameters, self._qdq.readers.get(placement.tensor))
         else:
             self._qdq.write_pair(placement, parameters, leader)

@@ -44,8 +44,8 @@ class Editing(Lookup):
     def set_values(self, tensor: str | gs.Tensor, values: np.ndarray) -> None:
         """New values of the same shape and dtype for a constant: an initializer, or the output of a Constant node."""
         tensor = self._resolve(tensor)
-        held = self.values(tensor)
-        if held.shape != values.shape or held.dtype != values.dtype:
+        held = tensor._values if isinstance(tensor, gs.Constant) else self.values(tensor)
+        if tuple(held.shape) != values.shape or held.dtype != values.dtype:
             raise ModelError(
                 f"constant '{tensor.name}' is {held.dtype} of shape {held.shape}; values of {values.dtype} "
                 f"{values.shape} cannot take its place"

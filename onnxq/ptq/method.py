@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from onnxq.calibrate.gather import Gathered
 from onnxq.calibrate.kept_statistics import KeptStatistics
+from onnxq.emit.kept_simulation import KeptSimulation
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph import Graph
 from onnxq.json_file import JsonMapping
@@ -100,6 +101,7 @@ class Task:
     seed           of everything random
     plan_again     places a graph as the user's settings say, with further overrides; it is given the present plan,
                    too. None where nobody can
+    simulation     what simulated models of states have in common, which steps share
     """
 
     reference: Graph
@@ -113,6 +115,12 @@ class Task:
     seed: int = 0
     progress: Progress = silent
     plan_again: Callable[[Graph, QuantPlan, Sequence[Override]], QuantPlan] | None = None
+    simulation: KeptSimulation | None = None
+
+    def simulated(self, state: State) -> Graph:
+        """What the target would compute with a state, as a model for `onnxq.runtime.session.KEEP_PAIRS`."""
+        simulation = self.simulation or KeptSimulation(self.backend)
+        return simulation.of(state.graph, state.plan.active, state.qparams)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from onnxq.emit.simulate import simulate
 from onnxq.graph import Graph
 from onnxq.graph.extract import front_of
 from onnxq.json_file import JsonObject
@@ -150,8 +149,7 @@ class _Correction:
     # ---- models and means ----------------------------------------------------------------------------------------
 
     def _simulated(self) -> Graph:
-        state = self._state
-        graph, _ = simulate(state.graph, state.plan.active, state.qparams, self._task.backend, pairs=True)
+        graph = self._task.simulated(self._state)
         graph.sort()
         return graph
 

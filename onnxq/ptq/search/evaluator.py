@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxq.emit.simulate import simulate
+from onnxq.emit.kept_simulation import KeptSimulation
 from onnxq.errors import ConfigError, DataError
 from onnxq.graph import Graph, Node
 from onnxq.graph.write import weight_bytes
@@ -85,8 +85,8 @@ class KeptSessions:
     than LEAST_STATES, the last of all until `forget`.
     """
 
-    def __init__(self, backend: Backend, *, most_bytes: int = MOST_KEPT_BYTES) -> None:
-        self._backend = backend
+    def __init__(self, simulation: KeptSimulation, *, most_bytes: int = MOST_KEPT_BYTES) -> None:
+        self._simulation = simulation
         self._most_bytes = most_bytes
         self._states: list[tuple[State, tuple[str, ...], GivenSession]] = []
         self._float: tuple[Graph, tuple[str, ...], Any] | None = None
@@ -101,7 +101,7 @@ class KeptSessions:
                 return kept[2]
         self._forget_unless_all_fit(state.graph)
         self._states = self._states[max(0, len(self._states) + 1 - self._room(state.graph)) :]
-        graph, _ = simulate(state.graph, state.plan.active, state.qparams, self._backend, pairs=True)
+        graph = self._simulation.of(state.graph, state.plan.active, state.qparams)
         session = GivenSession.of(graph, selecting, _session_of)
         self._states.append((state, wanted, session))
         return session
@@ -210,7 +210,7 @@ class Evaluator:
         last = self._last
         if last is None:
             assert self._backend is not None  # who evaluates states gives it
-            last = KeptSessions(self._backend)
+            last = KeptSessions(KeptSimulation(self._backend))
         return self._score(self._run(last.of(state, self._selecting)))
 
     def of_graph(self, graph: Graph) -> Score:

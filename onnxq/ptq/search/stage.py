@@ -12,6 +12,7 @@ from onnxq.calibrate import activation_leaders
 from onnxq.calibrate.gather import Gathered
 from onnxq.calibrate.kept_statistics import KeptStatistics
 from onnxq.config import Config
+from onnxq.emit.kept_simulation import KeptSimulation
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph.write import weight_bytes
 from onnxq.progress import Clock
@@ -182,6 +183,7 @@ def improve_calibrated(
     if not allowance.is_enough_for(schedule.names()):
         allowance.leave_out_all(schedule.names())
         return None, []
+    simulation = KeptSimulation(prepared.backend)
     statistics = kept or KeptStatistics(*split.in_parts(), config.engine())
     task = Task(
         reference=prepared.graph,
@@ -192,6 +194,7 @@ def improve_calibrated(
         statistics=statistics,
         progress=session.progress,
         plan_again=session.plan_again,
+        simulation=simulation,
     )
 
     def recalibrate(state: State, samples: Samples | None, seen: Gathered | None) -> State:
@@ -201,7 +204,7 @@ def improve_calibrated(
             seen = collect(state.graph, leaders)
         return session.recalibrated(state, samples, seen)
 
-    last = KeptSessions(prepared.backend)
+    last = KeptSessions(simulation)
     held = len(split.held_out)
     others = split.fitted.first(max(held, ENOUGH - held))
     evaluator = Evaluator(prepared.graph, prepared.backend, split.held_out, last=last)

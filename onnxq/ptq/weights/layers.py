@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from onnxq.emit.simulate import simulate
 from onnxq.graph import Graph, Node
 from onnxq.numerics import fake_quantize
 from onnxq.ptq.method import State, Task
@@ -198,7 +197,7 @@ def _looked_at(
     """What was seen of each layer's inputs, or why nothing was."""
     graph = state.graph
     if inputs == "quantized":
-        graph, _ = simulate(graph, state.plan.active, state.qparams, task.backend, pairs=True)
+        graph = task.simulated(state)
     needs = [[source_of(graph, reader, kept(each)) for reader in each.readers] for each in layers]
     known = [[source for source in need if isinstance(source, Source)] for need in needs]
     every = dict.fromkeys(source for sources in known for source in sources)

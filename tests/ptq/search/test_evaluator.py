@@ -11,7 +11,7 @@ import pytest
 
 import onnxq
 from onnxq.demo import load_data, model_path
-from onnxq.emit.simulate import simulate
+from onnxq.emit.kept_simulation import KeptSimulation
 from onnxq.errors import ConfigError, DataError
 from onnxq.graph import Graph
 from onnxq.graph.write import weight_bytes
@@ -177,17 +177,18 @@ def test_two_evaluators_of_a_state_make_its_session_once(monkeypatch: pytest.Mon
     state = ready.state
     made: list[State] = []
 
-    def counted(graph: Graph, *others: object, pairs: bool) -> tuple[Graph, object]:
+    def counted(graph: Graph, *others: Any) -> Any:
         made.append(state)
-        return simulate(graph, *others, pairs=pairs)  # type: ignore[arg-type]
+        return _session_of(graph, *others)
 
-    monkeypatch.setattr("onnxq.ptq.search.evaluator.simulate", counted)
-    last = KeptSessions(ready.session.prepared.backend, most_bytes=0)
+    last = KeptSessions(KeptSimulation(ready.session.prepared.backend), most_bytes=0)
     evaluators = [
         Evaluator(state.graph, ready.session.prepared.backend, feeds, last=last) for feeds in (FEEDS[:8], FEEDS[8:])
     ]
     alone = [Evaluator(state.graph, ready.session.prepared.backend, feeds)(state) for feeds in (FEEDS[:8], FEEDS[8:])]
-    made.clear()
+    for each in evaluators:
+        each.of_float()
+    monkeypatch.setattr("onnxq.ptq.search.evaluator._session_of", counted)
     assert [each(state) for each in evaluators] == alone
     assert len(made) == 1
     evaluators[0](state.copy())
@@ -207,7 +208,9 @@ def test_small_models_keep_the_sessions_of_the_last_states(monkeypatch: pytest.M
 
     monkeypatch.setattr("onnxq.ptq.search.evaluator._session_of", counted)
     state, backend = ready.state, ready.session.prepared.backend
-    kept = KeptSessions(backend, most_bytes=4 * weight_bytes(state.graph.gs))  # the float model and three states
+    kept = KeptSessions(
+        KeptSimulation(backend), most_bytes=4 * weight_bytes(state.graph.gs)
+    )  # the float model and three states
     held, fitted = (Evaluator(state.graph, backend, feeds, last=kept) for feeds in (FEEDS[:8], FEEDS[8:16]))
     alone = Evaluator(state.graph, backend, FEEDS[:8])(state)
     made.clear()
