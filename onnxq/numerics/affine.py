@@ -25,6 +25,7 @@ import numpy as np
 
 from onnxq.errors import DataError, SpecError
 from onnxq.numerics.chunks import chunks
+from onnxq.numerics.compiled import round_in_c
 from onnxq.types.granularity import PerBlock, PerTensor, resolve_axis
 from onnxq.types.qparams import QParams
 from onnxq.types.spec import QuantSpec
@@ -46,6 +47,8 @@ def quantize(x: np.ndarray, qparams: QParams, *, out: np.ndarray | None = None) 
     x = np.asarray(x)
     _check_shape(x, qparams)
     out = _destination(out, x.shape, storage_dtype(qparams.spec))
+    if round_in_c(x, qparams, out):
+        return out
     for index in _pieces(x.shape, qparams.spec):
         scale, zero_point = _parameters_at(qparams, x.shape, index)
         out[index] = qparams.spec.format.encode(_piece(x, index, qparams.spec), scale, zero_point, qparams.spec)
@@ -69,6 +72,8 @@ def fake_quantize(x: np.ndarray, qparams: QParams, *, out: np.ndarray | None = N
     x = np.asarray(x)
     _check_shape(x, qparams)
     out = _destination(out, x.shape, np.dtype(np.float32))
+    if round_in_c(x, qparams, out):
+        return out
     for index in _pieces(x.shape, qparams.spec):
         scale, zero_point = _parameters_at(qparams, x.shape, index)
         out[index] = qparams.spec.format.fake(_piece(x, index, qparams.spec), scale, zero_point, qparams.spec)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from onnxq.errors import UnsupportedError
+from onnxq.numerics.compiled import block_ranges_in_c
 from onnxq.numerics.ranges import qparams_from_range
 from onnxq.observers.base import Observer, qparams
 from onnxq.observers.statistics import RangeStatistic
@@ -50,6 +51,10 @@ def _block_ranges(values: np.ndarray, blocks: PerBlock, tensor: str) -> tuple[np
     axis = resolve_axis(blocks.axis, values.ndim)
     low = np.full(blocks.scale_shape(values.shape), np.inf, np.float32)
     high = np.full(blocks.scale_shape(values.shape), -np.inf, np.float32)
+    if block_ranges_in_c(values, blocks, low, high):
+        return low, high
+    low.fill(np.inf)
+    high.fill(-np.inf)
     # Whole blocks and the shorter last one are two reshapes, each reduced without a loop over blocks.
     whole = values.shape[axis] // blocks.size * blocks.size
     for start, stop, size in ((0, whole, blocks.size), (whole, values.shape[axis], values.shape[axis] - whole)):

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from onnxq.graph import Graph
+from onnxq.numerics.compiled import search_block_scales_in_c
+from onnxq.numerics.ranges import MAX_SCALE, MIN_SCALE
 from onnxq.ptq.weights.scale_search import candidates, search_by_weights
 from onnxq.refine import REFINEMENTS, Refined
 from onnxq.types import Backend, PerBlock, Placement, QParams, QParamsTable, QuantPlan, QuantSpec
@@ -44,11 +46,20 @@ def block_scales(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: 
         for rows, cells in _pieces(values.shape, held.spec):
             piece = values[rows].astype(np.float32, copy=False)
             before = QParams(held.spec, held.scale[cells], held.zero_point[cells])
-            of = candidates(piece, before, placement.minimum_scale, graph.dtype(name) == np.float16)
-            found = search_by_weights(piece, before, of, held.spec.format.range_factors or FACTORS)
+            found = _searched(piece, before, placement.minimum_scale, graph.dtype(name) == np.float16)
             scale[cells], zero_point[cells] = found.scale, found.zero_point
         qparams.put(name, QParams(held.spec, scale, zero_point), NAME)
     return Refined(qparams)
+
+
+def _searched(values: np.ndarray, held: QParams, minimum_scale: float, float16: bool) -> QParams:
+    factors = held.spec.format.range_factors or FACTORS
+    limits = (max(minimum_scale, MIN_SCALE), MAX_SCALE)
+    if held.spec.format.any_scale and not float16 and (held.spec.symmetric or minimum_scale <= MIN_SCALE):
+        found = search_block_scales_in_c(values, held, factors, *limits)
+        if found is not None:
+            return found
+    return search_by_weights(values, held, candidates(values, held, minimum_scale, float16), factors)
 
 
 def _pieces(shape: tuple[int, ...], spec: QuantSpec) -> Iterator[tuple[slice, slice]]:

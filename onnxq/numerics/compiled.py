@@ -1,0 +1,108 @@
+"""Rounding of large arrays in C, where that was built: `_rounding.c`, bit for bit what numpy computes, several times faster.
+
+Each function says whether it did the work. It does where values are contiguous float32, rounded half to even to at most
+16 bits, and NaN is not among them; otherwise its caller takes the way in numpy, which also knows the errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from onnxq.types.granularity import PerBlock, PerChannel, PerTensor, resolve_axis
+from onnxq.types.qparams import QParams
+from onnxq.types.spec import QuantSpec
+
+try:
+    import onnxq.numerics._rounding as rounding
+except ImportError:
+    rounding = None
+
+COMPILED = rounding is not None
+"""Whether C is available in this installation."""
+
+LONGEST_BLOCK = 128
+"""Values of a block whose squares numpy adds up in one way, which C follows."""
+
+MOST_BITS = 16
+
+
+def round_in_c(x: np.ndarray, qparams: QParams, out: np.ndarray) -> bool:
+    """`quantize` into bytes, or `fake_quantize` into float32, of a whole array: whichever the type of `out` says."""
+    if not (COMPILED and _plain(x, qparams.spec) and out.flags.c_contiguous and x.size):
+        return False
+    if out.dtype != np.float32 and out.dtype.itemsize != 1:
+        return False
+    layout = _rows(x.shape, qparams.spec)
+    if layout is None:
+        return False
+    work = rounding.fake if out.dtype == np.float32 else rounding.encode
+    scale, zero_point = _contiguous(qparams)
+    return bool(work(x, scale, zero_point, out.view(out.dtype), *layout, qparams.spec.qmin, qparams.spec.qmax))
+
+
+def block_ranges_in_c(x: np.ndarray, blocks: PerBlock, low: np.ndarray, high: np.ndarray) -> bool:
+    """The least and the largest value of each block, in the shape of the scale; no if one of them is not finite."""
+    sizes = _whole_blocks(x.shape, blocks)
+    if not COMPILED or sizes is None or x.dtype != np.float32 or not x.flags.c_contiguous:
+        return False
+    return bool(rounding.ranges(x, low, high, *sizes))
+
+
+def search_block_scales_in_c(
+    x: np.ndarray, held: QParams, factors: Sequence[float], smallest: float, largest: float
+) -> QParams | None:
+    """For each block the factor of its range with the least squared error, if that is less than with `held`.
+
+    `smallest` and `largest` are the limits of scales (`onnxq.numerics.ranges`).
+    """
+    spec = held.spec
+    if not COMPILED or not isinstance(spec.granularity, PerBlock) or not _plain(x, spec) or spec.power_of_two:
+        return None
+    sizes = _whole_blocks(x.shape, spec.granularity)
+    if sizes is None or sizes[1] > LONGEST_BLOCK or not np.isfinite(x).all():
+        return None
+    scale, zero_point = np.array(held.scale), np.array(held.zero_point)  # copies, also of what is one number
+    tried = np.asarray(factors, np.float64)
+    limits = (float(spec.steps), float(smallest), float(largest))
+    rounding.search(x, scale, zero_point, tried, *sizes, spec.qmin, spec.qmax, spec.symmetric, *limits)
+    return QParams(spec, scale, zero_point)
+
+
+def _plain(x: np.ndarray, spec: QuantSpec) -> bool:
+    few = spec.evenly_spaced and spec.bits <= MOST_BITS and spec.rounding == "half_even"
+    return few and x.dtype == np.float32 and x.flags.c_contiguous
+
+
+def _contiguous(qparams: QParams) -> tuple[np.ndarray, np.ndarray]:
+    return np.ascontiguousarray(qparams.scale), np.ascontiguousarray(qparams.zero_point)
+
+
+def _whole_blocks(shape: tuple[int, ...], blocks: PerBlock) -> tuple[int, int, int] | None:
+    """Number of blocks in front of each other, values of one, and values side by side; None: the last one is shorter."""
+    axis = resolve_axis(blocks.axis, len(shape))
+    if prod(shape) == 0 or shape[axis] % blocks.size:
+        return None
+    return prod(shape[:axis]) * (shape[axis] // blocks.size), blocks.size, prod(shape[axis + 1 :])
+
+
+def _rows(shape: tuple[int, ...], spec: QuantSpec) -> tuple[int, int, int, int, bool] | None:
+    """rows, length, repeat, period, vector: which scales belong to which run of values (see `_rounding.c`)."""
+    granularity = spec.scale_granularity
+    if isinstance(granularity, PerTensor):
+        return 1, prod(shape), 1, 1, False
+    axis = resolve_axis(granularity.axis, len(shape))
+    before, inner = prod(shape[:axis]), prod(shape[axis + 1 :])
+    if isinstance(granularity, PerChannel):
+        if inner == 1:
+            return before, shape[axis], 1, 1, True
+        return before * shape[axis], inner, 1, shape[axis], False
+    sizes = _whole_blocks(shape, granularity)
+    if sizes is None:
+        return None
+    blocks, size, inner = sizes
+    if inner == 1:
+        return blocks, size, 1, blocks, False
+    return blocks * size, inner, size, blocks, True
