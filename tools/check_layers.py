@@ -88,7 +88,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "passes": "graph match",
         "strip": "types graph numerics passes",
         "runtime": "types graph numerics observers",
-        "place": "types graph match",
+        "place": "types graph match numerics",
         "calibrate": "types graph runtime numerics observers",
         "refine": "types graph",
         "emit": "types graph numerics",

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from onnxq.calibrate.block_digest import BlockDigest
 from onnxq.errors import ModelError
 from onnxq.graph import Graph
 from onnxq.graph.element_types import stored_bytes
@@ -28,20 +29,29 @@ _ORDER_FREE = frozenset({"node", "initializer", "sparse_initializer", "attribute
 _DIGEST_KEY = "sha256"
 
 
-def model_identity(graph: Graph) -> str:
+LARGE = 2**24
+"""Bytes of a tensor from which on its digest is that of its blocks (`BlockDigest`)."""
+
+IN_BLOCKS = "-blocks"
+"""Ends the identity of a model that has such tensors: earlier releases computed SHA-256 of all bytes."""
+
+
+def model_identity(graph: Graph, like: str = "") -> str:
     """Hash of everything that decides the values of the tensors: operators, attributes, weights, tensor names, inputs.
 
     Names of nodes and of free dimensions, descriptions, inferred shapes and the place where weights are stored do not
-    count. Weights in external files are read in pieces of a few megabytes.
+    count. Weights in external files are read in pieces of a few megabytes. `like` is an identity that the result will
+    be compared with: one that an earlier release has written is computed as that release did.
     """
     proto = onnx.GraphProto()
+    digests = _Digests(in_blocks=not like or like.endswith(IN_BLOCKS))
     try:
-        GraphWriter(_store_digest).graph(proto, graph.gs)
+        GraphWriter(digests.store).graph(proto, graph.gs)
     except UnicodeDecodeError as error:
         raise ModelError(f"the model has a text that is not UTF-8: {error.object!r}; remove it") from error
     versions = {entry.domain: int(entry.version) for entry in graph.header.opset_import}
     inputs = [_message(info.type, versions) for info in proto.input]
-    return hashlib.sha256(_joined(_message(proto, versions), *inputs)).hexdigest()
+    return hashlib.sha256(_joined(_message(proto, versions), *inputs)).hexdigest() + (IN_BLOCKS * digests.any_large)
 
 
 class SampleHash:
@@ -76,16 +86,25 @@ class SampleHash:
         return f"{self._sum:064x}"
 
 
-def _store_digest(proto: TensorProto, values: np.ndarray | LazyValues) -> None:
-    """The hash of the values in place of the values; strings are few and stay."""
-    if proto.data_type == TensorProto.STRING:
-        store_inline(proto, values)
-        return
-    digest = hashlib.sha256()
-    for chunk in raw_chunks(values):
-        digest.update(chunk)
-    proto.data_location = TensorProto.EXTERNAL
-    proto.external_data.add(key=_DIGEST_KEY, value=digest.hexdigest())
+class _Digests:
+    """Stores digests of values in the place of the values."""
+
+    def __init__(self, in_blocks: bool) -> None:
+        self._in_blocks = in_blocks
+        self.any_large = False
+
+    def store(self, proto: TensorProto, values: np.ndarray | LazyValues) -> None:
+        """The digest of one tensor; strings are few and stay."""
+        if proto.data_type == TensorProto.STRING:
+            store_inline(proto, values)
+            return
+        large = self._in_blocks and values.nbytes >= LARGE
+        self.any_large |= large
+        digest = BlockDigest() if large else hashlib.sha256()
+        for chunk in raw_chunks(values):
+            digest.update(chunk)
+        proto.data_location = TensorProto.EXTERNAL
+        proto.external_data.add(key=_DIGEST_KEY, value=digest.hexdigest())
 
 
 def _message(message: Any, versions: Mapping[str, int]) -> bytes:

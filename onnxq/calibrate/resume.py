@@ -9,7 +9,8 @@ of If, Loop and Scan bodies (`onnxq.runtime.pinned`) are collected again, and a 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 
 from onnxq.calibrate.gather import Gathered, StatisticsOf, check_mergeable, wanted_statistics
@@ -52,7 +53,7 @@ def gather_into(
     wanted = wanted_statistics(leaders, reusable=True)
     keeper = _Keeper(
         Path(path),
-        model_identity(graph),
+        cache(partial(model_identity, graph)),
         shard or Shard(),
         wanted,
         pinned_beyond(graph, wanted),
@@ -112,7 +113,7 @@ class _Keeper:
     def __init__(
         self,
         path: Path,
-        model: str,
+        identity: Callable[[str], str],
         shard: Shard,
         wanted: StatisticsOf,
         beyond: tuple[str, ...],
@@ -125,11 +126,12 @@ class _Keeper:
         self._runtime = runtime
         self.unreachable: dict[str, str] = {}
         self._path = path
-        self._model = model
+        self._identity = identity
         self._hash = SampleHash()
         self._samples = 0
         self._save_again = 0.0
         self._before = None if fresh else self._found()
+        self._model = identity("") if self._before is None else self._before.model
         self._untouched = self._before is not None and self._before.complete
         self.statistics = wanted
         if self._before is not None:
@@ -146,7 +148,7 @@ class _Keeper:
         if not path.exists():
             return None
         file = read_statistics(path)
-        check_same(file, model=self._model)
+        check_same(file, model=self._identity(file.model))
         if file.shard != (self.shard.number, self.shard.count):
             raise DataError(
                 f"{file} holds shard {file.shard[0]}/{file.shard[1]}, and this run is for shard {self.shard}: "

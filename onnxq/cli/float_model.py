@@ -37,7 +37,7 @@ def session_for(
     if not plan.model:
         say(f"note: the plan does not say to which float model it belongs, so {model} is taken for it", quiet=quiet)
         return session
-    if model_identity(session.prepared.graph) == plan.model:
+    if model_identity(session.prepared.graph, plan.model) == plan.model:
         return session
     if other:
         print_warning(f"plan and parameters belong to another float model than {model}: its constants are other ones")
@@ -83,7 +83,7 @@ def float_model_in(folder: Path, plan: QuantPlan, given: Path | None, open_model
         except OnnxqError as error:
             why = str(error)
         else:
-            if model_identity(session.prepared.graph) == plan.model:
+            if model_identity(session.prepared.graph, plan.model) == plan.model:
                 return session
     beside = folder / f"{model_in(folder).stem}{FLOAT_MODEL}"
     changed = _fitting(beside, plan, open_model)
@@ -117,7 +117,7 @@ def float_model_of(quantized: Path, given: Path, graph: Graph) -> Path:
     try:
         session = opened(graph)
         check_fits(session, plan)
-        if model_identity(session.prepared.graph) == plan.model:
+        if model_identity(session.prepared.graph, plan.model) == plan.model:
             return given
     except OnnxqError as error:
         print_warning(f"whether {given} is the float model of {quantized} is not known: {error}")
@@ -147,4 +147,4 @@ def _fitting(path: Path, plan: QuantPlan, open_model: Open) -> Session | None:
         check_fits(session, plan)
     except OnnxqError:  # of another run
         return None
-    return session if model_identity(session.prepared.graph) == plan.model else None
+    return session if model_identity(session.prepared.graph, plan.model) == plan.model else None

@@ -9,6 +9,7 @@ optimizer.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import ml_dtypes
@@ -25,7 +26,7 @@ from onnxq.emit.quantized_values import replace_by_values
 from onnxq.emit.uses import readers_of, uses_of
 from onnxq.errors import SpecError, UnsupportedError
 from onnxq.graph import DeferredValues, Graph, Node, Use, collector_paused
-from onnxq.numerics import quantize
+from onnxq.numerics import quantize, quantize_by_rows
 from onnxq.types import Backend, PerBlock, PerChannel, Placement, QParams, QParamsTable, QuantPlan, QuantSpec
 from onnxq.types.note import Note
 
@@ -166,11 +167,16 @@ class QdqWriter:
             values = fixed if fixed is not None else quantize(_as_float32(source.values(original)), parameters)
             return values.astype(stored)
 
+        def pieces() -> Iterator[np.ndarray]:
+            for numbers in quantize_by_rows(_as_float32(source.values(original)), parameters):
+                yield numbers.view(stored) if numbers.dtype.itemsize == stored.itemsize else numbers.astype(stored)
+
         shape = tuple(original.shape)
         readers = self.graph.consumers(original) if uses is None else uses
         scopes = {id(scope): scope for scope in (self.graph.scope_of(use.node) for use in readers)}
         home = next(iter(scopes.values())) if len(scopes) == 1 else self.graph.home_of(original)
-        integers = self.graph.add_constant(f"{tensor}_quantized", DeferredValues(shape, stored, compute), scope=home)
+        values = DeferredValues(shape, stored, compute, None if fixed is not None else pieces)
+        integers = self.graph.add_constant(f"{tensor}_quantized", values, scope=home)
         others = []
         for use in readers:
             if looks_up(use, spec, shape, stored, self.graph.dtype(original)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +27,8 @@ _PACKED_BITS = {
     }.items()
     if hasattr(TensorProto, name)
 }
+
+_PAIRS_AT_A_TIME = 1 << 16
 
 
 @functools.cache
@@ -83,9 +86,22 @@ def stored_size(element_type: int, shape: Sequence[int]) -> int:
     return count * numpy_dtype(element_type).itemsize
 
 
+def _nibbles(array: np.ndarray) -> memoryview:
+    """Two values of 4 bits to a byte, the first one in its lower half."""
+    pairs = np.ascontiguousarray(array).reshape(-1).view(np.uint16)
+    packed = np.empty(pairs.size, np.uint8)
+    for start in range(0, pairs.size, _PAIRS_AT_A_TIME):
+        part = pairs[start : start + _PAIRS_AT_A_TIME]
+        packed[start : start + _PAIRS_AT_A_TIME] = (part & 0x0F) | ((part >> 4) & 0xF0)
+    return packed.data
+
+
 def stored_bytes(array: np.ndarray) -> memoryview:
     """The bytes as ONNX stores them: little endian, packed where the format is; zero-copy where possible."""
-    if is_packed(onnx_dtype(array.dtype)):
+    packed = onnx_dtype(array.dtype)
+    if _PACKED_BITS.get(packed) == 4 and sys.byteorder == "little" and array.size % 2 == 0 and array.size:
+        return _nibbles(array)
+    if is_packed(packed):
         return memoryview(numpy_helper.from_array(array).raw_data)
     if array.dtype.itemsize > 1 and array.dtype.kind in "fiuc":
         array = array.astype(array.dtype.newbyteorder("<"), copy=False)

@@ -186,11 +186,21 @@ class ExternalValues(LazyValues):
 
 
 class DeferredValues(LazyValues):
-    """Values computed each time they are loaded, such as an integer weight from its float original."""
+    """Values computed each time they are loaded, such as an integer weight from its float original.
 
-    def __init__(self, shape: Sequence[int], dtype: np.dtype[Any], compute: Callable[[], np.ndarray]) -> None:
+    `pieces` computes the same, a few rows at a time, each of whole bytes in the file: for weights of gigabytes.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        dtype: np.dtype[Any],
+        compute: Callable[[], np.ndarray],
+        pieces: Callable[[], Iterator[np.ndarray]] | None = None,
+    ) -> None:
         super().__init__(shape, dtype)
         self._compute = compute
+        self._pieces = pieces
 
     def load(self) -> np.ndarray:
         values = np.asarray(self._compute())
@@ -199,6 +209,14 @@ class DeferredValues(LazyValues):
                 f"deferred values came out as {values.dtype}{values.shape}, promised was {self.dtype}{self.shape}"
             )
         return values
+
+    def chunks(self) -> Iterator[bytes | memoryview]:
+        """The bytes as ONNX stores them, in one or more pieces."""
+        if self._pieces is None:
+            yield stored_bytes(self.load())
+            return
+        for piece in self._pieces():
+            yield stored_bytes(piece)
 
 
 def checked_shape(dims: Sequence[int], dtype: np.dtype[Any], name: str) -> tuple[int, ...]:
@@ -221,7 +239,7 @@ def load_values(values: np.ndarray | LazyValues) -> np.ndarray:
 
 def raw_chunks(values: np.ndarray | LazyValues) -> Iterator[bytes | memoryview]:
     """The bytes as ONNX stores them, in one or more pieces."""
-    if isinstance(values, ExternalValues):
+    if isinstance(values, ExternalValues | DeferredValues):
         yield from values.chunks()
     else:
         yield stored_bytes(load_values(values))

@@ -1,7 +1,8 @@
 """The arithmetic of quantization, one definition each; numpy and ml_dtypes only."""
 
-from onnxq.numerics.affine import dequantize, fake_quantize, quantize, storage_dtype
+from onnxq.numerics.affine import dequantize, fake_quantize, quantize, quantize_by_rows, storage_dtype
 from onnxq.numerics.bias import BIAS_LIMIT, derived_bias_scale, widen_weight_scale_for_bias
+from onnxq.numerics.by_rows import let_go, row_pieces
 from onnxq.numerics.chunks import chunks
 from onnxq.numerics.float_grid import float_max, float_storage, from_bits, round_to_float, to_bits
 from onnxq.numerics.formats.bfp16 import block_steps, round_to_blocks
@@ -26,6 +27,7 @@ __all__ = [
     "float_max",
     "float_storage",
     "from_bits",
+    "let_go",
     "max_abs_error",
     "mse",
     "next_power_of_two",
@@ -36,10 +38,12 @@ __all__ = [
     "nnie_table",
     "qparams_from_range",
     "quantize",
+    "quantize_by_rows",
     "quotient",
     "round_to_blocks",
     "round_to_float",
     "round_values",
+    "row_pieces",
     "sqnr_db",
     "storage_dtype",
     "to_bits",

@@ -159,16 +159,16 @@ static PyObject *fake(PyObject *self, PyObject *args)
 
 /* ---- blocks: [outer, blocks, size, inner], whose scales are [outer, blocks, inner] -------------------------------- */
 
-/* The range of each of `inner` columns; whether all values are finite. */
+/* The range of each of some columns side by side; whether all values are finite. */
 EVERY_WIDTH
-static int range_of_columns(const float *restrict x, Py_ssize_t size, Py_ssize_t inner, float *restrict low,
-                            float *restrict high)
+static int range_of_columns(const float *restrict x, Py_ssize_t size, Py_ssize_t stride, Py_ssize_t lanes,
+                            float *restrict low, float *restrict high)
 {
     int bad = 0;
-    memcpy(low, x, inner * sizeof(float));
-    memcpy(high, x, inner * sizeof(float));
-    for (Py_ssize_t k = 0; k < size; k++, x += inner)
-        for (Py_ssize_t j = 0; j < inner; j++) {
+    memcpy(low, x, lanes * sizeof(float));
+    memcpy(high, x, lanes * sizeof(float));
+    for (Py_ssize_t k = 0; k < size; k++, x += stride)
+        for (Py_ssize_t j = 0; j < lanes; j++) {
             bad |= !(x[j] - x[j] == 0.0f);
             low[j] = x[j] < low[j] ? x[j] : low[j];
             high[j] = x[j] > high[j] ? x[j] : high[j];
@@ -228,7 +228,8 @@ static PyObject *ranges(PyObject *self, PyObject *args)
         else {
             finite = 1;
             for (Py_ssize_t b = 0; b < blocks; b++)
-                finite &= range_of_columns(from + b * size * inner, size, inner, least + b * inner, most + b * inner);
+                finite &= range_of_columns(from + b * size * inner, size, inner, inner, least + b * inner,
+                                           most + b * inner);
         }
         Py_END_ALLOW_THREADS
     }
@@ -323,21 +324,15 @@ static float error_of_run(const Format *format, const float *restrict x, Py_ssiz
     return square[0] + sum;
 }
 
-static void search_columns(const Format *format, const float *x, Py_ssize_t size, Py_ssize_t stride, Py_ssize_t lanes,
+static int search_columns(const Format *format, const float *x, Py_ssize_t size, Py_ssize_t stride, Py_ssize_t lanes,
                            const double *factors, Py_ssize_t count, float *scale, int32_t *zero)
 {
     float low[LANES], high[LANES], tried[LANES], least[LANES], errors[LANES];
     int32_t at[LANES];
-    for (Py_ssize_t j = 0; j < lanes; j++) {
-        low[j] = high[j] = x[j];
+    if (!range_of_columns(x, size, stride, lanes, low, high))
+        return 0;
+    for (Py_ssize_t j = 0; j < lanes; j++)
         least[j] = INFINITY;
-    }
-    for (Py_ssize_t k = 1; k < size; k++)
-        for (Py_ssize_t j = 0; j < lanes; j++) {
-            float v = x[k * stride + j];
-            low[j] = v < low[j] ? v : low[j];
-            high[j] = v > high[j] ? v : high[j];
-        }
     if (errors_of_columns(format, x, size, stride, lanes, low, high, scale, zero, least, errors))
         memcpy(least, errors, lanes * sizeof(float));
     for (Py_ssize_t f = 0; f < count; f++) {
@@ -351,14 +346,16 @@ static void search_columns(const Format *format, const float *x, Py_ssize_t size
             zero[j] = better ? at[j] : zero[j];
         }
     }
+    return 1;
 }
 
-static void search_run(const Format *format, const float *x, Py_ssize_t size, const double *factors, Py_ssize_t count,
+static int search_run(const Format *format, const float *x, Py_ssize_t size, const double *factors, Py_ssize_t count,
                        float *scale, int32_t *zero)
 {
     float low, high, tried;
     int32_t at;
-    range_of_runs(x, 1, size, &low, &high);
+    if (!range_of_runs(x, 1, size, &low, &high))
+        return 0;
     float least = error_of_run(format, x, size, *scale, *zero);
     for (Py_ssize_t f = 0; f < count; f++) {
         parameters(format, &low, &high, factors[f], 1, &tried, &at);
@@ -372,6 +369,7 @@ static void search_run(const Format *format, const float *x, Py_ssize_t size, co
             *zero = at;
         }
     }
+    return 1;
 }
 
 static PyObject *search(PyObject *self, PyObject *args)
@@ -382,12 +380,12 @@ static PyObject *search(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "y*w*w*y*nnniipddd", &x, &scale, &zero, &factors, &blocks, &size, &inner, &format.qmin,
                           &format.qmax, &format.symmetric, &format.steps, &format.smallest, &format.largest))
         return NULL;
-    int done = 0;
+    int finite = -1;
     if (blocks < 0 || size < 1 || size > LONGEST_SUM || inner < 1 || x.len != blocks * size * inner * 4 ||
         scale.len != blocks * inner * 4 || zero.len != scale.len)
         PyErr_SetString(PyExc_ValueError, "sizes do not fit each other");
     else {
-        done = 1;
+        finite = 1;
         Py_BEGIN_ALLOW_THREADS
         const float *from = x.buf;
         const double *tried = factors.buf;
@@ -396,11 +394,11 @@ static PyObject *search(PyObject *self, PyObject *args)
         int32_t *at = zero.buf;
         for (Py_ssize_t b = 0; b < blocks; b++, from += size * inner, best += inner, at += inner) {
             if (inner == 1)
-                search_run(&format, from, size, tried, count, best, at);
+                finite &= search_run(&format, from, size, tried, count, best, at);
             else
                 for (Py_ssize_t j = 0; j < inner; j += LANES)
-                    search_columns(&format, from + j, size, inner, inner - j < LANES ? inner - j : LANES, tried, count,
-                                   best + j, at + j);
+                    finite &= search_columns(&format, from + j, size, inner, inner - j < LANES ? inner - j : LANES,
+                                             tried, count, best + j, at + j);
         }
         Py_END_ALLOW_THREADS
     }
@@ -408,9 +406,7 @@ static PyObject *search(PyObject *self, PyObject *args)
     PyBuffer_Release(&scale);
     PyBuffer_Release(&zero);
     PyBuffer_Release(&factors);
-    if (!done)
-        return NULL;
-    Py_RETURN_NONE;
+    return finite < 0 ? NULL : PyBool_FromLong(finite);
 }
 
 static PyMethodDef methods[] = {
@@ -424,8 +420,8 @@ static PyMethodDef methods[] = {
      "blocks, size, inner) -> whether all values are finite"},
     {"search", search, METH_VARARGS,
      "search(float32 x[blocks, size, inner], float32 scale[blocks, inner], int32 zero_point[blocks, inner],\n"
-     "float64 factors, blocks, size, inner, qmin, qmax, symmetric, steps, smallest scale, largest scale):\n"
-     "gives each block the factor of its range with the least squared error, if that is less than what it has"},
+     "float64 factors, blocks, size, inner, qmin, qmax, symmetric, steps, smallest scale, largest scale)\n"
+     "-> whether all values are finite; each block the factor of its range with the least squared error, if that is less than what it has"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -24,6 +24,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from onnxq.errors import DataError, SpecError
+from onnxq.numerics.by_rows import let_go, row_pieces
 from onnxq.numerics.chunks import chunks
 from onnxq.numerics.compiled import round_in_c
 from onnxq.types.granularity import PerBlock, PerTensor, resolve_axis
@@ -47,12 +48,29 @@ def quantize(x: np.ndarray, qparams: QParams, *, out: np.ndarray | None = None) 
     x = np.asarray(x)
     _check_shape(x, qparams)
     out = _destination(out, x.shape, storage_dtype(qparams.spec))
-    if round_in_c(x, qparams, out):
+    if round_in_c(x, qparams.spec, qparams.scale, qparams.zero_point, out):
         return out
     for index in _pieces(x.shape, qparams.spec):
         scale, zero_point = _parameters_at(qparams, x.shape, index)
         out[index] = qparams.spec.format.encode(_piece(x, index, qparams.spec), scale, zero_point, qparams.spec)
     return out
+
+
+def quantize_by_rows(x: np.ndarray, qparams: QParams) -> Iterator[np.ndarray]:
+    """The stored numbers of `quantize`, a few rows at a time, whose pages leave memory when they have been read."""
+    x = np.asarray(x)
+    _check_shape(x, qparams)
+    if x.ndim == 0 or not qparams.spec.evenly_spaced:  # other scales may depend on each other
+        yield quantize(x, qparams)
+        return
+    for rows, cells in row_pieces(x.shape, qparams.spec.granularity):
+        piece = x[rows].astype(np.float32, copy=False)
+        scale, zero_point = qparams.scale[cells], qparams.zero_point[cells]
+        out = np.empty(piece.shape, storage_dtype(qparams.spec))
+        if not round_in_c(piece, qparams.spec, scale, zero_point, out):
+            quantize(piece, QParams(qparams.spec, scale, zero_point), out=out)
+        yield out
+        let_go(x)
 
 
 def dequantize(q: np.ndarray, qparams: QParams, *, out: np.ndarray | None = None) -> np.ndarray:
@@ -72,7 +90,7 @@ def fake_quantize(x: np.ndarray, qparams: QParams, *, out: np.ndarray | None = N
     x = np.asarray(x)
     _check_shape(x, qparams)
     out = _destination(out, x.shape, np.dtype(np.float32))
-    if round_in_c(x, qparams, out):
+    if round_in_c(x, qparams.spec, qparams.scale, qparams.zero_point, out):
         return out
     for index in _pieces(x.shape, qparams.spec):
         scale, zero_point = _parameters_at(qparams, x.shape, index)

@@ -1,4 +1,4 @@
-"""Rounding of large arrays in C, where that was built: `_rounding.c`, bit for bit what numpy computes, several times faster.
+"""Rounding of large arrays in C, where that was built: `_rounding.c`, with the bits that numpy computes.
 
 Each function says whether it did the work. It does where values are contiguous float32, rounded half to even to at most
 16 bits, and NaN is not among them; otherwise its caller takes the way in numpy, which also knows the errors.
@@ -12,7 +12,6 @@ from math import prod
 import numpy as np
 
 from onnxq.types.granularity import PerBlock, PerChannel, PerTensor, resolve_axis
-from onnxq.types.qparams import QParams
 from onnxq.types.spec import QuantSpec
 
 try:
@@ -29,18 +28,18 @@ LONGEST_BLOCK = 128
 MOST_BITS = 16
 
 
-def round_in_c(x: np.ndarray, qparams: QParams, out: np.ndarray) -> bool:
+def round_in_c(x: np.ndarray, spec: QuantSpec, scale: np.ndarray, zero_point: np.ndarray, out: np.ndarray) -> bool:
     """`quantize` into bytes, or `fake_quantize` into float32, of a whole array: whichever the type of `out` says."""
-    if not (COMPILED and _plain(x, qparams.spec) and out.flags.c_contiguous and x.size):
+    if not (COMPILED and _plain(x, spec) and out.flags.c_contiguous and x.size):
         return False
     if out.dtype != np.float32 and out.dtype.itemsize != 1:
         return False
-    layout = _rows(x.shape, qparams.spec)
+    layout = _rows(x.shape, spec)
     if layout is None:
         return False
     work = rounding.fake if out.dtype == np.float32 else rounding.encode
-    scale, zero_point = _contiguous(qparams)
-    return bool(work(x, scale, zero_point, out.view(out.dtype), *layout, qparams.spec.qmin, qparams.spec.qmax))
+    parameters = (np.ascontiguousarray(scale), np.ascontiguousarray(zero_point))
+    return bool(work(x, *parameters, out, *layout, spec.qmin, spec.qmax))
 
 
 def block_ranges_in_c(x: np.ndarray, blocks: PerBlock, low: np.ndarray, high: np.ndarray) -> bool:
@@ -52,23 +51,32 @@ def block_ranges_in_c(x: np.ndarray, blocks: PerBlock, low: np.ndarray, high: np
 
 
 def search_block_scales_in_c(
-    x: np.ndarray, held: QParams, factors: Sequence[float], smallest: float, largest: float
-) -> QParams | None:
-    """For each block the factor of its range with the least squared error, if that is less than with `held`.
+    x: np.ndarray,
+    spec: QuantSpec,
+    scale: np.ndarray,
+    zero_point: np.ndarray,
+    factors: Sequence[float],
+    limits: tuple[float, float],
+) -> bool:
+    """Give each block the factor of its range with the least squared error, if that is less than it has, in place.
 
-    `smallest` and `largest` are the limits of scales (`onnxq.numerics.ranges`).
+    `limits` are the least and the largest scale (`onnxq.numerics.ranges`). Where the answer is no, nothing may be read
+    from `scale` and `zero_point`.
     """
-    spec = held.spec
     if not COMPILED or not isinstance(spec.granularity, PerBlock) or not _plain(x, spec) or spec.power_of_two:
-        return None
+        return False
     sizes = _whole_blocks(x.shape, spec.granularity)
-    if sizes is None or sizes[1] > LONGEST_BLOCK or not np.isfinite(x).all():
-        return None
-    scale, zero_point = np.array(held.scale), np.array(held.zero_point)  # copies, also of what is one number
-    tried = np.asarray(factors, np.float64)
-    limits = (float(spec.steps), float(smallest), float(largest))
-    rounding.search(x, scale, zero_point, tried, *sizes, spec.qmin, spec.qmax, spec.symmetric, *limits)
-    return QParams(spec, scale, zero_point)
+    if sizes is None or sizes[1] > LONGEST_BLOCK:
+        return False
+    tried, format = np.asarray(factors, np.float64), (spec.qmin, spec.qmax, spec.symmetric, float(spec.steps))
+    return bool(rounding.search(x, scale, zero_point, tried, *sizes, *format, *limits))
+
+
+def all_finite(x: np.ndarray) -> bool:
+    """Whether no value of a floating-point array is NaN or infinite."""
+    if COMPILED and x.dtype == np.float32 and x.flags.c_contiguous and x.size:
+        return bool(rounding.ranges(x, np.empty(1, np.float32), np.empty(1, np.float32), 1, x.size, 1))
+    return bool(np.isfinite(x).all())
 
 
 def _plain(x: np.ndarray, spec: QuantSpec) -> bool:
@@ -76,12 +84,8 @@ def _plain(x: np.ndarray, spec: QuantSpec) -> bool:
     return few and x.dtype == np.float32 and x.flags.c_contiguous
 
 
-def _contiguous(qparams: QParams) -> tuple[np.ndarray, np.ndarray]:
-    return np.ascontiguousarray(qparams.scale), np.ascontiguousarray(qparams.zero_point)
-
-
 def _whole_blocks(shape: tuple[int, ...], blocks: PerBlock) -> tuple[int, int, int] | None:
-    """Number of blocks in front of each other, values of one, and values side by side; None: the last one is shorter."""
+    """Blocks behind each other, values of one, and values side by side; None where the last block is shorter."""
     axis = resolve_axis(blocks.axis, len(shape))
     if prod(shape) == 0 or shape[axis] % blocks.size:
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from onnxq.errors import UnsupportedError
+from onnxq.numerics import let_go, row_pieces
 from onnxq.numerics.compiled import block_ranges_in_c
 from onnxq.numerics.ranges import qparams_from_range
 from onnxq.observers.base import Observer, qparams
@@ -29,6 +30,9 @@ def observe_constant(values: np.ndarray, observer: Observer, spec: QuantSpec, *,
             raise UnsupportedError(
                 f"observer '{observer.name}' cannot work per block{where}: a block has too few values, use minmax"
             )
+        found = _by_rows(values, granularity, observer, spec, tensor)
+        if found is not None:
+            return found
         low, high = _block_ranges(values, granularity, tensor)
         lows, highs = observer.range(_rows_of(low, high), spec, tensor=tensor)
         return qparams_from_range(lows.reshape(low.shape), highs.reshape(low.shape), spec)
@@ -51,10 +55,6 @@ def _block_ranges(values: np.ndarray, blocks: PerBlock, tensor: str) -> tuple[np
     axis = resolve_axis(blocks.axis, values.ndim)
     low = np.full(blocks.scale_shape(values.shape), np.inf, np.float32)
     high = np.full(blocks.scale_shape(values.shape), -np.inf, np.float32)
-    if block_ranges_in_c(values, blocks, low, high):
-        return low, high
-    low.fill(np.inf)
-    high.fill(-np.inf)
     # Whole blocks and the shorter last one are two reshapes, each reduced without a loop over blocks.
     whole = values.shape[axis] // blocks.size * blocks.size
     for start, stop, size in ((0, whole, blocks.size), (whole, values.shape[axis], values.shape[axis] - whole)):
@@ -75,6 +75,23 @@ def _block_ranges(values: np.ndarray, blocks: PerBlock, tensor: str) -> tuple[np
             f"({seen.nonfinite} such values in all): a weight must be finite to be quantized per block"
         )
     return low, high
+
+
+def _by_rows(values: np.ndarray, blocks: PerBlock, observer: Observer, spec: QuantSpec, tensor: str) -> QParams | None:
+    """The same some rows at a time, where C computes the ranges, and scales do not depend on each other."""
+    if not spec.evenly_spaced or not values.size:
+        return None
+    shape = blocks.scale_shape(values.shape)
+    scale, zero_point = np.empty(shape, np.float32), np.zeros(shape, np.int32)
+    for rows, cells in row_pieces(values.shape, blocks):
+        low, high = np.empty(scale[cells].shape, np.float32), np.empty(scale[cells].shape, np.float32)
+        if not block_ranges_in_c(values[rows], blocks, low, high):
+            return None
+        lows, highs = observer.range(_rows_of(low, high), spec, tensor=tensor)
+        found = qparams_from_range(lows.reshape(low.shape), highs.reshape(low.shape), spec)
+        scale[cells], zero_point[cells] = found.scale, found.zero_point
+        let_go(values)
+    return QParams(spec, scale, zero_point)
 
 
 def _reduce_into(split: np.ndarray, axis: int, low: np.ndarray, high: np.ndarray) -> None:

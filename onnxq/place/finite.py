@@ -9,10 +9,9 @@ import numpy as np
 
 from onnxq.errors import ModelError
 from onnxq.graph import Graph
+from onnxq.numerics.by_rows import PIECE_ELEMENTS, let_go
+from onnxq.numerics.compiled import all_finite
 from onnxq.types import QuantPlan
-
-_ROWS_BYTES = 2**26
-"""Bytes of a constant that are looked at together."""
 
 
 def check_constants_are_finite(graph: Graph, plan: QuantPlan) -> None:
@@ -39,10 +38,13 @@ def check_constants_are_finite(graph: Graph, plan: QuantPlan) -> None:
 def _not_finite(values: np.ndarray) -> tuple[int, tuple[int, ...]]:
     """How many values are NaN or infinite, and where the first one is."""
     flat = values.reshape(-1)
-    step = max(1, _ROWS_BYTES // 4)
     count, first = 0, -1
-    for start in range(0, flat.size, step):
-        part = flat[start : start + step]
+    for start in range(0, flat.size, PIECE_ELEMENTS):
+        part = flat[start : start + PIECE_ELEMENTS]
+        fine = part.dtype.kind == "f" and all_finite(part)
+        let_go(values)
+        if fine:
+            continue
         wrong = ~np.isfinite(part if part.dtype.kind == "f" else part.astype(np.float32))
         found = int(np.count_nonzero(wrong))
         if found and first < 0:

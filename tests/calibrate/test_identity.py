@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from onnx import TensorProto, helper, numpy_helper
 
+from onnxq.calibrate import identity as identities
 from onnxq.calibrate.identity import SampleHash, model_identity
 from onnxq.graph import Graph
 from tests.graph.models import body, model, node, value
@@ -62,6 +63,24 @@ def test_copies_saved_models_and_inferred_shapes_keep_the_identity(name: str, tm
         for file in tmp_path.glob(f"{external}.onnx*"):
             file.rename(moved / file.name)
         assert model_identity(Graph.load(moved / path.name)) == expected
+
+
+def test_large_tensors_are_told_apart_by_their_blocks_and_older_identities_stay_comparable(
+    tmp_path, monkeypatch
+) -> None:
+    before = identity(small_model())
+    monkeypatch.setattr(identities, "LARGE", 64)
+    graph = Graph.from_model(small_model())
+    found = model_identity(graph)
+    assert found.endswith(identities.IN_BLOCKS)
+    assert model_identity(graph, like=before) == before
+    assert model_identity(graph, like=found) == found
+    graph.save(tmp_path / "m.onnx", external=True)
+    assert model_identity(Graph.load(tmp_path / "m.onnx")) == found
+    changed = graph.values("w").copy()
+    changed.reshape(-1)[-1] += 1
+    graph.set_values("w", changed)
+    assert model_identity(graph) != found
 
 
 def test_different_models_have_different_identities() -> None:

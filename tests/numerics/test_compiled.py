@@ -113,7 +113,9 @@ def test_scales_of_blocks_are_those_that_numpy_finds(monkeypatch, spec, layout, 
     x[:128, 0] = 0  # blocks of zeros
     held = observe_constant(x, make_observer("minmax"), spec)
     factors = (0.93, 0.86, 0.78, 0.65)
-    found = compiled.search_block_scales_in_c(x, held, factors, MIN_SCALE, MAX_SCALE)
+    scale, zero_point = np.array(held.scale), np.array(held.zero_point, order="C")
+    assert compiled.search_block_scales_in_c(x, spec, scale, zero_point, factors, (MIN_SCALE, MAX_SCALE))
+    found = QParams(spec, scale, zero_point)
     by_numpy(monkeypatch)
     assert found == search_by_weights(x, held, candidates(x, held, 0.0, False), factors)
     assert found != held or spec.bits > 4  # of many bits the largest value is worth its range

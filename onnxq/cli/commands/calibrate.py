@@ -244,7 +244,7 @@ def _stored(path: Path, session: Session) -> Gathered:
     from onnxq.calibrate.statistics_file import check_same
 
     file = read_statistics(path)
-    check_same(file, model=model_identity(session.prepared.graph))
+    check_same(file, model=model_identity(session.prepared.graph, file.model))
     return gathered_from(file)
 
 
@@ -283,7 +283,7 @@ def _write_parameters(
     from onnxq.types.note import folded
 
     target, qparams = output.path / name, found.state.qparams
-    model = model_identity(found.state.graph)
+    model = model_identity(found.state.graph, plan.model)
     moved = not new_plan and plan.model not in ("", model)  # as after more training
     kept = replace(found.state.plan, model=model)
     new = new_plan or moved or len(kept) != len(plan)

@@ -9,10 +9,9 @@ import pytest
 
 import onnxq
 from onnxq.calibrate import calibrate
-from onnxq.numerics import fake_quantize
+from onnxq.numerics import by_rows, fake_quantize
 from onnxq.refine import refine
 from onnxq.session.prepare import make_plan, prepare
-from onnxq.targets.weight_only import block_scales
 from onnxq.types import QParamsTable
 from tests.golden_graphs import GOLDEN
 
@@ -64,7 +63,7 @@ def test_it_can_be_left_out(tmp_path: Path) -> None:
 def test_a_weight_in_pieces_has_the_same_scales(options: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Large weights are searched some rows at a time; blocks stay whole."""
     _, _, whole = parameters(options)
-    monkeypatch.setattr(block_scales, "PIECE", 100)
+    monkeypatch.setattr(by_rows, "PIECE_ELEMENTS", 100)
     _, _, pieces = parameters(options)
     assert list(whole) == list(pieces)
     assert all(whole[name] == pieces[name] for name in whole)
