@@ -88,22 +88,23 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "passes": "graph match",
         "strip": "types graph numerics passes",
         "runtime": "types graph numerics observers",
+        "half": "types match graph numerics observers runtime",
         "place": "types graph match numerics",
         "calibrate": "types graph runtime numerics observers",
         "refine": "types graph",
-        "emit": "types graph numerics",
+        "emit": "types graph numerics half",
         "lint": "types graph",
         "verify": "types graph numerics runtime lint",
         "torchnet": "types graph numerics",
         "ptq": "types graph numerics observers runtime calibrate emit",
         "ptq.reconstruction": "types graph numerics runtime torchnet ptq",
-        "targets": "types graph numerics observers runtime emit refine lint ptq",
+        "targets": "types graph numerics observers runtime half emit refine lint ptq",
         "config": "types observers runtime refine ptq targets",
         "session": "types graph match observers runtime passes strip place calibrate refine ptq targets config"
         " distributed",
         "prepare": "session",
         "ptq.search": "types graph runtime calibrate refine emit verify ptq config session",
-        "pipeline": "types graph runtime passes place calibrate emit verify output_folder config session ptq"
+        "pipeline": "types graph runtime passes half place calibrate emit verify output_folder config session ptq"
         " ptq.search text_tables",
         "latency": "types graph runtime emit verify config session ptq ptq.search",
         "mixed_precision": "types graph runtime passes place calibrate refine chart output_folder config session ptq"

@@ -194,6 +194,11 @@ class Config(Strict):
         description="latency: nodes are timed in onnxruntime on this machine, and stay float where that is faster",
     )
 
+    # half precision
+    keep_float32: tuple[str, ...] = Field(
+        (), description="nodes that compute in float32 where the rest of the target is half precision (`rest=fp16`)"
+    )
+
     # emit
     name: str = Field("model", min_length=1, description="the files are called <name>.onnx, <name>_...")
     weight_storage: Literal["integer", "float"] | None = Field(

@@ -4,7 +4,7 @@ Weights become integer initializers with a DequantizeLinear behind (computed whi
 or stay float behind a Q/DQ pair where the target folds them itself. Tables of embeddings are dequantized when rows were
 looked up (`lookups`). Biases become int32 initializers. The file computes exactly what `onnxq.numerics` computes:
 `narrow` and `arithmetic` have the formats that QuantizeLinear lacks, `guards` keeps float8 pairs from onnxruntime's
-optimizer.
+optimizer. What a plan wants in half precision becomes so at the end (`onnxq.half`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from onnxq.emit.quantized_values import replace_by_values
 from onnxq.emit.uses import readers_of, uses_of
 from onnxq.errors import SpecError, UnsupportedError
 from onnxq.graph import DeferredValues, Graph, Node, Use, collector_paused
+from onnxq.half import opset_for, round_to_half, to_half
 from onnxq.numerics import quantize, quantize_by_rows
 from onnxq.types import Backend, PerBlock, PerChannel, Placement, QParams, QParamsTable, QuantPlan, QuantSpec
 from onnxq.types.note import Note
@@ -33,8 +34,13 @@ from onnxq.types.note import Note
 _HALVES = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 
 
-def to_qdq(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> tuple[Graph, list[str]]:
-    """A new graph with Q/DQ nodes, and a line for each thing that had to change on the way (opset, absorbed nodes)."""
+def to_qdq(
+    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, *, rounded: bool = False
+) -> tuple[Graph, list[str]]:
+    """A new graph with Q/DQ nodes, and a line for each thing that had to change on the way (opset, absorbed nodes).
+
+    With `rounded`, what is half precision in the file is float32 and rounded (`onnxq.half.round_to_half`).
+    """
     check_names(graph, plan, qparams)
     result = graph.copy()
     result.keep_given_names()
@@ -53,12 +59,16 @@ def to_qdq(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backen
             writer.write(placement, plan.leader(placement.tensor))
         result.remove(writer.absorbed)
         result.remove_unused_constants()
+    if plan.rest is not None and rounded:
+        round_to_half(result, plan.rest)
+    elif plan.rest is not None:
+        to_half(result, plan.rest, qparams.entries)
     return result, notes + writer.remarks()
 
 
 def required_opset(graph: Graph, plan: QuantPlan) -> int:
     """The lowest opset whose QuantizeLinear can say what the plan says."""
-    needed = 10
+    needed = 10 if plan.rest is None else opset_for(plan.rest)
     for placement in plan:
         spec = placement.spec
         own = spec.format.opset_of(spec, constant=graph.is_constant(placement.tensor))

@@ -8,6 +8,8 @@
 Integers never pass through QuantizeLinear in the file. Around a layer onnxruntime would take the pair as a request to
 compute the layer in integers: it quantizes the float weights again with scales of its own, and its 8-bit kernels
 saturate on some processors. The same file would then compute something else with every optimization level.
+
+What is half precision in the file is float32 here, and rounded to half precision at the same places.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from onnxq.emit.qdq import QdqWriter, check_names
 from onnxq.emit.quantized_values import replace_by_values
 from onnxq.emit.simulations import SIMULATIONS
 from onnxq.graph import Graph, collector_paused
+from onnxq.half import round_to_half
 from onnxq.types import Backend, Placement, QParams, QParamsTable, QuantPlan
 
 _OPSET = 13
@@ -87,6 +90,8 @@ def _simulated(
         if backend.simulations:
             result.remove_dead()  # what a simulation has put another operator in the place of
         result.remove_unused_constants()
+    if plan.rest is not None:
+        round_to_half(result, plan.rest)
     return Simulated(result, notes, writer.constants, writer.scales(), writer.in_pairs)
 
 

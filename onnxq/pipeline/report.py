@@ -61,6 +61,7 @@ def build_report(
         "backend": backend.name,
         "model": None if ready.session.original.path is None else str(ready.session.original.path),
         "coverage": Coverage.of(written.plan).to_json(),
+        **({} if written.plan.rest is None else {"rest": written.plan.rest.to_json()}),
         "simulated_sqnr_db": {result.name: json_number(result.sqnr_db) for result in simulated},
         "sqnr_db": {name: json_number(value) for name, value in checks.sqnr_db.items()},
         "warnings": told,

@@ -19,9 +19,11 @@ from onnxq.emit.saturation import with_seven_bit_weights, with_unsigned_weights
 from onnxq.emit.simulate import simulate
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph
+from onnxq.half import half_kind
 from onnxq.passes import run_passes
 from onnxq.pipeline.explanation import DIAGNOSE, LOW_SQNR_DB, Examine, Explanation
 from onnxq.pipeline.own_formats import check_own_formats
+from onnxq.pipeline.rest import decide_rest, stand_in
 from onnxq.pipeline.saturating_kernels import (
     UNSIGNED,
     UNTRIED_SEVEN_BITS,
@@ -127,6 +129,9 @@ class Writer:
             self._remarks.append(UNTRIED_SEVEN_BITS)
         check_plan(self._plan, prepared.backend)
         check_own_formats(self._plan)
+        if prepared.backend.rest is not None:
+            self._plan, self._qparams, said = decide_rest(prepared, self._plan, self._qparams, dataset)
+            self._remarks += said
 
     def write(self, stage: Path) -> Written:
         """Write the files into a folder that vanishes if this fails."""
@@ -196,16 +201,19 @@ class Writer:
     def _checked(self, emitted: Emitted, plan: QuantPlan) -> VerifyReport:
         self._session.progress("verify", 0, None)
         with self.clock.stage("verify"):
-            checks = verify(
-                self._session.original,
-                _model_file(emitted),
-                plan,
-                self.prepared.backend,
-                self._compared,
-                minimum_db=self._minimum,
-                reference=self._float_side,
-                surely=limit_is_ours(self.prepared.config),
-            )
+            with stand_in(self.prepared.graph, plan, self._qparams, self.prepared.backend) as rounded:
+                checks = verify(
+                    self._session.original,
+                    _model_file(emitted),
+                    plan,
+                    self.prepared.backend,
+                    self._compared,
+                    minimum_db=self._minimum,
+                    reference=self._float_side,
+                    surely=limit_is_ours(self.prepared.config),
+                    rounded=rounded,
+                    runs=plan.rest is None or half_kind(plan.rest.dtype).runs,
+                )
             if self._own_check is None or not checks.passed:
                 return checks
             found = self._own_check(_model_file(emitted))

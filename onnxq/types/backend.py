@@ -16,6 +16,7 @@ from onnxq.types.attributes import AttributeValues
 from onnxq.types.granularity import PerTensor
 from onnxq.types.known_as import KnownAs
 from onnxq.types.plan import QuantPlan
+from onnxq.types.rest import HalfRest
 from onnxq.types.spec import QuantSpec, Rounding
 from onnxq.types.vendor_step import VendorStep
 
@@ -194,6 +195,7 @@ class Backend:
     known_as         the names that MQBench has for it
     checked_by       the real tools that have read the files, for the tables in the documentation
     vendor_steps     which file goes to which tool of the vendor, as lines to copy
+    rest             what layers that are not quantized compute in, where that is half precision
     """
 
     name: str
@@ -236,6 +238,7 @@ class Backend:
     known_as: tuple[KnownAs, ...] = ()
     checked_by: tuple[str, ...] = ()
     vendor_steps: tuple[VendorStep, ...] = ()
+    rest: HalfRest | None = None
 
     def replace(self, **changes: Any) -> Backend:
         return dataclass_replace(self, **changes)

@@ -11,6 +11,7 @@ from onnxq.glance import counted, notebook_html, short_name, short_repr, tally
 from onnxq.json_file import JsonMapping, JsonObject
 from onnxq.types.overrides import Treatment
 from onnxq.types.reason import Reason
+from onnxq.types.rest import RestPlan
 from onnxq.types.spec import QuantSpec
 from onnxq.types.unlike import UnlikeJoin
 
@@ -18,7 +19,7 @@ T = TypeVar("T")
 
 Role = Literal["activation", "weight", "bias", "output"]
 PLAN_FORM = "onnxq-plan"
-_PLAN_KEYS = {"backend", "model", "config", "notes", "left_out", "unlike", "tensors", "nodes"}
+_PLAN_KEYS = {"backend", "model", "config", "notes", "left_out", "unlike", "rest", "tensors", "nodes"}
 ROLES: tuple[Role, ...] = ("activation", "weight", "bias", "output")
 
 
@@ -125,6 +126,7 @@ class QuantPlan:
     for the report, such as an override without effect; `left_out` maps tensors that stay float because the user wants
     it to the place where that was said. `unlike` are the joins whose tails stay float because of what the data showed.
     `model` is the hash of the float graph, behind the passes, that the plan was made for; "" where that is not known.
+    `rest` says what computes in half precision; None: nothing does, or it has not been decided.
     """
 
     backend: str
@@ -137,6 +139,7 @@ class QuantPlan:
     left_out: dict[str, str] = field(default_factory=dict)
     unlike: tuple[UnlikeJoin, ...] = ()
     model: str = ""
+    rest: RestPlan | None = None
 
     def __getitem__(self, tensor: str) -> Placement:
         try:
@@ -213,6 +216,7 @@ class QuantPlan:
             **({"notes": list(self.notes)} if self.notes else {}),
             **({"left_out": self.left_out} if self.left_out else {}),
             **({"unlike": [join.to_json() for join in self.unlike]} if self.unlike else {}),
+            **({} if self.rest is None else {"rest": self.rest.to_json()}),
             "tensors": {name: placement.to_json() for name, placement in self.placements.items()},
             "nodes": {
                 "quantized": self.quantized,
@@ -236,6 +240,7 @@ class QuantPlan:
             left_out=dict(data.get("left_out", {})),
             unlike=tuple(UnlikeJoin.from_json(join) for join in data.get("unlike", ())),
             model=str(data.get("model", "")),
+            rest=RestPlan.from_json(data["rest"]) if "rest" in data else None,
         )
 
     def diff(self, other: QuantPlan) -> list[str]:

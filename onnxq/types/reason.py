@@ -39,6 +39,12 @@ Code = Literal[
     "inserted",
     "from_plan",
     "forced",
+    "half_range",
+    "half_loss",
+    "half_sum",
+    "half_operator",
+    "half_kept",
+    "half_island",
 ]
 CODES: tuple[Code, ...] = get_args(Code)
 
@@ -70,6 +76,12 @@ MEANING: Mapping[Code, str] = {
     "inserted": "onnxq has put it in, and it runs in float",
     "from_plan": "read from a plan file, which holds the text alone",
     "forced": "the configuration quantizes it although the target's rules leave it float (`force`)",
+    "half_range": "half precision would overflow: it reads or makes values near or beyond the largest one",
+    "half_loss": "half precision loses accuracy: values below its normal range, or differences of rounded numbers",
+    "half_sum": "it adds up more terms than half precision has digits for",
+    "half_operator": "ONNX does not define the operator, or a tensor of it, in half precision",
+    "half_kept": "the configuration keeps it in float32 (`keep_float32`)",
+    "half_island": "only float32 nodes stand around it, and Casts would cost more than it gains",
 }
 """What a code says, for the documentation."""
 

@@ -38,6 +38,8 @@ def verify(
     minimum_db: float | None = None,
     reference: Graph | FloatSide | None = None,
     surely: bool = False,
+    rounded: Path | None = None,
+    runs: bool = True,
 ) -> VerifyReport:
     """Check an emitted file against the float model it came from; never raises for what it finds wrong with the file.
 
@@ -48,7 +50,9 @@ def verify(
     makes a lower SQNR of any float output, or of a part of one, a failure, and so a silent one, unless it is below 0;
     `surely` asks for a standard error more (`below_limit`).
     `reference` stands in for a float model that onnxruntime cannot run; as a FloatSide it serves several files that are
-    checked one after the other on the same samples.
+    checked one after the other on the same samples. `rounded` is a file in float32 that computes what a file with
+    half precision says: onnxruntime does not round between kernels that it lacks. It stands for the nodes as they are
+    written, the file itself for the kernels, unless it has types that onnxruntime does not run (`runs`).
     """
     started, path, samples = time.monotonic(), Path(model_path), check_samples(dataset)
     threads = samples.pace.threads
@@ -59,7 +63,9 @@ def verify(
     compared = side.graph
     try:
         quantized = Graph.load(path)
-        session = load_session(path, threads=threads, optimize="none")
+        session = load_session(path if rounded is None else rounded, threads=threads, optimize="none")
+        if rounded is not None and runs:
+            load_session(path, threads=threads, optimize="none")
     except MachineError:
         raise
     except OnnxqError as error:
@@ -68,7 +74,7 @@ def verify(
     nodes = len(quantized.nodes())
     if dataset is not None and nodes <= FULL_OPTIMIZATION_NODES:
         try:
-            fused, kernels = fused_session(path, threads=threads)
+            fused, kernels = fused_session(path if runs or rounded is None else rounded, threads=threads)
         except MachineError:
             raise
         except OnnxqError as error:

@@ -56,11 +56,11 @@ PLANNED: dict[str, tuple[str, Any, Outcome]] = {
 RUN = {"data", "strict", "samples", "name", "portable", "verify_samples", "minimum_sqnr_db"}
 ELSEWHERE = {
     *("preprocess", "effort", "improvements", "skip_improvements", "skip_steps", "time_limit", "optimize_for"),
-    *("diagnose", "report"),
+    *("diagnose", "report", "keep_float32"),
 }
 """tests/runtime/test_preprocessing.py: it is about images. tests/flow/test_effort.py: what is tried for accuracy.
 tests/flow/test_time_limit.py: what there is no time for. tests/latency: nodes that are timed. tests/diagnose: whether
-the cause of a low result is looked for."""
+the cause of a low result is looked for. tests/half: what stays float32 beside half precision."""
 
 
 def outcome(key: str, config: dict[str, Any]) -> Any:

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from onnxq.errors import ConfigError
 from onnxq.targets import BACKENDS
+from onnxq.targets.half_rest import half_rest, rest_option
 from onnxq.targets.onnxruntime.dynamic import with_dynamic_activations
 from onnxq.types import Backend, Limits, NodeFacts, OpRule, Option, PerChannel, QuantSpec, Scheme
 from onnxq.types.layer_rules import MOVES
@@ -56,6 +58,7 @@ OPTIONS = (
         "static",
         "dynamic: ranges of activations are found in each run, no data is needed",
     ),
+    rest_option("fp16"),
 )
 
 
@@ -99,8 +102,13 @@ def configure(values: Mapping[str, str]) -> Backend:
         checked_by=("onnxruntime",),
         options=OPTIONS,
         configure=configure,
+        rest=half_rest(values["rest"]),
     )
-    return with_dynamic_activations(static) if values["activations"] == "dynamic" else static
+    if values["activations"] == "static":
+        return static
+    if static.rest is not None:
+        raise ConfigError("onnxruntime:activations=dynamic computes its rest in float32: leave rest=fp16 out")
+    return with_dynamic_activations(static)
 
 
 BACKENDS.add("onnxruntime", configure({option.name: option.default for option in OPTIONS}))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from onnxq.targets import BACKENDS
+from onnxq.targets.half_rest import half_rest, rest_option
 from onnxq.types import Backend, KnownAs, Limits, NodeFacts, OpRule, Option, PerChannel, QuantSpec, Scheme
 from onnxq.types.layer_rules import CONVOLUTIONS
 from onnxq.types.presets import (
@@ -83,14 +84,16 @@ def configure(values: Mapping[str, str]) -> Backend:
                 "benchmark_app -m {fake_quantize} -d CPU -hint latency",
             ),
         ),
+        rest=half_rest(values["rest"]),
         options=(
             Option("weights", ("int7", "int8"), "int7", "bits of a weight; 8 are safe on processors with VNNI"),
             Option("activations", ("symmetric", "asymmetric"), "symmetric", "zero points cost time and gain accuracy"),
             Option("academic", ("no", "yes"), "no", "weights without their lowest value, inputs of Concat quantized"),
+            rest_option("fp16", "bf16"),
         ),
         configure=configure,
         checked_by=("openvino",),
     )
 
 
-BACKENDS.add("openvino", configure({"weights": "int7", "activations": "symmetric", "academic": "no"}))
+BACKENDS.add("openvino", configure({"weights": "int7", "activations": "symmetric", "academic": "no", "rest": "fp32"}))

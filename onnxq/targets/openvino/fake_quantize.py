@@ -22,6 +22,7 @@ from onnxq.emit.tables import MODEL_SUFFIX, broadcast, differs
 from onnxq.emit.uses import origin, readings, uses_of
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph, Node, collector_paused
+from onnxq.half import opset_for, to_half
 from onnxq.types import PerBlock, PerChannel, PerTensor, Placement, QParams, QParamsTable, QuantPlan
 
 DOMAIN = "org.openvinotoolkit"
@@ -76,6 +77,9 @@ def to_fake_quantize(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> Gr
         for placement in plan:
             if placement.edges != () and not _propagated(graph, plan, placement):
                 _write(result, placement, qparams)
+    if plan.rest is not None:
+        result.raise_opset(opset_for(plan.rest))
+        to_half(result, plan.rest, qparams.entries)
     return result
 
 
@@ -156,15 +160,25 @@ def check_fake_quantize(request: EmitRequest) -> Iterator[str]:
 
 def _in_front(graph: Graph, written: Graph, tensor: str, read: Any) -> Node | None:
     """The FakeQuantize whose values arrive at `read` unchanged, if it stands where the values of `tensor` come from."""
-    node = written.producer(read)
+    node = written.producer(_in_front_of_casts(graph, written, read))
     while node is not None and not node.domain and _only_moves(node):
         if graph.has_node(node.name):
             tensor = graph.node(node.name).inputs[0].name
-        node = written.producer(node.inputs[0])
+        node = written.producer(_in_front_of_casts(graph, written, node.inputs[0]))
     if node is None or (node.op, node.domain) != (OPERATOR, DOMAIN):
         return None
     found: Node = node
-    return found if origin(written, found.inputs[0]) == origin(graph, tensor) else None
+    source = _in_front_of_casts(graph, written, found.inputs[0])
+    return found if origin(written, source) == origin(graph, tensor) else None
+
+
+def _in_front_of_casts(graph: Graph, written: Graph, tensor: Any) -> Any:
+    """What a tensor is converted from, where half precision begins or ends; Casts of the model itself compute."""
+    node = written.producer(tensor)
+    while node is not None and node.op == "Cast" and not graph.has_node(node.name):
+        tensor = node.inputs[0]
+        node = written.producer(tensor)
+    return tensor
 
 
 def _only_moves(node: Node) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 from onnxq.errors import ConfigError
 from onnxq.targets import BACKENDS
+from onnxq.targets.half_rest import half_rest, rest_option
 from onnxq.targets.qualcomm.encodings import EMITTER_OF
 from onnxq.targets.qualcomm.sdk_steps import QAIRT, RUN_ON_HTP
 from onnxq.types import Backend, Limits, OpRule, Option, PerChannel, QuantSpec, SameScaleRule, Scheme
@@ -104,6 +105,7 @@ def qnn(values: Mapping[str, str]) -> Backend:
         emitters=("qdq", "deploy", *encodings_emitters(values["encodings"])),
         vendor_steps=(RUN_ON_HTP, *QAIRT),
         options=_OPTIONS,
+        rest=half_rest(values["rest"]),
         configure=qnn,
         checked_by=("onnxruntime-qnn (HTP emulation, .dlc)", "aimet-onnx"),
     )
@@ -114,6 +116,7 @@ _OPTIONS = (
     Option("weight", ("int8", "uint8"), "int8", "format of weights: uint8 is asymmetric, int8 symmetric"),
     Option("per_channel", ("no", "yes"), "no", "one scale for each output channel of a convolution"),
     ENCODINGS,
+    rest_option("fp16"),
 )
 
 BACKENDS.add("qnn", qnn({option.name: option.default for option in _OPTIONS}))

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 from onnxq.observers.aliases import ALIASES, Alias
 from onnxq.targets import BACKENDS
+from onnxq.targets.half_rest import half_rest, rest_option
 from onnxq.targets.tensorrt.engine_steps import EXPLICIT, IMPLICIT
 from onnxq.types import Backend, KnownAs, Limits, NodeFacts, OpRule, Option, PerChannel, QuantSpec, Scheme
 from onnxq.types.layer_rules import CONVOLUTIONS
@@ -23,6 +24,7 @@ from onnxq.types.presets import (
     FOLD_LAYERS,
     RECOGNIZE,
     SETTLE,
+    WIDEN,
     gemm_weight_axis,
     matmul_weight_axis,
 )
@@ -40,7 +42,7 @@ LIMITS = Limits(
     weight_only_dtypes=("int4",),
     zero_point_zero=True,
     min_opset=10,
-    float_types=("float32", "float16"),
+    float_types=("float32", "float16", "bfloat16"),
     bias_quantized=False,
 )
 """What TensorRT takes, whatever the placement."""
@@ -48,8 +50,13 @@ LIMITS = Limits(
 TABLES = Option("tables", ("yes", "no"), "yes", "also write the calibration cache, the clip ranges and the float model")
 
 
+OPTIONS = (TABLES, rest_option("fp16", "bf16"))
+
+
 def _configure(values: Mapping[str, str]) -> Backend:
     tables = ("clip_ranges", "calibration_cache", "deploy") if values["tables"] == "yes" else ()
+    rest = half_rest(values["rest"], scales=True)
+    widened = ("widen_bfloat16",) if rest is None else WIDEN
     return Backend(
         name="tensorrt",
         summary="NVIDIA TensorRT, explicit quantization: QDQ model, INT8 symmetric, weights per channel, biases float",
@@ -80,15 +87,17 @@ def _configure(values: Mapping[str, str]) -> Backend:
         weight_storage="float",
         float8_pairs="plain",
         limits=LIMITS,
-        passes=(*CLEAN_UP, *DECOMPOSE, "widen_bfloat16", *FOLD_LAYERS, *RECOGNIZE, "recognize_silu", *SETTLE),
+        rest=rest,
+        refinements=() if rest is None else ("half_scales",),
+        passes=(*CLEAN_UP, *DECOMPOSE, *widened, *FOLD_LAYERS, *RECOGNIZE, "recognize_silu", *SETTLE),
         known_as=(KnownAs("Tensorrt"), KnownAs("QDQ", options={"tables": "no"})),
         emitters=("qdq", *tables),
         vendor_steps=(*EXPLICIT, *IMPLICIT),
-        options=(TABLES,),
+        options=OPTIONS,
         configure=_configure,
         checked_by=("nvidia-modelopt (calibration cache)", "openvino"),
     )
 
 
-BACKENDS.add("tensorrt", _configure({"tables": TABLES.default}))
+BACKENDS.add("tensorrt", _configure({option.name: option.default for option in OPTIONS}))
 ALIASES.add("entropy", Alias("kl"))
