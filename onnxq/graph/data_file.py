@@ -10,7 +10,8 @@ from pathlib import Path
 
 from onnxq.errors import ModelError
 
-_CHUNK_BYTES = 2**24
+_CHUNK_BYTES = 2**20
+"""What is read at a time: it stays in the processor's cache for who looks at it."""
 
 
 class DataFile:
@@ -48,7 +49,7 @@ class DataFile:
         return memoryview(mapped)[offset - start :]
 
     def chunks(self, offset: int, length: int) -> Iterator[bytes]:
-        """The same bytes in pieces of a few megabytes, read without mapping."""
+        """The same bytes in pieces of a megabyte, read without mapping."""
         descriptor = self._borrow()
         try:
             end = offset + length

@@ -209,6 +209,28 @@ static int range_of_runs(const float *restrict x, Py_ssize_t blocks, Py_ssize_t 
     return !bad;
 }
 
+EVERY_WIDTH
+static int all_finite(const uint32_t *restrict bits, Py_ssize_t size)
+{
+    uint32_t bad = 0;
+    for (Py_ssize_t i = 0; i < size; i++)
+        bad |= (bits[i] & 0x7f800000u) == 0x7f800000u;
+    return !bad;
+}
+
+static PyObject *is_finite(PyObject *self, PyObject *args)
+{
+    Py_buffer x;
+    int found;
+    if (!PyArg_ParseTuple(args, "y*", &x))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    found = all_finite(x.buf, x.len / 4);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&x);
+    return PyBool_FromLong(found);
+}
+
 static PyObject *ranges(PyObject *self, PyObject *args)
 {
     Py_buffer x, low, high;
@@ -415,6 +437,7 @@ static PyMethodDef methods[] = {
      "-> whether no value was NaN: clip(round(x / scale) + zero_point, qmin, qmax); row r of x has entry\n"
      "(r / repeat) % period of the scales, which is one number, or `length` of them if `vector`"},
     {"fake", fake, METH_VARARGS, "fake(...) -> whether no value was NaN: as encode, times scale, as float32"},
+    {"finite", is_finite, METH_VARARGS, "finite(float32 x) -> whether no value is NaN or infinite"},
     {"ranges", ranges, METH_VARARGS,
      "ranges(float32 x[blocks, size, inner], float32 low[blocks, inner], float32 high[blocks, inner],\n"
      "blocks, size, inner) -> whether all values are finite"},

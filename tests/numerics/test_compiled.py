@@ -121,6 +121,18 @@ def test_scales_of_blocks_are_those_that_numpy_finds(monkeypatch, spec, layout, 
     assert found != held or spec.bits > 4  # of many bits the largest value is worth its range
 
 
+@pytest.mark.parametrize("through_c", [pytest.param(True, marks=in_c), False])
+@pytest.mark.parametrize("place", [0, 1000, 4097])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_values_that_are_not_finite_are_found(monkeypatch, value, place, through_c):
+    monkeypatch.setattr(compiled, "COMPILED", through_c)
+    x = values_of((4098,))
+    x[1] = np.finfo(np.float32).max
+    assert compiled.all_finite(x)
+    x[place] = value
+    assert not compiled.all_finite(x)
+
+
 def test_this_machine_rounds_in_c():
     """A compiler is part of a development machine; a build that broke must not pass unnoticed."""
     assert compiled.COMPILED or shutil.which("cc") is None
