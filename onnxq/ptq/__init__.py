@@ -24,6 +24,7 @@ paper. What the search tries, and when, is one line for each in `onnxq.ptq.searc
       adaquant                      Hubara et al. 2020
       brecq                         Li et al. 2021
       qdrop                         Wei et al. 2022
+      autoround                     Cheng et al. 2023
     search/             which of them a model gets
       schedule          what each effort tries, in which order
       acceptance        the test by which a result is kept or dropped

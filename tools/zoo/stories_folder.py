@@ -1,9 +1,10 @@
 """stories15M as a folder of ONNX Runtime GenAI: model.onnx with GroupQueryAttention, genai_config.json, a tokenizer.
 
-    python -m tools.zoo.stories_folder OUT
+    python -m tools.zoo.stories_folder OUT [--apart]
 
 The graph is what the model builder of that project writes for a Llama: SimplifiedLayerNormalization, attention with
-rotary positions and a cache of keys and values, and a mask that becomes lengths. Table and head are one constant.
+rotary positions and a cache of keys and values, and a mask that becomes lengths. Table and head are one constant, or
+with --apart two, which is all that other tools can quantize.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ MARK = "\u2581"
 """What stands for a space in pieces of SentencePiece."""
 
 
-def write_folder(cache: Cache, folder: Path) -> None:
+def write_folder(cache: Cache, folder: Path, *, apart: bool = False) -> None:
     given = read_stories(cache)
     folder.mkdir(parents=True)
-    onnx.save(decoder(given), folder / "model.onnx")
+    onnx.save(decoder(given, apart=apart), folder / "model.onnx")
     files = {
         "genai_config.json": genai_config(given),
         "config.json": {"model_type": "llama", "architectures": ["LlamaForCausalLM"]},
@@ -40,8 +41,8 @@ def write_folder(cache: Cache, folder: Path) -> None:
         (folder / name).write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
 
 
-def decoder(given: Stories) -> onnx.ModelProto:
-    """Ids, a mask and the cache of every layer -> logits and the longer cache."""
+def decoder(given: Stories, *, apart: bool = False) -> onnx.ModelProto:
+    """Ids, a mask, the cache of every layer -> logits and the longer cache; `apart` gives the head its own weight."""
     write, head = Writer(), given.width // given.heads
     write.node("ReduceSum", "mask.sum", ["attention_mask", write.constant("mask.axis", np.array([1]), np.int64)])
     write.node("Sub", "mask.last", ["mask.sum.out", write.constant("mask.one", np.array([1]), np.int64)])
@@ -58,7 +59,10 @@ def decoder(given: Stories) -> onnx.ModelProto:
         x = _layer(write, number, x, own, given.heads, rotation)
         cached += [f"past_key_values.{number}.{what}" for what in ("key", "value")]
     x = _norm(write, "/model/norm", x, given.last_norm)
-    turned = write.node("Transpose", "/lm_head/Transpose", ["model.embed_tokens.weight"], perm=[1, 0])
+    if apart:
+        turned = write.constant("lm_head.MatMul.weight", given.table.T)
+    else:
+        turned = write.node("Transpose", "/lm_head/Transpose", ["model.embed_tokens.weight"], perm=[1, 0])
     write.node("MatMul", "/lm_head/MatMul", [x, turned], "logits")
 
     info = helper.make_tensor_value_info
@@ -217,7 +221,9 @@ def tokenizer(stored: bytes, count: int) -> dict[str, object]:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("out", type=Path)
-    write_folder(Cache(default_cache()), options.parse_args().out)
+    options.add_argument("--apart", action="store_true")
+    given = options.parse_args()
+    write_folder(Cache(default_cache()), given.out, apart=given.apart)
 
 
 if __name__ == "__main__":

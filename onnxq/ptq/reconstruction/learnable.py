@@ -19,12 +19,14 @@ _MASK = 1e4
 
 @dataclass(frozen=True)
 class Learnable:
-    """Names of tensors; `scales` are leaders of ties, weights that are learnt themselves included."""
+    """Names of tensors; `scales` are leaders of ties, weights that are learnt themselves included; the scales of
+    `ranges`, which are among the weights, are nobody else's."""
 
     weights: tuple[str, ...]
     biases: tuple[str, ...]
     scales: tuple[str, ...]
     declined: tuple[str, ...]
+    ranges: tuple[str, ...] = ()
 
 
 class Rules:
@@ -54,7 +56,8 @@ class Rules:
         if self._recipe.learnt == "weights":
             scales += [name for name in weights if self._plan[name].tie is None and self._alone(name)]
             biases = self._biases(segment)
-        return Learnable(tuple(weights), tuple(biases), tuple(scales), tuple(declined))
+        ranges = tuple(name for name in weights if self._plan[name].tie is None and self._alone(name))
+        return Learnable(tuple(weights), tuple(biases), tuple(scales), tuple(declined), ranges)
 
     def _why_not(self, weight: str) -> str | None:
         placement = self._plan[weight]

@@ -9,7 +9,7 @@ from onnxq.errors import ConfigError
 from onnxq.json_file import JsonObject
 from onnxq.ptq.method import Arguments
 
-Learnt = Literal["roundings", "weights"]
+Learnt = Literal["roundings", "weights", "clipped"]
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,8 @@ class Recipe:
     """The settings of one run; learning rates have no unit, so that they fit networks of any size.
 
     block       "auto" (residual and attention blocks), "layer", or a number of layers as text
-    learnt      "roundings": up or down for each weight; "weights": weights, their scales and biases, straight through
+    learnt      "roundings": up or down for each weight; "weights": weights, their scales and biases, straight through;
+                "clipped": roundings and the ranges of weights, by the signs of gradients
     scales      whether the scales of activations are learnt
     iterations  steps of the optimizer in each block
     batch       samples of a step

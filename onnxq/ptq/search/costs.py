@@ -44,6 +44,7 @@ COSTS = {
     "adaquant": Cost(60.0, 0.4),
     "brecq": Cost(100.0, 0.4),
     "qdrop": Cost(100.0, 0.4),
+    "autoround": Cost(60.0, 0.4),
 }
 
 SHORTER = 5.0

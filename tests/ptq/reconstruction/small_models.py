@@ -15,7 +15,7 @@ from onnxq.session.session import open_session
 from tests.golden_graphs import GOLDEN
 
 FEW_BITS = "academic:w_bits=3,a_bits=4"
-METHODS = ("adaround", "adaquant", "brecq", "qdrop")
+METHODS = ("adaround", "adaquant", "brecq", "qdrop", "autoround")
 
 
 @dataclass(frozen=True)

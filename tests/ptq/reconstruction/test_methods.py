@@ -1,4 +1,4 @@
-"""The four methods on small networks: what they change, what they leave and say, and that they go on after a cut."""
+"""The methods on small networks: what they change, what they leave and say, and that they go on after a cut."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from onnxq.ptq.reconstruction.adaquant import recipe
 from onnxq.ptq.reconstruction.blocks import partition
 from onnxq.ptq.reconstruction.learnable import Rules
 from onnxq.ptq.reconstruction.recipe import Recipe
+from onnxq.ptq.weights.cells import spread
 from onnxq.torchnet.registry import OPERATORS
+from onnxq.types import QParams
 from tests.ptq.reconstruction.small_models import METHODS, case, golden
 from tests.zoo_graphs.net import Net
 
@@ -62,7 +64,7 @@ def test_a_method_changes_numbers_and_scales_and_nothing_else(name: str, method:
 @pytest.mark.parametrize("method", METHODS)
 def test_a_method_makes_a_network_of_few_bits_better(method: str) -> None:
     made = golden("residual")
-    done = made.run(f"{method}:iterations=60,batch=8,lr=0.05")
+    done = made.run(f"{method}:iterations=60,batch=8{'' if method == 'autoround' else ',lr=0.05'}")
     assert made.evaluator(done.state).value > made.evaluator(made.state).value + 0.5
 
 
@@ -74,6 +76,34 @@ def test_roundings_stay_next_to_the_float_weight() -> None:
         distance = np.abs(quantize(values, qparams).astype(int) - quantize(made.state.graph.values(name), qparams))
         assert distance.max() <= 1
     assert done.state.qparams.entries == made.state.qparams.entries
+
+
+@pytest.mark.parametrize("form", ["uint4", "int4"])
+def test_autoround_keeps_each_weight_next_to_its_own_and_clips_ranges_of_blocks(form: str) -> None:
+    symmetric = "yes" if form == "int4" else "no"
+    made = golden("transformer", f"weight_only:bits=4,block=16,symmetric={symmetric}")
+    before, reference = made.state.qparams, weights_of(made.state)
+    done = made.run("autoround:iterations=20,batch=8")
+    clipped = 0
+    fitted = [name for block in done.details["blocks"] if block["kept"] for name in block["weights"]]
+    assert fitted
+    for name in fitted:
+        values = done.state.graph.values(name)
+        held, found = before[name], done.state.qparams[name]
+        assert found.spec == held.spec
+        low, high = (spread(ends, held.spec.granularity, values.shape) for ends in covered(found))
+        inside = np.clip(reference[name], low, high)
+        step = spread(found.scale, held.spec.granularity, values.shape)
+        assert (np.abs(values - inside) <= 1.01 * step).all()  # half a step of the offset, half a step of rounding
+        clipped += int((found.scale < held.scale).sum())
+        assert (found.scale <= held.scale * (1 + 1e-6)).all() or form == "uint4"
+    assert clipped > 0
+    assert made.evaluator(done.state).value > made.evaluator(made.state).value
+
+
+def covered(qparams: QParams) -> tuple[np.ndarray, np.ndarray]:
+    zero = qparams.zero_point.astype(np.float64)
+    return (qparams.spec.qmin - zero) * qparams.scale, (qparams.spec.qmax - zero) * qparams.scale
 
 
 def test_two_runs_give_the_same_numbers() -> None:

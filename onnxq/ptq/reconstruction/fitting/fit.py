@@ -60,7 +60,7 @@ def fit(net: FitNet, samples: FitData, recipe: Recipe, start: float, seed: int, 
     optimizer = Adam(_learnt(net, recipe))
     chosen = np.random.default_rng(seed)
     count = samples.per_step(recipe.batch)
-    powers = _powers(samples)
+    powers = powers_of(samples)
     roundings = list(net.roundings.values())
     size = sum(module.alpha.numel() for module in roundings)
     iterations = _steps(recipe.iterations, samples.size(count))
@@ -75,7 +75,7 @@ def fit(net: FitNet, samples: FitData, recipe: Recipe, start: float, seed: int, 
         for part in groups:
             batch = samples.batch(part, float_inputs=recipe.drop > 0)
             made = net(_inputs(batch, drop))
-            _gradients(_noise(made, batch, powers) / (max(start, 1e-12) * len(groups)))
+            gradients(noise_of(made, batch, powers) / (max(start, 1e-12) * len(groups)))
         if roundings and done >= WARM_UP:
             left = (1 - done) / (1 - WARM_UP)
             beta = BETA_LAST + (BETA_FIRST - BETA_LAST) * left
@@ -108,7 +108,8 @@ def _unit(module: FakeQuantize) -> float:
     return float(module.scale.detach().mean()) * min(1.0, math.sqrt(16 / levels))
 
 
-def _gradients(loss: Tensor) -> None:
+def gradients(loss: Tensor) -> None:
+    """Add the gradients of a loss to those of what is learnt."""
     loss.backward()  # type: ignore[no-untyped-call]
 
 
@@ -126,7 +127,7 @@ def _mixes(mine: Value, exact: Value) -> bool:
     return isinstance(mine, Tensor) and mine.is_floating_point() and mine.shape == exact.shape and mine is not exact
 
 
-def _powers(samples: FitData) -> list[float]:
+def powers_of(samples: FitData) -> list[float]:
     """The mean square of each target over all samples that are fitted to."""
     sums: list[float] = []
     for numbers in samples.groups(samples.fitted):
@@ -138,7 +139,8 @@ def _powers(samples: FitData) -> list[float]:
     return [total / len(samples.fitted) for total in sums]
 
 
-def _noise(made: list[Value], batch: Batch, powers: list[float]) -> Tensor:
+def noise_of(made: list[Value], batch: Batch, powers: list[float]) -> Tensor:
+    """Noise over signal of what a net makes of a batch."""
     parts = [
         (result.float() - target.float()).square().mean() / power
         for result, target, power in zip(made, batch.targets, powers, strict=True)

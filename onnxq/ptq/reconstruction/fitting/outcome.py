@@ -24,6 +24,7 @@ class Outcome:
     """Losses are noise over signal on the samples that decide; `kept` is false for a block that was restored.
 
     scales   leader -> new scale
+    zero_points  leader -> new zero point, where it changes with the scale
     weights  name -> integers of their format, with the new scale
     biases   name -> new values
     """
@@ -35,6 +36,7 @@ class Outcome:
     scales: Mapping[str, np.ndarray] = field(default_factory=dict)
     weights: Mapping[str, np.ndarray] = field(default_factory=dict)
     biases: Mapping[str, np.ndarray] = field(default_factory=dict)
+    zero_points: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 def found_by(net: FitNet, before: float, after: float, seconds: float) -> Outcome:
@@ -42,7 +44,10 @@ def found_by(net: FitNet, before: float, after: float, seconds: float) -> Outcom
     if not after < before:
         return Outcome(before, after, seconds, False)
     scales = {name: module.to_qparams().scale for name, module in net.scales.items()}
-    return Outcome(before, after, seconds, True, scales, net.numbers(), net.bias_values())
+    clipped = {name: module.qparams() for name, module in net.clipped.items() if module.clips}
+    scales |= {name: found.scale for name, found in clipped.items()}
+    zero_points = {name: found.zero_point for name, found in clipped.items()}
+    return Outcome(before, after, seconds, True, scales, net.numbers(), net.bias_values(), zero_points)
 
 
 def apply(outcome: Outcome, graph: Graph, plan: QuantPlan, qparams: QParamsTable, method: str) -> None:
@@ -59,7 +64,8 @@ def apply(outcome: Outcome, graph: Graph, plan: QuantPlan, qparams: QParamsTable
     for name in plan.placements:
         scale = outcome.scales.get(plan.leader(name))
         if scale is not None and plan[name].derive is None:
-            new[name] = QParams(qparams[name].spec, scale, qparams[name].zero_point)
+            zero_point = outcome.zero_points.get(plan.leader(name), qparams[name].zero_point)
+            new[name] = QParams(qparams[name].spec, scale, zero_point)
     for placement in plan:
         derive = placement.derive
         if derive is not None and any(plan.leader(source) in outcome.scales for source in derive):
@@ -90,14 +96,13 @@ def on_grid(numbers: np.ndarray, qparams: QParams, dtype: np.dtype[Any]) -> np.n
 # ---- files ---------------------------------------------------------------------------------------------------------
 
 
+KINDS = ("scales", "weights", "biases", "zero_points")
+
+
 def save_outcome(path: Path, outcome: Outcome) -> None:
     """Write an outcome; the file appears whole or not at all."""
     figures = {key: getattr(outcome, key) for key in ("before", "after", "seconds", "kept")}
-    arrays = {
-        f"{kind}/{name}": values
-        for kind in ("scales", "weights", "biases")
-        for name, values in getattr(outcome, kind).items()
-    }
+    arrays = {f"{kind}/{name}": values for kind in KINDS for name, values in getattr(outcome, kind).items()}
     names = {f"array{number}": key for number, key in enumerate(arrays)}
     header = np.array(json.dumps({"figures": figures, "names": names}).encode())
     content = dict(zip(names, arrays.values(), strict=True))
@@ -109,7 +114,7 @@ def load_outcome(path: Path) -> Outcome | None:
     try:
         with np.load(path, allow_pickle=False) as members:
             header = json.loads(members["header"].tobytes())
-            parts: dict[str, dict[str, np.ndarray]] = {"scales": {}, "weights": {}, "biases": {}}
+            parts: dict[str, dict[str, np.ndarray]] = {kind: {} for kind in KINDS}
             for member, key in header["names"].items():
                 kind, _, name = key.partition("/")
                 parts[kind][name] = members[member]

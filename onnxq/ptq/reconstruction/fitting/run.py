@@ -26,6 +26,7 @@ from onnxq.ptq.reconstruction.fitting.fit import fit, loss_of
 from onnxq.ptq.reconstruction.fitting.outcome import Outcome, apply, found_by, load_outcome, save_outcome
 from onnxq.ptq.reconstruction.fitting.positions import point_layer, positions
 from onnxq.ptq.reconstruction.fitting.segment_net import FitNet, SegmentNet, float_net, quantized_net
+from onnxq.ptq.reconstruction.fitting.sign_descent import descend
 from onnxq.ptq.reconstruction.fitting.streams import ActivationStore, Stream, store
 from onnxq.ptq.reconstruction.fitting.target import float_model
 from onnxq.ptq.reconstruction.learnable import Learnable, Rules
@@ -212,7 +213,8 @@ class _Reconstruction:
         before = loss_of(net, data)
         products = data.per_step(recipe.batch) * sum(state.graph.values(name).size for name in learnable.weights)
         with _threads(1 if points is not None and products <= FEW_PRODUCTS else None):
-            fit(net, data, recipe, before, seed, lambda step: self._progress(*place, step))
+            learn = descend if recipe.learnt == "clipped" else fit
+            learn(net, data, recipe, before, seed, lambda step: self._progress(*place, step))
         after = loss_of(net, data)
         return found_by(net, before, after, time.perf_counter() - started)
 

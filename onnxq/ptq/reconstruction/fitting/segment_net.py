@@ -14,6 +14,7 @@ from onnxq.graph.extract import part_of
 from onnxq.numerics import quantize
 from onnxq.ptq.method import State
 from onnxq.ptq.reconstruction.blocks import Segment
+from onnxq.ptq.reconstruction.fitting.clipped_rounding import ClippedRounding
 from onnxq.ptq.reconstruction.fitting.soft_rounding import SoftRounding
 from onnxq.ptq.reconstruction.learnable import Learnable
 from onnxq.ptq.reconstruction.recipe import Recipe
@@ -62,6 +63,7 @@ class FitNet(SegmentNet):
     `state` has the plan that is carried out; `reference` is the float model that roundings start from.
 
     roundings  weight -> its learnt rounding
+    clipped    weight -> its learnt rounding and range
     scales     leader -> fake-quantizer whose scale is learnt: of activations, and of weights that are learnt themselves
     values     weights and biases that are learnt themselves, by name
     """
@@ -97,12 +99,20 @@ class FitNet(SegmentNet):
             for name in weights:
                 held = modules[plan.leader(name)]
                 self.roundings[name] = SoftRounding(held, graph.values(name), reference.values(name))
+        self.clipped: dict[str, ClippedRounding] = {}
+        if recipe.learnt == "clipped":
+            for name in weights:
+                held = modules[plan.leader(name)]
+                self.clipped[name] = ClippedRounding(
+                    held, graph.values(name), reference.values(name), clips=name in learnable.ranges
+                )
         self.scales = {name: module for name, module in modules.items() if name in learnt}
         for name, module in modules.items():
             module.requires_grad_(name in learnt)
         self._dropping = [module for module in modules.values() if module.settings.name == "qdrop"]
-        self._modules = nn.ModuleList([*modules.values(), *self.roundings.values()])
-        functions = {name: self.roundings.get(name) or modules[plan.leader(name)] for name in names}
+        self._modules = nn.ModuleList([*modules.values(), *self.roundings.values(), *self.clipped.values()])
+        own_functions = {**self.roundings, **self.clipped}
+        functions = {name: own_functions.get(name) or modules[plan.leader(name)] for name in names}
         own = [*weights, *learnable.biases] if recipe.learnt == "weights" else []
         super().__init__(part, segment, {n: quantizer(plan[n], function) for n, function in functions.items()}, own)
         self.values: dict[str, nn.Parameter] = {n: self.net.get_parameter(n) for n in own if n in self.net._parameters}
@@ -132,7 +142,7 @@ class FitNet(SegmentNet):
     @torch.no_grad()
     def numbers(self) -> dict[str, np.ndarray]:
         """The integers of the weights that were fitted, with the scales of now."""
-        found = {name: module.numbers() for name, module in self.roundings.items()}
+        found = {name: module.numbers() for name, module in {**self.roundings, **self.clipped}.items()}
         for name, value in self.values.items():
             if name in self._weight_modules:
                 found[name] = quantize(value.detach().numpy(), self._weight_modules[name].to_qparams())
