@@ -81,7 +81,7 @@ def test_roundings_stay_next_to_the_float_weight() -> None:
 @pytest.mark.parametrize("form", ["uint4", "int4"])
 def test_autoround_keeps_each_weight_next_to_its_own_and_clips_ranges_of_blocks(form: str) -> None:
     symmetric = "yes" if form == "int4" else "no"
-    made = golden("transformer", f"weight_only:bits=4,block=16,symmetric={symmetric}")
+    made = golden("residual", f"weight_only:bits=4,block=16,symmetric={symmetric}")
     before, reference = made.state.qparams, weights_of(made.state)
     done = made.run("autoround:iterations=20,batch=8")
     clipped = 0

@@ -142,7 +142,8 @@ class FitNet(SegmentNet):
     @torch.no_grad()
     def numbers(self) -> dict[str, np.ndarray]:
         """The integers of the weights that were fitted, with the scales of now."""
-        found = {name: module.numbers() for name, module in {**self.roundings, **self.clipped}.items()}
+        found = {name: module.numbers() for name, module in self.roundings.items()}
+        found |= {name: module.numbers() for name, module in self.clipped.items()}
         for name, value in self.values.items():
             if name in self._weight_modules:
                 found[name] = quantize(value.detach().numpy(), self._weight_modules[name].to_qparams())
