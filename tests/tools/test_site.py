@@ -7,6 +7,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator
+from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import yaml
 
 from tests.examples.runnable import ROOT
 from tools.site.definition_lists import with_definition_lists
-from tools.site.gallery import EXHIBITS, run_exhibits, stage_gallery
+from tools.site.gallery import EXHIBITS, Exhibit, RunFailed, run_exhibits, stage_gallery
 from tools.site.pages import BrokenLink, find_pages, notebook_as_markdown, stage_pages
 from tools.site.reference import PAGES
 from tools.site.requests import foreign_requests
@@ -185,6 +186,19 @@ def test_hints_and_documents_name_no_package_that_pip_would_not_find() -> None:
     found = [(str(path), match[0]) for path in paths for match in wrong.finditer(path.read_text(encoding="utf-8"))]
     found += [(str(path), match[0]) for path in paths for match in extras.finditer(path.read_text(encoding="utf-8"))]
     assert found == []
+
+
+def test_a_model_that_cannot_be_had_is_left_out_of_the_gallery(tmp_path: Path) -> None:
+    (tmp_path / "examples").mkdir()
+    (tmp_path / "examples" / "make_data.py").write_text("")
+    here = Exhibit("here", "Here", "A page.", ("echo page > here.html",), "here.html", None)
+    gone = Exhibit("gone", "Gone", "No page.", ("exit 3",), "gone.html", None, package="nowhere")
+    run_exhibits(tmp_path, tmp_path / "runs", (here, gone))
+    stage_gallery(tmp_path / "runs", tmp_path / "source", (here, gone))
+    assert sorted(path.name for path in (tmp_path / "source" / "gallery").iterdir()) == ["here.html", "index.md"]
+    for broken in (replace(gone, package=None), replace(gone, commands=("exit 1",))):
+        with pytest.raises(RunFailed):
+            run_exhibits(tmp_path, tmp_path / "runs", (broken,))
 
 
 @pytest.mark.slow
