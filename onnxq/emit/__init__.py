@@ -10,6 +10,7 @@ from onnxq.emit.observed import plan_for
 from onnxq.errors import CheckFailed
 from onnxq.graph import Graph
 from onnxq.types import Backend, QParamsTable, QuantPlan
+from onnxq.types.backend import check_backend
 
 __all__ = [
     "EMITTERS",
@@ -31,6 +32,7 @@ def emit(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend,
     Tensors that are only observed stay float. Tables are read back: CheckFailed says where they do not say what the
     parameters say.
     """
+    check_backend(backend)
     request = EmitRequest(graph, plan, qparams, backend, folder, name)
     files: list[Path] = []
     notes: list[str] = []

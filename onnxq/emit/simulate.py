@@ -28,6 +28,7 @@ from onnxq.emit.simulations import SIMULATIONS
 from onnxq.graph import Graph, collector_paused
 from onnxq.half import round_to_half
 from onnxq.types import Backend, Placement, QParams, QParamsTable, QuantPlan
+from onnxq.types.backend import check_backend
 
 _OPSET = 13
 """The lowest opset in which all operators that are used here exist in their present form."""
@@ -41,6 +42,7 @@ def simulate(
     With `pairs`, quantizers of 8 bits are QuantizeLinear and DequantizeLinear: two operators in the place of six, for
     sessions that leave such pairs alone (`onnxq.runtime.session.KEEP_PAIRS`). They compute the same numbers.
     """
+    check_backend(backend)
     made = _simulated(graph, plan, qparams, backend, pairs=pairs)
     return made.graph, made.notes
 

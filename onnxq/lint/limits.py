@@ -13,6 +13,7 @@ from onnxq.lint.finding import Finding
 from onnxq.lint.quantizers import INT32, UINT8, Quantizer, element_name, element_names, quantizers
 from onnxq.lint.rules import LINTS
 from onnxq.types import Backend, Limits
+from onnxq.types.backend import check_backend
 from onnxq.types.number_format import number_formats
 
 _BIAS_PORTS = {"Conv": 2, "ConvTranspose": 2, "Gemm": 2}
@@ -20,6 +21,7 @@ _BIAS_PORTS = {"Conv": 2, "ConvTranspose": 2, "Gemm": 2}
 
 def lint(model: Path | str | Graph, backend: Backend) -> list[Finding]:
     """Every violation, in the order of the nodes; an empty list means that the target takes the model's quantizers."""
+    check_backend(backend)
     graph = model if isinstance(model, Graph) else Graph.load(model)
     with graph.unchanging():
         return _lint(graph, backend)

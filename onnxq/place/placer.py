@@ -27,6 +27,7 @@ from onnxq.place.select import select_nodes
 from onnxq.place.sharing import observed_members, tie_joined, tie_shared, unify_formats
 from onnxq.place.tensor_overrides import TensorOverrides
 from onnxq.types import Backend, Placement, QuantPlan
+from onnxq.types.backend import check_backend
 from onnxq.types.overrides import NOT_IN_BACKENDS, Override, OverrideSet
 from onnxq.types.spec import why_no_derived_bias
 from onnxq.types.unlike import UnlikeJoin
@@ -46,6 +47,7 @@ def place(
     The tails of `unlike` joins, which only data can show, stay float too. The graph's shapes must be inferred. A pure
     function of its arguments: the graph is not changed. `controls` is what `overrides` was called.
     """
+    check_backend(backend)
     if controls is not None:
         warnings.warn("place(controls=...) is now place(overrides=...)", DeprecationWarning, stacklevel=2)
         overrides = controls

@@ -12,6 +12,7 @@ from onnxq.errors import CheckFailed
 from onnxq.graph import Graph
 from onnxq.registry import Registry
 from onnxq.types import Backend, QParams, QParamsTable, QuantPlan
+from onnxq.types.backend import check_backend
 
 C = TypeVar("C", bound="Change")
 
@@ -84,6 +85,7 @@ def refine(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backen
 
     The table is used up: refinements may change it. Tensors that share a scale do so after each of them as well.
     """
+    check_backend(backend)
     plan = plan.active
     notes: list[str] = []
     warnings: list[str] = []

@@ -34,19 +34,22 @@ _OF_LANGUAGE_MODELS = {
     "w4a16": "weight_only:bits=4,form=nbits",
     "w4a8": "weight_only:bits=4,form=nbits,accuracy_level=4",
 }
+_BNB4 = "weight_only:format=nf4,form=nbits,ops=linear"
 DTYPES = {
     "q8": TransformersDtype("_quantized", "onnxruntime", "weight_only:bits=8,form=nbits"),
     "uint8": TransformersDtype("_uint8", "onnxruntime", settings={"portable": True}),
+    "int8": TransformersDtype("_int8", "onnxruntime", settings={"weight": {"dtype": "int8"}}),
     "q4": TransformersDtype(
         "_q4", "weight_only:bits=4,form=nbits,ops=linear", "weight_only:bits=4,form=nbits,ops=linear"
     ),
     "q2": TransformersDtype(
         "_q2", "weight_only:bits=2,form=nbits,ops=linear", "weight_only:bits=2,form=nbits,ops=linear"
     ),
+    "bnb4": TransformersDtype("_bnb4", _BNB4, _BNB4),
     **{name: TransformersDtype(f"_{name}", target, target) for name, target in _OF_LANGUAGE_MODELS.items()},
 }
 
-OTHER_SUFFIXES = ("_int8", "_fp16", "_q4f16", "_q2f16", "_q1", "_q1f16", "_bnb4")
+OTHER_SUFFIXES = ("_fp16", "_q4f16", "_q2f16", "_q1", "_q1f16")
 """Of files that others have made: they are kept, and are no float models to begin with."""
 
 

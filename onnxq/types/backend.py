@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from dataclasses import replace as dataclass_replace
 from typing import Any, Literal, Protocol
 
+from onnxq.errors import ConfigError
 from onnxq.types.attributes import AttributeValues
 from onnxq.types.granularity import PerTensor
 from onnxq.types.known_as import KnownAs
@@ -259,6 +260,15 @@ class Backend:
 
     def same_scale_rule_for(self, op: str) -> SameScaleRule | None:
         return next((rule for rule in self.same_scale if op in rule.ops), None)
+
+
+def check_backend(backend: object) -> None:
+    """A clear error where a stage is given the name of a target: only the functions around all stages look names up."""
+    if not isinstance(backend, Backend):
+        raise ConfigError(
+            f"this stage takes a target as a value, not {backend!r}: look it up with onnxq.get_backend, or take "
+            "`prepared.backend` of onnxq.prepare"
+        )
 
 
 def per_tensor(spec: QuantSpec) -> QuantSpec:

@@ -79,6 +79,20 @@ def test_the_whole_folder_is_kept_and_each_dtype_has_its_name(tmp_path, folder, 
     assert "MatMulNBits" in {node.op_type for node in onnx.load(made[2].model).graph.node}
 
 
+def test_signed_weights_and_nf4_have_the_names_of_transformers_js(tmp_path, folder, feeds):
+    found = quantize_folder(folder, tmp_path / "out", dtypes=["int8", "bnb4"], data=str(feeds), config={"effort": 0})
+    int8, bnb4 = (onnx.load(one.model) for one in found)
+    assert [one.model.name for one in found] == ["model_int8.onnx", "model_bnb4.onnx"]
+    stored = {entry.name: entry.data_type for entry in int8.graph.initializer if len(entry.dims) == 2}
+    assert set(stored.values()) == {TensorProto.INT8}
+    (product,) = (node for node in bnb4.graph.node if node.op_type == "MatMulBnb4")
+    assert product.name == "/output"  # the other sums over less than a block
+    attributes = {entry.name: entry.i for entry in product.attribute}
+    assert (attributes["quant_type"], attributes["block_size"]) == (1, 64)  # NF4
+    without = quantize_folder(folder, tmp_path / "weights", dtypes=["bnb4"])
+    assert without[0].model.name == "model_bnb4.onnx"
+
+
 def test_weights_alone_need_no_data(tmp_path, folder):
     with pytest.raises(ConfigError, match="dtype uint8 quantizes what flows between layers too"):
         quantize_folder(folder, tmp_path / "out", dtypes=["q8", "uint8"])
@@ -116,7 +130,7 @@ def test_the_command_prints_sizes_and_accuracy(tmp_path, folder, feeds):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"dtypes": ["q9"]}, "there is no dtype 'q9'. Known: q8, uint8, q4, q2, w8a16, w4a16, w4a8"),
+        ({"dtypes": ["q9"]}, "there is no dtype 'q9'. Known: q8, uint8, int8, q4, q2, bnb4, w8a16, w4a16, w4a8"),
         ({"file": "gone.onnx"}, "has no file 'gone.onnx'"),
         ({"config": {"backend": "tensorrt"}}, "the dtype names the target"),
     ],

@@ -39,8 +39,8 @@ def huggingface(
         str | None,
         typer.Option(
             "--dtype",
-            help="What transformers.js calls the files: q8, uint8, q4, q2; of language models also w8a16, w4a16, w4a8. "
-            "Several with commas. By default q8, and w4a16 beside genai_config.json.",
+            help="What transformers.js calls the files: q8, uint8, int8, q4, q2, bnb4; of language models also w8a16, "
+            "w4a16, w4a8. Several with commas. By default q8, and w4a16 beside genai_config.json.",
             show_default=False,
         ),
     ] = None,

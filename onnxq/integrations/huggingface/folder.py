@@ -77,8 +77,8 @@ def quantize_folder(
 ) -> list[Quantized]:
     """Copy a folder to `out`, with quantized models in the places where Optimum and transformers.js look for them.
 
-    dtypes      names of transformers.js (q8, uint8, q4, q2) or of language models (w8a16, w4a16, w4a8); each is a file
-                of its own. By default q8; w4a16 where genai_config.json is, whose one decoder has one dtype
+    dtypes      names of transformers.js (q8, uint8, int8, q4, q2, bnb4) or of language models (w8a16, w4a16, w4a8),
+                each a file of its own. By default q8; w4a16 where genai_config.json is, whose decoder has one dtype
     data        a .txt file with a text in each line, which the folder's tokenizer reads; for a decoder with past keys
                 and values also a .npz file of prompts, as numbers of tokens; images, which are prepared as
                 preprocessor_config.json says; or other data of `onnxq.quantize`
