@@ -3,19 +3,23 @@
 TensorRT fuses what stands between a DequantizeLinear and the next QuantizeLinear, so quantizers go on the inputs of
 weighted layers and nowhere else. Two rules are its own: of a residual Add only the skip input is quantized (the other
 one is computed inside the convolution), and MaxPool, Reshape and the like get no quantizers because TensorRT swaps them
-with the one behind. Implicit quantization, which older versions have, reads the same ranges from a calibration cache or
-through setDynamicRange; these tables are written too. Sources: NVIDIA's Q/DQ placement recommendations; NvInfer.h
+with the one behind. Implicit quantization, which versions up to 10 have, reads the same ranges from a calibration cache
+or through setDynamicRange; these tables are written too. Version 11 has strongly typed networks alone, in which types
+are those of the file. Version 10 is the default: its Q/DQ model is what version 11 takes as well, so that nobody misses
+a file. Sources: NVIDIA's Q/DQ placement recommendations; NvInfer.h
 (IQuantizeLayer, IDequantizeLayer).
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
+from onnxq.errors import ConfigError
 from onnxq.observers.aliases import ALIASES, Alias
 from onnxq.targets import BACKENDS
 from onnxq.targets.half_rest import half_rest, rest_option
-from onnxq.targets.tensorrt.engine_steps import EXPLICIT, IMPLICIT
+from onnxq.targets.tensorrt.engine_steps import EXPLICIT, IMPLICIT, TYPED, TYPED_IN_10
 from onnxq.types import Backend, KnownAs, Limits, NodeFacts, OpRule, Option, PerChannel, QuantSpec, Scheme
 from onnxq.types.layer_rules import CONVOLUTIONS
 from onnxq.types.presets import (
@@ -47,15 +51,29 @@ LIMITS = Limits(
 )
 """What TensorRT takes, whatever the placement."""
 
-TABLES = Option("tables", ("yes", "no"), "yes", "also write the calibration cache, the clip ranges and the float model")
-
-
-OPTIONS = (TABLES, rest_option("fp16", "bf16"))
+OPTIONS = (
+    Option("version", ("10", "11"), "10", "of TensorRT; 11 takes strongly typed Q/DQ models alone, no tables"),
+    Option(
+        "tables",
+        ("auto", "yes", "no"),
+        "auto",
+        "the calibration cache, the clip ranges and the float model; auto: for version 10 with rest=fp32",
+    ),
+    rest_option("fp16", "bf16"),
+)
 
 
 def _configure(values: Mapping[str, str]) -> Backend:
-    tables = ("clip_ranges", "calibration_cache", "deploy") if values["tables"] == "yes" else ()
-    rest = half_rest(values["rest"], scales=True)
+    rest, latest = half_rest(values["rest"], scales=True), values["version"] == "11"
+    typed = latest or rest is not None
+    if latest and values["tables"] == "yes":
+        raise ConfigError(
+            "TensorRT 11 has no calibrators and no dynamic ranges, so nothing reads the tables: tables=yes goes with "
+            "version=10"
+        )
+    with_tables = values["tables"] == "yes" or (values["tables"] == "auto" and not typed)
+    tables = ("clip_ranges", "calibration_cache", "deploy") if with_tables else ()
+    steps = TYPED if latest else EXPLICIT if rest is None else (*TYPED, *TYPED_IN_10)
     widened = ("widen_bfloat16",) if rest is None else WIDEN
     return Backend(
         name="tensorrt",
@@ -86,13 +104,14 @@ def _configure(values: Mapping[str, str]) -> Backend:
         outlier_format="float",
         weight_storage="float",
         float8_pairs="plain",
-        limits=LIMITS,
+        limits=dataclasses.replace(LIMITS, max_opset=25) if latest else LIMITS,
         rest=rest,
         refinements=() if rest is None else ("half_scales",),
         passes=(*CLEAN_UP, *DECOMPOSE, *widened, *FOLD_LAYERS, *RECOGNIZE, "recognize_silu", *SETTLE),
         known_as=(KnownAs("Tensorrt"), KnownAs("QDQ", options={"tables": "no"})),
         emitters=("qdq", *tables),
-        vendor_steps=(*EXPLICIT, *IMPLICIT),
+        vendor_steps=(*steps, *IMPLICIT) if with_tables else steps,
+        lints=("tensorrt_parser", "strongly_typed") if typed else ("tensorrt_parser",),
         options=OPTIONS,
         configure=_configure,
         checked_by=("nvidia-modelopt (calibration cache)", "openvino"),

@@ -38,6 +38,7 @@ BACKENDS.add(
         passes=(*CLEAN_UP, *DECOMPOSE, "widen_bfloat16", "canonicalize_gemm", *RECOGNIZE, *SETTLE),
         known_as=(KnownAs("Tensorrt_NLP"),),
         vendor_steps=EXPLICIT,
+        lints=("tensorrt_parser",),
         checked_by=("onnxruntime",),
     ),
 )
