@@ -33,3 +33,15 @@ def collector_relaxed() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
+
+
+ALLOCATIONS_PER_NODE = 60
+"""What two copies of a graph take, for each of its nodes."""
+
+
+def relax_for(nodes: int) -> None:
+    """Within `collector_relaxed`, let the garbage of a graph of so many nodes wait: a walk over what lives on takes
+    longer the larger the graph is, and would be made more often."""
+    first, *others = gc.get_threshold()
+    if first >= ALLOCATIONS_PER_COLLECTION:
+        gc.set_threshold(max(first, ALLOCATIONS_PER_COLLECTION + ALLOCATIONS_PER_NODE * nodes), *others)

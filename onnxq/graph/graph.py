@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_graphsurgeon as gs
 
 from onnxq.collector import collector_paused
 from onnxq.glance import MOST_NAMED, counted, notebook_html, quoted, short_name, short_repr, tally
@@ -196,12 +197,7 @@ class Graph(Rewriting):
 
     def shapes_known(self) -> bool:
         """Whether every tensor that a node makes has an element type and a shape without unknown sizes."""
-        return all(
-            tensor.dtype is not None and tensor.shape is not None and None not in tensor.shape
-            for node in self.nodes()
-            for tensor in node.outputs
-            if tensor.name
-        )
+        return all(is_known(tensor) for node in self.nodes() for tensor in node.outputs if tensor.name)
 
     def infer_shapes(self) -> None:
         """Fill in unknown dtypes and shapes; large weights are not read."""
@@ -242,6 +238,11 @@ class Graph(Rewriting):
             for scope in self.scopes():
                 scope.overridable.clear()
         self.header.ir_version = max(self.header.ir_version, version)
+
+
+def is_known(tensor: gs.Tensor) -> bool:
+    """Whether a tensor has an element type and a shape without unknown sizes."""
+    return tensor.dtype is not None and tensor.shape is not None and None not in tensor.shape
 
 
 def _named(names: Sequence[str]) -> str:

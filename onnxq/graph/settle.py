@@ -10,13 +10,13 @@ not know. Outputs are written as the user declares them, unless inference proves
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 
 import onnx
 import onnx_graphsurgeon as gs
 
 from onnxq.graph.declare import Dimensions, declared_type, set_dimensions
-from onnxq.graph.graph import Graph
+from onnxq.graph.graph import Graph, is_known
 from onnxq.graph.nodes import Scope
 from onnxq.graph.placeholders import without_names
 
@@ -32,7 +32,8 @@ def settle_declarations(graph: Graph) -> None:
     declared = [tensor for scope in graph.scopes() for tensor in _made(scope) if tensor.shape is not None]
     if not declared:
         return
-    found = _inferred(graph)
+    bare = _inferred(graph)
+    found = {name: list(tensor.shape) for name, tensor in bare.items() if tensor.shape is not None}
     inputs = [tensor for scope in graph.scopes() for tensor in scope.inputs if tensor.shape is not None]
     names = {dim for tensor in graph.gs.inputs for dim in tensor.shape or () if isinstance(dim, str)}
     wrong = _contradicted([*inputs, *declared], found, names)
@@ -51,6 +52,7 @@ def settle_declarations(graph: Graph) -> None:
                     f"output '{name}' is declared as {_text(info)}, and is {_text(changed)} by its operators: the file "
                     "says so now"
                 )
+    _take_over(graph, bare, names)
 
 
 def drop_names(graph: Graph, names: Collection[str]) -> None:
@@ -63,16 +65,26 @@ def drop_names(graph: Graph, names: Collection[str]) -> None:
             scope.output_declarations[name] = without_names(info, names)
 
 
-def _inferred(graph: Graph) -> Found:
-    """The shapes that inference finds without those that are declared."""
+def _inferred(graph: Graph) -> dict[str, gs.Variable]:
+    """The tensors as inference finds them without what is declared of their shapes."""
     bare = graph.copy()
     for scope in bare.scopes():
         scope.output_declarations.clear()
         for tensor in _made(scope):
             tensor.shape, tensor.info = None, None
     bare.infer_shapes()
-    made = (tensor for scope in bare.scopes() for tensor in _made(scope))
-    return {tensor.name: list(tensor.shape) for tensor in made if tensor.shape is not None}
+    return {tensor.name: tensor for scope in bare.scopes() for tensor in _made(scope)}
+
+
+def _take_over(graph: Graph, bare: Mapping[str, gs.Variable], names: Set[str]) -> None:
+    """Keep what was inferred where it is all that there is to know: nobody has to infer it again."""
+    made = [tensor for scope in graph.scopes() for tensor in _made(scope)]
+    told = [bare[tensor.name] for tensor in made]
+    if not all(is_known(tensor) and names >= {dim for dim in tensor.shape if isinstance(dim, str)} for tensor in told):
+        return
+    for tensor in made:
+        if tensor.dtype is None and tensor.shape is None:
+            tensor.dtype, tensor.shape = bare[tensor.name].dtype, list(bare[tensor.name].shape)
 
 
 def _made(scope: Scope) -> Iterator[gs.Variable]:

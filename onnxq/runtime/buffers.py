@@ -10,6 +10,7 @@ import numpy as np
 
 from onnxq.errors import DataError, MachineError
 from onnxq.runtime.feeds import Feed
+from onnxq.runtime.sections import SectionedSession
 from onnxq.runtime.session import run_bound, run_session
 from onnxq.runtime.tap import Tap
 
@@ -58,7 +59,8 @@ class BufferedTap:
         self._memory: dict[str, np.ndarray] = {}
         self._shapes: dict[Signature, Shapes] = {}
         self._loose: set[str] = set()
-        self._binding = None if tap.session is None else tap.session.io_binding()
+        whole = None if isinstance(tap.session, SectionedSession) else tap.session
+        self._binding = None if whole is None else whole.io_binding()
         self._bound_to: Signature | None = None
         self._bound: dict[str, np.ndarray] = {}
 
@@ -83,7 +85,11 @@ class BufferedTap:
 
     def _outputs(self, feed: Feed, where: str) -> dict[str, np.ndarray]:
         signature = _signature(feed)
-        if signature in self._shapes and all(_plain_numbers(array) for array in feed.values()):
+        if (
+            self._binding is not None
+            and signature in self._shapes
+            and all(_plain_numbers(array) for array in feed.values())
+        ):
             try:
                 return self._run_bound(feed, signature, where)
             except (DataError, MachineError):

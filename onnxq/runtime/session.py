@@ -26,6 +26,8 @@ from onnxq.temporary import temporary_folder
 if TYPE_CHECKING:
     import onnxruntime as ort
 
+    from onnxq.runtime.sections import SectionedSession
+
     OrtSession = ort.InferenceSession  # for annotations where onnxruntime is not imported
 
 Optimize = Literal["all", "basic", "none"]
@@ -285,7 +287,9 @@ def input_infos(graph: Graph) -> list[InputInfo]:
     return infos
 
 
-def run_session(session: ort.InferenceSession, outputs: Sequence[str] | None, feed: Feed, where: str) -> list[Any]:
+def run_session(
+    session: ort.InferenceSession | SectionedSession, outputs: Sequence[str] | None, feed: Feed, where: str
+) -> list[Any]:
     """The outputs (all of them for None): arrays, or lists for sequences.
 
     An error of onnxruntime becomes one that says on which data it happened.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +16,8 @@ from onnxq.runtime.expose import Exposer
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.memory import available_memory
 from onnxq.runtime.reduce import Reduction, make_reduction
-from onnxq.runtime.session import Model, Optimize, float_model, look_session, run_session
+from onnxq.runtime.sections import SectionedSession, sectioned_session
+from onnxq.runtime.session import CPU, Model, Optimize, find_provider, float_model, look_session, run_session
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -89,7 +91,7 @@ class Tap:
         # Without optimizations nothing is fused, and there is nothing to keep from it.
         others = dict.fromkeys(pinned if optimize != "none" else ()).keys() - inputs - set(wanted)
         pins = [pin for name in sorted(others) if (pin := exposer.pin(name)) is not None]
-        self.session: ort.InferenceSession | None = None
+        self.session: ort.InferenceSession | SectionedSession | None = None
         if self.outputs or self.reductions:
             # What is reduced is an output too, so that onnxruntime's optimizer sees the same graph either way.
             with float_model(graph, [*self.outputs.values(), *self.reductions, *pins]) as model:
@@ -98,7 +100,9 @@ class Tap:
                 if self.session is None:
                     self.outputs |= {name: name for name in self.reductions}
                     self.reductions = {}
-                    self.session = look_session(
+                    if not isinstance(model, Path) and find_provider(provider) == CPU:
+                        self.session = sectioned_session(model, threads=threads, optimize=optimize, config=config)
+                    self.session = self.session or look_session(
                         model, threads=threads, optimize=optimize, provider=provider, config=config
                     )
 

@@ -109,7 +109,10 @@ def run_all_passes(
     """The graph after the passes of the backend, of the settings and of the caller; `target` is what he gave."""
     if isinstance(passes, str):
         raise ConfigError(f"passes is a list: write [{passes!r}]")
-    graph.infer_shapes()
+    if graph.shapes_known():
+        graph.sort()
+    else:
+        graph.infer_shapes()
     reports = run_passes(graph, [*backend.passes, *settings.passes, *passes])
     check_batchnorm_statistics(graph)  # behind the passes, which make constants of what can be computed
     if not graph.shapes_known():

@@ -14,6 +14,7 @@ from typing import Any
 
 from onnxq.calibrate import Gathered, activation_leaders, calibrate, gather, gather_into, gather_shared
 from onnxq.calibrate.kept_statistics import KeptStatistics
+from onnxq.collector import relax_for
 from onnxq.config import Config, ConfigSource, read_config
 from onnxq.distributed import Ranks, in_step
 from onnxq.graph import Graph
@@ -278,6 +279,7 @@ def open_session(
             data=str(data) if isinstance(data, str | Path) else None,
         )
         original = load_model(model)
+        relax_for(len(original.gs.nodes))
         apply_io_settings(original, settings)
     return Session(
         original,

@@ -23,6 +23,8 @@ from onnxq.verify.selections import Chosen, Selections
 if TYPE_CHECKING:
     import onnxruntime as ort
 
+    from onnxq.runtime.sections import SectionedSession
+
 
 KERNEL_SAMPLES = 8
 """Samples that show what this processor's kernels make of a file: their errors are the same everywhere."""
@@ -90,7 +92,7 @@ class Comparison:
 
     def run(
         self,
-        session: ort.InferenceSession,
+        session: ort.InferenceSession | SectionedSession,
         fused: ort.InferenceSession | None,
         samples: CheckSamples,
         branches: Branches | None = None,

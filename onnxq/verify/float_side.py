@@ -15,7 +15,8 @@ import numpy as np
 from onnxq.graph import Graph
 from onnxq.graph.joined import Join, joins, with_shapes
 from onnxq.runtime.feeds import Feed
-from onnxq.runtime.session import float_session, run_session
+from onnxq.runtime.sections import SectionedSession, unoptimized_session
+from onnxq.runtime.session import run_session
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -30,7 +31,7 @@ class FloatSide:
     def __init__(self, graph: Graph, *, keep: int = 0) -> None:
         self.graph = graph
         self._keep = keep
-        self._sessions: dict[tuple[tuple[str, ...], int | None], ort.InferenceSession] = {}
+        self._sessions: dict[tuple[tuple[str, ...], int | None], ort.InferenceSession | SectionedSession] = {}
         self._kept: dict[tuple[tuple[str, ...], int], list[Any]] = {}
         self._bytes = 0
 
@@ -64,7 +65,7 @@ class FloatSide:
         """Make the session, once for all files: without the optimizer, whose fusions are not all right."""
         key = (tuple(further), threads)
         if key not in self._sessions:
-            self._sessions[key] = float_session(self.graph, further, threads=threads, optimize="none")
+            self._sessions[key] = unoptimized_session(self.graph, further, threads=threads)
 
     def close(self) -> None:
         """Give back what was kept; comparisons after this begin anew."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import onnx
 from onnx import helper, numpy_helper
 
+from onnxq.runtime.sections import SectionedSession, sectioned_session
 from onnxq.runtime.session import Optimize, make_session, run_session
 
 if TYPE_CHECKING:
@@ -31,11 +32,14 @@ def load_session(
     threads: int | None = None,
     optimize: Optimize = "all",
     config: Mapping[str, str] | None = None,
-) -> ort.InferenceSession:
-    """A session for a file; with many quantized weights it is made of portions (see above)."""
+) -> ort.InferenceSession | SectionedSession:
+    """A session for a file, in sections where that is the same; else with many quantized weights see above."""
     if path.is_file() and path.stat().st_size < _LARGEST_FILE:
         model = onnx.load(str(path), load_external_data=False)
         external = any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in model.graph.initializer)
+        sections = sectioned_session(model, threads=threads, optimize=optimize, config=config, what=str(path))
+        if sections is not None:
+            return sections
         roots = [] if external else _roots(model.graph)
         if len(roots) > MANY_ROOTS:
             _replace(model, roots)

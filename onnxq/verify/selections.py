@@ -25,7 +25,8 @@ from onnxq.graph import Graph, Node, bodies
 from onnxq.graph.ancestors import ancestors
 from onnxq.graph.operator_kinds import DECIDED, LAYERS
 from onnxq.runtime.feeds import Feed
-from onnxq.runtime.session import float_session, run_session
+from onnxq.runtime.sections import unoptimized_session
+from onnxq.runtime.session import run_session
 from onnxq.temporary import temporary_folder
 from onnxq.verify.kernels import fused_session
 from onnxq.verify.report import SelectionCheck
@@ -294,7 +295,7 @@ def _sorts(node: Node, indices: np.ndarray) -> bool:
 
 
 def _unoptimized(threads: int | None, graph: Graph, further: Sequence[str]) -> ort.InferenceSession:
-    return float_session(graph, further, threads=threads, optimize="none")
+    return unoptimized_session(graph, further, threads=threads)
 
 
 def _fused(threads: int | None, graph: Graph, further: Sequence[str]) -> ort.InferenceSession:
