@@ -29,6 +29,7 @@ from onnxq.types.presets import (
     RECOGNIZE,
     SETTLE,
     WIDEN,
+    declines_computed_weight,
     gemm_weight_axis,
     matmul_weight_axis,
 )
@@ -40,6 +41,17 @@ def _matrix_vector(node: NodeFacts) -> str | None:
         return "multiplies a matrix by a vector: INT8 gains nothing there"
     return None
 
+
+def _few_channels(node: NodeFacts) -> str | None:
+    shape = node.shape(1)
+    if shape is not None and any(isinstance(size, int) and size < FLOAT8_CHANNELS for size in shape[:2]):
+        return f"float8 convolutions have {FLOAT8_CHANNELS} channels or more in and out of a group"
+    return declines_computed_weight(node)
+
+
+FLOAT8_CHANNELS = 16
+FLOAT8_CONVOLUTIONS = tuple(dataclasses.replace(rule, decline=_few_channels) for rule in CONVOLUTIONS)
+"""What ModelOpt quantizes to float8 as well: TensorRT has no faster kernel for fewer channels."""
 
 LIMITS = Limits(
     dtypes=("int8", "int4", "float8e4m3fn"),
@@ -60,6 +72,7 @@ OPTIONS = (
         "the calibration cache, the clip ranges and the float model; auto: for version 10 with rest=fp32",
     ),
     rest_option("fp16", "bf16"),
+    Option("format", ("int8", "fp8"), "int8", "of layers; fp8 is E4M3, with attention placed for the fused kernels"),
 )
 
 
@@ -74,13 +87,17 @@ def _configure(values: Mapping[str, str]) -> Backend:
     with_tables = values["tables"] == "yes" or (values["tables"] == "auto" and not typed)
     tables = ("clip_ranges", "calibration_cache", "deploy") if with_tables else ()
     steps = TYPED if latest else EXPLICIT if rest is None else (*TYPED, *TYPED_IN_10)
+    float8 = values["format"] == "fp8"
+    number = QuantSpec("fp8_e4m3") if float8 else QuantSpec("int8")
+    weight = number if float8 else number.replace(granularity=PerChannel(0))
+    queries = ("scale_queries",) if float8 else ()
     widened = ("widen_bfloat16",) if rest is None else WIDEN
     return Backend(
         name="tensorrt",
         summary="NVIDIA TensorRT, explicit quantization: QDQ model, INT8 symmetric, weights per channel, biases float",
-        scheme=Scheme(activation=QuantSpec("int8"), weight=QuantSpec("int8", granularity=PerChannel(0))),
+        scheme=Scheme(activation=number, weight=weight),
         rules=(
-            *CONVOLUTIONS,
+            *(FLOAT8_CONVOLUTIONS if float8 else CONVOLUTIONS),
             OpRule(("Gemm",), weight=1, weight_axis=gemm_weight_axis),
             OpRule(("MatMul",), inputs=(0,), weight=1, weight_axis=matmul_weight_axis, decline=_matrix_vector),
             OpRule(("Add",), inputs=(0, 1)),
@@ -107,7 +124,8 @@ def _configure(values: Mapping[str, str]) -> Backend:
         limits=dataclasses.replace(LIMITS, max_opset=25) if latest else LIMITS,
         rest=rest,
         refinements=() if rest is None else ("half_scales",),
-        passes=(*CLEAN_UP, *DECOMPOSE, *widened, *FOLD_LAYERS, *RECOGNIZE, "recognize_silu", *SETTLE),
+        passes=(*CLEAN_UP, *DECOMPOSE, *widened, *FOLD_LAYERS, *RECOGNIZE, "recognize_silu", *queries, *SETTLE),
+        fixed_ranges={"Softmax": (0.0, 1.0)} if float8 else {},
         known_as=(KnownAs("Tensorrt"), KnownAs("QDQ", options={"tables": "no"})),
         emitters=("qdq", *tables),
         vendor_steps=(*steps, *IMPLICIT) if with_tables else steps,
