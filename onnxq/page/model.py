@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from onnxq.graph import Graph
 from onnxq.json_file import JsonObject
@@ -57,7 +58,7 @@ def model_json(graph: Graph, plan: QuantPlan, qparams: QParamsTable, *, weights:
                 "facts": [_facts(decisions.tensor(name).facts if name in plan else (), texts) for name in tensors],
             },
             "weights": weights_json(graph, plan, qparams, aliases) if weights else {},
-            "bytes": _bytes(graph, plan, aliases),
+            "bytes": constant_bytes(graph, plan, aliases),
             "texts": texts.all(),
         }
 
@@ -180,7 +181,7 @@ def _count(graph: Graph, tensor: object) -> int:
     return total
 
 
-def _bytes(graph: Graph, plan: QuantPlan, aliases: Mapping[str, str]) -> JsonObject:
+def constant_bytes(graph: Graph, plan: QuantPlan, aliases: Mapping[str, str] = MappingProxyType({})) -> JsonObject:
     """Bytes of the constants: as float, and as the chip holds them; those of the plan in their formats."""
     planned = {aliases.get(one.tensor, one.tensor): one.spec for one in plan if one.role in ("weight", "bias")}
     whole = chip = 0

@@ -11,6 +11,7 @@ from onnxq.graph import Graph
 from onnxq.graph.write import weight_bytes
 from onnxq.json_file import JsonObject
 from onnxq.mixed_precision.costs import MULTIPLYING, macs_of, products, sized_tensor
+from onnxq.page.model import constant_bytes
 from onnxq.ptq.search.stage import LARGE
 from onnxq.runtime.feeds import Feed
 from onnxq.types import QuantPlan
@@ -74,7 +75,10 @@ def work_json(graph: Graph, plan: QuantPlan, macs: Mapping[str, int] | None) -> 
 
 
 def work_of(graph: Graph, plan: QuantPlan, dataset: Iterable[Feed] | None) -> JsonObject:
-    """The entry of the report that says how much of the work is quantized, with the MACs of each layer."""
+    """What the report says of how much of the work is quantized, with the MACs of each layer, and of the constants."""
     feed = None if dataset is None else next(iter(dataset), None)
     macs = macs_json(graph, None, {}) if feed is None else macs_of_run(graph, feed)
-    return {"work": {**work_json(graph, plan, macs), "layer_macs": macs}}
+    return {
+        "work": {**work_json(graph, plan, macs), "layer_macs": macs},
+        "constant_bytes": constant_bytes(graph, plan),
+    }

@@ -22,6 +22,9 @@ from onnxq.types.note import folded
 LOOKED_AT = 2**28
 """Bytes of a file up to which its size is explained."""
 
+SMALLER_ON_THE_CHIP = 0.7
+"""The constants of a chip in parts of a file, below which the file is said to hold floats that become integers."""
+
 STEPS_SHOWN = 2
 """Lines for tools of a vendor; the page has all of them."""
 
@@ -42,7 +45,7 @@ def write_summary(out: Console, report: JsonMapping, model: Path | None, written
         *(("layers", line) for line in work_lines(report.get("work"))),
         ("nodes", nodes_line(coverage)),
         ("tensors", ", ".join(f"{count} {role}" for role, count in coverage["tensors"].items())),
-        ("size", size_line(model, written)),
+        ("size", size_line(model, written, report.get("constant_bytes"))),
     ]
     trained = "file_against_net" in report
     to_what = ", to the trained weights in float" if trained else ""
@@ -241,13 +244,21 @@ def checks_line(report: JsonMapping) -> str:
     return f"valid ONNX, loads in onnxruntime, inputs and outputs unchanged, within the target's limits; {measured}"
 
 
-def size_line(model: Path | None, written: Path) -> str:
-    """Size on disk before and after, external data included."""
+def size_line(model: Path | None, written: Path, constants: JsonMapping | None = None) -> str:
+    """Size on disk before and after, external data included, and what the chip holds where the file has floats."""
     after = file_bytes(written)
+    explained = f"{_explained_size(written)}{_on_the_chip(after, constants)}"
     if model is None:
-        return f"{human_bytes(after)}{_explained_size(written)}"
+        return f"{human_bytes(after)}{explained}"
     before = file_bytes(model)
-    return f"{human_bytes(before)} -> {human_bytes(after)} ({after / before:.2f}x){_explained_size(written)}"
+    return f"{human_bytes(before)} -> {human_bytes(after)} ({after / before:.2f}x){explained}"
+
+
+def _on_the_chip(after: int, constants: JsonMapping | None) -> str:
+    """For files whose weights stay float, because the tool of the target quantizes them."""
+    if not constants or constants["chip"] > SMALLER_ON_THE_CHIP * min(after, constants["float"]):
+        return ""
+    return f"; the tool of the target quantizes weights: about {human_bytes(constants['chip'])} on the chip"
 
 
 def _explained_size(written: Path) -> str:

@@ -108,6 +108,19 @@ def test_work_in_words() -> None:
     assert [macs_text(count) for count in (7, 4_100_000_000)] == ["7 MACs", "4.1 GMACs"]
 
 
+def test_sizes_say_what_the_chip_holds_where_the_file_has_floats(run, model: Path, data: Path, tmp_path: Path) -> None:
+    said = {}
+    for backend in ("tensorrt", "qnn"):
+        words = ("-b", backend, "-d", data, "--effort", "0", "--report", "no", "-o", tmp_path / backend)
+        done = run("quantize", model, *words)
+        said[backend] = " ".join(done.stdout.partition("\nsize")[2].partition("\nSQNR")[0].split())
+    report = json.loads((tmp_path / "tensorrt" / "report.json").read_text())["constant_bytes"]
+    assert report["chip"] < 0.3 * report["float"]
+    assert "; the tool of the target quantizes weights: about " in said["tensorrt"]
+    assert said["tensorrt"].endswith(" on the chip")
+    assert "on the chip" not in said["qnn"]
+
+
 def test_stages_are_told_and_logged(run, model: Path, data: Path, tmp_path: Path) -> None:
     log = tmp_path / "run.log"
     # Not onnxruntime: where this machine's kernels saturate, its files are written and checked more than once.
