@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.zoo.folder import UNAVAILABLE
+from tools.zoo.packages import UNAVAILABLE
 
 
 @dataclass(frozen=True)

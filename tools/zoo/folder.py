@@ -15,9 +15,7 @@ import numpy as np
 
 from tools.zoo.catalogue import MODELS
 from tools.zoo.model import ZooModel, by_name
-from tools.zoo.packages import Cache, Unavailable, default_cache
-
-UNAVAILABLE = 3
+from tools.zoo.packages import UNAVAILABLE, Cache, Unavailable, default_cache
 
 
 def write_folder(model: ZooModel, folder: Path, cache: Cache, *, calibration: int, held: int) -> None:

@@ -21,6 +21,8 @@ from pathlib import Path
 
 CACHE_VARIABLE = "ONNXQ_ZOO"
 FETCH_SECONDS = 600
+UNAVAILABLE = 3
+"""Exit code of a program that cannot have a package."""
 
 
 class Registry(Enum):

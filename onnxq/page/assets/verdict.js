@@ -41,8 +41,8 @@ function causes() {
     parts.push(el("ul", {}, found.causes.map((cause) => el("li", {}, cause.text, cause.findings && cause.findings[0] && M.byTensor.get(cause.findings[0].quantizer) ? [" ", tensorLink(M.byTensor.get(cause.findings[0].quantizer), "look at it")] : null))));
     const paying = found.remedies.filter((one) => one.pays || (num(one.after_db) !== null && num(one.after_db) > num(one.before_db) + 0.5));
     if (found.combined || paying.length) parts.push(el("h3", {}, "What mends it"));
-    if (found.combined) parts.push(el("p", {}, "Together: " + db(found.combined.before_db) + " → " + db(found.combined.after_db)), copyLine(found.combined.line));
-    for (const remedy of paying.slice(0, 6)) parts.push(el("p", {}, db(remedy.before_db) + " → " + db(remedy.after_db)), copyLine(remedy.line));
+    if (found.combined) parts.push(el("p", {}, "Together: " + db(found.combined.before_db) + " → " + db(found.combined.after_db)), settingsLine(found.combined.line));
+    for (const remedy of paying.slice(0, 6)) parts.push(el("p", {}, db(remedy.before_db) + " → " + db(remedy.after_db)), settingsLine(remedy.line));
     if (found.quantizers && found.quantizers.length) parts.push(el("h3", {}, "Quantizers that cost most"), plainTable(["quantizer", "format", "alone", "share of the noise"], found.quantizers.slice(0, 12).map((row) => [M.byTensor.get(row.name) ? tensorLink(M.byTensor.get(row.name)) : row.name, row.format, db(row.sqnr_db), percent(num(row.share))]), "Quantizers that cost most"));
     return parts;
   }
@@ -57,6 +57,11 @@ function causes() {
     if (join) parts.push(el("p", {}, "With scales of their own:"), copyLine(quantizeLine("--skip " + quoted(join.name))));
   }
   return parts;
+}
+
+// Settings of a remedy; many of them behind a click, since the file with all of them is named below.
+function settingsLine(line) {
+  return line.length < 240 ? copyLine(line) : el("details", {}, el("summary", {}, count(line.split("; ").length) + " settings, such as " + line.slice(0, 60) + " …"), copyLine(line));
 }
 
 // The command of this run with one more option.
