@@ -53,6 +53,15 @@ def huggingface(
             show_default=False,
         ),
     ] = None,
+    kv_cache: Annotated[
+        str | None,
+        typer.Option(
+            "--kv-cache",
+            help="int8 or int4: keys and values of GroupQueryAttention too, calibrated on the prompts of --data.",
+            metavar="FORMAT",
+            show_default=False,
+        ),
+    ] = None,
     data: Annotated[
         str | None,
         typer.Option(
@@ -91,6 +100,7 @@ def huggingface(
             file=file,
             keep_float=not no_float,
             options=read_assignments(option or ()),
+            kv_cache=kv_cache,
             config=read_config(read_settings(given), samples=samples),
             progress=progress,
         )
@@ -110,4 +120,13 @@ def huggingface(
         rows.append([one["dtype"], str(Path(one["model"]).relative_to(out)), size, quality])
     if not quiet:
         print_table(f"quantized into {out}", ["dtype", "file", ">size", ">SQNR"], rows)
+    for one in found:
+        if "kv_cache" in one:
+            cache = one["kv_cache"]
+            few, many = cache["bytes_per_token"][::-1]
+            say(
+                f"cache of {cache['format']}: {many} -> {few} bytes for each token, {cache['sqnr_db']:.1f} dB, "
+                f"{cache['agreement']:.1%} of highest logits the same",
+                quiet=quiet,
+            )
     say(f"what was decided and measured: {out}/onnxq/", quiet=quiet)

@@ -18,12 +18,14 @@ import onnx
 
 from onnxq.config import Config, ConfigSource, read_config
 from onnxq.errors import ConfigError, ModelError, OnnxqWarning, did_you_mean
+from onnxq.files import write_json
 from onnxq.graph import Graph
 from onnxq.graph.load import parse_model
 from onnxq.integrations.huggingface.decoder import Decoder
 from onnxq.integrations.huggingface.genai_config import GenaiConfig, read_genai_config
 from onnxq.integrations.huggingface.image_steps import PREPROCESSOR, image_steps
-from onnxq.integrations.huggingface.prompts import read_prompts
+from onnxq.integrations.huggingface.kv_cache import BITS, CacheReport, quantize_cache
+from onnxq.integrations.huggingface.prompts import Prompts, read_prompts
 from onnxq.integrations.huggingface.texts import Texts
 from onnxq.json_file import JsonMapping, JsonObject
 from onnxq.pipeline.artifacts import Result
@@ -50,6 +52,7 @@ class Quantized:
     model: Path
     float_model: Path
     report: JsonMapping
+    cache: CacheReport | None = None
 
     def to_json(self) -> JsonObject:
         return {
@@ -60,6 +63,7 @@ class Quantized:
             "bytes": [_bytes(self.float_model), _bytes(self.model)],
             "sqnr_db": dict(self.report["sqnr_db"]),
             "warnings": list(self.report["warnings"]),
+            **({} if self.cache is None else {"kv_cache": self.cache.to_json()}),
         }
 
 
@@ -72,6 +76,7 @@ def quantize_folder(
     file: str | None = None,
     keep_float: bool = True,
     options: Mapping[str, str] | None = None,
+    kv_cache: str | None = None,
     config: ConfigSource = None,
     progress: Progress | bool | None = None,
 ) -> list[Quantized]:
@@ -85,6 +90,7 @@ def quantize_folder(
     file        the float model, from `folder`, where there are several; without it each of them is quantized
     keep_float  copy the float models as well (not where genai_config.json is)
     options     options of the dtypes' targets, such as {"block": "128"}
+    kv_cache    int8 or int4: the cache of GroupQueryAttention too, calibrated on the prompts
     config      settings, as for `onnxq.quantize`, but without a backend: the dtypes have theirs
 
     `out` must not exist, or be empty. It appears when every file has passed its checks, or not at all.
@@ -105,6 +111,8 @@ def quantize_folder(
         raise ConfigError("the dtype names the target: leave backend out of the configuration")
     _check_places(source, target)
     _check_external(models)
+    if kv_cache is not None and kv_cache not in BITS:
+        raise ConfigError(f"kv_cache is {' or '.join(BITS)}, not '{kv_cache}'")
     target.parent.mkdir(parents=True, exist_ok=True)
     made = []
     with temporary_folder(inside=target.parent) as stage, warnings.catch_warnings():
@@ -115,7 +123,7 @@ def quantize_folder(
         for model in models:
             for name in names:
                 place = _Place(source, whole, model, name, several=len(models) > 1, genai=genai)
-                made.append(_add(place, settings, data, progress, options or {}))
+                made.append(_add(place, settings, data, progress, options or {}, kv_cache))
         if target.exists():
             target.rmdir()
         whole.rename(target)
@@ -151,7 +159,12 @@ class _Place:
 
 
 def _add(
-    place: _Place, settings: Config, data: Any, progress: Progress | bool | None, options: Mapping[str, str]
+    place: _Place,
+    settings: Config,
+    data: Any,
+    progress: Progress | bool | None,
+    options: Mapping[str, str],
+    kv_cache: str | None,
 ) -> Quantized:
     """Quantize one model for one dtype; its files go to their places in the new folder."""
     dtype, graph = DTYPES[place.dtype].with_options(options), Graph.load(place.model)
@@ -164,17 +177,28 @@ def _add(
         )
     changes = {key: value for key, value in dtype.settings.items() if key not in settings.model_fields_set}
     changes |= _preprocess(place.source, data, settings)
+    samples = _samples(data, place, graph, settings.samples)
+    if kv_cache is not None and not isinstance(samples, Prompts):
+        raise ConfigError(
+            f"a cache of {kv_cache} is calibrated on prompts, and is that of a decoder with past keys and values: give "
+            "such a folder and a .txt or .npz file of prompts (docs/language-models.md)"
+        )
     result: Result = quantize(
         place.model,
         backend=backend,
-        data=_samples(data, place, graph, settings.samples),
+        data=samples,
         config=read_config(settings, name=place.stem, **changes),
         out=place.run,
         progress=progress,
     )
+    cache = None
+    if kv_cache is not None:
+        assert isinstance(samples, Prompts)
+        cache = quantize_cache(result.model, samples.prompts, kv_cache, place.genai)
+        write_json(place.run / "kv_cache.json", cache.to_json())
     for path in (result.model, *external_files(result.model)):
         shutil.move(path, place.folder / path.name)
-    return Quantized(place.dtype, place.folder / result.model.name, place.model, result.report)
+    return Quantized(place.dtype, place.folder / result.model.name, place.model, result.report, cache)
 
 
 def _samples(data: Any, place: _Place, graph: Graph, limit: int | None) -> Any:
