@@ -138,7 +138,7 @@ def scales_of(values: np.ndarray, bits: int) -> np.ndarray:
         codes = np.clip(np.round(x / scale[:, None]), -most - 1, most)
         error = np.square(codes * scale[:, None] - x).sum(axis=1, dtype=np.float64)
         best, least = np.where(error < least, scale, best), np.minimum(error, least)
-    return best.astype(np.float32).reshape(-1)
+    return np.asarray(best, np.float32).reshape(-1)
 
 
 def _change(
@@ -191,4 +191,5 @@ def _second_halves(graph: Graph, decoder: Decoder, prompts: Sequence[np.ndarray]
         cut, where = prompt.shape[1] // 2, f"prompt {number}"
         first = dict(zip(names, run_session(session, names, decoder.feed(prompt[:, :cut]), where), strict=True))
         past = decoder.continued(first)
-        yield run_session(session, names[:1], decoder.feed(prompt[:, cut:], past), where)[0]
+        logits: np.ndarray = run_session(session, names[:1], decoder.feed(prompt[:, cut:], past), where)[0]
+        yield logits
