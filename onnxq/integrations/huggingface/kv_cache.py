@@ -29,7 +29,7 @@ from onnxq.runtime.session import float_session, run_session
 ATTENTION, DOMAIN = "GroupQueryAttention", "com.microsoft"
 PAST_KEY, K_SCALE = 3, 12
 """Inputs of the operator; values stand behind keys."""
-BITS = {"int8": 8, "int4": 4}
+BITS = {f"int{bits}": bits for bits in (8, 4)}
 ROWS = 4096
 """Tokens of each layer that scales are found on, at most."""
 FACTORS = (1.0, 0.93, 0.86, 0.8, 0.74, 0.68, 0.62, 0.56, 0.5)
