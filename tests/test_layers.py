@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 
-from tools.check_layers import FOR_EVERYONE, MAY_IMPORT, check_names, check_table
+from tools.check_layers import FOR_EVERYONE, MAY_IMPORT, check_names, check_table, main
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 TOOL = REPOSITORY / "tools" / "check_layers.py"
 
 
-def run_check(folder: Path) -> subprocess.CompletedProcess[str]:
+def run_command(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, str(TOOL), str(folder)], capture_output=True, text=True, check=False)
+
+
+def run_check(folder: Path) -> subprocess.CompletedProcess[str]:
+    """The same in this process."""
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as out:
+        patch.setattr(sys, "argv", [str(TOOL), str(folder)])
+        code = main()
+    return subprocess.CompletedProcess([str(TOOL)], code, out.getvalue(), "")
 
 
 @pytest.fixture
@@ -31,14 +41,14 @@ def small_tree(tmp_path: Path) -> Path:
 
 
 def test_the_tree_has_no_wrong_import() -> None:
-    result = run_check(REPOSITORY)
+    result = run_command(REPOSITORY)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_a_wrong_import_planted_in_a_copy_of_the_tree_is_found(tmp_path: Path) -> None:
     shutil.copytree(REPOSITORY / "onnxq", tmp_path / "onnxq", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "onnxq" / "types" / "planted.py").write_text("import json\n\nfrom onnxq.graph import io\n")
-    result = run_check(tmp_path)
+    result = run_command(tmp_path)
     assert result.returncode == 1
     planted = [line for line in result.stdout.splitlines() if "planted.py" in line]
     assert len(planted) == 1

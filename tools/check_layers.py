@@ -32,6 +32,8 @@ says what is in it, the module gives it a name (`ParameterGroup = dict[str, Any]
 from __future__ import annotations
 
 import ast
+import functools
+import gc
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -231,6 +233,13 @@ class Import:
     line: int
 
 
+@functools.lru_cache(maxsize=2048)
+def parsed(text: str) -> tuple[ast.Module, tuple[ast.AST, ...]]:
+    """The syntax of a file and all nodes of it; each is looked at four times."""
+    tree = ast.parse(text)
+    return tree, tuple(ast.walk(tree))
+
+
 def check_tree(folder: Path) -> list[str]:
     """Return one line of text for each wrong import of the package in `folder`, in the order of the files."""
     package = folder / PACKAGE
@@ -268,10 +277,10 @@ def check_names(folder: Path) -> list[str]:
 
 def _named(path: Path, inside: str, names: TargetNames) -> Iterator[tuple[int, str]]:
     """The lines of a file that name a target, and which."""
-    tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    _, nodes = parsed(path.read_text(encoding="utf-8"))
     said = [(1, inside.removesuffix(".py"), False)]
-    prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    prose = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
         match node:
             case ast.Constant(value=str(text)) if id(node) not in prose:
                 said.append((node.lineno, text, True))
@@ -307,7 +316,7 @@ def unit_of(path: str) -> str:
 def imports_of(path: Path, folder: Path, units: set[str]) -> Iterator[Import]:
     """Yield what a file imports, by absolute name; `from onnxq import graph` counts as onnxq.graph."""
     home = path.relative_to(folder).parts[:-1]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), filename=str(path))):
+    for node in parsed(path.read_text(encoding="utf-8"))[1]:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield Import(alias.name, node.lineno)
@@ -337,7 +346,7 @@ def format_branches(path: Path, package: Path) -> Iterator[str]:
     if any(place.startswith(f"{folder}/") for folder in MAY_NAME_FORMATS):
         return
     lines: dict[int, set[str]] = {}
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), filename=str(path))):
+    for node in parsed(path.read_text(encoding="utf-8"))[1]:
         if isinstance(node, ast.Compare):
             sides = (node.left, *node.comparators)
             partly = any(isinstance(part, ast.In | ast.NotIn | ast.Subscript) for part in (*node.ops, *sides))
@@ -386,12 +395,12 @@ def check_untyped(folder: Path) -> list[str]:
 
 def untyped_tables(path: Path) -> list[tuple[int, str]]:
     """The lines that spell a table of anything, and how; not where it gets a name."""
-    tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    tree, nodes = parsed(path.read_text(encoding="utf-8"))
     named = {id(node.value) for node in tree.body if isinstance(node, ast.Assign)}
     named |= {id(base) for node in tree.body if isinstance(node, ast.ClassDef) for base in node.bases}
     return sorted(
         (node.lineno, said)
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Subscript) and id(node) not in named and (said := ast.unparse(node)) in UNTYPED
     )
 
@@ -452,4 +461,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    gc.disable()  # nothing of the trees of all files is garbage
     sys.exit(main())
