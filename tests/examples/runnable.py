@@ -88,12 +88,14 @@ def run_here(command: str) -> None:
 
 
 def quickly(command: str) -> str:
-    """The command without the default's improvements, which take most of its time and are not what it shows.
+    """The command without the default's improvements and rounds, which take most of its time and are not what it shows.
 
     The slow tests run it as it is printed.
     """
     if command.startswith("python "):
         return command.replace("python ", f"python {shlex.quote(str(WITH_EFFORT_0))} ", 1)
+    if command.startswith("onnxq bench ") and "--rounds" not in command:
+        return f"{command} --rounds 3 --warm-up 1"
     command = re.sub(r" --effort [123]\b", " --effort 0", command)
     improves = command.startswith("onnxq quantize ") and not re.search(r" --(effort|improve)\b", command)
     return f"{command} --effort 0" if improves else command
