@@ -10,6 +10,7 @@ is computed from the codes and scales in the file, and has to be what `onnxq.num
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from onnxq.emit import EMITTERS, EmitRequest, Emitted, Emitter
 from onnxq.emit.block_constants import write_block_constant
 from onnxq.emit.qdq import QdqWriter, check_names, required_opset
 from onnxq.graph import Graph, collector_paused
+from onnxq.half import to_half
 from onnxq.numerics import fake_quantize
 from onnxq.types import Backend, Placement, QParams, QParamsTable, QuantPlan
 
@@ -59,6 +61,8 @@ def to_own_types(
             writer.write(placement, plan.leader(placement.tensor))
         result.remove(writer.absorbed)
         result.remove_unused_constants()
+    if plan.rest is not None:
+        to_half(result, plan.rest, qparams.entries)
     return result, notes
 
 
@@ -70,8 +74,12 @@ def write_own_types(request: EmitRequest) -> Emitted:
 
 def read_back(request: EmitRequest) -> Iterator[str]:
     """A line for every weight whose codes and scales in the file are not the numbers of its parameters."""
-    model = onnx.load(str(request.path(OWN_TYPES_SUFFIX)))
-    read = _Reader(model)
+    yield from differing_weights(request, request.path(OWN_TYPES_SUFFIX))
+
+
+def differing_weights(request: EmitRequest, path: Path) -> Iterator[str]:
+    """The same for a file of another emitter that has codes and scales like these."""
+    read = _Reader(onnx.load(str(path)))
     for placement in request.plan:
         rest = placement.spec.format.at_rest
         name = placement.tensor
@@ -80,9 +88,9 @@ def read_back(request: EmitRequest) -> Iterator[str]:
         wanted = fake_quantize(request.graph.values(name).astype(np.float32), request.qparams[name])
         found = read.weight(name)
         if found is None:
-            yield f"weight '{name}' has no codes of its own type in {request.path(OWN_TYPES_SUFFIX).name}"
+            yield f"weight '{name}' has no codes of its own type in {path.name}"
         elif found.shape != wanted.shape or not np.array_equal(found.view(np.int32), wanted.view(np.int32)):
-            yield f"weight '{name}' has other values in {request.path(OWN_TYPES_SUFFIX).name} than its parameters say"
+            yield f"weight '{name}' has other values in {path.name} than its parameters say"
 
 
 class _Reader:

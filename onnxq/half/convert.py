@@ -121,9 +121,9 @@ class _Types(_Regions):
 
     def _dequantize(self, node: Node) -> None:
         """Half precision where somebody reads it so; a twin in float32 where somebody else needs that."""
-        graph, made = self.graph, node.outputs[0]
-        if not is_float32(graph, made):
-            return
+        graph, made, scale = self.graph, node.outputs[0], node.inputs[1]
+        if not (is_float32(graph, made) and is_float32(graph, scale) and graph.is_constant(scale)):
+            return  # scales of two levels, and powers of two in a type of their own, give float32
         uses = {"half": [], "float32": [], "any": []}  # type: dict[str, list[Use]]
         for use in graph.consumers(made):
             uses[self.wanted(use)].append(use)

@@ -88,6 +88,8 @@ def opset_for(rest: HalfRest) -> int:
 
 def fits(held: QParams, kind: HalfKind) -> bool:
     """Whether the type holds scales of this size: most of its digits are left to the largest of them."""
+    if not held.spec.format.in_onnx:
+        return True  # blocks have scales of their own types
     return bool(held.scale.max() >= kind.smallest * 2**SCALE_BITS)
 
 
@@ -100,7 +102,7 @@ def rounded_scales(qparams: QParamsTable, kind: HalfKind) -> QParamsTable:
     result = qparams.copy()
     for tensor in qparams:
         held = qparams[tensor]
-        if not fits(held, kind):
+        if not held.spec.format.in_onnx or not fits(held, kind):
             continue
         scale = np.clip(held.scale, kind.smallest, kind.largest).astype(kind.dtype).astype(np.float32)
         if not np.array_equal(scale, held.scale):

@@ -19,6 +19,7 @@ from onnxq.errors import ConfigError
 from onnxq.observers.aliases import ALIASES, Alias
 from onnxq.targets import BACKENDS
 from onnxq.targets.half_rest import half_rest, rest_option
+from onnxq.targets.tensorrt.block_scheme import BLOCK_FORMATS, in_blocks
 from onnxq.targets.tensorrt.engine_steps import EXPLICIT, IMPLICIT, TYPED, TYPED_IN_10
 from onnxq.types import Backend, KnownAs, Limits, NodeFacts, OpRule, Option, PerChannel, QuantSpec, Scheme
 from onnxq.types.layer_rules import CONVOLUTIONS
@@ -72,7 +73,12 @@ OPTIONS = (
         "the calibration cache, the clip ranges and the float model; auto: for version 10 with rest=fp32",
     ),
     rest_option("fp16", "bf16"),
-    Option("format", ("int8", "fp8"), "int8", "of layers; fp8 is E4M3, with attention placed for the fused kernels"),
+    Option(
+        "format",
+        ("int8", "fp8", "mxfp8", "nvfp4"),
+        "int8",
+        "of layers; fp8 is E4M3, with attention placed for fused kernels; mxfp8 and nvfp4 have scales in blocks",
+    ),
 )
 
 
@@ -84,7 +90,8 @@ def _configure(values: Mapping[str, str]) -> Backend:
             "TensorRT 11 has no calibrators and no dynamic ranges, so nothing reads the tables: tables=yes goes with "
             "version=10"
         )
-    with_tables = values["tables"] == "yes" or (values["tables"] == "auto" and not typed)
+    implicit = not typed and values["format"] == "int8"
+    with_tables = values["tables"] == "yes" or (values["tables"] == "auto" and implicit)
     tables = ("clip_ranges", "calibration_cache", "deploy") if with_tables else ()
     steps = TYPED if latest else EXPLICIT if rest is None else (*TYPED, *TYPED_IN_10)
     float8 = values["format"] == "fp8"
@@ -92,7 +99,7 @@ def _configure(values: Mapping[str, str]) -> Backend:
     weight = number if float8 else number.replace(granularity=PerChannel(0))
     queries = ("scale_queries",) if float8 else ()
     widened = ("widen_bfloat16",) if rest is None else WIDEN
-    return Backend(
+    whole = Backend(
         name="tensorrt",
         summary="NVIDIA TensorRT, explicit quantization: QDQ model, INT8 symmetric, weights per channel, biases float",
         scheme=Scheme(activation=number, weight=weight),
@@ -134,6 +141,11 @@ def _configure(values: Mapping[str, str]) -> Backend:
         configure=_configure,
         checked_by=("nvidia-modelopt (calibration cache)", "openvino"),
     )
+    if values["format"] not in BLOCK_FORMATS:
+        return whole
+    if with_tables:
+        raise ConfigError(f"the tables are for int8: tables=yes does not go with format={values['format']}")
+    return in_blocks(whole, values["format"])
 
 
 BACKENDS.add("tensorrt", _configure({option.name: option.default for option in OPTIONS}))
