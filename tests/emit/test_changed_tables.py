@@ -92,7 +92,7 @@ TABLES: dict[str, tuple[str, str, Form]] = {
     "encodings_1.0.0": ("qnn:encodings=1.0.0", "model_encodings_1.0.0.json", json_form("param_encodings")),
     "encodings_2.0.0": ("qnn:encodings=2.0.0", "model_encodings_2.0.0.json", json_form("encodings")),
 }
-ELSEWHERE = {"fake_quantize", "fix_neuron", "own_types"}
+ELSEWHERE = {"fake_quantize", "fix_neuron", "own_types", "tensorrt_blocks"}
 """Models, changed in tests of their own; tables of Sophgo's tools too."""
 
 

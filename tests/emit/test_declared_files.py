@@ -27,6 +27,7 @@ from tools.golden import synthetic_parameters
 VARIANTS = (
     *BACKENDS.names(),
     "onnxruntime:activations=dynamic",
+    "tensorrt:format=nvfp4",
     "weight_only:form=nbits",
     "weight_only:format=mxfp4,types=yes",
     "sophgo_bm1684x:precision=F16",

@@ -134,8 +134,11 @@ def _configure(values: Mapping[str, str]) -> Backend:
         raise ConfigError(f"weight_only: types=yes is for MX formats and nvfp4, not {values['format']}")
     if packed and values["block"] == "channel":
         raise ConfigError("weight_only: MatMulNBits has blocks of 16 .. 256. Leave out form=nbits or block=channel")
-    if values["accuracy_level"] != "auto" and (not packed or is_in_bnb4(weight)):
-        raise ConfigError("weight_only: accuracy_level is an attribute of MatMulNBits. Leave it out, or add form=nbits")
+    level = values["accuracy_level"]
+    if level != "auto" and (not packed or is_in_bnb4(weight)):
+        raise ConfigError(
+            f"weight_only: accuracy_level={level} is for MatMulNBits, which form=nbits writes. Leave it out"
+        )
     dtypes = (*INTEGERS, *(() if packed else FLOATS), *BLOCK_FORMATS)
     return Backend(
         name="weight_only",
