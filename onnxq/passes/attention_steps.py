@@ -37,10 +37,14 @@ class Window:
 
 @dataclass
 class Scores:
-    """The scores at the stages that an Attention can show, and what they become."""
+    """The scores at the stages that an Attention can show, and what they become.
+
+    `added` has the bias, `biased` also hides what `allowed` leaves out.
+    """
 
     raw: Any
     capped: Any
+    added: Any
     biased: Any
     probabilities: Any
 
@@ -84,12 +88,14 @@ def attend(
     bias: Any = None,
     allowed: Any = None,
     may_be_blind: bool = False,
+    sink: Any = None,
     precision: np.dtype[Any] | None = None,
 ) -> tuple[Any, Scores]:
     """The result with its heads apart, and the scores.
 
     `bias` is added to them, `allowed` is a boolean tensor, or an array of numpy, that says what a query sees;
-    `may_be_blind` says that a row of it may be all False, and gives 0 then.
+    `may_be_blind` says that a row of it may be all False, and gives 0 then. `sink`, (1, heads, 1, 1), is the score of
+    a key whose value is 0.
     """
     scaled = steps.typed(steps.op("Mul", query, steps.number(scale, query), role="scaled"), query)
     raw = steps.typed(steps.op("MatMul", scaled, steps.transpose(key, 0, 1, 3, 2), role="scores"), query)
@@ -99,20 +105,30 @@ def attend(
         capped = steps.op("Mul", steps.op("Tanh", divided), steps.number(softcap, query))
         steps.typed(capped, query)
     biased = capped if bias is None else steps.typed(steps.op("Add", capped, bias, role="biased"), query)
+    added = biased
     if allowed is not None:
         condition = steps.constant(allowed, "seen") if isinstance(allowed, np.ndarray) else allowed
         hidden = steps.number(closed(steps, query), query)
         biased = steps.typed(steps.op("Where", condition, biased, hidden, role="masked"), query)
     inner = steps.dtype(query) if precision is None else precision
-    wide = biased if inner == steps.dtype(query) else steps.cast(biased, inner)
+    scores = biased if sink is None else steps.concat(3, biased, _column(steps, sink, biased), role="with_sink")
+    wide = scores if inner == steps.dtype(query) else steps.cast(scores, inner)
     probabilities = steps.op("Softmax", wide, role="softmax", attrs={"axis": -1})
-    probabilities = steps.cast(probabilities, steps.dtype(query)) if wide is not biased else probabilities
+    probabilities = steps.cast(probabilities, steps.dtype(query)) if wide is not scores else probabilities
+    if sink is not None:
+        probabilities = steps.slice(steps.typed(probabilities, query), 3, 0, -1)
     steps.typed(probabilities, query)
     if allowed is not None and may_be_blind:
         probabilities = steps.op("Where", condition, probabilities, steps.number(0.0, query), role="seen")
         steps.typed(probabilities, query)
     result = steps.typed(steps.op("MatMul", probabilities, value, role="values"), query)
-    return result, Scores(raw, capped, biased, probabilities)
+    return result, Scores(raw, capped, added, biased, probabilities)
+
+
+def _column(steps: Steps, sink: Any, scores: Any) -> Any:
+    """The score of the sink for every query, as (batch, heads, queries, 1)."""
+    sizes = steps.slice(steps.op("Shape", scores), 0, 0, 3)
+    return steps.typed(steps.op("Expand", sink, steps.op("Concat", sizes, steps.ints(1), attrs={"axis": 0})), scores)
 
 
 def seen_by_place(steps: Steps, window: Window, queries: Size, keys: Size, first: Size, lengths: Any = None) -> Any:

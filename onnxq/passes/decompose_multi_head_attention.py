@@ -19,7 +19,7 @@ from onnxq.passes.attention_steps import (
 from onnxq.passes.base import PASSES, PassResult
 from onnxq.passes.padding_mask import padding_bias
 from onnxq.passes.rewriter import Declined
-from onnxq.passes.steps import MICROSOFT, Steps, replace_each
+from onnxq.passes.steps import MICROSOFT, Size, Steps, replace_each
 
 
 @PASSES.register("decompose_multi_head_attention")
@@ -39,15 +39,16 @@ def _rewrite(steps: Steps) -> list[Any]:
     query, key, value = _projected(steps, heads)
     past_key, past_value = steps.input(6), steps.input(7)
     past: Any = 0
-    queries, keys = steps.size(query, 2), steps.size(key, 2)
+    queries = steps.size(query, 2)
+    keys = new = steps.size(key, 2)
     size = head_size(steps, query)
     if past_key is not None:
         past = steps.size(past_key, 2)
         keys = steps.plus(past, keys)
         key = steps.concat(2, past_key, key, role="present_key")
         value = steps.concat(2, past_value, value, role="present_value")
-    window = Window(causal=bool(attrs.get("unidirectional", 0)))
-    bias = padding_bias(steps, 4, float(attrs.get("mask_filter_value", -10000.0)), query)
+    causal = bool(attrs.get("unidirectional", 0))
+    bias = padding_bias(steps, 4, float(attrs.get("mask_filter_value", -10000.0)), query, keys)
     if steps.input(5) is not None:
         bias = steps.input(5) if bias is None else steps.typed(steps.op("Add", bias, steps.input(5)), query)
     result, scores = attend(
@@ -57,10 +58,25 @@ def _rewrite(steps: Steps) -> list[Any]:
         value,
         scale=default_scale(attrs.get("scale"), size),
         bias=bias,
-        allowed=seen_by_place(steps, window, queries, keys, past),
+        allowed=_up_to_own(steps, queries, new, keys, past) if causal else None,
     )
     results = (merge_heads(steps, result), key, value, scores.biased)
     return [made if steps.output(port) is not None else None for port, made in enumerate(results)]
+
+
+def _up_to_own(steps: Steps, queries: Size, new: Size, keys: Size, past: Any) -> Any:
+    """Keys up to the query's own place; the last query sees all, also where there are more new keys than queries."""
+    if queries == 1:
+        return None
+    allowed = seen_by_place(steps, Window(causal=True), queries, keys, past)
+    if isinstance(allowed, np.ndarray):
+        allowed[-1] = True
+    elif queries is not new:
+        counted = steps.counting(queries)
+        places = steps.constant(counted, "places") if isinstance(counted, np.ndarray) else counted
+        last = steps.op("Equal", steps.reshape(places, -1, 1), steps.tensor(steps.minus(queries, 1)))
+        allowed = steps.op("Or", allowed, last)
+    return allowed
 
 
 def _projected(steps: Steps, heads: int) -> tuple[Any, Any, Any]:

@@ -29,8 +29,8 @@ from onnxq.passes.steps import MICROSOFT, Steps, replace_each
 def decompose_packed_attention(graph: Graph) -> PassResult:
     """Attention(x, weights, bias) -> MatMul, Add and Split for query, key and value, then MatMul, Softmax, MatMul.
 
-    Left alone where it turns its heads (`do_rotary`), where the mask is a list of lengths, or where a buffer for the
-    cache is written in place.
+    Left alone where it turns its heads (`do_rotary`), where a buffer for the cache is written in place, or where its
+    cache would hold keys and values of unlike sizes.
     """
     return replace_each(graph, [(MICROSOFT, "Attention")], _rewrite)
 
@@ -51,6 +51,8 @@ def _rewrite(steps: Steps) -> list[Any]:
     sizes = [int(size) for size in attrs.get("qkv_hidden_sizes", ())] or [width // 3] * 3
     if min(sizes) <= 0:
         raise Declined("it makes no query, key and value of its input")
+    if steps.output(1) is not None and sizes[1] != sizes[2]:
+        raise Declined("its cache would hold keys and values of unlike sizes")
     projected = steps.typed(steps.op("MatMul", x, weights, role="projection"), x)
     if bias is not None:
         projected = steps.typed(steps.op("Add", projected, bias, role="projection_bias"), x)
@@ -69,7 +71,7 @@ def _rewrite(steps: Steps) -> list[Any]:
     if steps.output(1) is not None:
         one = [steps.typed(steps.op("Unsqueeze", item, steps.ints(0)), x) for item in (key, value)]
         present = steps.concat(0, *one, role="present")
-    bias_of_scores = padding_bias(steps, 3, float(attrs.get("mask_filter_value", -10000.0)), x)
+    bias_of_scores = padding_bias(steps, 3, float(attrs.get("mask_filter_value", -10000.0)), x, keys)
     if steps.input(5) is not None:
         extra = steps.input(5)
         bias_of_scores = extra if bias_of_scores is None else steps.typed(steps.op("Add", bias_of_scores, extra), x)

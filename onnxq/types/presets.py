@@ -67,7 +67,9 @@ _NORM = "a norm in one float kernel, whose sums need more than 8 bits"
 _POSITIONS = "rotary positions in one float kernel, in front of an attention that is float"
 _GELU = "an activation in one float kernel"
 WHOLE_IN_ONNXRUNTIME = {
-    **dict.fromkeys(("Attention", "MultiHeadAttention", "GroupQueryAttention"), _ATTENTION),
+    **dict.fromkeys(("Attention", "MultiHeadAttention", "GroupQueryAttention", "SparseAttention"), _ATTENTION),
+    **dict.fromkeys(("DecoderMaskedMultiHeadAttention", "DecoderMaskedSelfAttention", "DecoderAttention"), _ATTENTION),
+    "LinearAttention": _ATTENTION,
     **dict.fromkeys(("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"), _NORM),
     **dict.fromkeys(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "EmbedLayerNormalization"), _NORM),
     "RotaryEmbedding": _POSITIONS,

@@ -34,6 +34,12 @@ CASES: list[tuple[str, str, list[np.ndarray | None], dict[str, Any]]] = [
     ("bias and causal", "MultiHeadAttention", [*PACKED, values(24)], {"num_heads": 2, "unidirectional": 1}),
     ("padding and scale", "MultiHeadAttention", [*PACKED, None, PADDING], {"num_heads": 2, "scale": 0.3}),
     ("lengths", "MultiHeadAttention", [*PACKED, None, np.array([2, 3], np.int32)], {"num_heads": 2}),
+    (
+        "fewer queries, causal",
+        "MultiHeadAttention",
+        [PACKED[0][:, :2], *PACKED[1:]],
+        {"num_heads": 2, "unidirectional": 1},
+    ),
     ("added", "MultiHeadAttention", [*PACKED, None, None, values(1, 2, 3, 3)], {"num_heads": 2}),
     ("a cache", "MultiHeadAttention", [*PACKED, None, None, None, *PAST], {"num_heads": 2, "outputs": 3}),
     (
@@ -44,6 +50,12 @@ CASES: list[tuple[str, str, list[np.ndarray | None], dict[str, Any]]] = [
     ),
     ("weights", "Attention", [values(2, 3, 6), values(6, 24), values(24)], {"num_heads": 2}),
     ("weights, padding", "Attention", [values(2, 3, 6), values(6, 24), values(24), PADDING], {"num_heads": 2}),
+    (
+        "weights, ends and starts",
+        "Attention",
+        [values(2, 3, 6), values(6, 24), values(24), np.array([3, 3, 1, 0], np.int32)],
+        {"num_heads": 2},
+    ),
     (
         "weights of two sizes",
         "Attention",
@@ -107,7 +119,35 @@ def test_weights_inside_an_attention_are_trained() -> None:
     assert all(bool(parameter.grad.abs().sum() > 0) for parameter in trained if parameter.grad is not None)
 
 
-def test_a_quantized_cache_is_refused() -> None:
+def test_gradients_pass_through_a_quantized_cache() -> None:
+    """Rounding to the codes of the cache has the gradient 1, and scales and tables of angles are not trained."""
+    cache = [np.zeros((2, 2, 4, 16), np.int8)] * 2
+    scales = [np.full(1, 0.05, np.float32)] * 2
+    given = [*TOKEN, *cache, LAST, TOTAL]
+    inputs = [*given, *ANGLES, None, None, None, *scales]
+    how: dict[str, Any] = {
+        "k_quant_type": "PER_TENSOR",
+        "v_quant_type": "PER_TENSOR",
+        "kv_cache_bit_width": 8,
+    }
+    model = one_node(
+        "GroupQueryAttention",
+        inputs,
+        domain="com.microsoft",
+        opset=17,
+        constants=[7, 8, 12, 13],
+        do_rotary=1,
+        **GROUPS,
+        **how,
+    )
+    net = net_of(model)
+    tensors = [torch.from_numpy(array).requires_grad_(array.dtype == np.float32) for array in given]
+    net(*tensors).square().sum().backward()
+    assert all(tensor.grad is not None and bool(tensor.grad.abs().sum() > 0) for tensor in tensors[:3])
+    assert not list(net.parameters())
+
+
+def test_a_cache_of_another_type_is_refused() -> None:
     inputs = [*TOKEN, *CACHE, LAST, TOTAL]
     model = one_node(
         "GroupQueryAttention", inputs, domain="com.microsoft", opset=17, k_quant_type="PER_TENSOR", **GROUPS

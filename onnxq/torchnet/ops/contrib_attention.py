@@ -1,4 +1,4 @@
-"""Attention of com.microsoft: with projections inside, with heads apart, and with shared heads and a cache."""
+"""Attention of com.microsoft with projections inside and with heads apart, and rotary positions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from onnxq.torchnet.call import Call
-from onnxq.torchnet.ops.attention import merge_heads, shared_heads, split_heads
+from onnxq.torchnet.ops.attention import merge_heads, split_heads
 from onnxq.torchnet.ops.contrib import MICROSOFT
 from onnxq.torchnet.ops.linear_attention import turned
 from onnxq.torchnet.registry import Kernel, op
@@ -23,6 +23,7 @@ def rotary_embedding(call: Call) -> Kernel:
     interleaved = bool(call.attribute("interleaved", 0))
     if call.attribute("is_packed_batching", 0) or call.attribute("scale", 1.0) != 1.0:
         raise call.unsupported("packed batches, or positions that are scaled")
+    call.keep_fixed(2, 3)
 
     def run(x: Tensor, positions: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
         packed = x.dim() == 3
@@ -61,8 +62,8 @@ def multi_head_attention(call: Call) -> Kernel:
         scores = _scores(q, k, scale)
         scores = scores if padding is None else scores + _padding(padding, filled, scores)
         scores = scores if added is None else scores + added
-        y = _attended(scores, v, _behind(scores, past) if causal else None)
-        return merge_heads(y), k, v, scores
+        scores = _up_to_own(scores, past) if causal else scores
+        return merge_heads(torch.softmax(scores, -1) @ v), k, v, scores
 
     return run
 
@@ -75,6 +76,8 @@ def packed_attention(call: Call) -> Kernel:
     sizes = [int(size) for size in call.attribute("qkv_hidden_sizes", [])]
     if call.attribute("do_rotary", 0) or call.attribute("past_present_share_buffer", 0) or not call.has_input(1):
         raise call.unsupported("rotary positions, a cache that is written in place, or no weights")
+    if call.has_output(1) and len(set(sizes[1:])) > 1:
+        raise call.unsupported("a cache of keys and values of unlike sizes")
 
     def run(
         x: Tensor,
@@ -94,68 +97,8 @@ def packed_attention(call: Call) -> Kernel:
         scores = _scores(q, k, scale)
         scores = scores if padding is None else scores + _padding(padding, filled, scores)
         scores = scores if added is None else scores + added
-        y = _attended(scores, v, _behind(scores, before) if causal else None)
-        return merge_heads(y), torch.stack((k, v)) if k.shape == v.shape else None
-
-    return run
-
-
-@op("GroupQueryAttention", since=1, domain=MICROSOFT)
-def group_query_attention(call: Call) -> Kernel:
-    """Heads of the query that share keys and values, rotary positions, and a cache with a length for each sequence."""
-    heads, shared = int(call.attribute("num_heads")), int(call.attribute("kv_num_heads"))
-    scale, softcap = call.attribute("scale", None), float(call.attribute("softcap", 0.0))
-    rotary, interleaved = bool(call.attribute("do_rotary", 0)), bool(call.attribute("rotary_interleaved", 0))
-    window = int(call.attribute("local_window_size", -1))
-    if call.has_input(12) or call.has_input(13) or call.attribute("k_quant_type", "NONE") != "NONE":
-        raise call.unsupported("a quantized cache")
-    if call.has_output(3):
-        raise call.unsupported("showing its scores")
-    smooth = int(call.attribute("smooth_softmax", 0)) == 1
-
-    def run(
-        query: Tensor,
-        key: Tensor | None,
-        value: Tensor | None,
-        past_key: Tensor | None,
-        past_value: Tensor | None,
-        last: Tensor,
-        total: Tensor,
-        cosine: Tensor | None = None,
-        sine: Tensor | None = None,
-        positions: Tensor | None = None,
-        added: Tensor | None = None,
-        sink: Tensor | None = None,
-    ) -> Outputs:
-        if key is None or value is None:
-            size = query.shape[-1] // (heads + 2 * shared)
-            query, key, value = torch.split(query, [heads * size, shared * size, shared * size], -1)
-        q, k, v = split_heads(query, heads), split_heads(key, shared), split_heads(value, shared)
-        length = q.shape[2]
-        past = (last.long().reshape(-1) + 1 - length).clamp(min=0)
-        steps = torch.arange(length, device=q.device)
-        if rotary and cosine is not None and sine is not None:
-            places = past[:, None] + steps if positions is None else positions.long()
-            places = places.clamp(max=cosine.shape[0] - 1)
-            angles = cosine[places][:, None], sine[places][:, None]
-            q, k = (turned(item, *angles, 2 * cosine.shape[-1], interleaved) for item in (q, k))
-        if past_key is not None and past_value is not None:
-            k, v = _appended(past_key, k, past), _appended(past_value, v, past)
-        scores = _scores(q, shared_heads(k, q), scale)
-        scores = softcap * torch.tanh(scores / softcap) if softcap else scores
-        scores = scores if added is None else scores + added
-        ahead = torch.arange(k.shape[2], device=q.device) - steps[:, None] - past.reshape(-1, 1, 1, 1)
-        hidden = ahead > 0
-        if window > 0:
-            hidden = hidden | (ahead <= -window)
-        if sink is None and not smooth:
-            y = _attended(scores, shared_heads(v, q), hidden)
-        else:
-            extra = scores.new_zeros(heads) if sink is None else sink.to(scores.dtype)
-            column = extra.reshape(1, heads, 1, 1).expand(*scores.shape[:3], 1)
-            open_scores = scores.masked_fill(hidden, -math.inf)
-            y = torch.softmax(torch.cat((open_scores, column), -1), -1)[..., :-1] @ shared_heads(v, q)
-        return merge_heads(y), k, v
+        scores = _up_to_own(scores, before) if causal else scores
+        return merge_heads(torch.softmax(scores, -1) @ v), torch.stack((k, v)) if k.shape == v.shape else None
 
     return run
 
@@ -188,31 +131,22 @@ def _scores(query: Tensor, key: Tensor, scale: float | None) -> Tensor:
 
 
 def _padding(mask: Tensor, filled: float, scores: Tensor) -> Tensor:
-    """0 or `filled`, of the shape of the scores: from (batch, keys), (batch, queries, keys) or with the heads."""
+    """0 or `filled`, of the shape of the scores: from (batch, keys), (batch, queries, keys) or a list.
+
+    A list has the number of keys of each of the batch, and where it is twice as long, the first of them.
+    """
     if mask.dim() == 1:
         places = torch.arange(scores.shape[-1], device=mask.device)
         batch = scores.shape[0]
-        mask = places < mask[:batch, None]
+        starts = mask[batch:] if mask.shape[0] == 2 * batch else mask.new_zeros(batch)
+        mask = (places < mask[:batch, None]) & (places >= starts[:, None])
     shape = (mask.shape[0], *(1,) * (4 - mask.dim()), *mask.shape[1:])
     return torch.where(mask.reshape(shape) > 0, scores.new_zeros(()), scores.new_tensor(filled))
 
 
-def _behind(scores: Tensor, past: int) -> Tensor:
-    """True for keys that come after the query."""
+def _up_to_own(scores: Tensor, past: int) -> Tensor:
+    """The lowest number for keys behind the query's own place; the last query sees all of them."""
     queries, keys = scores.shape[-2:]
-    places = torch.arange(keys, device=scores.device)
-    return places > torch.arange(queries, device=scores.device)[:, None] + past
-
-
-def _attended(scores: Tensor, value: Tensor, hidden: Tensor | None) -> Tensor:
-    lowest = torch.finfo(scores.dtype).min
-    return torch.softmax(scores if hidden is None else scores.masked_fill(hidden, lowest), -1) @ value
-
-
-def _appended(past: Tensor, new: Tensor, lengths: Tensor) -> Tensor:
-    """The cache with the new tokens right behind those of each sequence."""
-    joined = torch.cat((past, new), 2)
-    places = torch.arange(joined.shape[2], device=past.device)[None]
-    behind = places + (past.shape[2] - lengths[:, None])
-    chosen = torch.where(places < lengths[:, None], places, behind.clamp(max=joined.shape[2] - 1))
-    return joined.gather(2, chosen[:, None, :, None].expand_as(joined))
+    own = torch.arange(queries, device=scores.device)[:, None]
+    hidden = (torch.arange(keys, device=scores.device) > own + past) & (own < queries - 1)
+    return scores.masked_fill(hidden, torch.finfo(scores.dtype).min)

@@ -65,6 +65,7 @@ def rotary_embedding(call: Call) -> Kernel:
     heads = call.attribute("num_heads", 0)
     features = call.attribute("rotary_embedding_dim", 0)
     interleaved = bool(call.attribute("interleaved", 0))
+    call.keep_fixed(1, 2)
 
     def run(x: Tensor, cosine: Tensor, sine: Tensor, positions: Tensor | None = None) -> Tensor:
         packed = x.dim() == 3
