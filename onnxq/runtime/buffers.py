@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,12 @@ MOST_SHAPES = 16
 Shapes = dict[str, tuple[tuple[int, ...], np.dtype]]
 """Output -> its shape and type."""
 
+MOST_TOGETHER = 1 << 14
+"""Tensors of so many values lie in one array, whose ranges take one call for all: the call is what costs there."""
+
+_APART = 16
+"""Tensors in one array begin at multiples of so many values, as kernels like it."""
+
 
 @dataclass(slots=True)
 class Reduced:
@@ -38,11 +45,13 @@ class Seen:
     """What one run shows. The arrays of `values` are overwritten by the next run.
 
     suspicious   reduced tensors whose sum is not finite: their range is unknown until they are looked at in full
+    together     ranges of small tensors, in the order of `BufferedTap.together`; NaN or infinite where a value is
     """
 
     values: dict[str, np.ndarray]
     reduced: Reduced | None
     suspicious: list[str]
+    together: Reduced | None = None
 
 
 class BufferedTap:
@@ -53,8 +62,12 @@ class BufferedTap:
     from onnxruntime as it comes.
     """
 
-    def __init__(self, tap: Tap) -> None:
+    def __init__(self, tap: Tap, ranged: Collection[str] = ()) -> None:
+        """`ranged` are tensors of which the range is wanted: small ones among them are `together`."""
         self.tap = tap
+        self.together: list[str] = []
+        self._ranged = {tap.outputs[tensor]: tensor for tensor in ranged if tensor in tap.outputs}
+        self._edges, self._counts, self._row = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(1, np.float32)
         self._names = [*tap.outputs.values(), *(name for r in tap.reductions.values() for name in r.outputs)]
         self._memory: dict[str, np.ndarray] = {}
         self._shapes: dict[Signature, Shapes] = {}
@@ -73,15 +86,21 @@ class BufferedTap:
         values = {name: feed[name] for name in self.tap.from_feed}
         found = self._outputs(feed, where) if self.tap.session is not None else {}
         values.update((tensor, found[name]) for tensor, name in self.tap.outputs.items())
+        together = self._ranges() if found is self._bound and self.together else None
         numbers = [[found[name] for name in reduction.outputs] for reduction in self.tap.reductions.values()]
         if not numbers:
-            return Seen(values, None, [])
+            return Seen(values, None, [], together)
         low, high, total, size = (np.array(column) for column in zip(*numbers, strict=True))
         good = np.isfinite(total)
         suspicious = (
             [] if good.all() else [name for name, fine in zip(self.tap.reductions, good, strict=True) if not fine]
         )
-        return Seen(values, Reduced(low, high, size), suspicious)
+        return Seen(values, Reduced(low, high, size), suspicious, together)
+
+    def _ranges(self) -> Reduced:
+        """Of the tensors that lie together. What is between two of them is looked at for nothing."""
+        low, high = (extreme.reduceat(self._row, self._edges)[::2] for extreme in (np.minimum, np.maximum))
+        return Reduced(low, high, self._counts)
 
     def _outputs(self, feed: Feed, where: str) -> dict[str, np.ndarray]:
         signature = _signature(feed)
@@ -125,14 +144,32 @@ class BufferedTap:
         """Connect each output with its buffer; this takes longer than a small network runs, so it is kept."""
         binding: Any = self._binding
         binding.clear_binding_outputs()
-        self._bound = {}
+        self._bound = self._lay_together(shapes)
         for name in self._names:
             if name in shapes and name not in self._loose:
                 shape, dtype = shapes[name]
-                self._bound[name] = buffer = self._buffer(name, shape, dtype)
+                if name not in self._bound:
+                    self._bound[name] = self._buffer(name, shape, dtype)
+                buffer = self._bound[name]
                 binding.bind_output(name, "cpu", 0, dtype, shape, buffer.ctypes.data)
             else:
                 binding.bind_output(name, "cpu")
+
+    def _lay_together(self, shapes: Shapes) -> dict[str, np.ndarray]:
+        """Buffers of small tensors with a wanted range, one behind the other."""
+        small = {
+            name: shapes[name][0]
+            for name in self._ranged
+            if name in shapes and name not in self._loose and shapes[name][1] == np.float32
+        }
+        small = {name: shape for name, shape in small.items() if 0 < math.prod(shape) <= MOST_TOGETHER}
+        self._counts = np.array([math.prod(shape) for shape in small.values()], np.int64)
+        begins = np.concatenate([[0], np.cumsum(-(-self._counts // _APART) * _APART)])
+        self._edges = np.stack([begins[:-1], begins[:-1] + self._counts], axis=1).reshape(-1)
+        self._row = np.zeros(int(begins[-1]) + 1, np.float32)  # one more: the last edge has to be inside
+        self.together = [self._ranged[name] for name in small]
+        places = zip(small.items(), begins.tolist(), self._counts.tolist(), strict=False)
+        return {name: self._row[begin : begin + count].reshape(shape) for (name, shape), begin, count in places}
 
     def _buffer(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         size = math.prod(shape)

@@ -27,15 +27,16 @@ from onnxq.runtime.pinned import pinned_tensors
 from onnxq.runtime.reduce import reducible
 from onnxq.runtime.samples import Sample, Samples, Shard
 from onnxq.runtime.session import CPU, Optimize, find_provider
-from onnxq.runtime.tap import Tap, default_memory_limit, divide, estimated_sizes, known_sizes
+from onnxq.runtime.tap import Tap, default_memory_limit, divide, estimated_sizes, known_sizes, optimization_of
 from onnxq.runtime.workers import SampleQueue, available_cores
 
-ARRANGING_SECONDS, ARRANGING_PER_BYTE = 0.05, 2e-9
-"""What it costs to arrange a session: a part for every model, and one for each byte of weights."""
+ARRANGING_SECONDS, ARRANGING_PER_BYTE, ARRANGING_PER_NODE = 0.05, 2e-9, 1.5e-4
+"""What it costs to arrange a session: a part for every model, one for each byte of weights, and one for each node."""
 
-SAVED_PER_BYTE, SAVED_PER_TENSOR = 7e-11, 5e-6
+SAVED_PER_BYTE = 7e-11
+SAVED_PER_TENSOR: Mapping[Optimize, float] = {"all": 5e-6, "basic": 1e-6, "none": 1e-6}
 """What an arranged session saves in a run: for each byte that is pinned, which an ordinary session keeps and may copy,
-and for each pinned tensor, as shapes do not always tell the bytes."""
+and for each pinned tensor, as shapes do not always tell the bytes; less without the layouts of full optimization."""
 
 MANY_OPEN_SIZES = 64
 """Pinned tensors of which shapes do not tell the size. With more of them, nobody knows what a run would keep."""
@@ -210,8 +211,10 @@ class _Run:
         """Whether faster runs make up for a session that takes longer to create (measured on CNNs and transformers)."""
         if self._length is None:
             return True
-        saved = self._length * (pinned * SAVED_PER_BYTE + len(self._pinned) * SAVED_PER_TENSOR)
-        return saved > ARRANGING_SECONDS + ARRANGING_PER_BYTE * weight_bytes(self._graph.gs)
+        per_tensor = SAVED_PER_TENSOR[self._optimize or optimization_of(self._graph)]
+        saved = self._length * (pinned * SAVED_PER_BYTE + len(self._pinned) * per_tensor)
+        cost = ARRANGING_SECONDS + ARRANGING_PER_BYTE * weight_bytes(self._graph.gs)
+        return saved > cost + ARRANGING_PER_NODE * len(self._graph.gs.nodes)
 
     def _planned(self, sizes: Mapping[str, int], feed: Feed, limit: int) -> Iterator[_Planned]:
         """Passes: what is at the same sample goes together, as far as memory allows."""

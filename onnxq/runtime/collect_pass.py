@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,10 @@ class CollectPass:
         self._accumulated = [
             name for name, kinds in statistics.items() if all(_has_range_alone(kind) for kind in kinds)
         ]
+        counting = {
+            name: [kind for kind in kinds if isinstance(kind, HistogramStatistic)] for name, kinds in statistics.items()
+        }
+        self._histograms = {name: kinds for name, kinds in counting.items() if kinds}
         self._tap = self._new_tap(list(statistics), self._reduced)
         self._idle: list[_Worker] = []
         self._in_order = any(statistic.ordered for kinds in statistics.values() for statistic in kinds)
@@ -142,7 +146,8 @@ class CollectPass:
         if seen is None:
             found = list(self._in_parts(ranges, sample, list(self._statistics)))
         else:
-            found = list(self._all_looks(ranges, sample, seen.values))
+            known = self._put_together(worker, sample, seen)
+            found = list(self._all_looks(ranges, sample, seen.values, known))
             if seen.reduced is not None:
                 good = [i for i, name in enumerate(self._tap.reductions) if name not in seen.suspicious]
                 low, high, count = seen.reduced.low, seen.reduced.high, seen.reduced.count
@@ -164,6 +169,20 @@ class CollectPass:
             self._adding.notify_all()
             self._done()
 
+    def _put_together(self, worker: _Worker, sample: Sample, seen: Seen) -> Set[str]:
+        """Ranges that came for many tensors at once; returns the tensors whose range is known by that."""
+        if seen.together is None or sample.rows != 1:
+            return frozenset()
+        low, high, count = seen.together.low, seen.together.high, seen.together.count
+        good = np.isfinite(low) & np.isfinite(high)
+        names = worker.runs.together
+        if good.all():
+            worker.ranges.put_many(worker.places_together(), low, high, count)
+            return worker.together
+        places = [worker.ranges.place[name] for name, fine in zip(names, good, strict=True) if fine]
+        worker.ranges.put_many(places, low[good], high[good], count[good])
+        return {name for name, fine in zip(names, good, strict=True) if fine}
+
     def _distrust(self, tensors: Sequence[str]) -> None:
         """Return these tensors from now on: all values are finite though their sum is not."""
         with self._building:
@@ -184,15 +203,21 @@ class CollectPass:
             yield from self._all_looks(ranges, sample, tap.run(sample.feed, _where(sample)))
 
     def _all_looks(
-        self, ranges: RangeAccumulator, sample: Sample, seen: Mapping[str, np.ndarray]
+        self, ranges: RangeAccumulator, sample: Sample, seen: Mapping[str, np.ndarray], known: Set[str] = frozenset()
     ) -> Iterator[Addition]:
-        """What statistics have to add for one run; ranges go into the accumulator where they can."""
+        """What statistics have to add for one run; ranges go into the accumulator where they can.
+
+        Of the tensors `known` the range is there already, and values are wanted for histograms alone.
+        """
         for tensor, values in seen.items():
+            if tensor in known:
+                for histogram in self._histograms.get(tensor, ()):
+                    yield histogram.add_counted, histogram.counted(values)
+                continue
             plain = tensor in ranges.place and sample.rows == 1 and values.dtype == np.float32 and values.size > 0
             if plain and ranges.put(tensor, values):
-                for statistic in self._statistics[tensor]:
-                    if isinstance(statistic, HistogramStatistic):
-                        yield statistic.add_counted, statistic.counted(values)
+                for histogram in self._histograms.get(tensor, ()):
+                    yield histogram.add_counted, histogram.counted(values)
             else:
                 yield from self._look(tensor, values, sample)
 
@@ -220,9 +245,20 @@ class _Worker:
     """What belongs to one thread: memory for the outputs of its runs, and the ranges that it has seen."""
 
     def __init__(self, tap: Tap, accumulated: Sequence[str]) -> None:
-        self.runs = BufferedTap(tap)
+        self.runs = BufferedTap(tap, accumulated)
         self.ranges = RangeAccumulator(accumulated)
         self.reduced = [self.ranges.place[tensor] for tensor in tap.reductions]
+        self.together: frozenset[str] = frozenset()
+        self._laid_out: list[str] = []
+        self._places: list[int] = []
+
+    def places_together(self) -> list[int]:
+        """Where in the accumulator the tensors are that lie together now."""
+        if self._laid_out is not self.runs.together:
+            self._laid_out = self.runs.together
+            self.together = frozenset(self._laid_out)
+            self._places = [self.ranges.place[tensor] for tensor in self._laid_out]
+        return self._places
 
 
 def _has_range_alone(statistic: RangeStatistic) -> bool:

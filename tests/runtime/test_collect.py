@@ -136,6 +136,42 @@ def test_a_nan_or_infinity_inside_the_graph_is_found_though_only_ranges_leave_it
     assert np.isfinite([statistic.minimum, statistic.maximum]).all()
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_nan_or_infinity_in_one_of_many_small_tensors_is_found(bad: float, monkeypatch) -> None:
+    """Their ranges are taken by one call for all of them: the others keep theirs, and histograms see every value."""
+    nodes = [helper.make_node("Mul", ["x", "two"], ["t0"], name="a"), helper.make_node("Abs", ["z"], ["t1"], name="b")]
+    graph = build(
+        nodes,
+        [info(name, ["N", 4]) for name in "xz"],
+        [info(name, ["N", 4]) for name in ("t0", "t1")],
+        [constant("two", 2.0)],
+    )
+    data = [{"x": one["x"], "z": one["x"] + 1} for one in feeds(6)]
+    data[3]["x"] = np.array([[1.0, 2.0, bad, -9.0]], np.float32)
+
+    def seen() -> dict[str, list[RangeStatistic]]:
+        found = {name: [RangeStatistic(), HistogramStatistic()] for name in ("t0", "t1")}
+        collect(graph, data, found, engine=ALONE)
+        return found
+
+    together = seen()
+    monkeypatch.setattr(buffers, "MOST_TOGETHER", 0)
+    assert bits(together) == bits(seen())
+    assert [kind.first_nonfinite for kind in together["t0"]] == [3, 3]
+    assert float(together["t0"][0].minimum[0]) == -18.0
+    assert [kind.nonfinite for kind in together["t1"]] == [0, 0]
+
+
+def test_graphs_of_many_small_tensors_are_optimized_less() -> None:
+    """What decides is the graph, whatever is looked at and however many samples there are."""
+    many = tap.SMALL_KERNELS_NODES + 1
+    small, large = chain(many), chain(many, ("N", tap.SMALL_TENSOR + 1))
+    for graph in (small, large):
+        graph.infer_shapes()
+    assert [tap.optimization_of(graph) for graph in (chain(3), small, large)] == ["all", "basic", "all"]
+    assert tap.optimization_of(chain(many)) == "all"  # nobody knows how large its tensors are
+
+
 def test_a_sum_that_overflows_is_no_nan(reduced) -> None:
     nodes = [
         helper.make_node("Mul", ["x", "big"], ["t"], name="mul"),
