@@ -39,7 +39,7 @@ class Window:
 class Scores:
     """The scores at the stages that an Attention can show, and what they become.
 
-    `added` has the bias, `biased` also hides what `allowed` leaves out.
+    `added` has the bias, `biased` also hides what `allowed` (a tensor or None) leaves out.
     """
 
     raw: Any
@@ -47,6 +47,7 @@ class Scores:
     added: Any
     biased: Any
     probabilities: Any
+    allowed: Any
 
 
 def closed(steps: Steps, like: Any) -> float:
@@ -106,8 +107,8 @@ def attend(
         steps.typed(capped, query)
     biased = capped if bias is None else steps.typed(steps.op("Add", capped, bias, role="biased"), query)
     added = biased
-    if allowed is not None:
-        condition = steps.constant(allowed, "seen") if isinstance(allowed, np.ndarray) else allowed
+    condition = steps.constant(allowed, "seen") if isinstance(allowed, np.ndarray) else allowed
+    if condition is not None:
         hidden = steps.number(closed(steps, query), query)
         biased = steps.typed(steps.op("Where", condition, biased, hidden, role="masked"), query)
     inner = steps.dtype(query) if precision is None else precision
@@ -118,11 +119,11 @@ def attend(
     if sink is not None:
         probabilities = steps.slice(steps.typed(probabilities, query), 3, 0, -1)
     steps.typed(probabilities, query)
-    if allowed is not None and may_be_blind:
+    if condition is not None and may_be_blind:
         probabilities = steps.op("Where", condition, probabilities, steps.number(0.0, query), role="seen")
         steps.typed(probabilities, query)
     result = steps.typed(steps.op("MatMul", probabilities, value, role="values"), query)
-    return result, Scores(raw, capped, added, biased, probabilities)
+    return result, Scores(raw, capped, added, biased, probabilities, condition)
 
 
 def _column(steps: Steps, sink: Any, scores: Any) -> Any:

@@ -23,6 +23,9 @@ from onnxq.passes.base import PASSES, PassResult
 from onnxq.passes.rewriter import Declined
 from onnxq.passes.steps import Size, Steps, replace_each
 
+MASKED = 2
+"""The attribute `qk_matmul_output_mode`: scores with the mask, minus infinity for what is hidden."""
+
 
 @PASSES.register("decompose_attention")
 def decompose_attention(graph: Graph) -> PassResult:
@@ -63,12 +66,12 @@ def _rewrite(steps: Steps) -> list[Any]:
     first: Any = past
     if lengths is not None:
         lengths = steps.op("Reshape", lengths, steps.ints(-1, 1, 1, 1))
-        first = steps.op("Sub", lengths, steps.tensor(queries))
+        first = past if past_key is not None else steps.op("Sub", lengths, steps.tensor(queries))
     window = Window(
         bool(attrs.get("is_causal", 0)), int(attrs.get("left_window_size", -1)), int(attrs.get("right_window_size", -1))
     )
-    allowed = seen_by_place(steps, window, queries, keys, first, lengths)
     bias, seen = _mask(steps, keys)
+    allowed = both(steps, seen_by_place(steps, window, queries, keys, first, lengths), seen)
     precision = attrs.get("softmax_precision")
     result, scores = attend(
         steps,
@@ -78,16 +81,16 @@ def _rewrite(steps: Steps) -> list[Any]:
         scale=default_scale(attrs.get("scale"), size),
         softcap=float(attrs.get("softcap", 0.0)),
         bias=bias,
-        allowed=both(steps, allowed, seen),
+        allowed=allowed,
         may_be_blind=seen is not None or lengths is not None,
         precision=None if precision is None else helper.tensor_dtype_to_np_dtype(int(precision)),
     )
     if packed:
         result = merge_heads(steps, result)
     mode = int(attrs.get("qk_matmul_output_mode", 0))
-    shown = (scores.raw, scores.capped, scores.biased, scores.probabilities)[mode]
-    if steps.output(3) is not None and mode == 2 and (seen is not None or allowed is not None):
-        raise Declined("it shows its masked scores, which hold minus infinity")
+    shown = (scores.raw, scores.capped, scores.added, scores.probabilities)[mode]
+    if steps.output(3) is not None and mode == MASKED and allowed is not None:
+        shown = steps.op("Where", scores.allowed, scores.added, steps.number(-np.inf, query), role="shown")
     wanted = [steps.output(port) is not None for port in range(4)]
     return [made if want else None for made, want in zip((result, key, value, shown), wanted, strict=True)]
 

@@ -79,7 +79,6 @@ def _rewrite(steps: Steps) -> list[Any]:
         )
     causal, local = bool(attrs.get("causal", 1)), int(attrs.get("local_window_size", -1))
     window = Window(causal=causal, left=local - 1 if local > 0 else -1)
-    allowed = seen_by_place(steps, window, queries, keys, past, None if causal else total)
     result, scores = attend(
         steps,
         query,
@@ -88,12 +87,12 @@ def _rewrite(steps: Steps) -> list[Any]:
         scale=default_scale(attrs.get("scale"), size),
         softcap=float(attrs.get("softcap", 0.0)),
         bias=steps.input(10),
-        allowed=allowed,
+        allowed=seen_by_place(steps, window, queries, keys, past, None if causal else total),
         sink=_sink(steps, heads),
     )
     shown = scores.probabilities
     if int(attrs.get("qk_output", 0)) == BEFORE_SOFTMAX:  # what a query does not see is shown as 0
-        shown = steps.op("Where", allowed, scores.added, steps.number(0.0, query), role="shown")
+        shown = steps.op("Where", scores.allowed, scores.added, steps.number(0.0, query), role="shown")
     results = (merge_heads(steps, result, heads * size), *presents, shown)
     return [made if steps.output(port) is not None else None for port, made in enumerate(results)]
 

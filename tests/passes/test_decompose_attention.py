@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph
@@ -157,6 +158,18 @@ def test_attention_of_onnx_shows_its_scores(mode: int) -> None:
     capped = 1.5 * np.tanh(scores / 1.5)
     weights = np.exp(capped) / np.exp(capped).sum(-1, keepdims=True)
     np.testing.assert_allclose(after["s"], {0: scores, 1: capped, 3: weights}[mode], rtol=1e-4, atol=1e-5)
+
+
+def test_attention_of_onnx_shows_its_masked_scores() -> None:
+    random = np.random.default_rng(3)
+    feeds: dict[str, np.ndarray | None] = {f"i{port}": values(random, 1, 2, 4, 4) for port in range(3)}
+    feeds["i3"] = np.where(random.random((4, 4)) < 0.7, values(random, 4, 4), -np.inf).astype(np.float32)
+    model = one_node("Attention", feeds, ["y", "", "", "s"], is_causal=1, qk_matmul_output_mode=2)
+    graph = Graph.from_model(model)
+    run_passes(graph, ["decompose_attention"])
+    # onnxruntime shows other numbers than minus infinity: the referee is ONNX's own.
+    expected = dict(zip(["y", "s"], ReferenceEvaluator(model).run(None, feeds), strict=True))
+    assert_same_outputs(expected, run_model(graph.to_model(), feeds), 2e-5)
 
 
 def test_keys_that_are_the_values_are_shown_twice() -> None:
