@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from onnxq.graph import Graph
 from onnxq.observers import RangeStatistic
 from onnxq.ptq.equalization.variables import Layout
-from onnxq.ptq.method import Task
+from onnxq.ptq.method import Samples, Task
 from onnxq.runtime.collect import Engine, collect
+from onnxq.runtime.feeds import Feed
 from onnxq.runtime.tap import Tap, memory_groups
 from onnxq.runtime.workers import available_cores, in_threads
 
@@ -57,6 +59,10 @@ def channel_ranges(
         engine=Engine(memory_limit=task.memory_limit),
         progress=lambda done, total: task.progress(what, done, total),
     )
+    return _known(layouts, statistics)
+
+
+def _known(layouts: Mapping[str, Layout], statistics: Mapping[str, RangeStatistic]) -> dict[str, ChannelRanges]:
     return {
         name: ChannelRanges(layouts[name].ravel(), found.minimum.astype(np.float64), found.maximum.astype(np.float64))
         for name, found in statistics.items()
@@ -87,6 +93,112 @@ def sample_rows(graph: Graph, axes: Mapping[str, int], task: Task, what: str) ->
                     chosen = rows[random.permutation(len(rows))[:each]].astype(np.float32)
                     kept[name].append(chosen[np.isfinite(chosen).all(axis=1)])
     return {name: np.concatenate(parts) for name, parts in kept.items() if any(map(len, parts))}
+
+
+class ChannelLook:
+    """Ranges of channels, and rows, of several parts of the samples: each sample is run once, when it is asked for.
+
+    `parts` are those whose rows will be asked for, as `sample_rows` draws them.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        layouts: Mapping[str, Layout],
+        tensors: Iterable[str],
+        axes: Mapping[str, int],
+        task: Task,
+        parts: Sequence[Samples],
+    ) -> None:
+        self._graph, self._layouts, self._task, self._axes = graph, layouts, task, axes
+        along = {name: channel_axis(layouts[name]) for name in tensors if not graph.is_constant(name)}
+        self._along = {name: axis for name, axis in along.items() if axis is not None}
+        self._wanted = list(dict.fromkeys([*self._along, *axes]))
+        self._parts = [_Rows(part, axes, task.seed) for part in dict.fromkeys(parts)]
+        self._extents: dict[int, dict[str, object]] = {}
+        self._tap: tuple[list[str], Tap] | None = None
+
+    def ranges(self, samples: Samples) -> dict[str, ChannelRanges]:
+        """As `channel_ranges`."""
+        self._look(samples)
+        found = {name: RangeStatistic(axis) for name, axis in self._along.items()}
+        for number in samples.numbers:
+            for name, extent in self._extents[number].items():
+                found[name].add(extent)
+        return _known(self._layouts, found)
+
+    def rows(self, samples: Samples) -> dict[str, np.ndarray]:
+        """As `sample_rows`."""
+        self._look(samples)
+        part = next(part for part in self._parts if part.samples == samples)
+        return part.all()
+
+    def _look(self, samples: Samples) -> None:
+        missing = tuple(number for number in samples.numbers if number not in self._extents)
+        first = next(iter(samples), None)
+        for number in missing:
+            self._extents[number] = {}
+        if first is None or not missing or not self._wanted:
+            return
+        passes = memory_groups(self._graph, self._wanted, first, self._task.memory_limit // available_cores())
+        for turn, names in enumerate(passes):
+            if self._tap is None or self._tap[0] != names:
+                arranged = len(passes) > 1
+                self._tap = names, Tap(self._graph, names, pinned=self._wanted, arranged=arranged, threads=1)
+            tap = self._tap[1]
+            todo = zip(missing, replace(samples, numbers=missing), strict=True)
+            for done, (number, values, extents) in enumerate(in_threads(partial(self._of_sample, tap), todo)):
+                self._task.progress("channels", turn * len(missing) + done, len(passes) * len(missing))
+                self._extents[number].update(extents)
+                for part in self._parts:
+                    part.draw(number, values)
+
+    def _of_sample(self, tap: Tap, numbered: tuple[int, Feed]) -> tuple[int, dict[str, np.ndarray], dict[str, object]]:
+        """The values of a sample, and the extent of each tensor's channels."""
+        number, feed = numbered
+        found = tap.run(feed, f"sample {number}")
+        values = {name: found[name] for name in found if name not in tap.flat}
+        with np.errstate(invalid="ignore"):
+            looks = {
+                name: RangeStatistic(axis).look(values[name], number)
+                for name, axis in self._along.items()
+                if name in values
+            }
+        return number, values, {name: extent for name, extent in looks.items() if extent is not None}
+
+
+class _Rows:
+    """Rows of tensors in a part of the samples; `axes` has the axis of the channels of each."""
+
+    def __init__(self, samples: Samples, axes: Mapping[str, int], seed: int) -> None:
+        self.samples = samples
+        self._random = np.random.default_rng(seed)
+        self._axes = axes
+        self._each = -(-MOST_ROWS // max(1, len(samples)))
+        self._kept: dict[str, dict[int, np.ndarray]] = {name: {} for name in axes}
+
+    def draw(self, number: int, values: Mapping[str, np.ndarray]) -> None:
+        """Take some rows of one sample, as far as they are finite; of a sample that is no part, none."""
+        if number not in self.samples.numbers:
+            return
+        for name, axis in self._axes.items():
+            if name in values:
+                self._kept[name][number] = self._drawn(np.moveaxis(values[name], axis, -1))
+
+    def all(self) -> dict[str, np.ndarray]:
+        """Tensor -> the rows of all samples, in their order."""
+        found = {}
+        for name, kept in self._kept.items():
+            parts = [kept[number] for number in sorted(kept)]
+            if any(map(len, parts)):
+                found[name] = np.concatenate(parts)
+        return found
+
+    def _drawn(self, rows: np.ndarray) -> np.ndarray:
+        """Some of the rows [..., channels] in float32."""
+        chosen = self._random.permutation(rows.size // max(1, rows.shape[-1]))[: self._each]
+        drawn = rows[np.unravel_index(chosen, rows.shape[:-1])].astype(np.float32)
+        return np.asarray(drawn[np.isfinite(drawn).all(axis=1)])
 
 
 def unknown_lines(reads: Mapping[str, str], known: Collection[str]) -> list[str]:

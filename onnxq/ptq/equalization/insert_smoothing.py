@@ -20,7 +20,7 @@ import numpy as np
 from onnxq.graph import Graph
 from onnxq.ptq.equalization.flow import Edit
 from onnxq.ptq.equalization.scalable_channels import ScalableChannels, touches
-from onnxq.ptq.equalization.smoothquant import ALPHA, LAYERS, movable, removable_noise, smooth
+from onnxq.ptq.equalization.smoothquant import ALPHA, LAYERS, Subject, movable, removable_noise, smooth
 from onnxq.ptq.method import FOR_EACH_CHANNEL, Improved, State, Task, improvement, limits
 from onnxq.types import Placement, QuantPlan
 from onnxq.types.reason import Reason
@@ -58,9 +58,10 @@ def insert_smoothing(state: State, task: Task, *, alpha: float, unseen: bool) ->
     layouts = [scalable.layouts[mul.own] for mul in muls]
     groups = tuple(group for group in scalable.groups if any(touches(layout, group) for layout in layouts))
     possible = replace(scalable, groups=groups)
-    if task.noise is not None and removable_noise(own, task, possible, shares) < LEAST_SHARE * task.noise:
+    subject = Subject(own, task, possible, shares)
+    if task.noise is not None and removable_noise(subject) < LEAST_SHARE * task.noise:
         return Improved(state, declined=(TOO_LITTLE,), hopeless=True)
-    found = smooth(own, task, alpha, possible, shares, unseen=unseen)
+    found = smooth(subject, alpha, unseen=unseen)
     if not found.changed:
         return Improved(state, declined=found.declined)
     idle = [mul for mul in muls if (own.graph.values(mul.constant) == 1.0).all()]
@@ -117,6 +118,8 @@ def remove_muls(state: State, muls: Sequence[InsertedMul]) -> State:
         graph.remove(graph.node(mul.node))
         kept = {node: why for node, why in state.plan.left_float.items() if node != mul.node}
         state = replace(state, plan=replace(_renamed(state.plan, mul.own, mul.tensor), left_float=kept))
+    if muls:
+        state.graph.remove_unused_constants()
     return state
 
 

@@ -79,39 +79,49 @@ def find_scalable_channels(graph: Graph) -> ScalableChannels:
     layouts = {name: roots[layout] for name, layout in flow.layouts.items()}
     made = tuple(replace(item, variables=roots[item.variables]) for item in flow.made)
     numbers = np.unique(np.concatenate([item.variables for item in made])).tolist() if made else []
-    every = {number: flow.variables.reason(number) for number in np.unique(roots).tolist()}
-    free = {number for number in numbers if every[number] is None}
+    reasons = flow.variables.reasons()
+    free = np.zeros(len(roots), bool)
+    free[[number for number in numbers if number not in reasons]] = True
     return ScalableChannels(
         layouts=layouts,
         edits=tuple(replace(edit, up=roots[edit.up], down=roots[edit.down]) for edit in flow.edits),
         bounds=tuple(replace(bound, layout=roots[bound.layout]) for bound in flow.bounds),
         made=made,
         groups=_groups(layouts.values(), free),
-        reasons={number: reason for number, reason in every.items() if reason is not None},
+        reasons=dict(sorted(reasons.items())),
         classes=len(roots),
     )
 
 
-def _groups(layouts: Iterable[Layout], free: set[int]) -> tuple[np.ndarray, ...]:
-    """Free classes that meet in a layout, joined as far as that goes."""
-    parents: dict[int, int] = {}
+def _groups(layouts: Iterable[Layout], free: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Free classes that meet in a layout, joined as far as that goes; `free` says of each class whether it is."""
+    group_of = np.full(len(free), -1)
+    parents: list[int] = []
 
-    def root(item: int) -> int:
-        while parents.setdefault(item, item) != item:
-            parents[item] = parents[parents[item]]
-            item = parents[item]
-        return item
+    def root(group: int) -> int:
+        while parents[group] != group:
+            parents[group] = parents[parents[group]]
+            group = parents[group]
+        return group
 
     different = {(layout.shape, layout.tobytes()): layout for layout in layouts}
     for layout in different.values():
-        members = [item for item in np.unique(layout).tolist() if item in free]
-        for item in members:
-            one, other = root(members[0]), root(item)
-            parents[max(one, other)] = min(one, other)
-    found: dict[int, list[int]] = {}
-    for item in sorted(parents):
-        found.setdefault(root(item), []).append(item)
-    return tuple(np.array(members, np.int64) for members in found.values())
+        members = layout[free[layout]]
+        if not members.size:
+            continue
+        own = len(parents)
+        parents.append(own)
+        for met in np.unique(group_of[members]).tolist():
+            if met >= 0:
+                parents[root(met)] = own
+        group_of[members] = own
+    members = np.flatnonzero(group_of >= 0)
+    roots = np.array([root(group) for group in range(len(parents))], np.int64)[group_of[members]]
+    found: dict[int, np.ndarray] = {}
+    _, firsts = np.unique(roots, return_index=True)
+    for first in sorted(firsts.tolist()):
+        found[first] = members[roots == roots[first]].astype(np.int64)
+    return tuple(found.values())
 
 
 def scaled(values: np.ndarray, edit: Edit, scales: np.ndarray) -> np.ndarray:

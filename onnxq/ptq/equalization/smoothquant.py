@@ -22,7 +22,7 @@ import numpy as np
 
 from onnxq.graph import Graph
 from onnxq.json_file import JsonObject
-from onnxq.ptq.equalization.channel_statistics import channel_axis, channel_ranges, sample_rows, unknown_lines
+from onnxq.ptq.equalization.channel_statistics import ChannelLook, channel_axis, unknown_lines
 from onnxq.ptq.equalization.precision import WeightShares, quantized_activations, read_as, weight_shares
 from onnxq.ptq.equalization.scalable_channels import (
     ScalableChannels,
@@ -57,15 +57,31 @@ def smoothquant(state: State, task: Task, *, alpha: float, unseen: bool) -> Impr
     """Smooth the inputs of layers; alpha between 0 and 1, 0 searches it for each tensor, on samples not seen or all."""
     own = state.copy()
     scalable, shares = movable(own)
-    found = smooth(own, task, alpha, scalable, shares, unseen=unseen)
+    found = smooth(Subject(own, task, scalable, shares), alpha, unseen=unseen)
     return found if found.changed else Improved(state, declined=found.declined)
 
 
-def smooth(
-    own: State, task: Task, alpha: float, scalable: ScalableChannels, shares: list[WeightShares], *, unseen: bool
-) -> Improved:
-    """Scale the groups of `scalable` in the graph of a state of one's own; nothing is `changed` if none gains."""
-    scales, details, declined = _smoothing_scales(own, task, alpha, scalable, shares, unseen=unseen)
+class Subject:
+    """A state of one's own whose channels are to be scaled, and what is seen of them on the samples of a task."""
+
+    def __init__(self, own: State, task: Task, scalable: ScalableChannels, shares: list[WeightShares]) -> None:
+        self.own, self.scalable, self.shares = own, scalable, shares
+        self.all = task.samples
+        self.few = task.samples.first(TRIED_ON)
+        self.halves = _halves(task.samples)
+        self.readers = _readers(own.graph, own.plan, scalable)
+        self.tied = quantized_activations(own.plan, scalable)
+        axes = {reader.tensor: reader.axis for reader in self.readers}
+        wanted = dict.fromkeys([*axes, *(name for names in self.tied.values() for name in names)])
+        parts = (self.all, self.few, self.halves[1])
+        self.look = ChannelLook(own.graph, scalable.layouts, wanted, axes, task, parts)
+
+
+def smooth(subject: Subject, alpha: float, *, unseen: bool) -> Improved:
+    """Scale the groups of channels in the graph of the subject's state; nothing is `changed` if none gains."""
+    own, scalable = subject.own, subject.scalable
+    one, other = subject.halves if unseen else (subject.all, subject.all)
+    scales, details, declined = _smoothing_scales(subject, alpha, one, other)
     changed = changed_lines(scalable, scales)
     if not changed:
         return Improved(own, declined=tuple(declined))
@@ -73,32 +89,29 @@ def smooth(
     return Improved(own, tuple(changed), tuple(declined), recalibrate=True, details=details)
 
 
-def removable_noise(own: State, task: Task, scalable: ScalableChannels, shares: list[WeightShares]) -> float:
+def removable_noise(subject: Subject) -> float:
     """What smoothing takes off the errors of layers, each by its squared output, as a few samples tell.
 
     Noise of a layer reaches the outputs about as large as it is there, so that no more than this is to be gained.
     """
-    trial = replace(task, samples=task.samples.first(TRIED_ON))
-    _, details, _ = _smoothing_scales(own, trial, 0.0, scalable, shares, unseen=False)
+    _, details, _ = _smoothing_scales(subject, 0.0, subject.few, subject.few)
     return float(sum(before - after for before, after in details["error"].values()))
 
 
 def _smoothing_scales(
-    own: State, task: Task, alpha: float, scalable: ScalableChannels, shares: list[WeightShares], *, unseen: bool
+    subject: Subject, alpha: float, one: Samples, other: Samples
 ) -> tuple[np.ndarray, JsonObject, list[str]]:
-    """The scale of every class, alpha and errors of each layer, and a line for each layer that stays as it is."""
-    readers = _readers(own.graph, own.plan, scalable)
-    axes = {reader.tensor: reader.axis for reader in readers}
-    tied = quantized_activations(own.plan, scalable)
-    wanted = dict.fromkeys([*axes, *(name for names in tied.values() for name in names)])
-    one, other = _halves(task) if unseen else (task, task)
-    half = channel_ranges(own.graph, scalable.layouts, wanted, one, "ranges of channels")
-    if unseen:
-        rest = channel_ranges(own.graph, scalable.layouts, wanted, other, "ranges of channels")
+    """The scale of every class, alpha and errors of each layer, and a line for each layer that stays as it is.
+
+    Ranges of the samples `one` decide about alpha, by errors on `other`; the scales have the ranges of both.
+    """
+    own, scalable, shares = subject.own, subject.scalable, subject.shares
+    readers, tied = subject.readers, subject.tied
+    half = ranges = subject.look.ranges(one)
+    if other.numbers != one.numbers:
+        rest = subject.look.ranges(other)
         ranges = {name: seen.joined(rest[name]) for name, seen in half.items() if name in rest}
-    else:
-        ranges = half
-    rows = sample_rows(own.graph, axes, other, "inputs of layers")
+    rows = subject.look.rows(other)
     known = [reader for reader in readers if reader.tensor in ranges and reader.tensor in rows]
     scales = np.ones(scalable.classes)
     details: JsonObject = {"alpha": {}, "error": {}}
@@ -125,18 +138,16 @@ def _smoothing_scales(
     return scales, details, declined
 
 
-def _halves(task: Task) -> tuple[Task, Task]:
+def _halves(samples: Samples) -> tuple[Samples, Samples]:
     """The samples that ranges are found on, and others that errors are measured on.
 
     A large alpha brings each channel to its own largest value, so that a value above it, in any channel, is cut off:
     on the samples of the ranges themselves it would always look best.
     """
-    numbers = task.samples.numbers
+    numbers = samples.numbers
     if len(numbers) < 2:
-        return task, task
-    parts = numbers[::2], numbers[1::2]
-    one, other = (replace(task, samples=Samples(task.samples.dataset, part)) for part in parts)
-    return one, other
+        return samples, samples
+    return replace(samples, numbers=numbers[::2]), replace(samples, numbers=numbers[1::2])
 
 
 def movable(state: State) -> tuple[ScalableChannels, list[WeightShares]]:

@@ -60,9 +60,16 @@ class Variables:
         """Why a variable must be 1; None if it need not."""
         return self._reasons.get(self._root(variable))
 
+    def reasons(self) -> dict[int, str]:
+        """The classes, as `roots` names them, whose scale must stay 1, and why."""
+        return dict(self._reasons)
+
     def roots(self) -> np.ndarray:
         """The class of every variable, named by one of its members."""
-        return np.array([self._root(variable) for variable in range(len(self))], np.int64)
+        found = np.array(self._parents, np.int64)
+        while (further := found[found]).tobytes() != found.tobytes():
+            found = further
+        return found
 
     def _root(self, variable: int) -> int:
         parents = self._parents

@@ -21,6 +21,9 @@ from onnxq.ptq.search.reasons import NOTHING_TO_CHANGE, StepReason, Why
 from onnxq.ptq.search.schedule import DEFERRED_GAIN_DB, ENOUGH_DB, NEAR_DB, Roundings, Schedule, Stage
 from onnxq.runtime.memory import peak_memory
 
+FIRST_LOOK = 0.5
+"""Part of their price that wider formats have to gain with the ranges that there were: new ones add little to it."""
+
 
 def improve(
     state: State,
@@ -230,6 +233,11 @@ class _Search:
         others. What nodes must be worth is not asked for there, but with the ranges that will be written.
         """
         self._allowance.check()
+        if found.widens and _has_parameters(found.state):
+            after = self._scores.evaluator(found.state)
+            if after.goodness - to_beat.score.goodness < FIRST_LOOK * found.price_db:
+                why = Why(StepReason.BELOW_PRICE, f"{figures_of(after, to_beat.score)}, before a new calibration")
+                return why, None, to_beat.score, after
         follows = (found.recalibrate or found.follows_plan) and not found.widens
         if follows and base.calibrated and to_beat.calibrated:
             before = self._scores.with_unseen_ranges(to_beat.state, to_beat.path)
@@ -317,6 +325,12 @@ class _Search:
             replace(step, applied=number in best.path, why=step.why.in_the_end(applied=number in best.path))
             for number, step in enumerate(self._steps)
         )
+
+
+def _has_parameters(state: State) -> bool:
+    """Whether a state could be run with the parameters that it has, as formats that were taken away need none."""
+    held = state.qparams
+    return all(item.tensor in held and held[item.tensor].spec == item.spec for item in state.plan)
 
 
 def _too_few(chosen: Chosen, seen: int) -> Why:
