@@ -39,7 +39,12 @@ OPTIONS = (
     Option("symmetric", ("auto", "yes", "no"), "auto", "no zero points; auto: none for 8 bits, one a block for fewer"),
     Option("format", ("int", *WITHOUT_ZERO_POINTS), "int", "integers, float8, or a format with blocks of its own"),
     Option("form", ("dq", "nbits"), "dq", "blocked DequantizeLinear of ONNX, or MatMulNBits of onnxruntime"),
-    Option("accuracy_level", ("auto", "0", "1", "4"), "auto", "of MatMulNBits: 1 computes in float32, 4 in int8"),
+    Option(
+        "accuracy_level",
+        ("auto", "0", "1", "4"),
+        "auto",
+        "of MatMulNBits: 1 computes in float32, 4 in int8; auto: 4 for 8 bits",
+    ),
     Option("types", ("no", "yes"), "no", "also write a file with ONNX's own types for MX and NVFP4, for compilers"),
     Option("ops", ("all", "linear"), "all", "MatMul, Gemm, Gather and 1x1 Conv, or only MatMul and Gemm"),
 )

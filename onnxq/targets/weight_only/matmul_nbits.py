@@ -40,9 +40,9 @@ def to_nbits(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Back
     packed = graph.copy()
     packed.keep_given_names()
     rest, notes = {}, []
-    level = _accuracy_level(backend)
     with collector_paused():
         for placement in plan:
+            level = _accuracy_level(backend, placement.spec.bits)
             reason = _write(packed, placement, qparams, level)
             if reason is not None:
                 rest[placement.tensor] = placement
@@ -53,10 +53,17 @@ def to_nbits(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Back
     return result, [*others, *notes]
 
 
-def _accuracy_level(backend: Backend) -> int | None:
+ROUNDS_INPUTS, SLOW_IN_FLOAT = 4, 8
+"""The accuracy_level with which onnxruntime multiplies integers, and the bits of weights that it has no other kernel
+for: without it the whole matrix is dequantized for every product, on a CPU 50 to 100 times as long for one token."""
+
+
+def _accuracy_level(backend: Backend, bits: int) -> int | None:
     """What the target's option says for MatMulNBits; None leaves it to onnxruntime."""
     chosen = backend.chosen.get("accuracy_level", "auto")
-    return None if chosen == "auto" else int(chosen)
+    if chosen != "auto":
+        return int(chosen)
+    return ROUNDS_INPUTS if bits == SLOW_IN_FLOAT else None
 
 
 def _write(graph: Graph, placement: Placement, qparams: QParamsTable, level: int | None) -> str | None:

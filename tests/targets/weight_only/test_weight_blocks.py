@@ -42,13 +42,21 @@ def assert_close(found: np.ndarray, wanted: np.ndarray) -> None:
 def test_every_block_size_of_every_layer_is_what_numerics_says(
     layer: str, form: str, bits: str, symmetric: str, tmp_path: Path
 ) -> None:
+    exact = ",accuracy_level=1" if form == "nbits" else ""  # 8 bits would have their inputs rounded
     for block, inputs in product(("16", "32", "64", "128", "256"), (WHOLE, RAGGED)):
         case = LAYERS[layer](inputs)
-        backend = f"weight_only:bits={bits},block={block},symmetric={symmetric},form={form}"
+        backend = f"weight_only:bits={bits},block={block},symmetric={symmetric},form={form}{exact}"
         model, meant = quantized(case.model, backend, tmp_path)
         assert list(meant) == ["w"]
         onnx.checker.check_model(model)
         assert_close(run(model, case.feed)[0], case.result(meant["w"]))
+
+
+@pytest.mark.parametrize(("option", "level"), [("", 4), (",accuracy_level=0", 0), (",accuracy_level=1", 1)])
+def test_8_bits_have_the_level_that_onnxruntime_has_a_kernel_for(option: str, level: int, tmp_path: Path) -> None:
+    model, _ = quantized(LAYERS["MatMul"](WHOLE).model, f"weight_only:bits=8,form=nbits{option}", tmp_path)
+    (node,) = model.graph.node
+    assert {entry.name: entry.i for entry in node.attribute}["accuracy_level"] == level
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -91,8 +99,9 @@ def test_packed_weights_are_read_by_the_operators_of_onnxruntime(layer: str, wan
 @pytest.mark.parametrize("form", ["dq", "nbits"])
 def test_torch_reads_the_file_as_onnxruntime_does(backend: str, form: str, tmp_path: Path) -> None:
     case = matmul(RAGGED)
+    exact = ",accuracy_level=1" if form == "nbits" else ""
     name = f"{backend},form={form}" if ":" in backend else f"{backend}:form={form}"
-    model, _ = quantized(case.model, name, tmp_path)
+    model, _ = quantized(case.model, f"{name}{exact}", tmp_path)
     net = to_torch(Graph.from_model(model)).eval()
     assert_close(to_numpy(net(from_numpy(case.feed["x"]))), run(model, case.feed)[0])
 
