@@ -33,7 +33,7 @@ def kinds(model):
     return [node.op_type for node in onnx.load(model, load_external_data=False).graph.node]
 
 
-@pytest.mark.parametrize(("dtype", "bits", "level"), [("w4a16", 4, None), ("w8a16", 8, None), ("w4a8", 4, 4)])
+@pytest.mark.parametrize(("dtype", "bits", "level"), [("w4a16", 4, None), ("w8a16", 8, 4), ("w4a8", 4, 4)])
 def test_the_decoder_is_replaced_and_everything_else_is_kept(tmp_path, folder, dtype, bits, level):
     (made,) = quantize_folder(
         folder,
@@ -69,6 +69,84 @@ def test_prompts_have_their_own_lengths_and_every_second_one_a_past_that_the_flo
     nothing = {name: values for name, values in first.items() if name.startswith("past")}
     at_once = session.run(["logits"], {"input_ids": whole, "attention_mask": np.ones_like(whole), **nothing})[0]
     np.testing.assert_allclose(session.run(["logits"], second)[0], at_once[:, 10:], atol=1e-4)
+
+
+def test_prompts_that_the_float_model_writes_are_likely_to_itself_and_the_same_for_a_seed(folder):
+    less_sure(folder / "model.onnx")
+    graph, config = Graph.load(folder / "model.onnx"), read_genai_config(folder)
+    decoder = Decoder.of(graph, config)
+    made = [read_prompts(f"sampled:20x24@{seed}", folder, decoder, graph).prompts for seed in (3, 3, 4)]
+    assert [prompt.shape for prompt in made[0]] == [(1, 24)] * 20
+    assert all(prompt[0, 0] == config_of(folder)["model"]["bos_token_id"] for prompt in made[0])
+    same, other = (np.array_equal(np.stack(made[0]), np.stack(each)) for each in made[1:])
+    assert same
+    assert not other
+    assert entropy(folder, made[0]) < entropy(folder, [np.random.default_rng(0).permuted(p, axis=1) for p in made[0]])
+
+
+def less_sure(model):
+    """Logits of random weights have one highest by far: nothing would be drawn."""
+    changed = onnx.load(model)
+    (gain,) = (tensor for tensor in changed.graph.initializer if tensor.name == "/model/norm.weight")
+    gain.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(gain) * np.float32(0.2), gain.name))
+    onnx.save(changed, model)
+
+
+def config_of(folder):
+    return json.loads((folder / "genai_config.json").read_text())
+
+
+def decoder_of(folder):
+    graph = Graph.load(folder / "model.onnx")
+    return Decoder.of(graph, read_genai_config(folder)), graph
+
+
+def log_probabilities(model, folder, ids):
+    """What the model in a folder gives for the next token of a prompt, at each of its places."""
+    decoder, _ = decoder_of(folder)
+    (logits,) = ort.InferenceSession(model / "model.onnx").run(["logits"], decoder.feed(ids))
+    values = logits[0].astype(np.float64)
+    return values - np.log(np.exp(values).sum(-1, keepdims=True))
+
+
+def entropy(folder, prompts):
+    """Nats for each token that the model in a folder needs for prompts."""
+    found = [(log_probabilities(folder, folder, ids), ids[0, 1:, None]) for ids in prompts]
+    return -np.mean([np.take_along_axis(each[:-1], tokens, axis=1) for each, tokens in found])
+
+
+def test_a_folder_is_quantized_and_evaluated_with_prompts_of_its_own(tmp_path, folder):
+    (made,) = quantize_folder(
+        folder, tmp_path / "out", dtypes=["w4a16"], data="sampled:4x16", config=QUICK, options={"block": "16"}
+    )
+    words = ["--metric", "cross_entropy", "--metric", "kl", "-d", "sampled:4x16@1", "--json"]
+    found = CliRunner().invoke(app, ["evaluate", str(folder / "model.onnx"), str(made.model), *words])
+    assert found.exit_code == 0, found.output
+    (values,) = json.loads(found.output)["models"].values()
+    ids = read_prompts("sampled:4x16@1", folder, *decoder_of(folder)).prompts
+    both = [np.stack([log_probabilities(model, folder, each) for each in ids]) for model in (folder, made.model.parent)]
+    assert values["kl"] == pytest.approx((np.exp(both[0]) * (both[0] - both[1])).sum(-1).mean(), rel=1e-3)
+    chosen = [np.take_along_axis(found[:-1], each[0, 1:, None], 1) for found, each in zip(both[1], ids, strict=True)]
+    assert values["cross_entropy"] == pytest.approx(-np.mean(chosen), rel=1e-3)
+
+
+@pytest.mark.parametrize("data", ["sampled:0", "sampled:4x1"])
+def test_prompts_that_are_none(tmp_path, folder, data):
+    with pytest.raises(ConfigError, match="one prompt of two tokens is the least"):
+        quantize_folder(folder, tmp_path / "out", data=data)
+
+
+def test_a_model_that_is_no_decoder_writes_no_prompts(tmp_path, folder):
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Identity", ["x"], ["y"])],
+        "g",
+        [onnx.helper.make_tensor_value_info("x", 1, [2])],
+        [onnx.helper.make_tensor_value_info("y", 1, [2])],
+    )
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), tmp_path / "m.onnx")
+    found = CliRunner().invoke(app, ["evaluate", str(tmp_path / "m.onnx"), "-d", "sampled"])
+    assert found.exit_code == 2
+    assert "no decoder" in " ".join(found.output.split())
 
 
 def optimum_folder(folder):

@@ -36,7 +36,8 @@ def evaluate(
             "--data",
             "-d",
             help="Samples: .npz file with an array for each input and 'labels', module:function that returns (inputs, "
-            "labels), or what quantize takes, which has no labels.",
+            "labels), or what quantize takes, which has no labels. Of a decoder with past keys and values also "
+            "prompts, as huggingface takes them: .txt, .npz, sampled.",
         ),
     ],
     metric: Annotated[
@@ -62,6 +63,7 @@ def evaluate(
     """
     from onnxq.cli.settings import load_plugins
     from onnxq.graph import Graph
+    from onnxq.integrations.huggingface.prompts import prompts_to_evaluate
     from onnxq.mixed_precision.evaluate import evaluate as run
 
     load_plugins(plugin)
@@ -72,7 +74,7 @@ def evaluate(
     found = run(
         Graph.load(float_model),
         models,
-        data,
+        data if labels is not None else prompts_to_evaluate(float_model, data) or data,
         metrics=metric or ("sqnr_db",),
         labels=labels,
         samples=samples,

@@ -67,7 +67,8 @@ def huggingface(
         typer.Option(
             "--data",
             "-d",
-            help="texts.txt with a text (or prompt) in each line, prompts.npz with numbers of tokens, images, or what "
+            help="texts.txt with a text (or prompt) in each line, prompts.npz with numbers of tokens, sampled "
+            "(or sampled:64x256@1, 64 prompts of 256 tokens with seed 1: the float model writes them), images, or what "
             "quantize takes. Dtypes of weights alone, and q8, can do without.",
             show_default=False,
         ),

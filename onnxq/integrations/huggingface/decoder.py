@@ -6,20 +6,18 @@ past_key_values.N.key -> present.N.key, use_cache_branch of merged decoders.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from onnxq.errors import DataError
 from onnxq.graph import Graph
+from onnxq.graph.caches import caches
 from onnxq.integrations.huggingface.genai_config import GenaiConfig
 from onnxq.runtime import input_infos
 from onnxq.runtime.feeds import Feed, InputInfo
 
-_PAST = re.compile(r"past(?:_key_values)?[._](.+)")
-_PRESENTS = ("present.{}", "present_{}", "present_key_values.{}")
 _PLAIN = ("input_ids", "attention_mask", "position_ids")
 _BRANCH = "use_cache_branch"
 _TOTAL = ("total_sequence_length", "total_seq_len")
@@ -41,7 +39,7 @@ class Decoder:
     def of(cls, graph: Graph, config: GenaiConfig | None = None) -> Decoder | None:
         """The decoder that a graph is; None for a model without past keys and values."""
         inputs, outputs = tuple(input_infos(graph)), set(graph.output_names)
-        past = _past_of(inputs, outputs, config)
+        past = _past_of(graph, outputs, config)
         if not past:
             return None
         names = {name: key for key, name in config.inputs.items()} if config else {name: name for name in _PLAIN}
@@ -93,21 +91,15 @@ class Decoder:
         return {given: outputs[made] for given, made in self.past.items()}
 
 
-def _past_of(inputs: Sequence[InputInfo], outputs: set[str], config: GenaiConfig | None) -> dict[str, str]:
-    given = {info.name for info in inputs}
+def _past_of(graph: Graph, outputs: set[str], config: GenaiConfig | None) -> dict[str, str]:
     if config is not None:
+        given = set(graph.input_names)
         found = {past: present for past, present in config.cached.items() if past in given}
         lost = [name for name in found.values() if name not in outputs]
         if lost:
             raise DataError(f"{config.path} names output '{lost[0]}', which {config.filename} does not have")
         return found
-    pairs = {}
-    for info in inputs:
-        match = _PAST.fullmatch(info.name)
-        made = [name.format(match[1]) for name in _PRESENTS if name.format(match[1]) in outputs] if match else []
-        if made and len(info.shape) == 4:
-            pairs[info.name] = made[0]
-    return pairs
+    return caches(graph)
 
 
 def _empty(info: InputInfo, config: GenaiConfig | None) -> tuple[int, ...]:

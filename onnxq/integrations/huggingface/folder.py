@@ -25,7 +25,8 @@ from onnxq.integrations.huggingface.decoder import Decoder
 from onnxq.integrations.huggingface.genai_config import GenaiConfig, read_genai_config
 from onnxq.integrations.huggingface.image_steps import PREPROCESSOR, image_steps
 from onnxq.integrations.huggingface.kv_cache import BITS, CacheReport, quantize_cache
-from onnxq.integrations.huggingface.prompts import Prompts, read_prompts
+from onnxq.integrations.huggingface.prompts import SAMPLED_NEEDS, Prompts, read_prompts
+from onnxq.integrations.huggingface.sampling import Sampled
 from onnxq.integrations.huggingface.texts import Texts
 from onnxq.json_file import JsonMapping, JsonObject
 from onnxq.pipeline.artifacts import Result
@@ -85,7 +86,8 @@ def quantize_folder(
     dtypes      names of transformers.js (q8, uint8, int8, q4, q2, bnb4) or of language models (w8a16, w4a16, w4a8),
                 each a file of its own. By default q8; w4a16 where genai_config.json is, whose decoder has one dtype
     data        a .txt file with a text in each line, which the folder's tokenizer reads; for a decoder with past keys
-                and values also a .npz file of prompts, as numbers of tokens; images, which are prepared as
+                and values also a .npz file of prompts, as numbers of tokens, or `sampled` (`sampled:64x256@1`: 64
+                prompts of 256 tokens, seed 1), which the float model writes itself; images, which are prepared as
                 preprocessor_config.json says; or other data of `onnxq.quantize`
     file        the float model, from `folder`, where there are several; without it each of them is quantized
     keep_float  copy the float models as well (not where genai_config.json is)
@@ -205,6 +207,8 @@ def _samples(data: Any, place: _Place, graph: Graph, limit: int | None) -> Any:
     decoder = None if data is None else Decoder.of(graph, place.genai)
     if decoder is not None:
         return read_prompts(data, place.source, decoder, graph) or data
+    if Sampled.of(data) is not None:
+        raise ConfigError(SAMPLED_NEEDS.format(data=data, model=place.model.name))
     if isinstance(data, str | Path) and Path(data).suffix == ".txt":
         return Texts(Path(data), place.source, input_infos(graph), limit)
     return data

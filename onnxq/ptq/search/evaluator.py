@@ -10,7 +10,8 @@ The model that is run is the one that `simulate` writes, so that a chip's own ro
     accuracy   fraction of samples with the class of their label, on the first output
     function   of (outputs by name, labels), numpy arrays over all samples
 
-`onnxq.ptq.search.text_metrics` has those of models that read text.
+Keys and values that a decoder returns for the next step are no results of its own, and not among them. Those of models
+that read text are in `onnxq.ptq.search.text_metrics`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import numpy as np
 from onnxq.emit.kept_simulation import KeptSimulation
 from onnxq.errors import ConfigError, DataError
 from onnxq.graph import Graph, Node
+from onnxq.graph.caches import caches
 from onnxq.graph.write import weight_bytes
 from onnxq.ptq.method import State
 from onnxq.ptq.search.text_metrics import OF_TOKENS, RETRIEVAL, retrieval, token_entropy
@@ -171,6 +173,7 @@ class Evaluator:
         # Metrics of users and labels are about what the model selects by itself.
         self._selecting = selecting_nodes(reference) if metric in AGAINST_FLOAT else ()
         self._reference = reference
+        self._passed_on = frozenset(caches(reference).values())
         self._selected: list[Selected] = [{} for _ in self._feeds]
         self.runs = 0
 
@@ -248,7 +251,8 @@ class Evaluator:
         sums = self._results.compare(found)
         each, noise = {}, {}
         for name, one in sums.items():
-            each[name], noise[name] = one.total.value, np.array(one.noise)
+            if name not in self._passed_on:
+                each[name], noise[name] = one.total.value, np.array(one.noise)
         value = self._value(found, each)
         worst = -math.inf
         goodness = self._sign * value if not math.isnan(value) else worst
@@ -270,7 +274,10 @@ class Evaluator:
             (_divergence if self._metric == "kl" else _agreement)(expected[name], outputs[name])
             for expected, outputs in zip(self._expected, found, strict=True)
             for name in expected
-            if is_float(expected[name]) and expected[name].ndim >= 2 and expected[name].size
+            if name not in self._passed_on
+            and is_float(expected[name])
+            and expected[name].ndim >= 2
+            and expected[name].size
         ]
         if not parts:
             raise ConfigError(f"{self._metric} needs an output with classes, of two axes or more: choose sqnr_db")
