@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from json.encoder import encode_basestring
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -48,12 +48,55 @@ def json_number(value: float) -> float | str:
 
 def write_json(path: Path, data: Any) -> None:
     """Write `data` as indented JSON; NaN and infinity are refused: `json_number` makes text of them."""
-    encoder = json.JSONEncoder(indent=2, allow_nan=False, ensure_ascii=False)
 
     def write(stream: BinaryIO) -> None:
-        text = io.TextIOWrapper(stream, encoding="utf-8", newline="\n")
-        text.writelines(encoder.iterencode(data))  # piece by piece: the text of a large table is never all in memory
-        text.write("\n")
-        text.detach()
+        for piece in _json_pieces(data, "\n", _PIECES_DEEP):
+            stream.write(piece.encode("utf-8"))
+        stream.write(b"\n")
 
     replace_file(path, write)
+
+
+_PIECES_DEEP = 2
+"""The values at this depth are written one by one: the text of a large table is never all in memory."""
+
+
+def _json_pieces(value: Any, pad: str, deep: int) -> Iterator[str]:
+    """The text of a value in pieces; `pad` ends a line and indents the next one."""
+    if not (deep and isinstance(value, dict | list | tuple) and value):
+        yield _json_text(value, pad)
+        return
+    inner = f"{pad}  "
+    is_table = isinstance(value, dict)
+    before = f"{'{' if is_table else '['}{inner}"
+    for item in value:
+        yield f"{before}{_json_key(item)}: " if is_table else before
+        yield from _json_pieces(value[item] if is_table else item, inner, deep - 1)
+        before = f",{inner}"
+    yield f"{pad}{'}' if is_table else ']'}"
+
+
+def _json_text(value: Any, pad: str) -> str:
+    """What `json.dumps(value, indent=2)` says, which takes several times as long: its indenting is not in C."""
+    kind = type(value)
+    if kind is str:
+        return encode_basestring(value)
+    if kind is int or (kind is float and math.isfinite(value)):
+        return repr(value)
+    if value is None or kind is bool:
+        return _JSON_WORDS[value]
+    if isinstance(value, dict) and value:
+        inner = f"{pad}  "
+        items = [f"{_json_key(key)}: {_json_text(item, inner)}" for key, item in value.items()]
+        return f"{{{inner}{f',{inner}'.join(items)}{pad}}}"
+    if isinstance(value, list | tuple) and value:
+        inner = f"{pad}  "
+        return f"[{inner}{f',{inner}'.join([_json_text(item, inner) for item in value])}{pad}]"
+    return json.dumps(value, allow_nan=False, ensure_ascii=False)
+
+
+_JSON_WORDS = {None: "null", True: "true", False: "false"}
+
+
+def _json_key(key: Any) -> str:
+    return encode_basestring(key) if isinstance(key, str) else json.dumps({key: 0}, allow_nan=False)[1:-4]

@@ -134,16 +134,21 @@ class Use(NamedTuple):
 
 def bodies(node: gs.Node) -> list[gs.Graph]:
     """The graphs in a node's attributes (branches of an If, bodies of Loop and Scan)."""
-    attrs = node.attrs
     found: list[gs.Graph] = []
-    if type(attrs) is Attributes and not attrs.may_have_graphs:
+    if has_plain_attributes(node):
         return found
-    for value in attrs.values():
+    for value in node.attrs.values():
         if isinstance(value, gs.Graph):
             found.append(value)
         elif type(value) is list and value and isinstance(value[0], gs.Graph):
             found.extend(value)
     return found
+
+
+def has_plain_attributes(node: gs.Node) -> bool:
+    """Whether numbers and texts are all that a node's attributes ever were: no graph and no tensor."""
+    attrs = node.attrs
+    return type(attrs) is Attributes and not attrs.may_have_graphs
 
 
 def inner_nodes(node: gs.Node) -> list[gs.Node]:

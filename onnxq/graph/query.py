@@ -12,7 +12,7 @@ import onnx_graphsurgeon as surgeon
 from onnxq.errors import ModelError, did_you_mean
 from onnxq.graph.declare import declaration, declared_type
 from onnxq.graph.names import Names
-from onnxq.graph.nodes import Constant, Scope, Use, adopt, bodies
+from onnxq.graph.nodes import Constant, Scope, Use, adopt, bodies, has_plain_attributes
 from onnxq.graph.pattern import Match, Pattern, find_pattern, parse_pattern
 from onnxq.graph.values import constant_node_values, load_values
 
@@ -126,16 +126,7 @@ class Lookup:
         An operator of another domain may have the same name: look at `node.domain` where that matters.
         """
         found: list[surgeon.Node] = []
-        stack = [iter(self.gs.nodes)]
-        while stack:
-            node = next(stack[-1], None)
-            if node is None:
-                stack.pop()
-                continue
-            if op is None or node.op == op:
-                found.append(node)
-            for body in reversed(bodies(node)):
-                stack.append(iter(body.nodes))
+        _append_nodes(self.gs.nodes, op, found)
         return found
 
     def node(self, name: str) -> surgeon.Node:
@@ -287,3 +278,12 @@ class Lookup:
 
 def _distinct(nodes: Iterable[surgeon.Node]) -> list[surgeon.Node]:
     return list({id(node): node for node in nodes}.values())
+
+
+def _append_nodes(nodes: Iterable[surgeon.Node], op: str | None, found: list[surgeon.Node]) -> None:
+    for node in nodes:
+        if op is None or node.op == op:
+            found.append(node)
+        if not has_plain_attributes(node):
+            for body in bodies(node):
+                _append_nodes(body.nodes, op, found)

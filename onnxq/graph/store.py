@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection
 from typing import BinaryIO
 
@@ -33,6 +34,10 @@ def fill_tensor(proto: TensorProto, name: str, values: np.ndarray | LazyValues, 
     store(proto, values)
 
 
+_STORED_AS_THEY_ARE = "?bBhHiIlLqQfd" if sys.byteorder == "little" else ""
+"""numpy's types whose bytes in memory are those of a file."""
+
+
 def store_inline(proto: TensorProto, values: np.ndarray | LazyValues) -> None:
     """All values inside the protobuf."""
     if isinstance(values, ProtoValues) and values.tensor.HasField("raw_data"):
@@ -41,6 +46,8 @@ def store_inline(proto: TensorProto, values: np.ndarray | LazyValues) -> None:
         for field, data in values.tensor.ListFields():  # the same field it was read from: nothing is re-encoded
             if field.name.endswith("_data") and field.name != "external_data":
                 getattr(proto, field.name).extend(data)
+    elif isinstance(values, np.ndarray) and values.dtype.char in _STORED_AS_THEY_ARE and values.dtype.isnative:
+        proto.raw_data = values.tobytes()
     elif proto.data_type == TensorProto.STRING:
         strings = load_values(values).reshape(-1)
         proto.string_data.extend(item if isinstance(item, bytes) else str(item).encode() for item in strings)

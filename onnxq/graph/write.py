@@ -14,7 +14,7 @@ from onnx import AttributeProto, helper
 from onnxq.errors import ModelError
 from onnxq.graph.declare import declaration, declare
 from onnxq.graph.element_types import onnx_dtype
-from onnxq.graph.nodes import Node, Scope, bodies
+from onnxq.graph.nodes import Node, Scope, bodies, has_plain_attributes
 from onnxq.graph.store import StoreTensor, fill_tensor, store_inline
 from onnxq.graph.values import LazyValues, SparseValues
 
@@ -204,7 +204,8 @@ def constants_of(scope: Scope, is_main: bool) -> dict[str, gs.Constant]:
                 for tensor in node.inputs:
                     if isinstance(tensor, gs.Constant) and tensor.scope is None:
                         found.setdefault(tensor.name, tensor)
-                pending.extend(bodies(node))
+                if not has_plain_attributes(node):
+                    pending.extend(bodies(node))
             for tensor in current.outputs:
                 if isinstance(tensor, gs.Constant) and tensor.scope is None:
                     found.setdefault(tensor.name, tensor)
@@ -222,6 +223,8 @@ def _held(main: Scope) -> Iterator[gs.Constant]:
         scope = pending.pop()
         yield from constants_of(scope, is_main=scope is main).values()
         for node in scope.nodes:
+            if has_plain_attributes(node):
+                continue
             for value in node.attrs.values():
                 if isinstance(value, gs.Constant):
                     yield value

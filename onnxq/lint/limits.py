@@ -14,7 +14,7 @@ from onnxq.lint.quantizers import INT32, UINT8, Quantizer, element_name, element
 from onnxq.lint.rules import LINTS
 from onnxq.types import Backend, Limits
 from onnxq.types.backend import check_backend
-from onnxq.types.number_format import number_formats
+from onnxq.types.number_format import known_format
 
 _BIAS_PORTS = {"Conv": 2, "ConvTranspose": 2, "Gemm": 2}
 
@@ -205,7 +205,7 @@ def _granularity(graph: Graph, quantizer: Quantizer, limits: Limits, target: str
 def _least_range(graph: Graph, quantizer: Quantizer, limits: Limits, target: str) -> Iterator[Finding]:
     if limits.minimum_range is None or quantizer.constant or quantizer.scale is None or quantizer.dtype is None:
         return
-    form = number_formats().get(quantizer.dtype)
+    form = known_format(quantizer.dtype)
     bits = form.bits if form is not None and form.evenly_spaced else 0
     width = float(quantizer.scale.astype(np.float64).min()) * (2**bits - 1)
     if bits and 0 < width < limits.minimum_range * (1 - 1e-6):  # a float32 scale is not exact

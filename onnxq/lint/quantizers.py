@@ -11,7 +11,7 @@ import onnx
 
 from onnxq.graph import Graph
 from onnxq.lint.finding import Finding
-from onnxq.types.number_format import number_formats
+from onnxq.types.number_format import known_format
 
 _OPS = ("QuantizeLinear", "DequantizeLinear")
 
@@ -62,7 +62,7 @@ def element_names(dtypes: tuple[str, ...]) -> set[str]:
     """The spellings of element types; formats in blocks bring the types of their codes and of their scales."""
     names = {element_name(name) for name in dtypes}
     for name in dtypes:
-        form = number_formats().get(name)
+        form = known_format(name)
         held = None if form is None else form.at_rest
         if held is not None:
             stored = (None if held.table is not None else held.code_type, held.own_type, held.scale_type)
@@ -73,7 +73,7 @@ def element_names(dtypes: tuple[str, ...]) -> set[str]:
 @cache
 def element_name(name: str) -> str:
     """One spelling for an element type: numpy's, ONNX's and onnxq's names of the float8 formats differ."""
-    form = number_formats().get(name)
+    form = known_format(name)
     return _spelled(name if form is None else form.stored_as)
 
 

@@ -302,6 +302,11 @@ def number_format(name: str) -> NumberFormat:
     return (_known.get(name) if isinstance(name, str) else None) or _find(str(name))
 
 
+def known_format(name: str) -> NumberFormat | None:
+    """The format with this name; None for a name that no format has."""
+    return _known.get(name) or number_formats().get(name)
+
+
 def number_formats() -> Mapping[str, NumberFormat]:
     """Name -> format, those of plugins included."""
     importlib.import_module(_OWN)

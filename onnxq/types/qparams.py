@@ -162,6 +162,8 @@ def _shortest(scale: np.ndarray) -> Any:
     """Nested lists of floats with the fewest digits that identify each float32."""
     if scale.ndim == 0:
         return float(str(scale[()]))
+    if scale.ndim == 1:
+        return [float(str(number)) for number in scale]
     return [_shortest(part) for part in scale]
 
 
