@@ -5,29 +5,36 @@ In a transformer a few channels of the residual stream are a hundred times as la
 tensor leaves the others a handful of steps, and each sum and each norm adds that error anew. Layers can be smoothed;
 for what lies between them the remedy is a format that holds both. Which tensors are such, calibration has seen:
 
-    noise(t) = mean of min(x^2, step^2 / 12) / mean of x^2        a value below half a step becomes 0
+    noise(t) = mean of min(x^2, step^2 / 12) / mean of x^2        a value below half a step becomes 0,
+                                                                  one beyond the range its end
 
 What reads or makes a tensor with more noise than LEAST_NOISE_DB, and is no layer with weights, takes the wider format
 where the target has one, and is left to float where the target computes the operator in float. With `layers`, so are
 the few layers whose input has more than LAYER_NOISE_DB, as in front of the second half of a feed-forward part: what
 makes it cannot be scaled, and smoothing comes before.
+
+With `usable`, a model below USABLE_DB gets what it takes to come there, if it has outliers at all: matrices are looked
+at too, which have one scale each on some targets, and layers and operators leave 8 bits, the loudest tensor first,
+until what is left adds up to little enough. The sum of all noise stands for the noise that was measured at the outputs.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from onnxq.calibrate import activation_leaders
+from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.graph.operator_kinds import LAYERS
+from onnxq.numerics import fake_quantize
 from onnxq.observers.statistics import HistogramStatistic
-from onnxq.ptq.method import Improved, State, Task, improvement
-from onnxq.types import Backend, Placement, QuantPlan
+from onnxq.ptq.method import Arguments, Improved, State, Task, improvement
+from onnxq.types import Backend, PerTensor, Placement, QParams, QuantPlan
 from onnxq.types.overrides import Override, QuantizerOverride
 from onnxq.types.reason import Reason
 
@@ -40,38 +47,75 @@ LAYER_NOISE_DB = -25.0
 MOST_LAYERS = 0.1
 """Part of the layers that may become float, the loudest first: a model of float layers is not what was asked for."""
 
+USABLE_DB = 23.0
+"""SQNR that a transformer needs: 20 dB keep nine decisions in ten, and other samples have up to 3 dB less."""
+
+AIM_DB = 25.0
+"""What is aimed at where a model is below USABLE_DB: the sum of noise is an estimate."""
+
+MOST_FOR_USE = 0.5
+"""Part of the layers that may leave 8 bits to make a model usable."""
+
+MATRICES = ("MatMul", "Gemm")
+"""Layers whose weights count: the channels of convolutions are equalized."""
+
 PRICE_DB = 1.0
 """What conversions and wider operators have to be worth."""
+
+SAID = "improvement 'outlier_placement'"
+
+
+def _check(arguments: Arguments) -> None:
+    if arguments["layers"] and arguments["usable"]:
+        raise ConfigError("improvement 'outlier_placement' takes layers=yes or usable=yes: usable has layers in it")
 
 
 @improvement(
     "outlier_placement",
     "sums and norms with outliers in float, or in the wider format of the target",
     "Bondarenko et al. 2021, Understanding and Overcoming the Challenges of Efficient Transformer Quantization",
-    {"layers": False},
+    {"layers": False, "usable": False},
+    check=_check,
 )
-def outlier_placement(state: State, task: Task, *, layers: bool) -> Improved:
+def outlier_placement(state: State, task: Task, *, layers: bool, usable: bool) -> Improved:
     """Place the model anew: what reads or makes a tensor with outliers in another format, or layers that read it."""
     form = task.backend.outlier_format
     if form is None:
         return Improved(state, declined=(f"{task.backend.name} has neither a wider format nor float operators",))
-    if task.plan_again is None:
+    if task.plan_again is None or (usable and task.noise is not None and task.noise <= 10 ** (-USABLE_DB / 10)):
         return Improved(state)
     if layers and form != "float":
         return Improved(state)  # such a layer reads what has the wider format already
     noise = noise_of_tensors(state, task)
-    loud = {tensor: db for tensor, db in noise.items() if db > (LAYER_NOISE_DB if layers else LEAST_NOISE_DB)}
-    nodes = loudest_layers(state, loud) if layers else affected(state.graph, state.plan, task.backend, loud)
-    if not nodes:
+    matrices: list[str] = []
+    if usable:
+        of_matrices = noise_of_matrices(state)
+        noise |= of_matrices
+        if not any(db > LAYER_NOISE_DB for db in noise.values()):
+            return Improved(state)
+        nodes = loudest_nodes(state, task.backend, noise, task.noise)
+        if task.backend.outlier_matrices is not None:
+            matrices = sorted(of_matrices.keys() & nodes.values())
+            nodes = {name: tensor for name, tensor in nodes.items() if tensor not in matrices}
+    else:
+        loud = {tensor: db for tensor, db in noise.items() if db > (LAYER_NOISE_DB if layers else LEAST_NOISE_DB)}
+        nodes = loudest_layers(state, loud) if layers else affected(state.graph, state.plan, task.backend, loud)
+    if not nodes and not matrices:
         return Improved(state)
+    if form == "float":
+        nodes = with_fused(nodes, state.plan)
     before = {name: why for name, why in state.plan.left_float.items() if _is_kept(why)}
-    plan = task.plan_again(state.graph, state.plan, [_override(node, form) for node in (*before, *nodes)])
+    overrides = [*_chosen_before(state.plan), *(_of_node(node, form) for node in (*before, *nodes))]
+    if task.backend.outlier_matrices is not None:
+        overrides += [_of_tensor(tensor, task.backend.outlier_matrices) for tensor in matrices]
+    plan = task.plan_again(state.graph, state.plan, overrides)
     if form == "float":
         why = Reason("outliers", "reads or makes values with outliers, which 8 bits cannot hold beside all others")
         now = {**dict.fromkeys(nodes, why), **before}
         plan = replace(plan, left_float={name: now.get(name, said) for name, said in plan.left_float.items()})
     what = "float" if form == "float" else f"computed in {form}"
-    lines = [f"node '{name}': {what}, for '{read}' with {loud[read]:.0f} dB of noise" for name, read in nodes.items()]
+    lines = [f"node '{name}': {what}, for '{of}' with {noise[of]:.0f} dB of noise" for name, of in nodes.items()]
+    lines += [f"weight '{name}': a scale for each column, with one it has {noise[name]:.0f} dB" for name in matrices]
     made = State(state.graph, plan, state.qparams)
     return Improved(made, changed=tuple(lines), recalibrate=True, widens=True, price_db=PRICE_DB)
 
@@ -81,12 +125,24 @@ def _is_kept(why: str) -> bool:
     return isinstance(why, Reason) and why.code in ("outliers", "inserted")
 
 
-def loudest_layers(state: State, loud: dict[str, float]) -> dict[str, str]:
+def _chosen_before(plan: QuantPlan) -> list[Override]:
+    """Formats that steps before have chosen, for a plan that is made anew."""
+    chosen = (item for item in plan if ("dtype", SAID) in item.set_by)
+    return [_of_tensor(item.tensor, _format_of(item)) for item in chosen]
+
+
+def _format_of(placement: Placement) -> QuantizerOverride:
+    if isinstance(placement.spec.granularity, PerTensor):
+        return QuantizerOverride(dtype=placement.spec.dtype)
+    return QuantizerOverride(dtype=placement.spec.dtype, symmetric=placement.spec.symmetric, per_channel=True)
+
+
+def loudest_layers(state: State, loud: Mapping[str, float]) -> dict[str, str]:
     """Layer -> its input with outliers, for at most MOST_LAYERS of the quantized layers."""
     graph, plan = state.graph, state.plan
     layers = [name for name in plan.quantized if graph.node(name).op in LAYERS]
     found: dict[str, str] = {}
-    for tensor in sorted(loud, key=lambda name: -loud[name]):
+    for tensor in _in_order(loud):
         for placement in plan:
             if tensor in (placement.tensor, placement.tie) and not graph.is_constant(placement.tensor):
                 readers = [use.node.name for use in graph.consumers(placement.tensor)]
@@ -95,9 +151,51 @@ def loudest_layers(state: State, loud: dict[str, float]) -> dict[str, str]:
     return dict([item for item in found.items() if not _is_forced(plan, item[0])][:most])
 
 
+def loudest_nodes(state: State, backend: Backend, noise: Mapping[str, float], measured: float | None) -> dict[str, str]:
+    """Node -> the tensor that it leaves 8 bits for: what is around the loudest, until the rest comes to AIM_DB.
+
+    `measured` is the noise at the outputs, which the sum over all tensors stands for.
+    """
+    graph, plan = state.graph, state.plan
+    layers = {name for name in plan.quantized if graph.node(name).op in LAYERS}
+    most = math.ceil(MOST_FOR_USE * len(layers))
+    powers = {tensor: 10 ** (db / 10) for tensor, db in noise.items()}
+    total = left = sum(powers.values())
+    aim = 10 ** (-AIM_DB / 10) * (1.0 if measured is None else total / measured)
+    members: dict[str, list[Placement]] = {}
+    for placement in plan:
+        members.setdefault(placement.tie or placement.tensor, []).append(placement)
+    found: dict[str, str] = {}
+    for tensor in _in_order(noise):
+        if left <= aim:
+            break
+        near = [name for placement in members.get(tensor, ()) for name in _around(graph, placement)]
+        near = list(dict.fromkeys(plan.fused.get(name, name) for name in near))
+        free = [name for name in near if _may_leave(graph, plan, backend, name)]
+        if len(layers.intersection((*found, *free))) > most:
+            continue
+        found.update((name, tensor) for name in free if name not in found)
+        left -= powers[tensor]
+    return found
+
+
+def with_fused(nodes: Mapping[str, str], plan: QuantPlan) -> dict[str, str]:
+    """The nodes with what runs inside of them: the bias behind a MatMul would be quantized on its own without it."""
+    return {**nodes, **{name: nodes[leader] for name, leader in plan.fused.items() if leader in nodes}}
+
+
+def _may_leave(graph: Graph, plan: QuantPlan, backend: Backend, node: str) -> bool:
+    return node in plan.quantized and graph.node(node).op not in backend.fixed_ranges and not _is_forced(plan, node)
+
+
+def _in_order(noise: Mapping[str, float]) -> Iterable[str]:
+    """The loudest tensor first."""
+    return sorted(noise, key=lambda name: -noise[name])
+
+
 def noise_of_tensors(state: State, task: Task) -> dict[str, float]:
     """Activation -> its noise by its power in dB, from histograms of calibration; leaders of shared scales alone."""
-    leaders = [item for item in activation_leaders(state.plan) if item.spec.evenly_spaced and item.spec.bits <= 8]
+    leaders = [item for item in activation_leaders(state.plan) if _has_eight_bits(item)]
     kept = None if task.statistics is None else task.statistics.on_all(state.graph, leaders)
     if kept is None:
         return {}
@@ -105,18 +203,42 @@ def noise_of_tensors(state: State, task: Task) -> dict[str, float]:
     for name in (placement.tensor for placement in leaders if placement.tensor in state.qparams):
         seen = kept.statistics.get(name, {}).values()
         histogram = next((statistic for statistic in seen if isinstance(statistic, HistogramStatistic)), None)
-        scale = state.qparams[name].scale
-        if histogram is not None and scale.size == 1:
-            found[name] = _noise(histogram, float(scale.max()))
+        if histogram is not None and state.qparams[name].scale.size == 1:
+            found[name] = _noise(histogram, state.qparams[name])
     return found
 
 
-def _noise(histogram: HistogramStatistic, step: float) -> float:
+def _has_eight_bits(placement: Placement) -> bool:
+    """Whether noise tells outliers: with fewer bits everything is noisy. Eight, or the seven that OpenVINO takes."""
+    return placement.spec.evenly_spaced and 7 <= placement.spec.bits <= 8
+
+
+def noise_of_matrices(state: State) -> dict[str, float]:
+    """Weight of a MatMul or Gemm -> its noise by its power in dB, with the scale or scales that it has."""
+    found: dict[str, float] = {}
+    for placement in state.plan:
+        name = placement.tensor
+        readers = [use.node.op for use in state.graph.consumers(name)]
+        if placement.role != "weight" or name not in state.qparams or not set(readers) <= set(MATRICES):
+            continue
+        if _has_eight_bits(placement):
+            values = state.graph.values(name)
+            lost = np.square(values - fake_quantize(values, state.qparams[name]), dtype=np.float64).sum()
+            found[name] = _decibels(float(lost), float(np.square(values, dtype=np.float64).sum()))
+    return found
+
+
+def _noise(histogram: HistogramStatistic, qparams: QParams) -> float:
     bins = histogram.bins()
     values, counts = np.asarray(bins.middle, np.float64), np.asarray(bins.count, np.float64)
-    power = float((counts * values**2).sum())
+    step, zero_point = float(qparams.scale.max()), int(qparams.zero_point.max())
+    low, high = (step * (end - zero_point) for end in (qparams.spec.qmin, qparams.spec.qmax))
     rounded = np.where(np.abs(values) < step / 2, values**2, np.minimum(step**2 / 12, values**2))
-    lost = float((counts * rounded).sum())
+    clipped = (values - np.clip(values, low, high)) ** 2
+    return _decibels(float((counts * np.maximum(rounded, clipped)).sum()), float((counts * values**2).sum()))
+
+
+def _decibels(lost: float, power: float) -> float:
     return 10 * math.log10(lost / power) if power > 0 and lost > 0 else -math.inf
 
 
@@ -129,8 +251,7 @@ def affected(graph: Graph, plan: QuantPlan, backend: Backend, loud: dict[str, fl
             continue
         for name in _around(graph, placement):
             node = graph.node(name)
-            free = name in plan.quantized and node.op not in LAYERS and node.op not in backend.fixed_ranges
-            if free and not _is_forced(plan, name):
+            if node.op not in LAYERS and _may_leave(graph, plan, backend, name):
                 found.setdefault(name, leader)
     return found
 
@@ -149,11 +270,19 @@ def _around(graph: Graph, placement: Placement) -> Sequence[str]:
     return list(dict.fromkeys([*readers, *([] if maker is None else [maker.name])]))
 
 
-def _override(node: str, form: str) -> Override:
+def _exactly(name: str) -> str:
     """As a regular expression, which yields to what a user says of a node by its name."""
-    said, pattern = "improvement 'outlier_placement'", f"re:^{re.escape(node)}$"
+    return f"re:^{re.escape(name)}$"
+
+
+def _of_node(node: str, form: str) -> Override:
     if form == "float":
-        return Override.of_nodes(pattern, {"skip": True}, {("skip",): said})
+        return Override.of_nodes(_exactly(node), {"skip": True}, {("skip",): SAID})
     wide = QuantizerOverride(dtype=form)
     parts = {"activation": wide, "output": wide}
-    return Override.of_nodes(pattern, {}, {(part, "dtype"): said for part in parts}, parts)
+    return Override.of_nodes(_exactly(node), {}, {(part, "dtype"): SAID for part in parts}, parts)
+
+
+def _of_tensor(tensor: str, wanted: QuantizerOverride) -> Override:
+    where: dict[tuple[str, ...], str] = {("tensor", field): SAID for field in wanted.given()}
+    return Override("tensor", _exactly(tensor), {"tensor": wanted}, {}, where)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as dataclass_replace
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from onnxq.errors import ConfigError
 from onnxq.types.attributes import AttributeValues
@@ -20,6 +20,9 @@ from onnxq.types.plan import QuantPlan
 from onnxq.types.rest import HalfRest
 from onnxq.types.spec import QuantSpec, Rounding
 from onnxq.types.vendor_step import VendorStep
+
+if TYPE_CHECKING:
+    from onnxq.types.overrides import QuantizerOverride
 
 
 class NodeFacts(Protocol):
@@ -189,6 +192,8 @@ class Backend:
     whole_operators  operator -> why it stays float, for those that the target computes in one kernel of its own
     outlier_format   what sums and norms with outliers are computed in where 8 bits lose too much: "float", a wider
                      format such as "uint16", or None where the target has neither
+    outlier_matrices     what weights of matrices with outliers become where they have one scale and the target knows
+                     better; None where it does not, or where such layers become float
     refinements      what is changed in the parameters after calibration (`onnxq.refine`), in order
     skipped_rules    refinement -> rules of it that are left out
     simulations      how operators differ on the chip (`onnxq.emit.simulations`), for `simulate`
@@ -232,6 +237,7 @@ class Backend:
     settle: Settle | None = None
     whole_operators: Mapping[str, str] = field(default_factory=dict)
     outlier_format: str | None = None
+    outlier_matrices: QuantizerOverride | None = None
     refinements: tuple[str, ...] = ()
     skipped_rules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     simulations: tuple[str, ...] = ()

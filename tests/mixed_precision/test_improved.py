@@ -26,7 +26,7 @@ EFFORT: dict[str, Any] = {"effort": 1, "skip_improvements": SLOW}
 """An effort of few steps, so that tests are fast."""
 IMPROVEMENTS = (
     *("outlier_placement", "outlier_placement:layers=yes"),
-    *("cross_layer_equalization", "weight_scale_search", "bias_correction"),
+    *("cross_layer_equalization", "outlier_placement:usable=yes", "weight_scale_search", "bias_correction"),
 )
 WANTED: dict[str, Any] = {"bits": (8, 4), "budget": "60%", "evaluations": 3}
 

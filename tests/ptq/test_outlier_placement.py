@@ -10,6 +10,11 @@ import pytest
 
 import onnxq
 from onnxq import Result
+from onnxq.errors import ConfigError
+from onnxq.observers.statistics import HistogramStatistic
+from onnxq.ptq.method import read_improvement
+from onnxq.ptq.outlier_placement import _noise
+from onnxq.types import PerChannel, QParams, QuantSpec
 from tests.zoo_graphs.net import Net
 
 BACKENDS = {"qnn": "uint16", "snpe": "uint16", "vitis": "float", "sophgo_bm1684x": "float"}
@@ -92,3 +97,75 @@ def test_the_loudest_layer_becomes_float(tmp_path: Path) -> None:
     codes = [getattr(why, "code", "") for why in result.plan.left_float.values()]
     assert codes.count("outliers") == 1
     assert len(result.plan.quantized) == 1
+
+
+def two_layers(*, outlier: float = 1.0, between: float = 0.0) -> tuple[Net, list[dict[str, np.ndarray]]]:
+    """Two layers with biases; a weight of the second is `outlier` times larger, one value between them is `between`."""
+    net, width = Net("two layers"), 64
+    x, other = net.input("x", [1, TOKENS, width]), net.input("other", [1, TOKENS, width])
+
+    def layer(x: str, factor: float) -> str:
+        weight = net.rng.normal(size=(width, width)) / np.sqrt(width)
+        weight[3, 5] *= factor
+        return net.node("Add", net.node("MatMul", x, net.floats(weight)), net.floats(net.rng.normal(size=width)))
+
+    net.output(layer(net.node("Max", layer(x, 1.0), other), outlier), [1, TOKENS, width])
+    feeds = [{name: net.normal(1, TOKENS, width) for name in ("x", "other")} for _ in range(16)]
+    if between:
+        feeds[3]["other"][0, 2, 3] = between
+    return net, feeds
+
+
+def usable(backend: str, folder: Path, made: tuple[Net, list[dict[str, np.ndarray]]]) -> Result:
+    config = {"improvements": ["outlier_placement:usable=yes"], "minimum_sqnr_db": -10.0}
+    return onnxq.quantize(made[0].model(), backend=backend, data=made[1], config=config, out=folder)
+
+
+def test_the_bias_of_a_layer_becomes_float_with_it(tmp_path: Path) -> None:
+    """On its own the Add would be quantized, and its input with it: what the layer makes would be in 8 bits again."""
+    result = usable("vitis", tmp_path, two_layers(between=1000.0))
+    assert step_of(result)["applied"]
+    codes = {node: getattr(why, "code", "") for node, why in result.plan.left_float.items()}
+    assert [code for node, code in codes.items() if "MatMul" in node].count("outliers") == 1
+    assert [code for node, code in codes.items() if "Add" in node].count("outliers") == 1
+
+
+def test_a_matrix_with_an_outlier_gets_a_scale_for_each_column(tmp_path: Path) -> None:
+    result = usable("qnn", tmp_path, two_layers(outlier=300.0))
+    assert step_of(result)["applied"], step_of(result)
+    weights = [item for item in result.plan if item.role == "weight"]
+    assert [isinstance(item.spec.granularity, PerChannel) for item in weights].count(True) == 1
+    assert all(item.spec.dtype == "int8" and item.spec.symmetric for item in weights)
+
+
+def test_formats_of_the_step_before_are_kept(tmp_path: Path) -> None:
+    net, feeds = pre_norm()
+    config = {"improvements": ["outlier_placement", "outlier_placement:usable=yes"], "minimum_sqnr_db": -10.0}
+    result = onnxq.quantize(net.model(), backend="qnn", data=feeds, config=config, out=tmp_path)
+    alone = quantized("qnn", tmp_path / "alone")
+    wide = {item.tensor for item in alone.plan if item.spec.dtype == "uint16"}
+    assert wide <= {item.tensor for item in result.plan if item.spec.dtype == "uint16"}
+
+
+def test_without_outliers_nothing_is_run(tmp_path: Path) -> None:
+    net = Net("even layers")
+    x = net.input("x", [1, 4, 16])
+    net.output(net.node("MatMul", x, net.floats(net.rng.uniform(-1, 1, (16, 16)))), [1, 4, 16])
+    feeds = [{"x": net.rng.uniform(-1, 1, (1, 4, 16)).astype(np.float32)} for _ in range(16)]
+    config = {"improvements": ["outlier_placement:usable=yes"]}
+    result = onnxq.quantize(net.model(), backend="vitis", data=feeds, config=config, out=tmp_path)
+    assert step_of(result)["reason"] == "nothing_to_change", step_of(result)
+
+
+def test_values_beyond_the_range_count_as_noise() -> None:
+    spec = QuantSpec("int8")
+    histogram = HistogramStatistic()
+    histogram.add(histogram.look(np.concatenate([np.ones(1000), [100.0]]).astype(np.float32)))
+    inside = _noise(histogram, QParams(spec, np.array(100 / 127, np.float32), np.array(0, np.int8)))
+    cut_off = _noise(histogram, QParams(spec, np.array(50 / 127, np.float32), np.array(0, np.int8)))
+    assert inside < -20 < -8 < cut_off
+
+
+def test_layers_and_usable_exclude_one_another() -> None:
+    with pytest.raises(ConfigError, match="layers=yes or usable=yes"):
+        read_improvement("outlier_placement:layers=yes,usable=yes")

@@ -70,6 +70,7 @@ STAGES = (
     Stage(("insert_smoothing", "insert_smoothing:unseen=no"), one_is_enough=True),
     Stage(("outlier_placement:layers=yes",)),
     Stage(("cross_layer_equalization",)),
+    Stage(("outlier_placement:usable=yes",)),
     Stage(("range_setting:mse", "range_setting:percentile"), one_is_enough=True),
     Stage(("weight_scale_search",)),
 )
@@ -82,6 +83,7 @@ FURTHER = (
     Stage(("insert_smoothing", "insert_smoothing:unseen=no")),
     Stage(("outlier_placement:layers=yes",)),
     Stage(("cross_layer_equalization",), deferrable=True),
+    Stage(("outlier_placement:usable=yes",)),
     Stage(("high_bias_absorption",)),
     Stage(("range_setting:mse", "range_setting:percentile")),
     Stage(("weight_scale_search",)),

@@ -19,6 +19,7 @@ from onnxq.targets.qualcomm.encodings import EMITTER_OF
 from onnxq.targets.qualcomm.sdk_steps import QAIRT, RUN_ON_HTP
 from onnxq.types import Backend, Limits, OpRule, Option, PerChannel, QuantSpec, SameScaleRule, Scheme
 from onnxq.types.layer_rules import INTEGER_CONVOLUTIONS
+from onnxq.types.overrides import QuantizerOverride
 from onnxq.types.presets import FOLD_LAYERS, RECOGNIZE, SETTLE, TO_FLOAT32
 
 ENCODINGS = Option("encodings", (*EMITTER_OF, "all"), "all", "version of the encodings files")
@@ -31,6 +32,9 @@ def encodings_emitters(version: str) -> tuple[str, ...]:
 
 _GAMMA = QuantSpec("uint8", symmetric=False)
 """The factors of a normalization: the HTP takes no signed ones."""
+
+PER_COLUMN = QuantizerOverride(dtype="int8", symmetric=True, per_channel=True)
+"""A matrix with a scale for each column, which the HTP takes for constants as FullyConnected: symmetric alone."""
 
 RULES = (
     *INTEGER_CONVOLUTIONS,
@@ -97,6 +101,7 @@ def qnn(values: Mapping[str, str]) -> Backend:
             float_types=("float32",),
         ),
         outlier_format="uint16",
+        outlier_matrices=PER_COLUMN,
         refinements=("minimum_range",),
         passes=(
             *(*TO_FLOAT32, *FOLD_LAYERS, "batchnorm_to_conv"),

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from onnxq.targets import BACKENDS
-from onnxq.targets.qualcomm.qnn import ENCODINGS, RULES, SAME_SCALE, encodings_emitters
+from onnxq.targets.qualcomm.qnn import ENCODINGS, PER_COLUMN, RULES, SAME_SCALE, encodings_emitters
 from onnxq.targets.qualcomm.sdk_steps import QAIRT, SNPE
 from onnxq.types import Backend, KnownAs, Limits, QuantSpec, Scheme
 from onnxq.types.presets import FOLD_LAYERS, RECOGNIZE, SETTLE, TO_FLOAT32
@@ -39,6 +39,7 @@ def snpe(values: Mapping[str, str]) -> Backend:
             minimum_range=0.01,
         ),
         outlier_format="uint16",
+        outlier_matrices=PER_COLUMN,
         refinements=("minimum_range",),
         passes=(*TO_FLOAT32, *FOLD_LAYERS, "batchnorm_to_conv", *RECOGNIZE, "hardswish_as_operator", *SETTLE),
         known_as=(KnownAs("SNPE"),),

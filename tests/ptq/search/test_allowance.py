@@ -75,8 +75,8 @@ def test_with_time_for_all_nothing_is_left_out() -> None:
 
 
 def test_what_gains_least_is_left_out_first() -> None:
-    run = Run(limit=10 + 0.6 + 2.9 + 9.5)  # time for two steps of 3.5 rounds and two of 1
-    placed = ["outlier_placement", "outlier_placement:layers=yes"]
+    run = Run(limit=10 + 0.6 + 2.9 + 10.5)  # time for two steps of 3.5 rounds and three of 1
+    placed = ["outlier_placement", "outlier_placement:layers=yes", "outlier_placement:usable=yes"]
     assert run.search() == [*placed, "weight_scale_search", "bias_correction"]
     left_out = {one.what.partition(":")[0] for one in run.limit.left_out}
     assert left_out == {"insert_smoothing", "cross_layer_equalization", "range_setting"}
