@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from onnxq.json_file import JsonMapping
-from onnxq.pipeline.artifacts import FLOAT_MODEL, PAGE, REMEDY
+from onnxq.pipeline.artifacts import PAGE, REMEDY
 from onnxq.pipeline.explanation import LOW_SQNR_DB
 from onnxq.pipeline.figures import results_of
+from onnxq.pipeline.further_commands import diagnose_command, quantize_again_command
 from onnxq.progress.time_limit import TOLERANCE
 
 HIGHEST_EFFORT = 3
@@ -20,15 +21,13 @@ def next_step(report: JsonMapping, model: Path, data: str | None, out: Path, eff
     source, samples = shlex.quote(str(model)), "" if data is None else f" -d {shlex.quote(data)}"
     remedy = next((path for path in report["files"] if path.endswith(REMEDY)), None)
     if remedy is not None:
-        return f"onnxq quantize {source} -c {shlex.quote(remedy)}{samples} -o FOLDER, with the remedies that pay"
+        return f"{quantize_again_command(report, str(model), data, remedy)}, with the remedies that pay"
     limit = report.get("time_limit")
     if limit is not None and limit["left_out"] and limit["would_take_seconds"]:
         minutes = limit["would_take_seconds"] * (1 + TOLERANCE) / 60
         return f"the same command with --time-limit {max(1, round(minutes + 0.5))}m, for what was left out"
     if _low(report) and "diagnosis" not in report and data is not None:
-        beside = any(path.endswith(FLOAT_MODEL) for path in report["files"])
-        given = "" if beside else f" --float {source}"
-        return f"onnxq diagnose {shlex.quote(str(out))}{given}{samples}, for the cause of the low result"
+        return f"{diagnose_command(report, str(model), data)}, for the cause of the low result"
     if _low(report) and effort < HIGHEST_EFFORT and data is not None:
         return f"the same command with --effort {effort + 1}, which tries more for accuracy"
     page = next((path for path in report["files"] if Path(path).name == PAGE), None)

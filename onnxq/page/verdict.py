@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from shlex import quote
 
 from onnxq.json_file import JsonMapping, JsonObject
 from onnxq.pipeline.artifacts import REMEDY
 from onnxq.pipeline.explanation import LOW_SQNR_DB
+from onnxq.pipeline.further_commands import diagnose_command, quantize_again_command
 from onnxq.pipeline.judgement import BAD_AGREEMENT, BAD_SQNR_DB, GOOD_AGREEMENT, Light, judged_results
 
 
@@ -27,6 +27,7 @@ def verdict_json(report: JsonMapping) -> JsonObject:
             "bad_agreement": BAD_AGREEMENT,
         },
         "trained": trained,
+        "again": quantize_again_command(report, *_given(report)),
         "lines": _lines(report, low=any(light in (Light.BAD, Light.LOOK) for light in lights)),
     }
 
@@ -35,14 +36,17 @@ def _lines(report: JsonMapping, *, low: bool) -> list[JsonObject]:
     """Commands that go on from here: with the remedies that pay, or to find the cause where nobody has looked."""
     if not low:
         return []
-    model = quote(str(report.get("model") or "MODEL"))
-    given = report.get("config", {}).get("given", {})
-    data = f" -d {quote(str(given['data']))}" if given.get("data") else " -d DATA"
     remedy = next((path for path in report.get("files", ()) if Path(path).name.endswith(REMEDY)), None)
     if remedy is not None:
-        line = f"onnxq quantize {model} -c {quote(str(remedy))}{data} -o FOLDER"
+        line = quantize_again_command(report, *_given(report), str(remedy))
         return [{"what": "quantize again with the remedies that pay", "line": line}]
     if "diagnosis" in report:
         return []
-    line = f"onnxq diagnose {model} -b {quote(str(report['backend']))}{data}"
+    line = diagnose_command(report, *_given(report))
     return [{"what": "nobody has looked for the cause yet: find it, and what mends it", "line": line}]
+
+
+def _given(report: JsonMapping) -> tuple[str, str]:
+    """The model and the data of a run as they were named, or words in their place."""
+    data = report.get("config", {}).get("given", {}).get("data")
+    return str(report.get("model") or "MODEL"), str(data or "DATA")

@@ -30,6 +30,7 @@ from onnxq.types import Backend
 
 __all__ = [
     "COMPANIONS",
+    "CONFIG",
     "FLOAT_MODEL",
     "PAGE",
     "REMEDY",
@@ -42,7 +43,8 @@ __all__ = [
 ]
 
 REPORT = "report.json"
-COMPANIONS = ("plan.json", "qparams.json", "config.json", REPORT)
+CONFIG = "config.json"
+COMPANIONS = ("plan.json", "qparams.json", CONFIG, REPORT)
 """What stands beside the files of every target; the page too, unless somebody does not want it."""
 
 FLOAT_MODEL = "_float.onnx"
@@ -120,7 +122,7 @@ def emit_plan(
             write_json(stage / "qparams.json", written.qparams.to_json())
             limit = ready.session.limit
             spelt_out = _spelt_out(prepared, limit, effort_tried)
-            write_json(stage / "config.json", spelt_out)
+            write_json(stage / CONFIG, spelt_out)
             if draw is not None:
                 ready.session.progress("page", 0, None)
                 with writer.clock.stage("page"):
@@ -129,7 +131,7 @@ def emit_plan(
                     report["warnings"].append(f"{PAGE} was not written: {fault}")
                     report["files"].remove(str(folder / PAGE))
             if limit is not None:
-                write_json(stage / "config.json", _spelt_out(prepared, limit, effort_tried))
+                write_json(stage / CONFIG, _spelt_out(prepared, limit, effort_tried))
                 report["warnings"] += limit_warnings(limit)
                 report["time_limit"] = limit_json(limit)
             write_json(stage / REPORT, report)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -169,6 +170,22 @@ def test_the_cause_of_dead_scores_and_the_line_that_mends_them_take_no_click(tmp
     assert diagnosis["combined"]["line"] in text
     assert "-c " in text
     assert "model_remedy.toml" in text
+
+
+def test_dead_scores_of_a_join_and_the_command_that_mends_them_take_no_click(tmp_path: Path) -> None:
+    """Of a run that nobody has diagnosed: ranges alone tell, and the command is run as it stands on the page."""
+    onnx.save(detector(), tmp_path / "model.onnx")
+    np.savez(tmp_path / "x.npz", image=np.concatenate([one["image"] for one in images()]))
+    words = ("-b", "qnn", "-d", tmp_path / "x.npz", "--effort", 0, "--min-sqnr", -100, "--set", "diagnose=false", "-q")
+    command("quantize", tmp_path / "model.onnx", *words, "--set", "node.join.force=true", "-o", tmp_path / "out")
+    page = tmp_path / "out" / "report.html"
+    text = browse(page, views=["verdict"])["views"]["verdict"]["text"]
+    assert "scores (" in text.partition("Why, as far as ranges tell")[2]
+    line = next(line for line in text.splitlines() if line.startswith("onnxq quantize "))
+    command(*shlex.split(line.replace("FOLDER", str(tmp_path / "mended")))[1:], "-q")
+    before, after = (read_page(one)["verdict"] for one in (page, tmp_path / "mended" / "report.html"))
+    assert [row["light"] for row in before["results"]] == ["good", "good", "bad"]
+    assert after["light"] == "good"
 
 
 def test_scales_of_a_training_are_drawn_for_each_tensor(pages: Callable[[str], Path]) -> None:

@@ -230,6 +230,16 @@ def test_parts_of_the_first_versions_are_judged_too() -> None:
     assert [row["light"] for row in found["results"]] == [Light.GOOD, Light.BAD]
     assert found["light"] == Light.BAD
     assert found["lines"][0]["line"] == "onnxq diagnose MODEL -b qnn -d DATA"
+    assert found["again"] == "onnxq quantize MODEL -b qnn -d DATA -o FOLDER"
+
+
+def test_commands_of_a_page_keep_the_settings_of_its_run() -> None:
+    output = {"name": "y", "sqnr_db": 2.5}
+    files = ["my out/model.onnx", "my out/config.json"]
+    report = {"backend": "qnn", "model": "m.onnx", "config": {"given": {"data": "x.npz"}}, "files": files}
+    found = verdict_json({**report, "checks": {"outputs": [output]}})
+    assert found["lines"][0]["line"] == "onnxq diagnose 'my out' --float m.onnx -d x.npz"
+    assert found["again"] == "onnxq quantize m.onnx -c 'my out/config.json' -d x.npz -o FOLDER"
 
 
 @pytest.mark.parametrize(

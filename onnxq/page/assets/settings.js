@@ -1,5 +1,5 @@
 view("settings", "Settings", () => D.config, (box) => {
-  add(box, pairs([["onnxq", D.onnxq], ["target", D.backend], ["model", D.report && D.report.model], ["run", D.run]]));
+  add(box, pairs([["onnxq", ((D.report || {}).versions || {}).onnxq || D.onnxq], ["target", D.backend], ["model", D.report && D.report.model], ["run", D.run], ...Object.entries((D.report || {}).versions || {}).filter(([name]) => name !== "onnxq")]));
   const rows = [];
   const walk = (table, path) => { for (const [name, value] of Object.entries(table)) if (value && typeof value === "object" && !Array.isArray(value) && Object.keys(value).length) walk(value, [...path, name]); else rows.push([[...path, name].join("."), Array.isArray(value) ? value.map((one) => typeof one === "object" ? JSON.stringify(one) : one).join(", ") || "none" : value === null ? "unset" : typeof value === "object" ? "none" : String(value)]); };
   walk(D.config, []);

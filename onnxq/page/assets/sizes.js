@@ -5,7 +5,7 @@ view("sizes", "Size and time", () => D.model, (box) => {
   add(box, rows.map(([name, value]) => [el("p", {style: "margin:.5rem 0 0"}, name + ": ", el("strong", {}, bytes(value)), value < most ? " (" + (value / most).toFixed(2) + "×)" : ""), plot({height: 16, label: name + " " + bytes(value), draw(ctx, w, h) { ctx.fillStyle = color("bar"); ctx.fillRect(0, 2, w * value / most, h - 4); }})]));
   add(box, el("p", {class: "muted"}, "The estimate counts the numbers of quantized constants in their formats with scales and zero points, float ones as they are; a vendor's compiler may pack them otherwise."));
   if (D.measured.latency) for (const engine of D.measured.latency.engines) add(box, latencyOf(engine));
-  if (D.report.kernels) add(box, [el("h3", {}, "Kernels of onnxruntime here"), pairs(Object.entries(D.report.kernels).map(([kind, counts]) => [kind, Object.entries(counts).map(([name, n]) => (n.op || n) + " " + name).join(", ") || "none"]))]);
+  if (D.report.kernels) add(box, [el("h3", {}, "Kernels of onnxruntime here"), pairs(Object.entries(D.report.kernels).map(([kind, counts]) => [kind === "converted" ? "float between integers" : kind, kind === "converted" ? convertedNodes(counts) : Object.entries(counts).map(([name, n]) => n + " " + name).join(", ") || "none"]))]);
   add(box, [el("h3", {}, "Seconds of the run"), pairs(Object.entries(D.report.seconds || {}).map(([stage, value]) => [stage, Number(value).toFixed(2)]))]);
 });
 
@@ -32,4 +32,14 @@ function latencyChart(rows, engine) {
       });
     },
     at(x, y) { const one = slowest[Math.floor((y - 4) / 34)]; return one ? {text: one.node + "\nfloat " + ms(one.before) + " ms\nfile " + ms(one.after) + " ms" + (one.kernels ? "\n" + one.kernels : ""), open: one.own ? () => showNode(one.own) : null} : null; }});
+}
+
+// Nodes that compute in float between integer kernels: by operator, each with its reason on request.
+function convertedNodes(found) {
+  const nodes = Object.entries(found), by = new Map();
+  for (const [, one] of nodes) by.set(one.op, (by.get(one.op) || 0) + 1);
+  if (!nodes.length) return "none";
+  const row = ([name, one]) => [M.byNode.get(name) ? nodeLink(M.byNode.get(name)) : el("span", {class: "name"}, name), one.op, one.why];
+  return el("details", {ontoggle: (event) => { const box = event.target; if (box.open && !box.querySelector("table")) box.append(plainTable(["node", "operator", "why"], nodes.map(row), "Nodes in float between integers")); }},
+    el("summary", {}, [...by].map(([op, n]) => n + " " + op).join(", ")));
 }

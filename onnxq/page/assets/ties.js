@@ -19,7 +19,10 @@ function tieChart(group, lost) {
       shownMembers.forEach((member, i) => {
         const y = 2 + 20 * i;
         if (ranges[i]) { const x = axis.at(ranges[i][0]); ctx.fillStyle = lost.has(member) ? color("bad") : color("bar"); ctx.fillRect(x, y + 13, Math.max(2, axis.at(ranges[i][1]) - x), 5); }
-        ctx.fillStyle = color("fg"); ctx.textAlign = "left"; ctx.textBaseline = "top"; ctx.fillText(cut(ctx, member.name, w - 16), 8, y);
+        ctx.textBaseline = "top"; ctx.textAlign = "right"; ctx.fillStyle = color("muted");
+        const said = ranges[i] ? sig(ranges[i][0], 3) + " .. " + sig(ranges[i][1], 3) : "", wide = ctx.measureText(said).width;
+        ctx.clearRect(0, y - 1, w, 13); ctx.fillText(said, w - 8, y);
+        ctx.fillStyle = color("fg"); ctx.textAlign = "left"; ctx.fillText(cut(ctx, member.name, w - 28 - wide), 8, y);
       });
     },
     at(x, y) { const member = shownMembers[Math.floor((y - 2) / 20)], i = shownMembers.indexOf(member); return member ? {text: member.name + (ranges[i] ? "\n" + sig(ranges[i][0]) + " .. " + sig(ranges[i][1]) + (q.step ? ", " + sig((ranges[i][1] - ranges[i][0]) / q.step, 3) + " steps" : "") : "\nnot observed") + (lost.has(member) ? "\nhardly any steps are left" : ""), open: () => showTensor(member)} : null; }});

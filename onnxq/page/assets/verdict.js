@@ -4,7 +4,7 @@ view("verdict", "Verdict", () => D.verdict, (box) => {
   if (!verdict.results.length) add(box, el("p", {}, "Accuracy was not measured: the run had no data."));
   if (D.report.task) add(box, el("div", {class: "cards"}, D.report.task.metrics.map((one) => metricCard(one, D.report.task))));
   if (D.report.training) add(box, trainedCard(D.report.training));
-  add(box, causes());
+  add(box, causes(verdict));
   if (verdict.lines.length) add(box, [el("h3", {}, "What to do next"), verdict.lines.map((one) => [el("p", {}, one.what), copyLine(one.line)])]);
   if (D.report.warnings.length) add(box, [el("h3", {}, "Warnings"), D.report.warnings.map((line) => el("p", {class: "warn"}, line))]);
   add(box, el("p", {class: "muted"}, verdict.trained ? "The network was trained: how far it is from its own weights in float is no judgement, its metric is." :
@@ -33,7 +33,7 @@ function trainedCard(training) {
   return el("div", {class: "card none"}, el("h3", {}, training.metric || "training"), pairs([["float", training.float === undefined ? null : said(training.float)], ["quantized, before training", said(training.before)], ["after training", said(training.after) + " (epoch " + training.after_epoch + ")"], ["of the written file", training.written === undefined ? null : said(training.written)]]));
 }
 
-function causes() {
+function causes(verdict) {
   const found = D.report.diagnosis, parts = [];
   if (found) {
     parts.push(el("h3", {}, "Why"));
@@ -50,11 +50,11 @@ function causes() {
   const lost = M.groups.filter((group) => lostMembers(group).length), joins = lostInJoins();
   if (!lost.length && !joins.length) return null;
   parts.push(el("h3", {}, "Why, as far as ranges tell"));
-  for (const {node, tensor, range, step} of joins.slice(0, 5)) parts.push(el("p", {}, "One scale for all that ", nodeLink(node), " joins: ", tensorLink(tensor), " (" + sig(range[0]) + " .. " + sig(range[1]) + ") has " + sig((range[1] - range[0]) / step, 2) + " steps of " + sig(step) + ". With scales of their own:"), copyLine(quantizeLine("--skip " + quoted(node.name))));
+  for (const {node, tensor, range, step} of joins.slice(0, 5)) parts.push(el("p", {}, "One scale for all that ", nodeLink(node), " joins: ", tensorLink(tensor), " (" + sig(range[0]) + " .. " + sig(range[1]) + ") has " + sig((range[1] - range[0]) / step, 2) + " steps of " + sig(step) + ". With scales of their own:"), copyLine(freed(verdict, node)));
   for (const group of lost.slice(0, 5)) {
     const join = joinOf(group), small = lostMembers(group), range = rangeOf(small[0]);
     parts.push(el("p", {}, "One scale", join ? [" by ", nodeLink(join)] : "", " for tensors of unlike ranges: ", tensorLink(small[0]), " (" + sig(range[0]) + " .. " + sig(range[1]) + ") has " + sig((range[1] - range[0]) / group.leader.q.step, 2) + " steps of " + sig(group.leader.q.step) + ". ", el("a", {href: "#ties/" + encodeURIComponent(group.leader.name)}, "its ranges")));
-    if (join) parts.push(el("p", {}, "With scales of their own:"), copyLine(quantizeLine("--skip " + quoted(join.name))));
+    if (join) parts.push(el("p", {}, "With scales of their own:"), copyLine(freed(verdict, join)));
   }
   return parts;
 }
@@ -64,8 +64,8 @@ function settingsLine(line) {
   return line.length < 240 ? copyLine(line) : el("details", {}, el("summary", {}, count(line.split("; ").length) + " settings, such as " + line.slice(0, 60) + " …"), copyLine(line));
 }
 
-// The command of this run with one more option.
-function quantizeLine(more) {
-  const given = (D.report.config || {}).given || {};
-  return "onnxq quantize " + quoted(D.report.model || "MODEL") + " -b " + quoted(D.config.backend || D.backend) + " -d " + quoted(given.data || "DATA") + " " + more + " -o FOLDER";
+// The run once more with a join left float; one that its settings force can only be left by taking that back.
+function freed(verdict, join) {
+  const own = (D.config.node || {})[join.name];
+  return verdict.again + (own && own.force ? " --set " + quoted("node." + JSON.stringify(join.name) + ".force=false") : " --skip " + quoted(join.name));
 }
