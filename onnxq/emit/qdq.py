@@ -3,8 +3,8 @@
 Weights become integer initializers with a DequantizeLinear behind (computed while the file is written, one at a time),
 or stay float behind a Q/DQ pair where the target folds them itself. Tables of embeddings are dequantized when rows were
 looked up (`lookups`). Biases become int32 initializers. The file computes exactly what `onnxq.numerics` computes:
-`narrow` and `arithmetic` have the formats that QuantizeLinear lacks, `guards` keeps float8 pairs from onnxruntime's
-optimizer. What a plan wants in half precision becomes so at the end (`onnxq.half`).
+`narrow` and `arithmetic` have the formats that QuantizeLinear lacks, `guards` keeps float8 pairs and float layers from
+onnxruntime's optimizer. What a plan wants in half precision becomes so at the end (`onnxq.half`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from onnxq.emit import EMITTERS, EmitRequest, Emitted, Emitter
 from onnxq.emit.absorb import absorb_activation
 from onnxq.emit.arithmetic import write_operators
 from onnxq.emit.block_constants import write_block_constant
-from onnxq.emit.guards import guard
+from onnxq.emit.guards import guard, guard_float_layers
 from onnxq.emit.lookups import look_up_integers, looks_up, scale_columns
 from onnxq.emit.narrow import clip_to_range, is_narrower
 from onnxq.emit.quantized_values import replace_by_values
@@ -59,6 +59,8 @@ def to_qdq(
             writer.write(placement, plan.leader(placement.tensor))
         result.remove(writer.absorbed)
         result.remove_unused_constants()
+        if backend.runs_in_onnxruntime:
+            guard_float_layers(result)
     if plan.rest is not None and rounded:
         round_to_half(result, plan.rest)
     elif plan.rest is not None:
