@@ -6,12 +6,14 @@ import json
 import os
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from tools.avx2.environment import hidden_here
 
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]
@@ -74,7 +76,7 @@ def machine_facts() -> dict[str, str]:
     gigabytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return {
         "processor": (model[1] if model else platform.machine()).strip(),
-        "instructions": ", ".join(name for name in INSTRUCTIONS if name in flags) or "unknown",
+        "instructions": _instructions(flags),
         "cores": str(cores),
         "memory": f"{gigabytes:.0f} GiB",
         "system": platform.system(),
@@ -82,6 +84,14 @@ def machine_facts() -> dict[str, str]:
         **{name: _version(name) for name in PACKAGES},
         **({"torch": _version("torch")} if find_spec("torch") else {}),
     }
+
+
+def _instructions(flags: Collection[str]) -> str:
+    """Those that decide how fast integer kernels are; those of the processor that are hidden from onnxruntime apart."""
+    found = [name for name in INSTRUCTIONS if name in flags]
+    hidden = [name for name in found if name != "avx2"] if hidden_here() else []
+    seen = ", ".join(name for name in found if name not in hidden) or "unknown"
+    return f"{seen} ({', '.join(hidden)} hidden from onnxruntime by tools.avx2)" if hidden else seen
 
 
 def _version(package: str) -> str:
