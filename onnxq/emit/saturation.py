@@ -1,9 +1,11 @@
 """Weights that onnxruntime's kernels do not saturate on, whatever the processor.
 
 x86 processors without VNNI multiply uint8 activations by int8 weights with an instruction that adds two products in 16
-bits: 255 * 127 * 2 does not fit. Two ways out:
+bits: 255 * 127 * 2 does not fit. Ways out:
 
-- seven bits: 255 * 64 * 2 fits, the kernels stay the fastest, and weights have half the steps;
+- fitting pairs: scales grow until what is added fits, by less than two; the kernels stay the fastest
+  (`onnxq.emit.pair_sums`);
+- seven bits, where nobody knows the order in which a kernel adds: 255 * 64 * 2 fits, and weights have half the steps;
 - unsigned: q + 128 with zero point 128 stands for the same numbers, and the uint8 x uint8 kernels are exact but slower.
 
 Tables of embeddings are not multiplied by anything and stay as they are.
@@ -16,25 +18,32 @@ from dataclasses import replace
 
 import numpy as np
 
+from onnxq.emit.pair_sums import with_fitting_pairs
 from onnxq.graph import Graph
 from onnxq.types import Placement, QParams, QParamsTable, QuantPlan, QuantSpec
 
 
 def with_unsigned_weights(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> tuple[QuantPlan, QParamsTable]:
     """Every symmetric int8 weight as asymmetric uint8 of the same values; neither argument changes."""
-    return _with_weights(
-        graph, plan, qparams, lambda old: QParams(_unsigned(old.spec), old.scale, old.zero_point + 128)
+    new_plan, table = _with_weights(
+        graph, plan, qparams, lambda _, old: QParams(_unsigned(old.spec), old.scale, old.zero_point + 128), fixed=True
     )
+    for name, integers in qparams.integer_weights.items():
+        if table[name] != qparams[name]:
+            table.integer_weights[name] = integers.astype(np.int16) + 128
+    return new_plan, table
 
 
-def with_seven_bit_weights(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> tuple[QuantPlan, QParamsTable]:
-    """Every symmetric int8 weight with 7 bits in the same range, and biases to match; neither argument changes."""
+def with_fitting_weights(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> tuple[QuantPlan, QParamsTable]:
+    """Every symmetric int8 weight with scales at which no pair saturates, and biases to match.
 
-    def halved(old: QParams) -> QParams:
-        spec = old.spec.replace(narrow_range=False, quant_min=-64, quant_max=63)
-        return QParams(spec, old.scale * np.float32(min(-old.spec.qmin, old.spec.qmax) / 63), old.zero_point)
+    A weight that is summed in an order nobody knows has 7 bits. Neither argument changes.
+    """
 
-    new_plan, table = _with_weights(graph, plan, qparams, halved)
+    def fitting(placement: Placement, old: QParams) -> QParams:
+        return with_fitting_pairs(graph, placement, old) or _halved(placement, old)
+
+    new_plan, table = _with_weights(graph, plan, qparams, fitting)
     for name, placement in new_plan.placements.items():
         if placement.derive is not None:
             scale = table[new_plan.leader(placement.derive.input)].scale * table[placement.derive.weight].scale
@@ -42,17 +51,29 @@ def with_seven_bit_weights(graph: Graph, plan: QuantPlan, qparams: QParamsTable)
     return new_plan, table
 
 
+def _halved(placement: Placement, old: QParams) -> QParams:
+    spec = old.spec.replace(narrow_range=False, quant_min=-64, quant_max=63)
+    return QParams(spec, old.scale * np.float32(min(-old.spec.qmin, old.spec.qmax) / 63), old.zero_point)
+
+
 def _with_weights(
-    graph: Graph, plan: QuantPlan, qparams: QParamsTable, change: Callable[[QParams], QParams]
+    graph: Graph,
+    plan: QuantPlan,
+    qparams: QParamsTable,
+    change: Callable[[Placement, QParams], QParams],
+    *,
+    fixed: bool = False,
 ) -> tuple[QuantPlan, QParamsTable]:
+    """With `fixed` also those whose integers an algorithm has fixed, which are right for their own scale only."""
     new_plan = replace(plan, placements=dict(plan.placements))
     table = qparams.copy()
     for name, placement in plan.placements.items():
         if placement.observe_only or _only_looked_up(graph, placement):
             continue  # nobody computes with it
-        # Integers that an algorithm has fixed are right for their own scale only.
-        if placement.role == "weight" and _is_signed_byte(placement.spec) and name not in table.integer_weights:
-            table.entries[name] = change(qparams[name])
+        if name in table.integer_weights and not fixed:
+            continue
+        if placement.role == "weight" and _is_signed_byte(placement.spec):
+            table.entries[name] = change(placement, qparams[name])
             new_plan.placements[name] = replace(placement, spec=table.entries[name].spec)
     return new_plan, table
 

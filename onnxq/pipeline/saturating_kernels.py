@@ -1,7 +1,7 @@
 """What this machine's kernels make of a file for onnxruntime, and other ways to write the weights where they saturate.
 
 x86 processors without VNNI saturate on some models (`onnxq.emit.saturation`): the checks of a written file see it, and
-weights of 7 bits, or unsigned ones, are tried instead.
+weights whose sums fit, or unsigned ones, are tried instead.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from onnxq.emit import Emitted
-from onnxq.emit.saturation import with_seven_bit_weights, with_unsigned_weights
+from onnxq.emit.saturation import with_fitting_weights, with_unsigned_weights
 from onnxq.errors import SpecError, UnsupportedError
 from onnxq.graph import Graph
 from onnxq.session.prepare import Prepared
@@ -21,14 +21,14 @@ KERNEL_MARGIN_DB = 6.0
 """Kernel errors this far below the error of quantization add less than a quarter to it, and are left alone."""
 
 _SATURATES = "this processor's int8 kernels saturate on this model (it lacks VNNI), so weights"
-SEVEN_BITS = f"{_SATURATES} have 7 bits, which no kernel saturates on"
+FITTING = f"{_SATURATES} have scales at which what these kernels add in 16 bits fits into them"
 UNSIGNED = f"{_SATURATES} are stored as uint8 with zero point 128: the same numbers, exact on every processor"
-UNTRIED_SEVEN_BITS = (
-    "this processor's kernels add 8-bit products in 16 bits (it lacks VNNI), so weights have 7 bits, which no kernel "
-    "saturates on; portable = true stores 8 that are exact everywhere, and slower"
+UNTRIED_FITTING = (
+    "this processor's kernels add 8-bit products in 16 bits (it lacks VNNI), so weights have scales at which that "
+    "fits; portable = true stores weights that are exact everywhere, and slower"
 )
 WayOut = tuple[str, Callable[[Graph, QuantPlan, QParamsTable], tuple[QuantPlan, QParamsTable]]]
-WAYS_OUT: tuple[WayOut, ...] = ((SEVEN_BITS, with_seven_bit_weights), (UNSIGNED, with_unsigned_weights))
+WAYS_OUT: tuple[WayOut, ...] = ((FITTING, with_fitting_weights), (UNSIGNED, with_unsigned_weights))
 """What is tried where kernels saturate, the fastest first; the first that costs no accuracy is taken."""
 
 
@@ -102,8 +102,8 @@ def wants_unsigned(prepared: Prepared, plan: QuantPlan, *, measured: bool) -> bo
     return prepared.config.portable or (too_large and not sums_are_exact())
 
 
-def wants_seven_bits(prepared: Prepared) -> bool:
-    """Whether weights have 7 bits from the start.
+def wants_fitting(prepared: Prepared) -> bool:
+    """Whether weights have scales at which nothing saturates from the start.
 
     A file of integer operators has no other form that tells what these kernels should have computed.
     """

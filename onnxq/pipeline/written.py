@@ -15,7 +15,7 @@ import numpy as np
 
 from onnxq.config import Config
 from onnxq.emit import Emitted, emit
-from onnxq.emit.saturation import with_seven_bit_weights, with_unsigned_weights
+from onnxq.emit.saturation import with_fitting_weights, with_unsigned_weights
 from onnxq.emit.simulate import simulate
 from onnxq.errors import UnsupportedError
 from onnxq.graph import Graph
@@ -26,12 +26,12 @@ from onnxq.pipeline.own_formats import check_own_formats
 from onnxq.pipeline.rest import decide_rest, stand_in
 from onnxq.pipeline.saturating_kernels import (
     UNSIGNED,
-    UNTRIED_SEVEN_BITS,
+    UNTRIED_FITTING,
     WAYS_OUT,
     Attempt,
     kernel_warnings,
     may_saturate,
-    wants_seven_bits,
+    wants_fitting,
     wants_unsigned,
     without_saturation,
 )
@@ -124,9 +124,9 @@ class Writer:
             self._plan, self._qparams = with_unsigned_weights(prepared.graph, self._plan, self._qparams)
             if not config.portable:
                 self._remarks.append(f"{UNSIGNED} (the model is too large to try other ways)")
-        elif wants_seven_bits(prepared):
-            self._plan, self._qparams = with_seven_bit_weights(prepared.graph, self._plan, self._qparams)
-            self._remarks.append(UNTRIED_SEVEN_BITS)
+        elif wants_fitting(prepared):
+            self._plan, self._qparams = with_fitting_weights(prepared.graph, self._plan, self._qparams)
+            self._remarks.append(UNTRIED_FITTING)
         check_plan(self._plan, prepared.backend)
         check_own_formats(self._plan)
         if prepared.backend.rest is not None:

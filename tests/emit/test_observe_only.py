@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxq.calibrate import calibrate
 from onnxq.emit import emit
 from onnxq.emit.observed import plan_for
-from onnxq.emit.saturation import with_seven_bit_weights, with_unsigned_weights
+from onnxq.emit.saturation import with_fitting_weights, with_unsigned_weights
 from onnxq.emit.simulate import simulate
 from onnxq.graph import Graph
 from onnxq.passes import run_passes
@@ -180,7 +180,7 @@ def test_refinements_leave_observed_parameters_alone(name: str) -> None:
 
 def test_other_forms_of_weights_leave_observed_ones_alone() -> None:
     run = Run("onnxruntime")
-    for change in (with_unsigned_weights, with_seven_bit_weights):
+    for change in (with_unsigned_weights, with_fitting_weights):
         plan, table = change(run.graph, run.plan, run.qparams)
         assert table[run.weight] == run.qparams[run.weight]
         assert plan[run.weight] == run.plan[run.weight]

@@ -6,7 +6,7 @@ import pytest
 
 import onnxq
 from onnxq.calibrate import calibrate
-from onnxq.emit.saturation import with_seven_bit_weights, with_unsigned_weights
+from onnxq.emit.saturation import with_fitting_weights, with_unsigned_weights
 from onnxq.place import place
 from onnxq.session.prepare import prepare
 from onnxq.session.session import open_session
@@ -148,11 +148,13 @@ def test_a_table_may_stay_float_by_request(tmp_path):
     assert table.data_type == onnx.TensorProto.FLOAT
 
 
-def test_seven_bits_for_kernels_that_saturate_leave_tables_at_eight():
+def test_weights_for_kernels_that_saturate_leave_tables_as_they_are():
     prepared = prepare(language_model("apart"), "onnxruntime")
     plan = place(prepared.graph, prepared.backend)
     found = calibrate(prepared.graph, plan, sentences(2))
-    for change in (with_seven_bit_weights, with_unsigned_weights):
-        other, _ = change(prepared.graph, found.plan, found.qparams)
+    for change in (with_fitting_weights, with_unsigned_weights):
+        other, table = change(prepared.graph, found.plan, found.qparams)
         assert other["embeddings"].spec == plan["embeddings"].spec
-        assert any(other[placement.tensor].spec != placement.spec for placement in plan if placement.role == "weight")
+        assert table["embeddings"] == found.qparams["embeddings"]
+        weights = [placement.tensor for placement in plan if placement.role == "weight"]
+        assert any(table[name] != found.qparams[name] for name in weights)
