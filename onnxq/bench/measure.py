@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from onnxq.bench.batches import in_batches
 from onnxq.bench.interval import Interval
 from onnxq.bench.layers import layers_of
 from onnxq.bench.result import Bench, EngineBench, Latency, LayerTime
@@ -166,16 +167,9 @@ def _feeds(
         opened = (
             data
             if isinstance(data, Dataset) and batch is None
-            else open_dataset(data, infos, batch=batch, limit=FEEDS, preprocess=preprocess)
+            else open_dataset(data, infos, batch=batch, limit=FEEDS * (batch or 1), preprocess=preprocess)
         )
-        feeds = list(islice(opened, FEEDS))
-        short = (
-            batch is not None
-            and feeds
-            and any(len(array) != batch for feed in feeds for array in feed.values() if array.ndim)
-        )
-        if not feeds or short:
-            feeds = [feed for feed in feeds if all(len(array) == batch for array in feed.values() if array.ndim)]
+        feeds = list(islice(opened if batch is None else in_batches(opened, batch), FEEDS))
         if not feeds:
             raise ConfigError(f"the data holds fewer samples than a batch of {batch}" if batch else "the data is empty")
         return feeds, opened.notes

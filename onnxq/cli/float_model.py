@@ -16,7 +16,8 @@ from onnxq.cli.planned import check_fits, planned_session
 from onnxq.config import read_config
 from onnxq.errors import ConfigError, OnnxqError
 from onnxq.graph import Graph
-from onnxq.pipeline.artifacts import FLOAT_MODEL
+from onnxq.json_file import read_object
+from onnxq.pipeline.artifacts import FLOAT_MODEL, REPORT
 from onnxq.pipeline.delivered import model_in
 from onnxq.session.session import Session, open_session
 from onnxq.types import QuantPlan
@@ -64,8 +65,8 @@ def session_for(
 def float_model_in(folder: Path, plan: QuantPlan, given: Path | None, open_model: Open) -> Session:
     """The session of the float model that the plan of the run in `folder` belongs to.
 
-    That is `given`, or the model that the run has left there. A warning says where it is not the given one. ConfigError
-    where none fits, or none is there.
+    That is `given`, or the model that the run has left there: a note says so of the model that the run was made of, a
+    warning of another. ConfigError where none fits, or none is there.
     """
     which = f"say which float model the run in {folder} was made of, with --float MODEL"
     if not plan.model:
@@ -89,9 +90,11 @@ def float_model_in(folder: Path, plan: QuantPlan, given: Path | None, open_model
     changed = _fitting(beside, plan, open_model)
     if changed is not None:
         if given is not None and not _is_same(beside, given):
-            print_warning(
+            _tell(
                 f"plan and parameters in {folder} belong to {beside}, whose constants improvements have changed: that "
-                f"is taken instead of {given}"
+                f"is taken instead of {given}",
+                folder,
+                given,
             )
         return changed
     if given is not None:
@@ -102,7 +105,7 @@ def float_model_in(folder: Path, plan: QuantPlan, given: Path | None, open_model
 def float_model_of(quantized: Path, given: Path, graph: Graph) -> Path:
     """The float model to hold a written model against: `given`, read as `graph`, or the one that lies beside it.
 
-    A warning says where it is not the given one that the plan beside `quantized` belongs to.
+    A note says where it is not the one that the run was made of, a warning where `given` is another one.
     """
     folder = quantized.parent
     if not (folder / PLAN_NAME).is_file() or not _is_same(model_in(folder), quantized):
@@ -127,11 +130,23 @@ def float_model_of(quantized: Path, given: Path, graph: Graph) -> Path:
         print_warning(f"{given} is not the float model of {quantized}: it has other constants or attributes")
         return given
     if not _is_same(beside, given):
-        print_warning(
+        _tell(
             f"{quantized} is compared with {beside}, whose constants improvements have changed, instead of {given}; "
-            "--other-model compares it with that"
+            "--other-model compares it with that",
+            folder,
+            given,
         )
     return beside
+
+
+def _tell(message: str, folder: Path, given: Path) -> None:
+    """A note where `given` is what the run in `folder` was made of, as its report has it, else a warning."""
+    report = folder / REPORT
+    made_of = read_object(report, "report").get("model") if report.is_file() else None
+    if isinstance(made_of, str) and _is_same(Path(made_of), given):
+        say(f"note: {message}")
+    else:
+        print_warning(message)
 
 
 def _is_same(one: Path, other: Path) -> bool:

@@ -10,6 +10,7 @@ import pytest
 
 import onnxq
 from onnxq.bench import Contender
+from onnxq.bench.batches import in_batches
 from onnxq.bench.text import tables
 from onnxq.demo import load_data, model_path
 from onnxq.errors import ConfigError, DataError
@@ -129,6 +130,20 @@ def test_a_batch_is_the_first_size_of_inputs() -> None:
     data = {"image": load_data().calibration[:2]}
     with pytest.raises((ConfigError, DataError)):
         onnxq.bench(model_path(), data=data, engines=["onnxruntime"], batch=3, rounds=1)
+
+
+def test_files_of_single_samples_are_put_together_to_a_batch(tmp_path: Path) -> None:
+    for number, image in enumerate(load_data().calibration[:7]):
+        np.savez(tmp_path / f"{number}.npz", image=image[None])
+    found = onnxq.bench(model_path(), data=tmp_path, engines=["onnxruntime"], batch=3, rounds=1, layers=False)
+    assert found.batch == 3
+    with pytest.raises(ConfigError, match="fewer samples than a batch of 8"):
+        onnxq.bench(model_path(), data=tmp_path, engines=["onnxruntime"], batch=8, rounds=1)
+
+
+def test_only_samples_of_equal_shapes_make_a_batch() -> None:
+    feeds = [{"x": np.full((1, size), size, np.float32)} for size in (2, 3, 2, 3, 3)] + [{"x": np.zeros((2, 5))}]
+    assert [feed["x"].tolist() for feed in in_batches(feeds, 2)] == [[[2, 2]] * 2, [[3, 3, 3]] * 2, [[0] * 5] * 2]
 
 
 def test_what_cannot_be_measured_is_said(run: Path, tmp_path: Path) -> None:

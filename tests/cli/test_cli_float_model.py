@@ -132,3 +132,17 @@ def test_compare_warns_about_another_model(run: Run, retrained: Path, finished: 
     result = run("compare", retrained, finished, "-d", data, "--json")
     assert result.exit_code == 0
     assert "is not the float model" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["compare", "evaluate"])
+def test_the_model_of_the_run_is_a_note_and_another_of_its_kind_a_warning(
+    run: Run, model: Path, improved: Path, data: Path, tmp_path: Path, command: str
+) -> None:
+    target = improved if command == "evaluate" else improved / "model.onnx"
+    elsewhere = tmp_path / "copy.onnx"
+    elsewhere.write_bytes(model.read_bytes())
+    for given, kind in ((model, "note"), (elsewhere, "warning")):
+        result = run(command, given, target, "-d", data)
+        assert result.exit_code == 0, result.stderr
+        (line,) = [line for line in result.stderr.splitlines() if "whose constants improvements have changed" in line]
+        assert line.startswith(f"{kind}: ")

@@ -117,17 +117,17 @@ def bench(
         )
     for note in found.notes:
         say(note, quiet=quiet)
+    # Files first: a pager that is closed early ends the program at its next line.
+    if page is not None:
+        write_tables(page, f"Latency of {float_model.name}", _facts(found), list(tables(found)))
+    drawn = [number for number, folder in enumerate(given) if layers and folder.is_dir()]
+    lines = [_put_into_page(found, number, given[number], quiet=quiet) for number in drawn]
     if as_json:
         print_json(found.to_json())
     elif not quiet:
         _show(found, None if everything else rows)
-    if page is not None:
-        write_tables(page, f"Latency of {float_model.name}", _facts(found), list(tables(found)))
-        say(f"written: {page}", quiet=quiet)
-    if layers:
-        for number, folder in enumerate(given):
-            if folder.is_dir():
-                _put_into_page(found, number, folder, float_model, quiet=quiet)
+    for line in [*([] if page is None else [f"written: {page}"]), *lines]:
+        say(line, quiet=quiet)
 
 
 def _contender(path: Path) -> Contender:
@@ -161,8 +161,8 @@ def _facts(found: Bench) -> list[tuple[str, str]]:
     return [("measured in", title_of(found, engine)) for engine in found.engines]
 
 
-def _put_into_page(found: Bench, number: int, folder: Path, float_model: Path, *, quiet: bool) -> None:
-    """Give the page of a run what was measured of its model."""
+def _put_into_page(found: Bench, number: int, folder: Path, *, quiet: bool) -> str:
+    """Give the page of a run what was measured of its model, and say so."""
     from onnxq.bench.page import latency_json
     from onnxq.cli.drawn_page import draw_again
     from onnxq.cli.runs import read_run
@@ -176,4 +176,4 @@ def _put_into_page(found: Bench, number: int, folder: Path, float_model: Path, *
         data = draw_again(run, float_model=None, further={"latency": latency_json(found, number + 1)}, quiet=quiet)
         with staging(output) as stage:
             write_page(stage / PAGE, data, title_of(run))
-    say(f"written: {folder / PAGE}", quiet=quiet)
+    return f"written: {folder / PAGE}"

@@ -56,10 +56,11 @@ def diff(
             f"these are runs of different models: only {found.common_nodes} nodes have a name in both. What has the "
             "same name is compared all the same"
         )
+    if page is not None:  # first: a pager that is closed early ends the program at its next line
+        write_tables(page, title_of(found), summary(found), diff_tables(found, grouped=False))
     if as_json:
         print_json(found.to_json())
     else:
         print_diff(found, None if everything else rows)
     if page is not None:
-        write_tables(page, title_of(found), summary(found), diff_tables(found, grouped=False))
         say(f"written: {page}")
