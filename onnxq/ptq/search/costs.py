@@ -35,6 +35,7 @@ COSTS = {
     "cross_layer_equalization": Cost(4.0, 0.8),
     "gptq": Cost(8.0, 0.7),
     "gptaq": Cost(10.0, 0.7),
+    "rotation": Cost(1.5, 1.0),
     "smoothquant": Cost(3.0, 0.6),
     "awq": Cost(3.0, 0.5),
     "adaround": Cost(60.0, 0.5),

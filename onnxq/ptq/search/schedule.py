@@ -78,6 +78,7 @@ STAGES = (
 methods of FURTHER that are missing here took half of the time of all stages, and not one of them was kept."""
 
 FURTHER = (
+    Stage(("rotation",)),
     Stage(("outlier_placement",)),
     Stage(("smoothquant", "smoothquant:unseen=no", "awq")),
     Stage(("insert_smoothing", "insert_smoothing:unseen=no")),
