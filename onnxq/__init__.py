@@ -37,9 +37,11 @@ if TYPE_CHECKING:
         SpecError,
         UnsupportedError,
     )
+    from onnxq.evaluate import evaluate
     from onnxq.graph import Graph, load
     from onnxq.lint import lint
     from onnxq.mixed_precision import Found, Held, Sensitivity, Subject
+    from onnxq.mixed_precision.evaluate import Evaluation
     from onnxq.mixed_precision.restore_layers import restore_layers
     from onnxq.mixed_precision.search import search
     from onnxq.mixed_precision.sensitivity import sensitivity
@@ -72,9 +74,11 @@ _HOMES = {
     "onnxq.emit.simulate": "simulate",
     "onnxq.errors": "CheckFailed ConfigError DataError MachineError ModelError OnnxqError OnnxqWarning SpecError"
     " UnsupportedError",
+    "onnxq.evaluate": "evaluate",
     "onnxq.graph": "Graph load",
     "onnxq.lint": "lint",
     "onnxq.mixed_precision": "Found Held Sensitivity Subject restore_layers search sensitivity",
+    "onnxq.mixed_precision.evaluate": "Evaluation",
     "onnxq.passes": "PASSES PassResult run_passes",
     "onnxq.pipeline.artifacts": "Result",
     "onnxq.place": "place",
@@ -127,6 +131,7 @@ __all__ = [
     "ConfigError",
     "DataError",
     "Diagnosis",
+    "Evaluation",
     "Found",
     "Graph",
     "Held",
@@ -155,6 +160,7 @@ __all__ = [
     "compare",
     "diagnose",
     "emit",
+    "evaluate",
     "get_backend",
     "lint",
     "load",

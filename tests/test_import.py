@@ -33,7 +33,7 @@ def test_the_package_imports_what_is_asked_for() -> None:
         "assert not heavy, heavy\n"
         "import onnxq.place, onnxq.emit.simulate, onnxq.diagnose\n"
         "found = {name: getattr(onnxq, name) for name in onnxq.__all__}\n"
-        "import types; stages = 'calibrate compare diagnose emit lint place prepare quantize refine'.split()\n"
+        "import types; stages = 'calibrate compare diagnose emit evaluate lint place prepare quantize refine'.split()\n"
         "stages += 'restore_layers search sensitivity simulate'.split()\n"
         "assert all(isinstance(found[name], types.FunctionType) for name in stages), found\n"
         "assert onnxq.compare.__name__ == 'compare_layers' and onnxq.graph.Graph is onnxq.Graph\n"

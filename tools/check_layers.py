@@ -117,6 +117,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         " mixed_precision",
         "diff": "types pipeline page",
         "bench": "types graph runtime verify pipeline mixed_precision",
+        "evaluate": "types graph ptq.search pipeline mixed_precision",
         "quantize": "types latency passes verify output_folder distributed config session ptq ptq.search pipeline"
         " mixed_precision diagnose page",
         "qat": "types graph numerics runtime passes calibrate refine emit verify torchnet chart output_folder"
@@ -130,7 +131,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         " demo output_folder distributed text_tables integrations",
         "__main__": "cli",
         ROOT: "types graph passes place calibrate refine emit lint verify targets config session pipeline"
-        " mixed_precision diagnose bench quantize prepare",
+        " mixed_precision diagnose bench evaluate quantize prepare",
     }.items()
 }
 """Unit (a package or module directly under onnxq, or one of SUBUNITS) -> the units it may import besides itself and

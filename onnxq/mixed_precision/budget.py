@@ -54,8 +54,10 @@ def cost_text(measure: Measure, cost: int, costs: Costs) -> str:
     return f"{cost} BOPS"
 
 
-def read_budget(text: str) -> Budget:
+def read_budget(text: object) -> Budget:
     """A budget from its text; ConfigError says what can be written."""
+    if not isinstance(text, str):
+        raise ConfigError(f"budget {text!r} is no text. Write {EXAMPLES}")
     plain = text.strip().lower()
     operations = plain.startswith("bops:")
     rest = plain.removeprefix("bops:").strip()

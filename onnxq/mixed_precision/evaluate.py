@@ -8,14 +8,16 @@ from typing import Any
 
 from onnxq.errors import ConfigError
 from onnxq.files import json_number
+from onnxq.glance import MOST_NAMED, counted, notebook_html, short_name, short_repr
 from onnxq.graph import Graph
 from onnxq.json_file import JsonObject
 from onnxq.mixed_precision.evaluation import open_evaluation
-from onnxq.ptq.search.evaluator import Evaluator, UserMetric
+from onnxq.mixed_precision.text import evaluation_table, metric_text
+from onnxq.ptq.search.evaluator import AGAINST_FLOAT, Evaluator, UserMetric
 from onnxq.runtime import input_infos
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """The metrics, by their names, of the float model and of each of the others.
 
@@ -37,8 +39,22 @@ class Evaluation:
             "notes": list(self.notes),
         }
 
+    def __repr__(self) -> str:
+        facts = [
+            f"{short_name(model)} {name} {metric_text(name, value)}"
+            for model, values in (("float", self.of_float), *self.of_models.items())
+            for name, value in values.items()
+            if model != "float" or name not in AGAINST_FLOAT
+        ]
+        return short_repr("Evaluation", f"on {counted(self.samples, 'sample')}", *facts[:MOST_NAMED])
 
-def evaluate(
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a row for each model."""
+        columns, rows = evaluation_table(self, "float")
+        return notebook_html(counted(self.samples, "sample"), (), [name.lstrip(">") for name in columns], rows)
+
+
+def evaluate_graphs(
     reference: Graph,
     models: Mapping[str, Graph],
     data: Any,

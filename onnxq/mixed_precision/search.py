@@ -74,7 +74,7 @@ def search(
         raise ConfigError("say what to search for: --budget, or one of --hold, --max-drop and --reach")
     if evaluations < 1:
         raise ConfigError(f"a search needs at least 1 evaluation, got {evaluations}")
-    limit = read_budget(budget) if isinstance(budget, str) else budget
+    limit = budget if budget is None or isinstance(budget, Budget) else read_budget(budget)
     measure: Measure = limit.measure if limit else "bytes" if what == "weights" else "bit_operations"
     if what != "weights" and measure != "bit_operations":
         raise ConfigError("bytes are those of weights, whatever activations have: give a budget such as BOPS:60%")

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from onnxq.mixed_precision.study import noise
+from onnxq.ptq.search.evaluator import AGAINST_FLOAT
 
 if TYPE_CHECKING:
+    from onnxq.mixed_precision.evaluate import Evaluation
     from onnxq.mixed_precision.sensitivity import Effect, Sensitivity
 
 
@@ -22,6 +24,27 @@ def loss_text(metric: str, loss: float) -> str:
     if metric == "sqnr_db":
         return f"{loss:+.2f} dB"
     return f"{100 * loss:+.2f} points" if metric in ("accuracy", "agreement", "retrieval") else f"{loss:+.4g}"
+
+
+def evaluation_table(found: Evaluation, float_model: str) -> tuple[list[str], list[list[str]]]:
+    """Titles, those of numbers with a >, and a row for each model, the float one called `float_model` first.
+
+    Metrics that hold a model against the float one need no difference beside them.
+    """
+    columns, first = ["model"], [float_model]
+    for name, value in found.of_float.items():
+        alone = name in AGAINST_FLOAT
+        columns += [f">{name}"] if alone else [f">{name}", ">against float"]
+        first += ["float"] if alone else [metric_text(name, value), ""]
+    rows = [first]
+    for model, values in found.of_models.items():
+        row = [model]
+        for name, value in values.items():
+            row.append(metric_text(name, value))
+            if name not in AGAINST_FLOAT:
+                row.append(loss_text(name, value - found.of_float[name]))
+        rows.append(row)
+    return columns, rows
 
 
 def sensitivity_columns(result: Sensitivity) -> list[str]:

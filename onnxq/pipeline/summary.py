@@ -111,7 +111,7 @@ def vendor_lines(steps: Sequence[JsonMapping]) -> list[str]:
     """What the vendor's tool does with the files: the command, or what it is where that takes several lines."""
     lines = [one["what"] if "\n" in one["line"] else one["line"] for one in steps[:STEPS_SHOWN]]
     rest = len(steps) - len(lines)
-    return [*lines, *([f"and {rest} more ways, in report.html (Files)"] if rest else [])]
+    return [*lines, *([f"and {rest} more {'way' if rest == 1 else 'ways'}, in report.html (Files)"] if rest else [])]
 
 
 def kernel_lines(kernels: JsonMapping | None) -> list[str]:

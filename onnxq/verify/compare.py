@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -30,10 +31,17 @@ class LayerError:
     max_abs: float
 
 
+class WithModel(Protocol):
+    """What has written a model: a Result of onnxq."""
+
+    @property
+    def model(self) -> Path: ...
+
+
 @renamed_arguments(float_path="model", quantized_path="quantized", dataset="data")
 def compare_layers(
     model: Path | str | Graph,
-    quantized: Path | str | Graph,
+    quantized: Path | str | Graph | WithModel,
     data: Any,
     samples: int = 4,
     *,
@@ -41,14 +49,18 @@ def compare_layers(
 ) -> list[LayerError]:
     """The error of every float tensor that both models have under the same name, the worst SQNR first.
 
-    `data` is what `onnxq.quantize` takes (docs/data.md), of which the first `samples` feeds are run.
+    `quantized` may be a Result. `data` is what `onnxq.quantize` takes (docs/data.md), of which the first `samples`
+    feeds are run.
     Each tensor shows the error of everything before it. Both models compute quantization as it is defined, without
     fused integer kernels. Tensors inside bodies of If, Loop and Scan are not compared; tensors that are no floats, or
     whose shapes differ between the models, are left out. `memory_limit_bytes` bounds the tensors held at once, for both
     models together.
     """
     original = model if isinstance(model, Graph) else Graph.load(model)
-    other = quantized if isinstance(quantized, Graph) else Graph.load(quantized)
+    if isinstance(quantized, Graph):
+        other = quantized
+    else:
+        other = Graph.load(quantized if isinstance(quantized, str | os.PathLike) else quantized.model)
     shared = list(_shared(original, other))
     if not shared:
         raise ModelError(

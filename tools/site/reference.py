@@ -40,6 +40,7 @@ PAGES = (
             ("Layers restored", "onnxq.restore_layers onnxq.Held onnxq.Subject"),
             ("Single stages", "onnxq.prepare onnxq.Prepared onnxq.place onnxq.calibrate onnxq.refine onnxq.emit"),
             ("Looking at files", "onnxq.simulate onnxq.lint onnxq.compare onnxq.verify.LayerError"),
+            ("Metrics", "onnxq.evaluate onnxq.Evaluation"),
             ("Two runs", "onnxq.diff.diff_runs onnxq.diff.RunDiff"),
             ("Speed", "onnxq.bench onnxq.Bench"),
             ("Version", "onnxq.__version__"),

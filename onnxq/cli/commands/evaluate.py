@@ -64,14 +64,14 @@ def evaluate(
     from onnxq.cli.settings import load_plugins
     from onnxq.graph import Graph
     from onnxq.integrations.huggingface.prompts import prompts_to_evaluate
-    from onnxq.mixed_precision.evaluate import evaluate as run
+    from onnxq.mixed_precision.evaluate import evaluate_graphs
 
     load_plugins(plugin)
     models: dict[str, Graph] = {}
     for path in quantized or ():
         options.settled(path)
         models.update(_models(path, float_model))
-    found = run(
+    found = evaluate_graphs(
         Graph.load(float_model),
         models,
         data if labels is not None else prompts_to_evaluate(float_model, data) or data,
@@ -120,23 +120,9 @@ def _simulated(folder: Path, float_model: Path) -> Graph:
 
 
 def _show(found: Evaluation, float_model: Path) -> None:
-    """A row for each model; metrics that hold it against the float one need no difference beside them."""
-    from onnxq.mixed_precision.text import loss_text, metric_text
-    from onnxq.ptq.search.evaluator import AGAINST_FLOAT
+    from onnxq.mixed_precision.text import evaluation_table
 
-    columns, first = ["model"], [str(float_model)]
-    for name, value in found.of_float.items():
-        alone = name in AGAINST_FLOAT
-        columns += [f">{name}"] if alone else [f">{name}", ">against float"]
-        first += ["float"] if alone else [metric_text(name, value), ""]
-    rows = [first]
-    for model, values in found.of_models.items():
-        row = [model]
-        for name, value in values.items():
-            row.append(metric_text(name, value))
-            if name not in AGAINST_FLOAT:
-                row.append(loss_text(name, value - found.of_float[name]))
-        rows.append(row)
+    columns, rows = evaluation_table(found, str(float_model))
     print_table(f"{found.samples} samples", columns, rows)
     if not found.of_models:
         say("only the float model was given: name quantized files, or folders of runs, behind it")
