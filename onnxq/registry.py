@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
+from importlib.machinery import FileFinder
 from typing import Generic, TypeVar
 
 from onnxq.errors import ConfigError, did_you_mean
@@ -14,9 +15,11 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Name -> thing. `packages` are imported module by module on first use, so that one file is all an entry needs.
+    """Name -> thing. `packages` are imported module by module when they are needed, so that one file is all an entry needs.
 
-    Folders in a package are looked through too, one level deep: a vendor's, or those of a family of methods.
+    Folders in a package are looked through too, one level deep: a vendor's, or those of a family of methods. Who asks
+    for one name gets the module or the folder that is called so; all are imported for a name that is not found there,
+    and for who asks for all names.
     """
 
     def __init__(self, kind: str, *packages: str) -> None:
@@ -47,7 +50,11 @@ class Registry(Generic[T]):
 
     def name_of(self, name: str) -> str:
         """The name under which an entry is listed; a name that is no alias is its own."""
-        self._load()
+        if not self._knows(name):
+            self._load_called(name)
+        if not self._knows(name):
+            self._load()
+        load_installed()
         return name if name in self._items else self._aliases.get(name, name)
 
     def forget(self, name: str | None) -> None:
@@ -78,6 +85,17 @@ class Registry(Generic[T]):
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
 
+    def _knows(self, name: str) -> bool:
+        return name in self._items or name in self._aliases
+
+    def _load_called(self, name: str) -> None:
+        """Import what is called like an entry: its module, or all of the folder that it is in or that has its name."""
+        if self._loaded:
+            return
+        for package in self._packages:
+            for module in _modules_called(name, package):
+                importlib.import_module(module)
+
     def _load(self) -> None:
         if self._loaded:
             return
@@ -90,6 +108,21 @@ class Registry(Generic[T]):
         except BaseException:
             self._loaded = False  # the next who asks is told the same, and not that a name is unknown
             raise
+
+
+def _modules_called(name: str, package: str) -> list[str]:
+    """The module of a package that has this name; in a folder in it, all modules of that folder.
+
+    A folder `chip` is that of `chip_two` as well.
+    """
+    for found in sorted(pkgutil.iter_modules(importlib.import_module(package).__path__), key=lambda found: found.name):
+        if found.ispkg and isinstance(found.module_finder, FileFinder):
+            inside = [module for module in pkgutil.iter_modules([f"{found.module_finder.path}/{found.name}"])]
+            if f"{name}_".startswith(f"{found.name}_") or any(name == module.name for module in inside):
+                return [f"{package}.{found.name}.{module.name}" for module in inside if not module.ispkg]
+        elif name == found.name:
+            return [f"{package}.{name}"]
+    return []
 
 
 def _modules(package: str, depth: int) -> Iterator[str]:

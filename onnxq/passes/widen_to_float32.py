@@ -5,13 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import onnx
 from onnx import TensorProto
 
 from onnxq.graph import Constant, DeferredValues, Graph, LazyValues, Node, Use, bodies
-from onnxq.passes.base import PASSES, PassResult
+from onnxq.passes.base import PassResult
 from onnxq.passes.edits import LARGE_BYTES, loaded, node_line
 
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_datatype", "output_dtype", "stash_type", "softmax_precision")
@@ -21,16 +20,9 @@ _BIT_PATTERN_OPS = ("BitCast",)
 """Operators that depend on the width of the type; like those of other domains, they keep the narrow type."""
 
 
-@PASSES.register("widen_bfloat16")
-def widen_bfloat16(graph: Graph) -> PassResult:
-    """bfloat16 inside -> float32, with a Cast behind each input and before each output of the model."""
-    return _Widening(graph, np.dtype(ml_dtypes.bfloat16)).run()
-
-
-@PASSES.register("widen_float16")
-def widen_float16(graph: Graph) -> PassResult:
-    """float16 inside -> float32, with a Cast behind each input and before each output of the model."""
-    return _Widening(graph, np.dtype(np.float16)).run()
+def widen_to_float32(graph: Graph, narrow: np.dtype[Any]) -> PassResult:
+    """Widen what is `narrow` inside, with a Cast behind each input and before each output of the model."""
+    return _Widening(graph, narrow).run()
 
 
 class _Widening:
