@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Name -> thing. `packages` are imported module by module when they are needed, so that one file is all an entry needs.
+    """Name -> thing. `packages` are imported module by module when needed, so that one file is all an entry needs.
 
     Folders in a package are looked through too, one level deep: a vendor's, or those of a family of methods. Who asks
     for one name gets the module or the folder that is called so; all are imported for a name that is not found there,
@@ -117,7 +117,7 @@ def _modules_called(name: str, package: str) -> list[str]:
     """
     for found in sorted(pkgutil.iter_modules(importlib.import_module(package).__path__), key=lambda found: found.name):
         if found.ispkg and isinstance(found.module_finder, FileFinder):
-            inside = [module for module in pkgutil.iter_modules([f"{found.module_finder.path}/{found.name}"])]
+            inside = list(pkgutil.iter_modules([f"{found.module_finder.path}/{found.name}"]))
             if f"{name}_".startswith(f"{found.name}_") or any(name == module.name for module in inside):
                 return [f"{package}.{found.name}.{module.name}" for module in inside if not module.ispkg]
         elif name == found.name:

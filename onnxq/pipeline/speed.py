@@ -6,19 +6,23 @@ A file for another target says nothing about the speed of its chip, and is not m
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from onnxq.errors import OnnxqError
 from onnxq.graph import Graph
 from onnxq.ptq.method import Samples
-from onnxq.runtime.timing import Pace, in_turns, run_of_file, run_of_graph
+from onnxq.runtime.timing import Pace, in_turns, run_of_file, run_of_graph, run_of_session
 from onnxq.types import Backend
 from onnxq.types.note import Note
-from onnxq.verify import KernelCount
+from onnxq.verify import FloatSide, KernelCount
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
 
 SHARE_OF_RUN = 0.01
 """What the measurement may take of the time that the run has taken, as far as one round fits into that."""
 
-LEAST_SECONDS = 0.05
+LEAST_SECONDS = 0.03
 
 SLOWER = 0.95
 """Below this many times as fast as float, in three of four rounds too, a file is slower: less is within the noise."""
@@ -30,11 +34,19 @@ _NAMED = 3
 
 
 def measured_speed(
-    original: Graph, path: Path, backend: Backend, samples: Samples | None, seconds: float
+    original: Graph,
+    path: Path,
+    backend: Backend,
+    samples: Samples | None,
+    seconds: float,
+    side: FloatSide | None = None,
+    session: ort.InferenceSession | None = None,
 ) -> Pace | None:
     """The file against the float model that was given, on the first sample; `seconds` is what the run took so far.
 
     None where there is nothing to measure: another target, no data, or a float model that onnxruntime does not run.
+    `side` has perhaps serialized the float model, `session` runs the file as users do, in one thread: both are made
+    where they are missing.
     """
     if not backend.runs_in_onnxruntime or samples is None:
         return None
@@ -42,9 +54,10 @@ def measured_speed(
     if feed is None:
         return None
     try:
+        shared = side is not None and side.graph is original
         return in_turns(
-            run_of_graph(original, feed),
-            run_of_file(path, feed),
+            run_of_session(side.as_users_run(threads=1), feed) if side and shared else run_of_graph(original, feed),
+            run_of_file(path, feed) if session is None else run_of_session(session, feed),
             seconds=max(LEAST_SECONDS, SHARE_OF_RUN * seconds),
         )
     except OnnxqError:

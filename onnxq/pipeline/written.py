@@ -135,11 +135,14 @@ class Writer:
 
     def write(self, stage: Path) -> Written:
         """Write the files into a folder that vanishes if this fails."""
-        prepared = self.prepared
         try:
-            found = self._attempted(stage)
+            return self._written(self._attempted(stage), stage)
         finally:
             self._float_side.close()
+
+    def _written(self, found: Attempt, stage: Path) -> Written:
+        """What there is to know of files that have passed their checks."""
+        prepared = self.prepared
         plan, qparams, emitted, checks = found
         with self.clock.stage("simulate"):
             simulated = _simulated(self._session.original, prepared, plan, qparams, self._samples, stage)
@@ -150,7 +153,10 @@ class Writer:
         with self.clock.stage("speed"):
             speed = self._speed(emitted, checks)
         return Written(
-            *found,
+            plan,
+            qparams,
+            emitted,
+            replace(checks, session=None),
             simulated=on_the_chip,
             speed=speed,
             explanation=self._explained((*checks.results, *on_the_chip)),
@@ -174,7 +180,8 @@ class Writer:
                 )
             return None
         seconds = sum(self.clock.seconds.values())
-        return measured_speed(self._session.original, _model_file(emitted), backend, self._samples, seconds)
+        file, original, side = _model_file(emitted), self._session.original, self._float_side
+        return measured_speed(original, file, backend, self._samples, seconds, side, checks.session)
 
     def _attempted(self, stage: Path) -> Attempt:
         """The files with the first way to write weights that kernels do not saturate on."""

@@ -129,8 +129,15 @@ def unoptimized_session(
 ) -> ort.InferenceSession | SectionedSession:
     """A session without optimizations for a graph, which also returns the main-graph tensors `further`."""
     with float_model(graph, further) as model:
-        sections = None if isinstance(model, Path) else sectioned_session(model, threads=threads, optimize="none")
-        return sections or make_session(model, threads=threads, optimize="none")
+        return unoptimized_session_of(model, threads=threads)
+
+
+def unoptimized_session_of(
+    model: ModelInMemory | Path, *, threads: int | None = None
+) -> ort.InferenceSession | SectionedSession:
+    """The same for what `float_model` has made of a graph."""
+    sections = None if isinstance(model, Path) else sectioned_session(model, threads=threads, optimize="none")
+    return sections or make_session(model, threads=threads, optimize="none")
 
 
 def divide(

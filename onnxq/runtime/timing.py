@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median  # that of numpy would import numpy.ma
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from onnxq.graph import Graph
 from onnxq.json_file import JsonObject
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.session import float_session, make_session, run_session
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
 
 MOST_ROUNDS = 9
 SHORTEST_TURN = 0.002
@@ -127,11 +131,14 @@ def _timed(turn: Turn, count: int) -> float:
 
 def run_of_file(path: Path, feed: Feed) -> Run:
     """One run of a file as users run it, in one thread."""
-    session = make_session(path, threads=1, what=str(path))
-    return lambda: run_session(session, None, feed, "a measurement")
+    return run_of_session(make_session(path, threads=1, what=str(path)), feed)
 
 
 def run_of_graph(graph: Graph, feed: Feed) -> Run:
     """The same for a model in memory."""
-    session = float_session(graph, threads=1)
+    return run_of_session(float_session(graph, threads=1), feed)
+
+
+def run_of_session(session: ort.InferenceSession, feed: Feed) -> Run:
+    """The same for a session with one thread that is there already."""
     return lambda: run_session(session, None, feed, "a measurement")

@@ -63,7 +63,13 @@ def verify(
     compared = side.graph
     try:
         quantized = Graph.load(path)
-        session = load_session(path if rounded is None else rounded, threads=threads, optimize="none")
+        nodes = len(quantized.nodes())
+        session = load_session(
+            path if rounded is None else rounded,
+            threads=threads,
+            optimize="none",
+            nodes=nodes if rounded is None else None,
+        )
         if rounded is not None and runs:
             load_session(path, threads=threads, optimize="none")
     except MachineError:
@@ -71,7 +77,6 @@ def verify(
     except OnnxqError as error:
         return VerifyReport(0, time.monotonic() - started, failures=(*failures, _invalid(error)), refusal=error)
     fused, kernels, warnings = None, None, []
-    nodes = len(quantized.nodes())
     if dataset is not None and nodes <= FULL_OPTIMIZATION_NODES:
         try:
             fused, kernels = fused_session(path if runs or rounded is None else rounded, threads=threads)
@@ -125,6 +130,7 @@ def verify(
         refusal=comparison.refusal,
         notes=(*checked.inherited, *comparison.notes()),
         selections=() if selections is None else tuple(selections.checks()),
+        session=fused if threads == 1 and runs and backend.runs_in_onnxruntime else None,
     )
 
 

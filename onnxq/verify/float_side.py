@@ -6,8 +6,10 @@ samples. What the float model makes of them, and what follows from its graph, is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +17,8 @@ import numpy as np
 from onnxq.graph import Graph
 from onnxq.graph.joined import Join, joins, with_shapes
 from onnxq.runtime.feeds import Feed
-from onnxq.runtime.sections import SectionedSession, unoptimized_session
-from onnxq.runtime.session import run_session
+from onnxq.runtime.sections import SectionedSession, unoptimized_session_of
+from onnxq.runtime.session import ModelInMemory, float_model, look_session, run_session
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -34,6 +36,7 @@ class FloatSide:
         self._sessions: dict[tuple[tuple[str, ...], int | None], ort.InferenceSession | SectionedSession] = {}
         self._kept: dict[tuple[tuple[str, ...], int], list[Any]] = {}
         self._bytes = 0
+        self._model: ModelInMemory | None = None
 
     @cached_property
     def shaped(self) -> Graph:
@@ -65,10 +68,28 @@ class FloatSide:
         """Make the session, once for all files: without the optimizer, whose fusions are not all right."""
         key = (tuple(further), threads)
         if key not in self._sessions:
-            self._sessions[key] = unoptimized_session(self.graph, further, threads=threads)
+            with self._serialized(further) as model:
+                self._sessions[key] = unoptimized_session_of(model, threads=threads)
+
+    def as_users_run(self, *, threads: int) -> ort.InferenceSession:
+        """A new session with the optimizer, out of what was serialized for the comparison."""
+        with self._serialized(()) as model:
+            return look_session(model, threads=threads, optimize="all")
+
+    @contextmanager
+    def _serialized(self, further: Sequence[str]) -> Iterator[ModelInMemory | Path]:
+        """The model for onnxruntime. Without further outputs it is kept: its weights are those that sessions hold."""
+        if self._model is not None and not further:
+            yield self._model
+            return
+        with float_model(self.graph, further) as model:
+            if isinstance(model, ModelInMemory) and not further:
+                self._model = model
+            yield model
 
     def close(self) -> None:
         """Give back what was kept; comparisons after this begin anew."""
         self._sessions.clear()
+        self._model = None
         self._kept.clear()
         self._bytes = 0

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from onnxq.errors import CheckFailed, OnnxqError
 from onnxq.files import json_number
 from onnxq.json_file import JsonObject
 from onnxq.lint.finding import Finding
 from onnxq.verify.kernels import KernelCount
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
 
 
 class FailureKind(StrEnum):
@@ -235,6 +239,7 @@ class VerifyReport:
     refusal      the error with which onnxruntime did not load or run the file; it is among the failures
     selections   what TopK, NonMaxSuppression and NonZero select; mostly empty
     notes        what is not as ONNX wants it, and was not in the float model either; what could not be evaluated
+    session      the file as users run it in onnxruntime, where it was made in one thread: for measuring its speed
     """
 
     samples: int
@@ -248,6 +253,7 @@ class VerifyReport:
     notes: tuple[str, ...] = ()
     refusal: OnnxqError | None = None
     selections: tuple[SelectionCheck, ...] = ()
+    session: ort.InferenceSession | None = field(default=None, compare=False, repr=False)
 
     @property
     def passed(self) -> bool:

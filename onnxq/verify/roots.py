@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import onnx
 from onnx import helper, numpy_helper
 
-from onnxq.runtime.sections import SectionedSession, sectioned_session
+from onnxq.runtime.sections import MANY_NODES, SectionedSession, sectioned_session
 from onnxq.runtime.session import Optimize, make_session, run_session
 
 if TYPE_CHECKING:
@@ -32,9 +32,14 @@ def load_session(
     threads: int | None = None,
     optimize: Optimize = "all",
     config: Mapping[str, str] | None = None,
+    nodes: int | None = None,
 ) -> ort.InferenceSession | SectionedSession:
-    """A session for a file, in sections where that is the same; else with many quantized weights see above."""
-    if path.is_file() and path.stat().st_size < _LARGEST_FILE:
+    """A session for a file, in sections where that is the same; else with many quantized weights see above.
+
+    `nodes` are those of the file, where they are known: a small one need not be read to see that it is.
+    """
+    is_small = nodes is not None and nodes <= min(MANY_NODES, MANY_ROOTS)
+    if not is_small and path.is_file() and path.stat().st_size < _LARGEST_FILE:
         model = onnx.load(str(path), load_external_data=False)
         external = any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in model.graph.initializer)
         sections = sectioned_session(model, threads=threads, optimize=optimize, config=config, what=str(path))

@@ -28,7 +28,7 @@ def test_a_second_file_finds_the_outputs_of_the_first(
     config = {"effort": 0, "minimum_sqnr_db": -100.0}
     result = onnxq.quantize(path, backend="onnxruntime", data=feeds, out=tmp_path / "out", config=config)
     count = {"sessions": 0, "runs": 0}
-    make, run = float_side.unoptimized_session, float_side.run_session
+    make, run = float_side.unoptimized_session_of, float_side.run_session
 
     def counted_session(*args: Any, **named: Any) -> Any:
         count["sessions"] += 1
@@ -38,7 +38,7 @@ def test_a_second_file_finds_the_outputs_of_the_first(
         count["runs"] += 1
         return run(*args, **named)
 
-    monkeypatch.setattr(float_side, "unoptimized_session", counted_session)
+    monkeypatch.setattr(float_side, "unoptimized_session_of", counted_session)
     monkeypatch.setattr(float_side, "run_session", counted_run)
     original = Graph.load(path)
     side = FloatSide(original, keep=keep)
