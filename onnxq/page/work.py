@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from onnxq.errors import OnnxqError, UnsupportedError
 from onnxq.graph import Graph
+from onnxq.graph.fixed_shapes import shapes_for
 from onnxq.graph.write import weight_bytes
 from onnxq.json_file import JsonObject
 from onnxq.mixed_precision.costs import MULTIPLYING, macs_of, products, sized_tensor
@@ -54,8 +55,10 @@ def open_sizes(graph: Graph) -> list[str]:
 
 
 def macs_of_run(graph: Graph, feed: Feed) -> dict[str, int] | None:
-    """Node -> MACs in one sample; where the model leaves shapes open it is run on `feed`, unless it is large."""
+    """Node -> MACs in one sample; where the shapes of `feed` do not settle all, a small enough model is run on it."""
     found = macs_json(graph, feed, {})
+    if found is None and not any(node.op == "Shape" for node in graph.gs.nodes):  # inference follows few computed sizes
+        found = macs_json(graph, feed, shapes_for(graph, {name: array.shape for name, array in feed.items()}))
     if found is None and weight_bytes(graph.gs) <= LARGE:
         with suppress(OnnxqError):  # what a run of the float model cannot tell stays unknown
             return {product.node: product.macs for product in products(graph, feed)}
