@@ -17,7 +17,7 @@ from onnxq.types.note import Note
 from onnxq.verify import FloatSide, KernelCount
 
 if TYPE_CHECKING:
-    import onnxruntime as ort
+    from onnxq.runtime.session import OrtSession
 
 SHARE_OF_RUN = 0.01
 """What the measurement may take of the time that the run has taken, as far as one round fits into that."""
@@ -40,7 +40,7 @@ def measured_speed(
     samples: Samples | None,
     seconds: float,
     side: FloatSide | None = None,
-    session: ort.InferenceSession | None = None,
+    session: OrtSession | None = None,
 ) -> Pace | None:
     """The file against the float model that was given, on the first sample; `seconds` is what the run took so far.
 
