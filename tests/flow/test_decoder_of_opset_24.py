@@ -66,10 +66,10 @@ def written_names(graph: Graph, op: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "target", ["onnxruntime", *(pytest.param(name, marks=pytest.mark.slow) for name in ("tensorrt", "openvino"))]
+    ("target", "layers"),
+    [("onnxruntime", 2), *(pytest.param(name, LAYERS, marks=pytest.mark.slow) for name in PRODUCTS)],
 )
-def test_a_decoder_with_a_cache_is_trained_for_a_few_steps(target: str, tmp_path: Path) -> None:
-    layers = 2
+def test_a_decoder_with_a_cache_is_trained_for_a_few_steps(target: str, layers: int, tmp_path: Path) -> None:
     feeds = turns(4, layers)
     net = prepare_training(decoder(layers), target, feeds)
     names = net.graph.input_names
