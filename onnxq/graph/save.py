@@ -44,10 +44,11 @@ def model_with_weights_apart(
 ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """The model without the values of large initializers, and these, by their names: for onnxruntime in this process.
 
-    What is an input too stays inside: a value of its own would not be a constant there.
+    What is an input too stays inside: a value of its own would not be a constant there. So does what no node reads:
+    onnxruntime drops it before it looks for the values of others.
     """
     constants = constants_of(main, is_main=True).items()
-    plain = {name for name, held in constants if not isinstance(held._values, SparseValues)}
+    plain = {name for name, held in constants if held.outputs and not isinstance(held._values, SparseValues)}
     apart = KeptApart(() if header.ir_version < INITIALIZERS_APART else plain.difference(main.overridable))
     return _model(header, main, apart.store, node_name, store_attribute=store_inline), apart.values
 

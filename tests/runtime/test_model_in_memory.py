@@ -88,3 +88,11 @@ def test_the_weights_live_as_long_as_the_session() -> None:
     (after,) = session.run(None, feed(True))
     assert len(overwritten) == 64
     np.testing.assert_array_equal(before, after)
+
+
+def test_a_weight_that_nobody_reads_does_not_keep_a_model_from_loading() -> None:
+    model = network()
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((WIDTH, WIDTH), np.float32), "unread"))
+    found = float_session(Graph.from_model(model), threads=1).run(None, feed(True))
+    expected = float_session(Graph.from_model(network()), threads=1).run(None, feed(True))
+    np.testing.assert_array_equal(found[0], expected[0])
