@@ -23,6 +23,7 @@ class StepReason(Enum):
     NOTHING_TO_CHANGE = "nothing_to_change"
     NOT_POSSIBLE = "not_possible"
     TOO_FEW_SAMPLES = "too_few_samples"
+    NO_ROOM = "no_room"  # roundings of weights cost too little for it to be worth its time
     NOT_EVALUATED = "not_evaluated"
     TIME_LIMIT = "time_limit"  # there was no time for it, or it was broken off
     SKIPPED = "skipped"  # the configuration leaves this step out
@@ -49,6 +50,7 @@ _LEADS = {
     ),
     StepReason.NOT_POSSIBLE: "not possible here: ",
     StepReason.TOO_FEW_SAMPLES: "not tried: ",
+    StepReason.NO_ROOM: "not tried: ",
     StepReason.SKIPPED: "not tried: ",
     StepReason.TIME_LIMIT: "no time: ",
 }

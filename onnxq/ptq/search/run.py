@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from onnxq.errors import ConfigError, MachineError, OnnxqError
 from onnxq.graph import Graph
+from onnxq.graph.write import weight_bytes
 from onnxq.progress import OutOfTime, Progress, silent
 from onnxq.ptq.method import Chosen, Improved, State, Task, method_name, read_improvement
 from onnxq.ptq.search.acceptance import CHANCE, PairedComparison, figures_of, margin_of, significance
@@ -18,11 +19,30 @@ from onnxq.ptq.search.costs import stage_of
 from onnxq.ptq.search.evaluator import Evaluator, Score
 from onnxq.ptq.search.outcome import Level, Outcome, Reached, Step
 from onnxq.ptq.search.reasons import NOTHING_TO_CHANGE, StepReason, Why
+from onnxq.ptq.search.room import LEAST_ROOM_DB, without_roundings
 from onnxq.ptq.search.schedule import DEFERRED_GAIN_DB, ENOUGH_DB, NEAR_DB, Roundings, Schedule, Stage
 from onnxq.runtime.memory import peak_memory
 
 FIRST_LOOK = 0.5
 """Part of their price that wider formats have to gain with the ranges that there were: new ones add little to it."""
+
+MOST_KEPT_BYTES = 2**26
+"""Weights of models whose results are kept, for stages that begin anew: there are up to twenty of them."""
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """What the result of a method depends on: steps that led to the base and to what it has to beat."""
+
+    base: tuple[int, ...]
+    to_beat: tuple[int, ...]
+    least: tuple[float, float]
+    name: str
+    deferrable: bool
+
+    @classmethod
+    def of(cls, base: Candidate, to_beat: Candidate, name: str, *, deferrable: bool) -> _Attempt:
+        return cls(base.path, to_beat.path, (base.least, to_beat.least), name, deferrable)
 
 
 def improve(
@@ -100,6 +120,7 @@ class _Search:
         self._allowance = allowance
         self._steps: list[Step] = []
         self._hopeless: str | None = None
+        self._kept_attempts: dict[_Attempt, tuple[Candidate | None, str | None]] = {}
 
     def stages(self, base: Candidate, stages: Sequence[Stage]) -> tuple[Candidate, Candidate]:
         """The best that stages one after the other come to, without `finish` and with it."""
@@ -158,14 +179,36 @@ class _Search:
     def roundings(self, base: Candidate, roundings: Roundings, best: Candidate) -> Candidate:
         """The best so far, or a rounding of the base that is better."""
         came_to: dict[str, float] = {}
+        room: float | None = None
         for name in roundings.methods:
+            if name in roundings.learnt and name not in self._schedule.named:
+                room = self._room(base, best) if room is None else room
+                if room < LEAST_ROOM_DB:
+                    self._leave_out(name, roundings, _no_room(room))
+                    continue
             best, came_to[name] = self._rounded(base, name, best)
-        short = [name for name in roundings.methods if name in roundings.full_length]
+        short = [name for name in came_to if name in roundings.full_length]
         if short:
             chosen = max(short, key=came_to.__getitem__)
             if came_to[chosen] > best.score.goodness - (NEAR_DB if best.score.in_db else 0.0):
                 best, _ = self._rounded(base, roundings.full_length[chosen], best)
         return best
+
+    def _room(self, base: Candidate, best: Candidate) -> float:
+        """How much better than the best so far a model without roundings is, in dB; no limit for other metrics.
+
+        Biases of the best may make up for roundings that are gone then; those of the base do not.
+        """
+        if not best.score.in_db:
+            return math.inf
+        without = (self._scores.evaluator(without_roundings(one.state)).goodness for one in (base, best))
+        return max(without) - best.score.goodness
+
+    def _leave_out(self, name: str, roundings: Roundings, why: Why) -> None:
+        """Note a method that is not tried, nor what would follow it."""
+        behind = [roundings.full_length[name]] if name in roundings.full_length else []
+        self._allowance.not_needed([name, *behind, *self._schedule.finish], self._methods)
+        self._steps.append(Step.of(self._methods[name], why))
 
     def _rounded(self, base: Candidate, name: str, best: Candidate) -> tuple[Candidate, float]:
         """The best so far or a rounding that is better; and how good that rounding is on the held-out samples."""
@@ -178,7 +221,24 @@ class _Search:
         return next((one for one in (finished, tried) if self._scores.accepts(one, best)), best), came_to
 
     def attempt(self, base: Candidate, name: str, to_beat: Candidate, *, deferrable: bool = False) -> Candidate | None:
-        """What one method makes of the base; None where that is nothing to go on with. Notes the step."""
+        """What one method makes of the base; None where that is nothing to go on with. Notes the step.
+
+        Stages that begin anew come to what was tried before: it is known then, and no step.
+        """
+        attempt = _Attempt.of(base, to_beat, name, deferrable=deferrable)
+        if attempt in self._kept_attempts:
+            self._allowance.not_needed([name], self._methods)
+            result, self._hopeless = self._kept_attempts[attempt]
+            return result
+        result = self._tried(base, name, to_beat, deferrable=deferrable)
+        decided = self._steps[-1].why.reason is not StepReason.TIME_LIMIT
+        if self._schedule.further and decided and weight_bytes(base.state.graph.gs) <= MOST_KEPT_BYTES:
+            self._kept_attempts[attempt] = result, self._hopeless
+            if self._steps[-1].why.reason.accepts:  # nothing is deferred then
+                self._kept_attempts[replace(attempt, deferrable=not deferrable)] = result, self._hopeless
+        return result
+
+    def _tried(self, base: Candidate, name: str, to_beat: Candidate, *, deferrable: bool) -> Candidate | None:
         chosen, number = self._methods[name], len(self._steps) + 1
         self._hopeless = None
         seen = len(self._task.samples) + self._scores.evaluator.samples
@@ -331,6 +391,10 @@ def _has_parameters(state: State) -> bool:
     """Whether a state could be run with the parameters that it has, as formats that were taken away need none."""
     held = state.qparams
     return all(item.tensor in held and held[item.tensor].spec == item.spec for item in state.plan)
+
+
+def _no_room(room: float) -> Why:
+    return Why(StepReason.NO_ROOM, f"with float weights the model would be better by {max(room, 0.0):.1f} dB")
 
 
 def _too_few(chosen: Chosen, seen: int) -> Why:

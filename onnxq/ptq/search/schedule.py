@@ -21,6 +21,7 @@ effort tries everything that the one below tries, on the same samples, and can o
 
 Reconstructing blocks takes minutes, and what it comes to shows early. So those methods are tried with a fifth of their
 iterations, and the best of them follows with all (`full_length`), if it is at most NEAR_DB behind the best of all.
+What is learnt by gradients is tried at all where a model without roundings would be better by LEAST_ROOM_DB.
 """
 
 from __future__ import annotations
@@ -59,10 +60,14 @@ class Stage:
 
 @dataclass(frozen=True)
 class Roundings:
-    """Methods of one effort that choose roundings of weights; `full_length` has what the short trials are short for."""
+    """Methods of one effort that choose roundings of weights; `full_length` has what the short trials are short for.
+
+    Those that are `learnt` by gradients take most of the time, and are tried where there is room (`room.py`).
+    """
 
     methods: tuple[str, ...]
     full_length: Mapping[str, str] = field(default_factory=dict)
+    learnt: frozenset[str] = frozenset()
 
 
 STAGES = (
@@ -96,8 +101,8 @@ SHORT_TRIALS = {
     "qdrop:iterations=200": "qdrop",
 }
 ROUNDINGS = (
-    Roundings(("gptq", "gptaq", "gptaq:alpha=0", "adaround")),
-    Roundings(tuple(SHORT_TRIALS), SHORT_TRIALS),
+    Roundings(("gptq", "gptaq", "gptaq:alpha=0", "adaround"), learnt=frozenset({"adaround"})),
+    Roundings(tuple(SHORT_TRIALS), SHORT_TRIALS, learnt=frozenset(SHORT_TRIALS)),
 )
 
 

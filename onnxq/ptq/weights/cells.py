@@ -70,3 +70,10 @@ def round_to_grid(x: np.ndarray, scale: np.ndarray, zero_point: np.ndarray, spec
     each = (np.broadcast_to(values[..., 0] if rows != x.shape else values, rows) for values in (scale, zero_point))
     channels = QParams(spec.replace(granularity=PerChannel(0)), *(values.ravel() for values in each))
     return fake_quantize(x.reshape(len(channels.scale), -1), channels).reshape(x.shape)
+
+
+def round_column(x: np.ndarray, scale: np.ndarray, zero_point: np.ndarray, spec: QuantSpec) -> np.ndarray:
+    """`round_to_grid` of one value for each scale, without its checks: matrices are rounded column by column."""
+    if not spec.evenly_spaced or spec.format.bias_only:
+        return round_to_grid(x, scale, zero_point, spec)
+    return spec.format.fake(x.astype(np.float32, copy=False), scale, zero_point, spec)

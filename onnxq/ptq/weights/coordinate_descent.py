@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnxq.ptq.weights.cells import round_to_grid
+from onnxq.ptq.weights.cells import round_column
 from onnxq.ptq.weights.gptq_matrix import COLUMNS, Grid
 
 
@@ -35,9 +35,7 @@ def descend(wanted: np.ndarray, moments: np.ndarray, numbers: np.ndarray, grid: 
             for column in range(start, stop):
                 curve = diagonal[:, column, None]
                 lowest = found[:, :, column] + pull[:, :, column] / np.where(curve > 0, curve, np.inf)
-                nearest = round_to_grid(
-                    lowest.astype(np.float32), scale[:, :, column], zero_point[:, :, column], grid.spec
-                )
+                nearest = round_column(lowest, scale[:, :, column], zero_point[:, :, column], grid.spec)
                 step = nearest - found[:, :, column]
                 step[2 * step * pull[:, :, column] <= np.square(step) * curve] = 0.0
                 found[:, :, column] += step

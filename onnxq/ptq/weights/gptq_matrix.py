@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnxq.errors import SpecError
-from onnxq.ptq.weights.cells import cell_ranges, qparams_of_cells, round_to_grid, spread
+from onnxq.ptq.weights.cells import cell_ranges, qparams_of_cells, round_column, round_to_grid, spread
 from onnxq.ptq.weights.matrices import MatrixView, view_of_rows
 from onnxq.types import PerBlock, QParams, QuantSpec
 
@@ -99,7 +99,7 @@ def gptq_stack(
         errors = np.empty((*weight.shape[:2], stop - start))
         for column in range(start, stop):
             here = sorted_weight[:, :, column]
-            rounded[:, :, column] = round_to_grid(here, scale[:, :, column], zero_point[:, :, column], grid.spec)
+            rounded[:, :, column] = round_column(here, scale[:, :, column], zero_point[:, :, column], grid.spec)
             errors[:, :, column - start] = _spend(sorted_weight, rounded, factor, column, stop)
         sorted_weight[:, :, stop:] -= errors @ factor[:, start:stop, stop:]
     back = np.take_along_axis(rounded, np.argsort(order, 1)[:, None, :], 2)
@@ -131,7 +131,7 @@ def _with_new_ranges(
         zero_points.append(found.zero_point)
         errors = np.empty((1, len(weight), stop - start))
         for column in range(start, stop):
-            rounded[:, :, column] = round_to_grid(
+            rounded[:, :, column] = round_column(
                 work[:, :, column], found.scale[None, :, 0], found.zero_point[None, :, 0], qparams.spec
             )
             errors[:, :, column - start] = _spend(work, rounded, factor, column, stop)

@@ -17,11 +17,11 @@ from onnxq.session.session import Calibrated
 from onnxq.types import QParams
 
 
-def scaled(state: State, factor: float) -> State:
-    """The state with activation scales multiplied: far from the calibrated ones is worse."""
+def scaled(state: State, factor: float, role: str = "activation") -> State:
+    """The state with activation scales, or those of weights, multiplied: far from the calibrated ones is worse."""
     result = state.copy()
     for placement in result.plan:
-        if placement.role == "activation" and placement.tie is None:
+        if placement.role == role and placement.tie is None:
             held = result.qparams[placement.tensor]
             result.qparams.put(placement.tensor, QParams(held.spec, held.scale * factor, held.zero_point), "test")
     return result
@@ -56,12 +56,17 @@ def as_it_is(state: State, samples: Samples | None, seen: Gathered | None) -> St
 
 
 def improve_coarse(
-    ready: Calibrated, schedule: Schedule, recalibrate: Recalibrate = as_it_is, reached: Reached | None = None
+    ready: Calibrated,
+    schedule: Schedule,
+    recalibrate: Recalibrate = as_it_is,
+    reached: Reached | None = None,
+    role: str = "activation",
 ) -> tuple[Outcome, Evaluator]:
     split = split_samples(ready.session.dataset)
     assert split is not None
     prepared = ready.session.prepared
     task = Task(prepared.graph, prepared.backend, split.fitted)
     evaluator = Evaluator(ready.session.original, prepared.backend, split.held_out)
-    coarse = settled(scaled(State(prepared.graph, ready.state.plan, ready.state.qparams), 4.0), prepared.backend)
+    calibrated = State(prepared.graph, ready.state.plan, ready.state.qparams)
+    coarse = settled(scaled(calibrated, 4.0, role), prepared.backend)
     return improve(coarse, task, evaluator, schedule, recalibrate, reached=reached), evaluator

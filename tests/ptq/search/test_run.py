@@ -251,3 +251,27 @@ def test_what_changes_nothing_with_any_arguments_is_looked_at_once(ready: Calibr
     for name, tried in (("hopeless", 1), ("nothing", 2)):
         outcome, _ = improve_coarse(ready, Schedule((Stage((name, name, "repair")),)))
         assert [step.name for step in outcome.steps] == [name] * tried + ["repair"]
+
+
+@pytest.mark.usefixtures("steps")
+def test_roundings_are_learnt_where_float_weights_would_gain(ready: Calibrated) -> None:
+    learnt = Roundings(("nothing", "damage"), {"damage": "repair"}, learnt=frozenset({"damage"}))
+    schedule = Schedule((), (learnt,), preset=True)
+    loud_activations, _ = improve_coarse(ready, schedule)
+    assert [step.why.reason for step in loud_activations.steps] == [StepReason.NOTHING_TO_CHANGE, StepReason.NO_ROOM]
+    assert "with float weights the model would be better by 0." in str(loud_activations.steps[1].why)
+    loud_weights, _ = improve_coarse(ready, schedule, role="weight")
+    assert [step.why.reason for step in loud_weights.steps] == [StepReason.NOTHING_TO_CHANGE, StepReason.NO_GAIN]
+    asked_for, _ = improve_coarse(ready, replace(schedule, named=frozenset({"damage"})))
+    assert asked_for.steps[1].why.reason is StepReason.NO_GAIN
+
+
+@pytest.mark.usefixtures("steps")
+def test_what_was_tried_from_the_same_state_is_not_tried_again(ready: Calibrated) -> None:
+    stages = (Stage(("damage",)), Stage(("repair_a_little",)))
+    outcome, _ = improve_coarse(ready, Schedule(stages, further=(*stages, Stage(("repair",))), preset=True))
+    assert [(step.name, step.applied) for step in outcome.steps] == [
+        ("damage", False),
+        ("repair_a_little", True),
+        ("repair", False),  # behind what was known of the others
+    ]
