@@ -95,14 +95,25 @@ def _write_paragraphs(out: Console, title: str, columns: Sequence[str], rows: Se
         for label, cell in zip(labels, others, strict=True):
             if cell:
                 table.add_row(label, cell)
-        out.print(Padding(table, (0, 0, 0, SPACE)))
+        _draw(out, Padding(table, (0, 0, 0, SPACE)))
     out.print()
 
 
 def _write_titled(out: Console, title: str, table: Table) -> None:
     out.print(one_line(title), style="bold", soft_wrap=True)
-    out.print(table)
+    _draw(out, table)
     out.print()
+
+
+def _draw(out: Console, drawn: Table | Padding) -> None:
+    """Print; into a file or another program without the spaces that fill the lines of a table."""
+    if out.is_terminal:
+        out.print(drawn)
+        return
+    with out.capture() as captured:
+        out.print(drawn)
+    for line in captured.get().splitlines():
+        out.print(line.rstrip(), soft_wrap=True)
 
 
 def human_bytes(count: int) -> str:

@@ -147,3 +147,10 @@ def test_a_log_that_cannot_be_written_is_an_error_before_anything_is_done(run, m
     assert result.exit_code == 2
     assert "--log-file" in result.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_lines_for_a_file_end_with_their_text(run, model: Path, data: Path, tmp_path: Path) -> None:
+    done = run("quantize", model, "-b", "tensorrt", "-d", data, "--effort", "0", "-o", tmp_path / "out")
+    shown = [done.stdout, run("inspect", model).stdout, run("place", model, "-b", "tensorrt").stdout]
+    for line in "".join(shown).splitlines():
+        assert line == line.rstrip()

@@ -145,3 +145,8 @@ def test_a_budget_is_read(text: str, measure: str, limit: int) -> None:
 def test_a_budget_that_means_nothing_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"cannot be read. Write 60% .*3\.5bits.*BOPS:60%"):
         read_budget(text)
+
+
+def test_a_budget_that_is_no_text_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"budget 0\.7 is no text. Write 60%"):
+        read_budget(0.7)
