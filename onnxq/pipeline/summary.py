@@ -134,7 +134,7 @@ def speed_lines(report: JsonMapping) -> list[str]:
         low, high = speed["quartiles"]
         lines.append(
             f"{speed['times_as_fast']:.2f} times as fast as float here, {low:.2f} to {high:.2f} in half of "
-            f"{speed['rounds']} rounds ({speed['float_ms']:.2f} -> {speed['file_ms']:.2f} ms, one thread)"
+            f"{speed['rounds']} rounds ({speed['float_ms']:.3g} -> {speed['file_ms']:.3g} ms, one thread)"
         )
     if (tuning := report.get("tuning")) is not None:
         kept = [group for group in tuning["groups"] if group["float"]]

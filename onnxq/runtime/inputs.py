@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from onnxq.runtime.feeds import Feed
+from onnxq.types.note import Note
 
 _START = 256
 """Elements compared first: different samples usually differ there, and the rest need not be read."""
@@ -29,14 +30,16 @@ class InputWatch:
         self._same = {name for name in self._same if _equal(self._first[name], feed[name])}
         self._first = {name: self._first[name] for name in self._same}
 
-    def notes(self) -> Iterator[str]:
+    def notes(self) -> Iterator[Note]:
         if self._count < 2 or self._first is None:
             return
         for name in sorted(self._same):
             array = self._first[name]
             constant = array.size > 0 and bool((array == array.reshape(-1)[0]).all())
             what = f"is {array.reshape(-1)[0]} everywhere" if constant else "is the same"
-            yield f"input '{name}' {what} in all {self._count} samples: is the calibration data what it should be?"
+            yield Note(
+                "same_input", f"input '{name}' {what} in every sample: is the calibration data what it should be?"
+            )
 
 
 def _equal(first: np.ndarray, second: np.ndarray) -> bool:

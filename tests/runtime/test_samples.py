@@ -90,7 +90,7 @@ def test_an_input_that_never_changes_is_noted() -> None:
     graph = build(nodes, [info("x", ["N", 4]), info("mask", ["N", 4])], [info("y", ["N", 4])])
     data = [{**feed, "mask": np.ones((1, 4), np.float32)} for feed in feeds(5)]
     report = collect(graph, data, ranges(["y"]))
-    assert [note.split(":")[0] for note in report.notes] == ["input 'mask' is 1.0 everywhere in all 5 samples"]
+    assert [note.split(":")[0] for note in report.notes] == ["input 'mask' is 1.0 everywhere in every sample"]
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/0", "-1/2"])
