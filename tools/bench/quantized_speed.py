@@ -101,6 +101,7 @@ def _rows(subject: Subject, settings: Settings, folder: Path) -> list[Row]:
                 "times as fast": round(float(np.median(quotients)), 2),
                 "quartiles": f"{low:.2f} .. {high:.2f}",
                 "SQNR dB": "" if name == FLOAT else worst_sqnr(expected, outputs(path, subject.unseen)),
+                "as run dB": "" if name == FLOAT else worst_sqnr(expected, outputs(path, subject.unseen, "all")),
                 "integer layers": sum(n for op, n in counted.integer.items() if _is_layer(op)),
                 "float layers": sum(counted.floating.values()),
                 "Q/DQ left": sum(counted.quantizers.values()),

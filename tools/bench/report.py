@@ -101,8 +101,9 @@ MinMax on the digits.
     "speed": """Quantized files and the float model in onnxruntime, one sample at a time, in turns, in one process with
 one thread; processor time. "times as fast" is the median of the quotients float / file of all rounds, with the
 quartiles beside it. onnxq is run with effort 0: efforts change numbers, not operators. "latency" is `--for latency`.
-SQNR is that of the worst output on samples that no tool has calibrated with; networks with random weights
-(resnet50, mobilefacenet) compare tools, and are no task accuracy. The last columns count the kernels of the graph as
+SQNR is that of the worst output on samples that no tool has calibrated with, in onnxruntime without optimizations (what
+the file says), "as run" with all of them: where kernels saturate they differ. Networks with random weights
+(resnet50, mobilefacenet, bert_base) compare tools, and are no task accuracy. The last columns count the kernels of the graph as
 onnxruntime runs it after its optimizer: integer and float layers, and quantizers that no kernel has absorbed.
 Every tool gets the float file as it is. mobilenetv2, resnet50 and mobilefacenet have batch norms, which NNCF leaves to
 others to fold: this is part of its figures there. A table with the column "x float" is an older one: time of the file

@@ -1,7 +1,7 @@
 """What the methods of the search cost and gain, as far as that can be said before they have run.
 
 For the time that is left, and for what a limit of time leaves out first. Costs are in rounds (one calibration, see
-`onnxq.progress.tracker`), as measured on four networks, and are corrected while a run goes on; gains are dB, rounded
+`onnxq.progress.tracker`), as measured on four trained networks, and are corrected while a run goes on; gains are dB, rounded
 from networks of docs/accuracy.md with 8 and 4 bits: their order is what counts.
 """
 
@@ -27,12 +27,12 @@ UNKNOWN = Cost(3.0, 0.5)
 """A method of a plugin."""
 
 COSTS = {
-    "bias_correction": Cost(3.5, 3.0),
-    "weight_scale_search": Cost(3.5, 2.0),
-    "outlier_placement": Cost(1.0, 2.5),
+    "bias_correction": Cost(2.0, 3.0),
+    "weight_scale_search": Cost(2.0, 2.0),
+    "outlier_placement": Cost(0.5, 2.5),
     "insert_smoothing": Cost(3.0, 1.5),
-    "range_setting": Cost(3.0, 1.0),
-    "cross_layer_equalization": Cost(4.0, 0.8),
+    "range_setting": Cost(1.0, 1.0),
+    "cross_layer_equalization": Cost(2.0, 0.8),
     "gptq": Cost(8.0, 0.7),
     "gptaq": Cost(10.0, 0.7),
     "rotation": Cost(1.5, 1.0),

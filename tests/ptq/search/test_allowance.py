@@ -17,6 +17,10 @@ from tests.progress.clock import FakeClock
 METHODS = {name: read_improvement(name) for name in schedule_of(3).names()}
 
 
+WITHOUT_STEPS = 9 + 1 + 0.4 + 2.0 + 0.5
+"""Seconds of everything that is not left out; a round takes 1, and so does calibration."""
+
+
 class Run:
     """A run whose steps take what a test says: everything in front of the search takes 10 s, a round 1 s."""
 
@@ -75,9 +79,10 @@ def test_with_time_for_all_nothing_is_left_out() -> None:
 
 
 def test_what_gains_least_is_left_out_first() -> None:
-    run = Run(limit=10 + 0.6 + 2.9 + 10.5)  # time for two steps of 3.5 rounds and three of 1
-    placed = ["outlier_placement", "outlier_placement:layers=yes", "outlier_placement:usable=yes"]
-    assert run.search() == [*placed, "weight_scale_search", "bias_correction"]
+    wanted = ["outlier_placement", "outlier_placement:layers=yes", "outlier_placement:usable=yes"]
+    wanted += ["weight_scale_search", "bias_correction"]
+    run = Run(limit=WITHOUT_STEPS + 0.6 + sum(cost_of(name).rounds for name in wanted))
+    assert run.search() == wanted
     left_out = {one.what.partition(":")[0] for one in run.limit.left_out}
     assert left_out == {"insert_smoothing", "cross_layer_equalization", "range_setting"}
     assert all(one.step for one in run.limit.left_out)
@@ -85,10 +90,11 @@ def test_what_gains_least_is_left_out_first() -> None:
 
 
 def test_without_time_for_any_step_the_model_is_not_even_evaluated() -> None:
-    run = Run(limit=14)
+    least = min(cost_of(name).rounds for name in in_order(schedule_of(1)))
+    run = Run(limit=WITHOUT_STEPS + 0.6 + 0.8 * least)
     assert run.search() == []
     assert [one.what for one in run.limit.left_out] == run.schedule.names()
-    assert run.limit.taken == pytest.approx(12.9)
+    assert run.limit.taken == pytest.approx(WITHOUT_STEPS)
 
 
 def test_a_step_that_takes_much_longer_than_expected_is_broken_off() -> None:
