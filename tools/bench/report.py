@@ -103,8 +103,8 @@ one thread; processor time. "times as fast" is the median of the quotients float
 quartiles beside it. onnxq is run with effort 0: efforts change numbers, not operators. "latency" is `--for latency`.
 SQNR is that of the worst output on samples that no tool has calibrated with, in onnxruntime without optimizations (what
 the file says), "as run" with all of them: where kernels saturate they differ. Networks with random weights
-(resnet50, mobilefacenet, bert_base) compare tools, and are no task accuracy. The last columns count the kernels of the graph as
-onnxruntime runs it after its optimizer: integer and float layers, and quantizers that no kernel has absorbed.
+(resnet50, mobilefacenet, bert_base) compare tools, and are no task accuracy. The last columns count the kernels of the
+graph as onnxruntime runs it after its optimizer: integer and float layers, and quantizers that no kernel has absorbed.
 Every tool gets the float file as it is. mobilenetv2, resnet50 and mobilefacenet have batch norms, which NNCF leaves to
 others to fold: this is part of its figures there. A table with the column "x float" is an older one: time of the file
 by that of the float model, on the clock, all threads.""",

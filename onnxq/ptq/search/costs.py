@@ -1,8 +1,8 @@
 """What the methods of the search cost and gain, as far as that can be said before they have run.
 
 For the time that is left, and for what a limit of time leaves out first. Costs are in rounds (one calibration, see
-`onnxq.progress.tracker`), as measured on four trained networks, and are corrected while a run goes on; gains are dB, rounded
-from networks of docs/accuracy.md with 8 and 4 bits: their order is what counts.
+`onnxq.progress.tracker`), as measured on four trained networks, and are corrected while a run goes on; gains are dB,
+rounded from networks of docs/accuracy.md with 8 and 4 bits: their order is what counts.
 """
 
 from __future__ import annotations
