@@ -1,9 +1,9 @@
 """Lets onnxq log runs to MLflow, in a store of files or tables, and reads back what is there.
 
-    check.py MODEL.onnx SAMPLES.npz OUT
+    check.py MODEL.onnx SAMPLES.npz OUT [FOLDER]
 
-Prints one JSON object with the parameters, metrics, tags and artifacts of both runs: one of the command, one of log_run
-inside a run that is active.
+Prints one JSON object with the parameters, metrics, tags and artifacts of the runs: one of the command, one of log_run
+inside a run that is active, and that of FOLDER, a training that is done, with the steps of each of its curves.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ def main() -> None:
         mlflow.log_param("mine", 1)
         again = log_run(out / "run")
         assert again == run.info.run_id
+    numbers = [said.removeprefix("MLflow: run ").strip(), again, *map(log_run, sys.argv[4:])]
     client = mlflow.MlflowClient()
     found = []
-    for number in (said.removeprefix("MLflow: run ").strip(), again):
+    for number in numbers:
         data = client.get_run(number)
         found.append(
             {
@@ -56,6 +57,11 @@ def main() -> None:
                 "params": data.data.params,
                 "metrics": data.data.metrics,
                 "tags": {key: value for key, value in data.data.tags.items() if key.startswith("onnxq.")},
+                "steps": {
+                    name: [point.step for point in client.get_metric_history(number, name)]
+                    for name in data.data.metrics
+                    if name.startswith("training.")
+                },
                 "artifacts": sorted(Path(entry.path).name for entry in client.list_artifacts(number, "onnxq")),
             }
         )
