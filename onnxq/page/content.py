@@ -17,6 +17,7 @@ from onnxq.page.document import FORM
 from onnxq.page.verdict import verdict_json
 from onnxq.pipeline.artifacts import FLOAT_MODEL, PAGE, REMEDY, REPORT
 from onnxq.pipeline.vendor_steps import vendor_steps
+from onnxq.ptq.search.evaluator import AGAINST_FLOAT
 from onnxq.types import Backend, QParamsTable, QuantPlan
 from onnxq.types.note import Note, folded
 from onnxq.version import __version__
@@ -125,10 +126,14 @@ def _files(run: Run, backend: Backend | None) -> list[JsonObject]:
     found = []
     purposes = {} if backend is None else _purposes(backend, str(run.config.get("name", "model")))
     for name in dict.fromkeys([*(Path(path).name for path in run.report["files"]), PAGE]):
-        held = run.folder / name
-        known = name not in (REPORT, PAGE) and held.is_file()
-        found.append({"name": name, "bytes": held.stat().st_size if known else None, "what": purposes.get(name)})
+        known = None if name in (REPORT, PAGE) else file_size(run.folder / name)
+        found.append({"name": name, "bytes": known, "what": purposes.get(name)})
     return found
+
+
+def file_size(path: Path) -> int | None:
+    """Bytes of a file that is there."""
+    return path.stat().st_size if path.is_file() else None
 
 
 def _next(run: Run, backend: Backend | None) -> list[JsonObject]:
@@ -206,7 +211,7 @@ def _number(text: str | None) -> float | None:
 def front_json(front: JsonMapping) -> JsonObject:
     """front.json without the bits of points that are neither on the front nor chosen."""
     points = [{key: value for key, value in point.items() if key != "bits"} for point in front.get("points", ())]
-    return {**front, "points": points}
+    return {**front, "points": points, "against_float": front.get("metric") in AGAINST_FLOAT}
 
 
 def search_page(folder: Path) -> JsonObject:
@@ -219,6 +224,6 @@ def search_page(folder: Path) -> JsonObject:
         "onnxq": __version__,
         "backend": str(config.get("backend", "")),
         "config": config,
-        "files": [{"name": name, "bytes": None} for name in names],
+        "files": [{"name": name, "bytes": file_size(folder / name)} for name in names],
         **further_json(folder),
     }

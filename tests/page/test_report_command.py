@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 import onnxq
 from onnxq.cli.app import app
+from onnxq.demo import load_data, model_path
 from onnxq.page.document import read_page
 from tests.golden_graphs import GOLDEN
 
@@ -88,3 +89,20 @@ def test_bad_input_is_told_and_leaves_everything(here: Path, run: Path, tmp_path
         assert next(iter(wrong)) in done.output
     (run / "report.json").write_bytes(before["report.json"])
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+
+
+def test_the_page_of_a_search_from_its_files_alone(tmp_path: Path) -> None:
+    out, data = tmp_path / "searched", tmp_path / "x.npz"
+    np.savez(data, image=load_data().calibration[:8])
+    words = ["search", model_path(), "-b", "academic", "-d", data, "--bits", "8,4", "--budget", "70%", "-o", out, "-q"]
+    assert CliRunner().invoke(app, [str(word) for word in words]).exit_code == 0
+    page = out / "report.html"
+    first = page.read_text()
+    page.unlink()
+    assert CliRunner().invoke(app, ["report", str(out), "-q"]).exit_code == 0
+    assert page.read_text() == first
+    found = read_page(page)
+    assert found["front"]["against_float"] is True
+    assert {one["name"]: one["bytes"] for one in found["files"]} == {
+        name: (out / name).stat().st_size for name in ("config.json", "front.json", "front.svg")
+    }

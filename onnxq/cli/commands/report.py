@@ -53,7 +53,8 @@ def report(
     refuse_no_run(folder, search=True)
     with claim(folder) as output:
         if not (folder / REPORT).is_file():
-            found, title = search_page(folder), f"search in {folder.name}"
+            found = search_page(folder)
+            title = f"search for {found['backend']}"
         else:
             run = read_run(folder)
             found = draw_again(
