@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import onnx
 from onnx import helper, numpy_helper
 
+from onnxq.errors import ModelError, UnsupportedError
 from onnxq.runtime.sections import MANY_NODES, SectionedSession, sectioned_session
-from onnxq.runtime.session import Optimize, make_session, run_session
+from onnxq.runtime.session import KEEP_PAIRS, Optimize, make_session, run_session
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -52,6 +53,24 @@ def load_session(
                 model.SerializeToString(), threads=threads, optimize=optimize, config=config, what=str(path)
             )
     return make_session(path, threads=threads, optimize=optimize, config=config, what=str(path))
+
+
+def folded_session(path: Path, *, threads: int | None, nodes: int) -> ort.InferenceSession | SectionedSession:
+    """A session that runs a file of so many nodes as it is written, with what depends on constants computed once.
+
+    Quantizers stay pairs, and no layer computes in integers. Without that, onnxruntime dequantizes every weight in
+    every run: that takes twice as long as the run itself where layers have few rows.
+    """
+    if nodes <= MANY_ROOTS and path.is_file() and path.stat().st_size <= _LARGEST_FOLDED:
+        try:
+            return make_session(path, threads=threads, optimize="basic", config=KEEP_PAIRS, what=str(path))
+        except (ModelError, UnsupportedError):
+            pass  # its fusions do not take every file; without any it has the last word
+    return load_session(path, threads=threads, optimize="none", nodes=nodes)
+
+
+_LARGEST_FOLDED = 2**27
+"""Bytes of a file whose weights may be held in float."""
 
 
 def _roots(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
