@@ -27,7 +27,7 @@ from onnxq.runtime.pinned import pinned_tensors
 from onnxq.runtime.reduce import reducible
 from onnxq.runtime.samples import Sample, Samples, Shard
 from onnxq.runtime.session import CPU, Optimize, find_provider
-from onnxq.runtime.tap import Tap, default_memory_limit, divide, estimated_sizes, known_sizes, optimization_of
+from onnxq.runtime.tap import Tap, completed_sizes, default_memory_limit, divide, known_sizes, optimization_of
 from onnxq.runtime.workers import SampleQueue, available_cores
 
 ARRANGING_SECONDS, ARRANGING_PER_BYTE, ARRANGING_PER_NODE = 0.05, 2e-9, 1.5e-4
@@ -176,7 +176,7 @@ class _Run:
         self._data = samples
         self._statistics = statistics
         self._engine = engine
-        self._optimize: Optimize | None = optimize
+        self._optimize: Optimize = optimization_of(graph) if optimize is None else optimize
         self._progress = progress
         self._journal = journal
         self._length = length
@@ -191,9 +191,10 @@ class _Run:
         if first is None:
             raise DataError(self._no_samples())
         limit = self._engine.bytes_of_a_run()
-        sizes = estimated_sizes(self._graph, self._pinned, first.feed)
+        known = known_sizes(self._graph, self._pinned, first.feed)
+        sizes = completed_sizes(known, self._pinned, first.feed)
         # A run that is not arranged may keep every pinned tensor until it ends, and a copy in another layout.
-        open_sizes = len(sizes) - len(known_sizes(self._graph, self._pinned, first.feed))
+        open_sizes = len(sizes) - len(known)
         large = 2 * sum(sizes.values()) > limit or open_sizes > MANY_OPEN_SIZES
         self._arranged = large or self._arranging_pays(sum(sizes.values()))
         pending = list(self._planned(sizes, first.feed, limit))
@@ -211,7 +212,7 @@ class _Run:
         """Whether faster runs make up for a session that takes longer to create (measured on CNNs and transformers)."""
         if self._length is None:
             return True
-        per_tensor = SAVED_PER_TENSOR[self._optimize or optimization_of(self._graph)]
+        per_tensor = SAVED_PER_TENSOR[self._optimize]
         saved = self._length * (pinned * SAVED_PER_BYTE + len(self._pinned) * per_tensor)
         cost = ARRANGING_SECONDS + ARRANGING_PER_BYTE * weight_bytes(self._graph.gs)
         return saved > cost + ARRANGING_PER_NODE * len(self._graph.gs.nodes)

@@ -14,6 +14,7 @@ beside other ones are collected again.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -31,11 +32,12 @@ def pinned_tensors(graph: Graph) -> list[str]:
 
     They do not depend on whether somebody has inferred shapes before: where types are missing, that is done on a copy.
     """
-    made = [tensor.name for node in graph.gs.nodes for tensor in node.outputs if tensor.name]
-    if any(graph.dtype(name) is None for name in made):
+    made = _made(graph)
+    if any(tensor.dtype is None for tensor in made):
         graph = graph.copy()
         graph.infer_shapes()
-    return [name for name in made if _is_float(graph, name) and not graph.is_constant(name)]
+        made = _made(graph)
+    return [str(tensor.name) for tensor in made if _is_float(tensor) and not graph.is_constant(tensor)]
 
 
 def pinned_beyond(graph: Graph, tensors: Iterable[str]) -> tuple[str, ...]:
@@ -45,6 +47,9 @@ def pinned_beyond(graph: Graph, tensors: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({name for name in tensors if name not in always and not graph.is_constant(name)}))
 
 
-def _is_float(graph: Graph, tensor: str) -> bool:
-    dtype = graph.dtype(tensor)
-    return dtype is not None and dtype.type in _KINDS
+def _made(graph: Graph) -> list[Any]:
+    return [tensor for node in graph.gs.nodes for tensor in node.outputs if tensor.name]
+
+
+def _is_float(tensor: Any) -> bool:
+    return tensor.dtype is not None and np.dtype(tensor.dtype).type in _KINDS

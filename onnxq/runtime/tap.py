@@ -72,6 +72,8 @@ class Tap:
         self.reductions: dict[str, Reduction] = {}
         inputs = set(graph.input_names)
         wanted = list(dict.fromkeys(tensors))
+        if optimize is None:
+            optimize = optimization_of(graph)
         exposer = Exposer(graph)
         if any(exposer.is_inside(name) for name in (*wanted, *pinned)):
             graph = graph.copy()
@@ -92,8 +94,6 @@ class Tap:
                 continue
             if exposer.is_inside(name):
                 self.flat.add(name)
-        if optimize is None:
-            optimize = optimization_of(graph)
         # Without optimizations nothing is fused, and there is nothing to keep from it.
         others = dict.fromkeys(pinned if optimize != "none" else ()).keys() - inputs - set(wanted)
         pins = [pin for name in sorted(others) if (pin := exposer.pin(name)) is not None]
@@ -166,7 +166,7 @@ def _has_small_tensors(graph: Graph) -> bool:
         return False
     for node in graph.gs.nodes:
         for tensor in node.outputs:
-            shape = graph.shape(tensor) if tensor.name else ()
+            shape = tensor.shape if tensor.name else ()
             if shape is None or not all(isinstance(size, int) for size in shape[1:]):
                 return False
             if math.prod(size for size in shape if isinstance(size, int)) > SMALL_TENSOR:
@@ -203,8 +203,12 @@ def estimated_sizes(graph: Graph, tensors: Sequence[str], feed: Feed) -> dict[st
     Symbolic dimensions have the length they have in the feed; a tensor with other open dimensions counts as the
     largest input.
     """
+    return completed_sizes(known_sizes(graph, tensors, feed), tensors, feed)
+
+
+def completed_sizes(known: Mapping[str, int], tensors: Sequence[str], feed: Feed) -> dict[str, int]:
+    """The same out of the sizes that are known."""
     largest = max((array.nbytes for array in feed.values()), default=0)
-    known = known_sizes(graph, tensors, feed)
     return {name: known.get(name, largest) for name in tensors}
 
 
@@ -213,12 +217,12 @@ def known_sizes(graph: Graph, tensors: Sequence[str], feed: Feed) -> dict[str, i
     symbols = _lengths(graph, feed)
     sizes = {}
     for name in tensors:
-        shape = graph.shape(name)
+        tensor = graph.tensor(name)
+        shape, dtype = tensor.shape, tensor.dtype
         dims = [symbols.get(dim) if isinstance(dim, str) else dim for dim in ((None,) if shape is None else shape)]
         known = [dim for dim in dims if dim is not None]
-        dtype = graph.dtype(name)
         if len(known) == len(dims):
-            sizes[name] = math.prod(known) * (4 if dtype is None else dtype.itemsize)
+            sizes[name] = math.prod(known) * (4 if dtype is None else np.dtype(dtype).itemsize)
     return sizes
 
 

@@ -32,8 +32,7 @@ class QParams:
     zero_point: np.ndarray
 
     def __post_init__(self) -> None:
-        with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and refused below
-            scale = np.array(self.scale, dtype=np.float32)
+        scale = _in_float32(self.scale)
         zero_point = _whole_numbers(np.asarray(self.zero_point))
         if zero_point.shape != scale.shape:
             if zero_point.shape not in ((), (1,)):
@@ -60,7 +59,8 @@ class QParams:
             )
         if self.spec.symmetric and zero_point.any():
             raise SpecError("a symmetric format has zero point 0")
-        scale = np.array(self.spec.format.settled(scale, self.spec), np.float32)
+        settled = self.spec.format.settled(scale, self.spec)
+        scale = scale if settled is scale else np.array(settled, np.float32)
         self.spec.format.check_parameters(self.spec, scale, zero_point)
         if self.spec.symmetric and scale.ndim:
             zero_point = np.broadcast_to(np.int32(0), scale.shape)  # one number, whatever the number of blocks
@@ -104,16 +104,26 @@ class QParams:
         )
 
 
+def _in_float32(given: Any) -> np.ndarray:
+    """A copy in float32. What that cannot hold is infinite, and refused later."""
+    if isinstance(given, np.ndarray) and given.dtype == np.float32:
+        return given.copy()
+    with np.errstate(over="ignore"):
+        return np.array(given, dtype=np.float32)
+
+
 _SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
 
 
 def _whole_numbers(given: np.ndarray) -> np.ndarray:
     """Zero points as int32; one that is cut off on the way would be another number, without a word."""
+    if given.dtype == np.int32:
+        return given.copy()
     if given.dtype.kind not in "iufb":
         raise SpecError(f"zero points are whole numbers, got {given.dtype.name} values")
     with np.errstate(invalid="ignore"):
         whole = np.array(given, dtype=np.int32)
-    if given.dtype != np.int32 and not np.array_equal(given, whole):
+    if not np.array_equal(given, whole):
         wrong = given[given != whole].reshape(-1)[0]
         raise SpecError(f"zero points are whole numbers of 32 bits, got {wrong}")
     return whole

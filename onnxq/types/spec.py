@@ -80,10 +80,14 @@ class QuantSpec:
         object.__setattr__(self, "granularity", form.usual_granularity(self.granularity))
         form.check(self)
 
-    @property
+    @functools.cached_property
     def format(self) -> NumberFormat:
         """The number format that `dtype` names."""
         return number_format(self.dtype)
+
+    def __getstate__(self) -> JsonObject:
+        """Copies and pickles hold the fields alone, and look their format up anew."""
+        return {name: value for name, value in self.__dict__.items() if name != "format"}
 
     grid = old_property(
         "QuantSpec.grid",

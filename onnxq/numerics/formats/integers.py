@@ -113,6 +113,8 @@ class IntegerFormat(NumberFormat):
             raise SpecError(f"{self.name} is for biases, which are symmetric (zero point 0)")
 
     def check_parameters(self, spec: QuantSpec, scale: np.ndarray, zero_point: np.ndarray) -> None:
+        if spec.symmetric:
+            return  # they are 0
         if zero_point.min() < spec.qmin or zero_point.max() > spec.qmax:
             raise SpecError(f"zero points must lie in [{spec.qmin}, {spec.qmax}]")
 
