@@ -10,8 +10,9 @@ The model that is run is the one that `simulate` writes, so that a chip's own ro
     accuracy   fraction of samples with the class of their label, on the first output
     function   of (outputs by name, labels), numpy arrays over all samples
 
-Keys and values that a decoder returns for the next step are no results of its own, and not among them. Those of models
-that read text are in `onnxq.ptq.search.text_metrics`.
+Keys and values that a decoder returns for the next step are no results of its own, and not among them; the sqnr_db of
+its logits is that of next tokens (`onnxq.ptq.search.next_tokens`). Metrics of models that read text are in
+`onnxq.ptq.search.text_metrics`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from onnxq.graph import Graph, Node
 from onnxq.graph.caches import caches
 from onnxq.graph.write import weight_bytes
 from onnxq.ptq.method import State
+from onnxq.ptq.search.next_tokens import logits_of, root_chances
 from onnxq.ptq.search.text_metrics import OF_TOKENS, RETRIEVAL, retrieval, token_entropy
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.session import KEEP_PAIRS, Optimize, float_session, run_session
@@ -174,6 +176,7 @@ class Evaluator:
         self._selecting = selecting_nodes(reference) if metric in AGAINST_FLOAT else ()
         self._reference = reference
         self._passed_on = frozenset(caches(reference).values())
+        self._logits = logits_of(reference, self._passed_on) if metric == "sqnr_db" else None
         self._selected: list[Selected] = [{} for _ in self._feeds]
         self.runs = 0
 
@@ -233,7 +236,7 @@ class Evaluator:
 
         found = []
         for number, values in enumerate(in_threads(run, enumerate(self._feeds))):
-            found.append(dict(zip(names, values, strict=False)))
+            found.append(self._judged(dict(zip(names, values, strict=False))))
             self._selected[number] = dict(zip(self._selecting, values[len(names) :], strict=True))
         return found
 
@@ -243,9 +246,15 @@ class Evaluator:
 
         def run(numbered: tuple[int, tuple[Feed, Selected]]) -> Outputs:
             number, (feed, selected) = numbered
-            return dict(zip(names, given.run(names, feed, selected, f"sample {number}"), strict=True))
+            return self._judged(dict(zip(names, given.run(names, feed, selected, f"sample {number}"), strict=True)))
 
         return list(in_threads(run, enumerate(zip(self._feeds, self._selected, strict=True))))
+
+    def _judged(self, outputs: Outputs) -> Outputs:
+        """What of the outputs is compared: of a decoder's logits the chances of the next tokens."""
+        if self._logits is not None:
+            outputs[self._logits] = root_chances(outputs[self._logits])
+        return outputs
 
     def _score(self, found: list[Outputs]) -> Score:
         sums = self._results.compare(found)
