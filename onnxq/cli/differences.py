@@ -82,12 +82,38 @@ def summary(found: RunDiff) -> list[tuple[str, str]]:
         ("nodes", _counted(len(plan.nodes), plan.equal_nodes)),
         ("tensors", _counted(len(plan.tensors), plan.equal_tensors)),
         ("parameters", _parameter_counts(parameters)),
-        ("accuracy", _counted(results, len(found.accuracy) - results)),
+        ("accuracy", _counted(results, len(found.accuracy) - results) + _worst(found.accuracy)),
         ("methods", _counted(len(found.methods.changes), found.methods.equal)),
-        ("files", _counted(len(found.files) - same, same)),
-        ("speed", _counted(len(found.speed.changes), found.speed.equal)),
+        ("files", _counted(len(found.files) - same, same) + _size(found.files)),
+        ("speed", _counted(len(found.speed.changes), found.speed.equal) + _pace(found.speed)),
         ("versions", _counted(len(found.versions.changes), found.versions.equal)),
     ]
+
+
+def _worst(results: Sequence[ResultDiff]) -> str:
+    """The least SQNR of both runs, in the file or on the chip."""
+    figures = [
+        [float(str(side[key])) for side in sides for key in _DECIBELS if key in side]
+        for sides in ([one.before for one in results], [one.after for one in results])
+    ]
+    if not all(figures):
+        return ""
+    before, after = (decibels(min(values)) for values in figures)
+    return f"; worst {_arrow(before, after)}"
+
+
+def _size(files: Sequence[FileDiff]) -> str:
+    """The sizes of the model that runs, which is the first file."""
+    sizes = [] if not files else [size for size in files[0].bytes if size is not None]
+    return f"; {_arrow(*map(human_bytes, sizes))}" if len(sizes) == 2 else ""
+
+
+def _pace(speed: Compared) -> str:
+    pace = next((one for one in speed.changes if one.name == "times_as_fast"), None)
+    if pace is None or pace.before is None or pace.after is None:
+        return ""
+    before, after = (f"{float(str(one)):.2f}" for one in (pace.before, pace.after))
+    return f"; {before} -> {after} times as fast as float"
 
 
 def _counted(changed: int, equal: int) -> str:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from onnxq.text_tables import human_bytes
+
 Edit = Callable[[dict[str, Any]], None]
 
 
@@ -68,6 +70,11 @@ def test_another_run_shows_what_was_set(run: Any, model: Path, data: Path, finis
     assert all(one["after"].startswith("int4") for one in others)
     assert document["parameters"]["incomparable"], "scales of 4 bits are not those of 8"
     assert document["files"][0]["names"] == ["model.onnx", "four.onnx"]
+    lines = {line.split()[0]: line for line in run("diff", finished, after).stdout.splitlines()[1:12]}
+    worst = [min(float(one[side]["sqnr_db"]) for one in document["accuracy"]) for side in ("before", "after")]
+    assert lines["accuracy"].endswith(f"worst {worst[0]:.1f} dB -> {worst[1]:.1f} dB")
+    sizes = [human_bytes(size) for size in document["files"][0]["bytes"]]
+    assert lines["files"].endswith(f"; {sizes[0]} -> {sizes[1]}")
     shown = run("diff", finished, after).stdout
     assert "model.onnx -> four.onnx" in shown
     assert "the configuration leaves the node float" in shown
