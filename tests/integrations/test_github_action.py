@@ -67,8 +67,8 @@ def test_the_step_quantizes_and_says_what_it_made(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_limit_that_is_missed_fails_the_step_and_leaves_nothing(folder: Path) -> None:
-    done, outputs, _ = run(
+def test_a_limit_that_is_missed_fails_the_step_and_leaves_the_reason_alone(folder: Path) -> None:
+    done, outputs, summary = run(
         folder,
         model=str(model_path()),
         backend="tensorrt",
@@ -79,6 +79,10 @@ def test_a_limit_that_is_missed_fails_the_step_and_leaves_nothing(folder: Path) 
     assert done.returncode != 0
     assert not outputs
     assert not (folder / "quantized").exists()
+    assert not list(folder.glob("onnxq-*.txt"))
+    assert "90" in summary
+    assert "error: " in summary
+    assert "error: " in done.stderr
 
 
 def test_what_stands_in_an_input_is_never_run(folder: Path) -> None:
