@@ -1,8 +1,8 @@
 """Decoders are judged by the tokens that they would go on with, not by the numbers of their logits.
 
 Most of a logit's range belongs to tokens that never come next, and what all logits have in common changes nothing: on
-stories15M, rotated weights of 4 bits gain 1.7 dB of the logits and lose a tenth of the divergence. With the chances p of
-the float model and q of the quantized one,
+stories15M, rotated weights of 4 bits have logits with 1.7 dB less noise and a divergence that is a tenth larger. With
+the chances p of the float model and q of the quantized one,
 
     sum (sqrt p - sqrt q)^2  =  KL(p, q) / 2        where both are close
 
