@@ -21,7 +21,7 @@ KERNEL_MARGIN_DB = 6.0
 """Kernel errors this far below the error of quantization add less than a quarter to it, and are left alone."""
 
 _SATURATES = "this processor's int8 kernels saturate on this model (it lacks VNNI), so weights"
-FITTING = f"{_SATURATES} have scales at which what these kernels add in 16 bits fits into them"
+FITTING = f"{_SATURATES} have scales at which what these kernels add in 16 bits fits, or are unsigned"
 UNSIGNED = f"{_SATURATES} are stored as uint8 with zero point 128: the same numbers, exact on every processor"
 UNTRIED_FITTING = (
     "this processor's kernels add 8-bit products in 16 bits (it lacks VNNI), so weights have scales at which that "

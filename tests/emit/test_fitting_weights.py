@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxq.calibrate import calibrate
 from onnxq.emit import emit
+from onnxq.emit.pair_sums import LARGEST_PAIR
 from onnxq.emit.saturation import with_fitting_weights, with_unsigned_weights
 from onnxq.graph import Graph
 from onnxq.numerics import dequantize, quantize
@@ -80,6 +81,10 @@ def heavy(name: str) -> np.ndarray:
     return RANDOM.uniform(0.7, 1.0, LAYERS[name][2])
 
 
+def usual(name: str) -> np.ndarray:
+    return RANDOM.normal(0.05, 0.1, LAYERS[name][2])
+
+
 def alternating(name: str) -> np.ndarray:
     """A large weight beside a small one: pairs fit as they are, and would not in another order."""
     op, _, shape, attributes = LAYERS[name]
@@ -90,7 +95,7 @@ def alternating(name: str) -> np.ndarray:
     return np.moveaxis(np.broadcast_to(row.reshape(moved[kept:]), moved), -1, summed)
 
 
-@pytest.mark.parametrize("weights", [heavy, alternating])
+@pytest.mark.parametrize("weights", [heavy, usual, alternating])
 @pytest.mark.parametrize("name", LAYERS)
 def test_kernels_of_every_processor_are_exact_on_weights_whose_pairs_fit(
     tmp_path: Path, name: str, weights: Callable[[str], np.ndarray]
@@ -132,12 +137,25 @@ def test_depthwise_weights_stay_as_they_are() -> None:
 
 
 def test_one_scale_for_a_stack_fits_its_largest_pair() -> None:
-    graph, plan, before = placed("stack", heavy("stack"))
+    weights = RANDOM.uniform(0.3, 0.65, LAYERS["stack"][2])
+    weights.flat[0] = 0.9
+    graph, plan, before = placed("stack", weights)
     _, after = with_fitting_weights(graph, plan, before)
     integers = quantize(graph.values("w"), after["w"]).astype(int)
     pairs = np.abs(integers[:, 0::2] + integers[:, 1::2])
     assert after["w"].scale.shape == ()
-    assert 120 < pairs.max() <= 128
+    assert 120 < pairs.max() <= LARGEST_PAIR
+
+
+@pytest.mark.parametrize("name", ["convolution", "matrix"])
+def test_weights_that_would_lose_much_are_unsigned(name: str) -> None:
+    graph, plan, before = placed(name, heavy(name))
+    other, after = with_fitting_weights(graph, plan, before)
+    assert other["w"].spec.dtype == after["w"].spec.dtype == "uint8"
+    np.testing.assert_array_equal(after["w"].scale, before["w"].scale)
+    graph, plan, before = placed(name, usual(name))
+    other, after = with_fitting_weights(graph, plan, before)
+    assert other["w"].spec.dtype == after["w"].spec.dtype == "int8"
 
 
 def test_integers_that_an_algorithm_has_fixed_stand_for_the_same_numbers_unsigned() -> None:
