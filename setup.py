@@ -16,6 +16,13 @@ setup(
             optional=True,
         ),
         Extension(
+            "onnxq.torchnet.fake_quantize._gradients",
+            ["onnxq/torchnet/fake_quantize/_gradients.c"],
+            extra_compile_args=["-O3", "-ffp-contract=off"],
+            py_limited_api=True,
+            optional=True,
+        ),
+        Extension(
             "onnxq.numerics._rounding",
             ["onnxq/numerics/_rounding.c"],
             extra_compile_args=["-O3", "-ffp-contract=off"],

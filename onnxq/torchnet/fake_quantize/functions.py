@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from onnxq.torchnet.fake_quantize.compiled import learnt_in_c
 from onnxq.torchnet.fake_quantize.grids import grid_values
 from onnxq.types.spec import QuantSpec
 
@@ -57,6 +58,11 @@ class LearntScale(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None, None, None, None]:
         x, y, scale, zero_point = ctx.saved_tensors
+        if ctx.needs_input_grad[1] and not ctx.needs_input_grad[2]:
+            ends = ends_of(scale, zero_point, ctx.spec, rounded=ctx.rounded)
+            found = learnt_in_c(x, y, gradient, scale, zero_point, ends)
+            if found is not None:
+                return found[0], found[1].div_(scale).mul_(ctx.factor), None, None, None, None
         within = inside(x, scale, zero_point, ctx.spec, rounded=ctx.rounded)
         to_x = within(gradient)
         to_scale = to_zero_point = None
@@ -102,12 +108,20 @@ class Inside:
 
 def inside(x: Tensor, scale: Tensor, zero_point: Tensor, spec: QuantSpec, *, rounded: bool) -> Inside:
     """Which x are inside; `rounded` counts those as well that are rounded to an end and not cut off."""
+    low, high = ends_of(scale, zero_point, spec, rounded=rounded)
+    if scale.ndim == 0 and not scale.is_cuda:
+        return Inside(x, low, high)
+    position = x / scale
+    return Inside(position if spec.symmetric else position.add_(zero_point), low, high)
+
+
+def ends_of(scale: Tensor, zero_point: Tensor, spec: QuantSpec, *, rounded: bool) -> tuple[float, float]:
+    """The ends of the range: of x where there is a single scale, else of x / scale + zero point."""
     low, high = spec.format.ends(spec, rounded=rounded)
     if scale.ndim == 0 and not scale.is_cuda:
         unit, moved = float(scale), 0.0 if spec.symmetric else float(zero_point)
-        return Inside(x, _in_float32((low - moved) * unit), _in_float32((high - moved) * unit))
-    position = x / scale
-    return Inside(position if spec.symmetric else position.add_(zero_point), low, high)
+        return _in_float32((low - moved) * unit), _in_float32((high - moved) * unit)
+    return low, high
 
 
 def _in_float32(end: float) -> float:

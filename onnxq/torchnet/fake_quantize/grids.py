@@ -1,6 +1,7 @@
 """What values become in a number format: `onnxq.numerics.fake_quantize` in torch, bit for bit, without gradients.
 
-The format says how (`NumberFormat.torch_values`); one that does not is computed by numpy, which is slower and the same.
+Integers are rounded in C where that was built (`compiled.py`). Else the format says how (`NumberFormat.torch_values`);
+one that does not is computed by numpy, which is slower and the same.
 NaN stays NaN in every format, so that a loss that explodes is seen. `numerics` refuses NaN for integers.
 """
 
@@ -10,11 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from onnxq.torchnet.fake_quantize.compiled import rounded_in_c
 from onnxq.types.spec import QuantSpec
 
 
 def grid_values(x: Tensor, scale: Tensor, zero_point: Tensor, spec: QuantSpec) -> Tensor:
     """The numbers of `spec` for float32 values; scale and zero point broadcast against them (`Layout`)."""
+    made = rounded_in_c(x, scale, zero_point, spec)
+    if made is not None:
+        return made
     made = spec.format.torch_values(x, scale, zero_point, spec)
     if made is not None:
         assert isinstance(made, Tensor)
