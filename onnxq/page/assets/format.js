@@ -19,7 +19,7 @@ function sig(value, digits) {
   const v = num(value);
   if (v === null) return "–";
   if (!Number.isFinite(v)) return String(v);
-  if (v !== 0 && (Math.abs(v) < 1e-3 || Math.abs(v) >= 1e7)) return v.toExponential((digits || 4) - 1);
+  if (v !== 0 && (Math.abs(v) < 1e-3 || Math.abs(v) >= 1e7)) return v.toExponential((digits || 4) - 1).replace(/\.?0+e/, "e");
   return String(Number(v.toPrecision(digits || 4)));
 }
 
