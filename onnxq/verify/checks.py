@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from math import prod
 from pathlib import Path
 
 from onnxq.errors import CheckFailed, MachineError, OnnxqError
@@ -64,8 +65,9 @@ def verify(
     try:
         quantized = Graph.load(path)
         nodes = len(quantized.nodes())
-        if rounded is None and _casts(quantized) <= _casts(original):
-            session = folded_session(path, threads=threads, nodes=nodes)
+        if dataset is not None and rounded is None and _casts(quantized) <= _casts(original):
+            weights = sum(prod(constant.shape) for constant in quantized.constants())
+            session = folded_session(path, threads=threads, nodes=nodes, weights=weights)
         else:  # rounding by Casts there and back is what onnxruntime's optimizer takes for nothing
             session = load_session(path if rounded is None else rounded, threads=threads, optimize="none")
         if rounded is not None and runs:

@@ -55,13 +55,17 @@ def load_session(
     return make_session(path, threads=threads, optimize=optimize, config=config, what=str(path))
 
 
-def folded_session(path: Path, *, threads: int | None, nodes: int) -> ort.InferenceSession | SectionedSession:
+def folded_session(
+    path: Path, *, threads: int | None, nodes: int, weights: int
+) -> ort.InferenceSession | SectionedSession:
     """A session that runs a file of so many nodes as it is written, with what depends on constants computed once.
+
+    `weights` is the number of their values, in files beside it too, which are held in float32.
 
     Quantizers stay pairs, and no layer computes in integers. Without that, onnxruntime dequantizes every weight in
     every run: that takes twice as long as the run itself where layers have few rows.
     """
-    if nodes <= MANY_ROOTS and path.is_file() and path.stat().st_size <= _LARGEST_FOLDED:
+    if nodes <= MANY_ROOTS and path.is_file() and 4 * weights <= _LARGEST_FOLDED:
         try:
             return make_session(path, threads=threads, optimize="basic", config=KEEP_PAIRS, what=str(path))
         except (ModelError, UnsupportedError):
@@ -69,8 +73,8 @@ def folded_session(path: Path, *, threads: int | None, nodes: int) -> ort.Infere
     return load_session(path, threads=threads, optimize="none", nodes=nodes)
 
 
-_LARGEST_FOLDED = 2**27
-"""Bytes of a file whose weights may be held in float."""
+_LARGEST_FOLDED = 2**29
+"""Bytes that weights may take in float."""
 
 
 def _roots(graph: onnx.GraphProto) -> list[onnx.NodeProto]:

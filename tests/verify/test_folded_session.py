@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 
 import onnxq
@@ -29,7 +30,10 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_the_outputs_are_those_of_the_nodes_as_they_are_written(file: Path) -> None:
-    one, other = folded_session(file, threads=1, nodes=100), make_session(file, threads=1, optimize="none")
+    one, other = (
+        folded_session(file, threads=1, nodes=100, weights=1000),
+        make_session(file, threads=1, optimize="none"),
+    )
     for feed in FEEDS:
         for found, expected in zip(one.run(None, feed), other.run(None, feed), strict=True):
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)  # sums in another order
@@ -45,11 +49,19 @@ def test_what_the_optimizer_refuses_is_run_without_it(file: Path, monkeypatch: p
         return make_session(*args, optimize="none", **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(roots, "make_session", refusing)
-    assert folded_session(file, threads=1, nodes=100).run(None, FEEDS[0])
+    assert folded_session(file, threads=1, nodes=100, weights=1000).run(None, FEEDS[0])
     assert made == ["basic", "none"]
 
 
 def test_a_file_that_does_not_load_is_still_refused(tmp_path: Path) -> None:
     (tmp_path / "broken.onnx").write_bytes(b"no model")
     with pytest.raises(OnnxqError, match=r"broken\.onnx"):
-        folded_session(tmp_path / "broken.onnx", threads=1, nodes=1)
+        folded_session(tmp_path / "broken.onnx", threads=1, nodes=1, weights=1)
+
+
+def test_weights_that_take_much_memory_in_float_are_dequantized_in_each_run(file: Path) -> None:
+    levels = [
+        folded_session(file, threads=1, nodes=100, weights=weights).get_session_options().graph_optimization_level
+        for weights in (1000, 2**28)
+    ]
+    assert levels == [ort.GraphOptimizationLevel.ORT_ENABLE_BASIC, ort.GraphOptimizationLevel.ORT_DISABLE_ALL]
