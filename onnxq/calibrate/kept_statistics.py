@@ -2,12 +2,13 @@
 all.
 
 Those of all samples are those of the two parts of them, merged, which is bit for bit what one run over all would have
-found. Histograms are collected where a range would do, so that any observer can be tried on them.
+found. Histograms are collected where a range would do, so that any observer can be tried on them. What steps can tell
+of a graph without a run, they put here (`know`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -31,9 +32,10 @@ class Part(Selection, Protocol):
 
 @dataclass
 class _OfGraph:
-    """What is kept of one graph: the tensors with their kinds of statistics, and both parts as far as they were run.
+    """What is kept of one graph: the tensors with their kinds of statistics, and both parts as far as they are known.
 
     Both are collected for the `leaders` that were asked for first; who asks for some of them later gets the same.
+    `others_told` tells of the other samples what somebody knows without a run.
     """
 
     graph: Graph
@@ -41,6 +43,7 @@ class _OfGraph:
     kinds: Mapping[str, frozenset[str]]
     parts: dict[bool, Gathered] = field(default_factory=dict)
     whole: Gathered | None = None
+    others_told: Callable[[], Gathered] | None = None
 
 
 class KeptStatistics:
@@ -51,19 +54,44 @@ class KeptStatistics:
         self._engine = engine
         self._kept: list[_OfGraph] = []
 
-    def on_some(self, graph: Graph, leaders: Sequence[Placement]) -> Gathered | None:
-        """What observers need to see on `some`; None where it depends on the order of all samples."""
-        kept = self._of(graph, leaders)
+    @property
+    def others(self) -> Part:
+        """The samples that are not among `some`."""
+        return self._samples[False]
+
+    def on_some(self, graph: Graph, leaders: Sequence[Placement], *, reusable: bool = True) -> Gathered | None:
+        """What observers need to see on `some`; None where it depends on the order of all samples.
+
+        `reusable` asks for what other observers than those of the leaders need, too.
+        """
+        kept = self._of(graph, leaders, reusable)
         return None if kept is None else self._part(kept, some=True)
 
-    def on_all(self, graph: Graph, leaders: Sequence[Placement], progress: Progress | None = None) -> Gathered | None:
+    def on_others(self, graph: Graph, leaders: Sequence[Placement], *, reusable: bool = True) -> Gathered | None:
+        """The same on the samples that are not among `some`."""
+        kept = self._of(graph, leaders, reusable)
+        return None if kept is None else self._part(kept, some=False)
+
+    def on_all(
+        self,
+        graph: Graph,
+        leaders: Sequence[Placement],
+        progress: Progress | None = None,
+        *,
+        reusable: bool = True,
+    ) -> Gathered | None:
         """The same on all samples."""
-        kept = self._of(graph, leaders)
+        kept = self._of(graph, leaders, reusable)
         if kept is None:
             return None
         if kept.whole is None:
             kept.whole = _merged(*(self._part(kept, some=some, progress=progress) for some in (True, False)))
         return kept.whole
+
+    def know(self, graph: Graph, leaders: Sequence[Placement], some: Gathered, others: Callable[[], Gathered]) -> None:
+        """Take what the observers of the leaders would see of a graph, on `some` and on the other samples."""
+        kinds = {tensor: frozenset(found) for tensor, found in wanted_statistics(leaders).items()}
+        self._keep(_OfGraph(graph, leaders, kinds, {True: some}, others_told=others))
 
     def of_calibration(
         self, graph: Graph, leaders: Sequence[Placement], progress: Progress | None = None
@@ -76,20 +104,28 @@ class KeptStatistics:
         feeds = sum(len(part.numbers) for part in self._samples.values())
         return found if found is not None and found.samples == feeds else None
 
-    def _of(self, graph: Graph, leaders: Sequence[Placement]) -> _OfGraph | None:
+    def _of(self, graph: Graph, leaders: Sequence[Placement], reusable: bool) -> _OfGraph | None:
         wanted = wanted_statistics(leaders, reusable=True)
         if any(statistic.ordered for kinds in wanted.values() for statistic in kinds.values()):
             return None
         kinds = {tensor: frozenset(found) for tensor, found in wanted.items()}
+        enough = [kinds]
+        if not reusable:
+            enough.append({tensor: frozenset(found) for tensor, found in wanted_statistics(leaders).items()})
         for kept in self._kept:
-            if kept.graph is graph and all(found <= kept.kinds.get(tensor, set()) for tensor, found in kinds.items()):
+            if kept.graph is graph and any(_has(kept, needed) for needed in enough):
                 self._kept.remove(kept)
                 self._kept.append(kept)
                 return kept
-        self._kept = [*self._kept[-MOST_GRAPHS + 1 :], _OfGraph(graph, leaders, kinds)]
-        return self._kept[-1]
+        return self._keep(_OfGraph(graph, leaders, kinds))
+
+    def _keep(self, kept: _OfGraph) -> _OfGraph:
+        self._kept = [*self._kept[-MOST_GRAPHS + 1 :], kept]
+        return kept
 
     def _part(self, kept: _OfGraph, *, some: bool, progress: Progress | None = None) -> Gathered:
+        if not some and kept.others_told is not None and some not in kept.parts:
+            kept.parts[some], kept.others_told = kept.others_told(), None
         if some not in kept.parts:
             before = 0 if some else len(self._samples[True].numbers)
             whole = sum(len(part.numbers) for part in self._samples.values())
@@ -102,6 +138,10 @@ class KeptStatistics:
                 progress=None if progress is None else lambda done, _: progress(before + done, whole),
             )
         return kept.parts[some]
+
+
+def _has(kept: _OfGraph, kinds: Mapping[str, frozenset[str]]) -> bool:
+    return all(found <= kept.kinds.get(tensor, frozenset()) for tensor, found in kinds.items())
 
 
 def _merged(one: Gathered, other: Gathered) -> Gathered:

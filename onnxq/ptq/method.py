@@ -16,7 +16,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from onnxq.calibrate.gather import Gathered
 from onnxq.calibrate.kept_statistics import KeptStatistics
 from onnxq.emit.kept_simulation import KeptSimulation
 from onnxq.errors import ConfigError, did_you_mean
@@ -77,7 +76,7 @@ class Samples:
         return self.first(FEW) if sum(sizes) >= LARGE_SAMPLE else self
 
 
-FEW, LARGE_SAMPLE = 12, 1024
+FEW, LARGE_SAMPLE = 8, 1024
 """Samples that means and second moments take where each has LARGE_SAMPLE values or more, as pictures do: on five models
 12 and 24 of them came to the same accuracy within 0.2 dB. Ranges need all: what is rare sets them."""
 
@@ -133,7 +132,6 @@ class Improved:
     follows_plan the parameters are those that a new calibration finds with the changed plan: it may be done on some
                  samples alone, to see what becomes of the others
     widens       formats hold more than before and nothing was fitted: what it gains is no luck with a few samples
-    seen         what calibration on the fitted samples would see of the new graph, where the step knows that already
     hopeless     it changed nothing, and no other arguments would
     price_db     what it has to gain in SQNR to be kept: nodes that it adds take time wherever the model runs
     details      figures for the report, as JSON values: losses of blocks, alpha of layers ...
@@ -145,7 +143,6 @@ class Improved:
     recalibrate: bool = False
     follows_plan: bool = False
     widens: bool = False
-    seen: Gathered | None = None
     hopeless: bool = False
     price_db: float = 0.0
     details: JsonMapping = field(default_factory=dict)
@@ -163,7 +160,8 @@ class Method:
     by the samples that it is fitted to, so that what these say of it means little. One that `rescales` moves factors or
     shifts between layers, so that tensors inside are others than in the model that it got. One that finds a number
     for each channel from samples has `least_samples`, below which an effort does not try it: the largest value of a
-    channel in a few samples says little about the next one. `check` raises a ConfigError for values of arguments that
+    channel in a few samples says little about the next one. `expected_db` is what it gains on most models, by which
+    samples that leave doubt are judged. `check` raises a ConfigError for values of arguments that
     it cannot take, before anything is run.
     """
 
@@ -178,6 +176,7 @@ class Method:
     rescales: bool = False
     check: Callable[[Arguments], object] | None = None
     least_samples: int = 0
+    expected_db: float = 0.0
     aliases: tuple[str, ...] = ()
 
 
@@ -202,6 +201,7 @@ def improvement(
     rescales: bool = False,
     check: Callable[[Arguments], object] | None = None,
     least_samples: int = 0,
+    expected_db: float = 0.0,
     aliases: tuple[str, ...] = (),
 ) -> Callable[[F], F]:
     """Register a function as an improvement; `aliases` are other names that it goes by."""
@@ -219,6 +219,7 @@ def improvement(
             rescales,
             check,
             least_samples,
+            expected_db,
             aliases,
         )
         IMPROVEMENTS.add(name, method)

@@ -48,6 +48,7 @@ SAME_DB = 60.0
     "Nagel et al. 2019; Banner et al. 2019",
     {"rounds": 4, "analytic": False},
     check=limits("bias_correction", rounds=at_least(1)),
+    expected_db=0.5,
 )
 def bias_correction(state: State, task: Task, *, rounds: int, analytic: bool) -> Improved:
     """Correct the biases of all quantized layers that have one.

@@ -24,7 +24,7 @@ import math
 
 import numpy as np
 
-from onnxq.ptq.equalization.channel_statistics import ChannelRanges, channel_ranges
+from onnxq.ptq.equalization.channel_statistics import ChannelLook, ChannelRanges
 from onnxq.ptq.equalization.precision import (
     ActivationShares,
     Size,
@@ -43,7 +43,7 @@ from onnxq.ptq.equalization.scalable_channels import (
     find_scalable_channels,
     touches,
 )
-from onnxq.ptq.equalization.scaled_ranges import seen_when_scaled
+from onnxq.ptq.equalization.scaled_ranges import tell_scaled
 from onnxq.ptq.method import FOR_EACH_CHANNEL, Improved, State, Task, at_least, improvement, limits, one_of
 
 HEADROOM = 1.5
@@ -80,7 +80,9 @@ def cross_layer_equalization(
     tied = quantized_activations(own.plan, scalable) if activations else {}
     bounded = [bound.tensor for bound in scalable.bounds] if relu6 == "data" else []
     wanted = dict.fromkeys([*bounded, *(name for names in tied.values() for name in names)])
-    ranges = channel_ranges(own.graph, scalable.layouts, wanted, task, "ranges of channels")
+    # Of a copy: samples that are asked for later are to be seen as they were before anything was scaled.
+    look = ChannelLook(own.graph.copy(), scalable.layouts, wanted, {}, task, ())
+    ranges = look.ranges(task.samples)
     scalable, lowest = _within_bounds(scalable, ranges if relu6 == "data" else None)
     weights = weight_shares(own.graph, own.plan, scalable, balance)
     if threshold > 0:
@@ -93,8 +95,8 @@ def cross_layer_equalization(
         return Improved(state, declined=tuple(declined))
     apply_scales(own.graph, scalable, scales)
     details = {"sweeps": solver.sweeps, "groups": len(scalable.groups)}
-    seen = seen_when_scaled(state, task, scalable, ranges, scales)
-    return Improved(own, tuple(changed), tuple(declined), recalibrate=True, seen=seen, details=details)
+    tell_scaled(state, own, task, scalable, look.ranges, scales)
+    return Improved(own, tuple(changed), tuple(declined), recalibrate=True, details=details)
 
 
 def _without_small_weights(

@@ -20,6 +20,7 @@ import numpy as np
 from onnxq.graph import Graph
 from onnxq.ptq.equalization.flow import Edit
 from onnxq.ptq.equalization.scalable_channels import ScalableChannels, touches
+from onnxq.ptq.equalization.scaled_ranges import tell_scaled
 from onnxq.ptq.equalization.smoothquant import ALPHA, LAYERS, Subject, movable, removable_noise, smooth
 from onnxq.ptq.method import FOR_EACH_CHANNEL, Improved, State, Task, improvement, limits
 from onnxq.types import Placement, QuantPlan
@@ -61,14 +62,15 @@ def insert_smoothing(state: State, task: Task, *, alpha: float, unseen: bool) ->
     subject = Subject(own, task, possible, shares)
     if task.noise is not None and removable_noise(subject) < LEAST_SHARE * task.noise:
         return Improved(state, declined=(TOO_LITTLE,), hopeless=True)
-    found = smooth(subject, alpha, unseen=unseen)
+    found, scales = smooth(subject, alpha, unseen=unseen)
     if not found.changed:
         return Improved(state, declined=found.declined)
     idle = [mul for mul in muls if (own.graph.values(mul.constant) == 1.0).all()]
-    added = [mul.node for mul in muls if mul not in idle]
-    return replace(
-        found, state=remove_muls(found.state, idle), price_db=PRICE_DB, details={**found.details, "added": added}
-    )
+    added = [mul for mul in muls if mul not in idle]
+    made = remove_muls(found.state, idle)
+    tell_scaled(state, made, task, possible, subject.look.ranges, scales, {mul.own: mul.tensor for mul in added})
+    details = {**found.details, "added": [mul.node for mul in added]}
+    return replace(found, state=made, price_db=PRICE_DB, details=details)
 
 
 @dataclass(frozen=True)

@@ -2,47 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from onnxq.calibrate import activation_leaders
-from onnxq.calibrate.gather import Gathered
+from onnxq.calibrate.gather import Gathered, statistic_key, with_observers
 from onnxq.observers import RangeStatistic
 from onnxq.ptq.equalization.channel_statistics import ChannelRanges
 from onnxq.ptq.equalization.scalable_channels import ScalableChannels
-from onnxq.ptq.method import State, Task
+from onnxq.ptq.method import Samples, State, Task
 from onnxq.types import PerTensor
 
+RangesOf = Callable[[Samples], Mapping[str, ChannelRanges]]
+"""Ranges of the channels of tensors on some samples, before they are scaled."""
 
-def seen_when_scaled(
-    state: State, task: Task, scalable: ScalableChannels, ranges: Mapping[str, ChannelRanges], scales: np.ndarray
-) -> Gathered | None:
-    """The statistics of the fitted samples for the state with its channels divided by `scales`.
 
-    None where they do not follow from those before: observers that look at more than the range, ranges of channels
-    that nobody has looked at, statistics that are not kept.
+def tell_scaled(
+    before: State,
+    after: State,
+    task: Task,
+    scalable: ScalableChannels,
+    ranges_of: RangesOf,
+    scales: np.ndarray,
+    made: Mapping[str, str] | None = None,
+) -> None:
+    """Tell the statistics of the task what ranges `after` has, where they follow from those of `before`.
+
+    `after` is `before` with its channels divided by `scales`. `made` has each tensor that `before` lacks with the one
+    there that has its values as long as nothing is scaled. Nothing is told where observers look at more than the range,
+    where channels of a tensor are not known, or where no statistics are kept.
     """
-    leaders = activation_leaders(state.plan)
-    if task.statistics is None or any(leader.observer != "minmax" for leader in leaders):
-        return None
-    changed: dict[str, RangeStatistic] = {}
-    for leader in leaders:
-        for name in leader.observe:
-            layout, seen = scalable.layouts.get(name), ranges.get(name)
-            if layout is None or (scales[layout] == 1.0).all():
-                continue
-            if seen is None or not isinstance(leader.spec.granularity, PerTensor):
-                return None
-            own = scales[seen.classes]
-            changed[name] = RangeStatistic()
-            changed[name].update(np.array([(seen.low / own).min(), (seen.high / own).max()], np.float32))
-    before = task.statistics.on_some(state.graph, leaders)
-    if before is None:
-        return None
-    statistics = {
-        name: dict.fromkeys(kinds, changed[name]) if name in changed else kinds
-        for name, kinds in before.statistics.items()
+    statistics, source = task.statistics, made or {}
+    leaders, leaders_before = (activation_leaders(state.plan) for state in (after, before))
+    if statistics is None or any(observer.statistic != "range" for _, observer in with_observers(leaders)):
+        return
+    divided = {
+        name
+        for leader in leaders
+        for name in leader.observe
+        if name in scalable.layouts and (scales[scalable.layouts[name]] != 1.0).any()
     }
-    return replace(before, statistics=statistics)
+    known = ranges_of(task.samples)
+    whole = all(isinstance(item.spec.granularity, PerTensor) for item in leaders if divided & set(item.observe))
+    some = statistics.on_some(before.graph, leaders_before, reusable=False)
+    if some is None or not whole or not divided <= known.keys():
+        return
+
+    def told(part: Gathered, ranges: Mapping[str, ChannelRanges]) -> Gathered:
+        found: dict[str, dict[str, RangeStatistic]] = {}
+        for leader, observer in with_observers(leaders):
+            for name in leader.observe:
+                held = part.find(source.get(name, name), observer, leader.spec)
+                seen = _of_divided(ranges[name], scales) if name in divided else held
+                found.setdefault(name, {})[statistic_key(observer, leader.spec, leader.tensor)] = seen
+        return replace(part, statistics=found)
+
+    def of_others() -> Gathered:
+        part = statistics.on_others(before.graph, leaders_before, reusable=False)
+        assert part is not None  # as that on the others is there
+        return told(part, ranges_of(replace(task.samples, numbers=statistics.others.numbers)))
+
+    statistics.know(after.graph, leaders, told(some, known), of_others)
+
+
+def _of_divided(seen: ChannelRanges, scales: np.ndarray) -> RangeStatistic:
+    """The range of a tensor whose channels were divided."""
+    own, found = scales[seen.classes], RangeStatistic()
+    found.update(np.array([(seen.low / own).min(), (seen.high / own).max()], np.float32))
+    return found

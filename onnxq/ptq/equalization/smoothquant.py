@@ -32,6 +32,7 @@ from onnxq.ptq.equalization.scalable_channels import (
     held_input_lines,
     touches,
 )
+from onnxq.ptq.equalization.scaled_ranges import tell_scaled
 from onnxq.ptq.equalization.smoothing import Reader, Smoothing
 from onnxq.ptq.method import FOR_EACH_CHANNEL, Improved, Limit, Samples, State, Task, improvement, limits
 from onnxq.types import PerTensor, QuantPlan
@@ -57,8 +58,12 @@ def smoothquant(state: State, task: Task, *, alpha: float, unseen: bool) -> Impr
     """Smooth the inputs of layers; alpha between 0 and 1, 0 searches it for each tensor, on samples not seen or all."""
     own = state.copy()
     scalable, shares = movable(own)
-    found = smooth(Subject(own, task, scalable, shares), alpha, unseen=unseen)
-    return found if found.changed else Improved(state, declined=found.declined)
+    subject = Subject(own, task, scalable, shares)
+    found, scales = smooth(subject, alpha, unseen=unseen)
+    if not found.changed:
+        return Improved(state, declined=found.declined)
+    tell_scaled(state, found.state, task, scalable, subject.look.ranges, scales)
+    return found
 
 
 class Subject:
@@ -74,19 +79,23 @@ class Subject:
         axes = {reader.tensor: reader.axis for reader in self.readers}
         wanted = dict.fromkeys([*axes, *(name for names in self.tied.values() for name in names)])
         parts = (self.all, self.few, self.halves[1])
-        self.look = ChannelLook(own.graph, scalable.layouts, wanted, axes, task, parts)
+        # Of a copy: samples that are asked for later are to be seen as they were before anything was scaled.
+        self.look = ChannelLook(own.graph.copy(), scalable.layouts, wanted, axes, task, parts)
 
 
-def smooth(subject: Subject, alpha: float, *, unseen: bool) -> Improved:
-    """Scale the groups of channels in the graph of the subject's state; nothing is `changed` if none gains."""
+def smooth(subject: Subject, alpha: float, *, unseen: bool) -> tuple[Improved, np.ndarray]:
+    """Scale the groups of channels in the graph of the subject's state; nothing is `changed` if none gains.
+
+    Also the scale of every class.
+    """
     own, scalable = subject.own, subject.scalable
     one, other = subject.halves if unseen else (subject.all, subject.all)
     scales, details, declined = _smoothing_scales(subject, alpha, one, other)
     changed = changed_lines(scalable, scales)
     if not changed:
-        return Improved(own, declined=tuple(declined))
+        return Improved(own, declined=tuple(declined)), scales
     apply_scales(own.graph, scalable, scales)
-    return Improved(own, tuple(changed), tuple(declined), recalibrate=True, details=details)
+    return Improved(own, tuple(changed), tuple(declined), recalibrate=True, details=details), scales
 
 
 def removable_noise(subject: Subject) -> float:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from onnxq.calibrate import complete
-from onnxq.calibrate.gather import Gathered
 from onnxq.graph import Graph, collector_paused
 from onnxq.ptq.method import Samples, State
 from onnxq.ptq.search.acceptance import PairedComparison, acceptance, explained, margin_of
@@ -16,9 +16,8 @@ from onnxq.ptq.search.reasons import StepReason, Why
 from onnxq.refine import refine
 from onnxq.types import Backend
 
-Recalibrate = Callable[[State, Samples | None, Gathered | None], State]
-"""Finds all parameters anew for a changed graph, on some samples or, with None, on all; from what was seen of it on
-these samples, where that is known."""
+Recalibrate = Callable[[State, Samples | None], State]
+"""Finds all parameters anew for a changed graph, on some samples or, with None, on all."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,10 @@ class Candidate:
     price_db    what its steps have to gain together
     calibrated  its parameters are those of calibration and nothing else
     rounded_by  those of its steps that chose single weights
+    scaled_by   those of its steps that scaled channels
+    expected_db what its last step gains on most models
     widens      its last step did nothing but to widen formats
+    unseen      its ranges are those of the fitted samples alone
     deferred    it was rejected alone, and gains much with what finishes it
     """
 
@@ -44,64 +46,93 @@ class Candidate:
     price_db: float = 0.0
     calibrated: bool = True
     rounded_by: tuple[int, ...] = ()
+    scaled_by: tuple[int, ...] = ()
+    expected_db: float = 0.0
     widens: bool = False
+    unseen: bool = False
     deferred: bool = False
 
 
 class Scores:
     """Scores of candidates, each found once, and what the acceptance test says of them.
 
-    `fit_evaluator` looks at samples that methods may have been fitted to.
+    `further` look at other samples than those held out, to which methods may have been fitted: the first is asked where
+    the held-out ones leave doubt, the next where these together do.
     """
 
     def __init__(
         self,
         evaluator: Evaluator,
-        fit_evaluator: Evaluator | None,
+        further: Sequence[Evaluator],
         fitted: Samples,
         recalibrate: Recalibrate,
     ) -> None:
         self.evaluator = evaluator
         self.recalibrate = recalibrate
-        self._fit_evaluator = fit_evaluator
+        self._further = tuple(further)
         self._fitted = fitted
-        self._on_fitted: dict[tuple[int, ...], Score] = {}
-        self._with_unseen_ranges: dict[tuple[int, ...], Score] = {}
+        self._on_further: dict[tuple[int, Hashable], Score] = {}
+        self._with_unseen_ranges: dict[tuple[int, ...], Candidate] = {}
+        self._decisions: dict[Hashable, StepReason] = {}
 
     def accepts(self, new: Candidate, old: Candidate) -> bool:
         return self.test(new, old).accepts
 
     def test(self, new: Candidate, old: Candidate) -> StepReason:
         """What `onnxq.ptq.search.acceptance` says of a candidate in the place of another one."""
-        held_out = PairedComparison.of(new.score, old.score, self.evaluator.samples)
+        pair = _pair(new, old)
+        if pair not in self._decisions:
+            self._decisions[pair] = self._tested(new, old)
+        return self._decisions[pair]
+
+    def _tested(self, new: Candidate, old: Candidate) -> StepReason:
         # Wider formats cannot fit themselves to samples: those held out decide, by more than the price.
-        fit_evaluator = None if new.widens and new.path[:-1] == old.path else self._fit_evaluator
-
-        def pooled(fit_evaluator: Evaluator) -> PairedComparison:
-            after, before = (self._of_fitted(fit_evaluator, candidate) for candidate in (new, old))
-            return held_out.pooled(PairedComparison.of(after, before, fit_evaluator.samples))
-
+        asked = () if new.widens and new.path[:-1] == old.path else range(len(self._further))
         return acceptance(
-            held_out,
+            PairedComparison.of(new.score, old.score, self.evaluator.samples),
             _margin(new, old),
-            above_calibration=new.score.goodness >= old.least,
+            above_calibration=new.score.goodness - old.least,
             rounded=new.rounded_by != old.rounded_by,
-            pooled=None if fit_evaluator is None else lambda: pooled(fit_evaluator),
+            surer=new.scaled_by != old.scaled_by or _is_alternative(new, old),
+            expected=new.expected_db if new.path[:-1] == old.path else 0.0,
+            further=[partial(self._compared, number, new, old) for number in asked],
         )
+
+    def with_unseen_ranges(self, state: State, path: tuple[int, ...], price_db: float = 0.0) -> Candidate:
+        """A state with ranges that the held-out samples had no part in."""
+        if path not in self._with_unseen_ranges:
+            own = self.recalibrate(state, self._fitted)
+            score = self.evaluator(own)
+            found = Candidate(own, score, state.graph, path=path, price_db=price_db, scaled_by=path, unseen=True)
+            self._with_unseen_ranges[path] = found
+        return self._with_unseen_ranges[path]
+
+    def decided(self, new: Candidate, old: Candidate, reason: StepReason) -> None:
+        """The test of two candidates has been made, with ranges that the held-out samples had no part in."""
+        self._decisions[_pair(new, old)] = reason
 
     def explained(self, reason: StepReason, new: Candidate, old: Candidate) -> Why:
         return explained(reason, new.score, old.score, _margin(new, old))
 
-    def with_unseen_ranges(self, state: State, path: tuple[int, ...], seen: Gathered | None = None) -> Score:
-        """The score with ranges that the held-out samples had no part in; `seen` is what the others have shown."""
-        if path not in self._with_unseen_ranges:
-            self._with_unseen_ranges[path] = self.evaluator(self.recalibrate(state, self._fitted, seen))
-        return self._with_unseen_ranges[path]
+    def _compared(self, number: int, new: Candidate, old: Candidate) -> PairedComparison:
+        evaluator = self._further[number]
+        after, before = (self._of_further(number, candidate) for candidate in (new, old))
+        return PairedComparison.of(after, before, evaluator.samples)
 
-    def _of_fitted(self, fit_evaluator: Evaluator, candidate: Candidate) -> Score:
-        if candidate.path not in self._on_fitted:
-            self._on_fitted[candidate.path] = fit_evaluator(candidate.state)
-        return self._on_fitted[candidate.path]
+    def _of_further(self, number: int, candidate: Candidate) -> Score:
+        key = number, (candidate.path, candidate.unseen)
+        if key not in self._on_further:
+            self._on_further[key] = self._further[number](candidate.state)
+        return self._on_further[key]
+
+
+def _is_alternative(new: Candidate, old: Candidate) -> bool:
+    """Whether two candidates come from the same one, by methods that choose no single weights."""
+    return bool(old.path) and new.path[:-1] == old.path[:-1] and not (new.rounded_by or old.rounded_by)
+
+
+def _pair(new: Candidate, old: Candidate) -> Hashable:
+    return new.path, new.unseen, old.path, old.unseen, old.least
 
 
 def _margin(new: Candidate, old: Candidate) -> float:

@@ -12,7 +12,7 @@ from onnxq.graph import Graph
 from onnxq.graph.write import weight_bytes
 from onnxq.progress import OutOfTime, Progress, silent
 from onnxq.ptq.method import Chosen, Improved, State, Task, method_name, read_improvement
-from onnxq.ptq.search.acceptance import CHANCE, PairedComparison, figures_of, margin_of, significance
+from onnxq.ptq.search.acceptance import PairedComparison, figures_of, significance
 from onnxq.ptq.search.allowance import Allowance
 from onnxq.ptq.search.candidates import Candidate, Recalibrate, Scores, settled
 from onnxq.ptq.search.costs import stage_of
@@ -52,16 +52,16 @@ def improve(
     schedule: Schedule,
     recalibrate: Recalibrate,
     *,
-    fit_evaluator: Evaluator | None = None,
+    further: Sequence[Evaluator] = (),
     progress: Progress | None = None,
     reached: Reached | None = None,
     allowance: Allowance | None = None,
 ) -> Outcome:
     """Try what there is time for of a schedule, and give back the state that is best where `evaluator` looks.
 
-    `fit_evaluator` looks at samples that methods may have been fitted to: what loses there what it gains on the
-    held-out ones has only been lucky with those few. Wrong names and arguments are errors before anything is run; what
-    a method cannot do for this model is a line of its step.
+    `further` look at samples that methods may have been fitted to: what loses there what it gains on the held-out ones
+    has only been lucky with those few. Wrong names and arguments are errors before anything is run; what a method
+    cannot do for this model is a line of its step.
     """
     methods = {name: read_improvement(name) for name in schedule.names()}
     refuse_without_torch(methods.values())
@@ -74,7 +74,7 @@ def improve(
     if first_score.in_db and all(value >= ENOUGH_DB for value in first_score.sqnr_db.values()):
         allowance.over()
         return Outcome(state, first_score, first_score, (), len(task.samples), evaluator.samples)
-    scores = Scores(evaluator, fit_evaluator, task.samples, recalibrate)
+    scores = Scores(evaluator, further, task.samples, recalibrate)
     search = _Search(schedule, methods, task, scores, progress or silent, allowance)
     base, best = search.stages(first, schedule.stages)
     levels = []
@@ -288,9 +288,9 @@ class _Search:
     ) -> tuple[Why, Candidate | None, Score, Score]:
         """What becomes of a change: why it is kept or not, the candidate, and the scores before and after.
 
-        Where all ranges follow from calibration, they are first found without the held-out samples, as any later sample
-        has no part in them: a method that brings channels to the largest values that were ever seen cuts off all
-        others. What nodes must be worth is not asked for there, but with the ranges that will be written.
+        Where channels have moved, all ranges are first found without the held-out samples, as any later sample has no
+        part in them: a method that brings channels to the largest values that were ever seen cuts off all others. What
+        nodes must be worth is not asked for there, but with the ranges that will be written.
         """
         self._allowance.check()
         if found.widens and _has_parameters(found.state):
@@ -298,32 +298,27 @@ class _Search:
             if after.goodness - to_beat.score.goodness < FIRST_LOOK * found.price_db:
                 why = Why(StepReason.BELOW_PRICE, f"{figures_of(after, to_beat.score)}, before a new calibration")
                 return why, None, to_beat.score, after
-        follows = (found.recalibrate or found.follows_plan) and not found.widens
-        if follows and base.calibrated and to_beat.calibrated:
-            before = self._scores.with_unseen_ranges(to_beat.state, to_beat.path)
+        moves = found.recalibrate and not found.widens
+        if moves and base.calibrated and to_beat.calibrated:
+            old = self._scores.with_unseen_ranges(to_beat.state, to_beat.path, to_beat.price_db)
             self._allowance.check()
-            after = self._scores.with_unseen_ranges(found.state, (*base.path, len(self._steps)), found.seen)
-            if self._loses_on_unseen(found, after, before):
-                figures = figures_of(after, before)
-                why = Why(StepReason.UNSEEN_RANGES, f"{figures}, with ranges that these had no part in")
-                return why, None, before, after
-        self._allowance.check()
+            path, price_db = (*base.path, len(self._steps)), base.price_db + found.price_db
+            new = self._scores.with_unseen_ranges(found.state, path, price_db)
+            reason = self._scores.test(new, old)
+            figures = f"{figures_of(new.score, old.score)}, with ranges that these had no part in"
+            if not reason.accepts:
+                return Why(StepReason.UNSEEN_RANGES, figures), None, old.score, new.score
+            self._allowance.check()
+            result = self._candidate(base, found, chosen)
+            self._scores.decided(result, to_beat, reason)
+            return Why(reason, figures), result, old.score, new.score
         result = self._candidate(base, found, chosen)
         reason = self._scores.test(result, to_beat)
         return self._scores.explained(reason, result, to_beat), result, to_beat.score, result.score
 
-    def _loses_on_unseen(self, found: Improved, after: Score, before: Score) -> bool:
-        """Whether samples that ranges have not seen gain nothing.
-
-        Ranges that leave out the largest values need not gain on these few alone: unlike channels that are brought to
-        the largest value of each, they do not look better on the samples that they were found on.
-        """
-        comparison = PairedComparison.of(after, before, self._scores.evaluator.samples)
-        return comparison.gain <= (margin_of(after) if found.recalibrate else -CHANCE * comparison.standard_error)
-
     def _candidate(self, base: Candidate, found: Improved, chosen: Chosen) -> Candidate:
         if found.recalibrate:
-            state = self._scores.recalibrate(found.state, None, None)
+            state = self._scores.recalibrate(found.state, None)
         else:
             state = settled(found.state, self._task.backend)
         number = len(self._steps)
@@ -334,6 +329,8 @@ class _Search:
             least=base.least,
             path=(*base.path, number),
             price_db=base.price_db + found.price_db,
+            scaled_by=(*base.scaled_by, number) if chosen.method.rescales else base.scaled_by,
+            expected_db=chosen.method.expected_db,
             widens=found.widens,
             calibrated=base.calibrated and (found.recalibrate or found.follows_plan),
             rounded_by=(*base.rounded_by, number) if chosen.method.rounds else base.rounded_by,
@@ -359,7 +356,7 @@ class _Search:
     def _score_of_finished(self, state: State, reference: Graph, shown: str) -> Score:
         """The best score of a state with ranges from the fitted samples alone, as it is or with `finish` behind it."""
         evaluator = self._scores.evaluator
-        state = self._scores.recalibrate(state, self._task.samples, None)
+        state = self._scores.recalibrate(state, self._task.samples)
         best = evaluator(state)
         for name in self._schedule.finish:
             evaluator.forget()

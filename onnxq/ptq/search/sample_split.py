@@ -18,6 +18,10 @@ ENOUGH = 16
 """Samples that a figure should come from: where a few of many carry the noise, eight often have none of them. A
 classifier of files had 35 dB on eight of its sixteen samples, 5.5 dB on all, and 2.4 dB on others."""
 
+SURE = 32
+"""Samples that decide together where fewer leave doubt. In 60 trials on ten models the gain on eight held-out samples
+had the sign of that on 64 others in 38, the gain on these and 24 fitted ones in 50."""
+
 
 @dataclass(frozen=True)
 class SampleSplit:
@@ -32,6 +36,13 @@ class SampleSplit:
         apart = set(self.fitted.numbers)
         others = tuple(number for number in range(self.count) if number not in apart)
         return self.fitted, replace(self.fitted, numbers=others)
+
+    def evaluated(self) -> list[Samples]:
+        """What results are compared on: the samples held out, then as many of the others, then more, while in doubt."""
+        held, numbers = len(self.held_out), self.fitted.numbers
+        first = max(held, ENOUGH - held)
+        parts = (numbers[:first], numbers[first : max(first, SURE - held)])
+        return [self.held_out, *(replace(self.fitted, numbers=part) for part in parts if part)]
 
 
 def split_samples(dataset: Dataset) -> SampleSplit | None:

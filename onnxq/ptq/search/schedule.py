@@ -73,10 +73,10 @@ class Roundings:
 STAGES = (
     Stage(("outlier_placement",)),
     Stage(("insert_smoothing", "insert_smoothing:unseen=no"), one_is_enough=True),
-    Stage(("outlier_placement:layers=yes",)),
     Stage(("cross_layer_equalization",)),
+    Stage(("outlier_placement:layers=yes",)),
     Stage(("outlier_placement:usable=yes",)),
-    Stage(("range_setting:mse", "range_setting:percentile"), one_is_enough=True),
+    Stage(("range_setting:mse", "range_setting:percentile")),
     Stage(("weight_scale_search",)),
 )
 """What pays most for its time: on five models (MobileNetV2, MiniLM-L6, a recognizer of text, a detector, ResNet-50) the

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from onnxq.calibrate import activation_leaders
-from onnxq.calibrate.gather import Gathered
 from onnxq.calibrate.kept_statistics import KeptStatistics
 from onnxq.config import Config
 from onnxq.emit.kept_simulation import KeptSimulation
@@ -21,7 +20,7 @@ from onnxq.ptq.search.allowance import Allowance, read_skipped
 from onnxq.ptq.search.evaluator import Evaluator, KeptSessions
 from onnxq.ptq.search.outcome import Outcome, Reached
 from onnxq.ptq.search.run import improve
-from onnxq.ptq.search.sample_split import ENOUGH, FEWEST, split_samples
+from onnxq.ptq.search.sample_split import FEWEST, split_samples
 from onnxq.ptq.search.schedule import Schedule, schedule_of
 from onnxq.ptq.search.without_data import improve_without_data
 from onnxq.ptq.weights.scale_search import has_many_bits
@@ -197,18 +196,16 @@ def improve_calibrated(
         simulation=simulation,
     )
 
-    def recalibrate(state: State, samples: Samples | None, seen: Gathered | None) -> State:
+    def recalibrate(state: State, samples: Samples | None) -> State:
         leaders = activation_leaders(state.plan)
         collect = statistics.on_all if samples is None else statistics.on_some
-        if seen is None and leaders:
-            seen = collect(state.graph, leaders)
+        seen = collect(state.graph, leaders, reusable=False) if leaders else None
         return session.recalibrated(state, samples, seen)
 
     last = KeptSessions(simulation)
-    held = len(split.held_out)
-    others = split.fitted.first(max(held, ENOUGH - held))
-    evaluator = Evaluator(prepared.graph, prepared.backend, split.held_out, last=last)
-    fit_evaluator = Evaluator(prepared.graph, prepared.backend, others, last=last)
+    evaluator, *further = (
+        Evaluator(prepared.graph, prepared.backend, samples, last=last) for samples in split.evaluated()
+    )
     with one_blas_thread():
         outcome = improve(
             state,
@@ -216,7 +213,7 @@ def improve_calibrated(
             evaluator,
             schedule,
             recalibrate,
-            fit_evaluator=fit_evaluator,
+            further=further,
             progress=session.progress,
             reached=reached,
             allowance=allowance,

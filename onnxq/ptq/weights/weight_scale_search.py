@@ -52,6 +52,7 @@ SOURCE = "weight_search"
     "Banner et al. 2019; Lin et al. 2023 (clipping)",
     {"objective": "outputs", "inputs": "quantized"},
     check=limits("weight_scale_search", objective=one_of("outputs", "weights"), inputs=one_of(*INPUTS)),
+    expected_db=1.5,
     aliases=("weight_search",),
 )
 def weight_scale_search(state: State, task: Task, *, objective: str, inputs: str) -> Improved:
