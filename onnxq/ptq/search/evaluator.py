@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from onnxq.emit.kept_simulation import KeptSimulation
+from onnxq.emit.qdq import to_qdq
 from onnxq.errors import ConfigError, DataError
 from onnxq.graph import Graph, Node
 from onnxq.graph.caches import caches
@@ -38,6 +39,7 @@ from onnxq.runtime.session import KEEP_PAIRS, Optimize, float_session, run_sessi
 from onnxq.runtime.workers import in_threads
 from onnxq.types import Backend
 from onnxq.user_code import current_folder_importable, find_function, users_errors
+from onnxq.verify.kernels import sums_are_exact
 from onnxq.verify.results import ExpectedResults, is_float
 from onnxq.verify.selections import GivenSession, Selected, indices_of, selecting_nodes
 
@@ -89,8 +91,12 @@ class KeptSessions:
     than LEAST_STATES, the last of all until `forget`.
     """
 
-    def __init__(self, simulation: KeptSimulation, *, most_bytes: int = MOST_KEPT_BYTES) -> None:
+    def __init__(
+        self, simulation: KeptSimulation, *, most_bytes: int = MOST_KEPT_BYTES, in_integers: Backend | None = None
+    ) -> None:
+        """`in_integers` is a backend whose models are run with onnxruntime's integer kernels, as their users do."""
         self._simulation = simulation
+        self._in_integers = in_integers
         self._most_bytes = most_bytes
         self._states: list[tuple[State, tuple[str, ...], GivenSession]] = []
         self._float: tuple[Graph, tuple[str, ...], Any] | None = None
@@ -105,8 +111,12 @@ class KeptSessions:
                 return kept[2]
         self._forget_unless_all_fit(state.graph)
         self._states = self._states[max(0, len(self._states) + 1 - self._room(state.graph)) :]
-        graph = self._simulation.of(state.graph, state.plan.active, state.qparams)
-        session = GivenSession.of(graph, selecting, _session_of)
+        if self._in_integers is None:
+            graph, make = self._simulation.of(state.graph, state.plan.active, state.qparams), _session_of
+        else:
+            graph, _ = to_qdq(state.graph, state.plan.active, state.qparams, self._in_integers, rounded=True)
+            make = _integer_session_of
+        session = GivenSession.of(graph, selecting, make)
         self._states.append((state, wanted, session))
         return session
 
@@ -331,6 +341,20 @@ def _session_of(graph: Graph, further: Sequence[str] = ()) -> Any:
     # Around a layer onnxruntime would take a pair of float8 for a request to compute it in integers.
     optimize: Optimize = "basic" if any(map(_is_float8, graph.nodes("QuantizeLinear"))) else "all"
     return float_session(graph, further, optimize=optimize, threads=1, config=KEEP_PAIRS)
+
+
+def _integer_session_of(graph: Graph, further: Sequence[str] = ()) -> Any:
+    return float_session(graph, further, threads=1)
+
+
+def computed_in_integers(backend: Backend) -> Backend | None:
+    """The backend, where the model that it writes runs in onnxruntime as Q/DQ, and sums are exact on this machine.
+
+    Integer kernels take a third of the time of float operators between quantizers, and are what the file runs with.
+    Without exact sums a file may be written in another form than the one that is tried here.
+    """
+    in_integers = backend.runs_in_onnxruntime and not backend.integer_operators and not backend.simulations
+    return backend if in_integers and sums_are_exact() else None
 
 
 def _is_float8(node: Node) -> bool:

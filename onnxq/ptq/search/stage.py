@@ -17,7 +17,7 @@ from onnxq.graph.write import weight_bytes
 from onnxq.progress import Clock
 from onnxq.ptq.method import ACTIVATIONS, IMPROVEMENTS, Samples, State, Task, method_name
 from onnxq.ptq.search.allowance import Allowance, read_skipped
-from onnxq.ptq.search.evaluator import Evaluator, KeptSessions
+from onnxq.ptq.search.evaluator import Evaluator, KeptSessions, computed_in_integers
 from onnxq.ptq.search.outcome import Outcome, Reached
 from onnxq.ptq.search.run import improve
 from onnxq.ptq.search.sample_split import FEWEST, split_samples
@@ -202,7 +202,7 @@ def improve_calibrated(
         seen = collect(state.graph, leaders, reusable=False) if leaders else None
         return session.recalibrated(state, samples, seen)
 
-    last = KeptSessions(simulation)
+    last = KeptSessions(simulation, in_integers=computed_in_integers(prepared.backend))
     evaluator, *further = (
         Evaluator(prepared.graph, prepared.backend, samples, last=last) for samples in split.evaluated()
     )
