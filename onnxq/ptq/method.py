@@ -70,15 +70,17 @@ class Samples:
         """The first of them, all if they are fewer."""
         return replace(self, numbers=self.numbers[:count])
 
-    def few(self) -> Samples:
-        """As many as say as much as all of them about a layer: FEW of large ones, whose layers have many positions."""
+    def few(self, count: int) -> Samples:
+        """As many as say as much as all of them about a layer: `count` of large ones, whose layers have many positions.
+
+        Ranges need all: what is rare sets them.
+        """
         sizes = (values.size for values in next(iter(self), {}).values())
-        return self.first(FEW) if sum(sizes) >= LARGE_SAMPLE else self
+        return self.first(count) if sum(sizes) >= LARGE_SAMPLE else self
 
 
-FEW, LARGE_SAMPLE = 8, 1024
-"""Samples that means and second moments take where each has LARGE_SAMPLE values or more, as pictures do: on five models
-12 and 24 of them came to the same accuracy within 0.2 dB. Ranges need all: what is rare sets them."""
+LARGE_SAMPLE = 1024
+"""Values of a sample from which few are enough, as of pictures."""
 
 ACTIVATIONS = "activations-"
 """In front of the names of temporary folders with values of layers, below the folder of a task."""

@@ -38,6 +38,9 @@ from onnxq.runtime.session import KEEP_PAIRS
 from onnxq.runtime.tap import Tap
 from onnxq.runtime.workers import in_threads
 
+FEW = 12
+"""Large samples that means take: on five models 12 and 24 of them came to the same accuracy within 0.2 dB."""
+
 SAME_DB = 60.0
 """Two float models whose outputs are this near are the same up to rounding."""
 
@@ -226,7 +229,7 @@ class _Correction:
 
         totals: dict[Key, np.ndarray] = {}
         counts = dict.fromkeys(wanted, 0)
-        samples = self._task.samples.few()
+        samples = self._task.samples.few(FEW)
         for found in in_threads(look, zip(samples.numbers, samples, strict=False)):
             for key, (total, count) in zip(wanted, found, strict=True):
                 totals[key] = totals.get(key, 0.0) + total

@@ -61,6 +61,9 @@ where one alternative is to replace another that was accepted: the better of two
 DECIDED, CLEAR_STANDARD_ERRORS = 16, 4.0
 """Held-out samples that decide alone, and the standard errors by which a gain must be above the margin for that."""
 
+LOSS = 1.5
+"""Standard errors by which held-out samples may lose where they had a part in one of two ranges."""
+
 LITTLE_DOUBT = 2.5
 """Standard errors between the pooled gain and the margin from which no further samples are asked."""
 

@@ -10,7 +10,7 @@ from functools import partial
 from onnxq.calibrate import complete
 from onnxq.graph import Graph, collector_paused
 from onnxq.ptq.method import Samples, State
-from onnxq.ptq.search.acceptance import PairedComparison, acceptance, explained, margin_of
+from onnxq.ptq.search.acceptance import LOSS, PairedComparison, acceptance, explained, margin_of
 from onnxq.ptq.search.evaluator import Evaluator, Score
 from onnxq.ptq.search.reasons import StepReason, Why
 from onnxq.refine import refine
@@ -106,6 +106,11 @@ class Scores:
             found = Candidate(own, score, state.graph, path=path, price_db=price_db, scaled_by=path, unseen=True)
             self._with_unseen_ranges[path] = found
         return self._with_unseen_ranges[path]
+
+    def clearly_loses(self, new: Candidate, old: Candidate) -> bool:
+        """Whether the held-out samples lose more than chance explains."""
+        found = PairedComparison.of(new.score, old.score, self.evaluator.samples)
+        return found.gain <= -LOSS * found.standard_error
 
     def decided(self, new: Candidate, old: Candidate, reason: StepReason) -> None:
         """The test of two candidates has been made, with ranges that the held-out samples had no part in."""

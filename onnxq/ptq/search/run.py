@@ -288,9 +288,9 @@ class _Search:
     ) -> tuple[Why, Candidate | None, Score, Score]:
         """What becomes of a change: why it is kept or not, the candidate, and the scores before and after.
 
-        Where channels have moved, all ranges are first found without the held-out samples, as any later sample has no
-        part in them: a method that brings channels to the largest values that were ever seen cuts off all others. What
-        nodes must be worth is not asked for there, but with the ranges that will be written.
+        Where all ranges follow from calibration, they are first found without the held-out samples, as any later sample
+        has no part in them. A method that brings channels to the largest values that were ever seen, and cuts off all
+        others, has to be accepted there; ranges that leave out the largest values must not clearly lose.
         """
         self._allowance.check()
         if found.widens and _has_parameters(found.state):
@@ -298,20 +298,24 @@ class _Search:
             if after.goodness - to_beat.score.goodness < FIRST_LOOK * found.price_db:
                 why = Why(StepReason.BELOW_PRICE, f"{figures_of(after, to_beat.score)}, before a new calibration")
                 return why, None, to_beat.score, after
-        moves = found.recalibrate and not found.widens
-        if moves and base.calibrated and to_beat.calibrated:
+        follows = (found.recalibrate or found.follows_plan) and not found.widens
+        if follows and base.calibrated and to_beat.calibrated:
             old = self._scores.with_unseen_ranges(to_beat.state, to_beat.path, to_beat.price_db)
             self._allowance.check()
             path, price_db = (*base.path, len(self._steps)), base.price_db + found.price_db
             new = self._scores.with_unseen_ranges(found.state, path, price_db)
-            reason = self._scores.test(new, old)
             figures = f"{figures_of(new.score, old.score)}, with ranges that these had no part in"
-            if not reason.accepts:
-                return Why(StepReason.UNSEEN_RANGES, figures), None, old.score, new.score
+            accepted = self._scores.accepts(new, old) if found.recalibrate else not self._scores.clearly_loses(new, old)
+            if not accepted:
+                why = self._scores.explained(StepReason.UNSEEN_RANGES, new, old)
+                if why.reason is not StepReason.BELOW_PRICE:
+                    why = Why(StepReason.UNSEEN_RANGES, figures)
+                return why, None, old.score, new.score
             self._allowance.check()
-            result = self._candidate(base, found, chosen)
-            self._scores.decided(result, to_beat, reason)
-            return Why(reason, figures), result, old.score, new.score
+            if found.recalibrate:
+                result = self._candidate(base, found, chosen)
+                self._scores.decided(result, to_beat, StepReason.ACCEPTED)
+                return Why(StepReason.ACCEPTED, figures), result, old.score, new.score
         result = self._candidate(base, found, chosen)
         reason = self._scores.test(result, to_beat)
         return self._scores.explained(reason, result, to_beat), result, to_beat.score, result.score

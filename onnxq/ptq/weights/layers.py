@@ -28,6 +28,9 @@ from onnxq.ptq.weights.rows import ConvRows, MatrixRows, Rows
 from onnxq.ptq.weights.shrinkage import shrunk
 from onnxq.types import Placement, QParams
 
+FEW = 8
+"""Large samples that second moments of one number for many weights take."""
+
 INPUTS = ("quantized", "float")
 """Whose activations a layer is fitted to: those of the model with its quantizers, or of the float model."""
 
@@ -183,7 +186,7 @@ def with_thin_moments(
 ) -> Iterator[tuple[Layers, np.ndarray | ThinMoments | str]]:
     """The same for steps that choose one number for many weights: a few samples will do for them, and a number of rows
     in the place of the matrix where `kept` says so (0 makes the matrix)."""
-    few = replace(task, samples=task.samples.few())
+    few = replace(task, samples=task.samples.few(FEW))
     for layer, seen in _looked_at(state, few, layers, inputs, what, kept):
         if isinstance(seen, str):
             yield layer, seen

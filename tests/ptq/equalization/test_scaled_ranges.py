@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
-from onnxq.calibrate import activation_leaders, gather
+from onnxq.calibrate import activation_leaders, gather, kept_statistics
+from onnxq.calibrate.gather import Gathered
 from onnxq.demo import load_data, model_path
 from onnxq.ptq.method import Improved, State, Task, read_improvement
 from onnxq.ptq.search.sample_split import split_samples
@@ -27,32 +29,44 @@ def equalized(observer: str) -> tuple[Improved, State, Task]:
     return read_improvement("cross_layer_equalization").run(ready.state, task), ready.state, task
 
 
+def told(found: Improved, task: Task) -> Gathered | None:
+    """What the statistics know of the equalized graph without a run."""
+    assert task.statistics is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kept_statistics, "gather", lambda *_, **__: None)
+        return task.statistics.on_some(found.state.graph, activation_leaders(found.state.plan), reusable=False)
+
+
 def test_what_a_run_of_the_equalized_graph_would_see_is_known_before() -> None:
     found, before, task = equalized("minmax")
     assert found.changed
-    assert found.seen is not None
-    run = gather(found.state.graph, activation_leaders(found.state.plan), task.samples)
+    leaders, statistics = activation_leaders(found.state.plan), task.statistics
+    known = told(found, task)
+    assert known is not None
+    assert statistics is not None
+    whole = statistics.on_all(found.state.graph, leaders, reusable=False)
     changed = 0
-    for tensor in run.statistics:
-        known, seen = found.seen.range_of(tensor), run.range_of(tensor)
-        assert known is not None
-        assert seen is not None
-        np.testing.assert_allclose(known, seen, rtol=1e-4, atol=1e-5)
-        assert task.statistics is not None
-        earlier = task.statistics.on_some(before.graph, activation_leaders(before.plan))
-        assert earlier is not None
-        changed += earlier.range_of(tensor) != known
-    assert changed >= 3
+    for ours, samples in ((known, task.samples), (whole, task.samples.dataset)):
+        run = gather(found.state.graph, leaders, samples)
+        assert ours is not None
+        assert ours.samples == run.samples
+        for tensor in run.statistics:
+            seen, expected = ours.range_of(tensor), run.range_of(tensor)
+            assert seen is not None
+            assert expected is not None
+            np.testing.assert_allclose(seen, expected, rtol=1e-4, atol=1e-5)
+            earlier = statistics.on_some(before.graph, activation_leaders(before.plan))
+            assert earlier is not None
+            changed += earlier.range_of(tensor) != seen
+    assert changed >= 6
 
 
 def test_observers_that_look_at_more_than_a_range_take_a_run() -> None:
-    found, _, _ = equalized("percentile")
+    found, _, task = equalized("percentile")
     assert found.changed
-    assert found.seen is None
+    assert told(found, task) is None
 
 
-def test_nobody_knows_ranges_where_no_statistics_are_kept() -> None:
+def test_nobody_is_told_where_no_statistics_are_kept() -> None:
     _, before, task = equalized("minmax")
-    found = read_improvement("cross_layer_equalization").run(before, replace(task, statistics=None))
-    assert found.changed
-    assert found.seen is None
+    assert read_improvement("cross_layer_equalization").run(before, replace(task, statistics=None)).changed

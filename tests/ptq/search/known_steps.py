@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from onnxq.calibrate.gather import Gathered
 from onnxq.errors import UnsupportedError
 from onnxq.ptq.method import Improved, Samples, State, Task
 from onnxq.ptq.search.candidates import Recalibrate, settled
@@ -51,7 +50,7 @@ STEPS = {
 }
 
 
-def as_it_is(state: State, samples: Samples | None, seen: Gathered | None) -> State:
+def as_it_is(state: State, samples: Samples | None) -> State:
     return state
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -93,16 +94,17 @@ def test_each_criterion_rejects_by_itself(gain: float, mean_sample: float, margi
 @pytest.mark.parametrize(
     ("gain", "above", "rounded", "reason"),
     [
-        (-0.5, True, False, StepReason.ACCEPTED),  # the held-out samples disagree by less than one standard error
-        (-1.5, True, False, StepReason.NO_GAIN),
-        (-0.5, True, True, StepReason.NO_GAIN),  # the others were rounded to, so that these decide
-        (0.5, False, False, StepReason.BELOW_CALIBRATION),
+        (-1.5, 0.0, False, StepReason.ACCEPTED),  # the held-out samples disagree by less than chance explains
+        (-2.5, 0.0, False, StepReason.NO_GAIN),
+        (-0.5, 0.0, True, StepReason.NO_GAIN),  # the others were rounded to, so that these decide
+        (0.5, -2.6, False, StepReason.BELOW_CALIBRATION),
+        (0.5, -2.4, False, StepReason.ACCEPTED),
     ],
 )
-def test_held_out_samples_decide_first(gain: float, above: bool, rounded: bool, reason: StepReason) -> None:
+def test_held_out_samples_decide_first(gain: float, above: float, rounded: bool, reason: StepReason) -> None:
     held_out = PairedComparison(gain, 1.0, 0.0, 0.0, 8)
     sure = PairedComparison(3.0, 1.0, 1.0, 1.0, 32)
-    found = acceptance(held_out, 0.05, above_calibration=above, rounded=rounded, pooled=lambda: sure)
+    found = acceptance(held_out, 0.05, above_calibration=above, rounded=rounded, surer=False, further=[lambda: sure])
     assert found is reason
 
 
@@ -110,8 +112,8 @@ def test_the_fitted_samples_are_not_run_where_the_held_out_ones_decide() -> None
     def pooled() -> PairedComparison:
         raise AssertionError
 
-    held_out = PairedComparison(-1.5, 1.0, 0.0, 0.0, 8)
-    assert not acceptance(held_out, 0.05, above_calibration=True, rounded=False, pooled=pooled).accepts
+    held_out = PairedComparison(-2.5, 1.0, 0.0, 0.0, 8)
+    assert not acceptance(held_out, 0.05, above_calibration=0.0, rounded=False, surer=False, further=[pooled]).accepts
 
 
 def test_other_metrics_have_no_margin_and_no_error_of_samples() -> None:
@@ -131,12 +133,61 @@ def test_samples_that_were_fitted_to_are_not_run_where_there_is_no_doubt() -> No
     def never() -> PairedComparison:
         raise AssertionError("nobody needs to ask")
 
-    clear = compared((1.0, 1.1, 0.9, 1.0) * 2, (2.0, 2.1, 1.9, 2.0) * 2)
+    clear = compared((1.0, 1.1, 0.9, 1.0) * 4, (2.0, 2.1, 1.9, 2.0) * 4)
     assert clear.samples == DECIDED
-    assert acceptance(clear, 0.05, above_calibration=True, rounded=False, pooled=never) is StepReason.ACCEPTED
+    assert (
+        acceptance(clear, 0.05, above_calibration=0.0, rounded=False, surer=False, further=[never])
+        is StepReason.ACCEPTED
+    )
     few = compared((1.0, 1.1), (2.0, 2.1))
     with pytest.raises(AssertionError, match="nobody"):
-        acceptance(few, 0.05, above_calibration=True, rounded=False, pooled=never)
-    doubtful = compared((1.0, 1.1, 0.9, 3.0) * 2, (2.0, 2.1, 1.9, 2.0) * 2)
+        acceptance(few, 0.05, above_calibration=0.0, rounded=False, surer=False, further=[never])
+    doubtful = compared((1.0, 1.1, 0.9, 3.0) * 4, (2.0, 2.1, 1.9, 2.0) * 4)
     with pytest.raises(AssertionError, match="nobody"):
-        acceptance(doubtful, 0.05, above_calibration=True, rounded=False, pooled=never)
+        acceptance(doubtful, 0.05, above_calibration=0.0, rounded=False, surer=False, further=[never])
+
+
+def test_more_samples_are_asked_only_while_there_is_doubt() -> None:
+    held_out = PairedComparison(1.0, 0.5, 0.5, 0.5, 8)
+    asked: list[float] = []
+
+    def found(gain: float) -> PairedComparison:
+        asked.append(gain)
+        return PairedComparison(gain, 0.5, 0.5, 0.5, 8)
+
+    def told(*gains: float) -> StepReason:
+        asked.clear()
+        parts = [partial(found, gain) for gain in gains]
+        return acceptance(held_out, 0.05, above_calibration=0.0, rounded=False, surer=False, further=parts)
+
+    assert told(3.0, 9.0) is StepReason.ACCEPTED
+    assert asked == [3.0]
+    assert told(-6.0, 9.0) is StepReason.NOT_CONFIRMED
+    assert asked == [-6.0]
+    assert told(-1.0, 9.0) is StepReason.ACCEPTED
+    assert asked == [-1.0, 9.0]
+
+
+def test_a_gain_that_has_to_be_surer_is_two_standard_errors() -> None:
+    held_out = PairedComparison(1.0, 1.0, 0.5, 0.5, 16)
+    for surer, reason in ((False, StepReason.ACCEPTED), (True, StepReason.WITHIN_STANDARD_ERROR)):
+        found = acceptance(
+            held_out, 0.05, above_calibration=0.0, rounded=False, surer=surer, further=[lambda: held_out]
+        )
+        assert found is reason
+
+
+@pytest.mark.parametrize(
+    ("gain", "error", "reason"),
+    [
+        (-0.2, 1.0, StepReason.ACCEPTED),  # what is known of the method outweighs a doubtful loss
+        (-0.2, 0.2, StepReason.NOT_CONFIRMED),
+        (0.1, 0.2, StepReason.ACCEPTED),
+    ],
+)
+def test_a_method_that_gains_on_most_models_is_believed_in_doubt(gain: float, error: float, reason: StepReason) -> None:
+    held_out = PairedComparison(gain, error, -0.1, -1.0, 16)
+    found = acceptance(
+        held_out, 0.05, above_calibration=0.0, rounded=False, surer=False, expected=1.5, further=[lambda: held_out]
+    )
+    assert found is reason

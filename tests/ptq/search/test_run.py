@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from onnxq.calibrate.gather import Gathered
 from onnxq.errors import ConfigError
 from onnxq.ptq.method import Samples, State, Task
 from onnxq.ptq.search.evaluator import Evaluator
@@ -108,7 +107,7 @@ def test_what_is_unfinished_is_evaluated_with_what_finishes_it(ready: Calibrated
 
 @pytest.mark.usefixtures("steps")
 def test_what_was_promised_and_did_not_come_costs_nothing(ready: Calibrated) -> None:
-    def recalibrate(state: State, samples: Samples | None, seen: Gathered | None) -> State:
+    def recalibrate(state: State, samples: Samples | None) -> State:
         return state if samples is not None else scaled(state, 8.0)
 
     schedule = replace(LOOSENED_AND_TIGHTENED, stages=(LOOSENED, Stage(("repair_a_little",)), Stage(("nothing",))))
@@ -127,7 +126,7 @@ def test_what_was_promised_and_did_not_come_costs_nothing(ready: Calibrated) -> 
 
 @pytest.mark.usefixtures("steps")
 def test_steps_behind_a_promise_may_stay_below_what_calibration_made(ready: Calibrated) -> None:
-    def recalibrate(state: State, samples: Samples | None, seen: Gathered | None) -> State:
+    def recalibrate(state: State, samples: Samples | None) -> State:
         return state if samples is not None else scaled(state, 5.0)
 
     schedule = replace(LOOSENED_AND_TIGHTENED, stages=(LOOSENED, Stage(("tighten",)), Stage(("nothing",))))
