@@ -17,7 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 from onnxq.cli.commands import SUMMARIES, function_of, names
 from onnxq.cli.console import print_error
 from onnxq.cli.crash import INTERNAL_ERROR, internal_error, memory_error, recursion_error
-from onnxq.cli.help_texts import examples, put_into_panels
+from onnxq.cli.help_texts import GROUP_OF, examples, put_into_panels
 from onnxq.cli.termination import Terminated
 from onnxq.distributed import AlreadyTold
 from onnxq.errors import InternalError, OnnxqError
@@ -73,7 +73,7 @@ class _Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if self._listing and cmd_name in SUMMARIES:
-            return TyperCommand(cmd_name, help=SUMMARIES[cmd_name])
+            return TyperCommand(cmd_name, help=SUMMARIES[cmd_name], rich_help_panel=GROUP_OF.get(cmd_name))
         return super().get_command(ctx, cmd_name)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

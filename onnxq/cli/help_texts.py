@@ -24,6 +24,15 @@ PANELS = {
 }
 """Title of a group -> parameters of commands; all others are about the command itself and come first."""
 
+COMMANDS = {
+    "Quantize": "quantize qat huggingface init",
+    "Find causes and bits": "diagnose sensitivity search",
+    "Look at models and runs": "inspect explain report diff compare evaluate bench",
+    "Step by step": "place calibrate merge emit simulate lint",
+    "Other": "strip translate schema list demo",
+}
+"""Title of a group of `onnxq --help` -> its commands."""
+
 EXAMPLES = {
     "quantize": (
         "onnxq quantize model.onnx -b onnxruntime -d images/ --preprocess imagenet -o out/",
@@ -81,12 +90,17 @@ EXAMPLES = {
     "lint": ("onnxq lint out/model.onnx -b onnxruntime",),
     "strip": ("onnxq strip quantized.onnx -o float.onnx -d calib.npz",),
     "merge": ("onnxq merge part1.npz part2.npz -o statistics.npz",),
+    "translate": (
+        "onnxq translate model.onnx --mqbench extra_config.yaml -b Tensorrt -o settings.json",
+        "onnxq translate model.onnx --vitis pof2s -o settings.json",
+    ),
     "schema": ("onnxq schema -o schema.json",),
     "list": ("onnxq list backends", "onnxq list improvements gptq"),
     "demo": ("onnxq demo", "onnxq demo -b onnxruntime -o out/"),
 }
 """Command -> lines to copy; the tests parse each of them."""
 
+GROUP_OF = {name: title for title, names in COMMANDS.items() for name in names.split()}
 _PANEL_OF = {name: title for title, names in PANELS.items() for name in names.split()}
 
 

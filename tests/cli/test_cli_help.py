@@ -14,6 +14,7 @@ import typer.main
 
 from onnxq.cli.app import app
 from onnxq.cli.commands import names
+from onnxq.cli.help_texts import COMMANDS as GROUPS
 from onnxq.cli.help_texts import EXAMPLES, PANELS
 
 COMMANDS: Any = typer.main.get_command(app)
@@ -34,6 +35,14 @@ def test_every_example_is_a_line_that_the_command_takes(
 
 def test_examples_are_of_commands_that_there_are() -> None:
     assert set(EXAMPLES) <= set(names())
+
+
+def test_every_command_is_in_one_group(run: Any) -> None:
+    listed = [name for group in GROUPS.values() for name in group.split()]
+    assert sorted(listed) == sorted(names())
+    shown = run("--help").stdout
+    assert all(title in shown for title in GROUPS)
+    assert shown.index("quantize ") < shown.index("diagnose ") < shown.index("place ") < shown.index("demo ")
 
 
 def test_groups_name_options_that_there_are() -> None:
