@@ -247,9 +247,9 @@ def test_an_error_of_reading_is_told_unless_the_files_have_changed(tmp_path: Pat
 
 def test_a_temporary_file_in_use_survives_the_claim_of_another(tmp_path: Path) -> None:
     class Late(dict):  # type: ignore[type-arg]
-        def items(self):  # type: ignore[no-untyped-def]
+        def __iter__(self):  # type: ignore[no-untyped-def]
             deliver(tmp_path, a="new")
-            return super().items()
+            return super().__iter__()
 
     write_json(tmp_path / "slow.json", Late(x=1))
     assert state(tmp_path) == {"a": "new", "slow.json": '{\n  "x": 1\n}\n'}

@@ -90,15 +90,11 @@ EXAMPLES = {
     "lint": ("onnxq lint out/model.onnx -b onnxruntime",),
     "strip": ("onnxq strip quantized.onnx -o float.onnx -d calib.npz",),
     "merge": ("onnxq merge part1.npz part2.npz -o statistics.npz",),
-    "translate": (
-        "onnxq translate model.onnx --mqbench extra_config.yaml -b Tensorrt -o settings.json",
-        "onnxq translate model.onnx --vitis pof2s -o settings.json",
-    ),
     "schema": ("onnxq schema -o schema.json",),
     "list": ("onnxq list backends", "onnxq list improvements gptq"),
     "demo": ("onnxq demo", "onnxq demo -b onnxruntime -o out/"),
 }
-"""Command -> lines to copy; the tests parse each of them."""
+"""Command -> lines to copy; the tests parse each of them. Those of `translate` follow from the tools that it reads."""
 
 GROUP_OF = {name: title for title, names in COMMANDS.items() for name in names.split()}
 _PANEL_OF = {name: title for title, names in PANELS.items() for name in names.split()}
@@ -116,9 +112,19 @@ def put_into_panels(parameters: Iterable[Any]) -> None:
         option.rich_help_panel = CONFIGURATION if option.name in DIALECTS else _PANEL_OF.get(option.name)
 
 
+def example_lines(command: str) -> tuple[str, ...]:
+    """The examples of a command, one line each."""
+    if command != "translate":
+        return EXAMPLES.get(command, ())
+    from onnxq.types.dialect import DIALECTS  # the list of commands is to be quick
+
+    made = ((name, DIALECTS.get(name).example) for name in DIALECTS.names())
+    return tuple(f"onnxq translate model.onnx --{name} {rest} -o settings.json" for name, rest in made if rest)
+
+
 def examples(command: str) -> str | None:
     """What stands behind the options of a command; None where there is nothing."""
-    lines = EXAMPLES.get(command, ())
+    lines = example_lines(command)
     if not lines:
         return None
     # typer takes what empty lines divide for paragraphs, and puts each on a line of its own.

@@ -12,5 +12,6 @@ DIALECTS.add(
         variables=("extra_config", "prepare_custom_config_dict"),
         summary="MQBench's extra_config (.py, .json, .yaml); -b takes MQBench's names.",
         target="a name of MQBench (Tensorrt, SNPE ...) or of onnxq",
+        example="extra_config.yaml -b Tensorrt",
     ),
 )

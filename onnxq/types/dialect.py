@@ -32,6 +32,7 @@ class Dialect:
     argument   what the option takes: a FILE, or a NAME_OR_FILE where the tool has configurations under names
     classes    its classes for torch's layers, which a configuration may name
     target     which names of targets -b takes, handed on to `translate`; empty where a configuration names the target
+    example    what stands behind the option in an example of the command line, and the further options that it needs
     """
 
     tool: str
@@ -41,6 +42,7 @@ class Dialect:
     argument: str = "FILE"
     classes: TorchClasses | None = None
     target: str = ""
+    example: str = ""
 
     @property
     def has_names(self) -> bool:

@@ -15,10 +15,10 @@ import typer.main
 from onnxq.cli.app import app
 from onnxq.cli.commands import names
 from onnxq.cli.help_texts import COMMANDS as GROUPS
-from onnxq.cli.help_texts import EXAMPLES, PANELS
+from onnxq.cli.help_texts import EXAMPLES, PANELS, example_lines
 
 COMMANDS: Any = typer.main.get_command(app)
-LINES = [(name, line) for name, lines in EXAMPLES.items() for line in lines]
+LINES = [(name, line) for name in names() for line in example_lines(name)]
 
 
 @pytest.mark.parametrize(("name", "line"), LINES, ids=[line for _, line in LINES])

@@ -249,7 +249,7 @@ def test_few_samples_are_noted(run, here: Path) -> None:
 
 def test_an_input_that_never_changes_is_noted(run, here: Path) -> None:
     for text in notes_of(run, np.repeat(calibration(1), 20, axis=0)):
-        assert "input 'image' is the same in all 20 samples" in text
+        assert "input 'image' is the same in every sample" in text
 
 
 def test_a_sample_that_sets_ranges_alone_is_named(run, here: Path) -> None:

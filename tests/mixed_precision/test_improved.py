@@ -25,8 +25,8 @@ SLOW = ("smoothquant", "awq", "insert_smoothing", "high_bias_absorption", "range
 EFFORT: dict[str, Any] = {"effort": 1, "skip_improvements": SLOW}
 """An effort of few steps, so that tests are fast."""
 IMPROVEMENTS = (
-    *("outlier_placement", "outlier_placement:layers=yes"),
-    *("cross_layer_equalization", "outlier_placement:usable=yes", "weight_scale_search", "bias_correction"),
+    *("outlier_placement", "cross_layer_equalization", "outlier_placement:layers=yes", "outlier_placement:usable=yes"),
+    *("weight_scale_search", "bias_correction"),
 )
 WANTED: dict[str, Any] = {"bits": (8, 4), "budget": "60%", "evaluations": 3}
 

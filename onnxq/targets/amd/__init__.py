@@ -12,5 +12,6 @@ DIALECTS.add(
         variables=("quantize_strategy", "strategy"),
         summary="Vitis AI's quantize strategy: pof2s, fs, tqt, or a file.",
         argument="NAME_OR_FILE",
+        example="pof2s",
     ),
 )

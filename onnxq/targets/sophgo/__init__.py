@@ -11,6 +11,7 @@ DIALECTS.add(
         module="onnxq.targets.sophgo.dialect",
         variables=("prepare_custom_config_dict", "extra_config"),
         summary="Sophgo-mq's prepare_custom_config_dict (.py, .json, .yaml).",
+        example="custom_config.py -b sophgo_bm1684x",
         classes=TorchClasses("sophgo_mq", "_sophgo", newer=("tpu_mq", "_tpu")),
     ),
 )
