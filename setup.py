@@ -18,6 +18,8 @@ setup(
         Extension(
             "onnxq.torchnet.fake_quantize._gradients",
             ["onnxq/torchnet/fake_quantize/_gradients.c"],
+            include_dirs=["onnxq/numerics"],
+            depends=["onnxq/numerics/vectors.h"],
             extra_compile_args=["-O3", "-ffp-contract=off"],
             py_limited_api=True,
             optional=True,
@@ -25,6 +27,8 @@ setup(
         Extension(
             "onnxq.numerics._rounding",
             ["onnxq/numerics/_rounding.c"],
+            include_dirs=["onnxq/numerics"],
+            depends=["onnxq/numerics/vectors.h"],
             extra_compile_args=["-O3", "-ffp-contract=off"],
             py_limited_api=True,
             optional=True,

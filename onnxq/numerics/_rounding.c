@@ -12,17 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__x86_64__) && defined(__ELF__) && defined(__GLIBC__) && defined(__GNUC__) && \
-    (!defined(__clang__) || __clang_major__ >= 14)
-#define EVERY_WIDTH __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define EVERY_WIDTH
-#endif
-
-#if defined(_MSC_VER)
-#define inline __inline
-#define restrict __restrict
-#endif
+#include "vectors.h"
 
 #define LANES 64
 #define LONGEST_SUM 128

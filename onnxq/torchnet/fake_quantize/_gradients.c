@@ -9,17 +9,7 @@
 #include <Python.h>
 #include <stdint.h>
 
-#if defined(__x86_64__) && defined(__ELF__) && defined(__GLIBC__) && defined(__GNUC__) && \
-    (!defined(__clang__) || __clang_major__ >= 14)
-#define EVERY_WIDTH __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define EVERY_WIDTH
-#endif
-
-#if defined(_MSC_VER)
-#define inline __inline
-#define restrict __restrict
-#endif
+#include "vectors.h"
 
 /* Whether a value lies inside the range, where its gradient goes through; NaN does. */
 static inline int inside(float position, float low, float high)
