@@ -113,6 +113,36 @@ def test_the_picture_has_a_point_for_each_file_and_a_legend() -> None:
     assert all(0 < float(dot.attrib["cx"]) < width and 0 < float(dot.attrib["cy"]) < height for dot in dots)
 
 
+def test_labels_of_near_points_hide_neither_dots_nor_one_another() -> None:
+    times = {"onnxq": (2.0, 2.2, 2.3, 90.0), "NNCF": (2.6,), "Quark": (80.0,)}
+    accuracy = {"onnxq": (20.0, 20.1, 20.2, 20.3), "NNCF": (20.0,), "Quark": (20.28,)}
+    rows = [
+        {
+            "tool": tool,
+            "setting": f"effort {number}" if tool == "onnxq" else "default",
+            "x floor": times[tool][number],
+            "SQNR dB": accuracy[tool][number],
+        }
+        for tool in times
+        for number in range(len(times[tool]))
+    ]
+    root = ElementTree.fromstring(picture({"one": rows}))
+    dots = [dot for dot in root.findall(f"{SVG}circle") if dot.find(f"{SVG}title") is not None]
+    labels = [text for text in root.findall(f"{SVG}text") if (text.text or "").startswith("effort")]
+
+    taken = [(float(dot.attrib["cx"]), float(dot.attrib["cy"]), 5.5, 5.5) for dot in dots]
+    half = 0.5 * 5.5 * len("effort 0")  # letters are 5.5 wide at least
+    for label in labels:
+        x = float(label.attrib["x"]) + half * {"start": 1, "middle": 0, "end": -1}[label.attrib["text-anchor"]]
+        taken.append((x, float(label.attrib["y"]) - 3, half, 5))
+    assert (len(dots), len(labels)) == (6, 4)
+    for label in range(len(dots), len(taken)):
+        x, y, wide, high = taken[label]
+        for other_x, other_y, other_wide, other_high in taken[:label]:
+            assert abs(x - other_x) >= wide + other_wide or abs(y - other_y) >= high + other_high
+        assert wide <= x <= float(root.attrib["width"]) - wide
+
+
 def test_the_shown_command_has_no_paths(capsys: pytest.CaptureFixture[str]) -> None:
     given = ["e2e", "--folder", "mine=/home/me/model", "--peer-python=nncf=/opt/python", "--json", "/tmp/x"]
     assert shown_command(given) == "python -m tools.bench e2e --folder mine=FOLDER --peer-python nncf=PYTHON"

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
+from typing import NamedTuple
 
 from onnxq.chart import Axis, svg_text
 from tools.bench.ptq_overview import EQUAL, OWN, SQNR
@@ -15,7 +17,15 @@ PANEL_WIDTH, PANEL_HEIGHT, LEFT, RIGHT, ABOVE, BELOW, HEAD = 380, 260, 48, 24, 3
 COLUMNS = 2
 OWN_COLOR, LINE_COLOR = "#1f6f8b", "#e3e3e3"
 PEER_COLORS = ("#d1495b", "#e09f3e", "#6a4c93", "#5f7a3d")
-LABEL_HEIGHT = 13
+RADIUS, LETTER, ASCENT, DESCENT = 5.5, 6.6, 9.0, 3.0
+"""Of a dot, and of a letter of text: its width, above and below its line."""
+
+PLACES = (
+    *(("start", 10.0, 4.0), ("end", -10.0, 4.0), ("middle", 0.0, -10.0), ("middle", 0.0, 18.0)),
+    *(("start", 8.0, 16.0), ("start", 8.0, -7.0), ("end", -8.0, 16.0), ("end", -8.0, -7.0)),
+    *(("middle", 0.0, -24.0), ("middle", 0.0, 32.0), ("start", 24.0, 20.0), ("end", -24.0, 20.0)),
+)
+"""Where a label may stand, from its dot: the first place at which it hides nothing is taken."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +64,7 @@ def picture(tables: Mapping[str, Sequence[Row]]) -> str:
     for tool, color in colors.items():
         if tool in tools:
             parts += [_dot(x, 44, color), svg_text(x + 11, 48, tool, "start")]
-            x += 34 + 7.4 * len(tool)
+            x += 34 + LETTER * len(tool)
     for number, (name, found) in enumerate(panels.items()):
         row, column = divmod(number, COLUMNS)
         parts += _panel(name, found, colors, column * PANEL_WIDTH, HEAD + row * PANEL_HEIGHT)
@@ -64,8 +74,8 @@ def picture(tables: Mapping[str, Sequence[Row]]) -> str:
 
 def _panel(name: str, found: Sequence[Point], colors: Mapping[str, str], left: float, top: float) -> list[str]:
     low, high = left + LEFT, left + PANEL_WIDTH - RIGHT
-    across = Axis(0.0, math.log10(max(10.0, *(point.times for point in found)) * 1.6), low, high)
-    upward = Axis.around([point.sqnr for point in found], top + PANEL_HEIGHT - BELOW, top + ABOVE + 8)
+    across = Axis(0.0, math.log10(max(10.0, *(point.times for point in found)) * 2.0), low, high)
+    upward = Axis.around([point.sqnr for point in found], top + PANEL_HEIGHT - BELOW - 14, top + ABOVE + 8)
     parts = [f'<g font-weight="bold">{svg_text(left + LEFT, top + 20, name, "start")}</g>']
     for tick in upward.ticks():
         y = upward.at(tick)
@@ -78,30 +88,73 @@ def _panel(name: str, found: Sequence[Point], colors: Mapping[str, str], left: f
     below = top + PANEL_HEIGHT - 10
     parts.append(svg_text((low + high) / 2, below, "processor time / inference over the samples", "middle", "#666666"))
     parts.append(svg_text(low - 6, top + ABOVE - 2, "dB", "end", "#666666"))
+    places = {one: (across.at(math.log10(max(1.0, one.times))), upward.at(one.sqnr)) for one in found}
     own = sorted((point for point in found if point.tool == OWN), key=lambda point: point.times)
-    if len(own) > 1:
-        line = " ".join(f"{across.at(math.log10(one.times)):.1f},{upward.at(one.sqnr):.1f}" for one in own)
+    way = [places[point] for point in own]
+    if len(way) > 1:
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in way)
         parts.append(f'<polyline points="{line}" fill="none" stroke="{OWN_COLOR}" stroke-width="1.5" opacity="0.5"/>')
-    taken: list[tuple[float, float]] = []
+    taken = [Box(x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS) for x, y in places.values()]
+    taken += [Box(x, y, x, y) for x, y in _between(way)]
+    inside = Box(low, top + ABOVE - 6, high + RIGHT, top + PANEL_HEIGHT - BELOW)
     for point in sorted(found, key=lambda one: -one.sqnr):
-        x, y = across.at(math.log10(max(1.0, point.times))), upward.at(point.sqnr)
+        x, y = places[point]
         title = f"{point.tool} {point.label}: {point.sqnr:g} dB, {point.times:g} times inference".replace(" :", ":")
         parts.append(_dot(x, y, colors[point.tool], title))
         if point.label:
-            there = y + 4
-            while any(abs(there - other) < LABEL_HEIGHT and abs(x - beside) < 70 for beside, other in taken):
-                there += LABEL_HEIGHT
-            taken.append((x, there))
-            right = x + 60 < high
-            parts.append(svg_text(x + 9 if right else x - 9, there, point.label, "start" if right else "end"))
+            label, anchor, baseline = _placed(x, y, point.label, taken, inside)
+            taken.append(label)
+            beside = {"start": label.left, "middle": (label.left + label.right) / 2, "end": label.right}[anchor]
+            parts.append(svg_text(beside, baseline, point.label, anchor))
     return parts
 
 
+class Box(NamedTuple):
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def meets(self, other: Box) -> bool:
+        return (
+            self.left < other.right + 1
+            and other.left < self.right + 1
+            and self.top < other.bottom + 1
+            and other.top < self.bottom + 1
+        )
+
+
+def _placed(x: float, y: float, label: str, taken: Sequence[Box], inside: Box) -> tuple[Box, str, float]:
+    """What the label of a dot at (x, y) covers where it hides least, with its anchor and its line."""
+    width = LETTER * len(label)
+    found = []
+    for anchor, across, down in PLACES:
+        left = x + across - width * {"start": 0.0, "middle": 0.5, "end": 1.0}[anchor]
+        box = Box(left, y + down - ASCENT, left + width, y + down + DESCENT)
+        found.append((_hidden(box, taken, inside), box, anchor, y + down))
+    return min(found, key=lambda place: place[0])[1:]
+
+
+def _hidden(box: Box, taken: Sequence[Box], inside: Box) -> int:
+    """How much a label would hide; where it leaves its panel it is no better than on everything."""
+    out = box.left < inside.left or box.right > inside.right or box.top < inside.top or box.bottom > inside.bottom
+    return sum(box.meets(other) for other in taken) + (len(taken) if out else 0)
+
+
+def _between(way: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Points of a line, so near to one another that no label lies between them."""
+    found = []
+    for (x, y), (to_x, to_y) in pairwise(way):
+        steps = max(1, round(max(abs(to_x - x), abs(to_y - y)) / 4))
+        found += [(x + (to_x - x) * step / steps, y + (to_y - y) * step / steps) for step in range(1, steps)]
+    return found
+
+
 def _decades(most: float) -> list[float]:
-    steps = (1, 10, 100, 1000, 10000) if most > 100 else (1, 2, 5, 10, 20, 50, 100)
+    steps = (1, 10, 100, 1000, 10000) if most > 200 else (1, 2, 5, 10, 20, 50, 100, 200)
     return [float(value) for value in steps if value <= most]
 
 
 def _dot(x: float, y: float, color: str, title: str = "") -> str:
     inside = f"<title>{escape(title)}</title>" if title else ""
-    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5.5" fill="{color}">{inside}</circle>'
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}" fill="{color}">{inside}</circle>'
