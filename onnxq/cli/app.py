@@ -17,7 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 from onnxq.cli.commands import SUMMARIES, function_of, names
 from onnxq.cli.console import print_error
 from onnxq.cli.crash import INTERNAL_ERROR, internal_error, memory_error, recursion_error
-from onnxq.cli.help_texts import GROUP_OF, examples, put_into_panels
+from onnxq.cli.help_texts import GROUP_OF, examples, name_values, put_into_panels
 from onnxq.cli.termination import Terminated
 from onnxq.distributed import AlreadyTold
 from onnxq.errors import InternalError, OnnxqError
@@ -32,6 +32,19 @@ _FOR_TYPER: tuple[type[BaseException], ...] = (typer.Exit, typer.Abort, typer.Ba
 """Wrong use of the command line, and the ends of commands, which typer turns into words and exit codes."""
 
 
+class _Command(TyperCommand):
+    """One command. Its examples stand behind the options as they are: releases of typer fold epilogues differently."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        found = super().get_params(ctx)
+        name_values(found)
+        return found
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        super().format_help(ctx, formatter)
+        formatter.write(examples(str(self.name)))
+
+
 class _CommandsByName(MutableMapping[str, Any]):
     """Name -> command of typer, made when it is asked for: the options of all of them take longer than --help."""
 
@@ -41,7 +54,7 @@ class _CommandsByName(MutableMapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if self._made[name] is None:
             alone = typer.Typer(add_completion=False, **_LOOKS)
-            alone.command(name, epilog=examples(name))(function_of(name))
+            alone.command(name, cls=_Command)(function_of(name))
             made = cast(TyperCommand, typer.main.get_command(alone))
             put_into_panels(made.params)
             self._made[name] = made
@@ -67,6 +80,11 @@ class _Commands(TyperGroup):
         super().__init__(**named)
         self.commands = _CommandsByName()
         self._listing = False
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        found = super().get_params(ctx)
+        name_values(found)
+        return found
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.commands)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
 FEW = 9
 """Options that need no groups."""
+
+WIDTH = 80
+"""Columns of a terminal that nobody has widened."""
 
 CONFIGURATION = "Configuration"
 
@@ -96,6 +100,27 @@ EXAMPLES = {
 }
 """Command -> lines to copy; the tests parse each of them. Those of `translate` follow from the tools that it reads."""
 
+VALUES = {
+    **dict.fromkeys(("plugin", "config", "plan", "qparams"), "FILE"),
+    **dict.fromkeys(("data", "train", "evaluate"), "DATA"),
+    **dict.fromkeys(("observer", "weight_observer", "optimizer", "schedule", "provider", "fallback"), "NAME"),
+    **dict.fromkeys(("metric", "best_by"), "METRIC"),
+    **dict.fromkeys(("lr", "scale_lr", "momentum", "weight_decay", "gamma", "temperature", "distill"), "X"),
+    **dict.fromkeys(("warmup", "step_size", "clip_gradient", "quantize_from"), "X"),
+    **dict.fromkeys(("preprocess", "observer_freeze", "batch_norm_freeze"), "HOW"),
+    **dict.fromkeys(("label_output", "distill_loss", "label_loss", "batch_norms", "by"), "NAME"),
+    **dict.fromkeys(("optimize_for", "what", "only"), "WHAT"),
+    **{
+        "backend": "TARGET",
+        "out": "PATH",
+        "model": "MODEL",
+        "budget": "SIZE",
+        "dtype": "NAMES",
+        "report": "no|quick|full",
+    },
+}
+"""Parameter -> what its value is called where the option itself says nothing."""
+
 GROUP_OF = {name: title for title, names in COMMANDS.items() for name in names.split()}
 _PANEL_OF = {name: title for title, names in PANELS.items() for name in names.split()}
 
@@ -122,10 +147,27 @@ def example_lines(command: str) -> tuple[str, ...]:
     return tuple(f"onnxq translate model.onnx --{name} {rest} -o settings.json" for name, rest in made if rest)
 
 
-def examples(command: str) -> str | None:
-    """What stands behind the options of a command; None where there is nothing."""
+def name_values(parameters: Iterable[Any]) -> None:
+    """Give options a word for their values, where releases of typer show a type of Python; a flag has none."""
+    for option in parameters:
+        if option.param_type_name == "option" and option.metavar is None:
+            option.metavar = "" if option.is_flag else VALUES.get(option.name)
+
+
+def examples(command: str) -> str:
+    """What stands behind the options of a command; nothing where there is nothing."""
     lines = example_lines(command)
     if not lines:
-        return None
-    # typer takes what empty lines divide for paragraphs, and puts each on a line of its own.
-    return "\n\n".join(["Examples:" if len(lines) > 1 else "Example:", *(f"  {line}" for line in lines)])
+        return ""
+    return "\n".join(["", " Examples:" if len(lines) > 1 else " Example:", *map(_folded, lines), ""])
+
+
+def _folded(line: str) -> str:
+    """A line to copy in the width of a terminal: a shell takes it as it stands."""
+    folded = ""
+    for part in re.split(r" (?=-)", line):
+        start = f"{folded} {part}" if folded else f"   {part}"
+        if len(start) - start.rfind("\n") > WIDTH - 2:
+            start = f"{folded} \\\n      {part}"
+        folded = start
+    return folded

@@ -15,7 +15,7 @@ import typer.main
 from onnxq.cli.app import app
 from onnxq.cli.commands import names
 from onnxq.cli.help_texts import COMMANDS as GROUPS
-from onnxq.cli.help_texts import EXAMPLES, PANELS, example_lines
+from onnxq.cli.help_texts import EXAMPLES, PANELS, example_lines, examples
 
 COMMANDS: Any = typer.main.get_command(app)
 LINES = [(name, line) for name in names() for line in example_lines(name)]
@@ -78,3 +78,20 @@ def test_a_shell_completes_commands_options_and_targets() -> None:
     assert completed("onnxq qua").split() == ["quantize"]
     assert completed("onnxq quantize --time").split() == ["--time-limit"]
     assert "onnxruntime" in completed("onnxq quantize -b onnx").split()
+
+
+def test_help_says_values_in_words_and_flags_have_none() -> None:
+    for name in names():
+        command = COMMANDS.commands[name]
+        for option in command.get_params(typer.Context(command)):
+            if option.param_type_name == "option":
+                told = option.metavar if option.metavar is not None else option.display_type_rich(None)
+                assert (told == "") == option.is_flag, (name, option.name)
+                assert told[:1] != "<" or "|" in told, (name, option.name, told)  # a choice, not a type of Python
+
+
+def test_long_examples_are_folded_into_lines_that_a_shell_takes_as_they_stand() -> None:
+    shown = examples("quantize")
+    assert all(len(line) <= 80 for line in shown.split("\n"))
+    lines = [line for line in shown.replace(" \\\n      ", " ").split("\n") if line.startswith("   ")]
+    assert lines == [f"   {line}" for line in EXAMPLES["quantize"]]
