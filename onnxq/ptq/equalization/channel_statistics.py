@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 
 from onnxq.graph import Graph
 from onnxq.observers import RangeStatistic
+from onnxq.observers.statistics.range import Extent
 from onnxq.ptq.equalization.variables import Layout
 from onnxq.ptq.method import Samples, Task
 from onnxq.runtime.collect import Engine, collect
@@ -23,11 +24,15 @@ MOST_ROWS = 128
 
 @dataclass(frozen=True)
 class ChannelRanges:
-    """Smallest and largest value along one axis of a tensor, with the class of each index."""
+    """Smallest and largest value along one axis of a tensor, with the class of each index.
+
+    by_sample   number of a sample -> the largest magnitude of each index in it, where samples were looked at one by one
+    """
 
     classes: np.ndarray
     low: np.ndarray
     high: np.ndarray
+    by_sample: Mapping[int, np.ndarray] = field(default_factory=dict)
 
     @property
     def magnitude(self) -> np.ndarray:
@@ -35,7 +40,8 @@ class ChannelRanges:
 
     def joined(self, other: ChannelRanges) -> ChannelRanges:
         """The same tensor on the samples of both."""
-        return replace(self, low=np.minimum(self.low, other.low), high=np.maximum(self.high, other.high))
+        low, high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
+        return replace(self, low=low, high=high, by_sample={**self.by_sample, **other.by_sample})
 
 
 def channel_axis(layout: Layout) -> int | None:
@@ -115,17 +121,21 @@ class ChannelLook:
         self._along = {name: axis for name, axis in along.items() if axis is not None}
         self._wanted = list(dict.fromkeys([*self._along, *axes]))
         self._parts = [_Rows(part, axes, task.seed) for part in dict.fromkeys(parts)]
-        self._extents: dict[int, dict[str, object]] = {}
+        self._extents: dict[int, dict[str, Extent]] = {}
         self._tap: tuple[list[str], Tap] | None = None
 
     def ranges(self, samples: Samples) -> dict[str, ChannelRanges]:
         """As `channel_ranges`."""
         self._look(samples)
         found = {name: RangeStatistic(axis) for name, axis in self._along.items()}
+        magnitudes: dict[str, dict[int, np.ndarray]] = {name: {} for name in self._along}
         for number in samples.numbers:
             for name, extent in self._extents[number].items():
                 found[name].add(extent)
-        return _known(self._layouts, found)
+                magnitude = np.maximum(np.abs(extent.low), np.abs(extent.high))
+                magnitudes[name][number] = np.where(extent.count > 0, magnitude, 0.0)
+        known = _known(self._layouts, found)
+        return {name: replace(seen, by_sample=magnitudes[name]) for name, seen in known.items()}
 
     def rows(self, samples: Samples) -> dict[str, np.ndarray]:
         """As `sample_rows`."""
@@ -153,7 +163,7 @@ class ChannelLook:
                 for part in self._parts:
                     part.draw(number, values)
 
-    def _of_sample(self, tap: Tap, numbered: tuple[int, Feed]) -> tuple[int, dict[str, np.ndarray], dict[str, object]]:
+    def _of_sample(self, tap: Tap, numbered: tuple[int, Feed]) -> tuple[int, dict[str, np.ndarray], dict[str, Extent]]:
         """The values of a sample, and the extent of each tensor's channels."""
         number, feed = numbered
         found = tap.run(feed, f"sample {number}")

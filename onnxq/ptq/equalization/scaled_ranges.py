@@ -10,6 +10,7 @@ import numpy as np
 from onnxq.calibrate import activation_leaders
 from onnxq.calibrate.gather import Gathered, statistic_key, with_observers
 from onnxq.observers import RangeStatistic
+from onnxq.observers.statistics.range import two_largest
 from onnxq.ptq.equalization.channel_statistics import ChannelRanges
 from onnxq.ptq.equalization.scalable_channels import ScalableChannels
 from onnxq.ptq.method import Samples, State, Task
@@ -71,4 +72,5 @@ def _of_divided(seen: ChannelRanges, scales: np.ndarray) -> RangeStatistic:
     """The range of a tensor whose channels were divided."""
     own, found = scales[seen.classes], RangeStatistic()
     found.update(np.array([(seen.low / own).min(), (seen.high / own).max()], np.float32))
+    found.peaks = two_largest(tuple((float((seen.by_sample[n] / own).max()), n) for n in sorted(seen.by_sample)))
     return found

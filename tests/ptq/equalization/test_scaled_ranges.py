@@ -37,6 +37,11 @@ def told(found: Improved, task: Task) -> Gathered | None:
         return task.statistics.on_some(found.state.graph, activation_leaders(found.state.plan), reusable=False)
 
 
+def peaks(found: Gathered, tensor: str) -> tuple[tuple[float, int], ...]:
+    (statistic,) = found.statistics[tensor].values()
+    return statistic.peaks
+
+
 def test_what_a_run_of_the_equalized_graph_would_see_is_known_before() -> None:
     found, before, task = equalized("minmax")
     assert found.changed
@@ -55,6 +60,9 @@ def test_what_a_run_of_the_equalized_graph_would_see_is_known_before() -> None:
             assert seen is not None
             assert expected is not None
             np.testing.assert_allclose(seen, expected, rtol=1e-4, atol=1e-5)
+            for mine, theirs in zip(peaks(ours, tensor), peaks(run, tensor), strict=True):
+                assert mine[1] == theirs[1]  # the sample that sets the range
+                np.testing.assert_allclose(mine[0], theirs[0], rtol=1e-4)
             earlier = statistics.on_some(before.graph, activation_leaders(before.plan))
             assert earlier is not None
             changed += earlier.range_of(tensor) != seen
