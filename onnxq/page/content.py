@@ -16,6 +16,7 @@ from onnxq.json_file import JsonMapping, JsonObject, read_object
 from onnxq.page.document import FORM
 from onnxq.page.verdict import verdict_json
 from onnxq.pipeline.artifacts import FLOAT_MODEL, PAGE, REMEDY, REPORT
+from onnxq.pipeline.further_commands import bench_command, given_to, report_command
 from onnxq.pipeline.vendor_steps import vendor_steps
 from onnxq.ptq.search.evaluator import AGAINST_FLOAT
 from onnxq.types import Backend, QParamsTable, QuantPlan
@@ -89,6 +90,7 @@ def run_page(run: Run, backend: Backend | None, model: JsonMapping, measured: Js
         "run": run.identity,
         "backend": run.plan.backend,
         "verdict": verdict_json(run.report),
+        "commands": _commands(run.report),
         "report": _report(run.report),
         "config": run.config,
         "model": model,
@@ -97,6 +99,12 @@ def run_page(run: Run, backend: Backend | None, model: JsonMapping, measured: Js
         "next": _next(run, backend),
         **further_json(run.folder),
     }
+
+
+def _commands(report: JsonMapping) -> dict[str, str]:
+    """Lines to copy that measure what a page does not have yet."""
+    model, data = given_to(report)
+    return {"latency": bench_command(report, model, data), "noise": report_command(report, data)}
 
 
 def _report(report: JsonMapping) -> JsonObject:

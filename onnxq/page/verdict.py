@@ -7,7 +7,7 @@ from pathlib import Path
 from onnxq.json_file import JsonMapping, JsonObject
 from onnxq.pipeline.artifacts import REMEDY
 from onnxq.pipeline.explanation import LOW_SQNR_DB
-from onnxq.pipeline.further_commands import diagnose_command, quantize_again_command
+from onnxq.pipeline.further_commands import diagnose_command, given_to, quantize_again_command
 from onnxq.pipeline.judgement import BAD_AGREEMENT, BAD_SQNR_DB, GOOD_AGREEMENT, Light, judged_results
 
 
@@ -27,7 +27,7 @@ def verdict_json(report: JsonMapping) -> JsonObject:
             "bad_agreement": BAD_AGREEMENT,
         },
         "trained": trained,
-        "again": quantize_again_command(report, *_given(report)),
+        "again": quantize_again_command(report, *given_to(report)),
         "lines": _lines(report, low=any(light in (Light.BAD, Light.LOOK) for light in lights)),
     }
 
@@ -38,15 +38,9 @@ def _lines(report: JsonMapping, *, low: bool) -> list[JsonObject]:
         return []
     remedy = next((path for path in report.get("files", ()) if Path(path).name.endswith(REMEDY)), None)
     if remedy is not None:
-        line = quantize_again_command(report, *_given(report), str(remedy))
+        line = quantize_again_command(report, *given_to(report), str(remedy))
         return [{"what": "quantize again with the remedies that pay", "line": line}]
     if "diagnosis" in report:
         return []
-    line = diagnose_command(report, *_given(report))
+    line = diagnose_command(report, *given_to(report))
     return [{"what": "nobody has looked for the cause yet: find it, and what mends it", "line": line}]
-
-
-def _given(report: JsonMapping) -> tuple[str, str]:
-    """The model and the data of a run as they were named, or words in their place."""
-    data = report.get("config", {}).get("given", {}).get("data")
-    return str(report.get("model") or "MODEL"), str(data or "DATA")

@@ -31,5 +31,26 @@ def quantize_again_command(report: JsonMapping, model: str, data: str | None, se
     return f"onnxq quantize {quote(model)} {how}{_samples(data)} -o FOLDER"
 
 
+def folder_of(report: JsonMapping) -> str:
+    """The folder of a run as it was named, quoted; a word in its place where a report names no files."""
+    return next((quote(str(Path(path).parent)) for path in report.get("files", ())), "FOLDER")
+
+
+def bench_command(report: JsonMapping, model: str, data: str | None) -> str:
+    """Times both models, layer by layer, and puts the times on the page of the run."""
+    return f"onnxq bench {quote(model)} {folder_of(report)}{_samples(data)}"
+
+
+def report_command(report: JsonMapping, data: str | None) -> str:
+    """Draws the page of a run again; with data, also with what takes runs of the models."""
+    return f"onnxq report {folder_of(report)}{_samples(data)}"
+
+
+def given_to(report: JsonMapping) -> tuple[str, str]:
+    """The model and the data of a run as they were named, or words in their place."""
+    data = report.get("config", {}).get("given", {}).get("data")
+    return str(report.get("model") or "MODEL"), str(data or "DATA")
+
+
 def _samples(data: str | None) -> str:
     return "" if data is None else f" -d {quote(data)}"

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import onnxq
 from onnxq.cli.app import app
 from onnxq.demo import load_data, model_path
-from onnxq.page.document import read_page
+from onnxq.page.document import read_page, write_page
 from onnxq.pipeline.show import ShownPage
 from tests.diagnose.conftest import TIED
 from tests.flow.test_detector_tails import detector, images
@@ -202,6 +202,38 @@ def test_scales_of_a_training_are_drawn_for_each_tensor(pages: Callable[[str], P
     assert said == f"The scale of {name} is drawn"
     assert focused.startswith("BUTTON")
     assert found["views"]["training"]["canvases"] == 4  # loss, metric, learning rate, scales
+
+
+def test_a_low_result_names_the_noisiest_layers_where_nobody_has_looked_for_the_cause(tmp_path: Path) -> None:
+    golden = GOLDEN["residual"]()
+    config = {"report": "full", "effort": 0, "activation": {"bits": 4}, "minimum_sqnr_db": -99.0, "diagnose": False}
+    onnxq.quantize(golden.model, backend="academic", data=golden.samples, config=config, out=tmp_path)
+    page = tmp_path / "report.html"
+    text = browse(page, views=["verdict"])["views"]["verdict"]["text"]
+    assert "onnxq diagnose" in text
+    rows = text.partition("Layers whose own quantizers make most noise")[2].splitlines()
+    noise = [float(row.split("\t")[3].removesuffix(" dB")) for row in rows if row.count("\t") == 5 and " dB" in row]
+    assert len(noise) >= 2
+    assert noise == sorted(noise)
+
+
+def test_a_timed_file_has_its_speed_on_the_page_and_the_line_for_that_of_layers(
+    pages: Callable[[str], Path], tmp_path: Path
+) -> None:
+    data = read_page(pages("cnn"))
+    data["report"]["speed"] = {
+        "float_ms": 5.98,
+        "file_ms": 3.39,
+        "times_as_fast": 1.759,
+        "quartiles": [1.75, 1.779],
+        "rounds": 9,
+    }
+    write_page(tmp_path / "timed.html", data, "timed")
+    found = browse(tmp_path / "timed.html", views=["sizes"])
+    text = found["views"]["sizes"]["text"]
+    assert found["errors"] == []
+    assert "1.76 (1.75 .. 1.78 in half of 9 rounds)" in text.partition("Time in onnxruntime here")[2]
+    assert f"onnxq bench MODEL {pages('cnn').parent} -d DATA" in text
 
 
 def hostile_model() -> onnx.ModelProto:

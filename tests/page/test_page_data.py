@@ -22,6 +22,7 @@ from onnxq.page.inputs import inputs_json, png, thumbnail
 from onnxq.page.numbers import packed, short
 from onnxq.page.verdict import verdict_json
 from onnxq.page.weights import weight_json
+from onnxq.pipeline.further_commands import bench_command, report_command
 from onnxq.pipeline.judgement import Light, light_of
 from onnxq.types import PerChannel, QParams, QuantSpec
 from tests.golden_graphs import GOLDEN
@@ -240,6 +241,8 @@ def test_commands_of_a_page_keep_the_settings_of_its_run() -> None:
     found = verdict_json({**report, "checks": {"outputs": [output]}})
     assert found["lines"][0]["line"] == "onnxq diagnose 'my out' --float m.onnx -d x.npz"
     assert found["again"] == "onnxq quantize m.onnx -c 'my out/config.json' -d x.npz -o FOLDER"
+    assert bench_command(report, "m.onnx", "x.npz") == "onnxq bench m.onnx 'my out' -d x.npz"
+    assert report_command(report, "x.npz") == "onnxq report 'my out' -d x.npz"
 
 
 @pytest.mark.parametrize(

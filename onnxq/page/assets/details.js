@@ -7,7 +7,7 @@ function showNode(node) {
   const rows = [["operator", node.op], ["state", STATES[node.state]], ["formats", node.format === STATES[node.state] ? null : node.format], ["noise so far", node.sqnr === null ? null : db(node.sqnr)], ["its own quantizers", node.own === null ? null : db(node.own)],
     ["multiplications", node.macs ? big(node.macs) : null], ["parameters", node.params ? count(node.params) : null], ["time", node.times ? ms(node.times[0]) + " ms in float, " + ms(node.times[1]) + " ms in the file" + (node.times[2] ? " (" + node.times[2] + ")" : "") : null], ...node.facts()];
   const part = (title, tensors) => tensors.length ? [el("h3", {}, title), el("ul", {}, tensors.map((tensor) => el("li", {}, tensorLink(tensor), tensor.q ? " " + tensor.q.format.split(",")[0] : " float")))] : [];
-  openPanel(node.name || node.op, pairs(rows), part("reads", node.in), part("makes", node.out), node.state === 2 ? null : [el("h3", {}, "to leave it float"), copyLine("--skip " + quoted(node.name))],
+  openPanel(node.name || node.op, pairs(rows), part("reads", node.in), part("makes", node.out), node.state === 2 ? null : [el("h3", {}, "to leave it float"), copyLine((D.verdict && !D.verdict.trained ? D.verdict.again + " " : "") + "--skip " + quoted(node.name))],
     el("p", {}, el("a", {href: "#graph/" + encodeURIComponent(node.name)}, "show in the graph")));
 }
 

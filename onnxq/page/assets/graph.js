@@ -31,7 +31,7 @@ view("graph", "Graph", () => D.model && M.nodes.length, (box, wanted) => {
         ctx.fillStyle = tint; ctx.globalAlpha = 0.16; ctx.fillRect(px, py, wide, tall); ctx.globalAlpha = 1; ctx.fillRect(px, py, 5 * scale, tall);
         ctx.strokeStyle = node === chosen ? fg : tint; ctx.lineWidth = node === chosen ? 3 : 1; ctx.strokeRect(px, py, wide, tall);
         ctx.textAlign = "left"; ctx.textBaseline = "top"; ctx.fillStyle = fg; ctx.font = "600 " + 13 * scale + "px system-ui, sans-serif";
-        ctx.fillText(cut(ctx, node.op + (node.sqnr === null ? "" : "  " + db(node.sqnr)), wide - 18 * scale), px + 11 * scale, py + 7 * scale);
+        ctx.fillText(titleOf(ctx, node, wide - 18 * scale), px + 11 * scale, py + 7 * scale);
         ctx.fillStyle = muted; ctx.font = 11 * scale + "px system-ui, sans-serif";
         ctx.fillText(cut(ctx, node.name, wide - 18 * scale), px + 11 * scale, py + 27 * scale);
       }
@@ -68,3 +68,9 @@ view("graph", "Graph", () => D.model && M.nodes.length, (box, wanted) => {
     noisy ? el("select", {"aria-label": "Colour", onchange: (event) => { by = event.target.value; label(); canvas.redraw(); }}, el("option", {value: "format"}, "colour by format"), el("option", {value: "noise"}, "colour by noise so far")) : null, search, names), legend, canvas]);
   label();
 });
+
+// The operator with the noise so far, as far as both fit.
+function titleOf(ctx, node, room) {
+  const noise = node.sqnr === null ? "" : "  " + db(node.sqnr);
+  return ctx.measureText(node.op + noise).width <= room ? node.op + noise : cut(ctx, node.op, room);
+}

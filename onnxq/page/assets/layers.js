@@ -3,7 +3,7 @@ view("layers", "Layers", () => D.model, (box) => {
   const measured = D.measured.layers;
   add(box, el("p", {}, measured ? "In the order of the graph, on sample" + (measured.samples.length > 1 ? "s " : " ") + measured.samples.join(", ") + ", against " + measured.against + "." :
     "The noise of layers was not measured in this run; bars are what the rounding of weights costs. To measure it:"));
-  if (!measured) add(box, copyLine("onnxq report FOLDER -d " + quoted(((D.report.config || {}).given || {}).data || "DATA")));
+  if (!measured) add(box, copyLine(D.commands.noise));
   add(box, [layerChart(nodes), el("div", {}, key("var(--accent)", "noise of everything so far (line)"), key("var(--own)", "noise of the layer's own quantizers (bars)"), key("var(--float)", "float"))]);
   add(box, table([
     {title: "layer", value: (n) => n.name, width: measuredTimes() ? "27%" : "34%"}, {title: "op", value: (n) => n.op, width: "11%"}, {title: "format", value: (n) => n.format}, {title: "so far", number: true, value: (n) => n.sqnr, text: (n) => n.sqnr === null ? "" : db(n.sqnr)},

@@ -45,9 +45,9 @@ function readLatency(latency) {
   return found;
 }
 
-// What the quantizers of a layer add by themselves: of its weight and of its result, as a part of the signal.
+// What the quantizers of a layer add by themselves: of its weight and of its result, as a part of the signal. A float
+// node makes what others read quantized.
 function ownNoise(node) {
-  if (node.state === 2) return null;
   const parts = [];
   for (const tensor of node.in) if (tensor.constant && tensor.weight && tensor.weight.own_db !== null && tensor.weight.own_db !== undefined) parts.push(power(tensor.weight.own_db));
   for (const tensor of node.out) if (tensor.layer && tensor.layer.own_db !== undefined) parts.push(power(tensor.layer.own_db));

@@ -4,10 +4,17 @@ view("sizes", "Size and time", () => D.model, (box) => {
   const most = Math.max(...rows.map((row) => row[1]), 1);
   add(box, rows.map(([name, value]) => [el("p", {style: "margin:.5rem 0 0"}, name + ": ", el("strong", {}, bytes(value)), value < most ? " (" + (value / most).toFixed(2) + "×)" : ""), plot({height: 16, label: name + " " + bytes(value), draw(ctx, w, h) { ctx.fillStyle = color("bar"); ctx.fillRect(0, 2, w * value / most, h - 4); }})]));
   add(box, el("p", {class: "muted"}, "The estimate counts the numbers of quantized constants in their formats with scales and zero points, float ones as they are; a vendor's compiler may pack them otherwise."));
+  if (D.report.speed) add(box, speedHere(D.report.speed));
   if (D.measured.latency) for (const engine of D.measured.latency.engines) add(box, latencyOf(engine));
   if (D.report.kernels) add(box, [el("h3", {}, "Kernels of onnxruntime here"), pairs(Object.entries(D.report.kernels).map(([kind, counts]) => [kind === "converted" ? "float between integers" : kind, kind === "converted" ? convertedNodes(counts) : Object.entries(counts).map(([name, n]) => n + " " + name).join(", ") || "none"]))]);
   add(box, [el("h3", {}, "Seconds of the run"), pairs(Object.entries(D.report.seconds || {}).map(([stage, value]) => [stage, Number(value).toFixed(2)]))]);
 });
+
+// The file beside the float model, as the run has timed both.
+function speedHere(speed) {
+  return [el("h3", {}, "Time in onnxruntime here"), pairs([["float model", ms(speed.float_ms) + " ms"], ["written model", ms(speed.file_ms) + " ms"], ["times as fast", sig(speed.times_as_fast, 3) + (speed.quartiles ? " (" + speed.quartiles.map((one) => sig(one, 3)).join(" .. ") + " in half of " + count(speed.rounds) + " rounds)" : "")]]),
+    D.measured.latency ? null : [el("p", {}, "For the time of each layer, on this page too:"), copyLine(D.commands.latency)]];
+}
 
 // Times of the float model and of the file in one engine, layer by layer.
 function latencyOf(engine) {

@@ -5,7 +5,7 @@ view("tensors", "Histograms", () => D.model && M.tensors.some((t) => t.q && !t.c
   add(box, table([{title: "tensor", value: (t) => t.name, width: "30%"}, {title: "format", value: (t) => t.q.format.split(",")[0]}, column("lowest", 0), column("highest", 1),
     {title: "step", number: true, value: (t) => t.q.step, text: (t) => t.q.step ? sig(t.q.step) : ""}, {title: "clipped", number: true, value: (t) => t.layer ? t.layer.clipped : null, text: (t) => t.layer && t.layer.clipped !== undefined ? percent(num(t.layer.clipped)) : ""},
     {title: "own noise", number: true, value: (t) => t.layer ? t.layer.own_db : null, text: (t) => t.layer && t.layer.own_db !== undefined ? db(t.layer.own_db) : ""},
-    {title: "set by sample", number: true, width: "8rem", value: (t) => t.observed && t.observed.peaks.length ? t.observed.peaks[0][1] : null, text: (t) => t.observed && t.observed.peaks.length ? String(t.observed.peaks[0][1]) : ""}], rows, {open: showTensor, label: "Quantized activations"}));
+    {title: "set by sample", number: true, width: "8.6rem", value: (t) => t.observed && t.observed.peaks.length ? t.observed.peaks[0][1] : null, text: (t) => t.observed && t.observed.peaks.length ? String(t.observed.peaks[0][1]) : ""}], rows, {open: showTensor, label: "Quantized activations"}));
   grow(box, drawn, (tensor) => [el("h3", {class: "name"}, tensorLink(tensor)), histogramChart(tensor, 130)]);
 });
 

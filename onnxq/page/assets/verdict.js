@@ -48,7 +48,7 @@ function causes(verdict) {
   }
   if (D.verdict.light === "good") return null;
   const lost = M.groups.filter((group) => lostMembers(group).length), joins = lostInJoins();
-  if (!lost.length && !joins.length) return null;
+  if (!lost.length && !joins.length) return noisiest();
   parts.push(el("h3", {}, "Why, as far as ranges tell"));
   for (const {node, tensor, range, step} of joins.slice(0, 5)) parts.push(el("p", {}, "One scale for all that ", nodeLink(node), " joins: ", tensorLink(tensor), " (" + sig(range[0]) + " .. " + sig(range[1]) + ") has " + sig((range[1] - range[0]) / step, 2) + " steps of " + sig(step) + ". With scales of their own:"), copyLine(freed(verdict, node)));
   for (const group of lost.slice(0, 5)) {
@@ -56,7 +56,15 @@ function causes(verdict) {
     parts.push(el("p", {}, "One scale", join ? [" by ", nodeLink(join)] : "", " for tensors of unlike ranges: ", tensorLink(small[0]), " (" + sig(range[0]) + " .. " + sig(range[1]) + ") has " + sig((range[1] - range[0]) / group.leader.q.step, 2) + " steps of " + sig(group.leader.q.step) + ". ", el("a", {href: "#ties/" + encodeURIComponent(group.leader.name)}, "its ranges")));
     if (join) parts.push(el("p", {}, "With scales of their own:"), copyLine(freed(verdict, join)));
   }
-  return parts;
+  return [...parts, noisiest()];
+}
+
+// Where the noise is made, as far as it was measured; what of it reaches the outputs is for a diagnosis to find.
+function noisiest() {
+  const found = M.nodes.filter((node) => node.own !== null && node.own < 40).sort((a, b) => a.own - b.own).slice(0, 6);
+  if (!found.length || !D.measured.layers) return null;
+  const clipped = (node) => node.tensor && node.tensor.layer && node.tensor.layer.clipped ? percent(num(node.tensor.layer.clipped)) : "";
+  return [el("h3", {}, "Layers whose own quantizers make most noise"), plainTable(["layer", "operator", "format", "own", "so far", "clipped"], found.map((node) => [nodeLink(node), node.op, node.format, db(node.own), node.sqnr === null ? "" : db(node.sqnr), clipped(node)]), "Layers whose own quantizers make most noise")];
 }
 
 // Settings of a remedy; many of them behind a click, since the file with all of them is named below.
