@@ -73,11 +73,11 @@ WHOLE_IN_ONNXRUNTIME = {
     **dict.fromkeys(("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"), _NORM),
     **dict.fromkeys(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "EmbedLayerNormalization"), _NORM),
     "RotaryEmbedding": _POSITIONS,
-    **dict.fromkeys(("Gelu", "BiasGelu", "FastGelu", "QuickGelu", "Swish"), _GELU),
+    **dict.fromkeys(("Gelu", "BiasGelu", "FastGelu", "QuickGelu", "Swish", "HardSwish"), _GELU),
 }
 """Operators that onnxruntime computes in float, of ONNX and of com.microsoft, and why."""
 
-ONNXRUNTIME_PASSES = (*CLEAN_UP, *OF_ONNXRUNTIME, *WIDEN, *FOLD_LAYERS, *RECOGNIZE, *SETTLE)
+ONNXRUNTIME_PASSES = (*CLEAN_UP, *OF_ONNXRUNTIME, *WIDEN, *FOLD_LAYERS, *RECOGNIZE, "hardswish_as_operator", *SETTLE)
 """What onnxruntime wants: its own operators stay whole, it has kernels for them."""
 
 
