@@ -9,6 +9,13 @@ from setuptools import Extension, setup
 setup(
     ext_modules=[
         Extension(
+            "onnxq.observers._gains",
+            ["onnxq/observers/_gains.c"],
+            extra_compile_args=["-O3", "-ffp-contract=off"],
+            py_limited_api=True,
+            optional=True,
+        ),
+        Extension(
             "onnxq.observers.statistics._counting",
             ["onnxq/observers/statistics/_counting.c"],
             extra_compile_args=["-O3"],

@@ -26,7 +26,8 @@ TAG = "cp311-abi3-"
 """Of a wheel with compiled parts that every Python from 3.11 on can load."""
 
 PROOF = (
-    "import onnxq, pathlib, onnxq.numerics._rounding, onnxq.observers.statistics._counting as counting; "
+    "import onnxq, pathlib, onnxq.numerics._rounding, onnxq.observers._gains; "
+    "import onnxq.observers.statistics._counting as counting; "
     "print(onnxq.__version__, pathlib.Path(onnxq.__file__).parent, counting.__file__)"
 )
 

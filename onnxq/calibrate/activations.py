@@ -13,8 +13,9 @@ from onnxq.calibrate.precision import fitted
 from onnxq.graph import Graph
 from onnxq.numerics import qparams_from_range
 from onnxq.observers import Observer, RangeStatistic, statistic_from_arrays
+from onnxq.observers.base import Ranges
 from onnxq.observers.positions import SearchingObserver
-from onnxq.types import PerTensor, Placement, QParamsTable
+from onnxq.types import PerTensor, Placement, QParamsTable, QuantSpec
 from onnxq.types.note import Note
 
 UNSEEN = "no calibration sample reached it"
@@ -37,6 +38,7 @@ def activation_ranges(
     """Fill in the parameters of each leader from what was gathered of the tensors that set its range."""
     warnings: list[str] = []
     unseen: dict[str, str] = {}
+    observed: list[tuple[Placement, Observer, dict[str, RangeStatistic]]] = []
     for placement, observer in with_observers(leaders):
         name = placement.tensor
         members = {tensor: gathered.find(tensor, observer, placement.spec) for tensor in placement.observe}
@@ -48,11 +50,31 @@ def activation_ranges(
         if largest >= MASK_MAGNITUDE:
             unseen[name] = f"it holds mask values (up to {largest:.3g}), which would ruin the range"
             continue
-        low, high, limited = limit_range(*_range(placement, observer, seen), placement)
+        observed.append((placement, observer, seen))
+    found = _ranges_of_one(observed)
+    for placement, observer, seen in observed:
+        name = placement.tensor
+        ends = found[name] if name in found else _range_of_several(placement, observer, seen)
+        low, high, limited = limit_range(*ends, placement)
         qparams, raised = raise_scale(qparams_from_range(low, high, placement.spec), placement)
         table.put(name, fitted(graph, name, qparams), placement.observer, *limited, *raised)
         warnings.extend(_remarks(name, seen))
     return ActivationReport(unseen, tuple(warnings))
+
+
+def _ranges_of_one(observed: Sequence[tuple[Placement, Observer, Mapping[str, RangeStatistic]]]) -> Ranges:
+    """Leader -> the range, where one tensor sets it: equal observers and formats look at all of theirs together."""
+    alike: dict[tuple[str, QuantSpec], tuple[Observer, dict[str, RangeStatistic], dict[str, str]]] = {}
+    for placement, observer, seen in observed:
+        if len(seen) == 1:
+            ((member, statistic),) = seen.items()
+            _, statistics, names = alike.setdefault((placement.observer, placement.spec), (observer, {}, {}))
+            statistics[member], names[placement.tensor] = statistic, member
+    found: Ranges = {}
+    for (_, spec), (observer, statistics, names) in alike.items():
+        ranges = observer.ranges(statistics, spec)
+        found |= {name: ranges[member] for name, member in names.items()}
+    return found
 
 
 def _has_values(statistic: RangeStatistic) -> bool:
@@ -73,13 +95,10 @@ def _why_unseen(members: Mapping[str, RangeStatistic], gathered: Gathered) -> st
     return UNSEEN
 
 
-def _range(
+def _range_of_several(
     placement: Placement, observer: Observer, seen: Mapping[str, RangeStatistic]
 ) -> tuple[np.ndarray, np.ndarray]:
     spec = placement.spec
-    if len(seen) == 1:
-        ((member, statistic),) = seen.items()
-        return observer.range(statistic, spec, tensor=member)
     if next(iter(seen.values())).ordered:
         # Averages of several tensors do not mix: the range covers each tensor's own.
         ranges = [observer.range(statistic, spec, tensor=member) for member, statistic in seen.items()]

@@ -7,6 +7,7 @@ over the data.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
@@ -19,6 +20,9 @@ from onnxq.registry import Registry
 from onnxq.types.granularity import PerBlock, PerChannel
 from onnxq.types.qparams import QParams
 from onnxq.types.spec import QuantSpec
+
+Ranges = dict[str, tuple[np.ndarray, np.ndarray]]
+"""Tensor -> low and high end."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +52,7 @@ class Observer(ABC):
 
         `tensor` is only used to name the tensor in an error.
         """
-        statistic.check(tensor)
-        if self.statistic not in ("range", statistic.kind):
-            raise UnsupportedError(
-                f"observer '{self.name}' needs a {self.statistic} statistic, but a {statistic.kind} statistic was "
-                f"collected{_of(tensor)}: collect it again for this observer, or use minmax"
-            )
+        self.check(statistic, tensor)
         if not spec.has_scale:
             # fp16, bf16 and bfp16 have no scale to choose.
             low, high = statistic.minimum, statistic.maximum
@@ -61,6 +60,19 @@ class Observer(ABC):
             low, high = self.rows(statistic, spec)
         shape = () if statistic.axis is None else (statistic.rows,)
         return np.reshape(low, shape).astype(np.float64), np.reshape(high, shape).astype(np.float64)
+
+    def ranges(self, statistics: Mapping[str, RangeStatistic], spec: QuantSpec) -> Ranges:
+        """Tensor -> what `range` says; an observer may take many tensors at once, of which none sees the others."""
+        return {tensor: self.range(statistic, spec, tensor=tensor) for tensor, statistic in statistics.items()}
+
+    def check(self, statistic: RangeStatistic, tensor: str = "") -> None:
+        """Refuse a statistic without values, or of another kind than is needed."""
+        statistic.check(tensor)
+        if self.statistic not in ("range", statistic.kind):
+            raise UnsupportedError(
+                f"observer '{self.name}' needs a {self.statistic} statistic, but a {statistic.kind} statistic was "
+                f"collected{_of(tensor)}: collect it again for this observer, or use minmax"
+            )
 
     @abstractmethod
     def rows(self, statistic: RangeStatistic, spec: QuantSpec) -> tuple[np.ndarray, np.ndarray]:

@@ -19,6 +19,11 @@ import numpy as np
 
 from onnxq.observers.statistics import Bins
 
+try:
+    import onnxq.observers._gains as compiled
+except ImportError:
+    compiled = None
+
 _LOWER, _COUNT, _EXCESS, _DENSITY = range(4)
 
 
@@ -89,6 +94,20 @@ class Excess:
         result -= distance
         result += cell[..., _EXCESS]
         return np.asarray(result)
+
+    def steps_in_c(
+        self, scale: np.ndarray, rows: np.ndarray, boundary: np.ndarray, height: np.ndarray, *, together: bool
+    ) -> np.ndarray | None:
+        """excess(scale * boundary) * height, with a last axis for the steps; None where C was not built.
+
+        `together` asks for 2 * scale times the sums of the first 0, 1, 2 ... of these. The bits are those of numpy.
+        """
+        if compiled is None:
+            return None
+        out = np.empty((*scale.shape, len(boundary) + together))
+        given = np.ascontiguousarray(rows, np.int64), np.ascontiguousarray(scale, np.float64)
+        compiled.gains(self._cells, self._top, *given, boundary, height, self._first, together, out)
+        return out
 
     def squares(self, points: np.ndarray, rows: np.ndarray) -> np.ndarray:
         cell, index, distance = self._locate(points, rows)

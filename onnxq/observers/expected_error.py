@@ -106,10 +106,15 @@ def _gains(values: Excess, scale: np.ndarray, rows: np.ndarray, steps: Steps, co
     if values.empty:
         return np.zeros((*scale.shape, 1 if counts is None else len(counts)))
     near = len(steps.boundary)
-    each = values.excess(scale[..., None] * steps.boundary, rows)
-    if steps.lag.any():
-        each += (steps.lag * scale[..., None]) * values.count(scale[..., None] * steps.boundary, rows)
-    each *= steps.height
+    lag, whole = bool(steps.lag.any()), counts is not None and near == steps.count
+    each = None if lag else values.steps_in_c(scale, rows, steps.boundary, steps.height, together=whole)
+    if whole and each is not None:
+        return each
+    if each is None:
+        each = values.excess(scale[..., None] * steps.boundary, rows)
+        if lag:
+            each += (steps.lag * scale[..., None]) * values.count(scale[..., None] * steps.boundary, rows)
+        each *= steps.height
     if counts is None:
         gain = each.sum(axis=-1, keepdims=True)
         counts = np.array([steps.count])

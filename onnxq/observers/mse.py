@@ -9,15 +9,16 @@ nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from onnxq.numerics.ranges import qparams_from_range
-from onnxq.observers.base import OBSERVERS, Observer, histogram_of, outer_range, saturates_negative
+from onnxq.observers.base import OBSERVERS, Observer, Ranges, histogram_of, outer_range, saturates_negative
 from onnxq.observers.expected_error import ExpectedError, format_steps
-from onnxq.observers.statistics import RangeStatistic, StatisticKind
+from onnxq.observers.statistics import HistogramStatistic, RangeStatistic, StatisticKind
 from onnxq.types.granularity import PerChannel
 from onnxq.types.spec import QuantSpec
 
@@ -42,14 +43,35 @@ class Mse(Observer):
 
     def rows(self, statistic: RangeStatistic, spec: QuantSpec) -> tuple[np.ndarray, np.ndarray]:
         histogram = histogram_of(statistic)
-        low, high = outer_range(statistic)
-        by_row = spec.replace(granularity=PerChannel(0))
-        size = _rows_at_once(spec)
-        for start in range(0, histogram.rows, size):
-            rows = slice(start, min(start + size, histogram.rows))
-            errors = ExpectedError([histogram.bins(row) for row in range(rows.start, rows.stop)], spec)
-            low[rows], high[rows] = _Search(errors, low[rows], high[rows], by_row).best()
-        return low, high
+        return _best_ranges([(histogram, row) for row in range(histogram.rows)], *outer_range(statistic), spec)
+
+    def ranges(self, statistics: Mapping[str, RangeStatistic], spec: QuantSpec) -> Ranges:
+        """Small tensors are searched together: for each by itself, numpy's calls take longer than the work."""
+        for tensor, statistic in statistics.items():
+            self.check(statistic, tensor)
+        whole = {tensor: statistic for tensor, statistic in statistics.items() if statistic.axis is None}
+        if not spec.has_scale or len(whole) < 2:
+            return super().ranges(statistics, spec)
+        outer = [outer_range(statistic) for statistic in whole.values()]
+        ends = np.concatenate([low for low, _ in outer]), np.concatenate([high for _, high in outer])
+        rows = [(histogram_of(statistic), 0) for statistic in whole.values()]
+        found = [end.astype(np.float64) for end in _best_ranges(rows, *ends, spec)]
+        together = {tensor: (found[0][i, ...], found[1][i, ...]) for i, tensor in enumerate(whole)}
+        others = {tensor: statistic for tensor, statistic in statistics.items() if tensor not in whole}
+        return together | super().ranges(others, spec)
+
+
+def _best_ranges(
+    rows: Sequence[tuple[HistogramStatistic, int]], low: np.ndarray, high: np.ndarray, spec: QuantSpec
+) -> tuple[np.ndarray, np.ndarray]:
+    """The best range of each row inside its [low, high], which are overwritten."""
+    by_row = spec.replace(granularity=PerChannel(0))
+    size = _rows_at_once(spec)
+    for start in range(0, len(rows), size):
+        part = slice(start, min(start + size, len(rows)))
+        errors = ExpectedError([histogram.bins(row) for histogram, row in rows[part]], spec)
+        low[part], high[part] = _Search(errors, low[part], high[part], by_row).best()
+    return low, high
 
 
 def _rows_at_once(spec: QuantSpec) -> int:

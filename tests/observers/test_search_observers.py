@@ -1,13 +1,14 @@
 """The observers that search: their ranges against brute force and textbook loops on the values themselves."""
 
 import functools
+import shutil
 
 import numpy as np
 import pytest
 
 from onnxq.numerics.affine import fake_quantize
 from onnxq.numerics.ranges import qparams_from_range
-from onnxq.observers import HistogramStatistic, make_observer
+from onnxq.observers import HistogramStatistic, excess, make_observer
 from onnxq.observers.excess import Excess, one_sign
 from onnxq.observers.expected_error import ExpectedError
 from onnxq.observers.kl import CANDIDATES, LINEAR_BINS, _candidates, _cumulative, _divergences, best_threshold
@@ -193,6 +194,47 @@ def test_mse_of_a_row_does_not_depend_on_the_rows_beside_it(spec):
     for row in range(len(array)):
         alone = observer.range(histogram(array[row]), spec)
         assert [float(end[row]) for end in together] == [float(end) for end in alone]
+
+
+@pytest.mark.parametrize("spec", [QuantSpec("int8"), QuantSpec("uint8", symmetric=False), QuantSpec("fp16")], ids=str)
+def test_mse_of_many_tensors_is_that_of_each(spec):
+    generator = np.random.default_rng(8)
+    arrays = {f"t{i}": generator.standard_t(3, 300).astype(np.float32) * 10.0 ** (i % 7 - 3) for i in range(20)}
+    statistics = {name: histogram(array.astype(np.float32)) for name, array in arrays.items()}
+    observer = make_observer("mse")
+    together = observer.ranges(statistics, spec)
+    assert list(together) == list(statistics)
+    for name, statistic in statistics.items():
+        alone = observer.range(statistic, spec)
+        assert [(end.shape, end.dtype, end.item()) for end in together[name]] == [
+            (end.shape, end.dtype, end.item()) for end in alone
+        ]
+
+
+def test_bins_follow_values_that_come_later():
+    statistic = histogram(np.array([1.0, 2.0], np.float32))
+    assert len(statistic.bins().code) == 2
+    statistic.update(np.array([3.0], np.float32))
+    assert len(statistic.bins().code) == 3
+    other = histogram(np.array([-4.0], np.float32))
+    statistic.merge(other)
+    assert statistic.bins().code[0] == other.bins().code[0]
+
+
+@pytest.mark.parametrize("spec", [*SYMMETRIC, QuantSpec("int16"), QuantSpec("nnie8"), *ASYMMETRIC.values()], ids=str)
+def test_errors_in_c_have_the_bits_of_numpy(spec, monkeypatch):
+    names = ("lopsided", "outliers", "relu", "far from zero", "negative")
+    rows = [histogram(values(name)[:3000] * 10.0**power).bins() for power, name in enumerate(names, -2)]
+    scale = np.geomspace(1e-7, 1.0, 60).reshape(5, 12)
+    which = np.array([3, 0, 4, 1, 2])
+    found = ExpectedError(rows, spec).of(scale, which)
+    monkeypatch.setattr(excess, "compiled", None)
+    for one, other in zip(found, ExpectedError(rows, spec).of(scale, which), strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
+def test_errors_are_computed_in_c_where_there_is_a_compiler():
+    assert excess.compiled is not None or shutil.which("cc") is None
 
 
 @pytest.mark.parametrize("spec", [QuantSpec("uint8", symmetric=False, power_of_two=True), QuantSpec("int5")], ids=str)

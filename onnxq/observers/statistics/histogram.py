@@ -110,6 +110,7 @@ class HistogramStatistic(RangeStatistic):
         super().__init__(axis)
         self._pages = np.zeros(0, np.int64)
         self._table = np.zeros((0, PAGE), np.int64)
+        self._bins: Bins | None = None
 
     def look(self, array: np.ndarray, sample: int = 0, *, batch: int = 1) -> Any:
         values = np.asarray(array)
@@ -122,8 +123,13 @@ class HistogramStatistic(RangeStatistic):
         self.add_extent(extent)
         self.add_counted(counts)
 
+    def add_extent(self, seen: Extent) -> None:
+        self._bins = None
+        super().add_extent(seen)
+
     def add_counted(self, counts: list[Counts]) -> None:
         """Take in one half of what `look` finds; the other half is for `add_extent`."""
+        self._bins = None
         for more in counts:
             self._pages, self._table = add_counts((self._pages, self._table), more)
 
@@ -146,10 +152,22 @@ class HistogramStatistic(RangeStatistic):
 
     def merge(self, other: Self) -> None:
         super().merge(other)
+        self._bins = None
         self._pages, self._table = add_counts((self._pages, self._table), (other._pages, other._table))
 
     def bins(self, row: int = 0) -> Bins:
-        """The occupied bins of one row; a row is a channel, or 0 for the whole tensor."""
+        """The occupied bins of one row; a row is a channel, or 0 for the whole tensor.
+
+        Those of a whole tensor are kept until it has more values: several observers look at them.
+        """
+        if self.axis is None and self._bins is not None:
+            return self._bins
+        found = self._occupied_bins(row)
+        if self.axis is None:
+            self._bins = found
+        return found
+
+    def _occupied_bins(self, row: int) -> Bins:
         first = row * PAGES
         start, middle, stop = np.searchsorted(self._pages, [first, first + NEGATIVE_PAGE, first + PAGES])
         near, negative = _occupied(self._pages[middle:stop] - first - NEGATIVE_PAGE, self._table[middle:stop])
