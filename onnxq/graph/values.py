@@ -25,9 +25,6 @@ from onnxq.graph.element_types import is_packed, numpy_dtype, stored_bytes, stor
 
 _MOST_DIMENSIONS = 64
 _LARGEST_BYTES = 2**62
-_COPIED_BYTES = 2**16
-"""Reading the bytes of a protobuf copies them: those of larger tensors are counted without."""
-
 _LEAST_BITS = 2
 """Bits of a value in the narrowest format of ONNX."""
 
@@ -66,13 +63,13 @@ class ProtoValues(LazyValues):
         self._check_amount()
 
     def _check_amount(self) -> None:
-        """Whether there are as many values as the shape says, as far as that shows without copying large ones."""
+        """Whether there are as many values as the shape says, as far as that shows without reading them one by one."""
         tensor, count = self.tensor, math.prod(self.shape)
         if tensor.data_type == TensorProto.STRING:
             held, needed, unit = len(tensor.string_data), count, "strings"
         elif tensor.HasField("raw_data"):
             needed, unit = stored_size(tensor.data_type, self.shape), "bytes"
-            held = len(tensor.raw_data) if needed <= _COPIED_BYTES else min(tensor.ByteSize(), needed)
+            held = len(tensor.raw_data)  # copies them, in a quarter of the time that ByteSize takes
         elif count and tensor.ByteSize() < count * _LEAST_BITS // 8:
             held, needed, unit = tensor.ByteSize(), count * _LEAST_BITS // 8, "bytes or more"
         else:

@@ -69,7 +69,8 @@ def cast_back(values: np.ndarray, dtype: Any, what: str) -> np.ndarray:
     """float64 results in the dtype of the model; declines what would become infinite there."""
     with np.errstate(over="ignore", invalid="ignore"):
         result = values.astype(dtype)
-    if not np.all(np.isfinite(result.astype(np.float64))):
+    looked_at = result if result.dtype.kind == "f" else result.astype(np.float64)  # bfloat16 is of no kind of numpy's
+    if not np.isfinite(looked_at).all():
         raise Declined(f"the new {what} would not be finite in {np.dtype(dtype)}")
     return result
 
