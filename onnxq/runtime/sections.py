@@ -10,6 +10,7 @@ that no optimization does away with because the model returns them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto
+from onnx import AttributeProto, TensorProto
 
 from onnxq.graph import Graph
 from onnxq.runtime.feeds import Feed
@@ -153,8 +154,6 @@ def divide(
     if len(graph.node) <= MANY_NODES or model.functions or graph.sparse_initializer or stored.keys() & inputs.keys():
         return None
     apart = weights or {}
-    sizes = {name: tensor.ByteSize() for name, tensor in stored.items()}
-    sizes.update((name, values.nbytes) for name, values in apart.items())
     if any(tensor.data_location == TensorProto.EXTERNAL for tensor in graph.initializer if tensor.name not in apart):
         return None
     returned = {output.name for output in graph.output}
@@ -167,7 +166,9 @@ def divide(
     read_at: dict[str, int] = {}
     read_by = []
     for number, node in enumerate(graph.node):
-        names = [*node.input, *(name for name in _read_in_bodies(node) if name in known)]
+        names = list(node.input)
+        if bodies := _bodies(node):
+            names += [name for name in _read_in_bodies(bodies) if name in known]
         if not known.issuperset(names) or not known.isdisjoint(filter(None, node.output)):
             return None  # not in order, or a name twice: such a model is for onnxruntime to judge
         known.update(node.output)
@@ -180,8 +181,10 @@ def divide(
     if len(divided) == 1:
         return None
     _connect(divided, read_by, stored, returned)
-    held = sum(sizes[name] for section in divided for name in section.stored)
-    if held - sum(sizes[name] for name in stored) > _MOST_TWICE:
+    held = Counter(name for section in divided for name in section.stored)
+    again = {name: count - 1 for name, count in held.items() if count > 1}
+    sizes = {name: apart[name].nbytes if name in apart else stored[name].ByteSize() for name in again}
+    if sum(count * sizes[name] for name, count in again.items()) > _MOST_TWICE:
         return None
     return divided
 
@@ -255,9 +258,8 @@ def _types(graph: onnx.GraphProto) -> dict[str, int]:
     return {name: kind for name, kind in told if kind}
 
 
-def _read_in_bodies(node: onnx.NodeProto) -> Iterator[str]:
-    """Every name that is read inside the bodies of a node, those of the bodies themselves among them."""
-    pending = _bodies(node)
+def _read_in_bodies(pending: list[onnx.GraphProto]) -> Iterator[str]:
+    """Every name that is read inside these bodies, those of the bodies themselves among them."""
     while pending:
         body = pending.pop()
         yield from (output.name for output in body.output)
@@ -267,4 +269,16 @@ def _read_in_bodies(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def _bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
-    return [body for a in node.attribute for body in (*([a.g] if a.HasField("g") else []), *a.graphs)]
+    return [
+        body
+        for a in node.attribute
+        if a.type not in _PLAIN
+        for body in (*([a.g] if a.HasField("g") else []), *a.graphs)
+    ]
+
+
+_PLAIN = frozenset(
+    {AttributeProto.INT, AttributeProto.INTS, AttributeProto.FLOAT, AttributeProto.FLOATS}
+    | {AttributeProto.STRING, AttributeProto.STRINGS}
+)
+"""Types of attributes that hold no graph."""
