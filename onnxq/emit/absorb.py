@@ -28,18 +28,30 @@ def absorb_activation(graph: Graph, tensor: str, qparams: QParams) -> Absorbed |
     The bypassed node stays in the graph for the caller to remove, all of them at once.
     """
     node = graph.producer(tensor)
-    if node is None or node.op not in ("Relu", "Clip") or qparams.scale.ndim or not qparams.spec.evenly_spaced:
+    if node is None or not can_be_absorbed(node):
         return None
     source = node.inputs[0]
     producer = graph.producer(source)
     if producer is None or graph.is_output(source) or len(graph.consumers(source)) != 1:
         return None
-    bounds = _bounds(graph, node)
-    if bounds is None or not _saturates_at(bounds, qparams):
+    if not saturates_as(graph, node, qparams):
         return None
     graph.redirect(tensor, source)
     graph.origins.node_became(node.name, producer.name)
     return Absorbed(node, source)
+
+
+def can_be_absorbed(node: Node) -> bool:
+    """Whether a node is one that a quantizer behind it may have the effect of."""
+    return node.op in ("Relu", "Clip")
+
+
+def saturates_as(graph: Graph, node: Node, qparams: QParams) -> bool:
+    """Whether a quantizer behind a Relu or Clip saturates at the same values."""
+    if qparams.scale.ndim or not qparams.spec.evenly_spaced:
+        return False
+    bounds = _bounds(graph, node)
+    return bounds is not None and _saturates_at(bounds, qparams)
 
 
 def _bounds(graph: Graph, node: Node) -> tuple[float, float] | None:

@@ -6,22 +6,27 @@ one that `simulate` would have made, up to the names of zero points.
 
 Models with bodies, chips that compute operators in their own way and quantizers that need more than QuantizeLinear of
 8 bits are simulated anew each time, and so are very large models, of which nothing is kept.
+
+The same holds for the model as it is written for onnxruntime, whose layers have integer kernels.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from onnxq.emit.quantized_values import quantized_values
-from onnxq.emit.simulate import Simulated, simulate, simulate_in_pairs
+from onnxq.emit.qdq import saturating, to_qdq, to_qdq_in_parts
+from onnxq.emit.quantized_values import quantized_numbers, quantized_values
+from onnxq.emit.simulate import simulate, simulate_in_pairs
 from onnxq.graph import Constant, Graph, bodies
 from onnxq.graph.write import constants_of, weight_bytes
 from onnxq.types import Backend, QParams, QParamsTable, QuantPlan
 
-MOST_KEPT = 2
-"""Models whose nodes or formats differ: one that is improved, and one that it is compared with."""
+MOST_KEPT = 4
+"""Models whose nodes or formats differ: one that is improved and one that it is compared with, each in two forms."""
 
 MOST_BYTES = 2**28
 """Bytes of weights from which on nothing is kept."""
@@ -36,17 +41,47 @@ class KeptSimulation:
 
     def of(self, graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> Graph:
         """The simulated model, which the caller may change; `plan` has the active quantizers alone."""
-        if self._backend.simulations or weight_bytes(graph.gs) > MOST_BYTES or any(map(bodies, graph.gs.nodes)):
+        if self._backend.simulations or self._cannot_be_kept(graph):
             return simulate(graph, plan, qparams, self._backend, pairs=True)[0]
-        nodes, formats = nodes_of(graph), formats_of(plan)
+
+        def anew() -> Graph | _Parts:
+            model = simulate_in_pairs(graph, plan, qparams, self._backend)
+            one_scale = all(qparams[leader].scale.ndim == 0 for leader in model.scales)
+            if not model.in_pairs or not one_scale:
+                return model.graph
+            return _Parts(model.graph, model.constants, model.scales, quantized_values)
+
+        return self._of(graph, plan, qparams, "pairs", anew)
+
+    def in_integers(self, graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> Graph:
+        """The model as it is written for a backend whose files run in onnxruntime; the caller may change it."""
+
+        def whole() -> Graph:
+            return to_qdq(graph, plan, qparams, backend, rounded=True)[0]
+
+        def anew() -> Graph | _Parts:
+            model = to_qdq_in_parts(graph, plan, qparams, backend)
+            if model is None:
+                return whole()
+            return _Parts(model.graph, model.constants, model.scales, quantized_numbers, model.saturating)
+
+        return whole() if self._cannot_be_kept(graph) else self._of(graph, plan, qparams, backend.name, anew)
+
+    def _cannot_be_kept(self, graph: Graph) -> bool:
+        return weight_bytes(graph.gs) > MOST_BYTES or any(map(bodies, graph.gs.nodes))
+
+    def _of(
+        self, graph: Graph, plan: QuantPlan, qparams: QParamsTable, kind: str, anew: Callable[[], Graph | _Parts]
+    ) -> Graph:
+        nodes, formats = nodes_of(graph), (kind, formats_of(plan))
         for kept in self._kept:
-            if kept.nodes == nodes and kept.formats == formats and kept.take(graph, qparams):
+            if kept.nodes == nodes and kept.formats == formats and kept.take(graph, plan, qparams):
                 self._kept.remove(kept)
                 self._kept.append(kept)
                 return kept.model.graph.copy()
-        model = simulate_in_pairs(graph, plan, qparams, self._backend)
-        if not model.in_pairs:
-            return model.graph
+        model = anew()
+        if isinstance(model, Graph):
+            return model
         self._kept = [*self._kept[1 - MOST_KEPT :], _Kept(nodes, formats, graph, qparams, model)]
         return self._kept[-1].model.graph.copy()
 
@@ -88,16 +123,27 @@ def formats_of(plan: QuantPlan) -> list[tuple[Any, ...]]:
     return [(item.tensor, item.spec, item.role, item.edges, item.tie) for item in plan]
 
 
+@dataclass(frozen=True)
+class _Parts:
+    """A model whose constants and parameters can be changed.
+
+    constants   quantized constant -> the constant that stands in the model; `stored` makes what that holds
+    scales      leader -> names of scale and zero point
+    saturating  `onnxq.emit.qdq.saturating`
+    """
+
+    graph: Graph
+    constants: Mapping[str, str]
+    scales: Mapping[str, list[tuple[str, str | None]]]
+    stored: Callable[[Graph, Any, QParams, Any], np.ndarray]
+    saturating: Mapping[str, bool] = field(default_factory=dict)
+
+
 class _Kept:
-    """A simulated model, and the constants and parameters that it was made of."""
+    """A model, and the constants and parameters that it was made of."""
 
     def __init__(
-        self,
-        nodes: list[tuple[Any, ...]],
-        formats: list[tuple[Any, ...]],
-        graph: Graph,
-        qparams: QParamsTable,
-        model: Simulated,
+        self, nodes: list[tuple[Any, ...]], formats: tuple[Any, ...], graph: Graph, qparams: QParamsTable, model: _Parts
     ) -> None:
         self.nodes, self.formats, self.model = nodes, formats, model
         self._leaders = {leader: qparams[leader] for leader in model.scales}
@@ -106,10 +152,13 @@ class _Kept:
         for made in model.constants.values():  # each model that is run would compute them again
             model.graph.set_values(made, model.graph.values(made))
 
-    def take(self, graph: Graph, qparams: QParamsTable) -> bool:
-        """Make it the simulated model of these constants and parameters; False where it cannot become that."""
+    def take(self, graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> bool:
+        """Make it the model of these constants and parameters; False where it cannot become that."""
         constants = {name: constant._values for name, constant in constants_of(graph.gs, is_main=True).items()}
-        if constants.keys() != self._values.keys() or any(qparams[leader].scale.ndim for leader in self._leaders):
+        same_shapes = all(qparams[leader].scale.shape == held.scale.shape for leader, held in self._leaders.items())
+        if constants.keys() != self._values.keys() or not same_shapes:
+            return False
+        if self.model.saturating and saturating(graph, plan, qparams) != self.model.saturating:
             return False
         changed = {name: values for name, values in constants.items() if values is not self._values[name]}
         if not all(self._can_change(name, values) for name, values in changed.items()):
@@ -121,7 +170,7 @@ class _Kept:
         for name in self.model.constants:
             parameters = qparams[name], qparams.integer_weights.get(name)
             if name in changed or not _same(parameters, self._parameters[name]):
-                values = quantized_values(graph, graph.tensor(name), *parameters)
+                values = self.model.stored(graph, graph.tensor(name), *parameters)
                 self.model.graph.set_values(self.model.constants[name], values)
                 self._parameters[name] = parameters
         for leader, held in self._leaders.items():
@@ -132,7 +181,7 @@ class _Kept:
         return True
 
     def _can_change(self, name: str, values: Any) -> bool:
-        """Whether a constant is one that a layer computes with, as it stands in the simulated model or quantized."""
+        """Whether a constant is one that a layer computes with, as it stands in the model or quantized."""
         model, before = self.model.graph, self._values[name]
         if values.shape != before.shape or values.dtype != before.dtype or np.dtype(values.dtype).kind != "f":
             return False

@@ -9,25 +9,26 @@ onnxruntime's optimizer. What a plan wants in half precision becomes so at the e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from onnxq.emit import EMITTERS, EmitRequest, Emitted, Emitter
-from onnxq.emit.absorb import absorb_activation
+from onnxq.emit.absorb import absorb_activation, can_be_absorbed, saturates_as
 from onnxq.emit.arithmetic import write_operators
 from onnxq.emit.block_constants import write_block_constant
 from onnxq.emit.guards import guard, guard_float_layers
 from onnxq.emit.lookups import look_up_integers, looks_up, scale_columns
 from onnxq.emit.narrow import clip_to_range, is_narrower
-from onnxq.emit.quantized_values import replace_by_values
+from onnxq.emit.quantized_values import quantized_numbers, replace_by_values
 from onnxq.emit.uses import readers_of, uses_of
 from onnxq.errors import SpecError, UnsupportedError
 from onnxq.graph import DeferredValues, Graph, Node, Use, collector_paused
 from onnxq.half import opset_for, round_to_half, to_half
-from onnxq.numerics import quantize, quantize_by_rows
+from onnxq.numerics import quantize_by_rows
 from onnxq.types import Backend, PerBlock, PerChannel, Placement, QParams, QParamsTable, QuantPlan, QuantSpec
 from onnxq.types.note import Note
 
@@ -41,6 +42,63 @@ def to_qdq(
 
     With `rounded`, what is half precision in the file is float32 and rounded (`onnxq.half.round_to_half`).
     """
+    result, notes, writer = _written(graph, plan, qparams, backend)
+    if plan.rest is not None and rounded:
+        round_to_half(result, plan.rest)
+    elif plan.rest is not None:
+        to_half(result, plan.rest, qparams.entries)
+    return result, notes + writer.remarks()
+
+
+@dataclass(frozen=True)
+class QdqParts:
+    """A model with Q/DQ nodes, and where its parameters stand.
+
+    constants   quantized constant -> the constant with its numbers
+    scales      leader -> names of its scale and zero point, in each scope that reads them
+    saturating  activation behind a Relu or Clip -> whether its quantizer saturates at the same values, which decides
+                whether that node was written
+    """
+
+    graph: Graph
+    constants: Mapping[str, str]
+    scales: Mapping[str, list[tuple[str, str | None]]]
+    saturating: Mapping[str, bool]
+
+
+def to_qdq_in_parts(graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> QdqParts | None:
+    """`to_qdq` with zero points that are not shared: constants and parameters can be changed afterwards.
+
+    None where more than those follows from the parameters.
+    """
+    if plan.rest is not None or backend.weight_storage != "integer" or not all(_is_plain(graph, item) for item in plan):
+        return None
+    result, _, writer = _written(graph, plan, qparams, backend, share_zero_points=False)
+    if writer.scaled_columns:
+        return None
+    return QdqParts(result, writer.constants, writer.written_parameters(), saturating(graph, plan, qparams))
+
+
+def saturating(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> dict[str, bool]:
+    """Activation behind a Relu or Clip -> whether its quantizer saturates at the same values."""
+    return {
+        item.tensor: saturates_as(graph, node, qparams[item.tensor])
+        for item in plan
+        if item.role == "activation" and (node := graph.producer(item.tensor)) is not None and can_be_absorbed(node)
+    }
+
+
+def _is_plain(graph: Graph, placement: Placement) -> bool:
+    """Whether a quantizer is numbers of a constant, or a pair that its scale and zero point say all about."""
+    spec = placement.spec
+    plain = spec.format.at_rest is None and spec.format.in_onnx and spec.evenly_spaced
+    return plain and (graph.is_constant(placement.tensor) or (spec.rounding == "half_even" and not is_narrower(spec)))
+
+
+def _written(
+    graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, *, share_zero_points: bool = True
+) -> tuple[Graph, list[str], QdqWriter]:
+    """The new graph before anything of it becomes half precision, with what had to change."""
     check_names(graph, plan, qparams)
     result = graph.copy()
     result.keep_given_names()
@@ -53,7 +111,7 @@ def to_qdq(
             f"the model has opset {result.opset}, {backend.name} takes at most {backend.limits.max_opset}; "
             "export it with a lower opset"
         )
-    writer = QdqWriter(result, plan, qparams, backend)
+    writer = QdqWriter(result, plan, qparams, backend, share_zero_points=share_zero_points)
     with collector_paused():
         for placement in plan:
             writer.write(placement, plan.leader(placement.tensor))
@@ -61,11 +119,7 @@ def to_qdq(
         result.remove_unused_constants()
         if backend.runs_in_onnxruntime:
             guard_float_layers(result)
-    if plan.rest is not None and rounded:
-        round_to_half(result, plan.rest)
-    elif plan.rest is not None:
-        to_half(result, plan.rest, qparams.entries)
-    return result, notes + writer.remarks()
+    return result, notes, writer
 
 
 def required_opset(graph: Graph, plan: QuantPlan) -> int:
@@ -125,6 +179,8 @@ class QdqWriter:
         self.backend = backend
         self.notes: list[str] = []
         self.absorbed: list[Node] = []
+        self.constants: dict[str, str] = {}
+        self.scaled_columns = False
         self._rounds_otherwise: str | None = None
         self._shared: dict[tuple[str, np.dtype[Any], int], tuple[str, str | None]] = {}
         self._share_zero_points = share_zero_points
@@ -176,8 +232,7 @@ class QdqWriter:
         source = self.graph
 
         def compute() -> np.ndarray:
-            values = fixed if fixed is not None else quantize(_as_float32(source.values(original)), parameters)
-            return values.astype(stored)
+            return quantized_numbers(source, original, parameters, fixed)
 
         def pieces() -> Iterator[np.ndarray]:
             for numbers in quantize_by_rows(_as_float32(source.values(original)), parameters):
@@ -189,6 +244,7 @@ class QdqWriter:
         home = next(iter(scopes.values())) if len(scopes) == 1 else self.graph.home_of(original)
         values = DeferredValues(shape, stored, compute, None if fixed is not None else pieces)
         integers = self.graph.add_constant(f"{tensor}_quantized", values, scope=home)
+        self.constants[tensor] = integers.name
         others = []
         for use in readers:
             if looks_up(use, spec, shape, stored, self.graph.dtype(original)):
@@ -203,6 +259,7 @@ class QdqWriter:
         scope, real = self.graph.scope_of(node), self.graph.dtype(placement.tensor)
         looked_up, found = look_up_integers(self.graph, node, integers)
         if isinstance(placement.spec.granularity, PerChannel):
+            self.scaled_columns = True
             scale_columns(self.graph, looked_up, found, parameters, scope)
             return
         scale, zero = self._parameters(placement.tensor, parameters, real, scope)

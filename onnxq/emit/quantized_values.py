@@ -9,7 +9,7 @@ import numpy as np
 
 from onnxq.emit.uses import uses_of
 from onnxq.graph import DeferredValues, Graph
-from onnxq.numerics import dequantize, fake_quantize
+from onnxq.numerics import dequantize, fake_quantize, quantize
 from onnxq.types import Placement, QParams, QParamsTable
 
 
@@ -35,3 +35,9 @@ def quantized_values(graph: Graph, constant: Any, parameters: QParams, fixed: np
     if fixed is not None:
         return dequantize(fixed, parameters).astype(kind)
     return fake_quantize(graph.values(constant).astype(np.float32, copy=False), parameters).astype(kind, copy=False)
+
+
+def quantized_numbers(graph: Graph, constant: Any, parameters: QParams, fixed: np.ndarray | None) -> np.ndarray:
+    """The numbers of a quantized constant as a file stores them; `fixed` are those that a method has chosen."""
+    numbers = quantize(graph.values(constant).astype(np.float32, copy=False), parameters) if fixed is None else fixed
+    return numbers.astype(parameters.spec.format.onnx_storage)

@@ -20,8 +20,9 @@ from onnxq.runtime.feeds import Feed
 from onnxq.runtime.tap import Tap, default_memory_limit, memory_groups
 from onnxq.types import QParams, QParamsTable
 
-SAMPLES = 2
-"""Samples that are compared: layers differ by decibels, samples hardly."""
+SAMPLES, SAMPLES_OF_A_RUN = 2, 1
+"""Samples that are compared: layers differ by decibels, samples hardly. At the end of a run that quantizes it is one:
+each takes as much as a step of the search."""
 
 
 @dataclass

@@ -15,7 +15,7 @@ from onnxq.json_file import JsonObject
 from onnxq.page.content import Measured, Run, run_page
 from onnxq.page.document import write_page
 from onnxq.page.inputs import inputs_json
-from onnxq.page.layers import SAMPLES, measure_layers
+from onnxq.page.layers import SAMPLES_OF_A_RUN, measure_layers
 from onnxq.page.model import model_json
 from onnxq.page.observed import observed_json
 from onnxq.pipeline.artifacts import PAGE, DrawPage, Finished
@@ -50,7 +50,7 @@ def page_of(config: Config, reference: Graph | None = None) -> DrawPage | None:
             measured = replace(measured, inputs=inputs_json(session.dataset))
             if small and wants_layers(config, graph) and fits(session, Part.LAYERS, "page", LAYERS_ROUNDS):
                 samples = verification_samples(session.dataset, config.verify_samples)
-                numbers = samples.numbers[:SAMPLES]
+                numbers = samples.numbers[:SAMPLES_OF_A_RUN]
                 feeds = list(islice(samples, len(numbers)))
                 found = measure_layers(compared, Graph.load(done.written.emitted.files[0]), run.qparams, feeds, numbers)
                 against = FLOAT if reference is not None else FLOAT_AS_CHANGED

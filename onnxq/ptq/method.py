@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from onnxq.calibrate.kept_statistics import KeptStatistics
 from onnxq.emit.kept_simulation import KeptSimulation
@@ -26,8 +26,11 @@ from onnxq.registry import Registry, read_arguments
 from onnxq.runtime import Dataset
 from onnxq.runtime.collect import Engine
 from onnxq.runtime.feeds import Feed
+from onnxq.runtime.session import KEEP_PAIRS
 from onnxq.types import Backend, QParamsTable, QuantPlan
 from onnxq.types.overrides import Override
+
+T = TypeVar("T")
 
 Argument = bool | int | float | str
 Arguments = Mapping[str, Argument]
@@ -79,6 +82,27 @@ class Samples:
         return self.first(count) if sum(sizes) >= LARGE_SAMPLE else self
 
 
+class Findings:
+    """What a method has found out about a state, for the same method with other arguments; of the last state alone."""
+
+    def __init__(self) -> None:
+        self._subject: tuple[State, str] | None = None
+        self._found: dict[str, object] = {}
+
+    def begin(self, state: State, method: str) -> None:
+        """A method is tried on a state: what was found for another one is forgotten."""
+        if self._subject is None or self._subject[0] is not state or self._subject[1] != method:
+            self._subject, self._found = (state, method), {}
+
+    def of(self, state: State, what: str, find: Callable[[], T]) -> T:
+        """What was found before, or is found now."""
+        if self._subject is None or self._subject[0] is not state:
+            return find()
+        if what not in self._found:
+            self._found[what] = find()
+        return cast(T, self._found[what])
+
+
 LARGE_SAMPLE = 1024
 """Values of a sample from which few are enough, as of pictures."""
 
@@ -103,6 +127,8 @@ class Task:
     plan_again     places a graph as the user's settings say, with further overrides; it is given the present plan,
                    too. None where nobody can
     simulation     what simulated models of states have in common, which steps share
+    findings       of methods, for the same ones with other arguments
+    in_integers    the backend, where what it writes runs in onnxruntime with exact sums of integers; None elsewhere
     """
 
     reference: Graph
@@ -117,11 +143,20 @@ class Task:
     progress: Progress = silent
     plan_again: Callable[[Graph, QuantPlan, Sequence[Override]], QuantPlan] | None = None
     simulation: KeptSimulation | None = None
+    findings: Findings = field(default_factory=Findings)
+    in_integers: Backend | None = None
 
     def simulated(self, state: State) -> Graph:
         """What the target would compute with a state, as a model for `onnxq.runtime.session.KEEP_PAIRS`."""
         simulation = self.simulation or KeptSimulation(self.backend)
         return simulation.of(state.graph, state.plan.active, state.qparams)
+
+    def computed(self, state: State) -> tuple[Graph, Mapping[str, str]]:
+        """The same as a model to run, with integer kernels where there are any, and how its session is configured."""
+        if self.in_integers is None:
+            return self.simulated(state), KEEP_PAIRS
+        simulation = self.simulation or KeptSimulation(self.backend)
+        return simulation.in_integers(state.graph, state.plan.active, state.qparams, self.in_integers), {}
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -10,10 +11,12 @@ import numpy as np
 import pytest
 
 from onnxq.emit.kept_simulation import KeptSimulation
+from onnxq.emit.qdq import QdqParts, to_qdq, to_qdq_in_parts
 from onnxq.emit.quantized_values import quantized_values
 from onnxq.emit.simulate import Simulated, simulate, simulate_in_pairs
 from onnxq.graph import Graph
 from onnxq.ptq.method import State
+from onnxq.ptq.search.candidates import settled
 from onnxq.runtime.session import KEEP_PAIRS, float_session
 from onnxq.types import QParams
 from tests.ptq.calibrated import Ready, digits
@@ -21,8 +24,8 @@ from tests.ptq.calibrated import Ready, digits
 STEPS = ("cross_layer_equalization", "range_setting:mse", "weight_scale_search", "bias_correction", "gptq")
 
 
-def bits(graph: Graph, feeds: list[dict[str, np.ndarray]]) -> list[np.ndarray]:
-    session = float_session(graph, threads=1, config=KEEP_PAIRS)
+def bits(graph: Graph, feeds: list[dict[str, np.ndarray]], config: Mapping[str, str] = KEEP_PAIRS) -> list[np.ndarray]:
+    session = float_session(graph, threads=1, config=config)
     return [values for feed in feeds for values in session.run(None, feed)]
 
 
@@ -94,3 +97,46 @@ def test_other_formats_are_another_model() -> None:
     model = kept.of(fewer.graph, fewer.plan.active, fewer.qparams)
     feeds = list(ready.task.samples)[:1]
     np.testing.assert_array_equal(bits(model, feeds)[0], bits(anew(ready, fewer), feeds)[0])
+
+
+@pytest.mark.parametrize(("backend", "weight_bits"), [("onnxruntime", 8), ("qnn", 8), ("openvino", 8)])
+def test_states_of_a_search_have_the_bits_of_the_written_file(backend: str, weight_bits: int) -> None:
+    ready = digits(backend, weight_bits)
+    feeds = list(ready.task.samples)[:2]
+    kept = KeptSimulation(ready.task.backend)
+    chain = states(ready)
+    for state in (settled(one, ready.task.backend) for one in [*chain, *chain[::-1]]):
+        given = state.graph, state.plan.active, state.qparams, ready.task.backend
+        model, anew = kept.in_integers(*given), to_qdq(*given, rounded=True)[0]
+        for found, expected in zip(bits(model, feeds, {}), bits(anew, feeds, {}), strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_a_relu_is_written_again_where_its_quantizer_no_longer_has_its_effect() -> None:
+    ready = digits("onnxruntime")
+    state, backend = ready.state, ready.task.backend
+    kept = KeptSimulation(backend)
+    before = kept.in_integers(state.graph, state.plan.active, state.qparams, backend)
+    changed = state.copy()
+    for node in changed.graph.nodes("Relu"):
+        held = changed.qparams[node.outputs[0].name]
+        moved = QParams(held.spec, held.scale, held.zero_point + 1)
+        changed.qparams.put(node.outputs[0].name, moved, "moved")
+    after = kept.in_integers(changed.graph, changed.plan.active, changed.qparams, backend)
+    written = to_qdq(changed.graph, changed.plan.active, changed.qparams, backend)[0]
+    assert len(after.nodes("Relu")) == len(written.nodes("Relu")) > len(before.nodes("Relu"))
+
+
+def test_the_written_file_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ready = digits("onnxruntime")
+    made: list[str] = []
+
+    def written(*given: Any) -> QdqParts | None:
+        made.append("model")
+        return to_qdq_in_parts(*given)
+
+    monkeypatch.setattr(import_module("onnxq.emit.kept_simulation"), "to_qdq_in_parts", written)
+    kept = KeptSimulation(ready.task.backend)
+    for state in states(ready):
+        kept.in_integers(state.graph, state.plan.active, state.qparams, ready.task.backend)
+    assert made == ["model"]

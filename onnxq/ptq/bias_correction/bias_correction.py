@@ -122,10 +122,11 @@ class _Correction:
         """Correct layers of which none is behind another by the difference of their means from the float model."""
         if not self._float_means:
             self._run_float({})
-        simulated = self._simulated()
-        outputs = self._outputs(simulated, sites)
+        computed, config = self._task.computed(self._state)
+        computed.sort()
+        outputs = self._outputs(computed, sites)
         # What is behind these layers need not run.
-        means = self._means(front_of(simulated, [tensor for tensor, _ in outputs.values()]), outputs)
+        means = self._means(front_of(computed, [tensor for tensor, _ in outputs.values()]), outputs, config)
         for site in sites:
             if site.node in means and site.node in self._float_means:
                 self._correct(site, self._float_means[site.node] - means[site.node])
@@ -211,17 +212,20 @@ class _Correction:
                 self._declined.append(f"{site.node}: the target computes it in its own way")
         return found
 
-    def _means(self, graph: Graph, wanted: Mapping[str, tuple[str, int]]) -> dict[str, np.ndarray]:
+    def _means(
+        self, graph: Graph, wanted: Mapping[str, tuple[str, int]], config: Mapping[str, str]
+    ) -> dict[str, np.ndarray]:
         """Site -> mean over all samples and positions of each channel of a tensor."""
-        return self._mean_values(
-            graph, {site: (tensor, partial(_channel_sums, axis=axis)) for site, (tensor, axis) in wanted.items()}
-        )
+        sums = {site: (tensor, partial(_channel_sums, axis=axis)) for site, (tensor, axis) in wanted.items()}
+        return self._mean_values(graph, sums, config)
 
-    def _mean_values(self, graph: Graph, wanted: Mapping[Key, tuple[str, Sums]]) -> dict[Key, np.ndarray]:
+    def _mean_values(
+        self, graph: Graph, wanted: Mapping[Key, tuple[str, Sums]], config: Mapping[str, str] = KEEP_PAIRS
+    ) -> dict[Key, np.ndarray]:
         """Means over all samples, from the sums of each tensor in a sample."""
         if not wanted:
             return {}
-        tap = Tap(graph, [tensor for tensor, _ in wanted.values()], threads=1, config=KEEP_PAIRS)
+        tap = Tap(graph, [tensor for tensor, _ in wanted.values()], threads=1, config=config)
 
         def look(numbered: tuple[int, Feed]) -> list[tuple[np.ndarray, int]]:
             values = tap.run(numbered[1], f"sample {numbered[0]}")

@@ -182,7 +182,7 @@ class _Rows:
 
     def __init__(self, samples: Samples, axes: Mapping[str, int], seed: int) -> None:
         self.samples = samples
-        self._random = np.random.default_rng(seed)
+        self._seed = seed
         self._axes = axes
         self._each = -(-MOST_ROWS // max(1, len(samples)))
         self._kept: dict[str, dict[int, np.ndarray]] = {name: {} for name in axes}
@@ -191,9 +191,11 @@ class _Rows:
         """Take some rows of one sample, as far as they are finite; of a sample that is no part, none."""
         if number not in self.samples.numbers:
             return
+        # Of each sample the same rows, whichever samples were seen before.
+        random = np.random.default_rng((self._seed, number))
         for name, axis in self._axes.items():
             if name in values:
-                self._kept[name][number] = self._drawn(np.moveaxis(values[name], axis, -1))
+                self._kept[name][number] = self._drawn(np.moveaxis(values[name], axis, -1), random)
 
     def all(self) -> dict[str, np.ndarray]:
         """Tensor -> the rows of all samples, in their order."""
@@ -204,9 +206,9 @@ class _Rows:
                 found[name] = np.concatenate(parts)
         return found
 
-    def _drawn(self, rows: np.ndarray) -> np.ndarray:
+    def _drawn(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """Some of the rows [..., channels] in float32."""
-        chosen = self._random.permutation(rows.size // max(1, rows.shape[-1]))[: self._each]
+        chosen = random.permutation(rows.size // max(1, rows.shape[-1]))[: self._each]
         drawn = rows[np.unravel_index(chosen, rows.shape[:-1])].astype(np.float32)
         return np.asarray(drawn[np.isfinite(drawn).all(axis=1)])
 

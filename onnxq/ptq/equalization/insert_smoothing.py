@@ -21,7 +21,7 @@ from onnxq.graph import Graph
 from onnxq.ptq.equalization.flow import Edit
 from onnxq.ptq.equalization.scalable_channels import ScalableChannels, touches
 from onnxq.ptq.equalization.scaled_ranges import tell_scaled
-from onnxq.ptq.equalization.smoothquant import ALPHA, LAYERS, Subject, movable, removable_noise, smooth
+from onnxq.ptq.equalization.smoothquant import ALPHA, LAYERS, Subject, look_at, movable, removable_noise, smooth
 from onnxq.ptq.method import FOR_EACH_CHANNEL, Improved, State, Task, improvement, limits
 from onnxq.types import Placement, QuantPlan
 from onnxq.types.reason import Reason
@@ -59,8 +59,11 @@ def insert_smoothing(state: State, task: Task, *, alpha: float, unseen: bool) ->
     layouts = [scalable.layouts[mul.own] for mul in muls]
     groups = tuple(group for group in scalable.groups if any(touches(layout, group) for layout in layouts))
     possible = replace(scalable, groups=groups)
-    subject = Subject(own, task, possible, shares)
-    if task.noise is not None and removable_noise(subject) < LEAST_SHARE * task.noise:
+    # Of a graph that nobody scales: another try of the same state looks at it too.
+    look = task.findings.of(state, "look", lambda: look_at(own, task, possible))
+    subject = Subject(own, task, possible, shares, look)
+    promised = None if task.noise is None else task.findings.of(state, "promised", lambda: removable_noise(subject))
+    if promised is not None and task.noise is not None and promised < LEAST_SHARE * task.noise:
         return Improved(state, declined=(TOO_LITTLE,), hopeless=True)
     found, scales = smooth(subject, alpha, unseen=unseen)
     if not found.changed:

@@ -129,7 +129,8 @@ class Smoothing:
 
 
 def _energy(values: np.ndarray) -> float:
-    return float(np.square(values, dtype=np.float64).sum())
+    flat = values.ravel()
+    return float(flat @ flat)
 
 
 def _qparams(seen: ChannelRanges, scales: np.ndarray, spec: QuantSpec) -> QParams:

@@ -58,7 +58,7 @@ def smoothquant(state: State, task: Task, *, alpha: float, unseen: bool) -> Impr
     """Smooth the inputs of layers; alpha between 0 and 1, 0 searches it for each tensor, on samples not seen or all."""
     own = state.copy()
     scalable, shares = movable(own)
-    subject = Subject(own, task, scalable, shares)
+    subject = Subject(own, task, scalable, shares, look_at(own, task, scalable))
     found, scales = smooth(subject, alpha, unseen=unseen)
     if not found.changed:
         return Improved(state, declined=found.declined)
@@ -69,18 +69,25 @@ def smoothquant(state: State, task: Task, *, alpha: float, unseen: bool) -> Impr
 class Subject:
     """A state of one's own whose channels are to be scaled, and what is seen of them on the samples of a task."""
 
-    def __init__(self, own: State, task: Task, scalable: ScalableChannels, shares: list[WeightShares]) -> None:
-        self.own, self.scalable, self.shares = own, scalable, shares
+    def __init__(
+        self, own: State, task: Task, scalable: ScalableChannels, shares: list[WeightShares], look: ChannelLook
+    ) -> None:
+        self.own, self.scalable, self.shares, self.look = own, scalable, shares, look
         self.all = task.samples
         self.few = task.samples.first(TRIED_ON)
         self.halves = _halves(task.samples)
         self.readers = _readers(own.graph, own.plan, scalable)
         self.tied = quantized_activations(own.plan, scalable)
-        axes = {reader.tensor: reader.axis for reader in self.readers}
-        wanted = dict.fromkeys([*axes, *(name for names in self.tied.values() for name in names)])
-        parts = (self.all, self.few, self.halves[1])
-        # Of a copy: samples that are asked for later are to be seen as they were before anything was scaled.
-        self.look = ChannelLook(own.graph.copy(), scalable.layouts, wanted, axes, task, parts)
+
+
+def look_at(own: State, task: Task, scalable: ScalableChannels) -> ChannelLook:
+    """What a subject sees of the channels of a state, before anything of it is scaled."""
+    axes = {reader.tensor: reader.axis for reader in _readers(own.graph, own.plan, scalable)}
+    tied = quantized_activations(own.plan, scalable)
+    wanted = dict.fromkeys([*axes, *(name for names in tied.values() for name in names)])
+    parts = (task.samples, task.samples.first(TRIED_ON), _halves(task.samples)[1])
+    # Of a copy: samples that are asked for later are to be seen as they were before anything was scaled.
+    return ChannelLook(own.graph.copy(), scalable.layouts, wanted, axes, task, parts)
 
 
 def smooth(subject: Subject, alpha: float, *, unseen: bool) -> tuple[Improved, np.ndarray]:

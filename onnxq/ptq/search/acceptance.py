@@ -25,8 +25,8 @@ methods were fitted to (index p), weighted by the number of samples. The new mod
     SINGLE_SAMPLE            l_p > 0
 
 Samples are pooled as far as there is doubt. Where the held-out samples alone leave none (DECIDED of them or more,
-d_h > margin + 4 e_h, m_h > 0, l_h > margin), the fitted ones are not run; where as many of these leave little
-(|d_p - margin| > 2.5 e_p), the rest is not.
+d_h > margin + 4 e_h, or 6 e_h with fewer than 16, m_h > 0, l_h > margin), the fitted ones are not run; where as many
+of these leave little (|d_p - margin| > 2.5 e_p), the rest is not.
 
 A method that is known to gain g on most models is believed as a measurement of g +- g is. In the place of the last four
 criteria it has to keep a gain with that:
@@ -58,8 +58,9 @@ STANDARD_ERRORS, STANDARD_ERRORS_OF_FEW, FEW = 0.5, 2.0, 16
 scaled by what was seen of each (of seven such gains below it on ten models, four were losses on other samples), and
 where one alternative is to replace another that was accepted: the better of two by chance alone looks better."""
 
-DECIDED, CLEAR_STANDARD_ERRORS = 16, 4.0
-"""Held-out samples that decide alone, and the standard errors by which a gain must be above the margin for that."""
+DECIDED, CLEAR_STANDARD_ERRORS, CLEAR_STANDARD_ERRORS_OF_FEW = 8, 4.0, 6.0
+"""Held-out samples that decide alone, and the standard errors by which a gain must be above the margin for that: with
+FEW of them and more, and with fewer. With eight, six of their own standard errors are chance once in 3,000 times."""
 
 LOSS = 1.5
 """Standard errors by which held-out samples may lose where they had a part in one of two ranges."""
@@ -199,9 +200,10 @@ def _with_expectation(found: PairedComparison, expected: float) -> float:
 
 def is_clear(found: PairedComparison, margin: float) -> bool:
     """Whether the held-out samples leave no doubt that a model is better."""
+    errors = CLEAR_STANDARD_ERRORS if found.samples >= FEW else CLEAR_STANDARD_ERRORS_OF_FEW
     return (
         found.samples >= DECIDED
-        and found.gain > margin + CLEAR_STANDARD_ERRORS * found.standard_error
+        and found.gain > margin + errors * found.standard_error
         and found.mean_sample_gain > 0
         and found.leave_one_out_gain > margin
     )

@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 
 from onnxq.emit.kept_simulation import KeptSimulation
-from onnxq.emit.qdq import to_qdq
 from onnxq.errors import ConfigError, DataError
 from onnxq.graph import Graph, Node
 from onnxq.graph.caches import caches
@@ -114,7 +113,7 @@ class KeptSessions:
         if self._in_integers is None:
             graph, make = self._simulation.of(state.graph, state.plan.active, state.qparams), _session_of
         else:
-            graph, _ = to_qdq(state.graph, state.plan.active, state.qparams, self._in_integers, rounded=True)
+            graph = self._simulation.in_integers(state.graph, state.plan.active, state.qparams, self._in_integers)
             make = _integer_session_of
         session = GivenSession.of(graph, selecting, make)
         self._states.append((state, wanted, session))

@@ -378,6 +378,7 @@ class _Search:
         noise = None
         if score is not None and score.in_db and self._schedule.preset and str(chosen) not in self._schedule.named:
             noise = 10 ** (-score.value / 10)
+        self._task.findings.begin(state, chosen.method.name)
         return chosen.run(state, replace(self._task, reference=reference, progress=progress, noise=noise))
 
     def told(self, best: Candidate) -> tuple[Step, ...]:

@@ -194,6 +194,7 @@ def improve_calibrated(
         progress=session.progress,
         plan_again=session.plan_again,
         simulation=simulation,
+        in_integers=computed_in_integers(prepared.backend),
     )
 
     def recalibrate(state: State, samples: Samples | None) -> State:
@@ -202,7 +203,7 @@ def improve_calibrated(
         seen = collect(state.graph, leaders, reusable=False) if leaders else None
         return session.recalibrated(state, samples, seen)
 
-    last = KeptSessions(simulation, in_integers=computed_in_integers(prepared.backend))
+    last = KeptSessions(simulation, in_integers=task.in_integers)
     evaluator, *further = (
         Evaluator(prepared.graph, prepared.backend, samples, last=last) for samples in split.evaluated()
     )

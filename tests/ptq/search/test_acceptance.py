@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -133,7 +134,7 @@ def test_samples_that_were_fitted_to_are_not_run_where_there_is_no_doubt() -> No
     def never() -> PairedComparison:
         raise AssertionError("nobody needs to ask")
 
-    clear = compared((1.0, 1.1, 0.9, 1.0) * 4, (2.0, 2.1, 1.9, 2.0) * 4)
+    clear = compared((1.0, 1.1, 0.9, 1.0) * 2, (2.0, 2.1, 1.9, 2.0) * 2)
     assert clear.samples == DECIDED
     assert (
         acceptance(clear, 0.05, above_calibration=0.0, rounded=False, surer=False, further=[never])
@@ -142,6 +143,11 @@ def test_samples_that_were_fitted_to_are_not_run_where_there_is_no_doubt() -> No
     few = compared((1.0, 1.1), (2.0, 2.1))
     with pytest.raises(AssertionError, match="nobody"):
         acceptance(few, 0.05, above_calibration=0.0, rounded=False, surer=False, further=[never])
+    half = PairedComparison(2.6, 0.5, 2.0, 2.0, DECIDED)
+    with pytest.raises(AssertionError, match="nobody"):
+        acceptance(half, 0.05, above_calibration=0.0, rounded=False, surer=False, further=[never])
+    whole = replace(half, samples=FEW)
+    assert acceptance(whole, 0.05, above_calibration=0.0, rounded=False, surer=False, further=[never]).accepts
     doubtful = compared((1.0, 1.1, 0.9, 3.0) * 4, (2.0, 2.1, 1.9, 2.0) * 4)
     with pytest.raises(AssertionError, match="nobody"):
         acceptance(doubtful, 0.05, above_calibration=0.0, rounded=False, surer=False, further=[never])
