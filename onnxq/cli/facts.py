@@ -1,16 +1,17 @@
-"""What `onnxq inspect` reports about a model file, gathered without reading weights or running anything."""
+"""What `onnxq inspect` reports about a model file, gathered without reading weights; only `--shape` may run it."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
 import onnx
 
+from onnxq.cli.shapes import read_shapes
 from onnxq.errors import OnnxqError
 from onnxq.graph import Graph
 from onnxq.graph.element_types import numpy_dtype, stored_size
@@ -19,7 +20,9 @@ from onnxq.graph.placeholders import is_placeholder, shared_placeholders
 from onnxq.graph.protos import data_bytes, external_files, nodes_of, tensors_of
 from onnxq.graph.values import checked_shape
 from onnxq.mixed_precision.costs import MULTIPLYING
-from onnxq.page.work import macs_json, open_sizes
+from onnxq.page.work import macs_json, macs_of_run, open_sizes
+from onnxq.runtime.random_data import random_dataset, random_shapes
+from onnxq.runtime.session import input_infos
 from onnxq.strip import is_dynamic, is_quantized
 from onnxq.targets import BACKENDS
 
@@ -28,6 +31,10 @@ KNOWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
 
 WRITTEN_OPSET = 13
 """Per-channel QuantizeLinear needs this opset, so older models are raised to it."""
+
+
+LONGEST_SIZE = 40
+"""Letters of a size that is shown twice; exporters write whole formulas."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +47,8 @@ class Port:
 
     @property
     def dynamic(self) -> list[str]:
-        return [f"axis {i} ({dim})" for i, dim in enumerate(self.shape or ()) if isinstance(dim, str)]
+        axes = [(i, dim) for i, dim in enumerate(self.shape or ()) if isinstance(dim, str)]
+        return [f"axis {i} ({dim if len(dim) <= LONGEST_SIZE else 'computed'})" for i, dim in axes]
 
     @property
     def shape_text(self) -> str:
@@ -87,8 +95,8 @@ LARGEST = 8
 """Layers that are listed."""
 
 
-def model_facts(path: Path) -> ModelFacts:
-    """Look at a model file; only a file that is no model at all is an error."""
+def model_facts(path: Path, shapes: Sequence[str] = ()) -> ModelFacts:
+    """Look at a model file, its work for inputs of these `shapes`; only a file that is no model at all is an error."""
     model = open_model(path)
     operators = Counter(f"{node.domain}.{node.op_type}" if node.domain else node.op_type for node in nodes_of(model))
     by_type: Counter[str] = Counter()
@@ -102,7 +110,7 @@ def model_facts(path: Path) -> ModelFacts:
     stored = {tensor.name for tensor in model.graph.initializer}
     inputs = tuple(_port(info) for info in model.graph.input if info.name not in stored)
     blocking, graph = _blocking(model, path, inputs, files, operators)
-    macs = None if graph is None else macs_json(graph, None, {}, assumed=1)
+    macs, chosen = (None, []) if graph is None else _macs(graph, shapes)
     return ModelFacts(
         path=str(path),
         file_bytes=path.stat().st_size + data_bytes(files),
@@ -120,11 +128,20 @@ def model_facts(path: Path) -> ModelFacts:
         external_files=tuple(str(file) for file in files),
         quantized=tuple(f"{count} {name}" for name, count in _quantized(operators).items()),
         blocking=tuple(blocking),
-        remarks=(*_remarks(model, operators, path), *_dimension_remarks(model, inputs)),
+        remarks=(*_remarks(model, operators, path), *_dimension_remarks(model, inputs), *chosen),
         macs=None if macs is None else sum(macs.values()),
-        assumed_one=() if graph is None or macs is None else tuple(open_sizes(graph)),
+        assumed_one=() if graph is None or macs is None or shapes else tuple(open_sizes(graph)),
         largest=() if graph is None else _largest(graph, macs or {}),
     )
+
+
+def _macs(graph: Graph, shapes: Sequence[str]) -> tuple[dict[str, int] | None, list[str]]:
+    """Node -> MACs, as far as shapes tell; with `shapes`, also which sizes had to be chosen for others."""
+    if not shapes:
+        return macs_json(graph, None, {}, assumed=1), []
+    sizes, notes = random_shapes(graph, read_shapes(shapes, graph))
+    found = macs_of_run(graph, next(iter(random_dataset(input_infos(graph), 1, shapes=sizes))))
+    return found, notes if found is not None else [*notes, "MACs are unknown: the model does not run with that --shape"]
 
 
 def _largest(graph: Graph, macs: Mapping[str, int]) -> tuple[Layer, ...]:

@@ -62,7 +62,11 @@ EXAMPLES = {
         "onnxq search model.onnx -b onnxruntime -d calib.npz --bits 8,4 --budget 60% -o searched/",
         "onnxq search model.onnx -b onnxruntime -d calib.npz --fallback 16 --max-drop 0.5 -o searched/",
     ),
-    "inspect": ("onnxq inspect model.onnx", "onnxq inspect model.onnx --json"),
+    "inspect": (
+        "onnxq inspect model.onnx",
+        "onnxq inspect model.onnx --shape image=1,3,320,320",
+        "onnxq inspect model.onnx --json",
+    ),
     "init": ("onnxq init model.onnx -b onnxruntime",),
     "place": (
         "onnxq place model.onnx -b onnxruntime",

@@ -39,6 +39,16 @@ def branching_model() -> onnx.ModelProto:
     return model
 
 
+def open_convolution() -> onnx.ModelProto:
+    """Its sizes are named in the input, and follow from them in the output."""
+    weight = numpy_helper.from_array(np.ones((4, 2, 3, 3), np.float32), "w")
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, None, "h", "w"]) for name in ("x", "y")]
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"], name="c")], "g", ends[:1], ends[1:], [weight]
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
 def inspected(run, path: Path) -> dict:
     result = run("inspect", path, "--json")
     assert result.exit_code == 0, result.stderr
@@ -123,3 +133,22 @@ def test_dimensions_that_share_a_name_are_told(run, tmp_path: Path) -> None:
     remarks = inspected(run, path)["remarks"]
     assert "4 free dimensions are called '?', which is no name: each is taken for a size of its own" in remarks
     assert [line for line in remarks if line.startswith("2 dimensions of 's' are called 'side'")]
+
+
+def test_macs_of_a_model_with_open_sizes_are_counted_for_a_shape(run, tmp_path: Path) -> None:
+    onnx.save(open_convolution(), tmp_path / "m.onnx")
+    unknown = run("inspect", tmp_path / "m.onnx").stdout
+    assert "unknown" in unknown
+    assert "--shape" in unknown
+    known = run("inspect", tmp_path / "m.onnx", "--shape", "1,2,8,8").stdout
+    assert "--shape" not in known
+    facts = json.loads(run("inspect", tmp_path / "m.onnx", "--shape", "x=1,2,8,8", "--json").stdout)
+    assert facts["macs"] == 4 * 2 * 6 * 6 * 9
+    assert facts["largest"][0]["macs"] == facts["macs"]
+
+
+def test_a_shape_that_a_model_cannot_take_leaves_macs_unknown(run, tmp_path: Path) -> None:
+    onnx.save(open_convolution(), tmp_path / "m.onnx")
+    assert "does not run with that --shape" in run("inspect", tmp_path / "m.onnx", "--shape", "1,3,8,8").stdout
+    wrong = run("inspect", tmp_path / "m.onnx", "--shape", "z=1,2")
+    assert wrong.exit_code == 2

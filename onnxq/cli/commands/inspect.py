@@ -5,7 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from onnxq.cli import options
 from onnxq.cli.console import print_json, print_pairs, print_table
@@ -15,18 +17,29 @@ if TYPE_CHECKING:
     from onnxq.cli.facts import ModelFacts
 
 
-def inspect(model: options.ModelArgument, as_json: options.JsonOption = False) -> None:
+def inspect(
+    model: options.ModelArgument,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--shape",
+            help="Count the MACs for an input of this shape, such as x=1,3,320,320. Repeatable.",
+            metavar="NAME=SIZES",
+        ),
+    ] = None,
+    as_json: options.JsonOption = False,
+) -> None:
     """Show opsets, inputs, outputs, operators, parameters and obstacles of MODEL."""
     from onnxq.cli.facts import model_facts
 
-    facts = model_facts(model)
+    facts = model_facts(model, shape or ())
     if as_json:
         print_json(asdict(facts))
     else:
-        _print(facts)
+        _print(facts, shapes_given=bool(shape))
 
 
-def _print(facts: ModelFacts) -> None:
+def _print(facts: ModelFacts, *, shapes_given: bool) -> None:
     from onnxq.pipeline.summary import macs_text
 
     opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in facts.opsets.items())
@@ -54,6 +67,8 @@ def _print(facts: ModelFacts) -> None:
     )
     if facts.largest:
         print_table("largest layers", ("layer", "operator", ">MACs", ">of all", ">parameters"), _layer_rows(facts))
+        if facts.macs is None and not shapes_given:
+            print_pairs("MACs", [("unknown", "they depend on sizes that the inputs leave open: --shape gives them")])
     blocked = [("blocked", line) for line in facts.blocking] or [("blocked", "by nothing"), ("next", _next(facts))]
     print_pairs("quantization", blocked)
     if facts.remarks:
