@@ -188,6 +188,18 @@ def test_dead_scores_of_a_join_and_the_command_that_mends_them_take_no_click(tmp
     assert after["light"] == "good"
 
 
+def test_dead_scores_are_told_by_parameters_alone_where_a_run_has_kept_no_ranges(tmp_path: Path) -> None:
+    """As those of early versions, drawn by 'onnxq report'."""
+    config = {"minimum_sqnr_db": -100.0, "diagnose": False, "node": {"join": {"force": True}}, "effort": 0}
+    onnxq.quantize(detector(), backend="qnn", data=images(), config=config, out=tmp_path)
+    data = read_page(tmp_path / "report.html")
+    data["measured"]["observed"] = {}
+    write_page(tmp_path / "early.html", data, "early")
+    text = browse(tmp_path / "early.html", views=["verdict"])["views"]["verdict"]["text"]
+    assert "scores (" in text.partition("Why, as far as ranges tell")[2]
+    assert "force=false" in text
+
+
 def test_scales_of_a_training_are_drawn_for_each_tensor(pages: Callable[[str], Path]) -> None:
     page = pages("qat")
     scales = read_page(page)["scales"]

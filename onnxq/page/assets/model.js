@@ -80,13 +80,16 @@ function lostMembers(group) {
   return group.members.filter((member) => { const range = rangeOf(member); return range && range[1] > range[0] && (range[1] - range[0]) / step < LOST_STEPS; });
 }
 
+// What the quantizer of a tensor itself holds: runs of early versions have not kept what was seen.
+function heldRange(tensor) { return tensor.q && tensor.q.scales === 1 && num(tensor.q.low) !== null ? [num(tensor.q.low), num(tensor.q.high)] : null; }
+
 // What a Concat joins into a tensor whose step leaves one of the parts hardly any numbers.
 function lostInJoins() {
   const found = [];
   for (const node of M.nodes) {
     const made = node.out[0], step = made && made.q ? num(made.q.step) : null;
     if (node.op !== "Concat" || !step) continue;
-    for (const tensor of node.in) { const range = rangeOf(tensor); if (range && range[1] > range[0] && (range[1] - range[0]) / step < LOST_STEPS) found.push({node, tensor, range, step}); }
+    for (const tensor of node.in) { const range = rangeOf(tensor) || heldRange(tensor); if (range && range[1] > range[0] && (range[1] - range[0]) / step < LOST_STEPS) found.push({node, tensor, range, step}); }
   }
   return found.sort((a, b) => (a.range[1] - a.range[0]) / a.step - (b.range[1] - b.range[0]) / b.step);
 }
