@@ -96,6 +96,9 @@ def test_a_graph_in_a_line_and_in_a_notebook() -> None:
 def test_a_plan_and_its_parameters_in_a_line() -> None:
     prepared = onnxq.prepare(onnxq.Graph.from_model(hostile_model()), backend="onnxruntime")
     assert is_line(prepared).startswith("<Prepared for onnxruntime: ")
+    assert is_line(prepared.backend).startswith("<Backend onnxruntime: ")
+    assert is_line(onnxq.Config()) == "Config()"
+    assert is_line(onnxq.Config(effort=2, activation={"bits": 4})).endswith("(bits=4), effort=2)")
     plan = onnxq.place(prepared.graph, prepared.backend)
     (name,) = prepared.graph.input_names
     found = onnxq.calibrate(prepared.graph, plan, [{name: sample[None]} for sample in hostile_samples()])
@@ -109,9 +112,11 @@ def test_a_plan_and_its_parameters_in_a_line() -> None:
 def test_studies_take_a_model_and_give_a_line() -> None:
     found = quickly(onnxq.sensitivity)
     assert is_line(found).startswith("<Sensitivity of 2 layers, alone: ")
+    assert is_line(found.effects[0]).startswith("<Effect of '")
     assert "share of the noise" in is_text(found._repr_html_()).text
     searched = quickly(onnxq.search, budget="75%", evaluations=2)
     assert "bits in the mean" in is_line(searched)
+    assert "bytes of weights" in is_line(searched.chosen)
     assert "chosen" in is_text(searched._repr_html_()).text
     held = quickly(onnxq.restore_layers, reach=5.0)
     assert "0 of 2 layers restored to float" in is_line(held)

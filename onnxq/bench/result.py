@@ -74,6 +74,10 @@ class Latency:
             "layers": [layer.to_json() for layer in self.layers],
         }
 
+    def __repr__(self) -> str:
+        ratio = "" if self.times_as_fast is None else f"{self.times_as_fast.median:.2f} times as fast"
+        return short_repr("Latency", short_name(self.model), f"{self.ms.median:.3g} ms", ratio)
+
 
 @dataclass(frozen=True)
 class EngineBench:
@@ -93,6 +97,10 @@ class EngineBench:
             "rounds": self.rounds,
             "models": [model.to_json() for model in self.models],
         }
+
+    def __repr__(self) -> str:
+        about = f"{self.engine} {self.version}, {self.clock} time"
+        return short_repr("EngineBench", about, counted(self.rounds, "round"), counted(len(self.models), "model"))
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,11 @@ class Strict(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    def __repr_args__(self) -> list[tuple[str | None, Any]]:
+        """What differs from the defaults; `model_dump()` has all of it."""
+        held = ((name, getattr(self, name), field) for name, field in type(self).model_fields.items())
+        return [(name, value) for name, value, field in held if value != field.get_default(call_default_factory=True)]
+
 
 class QuantizerSettings(QuantizerOverride):
     """What to change in quantizers; everything left out stays as the next wider level has it."""

@@ -43,6 +43,10 @@ class Point:
             "bits": dict(self.bits),
         }
 
+    def __repr__(self) -> str:
+        facts = metric_text(self.score.metric, self.score.value), f"{self.costs.bytes:,} bytes of weights"
+        return short_repr("Point", short_name(self.origin), *facts, f"{self.costs.mean_bits:.2f} bits in the mean")
+
 
 @dataclass(frozen=True)
 class Found:

@@ -56,6 +56,10 @@ class Effect:
             "quantizers": {name: str(spec) for name, spec in self.quantizers.items()},
         }
 
+    def __repr__(self) -> str:
+        facts = metric_text(self.score.metric, self.score.value), counted(len(self.quantizers), "quantizer")
+        return short_repr("Effect", f"of {quoted(self.name)} ({self.kind})", *facts)
+
 
 @dataclass(frozen=True)
 class Sensitivity:

@@ -247,6 +247,10 @@ class Backend:
     vendor_steps: tuple[VendorStep, ...] = ()
     rest: HalfRest | None = None
 
+    def __repr__(self) -> str:
+        options = "".join(f", {name}={value}" for name, value in self.chosen.items())
+        return f"<Backend {self.name}{options}: {self.summary}>"
+
     def replace(self, **changes: Any) -> Backend:
         return dataclass_replace(self, **changes)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
@@ -80,6 +80,9 @@ class QuantizerOverride(BaseModel):
     share: str | None = Field(
         None, min_length=1, description="a name: all quantizers that have it share scale and zero point"
     )
+
+    def __repr_args__(self) -> list[tuple[str | None, Any]]:
+        return list(self.given().items())
 
     def given(self) -> OverrideFields:
         """The fields that are set."""

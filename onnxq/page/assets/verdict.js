@@ -3,7 +3,7 @@ view("verdict", "Verdict", () => D.verdict, (box) => {
   add(box, el("div", {class: "cards"}, verdict.results.map(resultCard)));
   if (!verdict.results.length) add(box, el("p", {}, "Accuracy was not measured: the run had no data."));
   if (D.report.task) add(box, el("div", {class: "cards"}, D.report.task.metrics.map((one) => metricCard(one, D.report.task))));
-  if (D.report.training) add(box, trainedCard(D.report.training));
+  if (D.report.training) add(box, el("div", {class: "cards"}, trainedCard(D.report.training)));
   add(box, causes(verdict));
   if (verdict.lines.length) add(box, [el("h3", {}, "What to do next"), verdict.lines.map((one) => [el("p", {}, one.what), copyLine(one.line)])]);
   if (D.report.warnings.length) add(box, [el("h3", {}, "Warnings"), D.report.warnings.map((line) => el("p", {class: "warn"}, line))]);

@@ -69,7 +69,7 @@ class Score:
     value: float
     goodness: float
     sqnr_db: Mapping[str, float] = field(default_factory=dict)
-    noise: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
+    noise: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def in_db(self) -> bool:
