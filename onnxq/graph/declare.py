@@ -49,14 +49,20 @@ def declaration(tensor: gs.Tensor, info: onnx.ValueInfoProto | None, *, is_inter
     return told
 
 
-def declare(told: onnx.ValueInfoProto, tensor: gs.Variable) -> None:
-    """Write the declaration of an inner tensor into an empty proto."""
+INVENTED = "unk__"
+"""With this begin the names that onnx gives to sizes which nothing tells, where it infers shapes."""
+
+
+def declare(told: onnx.ValueInfoProto, tensor: gs.Variable, *, invented_sizes: bool = True) -> None:
+    """Write the declaration of an inner tensor into an empty proto, without `invented_sizes` not with their names."""
     info = tensor.info
     if info is not None:
         told.CopyFrom(declaration(tensor, info, is_interface=False))
         return
     told.name = tensor.name
     shape = None if tensor.shape is None else tuple(tensor.shape)
+    if shape is not None and not invented_sizes:
+        shape = tuple(None if isinstance(size, str) and size.startswith(INVENTED) else size for size in shape)
     told.type.CopyFrom(_tensor_type(onnx_dtype(tensor.dtype), shape))
 
 

@@ -27,8 +27,10 @@ INITIALIZERS_APART = 4
 class GraphWriter:
     """Fills protobufs in place; `store` puts tensor values somewhere, `node_name` gives the name to write.
 
-    Outputs are declared in the user's words, or, without `in_users_words`, as what is known of them. `store_attribute`
-    is for large tensors in attributes; None takes `store`.
+    Outputs are declared in the user's words, or, without `in_users_words`, as what is known of them, and inner tensors
+    with names for all sizes that are equal. Files have no invented names: where they show that the inputs of an Add are
+    of one shape, onnxruntime makes a SkipLayerNormalization, which takes longer than its parts. `store_attribute` is for
+    large tensors in attributes; None takes `store`.
     """
 
     store: StoreTensor
@@ -64,7 +66,7 @@ class GraphWriter:
         for node in scope.nodes:
             for tensor in node.outputs:
                 if tensor.name and tensor.name not in shown and _worth_declaring(tensor):
-                    declare(proto.value_info.add(), tensor)
+                    declare(proto.value_info.add(), tensor, invented_sizes=not self.in_users_words)
         if scope.quantization_annotation:
             alive = shown.union(
                 constants, (tensor.name for node in scope.nodes for tensor in (*node.inputs, *node.outputs))

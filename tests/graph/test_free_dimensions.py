@@ -113,6 +113,26 @@ def test_what_is_no_name(name: str, expected: bool) -> None:
     assert is_placeholder(name) == expected
 
 
+def test_sizes_that_inference_names_are_open_in_files_and_equal_in_memory() -> None:
+    graph = Graph.from_model(
+        model(
+            [
+                node("NonZero", "x", "places"),
+                node("Cast", "places", "a", to=int(onnx.TensorProto.FLOAT)),
+                node("Relu", "a", "b"),
+                node("Add", "a b", "y"),
+            ],
+            [value("x", ("rows", 3))],
+            [value("y", (2, "found"))],
+        )
+    )
+    graph.infer_shapes()
+    assert graph.shape("a") == graph.shape("b")
+    assert str((graph.shape("a") or ())[1]).startswith("unk__")
+    written = {info.name: dimensions(info) for info in graph.to_model().graph.value_info}
+    assert written == {"places": [2, None], "a": [2, None], "b": [2, None]}
+
+
 @pytest.mark.parametrize("name", ["?", "N"])
 def test_an_input_whose_dimensions_share_a_name_gets_the_shape_that_it_is_given(name: str, tmp_path: Path) -> None:
     config = {"inputs": {"image": {"shape": [1, 3, 32, 48]}}, "effort": 0}
