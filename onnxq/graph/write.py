@@ -28,9 +28,9 @@ class GraphWriter:
     """Fills protobufs in place; `store` puts tensor values somewhere, `node_name` gives the name to write.
 
     Outputs are declared in the user's words, or, without `in_users_words`, as what is known of them, and inner tensors
-    with names for all sizes that are equal. Files have no invented names: where they show that the inputs of an Add are
-    of one shape, onnxruntime makes a SkipLayerNormalization, which takes longer than its parts. `store_attribute` is for
-    large tensors in attributes; None takes `store`.
+    with names for all sizes that are equal. Files have no invented names: where they show that the inputs of an Add
+    have one shape, onnxruntime makes a SkipLayerNormalization, which takes longer than its parts. `store_attribute`
+    is for large tensors in attributes; None takes `store`.
     """
 
     store: StoreTensor

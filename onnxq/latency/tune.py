@@ -53,7 +53,7 @@ Stopwatch = Callable[[Path, Path, Feed], Pace]
 
 
 def in_new_sessions(first: Path, second: Path, feed: Feed) -> Pace:
-    """Times files in onnxruntime. Sessions are new each time: one may be faster than the next by where its memory is."""
+    """Times files in onnxruntime, in sessions of their own: one may be faster than the next by where its memory is."""
     return in_turns(run_of_file(first, feed), run_of_file(second, feed), seconds=SECONDS_EACH, rounds=ROUNDS)
 
 
