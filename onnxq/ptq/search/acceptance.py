@@ -33,6 +33,8 @@ criteria it has to keep a gain with that:
 
     NOT_CONFIRMED            (d_p / e_p^2 + 1 / g) / (1 / e_p^2 + 1 / g^2) > margin
 
+and no further samples are asked from where that is 2.5 of its standard errors above the margin.
+
 The margin is 0.05 dB, or what the nodes that were added have to be worth (BELOW_PRICE: d_h is between the two).
 Without fitted samples to ask, and where formats became wider and nothing else did, the first two decide with
 d_h > margin. A metric other than the SQNR has no error of single samples: e = m = 0, l = d, and the margin is 0.
@@ -183,19 +185,30 @@ def acceptance(
         return StepReason.ACCEPTED
     pooled = held_out
     for compare in further:
+        if expected > 0 and _is_believed(pooled, expected, margin):
+            break
         pooled = pooled.pooled(compare())
         if abs(pooled.gain - margin) > LITTLE_DOUBT * pooled.standard_error:
             break
     if expected > 0 and not math.isnan(pooled.gain):
-        believed = _with_expectation(pooled, expected)
+        believed, _ = _with_expectation(pooled, expected)
         return StepReason.ACCEPTED if believed > margin else StepReason.NOT_CONFIRMED
     return significance(pooled, margin, STANDARD_ERRORS_OF_FEW if surer else STANDARD_ERRORS)
 
 
-def _with_expectation(found: PairedComparison, expected: float) -> float:
-    """The gain that was found and the expected one, weighted by their precision."""
+def _with_expectation(found: PairedComparison, expected: float) -> tuple[float, float]:
+    """The gain that was found and the expected one, weighted by their precision, and the standard error of that."""
     precision = 1 / max(found.standard_error, 1e-6) ** 2
-    return (found.gain * precision + 1 / expected) / (precision + 1 / expected**2)
+    both = precision + 1 / expected**2
+    return (found.gain * precision + 1 / expected) / both, both**-0.5
+
+
+def _is_believed(found: PairedComparison, expected: float, margin: float) -> bool:
+    """Whether what was found and what is expected together leave little doubt that a model is better."""
+    if found.samples < DECIDED or math.isnan(found.gain):
+        return False
+    believed, error = _with_expectation(found, expected)
+    return found.gain > margin and believed - margin > LITTLE_DOUBT * error
 
 
 def is_clear(found: PairedComparison, margin: float) -> bool:

@@ -27,12 +27,12 @@ UNKNOWN = Cost(3.0, 0.5)
 """A method of a plugin."""
 
 COSTS = {
-    "bias_correction": Cost(2.0, 3.0),
-    "weight_scale_search": Cost(2.0, 2.0),
+    "bias_correction": Cost(1.0, 3.0),
+    "weight_scale_search": Cost(1.2, 2.0),
     "outlier_placement": Cost(0.5, 2.5),
-    "insert_smoothing": Cost(3.0, 1.5),
-    "range_setting": Cost(1.0, 1.0),
-    "cross_layer_equalization": Cost(2.0, 0.8),
+    "insert_smoothing": Cost(1.5, 1.5),
+    "range_setting": Cost(0.6, 1.0),
+    "cross_layer_equalization": Cost(1.0, 0.8),
     "gptq": Cost(8.0, 0.7),
     "gptaq": Cost(10.0, 0.7),
     "rotation": Cost(1.5, 1.0),

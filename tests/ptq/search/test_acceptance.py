@@ -197,3 +197,25 @@ def test_a_method_that_gains_on_most_models_is_believed_in_doubt(gain: float, er
         held_out, 0.05, above_calibration=0.0, rounded=False, surer=False, expected=1.5, further=[lambda: held_out]
     )
     assert found is reason
+
+
+def test_what_is_expected_asks_no_further_samples_where_the_held_out_ones_agree() -> None:
+    asked: list[int] = []
+
+    def more() -> PairedComparison:
+        asked.append(8)
+        return PairedComparison(0.1, 0.5, 0.1, 0.1, 8)
+
+    def told(gain: float, error: float, samples: int = DECIDED) -> StepReason:
+        asked.clear()
+        held_out = PairedComparison(gain, error, gain, gain, samples)
+        return acceptance(
+            held_out, 0.05, above_calibration=0.0, rounded=False, surer=False, expected=1.5, further=[more, more]
+        )
+
+    assert told(1.5, 0.5) is StepReason.ACCEPTED
+    assert not asked
+    assert told(1.5, 1.5) is StepReason.ACCEPTED
+    assert asked
+    assert told(1.5, 0.5, samples=4) is StepReason.ACCEPTED
+    assert asked
