@@ -24,6 +24,7 @@ MOVED = {
     "onnxq.equalize.freedom": "onnxq.ptq.equalization.scalable_channels",
     "onnxq.improve": "onnxq.ptq.search",
     "onnxq.improvement": "onnxq.ptq.method",
+    "onnxq.mixed_precision.costs": "onnxq.costs",
     "onnxq.qat.settings": "onnxq.config.training",
     "onnxq.ranks": "onnxq.distributed",
     "onnxq.reconstruct": "onnxq.ptq.reconstruction",

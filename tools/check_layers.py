@@ -91,6 +91,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "strip": "types graph numerics passes",
         "runtime": "types graph numerics observers",
         "half": "types match graph numerics observers runtime",
+        "costs": "types graph runtime",
         "place": "types graph match numerics",
         "calibrate": "types graph runtime numerics observers",
         "refine": "types graph",
@@ -109,12 +110,11 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "pipeline": "types graph runtime passes half place calibrate emit verify output_folder config session ptq"
         " ptq.search text_tables",
         "latency": "types graph runtime emit verify config session ptq ptq.search",
-        "mixed_precision": "types graph runtime passes place calibrate refine chart output_folder config session ptq"
-        " ptq.search",
+        "mixed_precision": "types graph runtime costs passes place calibrate refine chart output_folder config session"
+        " ptq ptq.search",
         "diagnose": "types match graph numerics observers runtime place calibrate refine emit verify targets config"
         " session ptq ptq.search pipeline mixed_precision",
-        "page": "types graph numerics observers runtime strip place calibrate emit config ptq.search pipeline"
-        " mixed_precision",
+        "page": "types graph numerics observers runtime costs strip place calibrate emit config ptq.search pipeline",
         "diff": "types pipeline page",
         "bench": "types graph runtime verify pipeline mixed_precision",
         "evaluate": "types graph ptq.search pipeline mixed_precision",
@@ -126,7 +126,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         "targets.dialects": "types graph observers passes place targets config session pipeline compat",
         "integrations": "types graph numerics runtime passes calibrate emit verify targets config session ptq"
         " ptq.search pipeline page quantize",
-        "cli": "types match graph numerics observers runtime passes strip place calibrate refine emit lint verify"
+        "cli": "types match graph numerics observers runtime costs passes strip place calibrate refine emit lint verify"
         " targets config session ptq ptq.search pipeline mixed_precision diagnose page diff bench quantize qat compat"
         " demo output_folder distributed text_tables integrations",
         "__main__": "cli",

@@ -12,6 +12,7 @@ from pathlib import Path
 import onnx
 
 from onnxq.cli.shapes import read_shapes
+from onnxq.costs import MULTIPLYING
 from onnxq.errors import OnnxqError
 from onnxq.graph import Graph
 from onnxq.graph.element_types import numpy_dtype, stored_size
@@ -19,7 +20,6 @@ from onnxq.graph.load import open_model
 from onnxq.graph.placeholders import is_placeholder, shared_placeholders
 from onnxq.graph.protos import data_bytes, external_files, nodes_of, tensors_of
 from onnxq.graph.values import checked_shape
-from onnxq.mixed_precision.costs import MULTIPLYING
 from onnxq.page.work import macs_json, macs_of_run, open_sizes
 from onnxq.runtime.random_data import random_dataset, random_shapes
 from onnxq.runtime.session import input_infos

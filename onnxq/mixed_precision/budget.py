@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from onnxq.costs import Costs
 from onnxq.errors import ConfigError
-from onnxq.mixed_precision.costs import Costs
 from onnxq.runtime.memory import read_size
 
 Measure = Literal["bytes", "bits", "bit_operations"]

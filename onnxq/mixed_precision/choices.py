@@ -12,8 +12,8 @@ from typing import Literal
 
 from onnxq.config import Config
 from onnxq.config.changes import merged
+from onnxq.costs import Product
 from onnxq.errors import ConfigError, UnsupportedError
-from onnxq.mixed_precision.costs import Product
 from onnxq.mixed_precision.study import Study
 from onnxq.place.legal import violations
 from onnxq.types import Placement, QuantPlan

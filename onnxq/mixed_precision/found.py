@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from onnxq.config import Config
+from onnxq.costs import Costs
 from onnxq.files import json_number
 from onnxq.glance import counted, notebook_html, short_name, short_repr
 from onnxq.json_file import JsonObject
 from onnxq.mixed_precision.budget import Measure, cost_in
 from onnxq.mixed_precision.choices import Bits, Variable
-from onnxq.mixed_precision.costs import Costs
 from onnxq.mixed_precision.propose import Losses
 from onnxq.mixed_precision.study import noise, overall_db
 from onnxq.mixed_precision.text import metric_text

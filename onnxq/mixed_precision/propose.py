@@ -12,10 +12,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product as combinations
 
+from onnxq.costs import FLOAT_BITS, Costs, Product, operand_bits, weight_bytes
 from onnxq.graph import Graph
 from onnxq.mixed_precision.budget import Measure, cost_in
 from onnxq.mixed_precision.choices import Bits, Choices, Variable
-from onnxq.mixed_precision.costs import FLOAT_BITS, Costs, Product, operand_bits, weight_bytes
 from onnxq.mixed_precision.frontier import Frontier, either, frontier, together
 from onnxq.types import QuantPlan
 

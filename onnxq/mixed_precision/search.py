@@ -23,10 +23,10 @@ from dataclasses import replace
 from typing import Unpack
 
 from onnxq.config import Config
+from onnxq.costs import Costs, count, products, weights_of
 from onnxq.errors import ConfigError, UnsupportedError
 from onnxq.mixed_precision.budget import Budget, Measure, cost_in, cost_text, read_budget
 from onnxq.mixed_precision.choices import Bits, Choices, For, Variable, configured, find_choices
-from onnxq.mixed_precision.costs import Costs, count, products, weights_of
 from onnxq.mixed_precision.found import Found, Point, front_of, quality
 from onnxq.mixed_precision.goals import Demand, read_demand
 from onnxq.mixed_precision.improved import check_improvements

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from onnxq.costs import weight_bytes
 from onnxq.graph import Graph
 from onnxq.json_file import JsonObject
-from onnxq.mixed_precision.costs import weight_bytes
 from onnxq.page.layers import clip_lines
 from onnxq.page.numbers import short
 from onnxq.page.weights import weights_json

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
+from onnxq.costs import MULTIPLYING, macs_of, products, sized_tensor
 from onnxq.errors import OnnxqError, UnsupportedError
 from onnxq.graph import Graph
 from onnxq.graph.fixed_shapes import shapes_for
 from onnxq.graph.write import weight_bytes
 from onnxq.json_file import JsonObject
-from onnxq.mixed_precision.costs import MULTIPLYING, macs_of, products, sized_tensor
 from onnxq.page.model import constant_bytes
 from onnxq.ptq.search.stage import LARGE
 from onnxq.runtime.feeds import Feed

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median  # that of numpy would import numpy.ma
+from statistics import median, quantiles  # those of numpy would import numpy.ma
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,8 +49,10 @@ class Pace:
 
     @property
     def quartiles(self) -> tuple[float, float]:
-        low, high = np.percentile(self.quotients, (25, 75))
-        return float(low), float(high)
+        if len(self.quotients) < 2:
+            return self.quotients[0], self.quotients[0]
+        low, _, high = quantiles(self.quotients, n=4, method="inclusive")
+        return low, high
 
     def to_json(self) -> JsonObject:
         low, high = self.quartiles

@@ -67,7 +67,9 @@ class DecisionCount:
         self._agreed += int(np.count_nonzero(expected == measured))
         self._compared += expected.size
         if len(self._decided) < 2:
-            self._decided.update(np.unique(expected)[:2].tolist())
+            lowest = expected.min()  # np.unique would import numpy.ma
+            others = expected[expected != lowest]
+            self._decided.update([lowest.item(), *([others.min().item()] if others.size else [])])
 
     def found(self) -> Decisions | None:
         """What was counted; None where there was nothing to decide."""

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from onnxq.costs import count, products, weights_of
 from onnxq.mixed_precision import Subject
 from onnxq.mixed_precision.budget import Measure, cost_in
 from onnxq.mixed_precision.choices import Choices, configured, find_choices
-from onnxq.mixed_precision.costs import count, products, weights_of
 from onnxq.mixed_precision.frontier import frontier, together
 from onnxq.mixed_precision.propose import CostModel, predicted_loss, proposals
 from onnxq.mixed_precision.study import Study

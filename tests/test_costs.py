@@ -10,11 +10,11 @@ import pytest
 
 import onnxq
 from onnxq.config import read_config
+from onnxq.costs import Costs, count, products, weight_bytes, weights_of
 from onnxq.demo import load_data, model_path
 from onnxq.errors import ConfigError
 from onnxq.graph import Graph
 from onnxq.mixed_precision.budget import read_budget
-from onnxq.mixed_precision.costs import Costs, count, products, weight_bytes, weights_of
 from onnxq.session.prepare import make_plan, prepare
 from onnxq.types import PerBlock, PerChannel, QuantSpec
 from tests.zoo_graphs.net import Net
