@@ -13,11 +13,12 @@ import csv
 import math
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from onnxq.errors import ConfigError
+from onnxq.escapes import one_line
 from onnxq.json_file import JsonMapping, read_object
 from onnxq.pipeline.artifacts import REPORT
 
@@ -28,13 +29,34 @@ COURSE = "training.csv"
 FOLDERS_ARTIFACTS = "onnxq"
 
 
+def open_store() -> None:
+    """Asked for before a run begins, so that nothing is lost at its end: the library, and a store that takes runs."""
+    mlflow = mlflow_module()
+    with _refusals(mlflow, "MLflow takes no runs"):
+        mlflow.MlflowClient().search_experiments(max_results=1)
+
+
+@contextmanager
+def _refusals(mlflow: Any, what: str) -> Iterator[None]:
+    """A store that cannot be reached or written is no fault of onnxq."""
+    try:
+        yield
+    except mlflow.exceptions.MlflowException as error:
+        said = one_line(str(error).strip().rstrip("."))
+        raise ConfigError(
+            f"{what}: {said}. MLFLOW_TRACKING_URI says where to: the address of a server, or with the whole library "
+            "(pip install mlflow) a data base such as sqlite:///mlflow.db"
+        ) from error
+
+
 def mlflow_module() -> Any:
-    """The library; asked for before a run begins, so that nothing is lost at its end."""
+    """The library."""
     try:
         import mlflow
     except ImportError as error:
         raise ConfigError(
-            f"logging to MLflow needs the library, which cannot be imported ({error}): pip install mlflow-skinny"
+            f"logging to MLflow needs the library, which cannot be imported ({error}): pip install mlflow, or "
+            "mlflow-skinny for a server that there is"
         ) from error
     return mlflow
 
@@ -47,17 +69,18 @@ def log_run(folder: str | Path) -> str:
     """
     mlflow, place = mlflow_module(), Path(folder)
     report = read_object(place / REPORT, "report")
-    active = mlflow.active_run()
-    with nullcontext(active) if active is not None else mlflow.start_run(run_name=_run_name(report)) as run:
-        mlflow.set_tags(_tags(report))
-        mlflow.log_params(dict(parameters(report)))
-        mlflow.log_metrics(dict(metrics(report, place)))
-        for step, values in _course(place / COURSE):
-            mlflow.log_metrics(values, step=step)
-        for name in sorted({Path(path).name for path in report["files"]}):
-            if (place / name).is_file():
-                mlflow.log_artifact(str(place / name), artifact_path=FOLDERS_ARTIFACTS)
-        return str(run.info.run_id)
+    with _refusals(mlflow, f"the files of the run are in {place}, but MLflow has not taken it"):
+        active = mlflow.active_run()
+        with nullcontext(active) if active is not None else mlflow.start_run(run_name=_run_name(report)) as run:
+            mlflow.set_tags(_tags(report))
+            mlflow.log_params(dict(parameters(report)))
+            mlflow.log_metrics(dict(metrics(report, place)))
+            for step, values in _course(place / COURSE):
+                mlflow.log_metrics(values, step=step)
+            for name in sorted({Path(path).name for path in report["files"]}):
+                if (place / name).is_file():
+                    mlflow.log_artifact(str(place / name), artifact_path=FOLDERS_ARTIFACTS)
+            return str(run.info.run_id)
 
 
 def _run_name(report: JsonMapping) -> str:

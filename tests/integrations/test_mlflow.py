@@ -14,8 +14,16 @@ from onnxq.demo import load_data, model_path
 from onnxq.integrations.mlflow import log_run, metrics, parameters
 
 
+class Refused(Exception):
+    """What MLflow raises."""
+
+
 class Recorder:
     """Keeps what it is told, and refuses names that MLflow refuses."""
+
+    exceptions = SimpleNamespace(MlflowException=Refused)
+
+    MlflowClient = staticmethod(lambda: SimpleNamespace(search_experiments=lambda max_results: []))
 
     def __init__(self):
         self.params, self.figures, self.tags, self.files = {}, [], {}, []
@@ -83,5 +91,29 @@ def test_the_command_says_what_to_install_before_anything_runs(monkeypatch, tmp_
     arguments = ["quantize", str(model_path()), "-b", "onnxruntime", "--random", "4", "-o", str(tmp_path / "out")]
     result = CliRunner().invoke(app, [*arguments, "--mlflow"])
     assert result.exit_code == 2
-    assert "pip install mlflow-skinny" in result.stderr
+    assert "pip install mlflow" in result.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_a_store_that_takes_no_runs_is_told_before_anything_runs(recorder, monkeypatch, tmp_path):
+    def no_store():
+        raise Refused("unsupported URI\x1b[31m 'sqlite:///mlflow.db'")
+
+    monkeypatch.setattr(recorder, "MlflowClient", no_store)
+    arguments = ["quantize", str(model_path()), "-b", "onnxruntime", "--random", "4", "-o", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, [*arguments, "--mlflow"])
+    assert result.exit_code == 2
+    assert "MLflow takes no runs: unsupported URI\\x1b[31m" in " ".join(result.stderr.split())
+    assert "MLFLOW_TRACKING_URI" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_store_that_fails_at_the_end_leaves_the_files(recorder, run, monkeypatch):
+    def full(values):
+        raise Refused("no space")
+
+    monkeypatch.setattr(recorder, "log_params", full)
+    with pytest.raises(
+        onnxq.ConfigError, match=r"the files of the run are in .*, but MLflow has not taken it: no space"
+    ):
+        log_run(run.folder)

@@ -103,7 +103,7 @@ def qat(
     from onnxq.config.training import train_settings
     from onnxq.distributed import in_step, torchrun_ranks
     from onnxq.graph import Graph
-    from onnxq.integrations.mlflow import log_run, mlflow_module
+    from onnxq.integrations.mlflow import log_run, open_store
 
     try:
         from onnxq.qat.flow import qat as run
@@ -113,7 +113,7 @@ def qat(
         raise ConfigError(TORCH_MISSING.format(error=error)) from error
 
     if mlflow:
-        mlflow_module()
+        open_store()
     with torchrun_ranks(print_error) as ranks:
         silent = quiet or not (ranks is None or ranks.first)
         with in_step(ranks):

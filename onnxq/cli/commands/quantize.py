@@ -57,13 +57,13 @@ def quantize(
     from onnxq.config.assignments import Assignment
     from onnxq.distributed import in_step, torchrun_ranks
     from onnxq.graph import Graph
-    from onnxq.integrations.mlflow import log_run, mlflow_module
+    from onnxq.integrations.mlflow import log_run, open_store
     from onnxq.mixed_precision.task import Task
     from onnxq.quantize import contribute_to_session, quantize_session
     from onnxq.session.session import open_session
 
     if mlflow:
-        mlflow_module()
+        open_store()
     with (
         torchrun_ranks(print_error) as ranks,
         run_bar("quantize", quiet=quiet or not (ranks is None or ranks.first)) as progress,
