@@ -68,10 +68,12 @@ def without_saturation(
 def _helps(tried: VerifyReport, before: VerifyReport, *, at_all: bool) -> bool:
     """Whether other weights make the kernels right at a price of at most 1 dB (or half a percent) in any output.
 
-    With `at_all`, kernels that are merely better count too.
+    With `at_all`, kernels that are merely better count too, by as much as would be worth a look: they round otherwise
+    on the way with any weights, which is no reason for slower ones.
     """
-    enough = before.kernel_margin_db + 1.0 if at_all else KERNEL_MARGIN_DB
-    if tried.failures or tried.kernel_margin_db < enough:
+    less = _kernel_noise(before.kernel_margin_db) - _kernel_noise(tried.kernel_margin_db)
+    right = less >= _kernel_noise(KERNEL_MARGIN_DB) if at_all else tried.kernel_margin_db >= KERNEL_MARGIN_DB
+    if tried.failures or not right:
         return False
     for new, old in zip(tried.outputs, before.outputs, strict=True):
         if new.sqnr_db is not None and old.sqnr_db is not None and new.sqnr_db < old.sqnr_db - 1.0:
@@ -81,6 +83,11 @@ def _helps(tried: VerifyReport, before: VerifyReport, *, at_all: bool) -> bool:
         if any(value < old.parts_db.get(part, value) - 1.0 for part, value in new.parts_db.items()):
             return False
     return True
+
+
+def _kernel_noise(margin_db: float) -> float:
+    """The error of kernels as a share of that of quantization."""
+    return float(10 ** (-margin_db / 10))
 
 
 def may_saturate(checks: VerifyReport, prepared: Prepared) -> bool:

@@ -11,7 +11,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxq
-from onnxq.verify import sums_are_exact
+from onnxq.emit import Emitted
+from onnxq.graph import Graph
+from onnxq.pipeline.saturating_kernels import WAYS_OUT, Attempt, without_saturation
+from onnxq.types import QParamsTable, QuantPlan
+from onnxq.verify import OutputCheck, VerifyReport, sums_are_exact
 
 RANDOM = np.random.default_rng(3)
 
@@ -133,3 +137,31 @@ def test_other_weights_are_tried_only_where_kernels_saturate(
     assert len(checked) == written
     if exact or sums_are_exact():  # where this processor does saturate, another way may be better indeed
         assert result.qparams["w"].spec.dtype == "int8"
+
+
+@pytest.mark.parametrize(
+    ("kernels", "fitting", "unsigned", "taken"),
+    [
+        (35.7, (30.3, 36.5), (32.5, 36.8), None),  # roundings on the way, with any weights
+        (25.0, (30.3, 36.5), (32.5, 36.8), 1),
+        (25.0, (31.9, 38.5), (32.5, 38.5), 0),
+        (20.0, (30.3, 36.5), (32.5, 33.0), 1),
+    ],
+)
+def test_slower_weights_are_for_kernels_that_lose_much(
+    kernels: float, fitting: tuple[float, float], unsigned: tuple[float, float], taken: int | None
+) -> None:
+    def checks(sqnr_db: float, kernel_db: float) -> VerifyReport:
+        return VerifyReport(4, 0.0, (OutputCheck("y", sqnr_db, kernel_db=kernel_db),))
+
+    def changed(graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> tuple[QuantPlan, QParamsTable]:
+        return plan, qparams
+
+    graph = Graph.from_model(model([helper.make_node("Relu", ["x"], ["y"])], [], {}))
+    nothing = Emitted(())
+    first = Attempt(QuantPlan("onnxruntime"), QParamsTable(), nothing, checks(32.5, kernels))
+    ways = [(remark, lambda *given: changed(*given)) for remark, _ in WAYS_OUT]
+    tried = iter([checks(*fitting), checks(*unsigned)])
+    found, remarks = without_saturation(graph, first, ways, lambda *_: nothing, lambda *_: next(tried))
+    assert remarks == ([] if taken is None else [WAYS_OUT[taken][0]])
+    assert (found is first) == (taken is None)
