@@ -78,11 +78,12 @@ def run(path: Path, level: ort.GraphOptimizationLevel, given: list[dict[str, np.
 
 def heavy(name: str) -> np.ndarray:
     """Nearly all pairs would saturate."""
-    return RANDOM.uniform(0.7, 1.0, LAYERS[name][2])
+    return np.random.default_rng(11).uniform(0.7, 1.0, LAYERS[name][2])
 
 
 def usual(name: str) -> np.ndarray:
-    return RANDOM.normal(0.05, 0.1, LAYERS[name][2])
+    """Some pairs would: the same weights in whatever order tests run, as it depends on them what is done."""
+    return np.random.default_rng(11).normal(0.05, 0.1, LAYERS[name][2])
 
 
 def alternating(name: str) -> np.ndarray:
