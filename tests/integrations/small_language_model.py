@@ -5,7 +5,7 @@ import json
 import numpy as np
 import onnx
 
-from tools.zoo.stories import Stories
+from tools.zoo.stories import Llama
 from tools.zoo.stories_folder import decoder, genai_config
 
 WIDTH, HIDDEN, HEADS, LAYERS, WORDS, CONTEXT = 64, 96, 2, 2, 80, 64
@@ -24,7 +24,7 @@ def weights(layers=LAYERS):
     angles = np.outer(np.arange(CONTEXT), 1 / 100 ** (np.arange(0, WIDTH // HEADS, 2) / (WIDTH // HEADS)))
     table = random.normal(0, 1, (WORDS, WIDTH)).astype(np.float32)
     last = random.uniform(0.5, 1.5, WIDTH).astype(np.float32)
-    return Stories(HEADS, table, parts, last, np.cos(angles), np.sin(angles), b"")
+    return Llama(HEADS, table, parts, last, np.cos(angles), np.sin(angles))
 
 
 def write_folder(folder, *, external=False):

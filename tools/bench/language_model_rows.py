@@ -12,9 +12,6 @@ import numpy as np
 from onnxq.integrations.huggingface import quantize_folder
 from tools.bench.peers.language_models import JOBS
 
-BLOCK = 32
-"""Weights that share a scale, for every tool."""
-
 
 @dataclass(frozen=True)
 class Wanted:
@@ -30,7 +27,7 @@ class Wanted:
     effort: int | None = None
     tied: bool = False
 
-    def make(self, folders: Mapping[bool, Path], prompts: Path, out: Path) -> Path:
+    def make(self, folders: Mapping[bool, Path], prompts: Path, out: Path, block: int) -> Path:
         settings: dict[str, Any] = {"report": "no", "minimum_sqnr_db": -100.0, "diagnose": False}
         settings["effort"] = 0 if self.effort is None and not self.improve else self.effort
         if self.improve:
@@ -40,7 +37,7 @@ class Wanted:
             out,
             dtypes=[self.dtype],
             data=str(prompts),
-            options={"block": str(BLOCK), **self.options},
+            options={"block": str(block), **self.options},
             kv_cache=self.cache,
             config={key: value for key, value in settings.items() if value is not None},
             progress=False,
@@ -75,10 +72,10 @@ WANTED: dict[str, Wanted] = {
 }
 
 
-def peer_command(job: str, python: Path, model: Path, prompts: Path, result: Path) -> list[str]:
+def peer_command(job: str, python: Path, model: Path, prompts: Path, result: Path, block: int) -> list[str]:
     """What runs a job of a peer in its own interpreter, from the top of the repository."""
     module = "tools.bench.peers.language_models"
-    return [str(python), "-m", module, job, str(model), str(prompts), str(result), str(BLOCK)]
+    return [str(python), "-m", module, job, str(model), str(prompts), str(result), str(block)]
 
 
 def peer_of(job: str) -> str:

@@ -1,6 +1,6 @@
-"""stories15M with weights of few bits: what each method and tool costs in cross-entropy, bytes and time.
+"""A language model with weights of few bits: what each method and tool costs in cross-entropy, bytes and time.
 
-    python -m tools.bench.language_models WORK [--peer-python nncf=PATH ...] [--only 'onnxq w4a16']
+    python -m tools.bench.language_models WORK [--model smollm2] [--peer-python nncf=PATH ...] [--only 'onnxq w4a16']
 
 Both the prompts that methods are fitted to and those that are measured are sampled from the float model, with different
 seeds; on such text the rise of the cross-entropy is, in expectation, the divergence of the next tokens. Every file lies
@@ -17,7 +17,9 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -28,35 +30,60 @@ from onnxq.integrations.huggingface.sampling import Sampled, sample_prompts
 from tools.bench.child import ROOT
 from tools.bench.language_model_measures import DecoderFile, losses, seconds_per_token
 from tools.bench.language_model_rows import WANTED, peer_command, peer_jobs, write_prompts
+from tools.zoo import smollm, stories_folder
 from tools.zoo.packages import Cache, default_cache
-from tools.zoo.stories_folder import BEGIN, write_folder
 
-FITTED, FITTED_TOKENS = 32, 128
 MEASURED_TOKENS = 256
+
+
+class WriteFolder(Protocol):
+    """Writes a model as a folder, with table and head apart or as one constant."""
+
+    def __call__(self, cache: Cache, folder: Path, *, apart: bool) -> None: ...
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model; the token its prompts begin with; prompts to fit to, and their tokens; weights that share a scale.
+
+    SmolLM2 comes in blocks of 32: with 64 its numbers are no longer those of the grid they lie on.
+    """
+
+    write: WriteFolder
+    begin: int
+    fitted: int
+    fitted_tokens: int
+    block: int
+
+
+SUBJECTS = {
+    "stories15m": Subject(stories_folder.write_folder, stories_folder.BEGIN, 32, 128, 32),
+    "smollm2": Subject(smollm.write_folder, smollm.BEGIN, 16, 128, 64),
+}
 LIMIT = 1800
 """Seconds that a peer may take."""
 
 
-def prepare(work: Path, measured: int) -> dict[bool, Path]:
+def prepare(subject: Subject, work: Path, measured: int) -> dict[bool, Path]:
     """Folders whose table and head are one constant (True) or two (False); prompts to fit to and to measure."""
     folders = {tied: work / ("tied" if tied else "apart") for tied in (True, False)}
     for tied, folder in folders.items():
         if not folder.exists():
-            write_folder(Cache(default_cache()), folder, apart=not tied)
+            subject.write(Cache(default_cache()), folder, apart=not tied)
     for name, wanted in (
-        ("fitted", Sampled(FITTED, FITTED_TOKENS, 0)),
+        ("fitted", Sampled(subject.fitted, subject.fitted_tokens, 0)),
         ("measured", Sampled(measured, MEASURED_TOKENS, 1)),
     ):
         if not (work / f"{name}.npz").exists():
             graph = Graph.load(folders[False] / "model.onnx")
             decoder = Decoder.of(graph)
             assert decoder is not None
-            write_prompts(sample_prompts(graph, decoder, wanted, BEGIN), work / f"{name}.npz")
+            write_prompts(sample_prompts(graph, decoder, wanted, subject.begin), work / f"{name}.npz")
     return folders
 
 
 def make_files(
-    work: Path, folders: dict[bool, Path], peers: dict[str, Path], wanted_rows: Callable[[str], bool]
+    block: int, work: Path, folders: dict[bool, Path], peers: dict[str, Path], wanted_rows: Callable[[str], bool]
 ) -> tuple[dict[str, Path], dict[str, str]]:
     """Row -> its file, and row -> why there is none."""
     files, failures = {}, {}
@@ -66,7 +93,9 @@ def make_files(
             continue
         start = time.process_time()
         try:
-            made = folder / "model.onnx" if folder.exists() else wanted.make(folders, work / "fitted.npz", folder)
+            made = (
+                folder / "model.onnx" if folder.exists() else wanted.make(folders, work / "fitted.npz", folder, block)
+            )
         except OnnxqError as error:
             failures[f"onnxq {name}"] = str(error)
             continue
@@ -77,7 +106,8 @@ def make_files(
         if not wanted_rows(job):
             continue
         if not result.exists():
-            failure = _run(peer_command(job, python, folders[False] / "model.onnx", work / "fitted.npz", result))
+            model = folders[False] / "model.onnx"
+            failure = _run(peer_command(job, python, model, work / "fitted.npz", result, block))
             if failure or not result.exists():
                 failures[job] = failure
                 continue
@@ -97,6 +127,7 @@ def _run(command: list[str]) -> str:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("work", type=Path)
+    options.add_argument("--model", choices=sorted(SUBJECTS), default="stories15m")
     options.add_argument("--peer-python", action="append", default=[], metavar="TOOL=PATH")
     options.add_argument("--prompts", type=int, default=48)
     options.add_argument("--rounds", type=int, default=5)
@@ -108,9 +139,14 @@ def main() -> None:
     given.work.mkdir(exist_ok=True)
     peers = {name: Path(path) for name, _, path in (item.partition("=") for item in given.peer_python)}
     warnings.simplefilter("ignore", OnnxqWarning)  # a file with 10 dB is a row as good as any
-    folders = prepare(given.work, given.prompts)
+    subject = SUBJECTS[given.model]
+    folders = prepare(subject, given.work, given.prompts)
     files, failures = make_files(
-        given.work, folders, peers, lambda row: row.startswith(tuple(given.only) or "") and row not in given.without
+        subject.block,
+        given.work,
+        folders,
+        peers,
+        lambda row: row.startswith(tuple(given.only) or "") and row not in given.without,
     )
 
     prompts = list(np.load(given.work / "measured.npz")["ids"][: given.prompts])

@@ -29,8 +29,11 @@ PARTS = ("norm1", "query", "key", "value", "out", "norm2", "gate", "down", "up")
 
 
 @dataclass(frozen=True)
-class Stories:
-    """The weights of the model; those of layers are [layers, outputs, inputs] under the names of PARTS."""
+class Llama:
+    """The weights of a model of this kind; those of layers are [layers, outputs, inputs] under the names of PARTS.
+
+    Keys and values have `key_heads` heads, as many as queries where it says nothing.
+    """
 
     heads: int
     table: np.ndarray
@@ -38,8 +41,10 @@ class Stories:
     last_norm: np.ndarray
     cosines: np.ndarray
     sines: np.ndarray
-    behind: bytes
-    """What follows the weights in the file: the tokenizer."""
+    behind: bytes = b""
+    """What follows the weights in the file of stories15M: the tokenizer."""
+    key_heads: int | None = None
+    name: str = "stories15M"
 
     @property
     def width(self) -> int:
@@ -50,7 +55,7 @@ class Stories:
         return len(self.layers["norm1"])
 
 
-def read_stories(cache: Cache) -> Stories:
+def read_stories(cache: Cache) -> Llama:
     """The file in the package; its header has the sizes."""
     raw = np.fromfile(cache.file(STORIES), dtype=np.uint8)
     header = raw[:28].view(np.int32)
@@ -64,7 +69,7 @@ def read_stories(cache: Cache) -> Stories:
     weights = {name: floats.take(layers, *shape) for name, shape in zip(PARTS, shapes, strict=True)}
     last_norm = floats.take(width)
     cosines, sines = floats.take(context, part // 2), floats.take(context, part // 2)
-    return Stories(heads, table, weights, last_norm, cosines, sines, raw[28 + floats.bytes :].tobytes())
+    return Llama(heads, table, weights, last_norm, cosines, sines, raw[28 + floats.bytes :].tobytes())
 
 
 def stories(cache: Cache, path: Path) -> None:

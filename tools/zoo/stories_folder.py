@@ -19,7 +19,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from tools.zoo.packages import Cache, default_cache
-from tools.zoo.stories import IR_VERSION, OPSET, Stories, Writer, read_stories
+from tools.zoo.stories import IR_VERSION, OPSET, Llama, Writer, read_stories
 
 MICROSOFT = "com.microsoft"
 BEGIN, END = 1, 2
@@ -29,19 +29,27 @@ MARK = "\u2581"
 
 def write_folder(cache: Cache, folder: Path, *, apart: bool = False) -> None:
     given = read_stories(cache)
+    config = {"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>"}
+    write_files(given, tokenizer(given.behind, len(given.table)), config, folder, apart=apart)
+
+
+def write_files(
+    given: Llama, words: dict[str, object], words_config: dict[str, object], folder: Path, *, apart: bool
+) -> None:
+    """The model, and what ONNX Runtime GenAI reads beside it; `words` is the tokenizer."""
     folder.mkdir(parents=True)
     onnx.save(decoder(given, apart=apart), folder / "model.onnx")
     files = {
         "genai_config.json": genai_config(given),
         "config.json": {"model_type": "llama", "architectures": ["LlamaForCausalLM"]},
-        "tokenizer.json": tokenizer(given.behind, len(given.table)),
-        "tokenizer_config.json": {"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>"},
+        "tokenizer.json": words,
+        "tokenizer_config.json": words_config,
     }
     for name, content in files.items():
         (folder / name).write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
 
 
-def decoder(given: Stories, *, apart: bool = False) -> onnx.ModelProto:
+def decoder(given: Llama, *, apart: bool = False) -> onnx.ModelProto:
     """Ids, a mask, the cache of every layer -> logits and the longer cache; `apart` gives the head its own weight."""
     write, head = Writer(), given.width // given.heads
     write.node("ReduceSum", "mask.sum", ["attention_mask", write.constant("mask.axis", np.array([1]), np.int64)])
@@ -56,7 +64,7 @@ def decoder(given: Stories, *, apart: bool = False) -> onnx.ModelProto:
     cached = []
     for number in range(given.count):
         own = {name: values[number] for name, values in given.layers.items()}
-        x = _layer(write, number, x, own, given.heads, rotation)
+        x = _layer(write, number, x, own, (given.heads, given.key_heads or given.heads), rotation)
         cached += [f"past_key_values.{number}.{what}" for what in ("key", "value")]
     x = _norm(write, "/model/norm", x, given.last_norm)
     if apart:
@@ -66,10 +74,11 @@ def decoder(given: Stories, *, apart: bool = False) -> onnx.ModelProto:
     write.node("MatMul", "/lm_head/MatMul", [x, turned], "logits")
 
     info = helper.make_tensor_value_info
-    past, present = (["batch_size", given.heads, length, head] for length in ("past_length", "total_length"))
+    kept = given.key_heads or given.heads
+    past, present = (["batch_size", kept, length, head] for length in ("past_length", "total_length"))
     graph = helper.make_graph(
         write.nodes,
-        "stories15M",
+        given.name,
         [
             info("input_ids", TensorProto.INT64, ["batch_size", "sequence_length"]),
             info("attention_mask", TensorProto.INT64, ["batch_size", "total_length"]),
@@ -90,7 +99,10 @@ def _norm(write: Writer, name: str, x: str, weight: np.ndarray) -> str:
     return write.node("SimplifiedLayerNormalization", name, [x, gain], axis=-1, epsilon=1e-5, stash_type=1)
 
 
-def _layer(write: Writer, number: int, x: str, own: dict[str, np.ndarray], heads: int, rotation: list[str]) -> str:
+def _layer(
+    write: Writer, number: int, x: str, own: dict[str, np.ndarray], heads: tuple[int, int], rotation: list[str]
+) -> str:
+    """`heads` are those of queries, and those of keys and values."""
     name = f"/model/layers.{number}"
 
     def linear(what: str, y: str, weight: np.ndarray) -> str:
@@ -108,8 +120,8 @@ def _layer(write: Writer, number: int, x: str, own: dict[str, np.ndarray], heads
             [attended, *present],
             name=f"{name}/attn/GroupQueryAttention",
             domain=MICROSOFT,
-            num_heads=heads,
-            kv_num_heads=heads,
+            num_heads=heads[0],
+            kv_num_heads=heads[1],
             do_rotary=1,
             rotary_interleaved=1,
         )
@@ -122,7 +134,7 @@ def _layer(write: Writer, number: int, x: str, own: dict[str, np.ndarray], heads
     return write.node("Add", f"{name}/mlp/Add", [x, y])
 
 
-def genai_config(given: Stories) -> dict[str, object]:
+def genai_config(given: Llama) -> dict[str, object]:
     head = given.width // given.heads
     return {
         "model": {
@@ -146,7 +158,7 @@ def genai_config(given: Stories) -> dict[str, object]:
                 },
                 "num_attention_heads": given.heads,
                 "num_hidden_layers": given.count,
-                "num_key_value_heads": given.heads,
+                "num_key_value_heads": given.key_heads or given.heads,
             },
             "eos_token_id": END,
             "pad_token_id": END,
