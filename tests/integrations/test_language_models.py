@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from onnxq.cli.app import app
-from onnxq.errors import ConfigError, DataError, ModelError
+from onnxq.errors import ConfigError, DataError, ModelError, OnnxqWarning
 from onnxq.graph import Graph
 from onnxq.integrations.huggingface import quantize_folder
 from onnxq.integrations.huggingface.decoder import Decoder
@@ -182,6 +182,15 @@ def test_a_decoder_of_optimum_is_known_by_the_names_of_its_inputs(tmp_path):
     )
     assert made.model.name == "decoder_model_merged_w4a16.onnx"
     assert (tmp_path / "out/decoder_model_merged.onnx").is_file()
+
+
+def test_keys_and_values_with_few_decibels_are_one_warning(tmp_path):
+    source = write_folder(tmp_path / "model")
+    with pytest.warns(OnnxqWarning) as caught:
+        quantize_folder(source, tmp_path / "out", dtypes=["w4a16"], data=prompts(tmp_path / "ids.npz"), config=QUICK)
+    said = [str(one.message) for one in caught if "present." in str(one.message)]
+    assert len(said) == 1
+    assert "the least of 2 keys and values below 20 dB" in said[0]
 
 
 def test_external_data_of_the_float_model_is_left_behind(tmp_path):

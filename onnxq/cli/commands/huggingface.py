@@ -90,6 +90,7 @@ def huggingface(
     from onnxq.config import read_config
     from onnxq.errors import OnnxqWarning
     from onnxq.integrations.huggingface import quantize_folder
+    from onnxq.ptq.search.next_tokens import LOGITS
 
     with run_bar("huggingface", quiet=quiet) as progress, warnings.catch_warnings():
         warnings.simplefilter("ignore", OnnxqWarning)  # printed below
@@ -115,7 +116,8 @@ def huggingface(
     rows = []
     for one in found:
         before, after = one["bytes"]
-        worst = min(one["sqnr_db"].values(), default=None)
+        figures = one["sqnr_db"]
+        worst = figures.get(LOGITS, min(figures.values(), default=None))
         quality = "not measured" if worst is None else f"{worst:.1f} dB"
         size = f"{before / 2**20:.1f} -> {after / 2**20:.1f} MiB"
         rows.append([one["dtype"], str(Path(one["model"]).relative_to(out)), size, quality])
