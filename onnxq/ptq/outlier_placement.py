@@ -13,9 +13,11 @@ where the target has one, and is left to float where the target computes the ope
 the few layers whose input has more than LAYER_NOISE_DB, as in front of the second half of a feed-forward part: what
 makes it cannot be scaled, and smoothing comes before.
 
-With `usable`, a model below USABLE_DB gets what it takes to come there, if it has outliers at all: matrices are looked
-at too, which have one scale each on some targets, and layers and operators leave 8 bits, the loudest tensor first,
-until what is left adds up to little enough. The sum of all noise stands for the noise that was measured at the outputs.
+With `usable`, a model below USABLE_DB gets what it takes to come there, if it has outliers or had them before earlier
+steps: matrices are looked at too, which have one scale each on some targets, and layers and operators leave 8 bits, the
+loudest tensor first, until what is left adds up to little enough. The sum of all noise stands for the noise that was
+measured at the outputs; that is a guess, so the schedule asks several times, for a larger part (`most`) of the layers
+each time, and each starts from what was measured after the one before.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ USABLE_DB = 23.0
 AIM_DB = 25.0
 """What is aimed at where a model is below USABLE_DB: the sum of noise is an estimate."""
 
-MOST_FOR_USE = 0.5
+MOST_FOR_USE = 0.75
 """Part of the layers that may leave 8 bits to make a model usable."""
 
 MATRICES = ("MatMul", "Gemm")
@@ -66,6 +68,8 @@ SAID = "improvement 'outlier_placement'"
 
 
 def _check(arguments: Arguments) -> None:
+    if not 0 < float(arguments["most"]) <= 1:
+        raise ConfigError(f"improvement 'outlier_placement': most={arguments['most']} is no part of the layers")
     if arguments["layers"] and arguments["usable"]:
         raise ConfigError("improvement 'outlier_placement' takes layers=yes or usable=yes: usable has layers in it")
 
@@ -74,10 +78,10 @@ def _check(arguments: Arguments) -> None:
     "outlier_placement",
     "sums and norms with outliers in float, or in the wider format of the target",
     "Bondarenko et al. 2021, Understanding and Overcoming the Challenges of Efficient Transformer Quantization",
-    {"layers": False, "usable": False},
+    {"layers": False, "usable": False, "most": MOST_FOR_USE},
     check=_check,
 )
-def outlier_placement(state: State, task: Task, *, layers: bool, usable: bool) -> Improved:
+def outlier_placement(state: State, task: Task, *, layers: bool, usable: bool, most: float) -> Improved:
     """Place the model anew: what reads or makes a tensor with outliers in another format, or layers that read it."""
     form = task.backend.outlier_format
     if form is None:
@@ -91,9 +95,9 @@ def outlier_placement(state: State, task: Task, *, layers: bool, usable: bool) -
     if usable:
         of_matrices = noise_of_matrices(state)
         noise |= of_matrices
-        if not any(db > LAYER_NOISE_DB for db in noise.values()):
+        if not (any(db > LAYER_NOISE_DB for db in noise.values()) or _has_left_eight_bits(state.plan)):
             return Improved(state)
-        nodes = loudest_nodes(state, task.backend, noise, task.noise)
+        nodes = loudest_nodes(state, task.backend, noise, task.noise, most)
         if task.backend.outlier_matrices is not None:
             matrices = sorted(of_matrices.keys() & nodes.values())
             nodes = {name: tensor for name, tensor in nodes.items() if tensor not in matrices}
@@ -125,6 +129,11 @@ def _is_kept(why: str) -> bool:
     return isinstance(why, Reason) and why.code in ("outliers", "inserted")
 
 
+def _has_left_eight_bits(plan: QuantPlan) -> bool:
+    """Whether steps before have found outliers, which are no longer seen."""
+    return bool(_chosen_before(plan)) or any(getattr(why, "code", "") == "outliers" for why in plan.left_float.values())
+
+
 def _chosen_before(plan: QuantPlan) -> list[Override]:
     """Formats that steps before have chosen, for a plan that is made anew."""
     chosen = (item for item in plan if ("dtype", SAID) in item.set_by)
@@ -151,14 +160,18 @@ def loudest_layers(state: State, loud: Mapping[str, float]) -> dict[str, str]:
     return dict([item for item in found.items() if not _is_forced(plan, item[0])][:most])
 
 
-def loudest_nodes(state: State, backend: Backend, noise: Mapping[str, float], measured: float | None) -> dict[str, str]:
+def loudest_nodes(
+    state: State, backend: Backend, noise: Mapping[str, float], measured: float | None, share: float
+) -> dict[str, str]:
     """Node -> the tensor that it leaves 8 bits for: what is around the loudest, until the rest comes to AIM_DB.
 
-    `measured` is the noise at the outputs, which the sum over all tensors stands for.
+    `measured` is the noise at the outputs, which the sum over all tensors stands for; at most a `share` of the layers
+    is float then.
     """
     graph, plan = state.graph, state.plan
     layers = {name for name in plan.quantized if graph.node(name).op in LAYERS}
-    most = math.ceil(MOST_FOR_USE * len(layers))
+    gone = sum(_is_kept(why) and graph.node(name).op in LAYERS for name, why in plan.left_float.items())
+    most = math.ceil(share * (len(layers) + gone)) - gone
     powers = {tensor: 10 ** (db / 10) for tensor, db in noise.items()}
     total = left = sum(powers.values())
     aim = 10 ** (-AIM_DB / 10) * (1.0 if measured is None else total / measured)

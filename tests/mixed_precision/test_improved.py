@@ -18,6 +18,7 @@ from onnxq.mixed_precision.files import write_found
 from onnxq.mixed_precision.study import Study
 from onnxq.ptq.method import State
 from onnxq.ptq.search.evaluator import Score
+from onnxq.ptq.search.schedule import USABLE
 
 SubjectOf = Callable[..., Subject]
 
@@ -25,7 +26,8 @@ SLOW = ("smoothquant", "awq", "insert_smoothing", "high_bias_absorption", "range
 EFFORT: dict[str, Any] = {"effort": 1, "skip_improvements": SLOW}
 """An effort of few steps, so that tests are fast."""
 IMPROVEMENTS = (
-    *("outlier_placement", "cross_layer_equalization", "outlier_placement:layers=yes", "outlier_placement:usable=yes"),
+    *("outlier_placement", "cross_layer_equalization", "outlier_placement:layers=yes"),
+    *(one for stage in USABLE for one in stage.methods),
     *("weight_scale_search", "bias_correction"),
 )
 WANTED: dict[str, Any] = {"bits": (8, 4), "budget": "60%", "evaluations": 3}

@@ -31,7 +31,7 @@ from tools.zoo.measure import decibels, outputs_of, worst
 from tools.zoo.model import ZooModel, by_name
 from tools.zoo.packages import Cache, default_cache
 
-ENCODERS = ("minilm-l3", "minilm-l6", "vit-fashion", "smart-turn-float")
+ENCODERS = ("minilm-l3", "minilm-l6", "vit-fashion", "whisper-encoder", "smart-turn-float")
 TARGETS = ("onnxruntime", "openvino", "tensorrt", "qnn", "snpe", "vitis", "sophgo_bm1684x")
 HELD = 48
 LIMIT = 3600.0
@@ -156,7 +156,8 @@ def main() -> None:
     models = by_name(MODELS, given.models)
     run_missing(models, given)
     done = read(given.results)
-    cells = [done[model.name, target] for model in models for target in given.targets]
+    wanted = [(model.name, target) for model in models for target in given.targets]
+    cells = [done[key] for key in wanted if key in done]
     table = markdown_table([cell.row() for cell in cells])
     if given.page:
         page.write(given.page, MARK, table)

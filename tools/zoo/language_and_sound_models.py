@@ -125,6 +125,13 @@ _TRANSFORMERS = (
         sounds.clips(8 * SECOND + 400, _turn),
         decisions.above("logits", 0.5),
     ),
+    ZooModel(
+        "whisper-encoder",
+        Kind.TRANSFORMER,
+        Made(made_models.speech_encoder, made_models.SMART_TURN.package),
+        sounds.clips(8 * SECOND + 400, _turn),
+        decisions.nearest(made_models.SPEECH_STATES),
+    ),
 )
 
 _RECURRENT = (

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.utils
 
 from onnxq.graph import Graph
 from onnxq.strip import strip
@@ -61,6 +62,21 @@ def float_smart_turn(cache: Cache, path: Path) -> None:
     graph = Graph.load(cache.file(SMART_TURN))
     strip(graph)
     graph.save(path)
+
+
+SPEECH_STATES = "layer_norm_8"
+
+
+def speech_encoder(cache: Cache, path: Path) -> None:
+    """The same without its classifier: what the encoder says of each 20 ms of sound."""
+    graph = Graph.load(cache.file(SMART_TURN))
+    strip(graph)
+    whole = path.with_name("whole.onnx")
+    graph.save(whole)
+    try:
+        onnx.utils.extract_model(str(whole), str(path), ["input_features"], [SPEECH_STATES])
+    finally:
+        whole.unlink()
 
 
 def fashion_transformer(cache: Cache, path: Path) -> None:

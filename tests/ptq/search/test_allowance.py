@@ -11,7 +11,7 @@ from onnxq.progress import OutOfTime, TimeLimit, Tracker
 from onnxq.ptq.method import read_improvement
 from onnxq.ptq.search.allowance import Allowance, read_skipped
 from onnxq.ptq.search.costs import COSTS, cost_of, in_order, stage_of
-from onnxq.ptq.search.schedule import schedule_of
+from onnxq.ptq.search.schedule import USABLE, schedule_of
 from tests.progress.clock import FakeClock
 
 METHODS = {name: read_improvement(name) for name in schedule_of(3).names()}
@@ -79,7 +79,7 @@ def test_with_time_for_all_nothing_is_left_out() -> None:
 
 
 def test_what_gains_least_is_left_out_first() -> None:
-    wanted = ["outlier_placement", "outlier_placement:layers=yes", "outlier_placement:usable=yes"]
+    wanted = ["outlier_placement", "outlier_placement:layers=yes", *(one for stage in USABLE for one in stage.methods)]
     wanted += ["weight_scale_search", "bias_correction"]
     run = Run(limit=WITHOUT_STEPS + 0.6 + sum(cost_of(name).rounds for name in wanted))
     assert run.search() == wanted
