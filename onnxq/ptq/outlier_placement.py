@@ -52,6 +52,9 @@ MOST_LAYERS = 0.1
 USABLE_DB = 23.0
 """SQNR that a transformer needs: 20 dB keep nine decisions in ten, and other samples have up to 3 dB less."""
 
+LOW_DB = 20.0
+"""SQNR below which more is done where no outliers are left to be seen: speed is what 8 bits are for."""
+
 AIM_DB = 25.0
 """What is aimed at where a model is below USABLE_DB: the sum of noise is an estimate."""
 
@@ -95,7 +98,7 @@ def outlier_placement(state: State, task: Task, *, layers: bool, usable: bool, m
     if usable:
         of_matrices = noise_of_matrices(state)
         noise |= of_matrices
-        if not (any(db > LAYER_NOISE_DB for db in noise.values()) or _has_left_eight_bits(state.plan)):
+        if not any(db > LAYER_NOISE_DB for db in noise.values()) and not _is_still_low(state.plan, task.noise):
             return Improved(state)
         nodes = loudest_nodes(state, task.backend, noise, task.noise, most)
         if task.backend.outlier_matrices is not None:
@@ -129,9 +132,11 @@ def _is_kept(why: str) -> bool:
     return isinstance(why, Reason) and why.code in ("outliers", "inserted")
 
 
-def _has_left_eight_bits(plan: QuantPlan) -> bool:
-    """Whether steps before have found outliers, which are no longer seen."""
-    return bool(_chosen_before(plan)) or any(getattr(why, "code", "") == "outliers" for why in plan.left_float.values())
+def _is_still_low(plan: QuantPlan, measured: float | None) -> bool:
+    """Whether earlier steps have found outliers, which are no longer seen, and the model is not what it should be."""
+    codes = (why.code for why in plan.left_float.values() if isinstance(why, Reason))
+    found = bool(_chosen_before(plan)) or "outliers" in codes
+    return found and (measured is None or measured > 10 ** (-LOW_DB / 10))
 
 
 def _chosen_before(plan: QuantPlan) -> list[Override]:
