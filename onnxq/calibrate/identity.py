@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto
+from onnx import AttributeProto, TensorProto
 
 from onnxq.calibrate.block_digest import BlockDigest
 from onnxq.errors import ModelError
@@ -50,8 +50,11 @@ def model_identity(graph: Graph, like: str = "") -> str:
     except UnicodeDecodeError as error:
         raise ModelError(f"the model has a text that is not UTF-8: {error.object!r}; remove it") from error
     versions = {entry.domain: int(entry.version) for entry in graph.header.opset_import}
-    inputs = [_message(info.type, versions) for info in proto.input]
-    return hashlib.sha256(_joined(_message(proto, versions), *inputs)).hexdigest() + (IN_BLOCKS * digests.any_large)
+    known: _Known = {}
+    inputs = [_message(info.type, versions, known) for info in proto.input]
+    return hashlib.sha256(_joined(_message(proto, versions, known), *inputs)).hexdigest() + (
+        IN_BLOCKS * digests.any_large
+    )
 
 
 class SampleHash:
@@ -107,31 +110,49 @@ class _Digests:
         proto.external_data.add(key=_DIGEST_KEY, value=digest.hexdigest())
 
 
-def _message(message: Any, versions: Mapping[str, int]) -> bytes:
+_Known = dict[bytes, bytes]
+"""Attribute of plain values, as its protobuf -> its hash: the layers of a model have few different ones."""
+
+_HOLD_PARTS = frozenset(
+    {AttributeProto.TENSOR, AttributeProto.TENSORS, AttributeProto.GRAPH, AttributeProto.GRAPHS}
+    | {AttributeProto.SPARSE_TENSOR, AttributeProto.SPARSE_TENSORS}
+)
+
+
+def _message(message: Any, versions: Mapping[str, int], known: _Known) -> bytes:
     """Hash of a part of the model: its fields by name, without those that do not count."""
     if isinstance(message, TensorProto):
         return _tensor(message)
+    if isinstance(message, AttributeProto) and message.type not in _HOLD_PARTS:
+        whole = message.SerializeToString(deterministic=True)
+        if whole not in known:
+            known[whole] = _fields(message, versions, known)
+        return known[whole]
+    return _fields(message, versions, known)
+
+
+def _fields(message: Any, versions: Mapping[str, int], known: _Known) -> bytes:
     if isinstance(message, onnx.ValueInfoProto):  # shape inference fills in types of everything but the model's inputs
-        return _value(message.name, versions)
+        return _value(message.name, versions, known)
     nameless = isinstance(message, onnx.NodeProto | onnx.GraphProto)
     parts = []
     for field, value in message.ListFields():
         if field.name in _NEVER_COUNT or (nameless and field.name == "name"):
             continue
         single = isinstance(value, str | bytes | int | float) or hasattr(value, "ListFields")
-        items = [_value(item, versions) for item in ([value] if single else value)]
+        items = [_value(item, versions, known) for item in ([value] if single else value)]
         parts.append(_joined(field.name.encode(), *(sorted(items) if field.name in _ORDER_FREE else items)))
     if isinstance(message, onnx.NodeProto):
-        parts.append(_value(versions.get(message.domain, 1), versions))
+        parts.append(_value(versions.get(message.domain, 1), versions, known))
     return hashlib.sha256(_joined(*parts)).digest()
 
 
-def _value(value: Any, versions: Mapping[str, int]) -> bytes:
+def _value(value: Any, versions: Mapping[str, int], known: _Known) -> bytes:
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, bytes):
         return value
-    return repr(value).encode() if isinstance(value, int | float) else _message(value, versions)
+    return repr(value).encode() if isinstance(value, int | float) else _message(value, versions, known)
 
 
 def _tensor(tensor: TensorProto) -> bytes:

@@ -38,15 +38,12 @@ class Node(gs.Node):  # type: ignore[misc]
         outputs: Sequence[gs.Tensor] = (),
         domain: str = "",
     ) -> None:
-        self.__dict__.update(_node_extras())
-        self.__dict__.update(
-            op=op,
-            name=name,
-            attrs=Attributes(attrs or ()),
-            inputs=_linked(self, "outputs", inputs),
-            outputs=_linked(self, "inputs", outputs),
-            domain=domain,
-        )
+        own = self.__dict__
+        own.update(_node_extras())
+        own["op"], own["name"], own["domain"] = op, name, domain
+        own["attrs"] = Attributes(attrs) if attrs else Attributes()
+        own["inputs"] = _linked(self, "outputs", inputs)
+        own["outputs"] = _linked(self, "inputs", outputs)
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__

@@ -14,7 +14,7 @@ from onnx import AttributeProto, helper
 from onnxq.errors import ModelError
 from onnxq.graph.declare import declaration, declare
 from onnxq.graph.element_types import onnx_dtype
-from onnxq.graph.nodes import Node, Scope, bodies, has_plain_attributes
+from onnxq.graph.nodes import Node, Scope, Variable, bodies, has_plain_attributes
 from onnxq.graph.store import StoreTensor, fill_tensor, store_inline
 from onnxq.graph.values import LazyValues, SparseValues
 
@@ -204,7 +204,7 @@ def constants_of(scope: Scope, is_main: bool) -> dict[str, gs.Constant]:
             current = pending.pop()
             for node in current.nodes:
                 for tensor in node.inputs:
-                    if isinstance(tensor, gs.Constant) and tensor.scope is None:
+                    if type(tensor) is not Variable and isinstance(tensor, gs.Constant) and tensor.scope is None:
                         found.setdefault(tensor.name, tensor)
                 if not has_plain_attributes(node):
                     pending.extend(bodies(node))

@@ -10,7 +10,7 @@ import numpy as np
 
 from onnxq.graph import Graph
 from onnxq.lint.finding import Finding
-from onnxq.lint.quantizers import INT32, UINT8, Quantizer, element_name, element_names, quantizers
+from onnxq.lint.quantizers import INT32, UINT8, Quantizer, element_name, element_names, quantizers, type_name
 from onnxq.lint.rules import LINTS
 from onnxq.types import Backend, Limits
 from onnxq.types.backend import check_backend
@@ -120,7 +120,7 @@ def _zero_point(graph: Graph, quantizer: Quantizer, limits: Limits, target: str)
             f"has a zero point other than 0, and {target} takes only 0",
             "Use a symmetric format for this tensor",
         )
-    stored = element_name(quantizer.zero_point.dtype.name)
+    stored = element_name(type_name(quantizer.zero_point.dtype))
     if quantizer.dtype is not None and stored != quantizer.dtype:
         yield quantizer.finding(
             "zero-point-type",
@@ -155,7 +155,7 @@ def _scale(graph: Graph, quantizer: Quantizer, limits: Limits, target: str) -> I
         yield quantizer.finding(
             "positive-scale", "has a scale that is not a finite number above 0", "Calibrate this tensor again"
         )
-    kind = quantizer.scale.dtype.name
+    kind = type_name(quantizer.scale.dtype)
     if kind not in limits.float_types and element_name(kind) not in element_names(limits.dtypes):
         yield quantizer.finding(
             "float-type",

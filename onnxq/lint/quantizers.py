@@ -58,7 +58,8 @@ def quantizers(graph: Graph) -> list[Quantizer]:
     return [_read(graph, node, parameters) for node in graph.nodes() if node.op in _OPS]
 
 
-def element_names(dtypes: tuple[str, ...]) -> set[str]:
+@cache
+def element_names(dtypes: tuple[str, ...]) -> frozenset[str]:
     """The spellings of element types; formats in blocks bring the types of their codes and of their scales."""
     names = {element_name(name) for name in dtypes}
     for name in dtypes:
@@ -67,7 +68,13 @@ def element_names(dtypes: tuple[str, ...]) -> set[str]:
         if held is not None:
             stored = (None if held.table is not None else held.code_type, held.own_type, held.scale_type)
             names |= {_spelled(kind.name) for kind in stored if kind is not None}
-    return names
+    return frozenset(names)
+
+
+@cache
+def type_name(dtype: np.dtype[Any]) -> str:
+    """numpy's name of a type, which numpy puts together each time."""
+    return dtype.name
 
 
 @cache
@@ -134,14 +141,14 @@ def _dtype(graph: Graph, node: Any, zero_point: Any) -> str | None:
         data = node.inputs[0]
         known = graph.dtype(data)
         if known is not None:
-            return element_name(known.name)
+            return element_name(type_name(known))
         producer = graph.producer(data)
         if producer is not None and producer.op == "QuantizeLinear":
             given = producer.inputs[2] if len(producer.inputs) > 2 and producer.inputs[2].name else None
             return _dtype(graph, producer, given)
     if zero_point is not None:
         known = graph.dtype(zero_point)
-        return None if known is None else element_name(known.name)
+        return None if known is None else element_name(type_name(known))
     if node.op == "DequantizeLinear":
         return None
     told = int(node.attrs.get("output_dtype", 0))

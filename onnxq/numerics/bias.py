@@ -49,7 +49,7 @@ def widen_weight_scale_for_bias(
     """
     bias64 = np.abs(np.asarray(bias, dtype=np.float64))
     scale = np.asarray(weight_scale, dtype=np.float32)
-    if not np.all(np.isfinite(bias64)):
+    if not np.isfinite(bias64).all():
         raise DataError("the bias holds NaN or infinity: repair the model before it is quantized")
     if scale.ndim == 0:
         bias64 = bias64.max(initial=0.0)
@@ -58,7 +58,7 @@ def widen_weight_scale_for_bias(
     needed = bias64 / (float(np.asarray(input_scale, dtype=np.float32)) * limit)
     if power_of_two:
         needed = np.where(needed > 0, next_power_of_two(needed), 0.0)
-    if np.any(needed > MAX_SCALE):
+    if (needed > MAX_SCALE).any():
         raise DataError(f"a bias of {bias64.max():g} cannot be an integer at input scale {float(input_scale):g}")
     # Up to the next float32, so that the limit holds after rounding too.
     needed32 = np.asarray(needed).astype(np.float32)
