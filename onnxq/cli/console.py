@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TextIO, cast
 
 from rich.console import Console
 from rich.text import Text
@@ -23,7 +23,18 @@ def console(*, stderr: bool = False) -> Console:
     """A console that takes nothing for markup: tensor names hold brackets and colons."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else PIPE_WIDTH
-    return Console(stderr=stderr, markup=False, emoji=False, highlight=False, width=width)
+    beside_bar = cast(TextIO, _AboveBar(stream)) if hasattr(stream, "rich_proxied_file") else None
+    return Console(stderr=stderr, file=beside_bar, markup=False, emoji=False, highlight=False, width=width)
+
+
+class _AboveBar:
+    """The stream that rich puts in the place of stderr while a bar is drawn: what it gets stands above the bar.
+
+    A console of rich would look through it, and write into the line of the bar.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.write, self.flush, self.isatty, self.encoding = stream.write, stream.flush, stream.isatty, stream.encoding
 
 
 def print_error(message: str) -> None:

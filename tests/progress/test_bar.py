@@ -57,6 +57,28 @@ with watched(None, "onnxq.quantize") as tracker:
 """
 
 
+SAID = """
+from onnxq.cli.console import print_warning, say
+from onnxq.progress.bar import terminal_bar
+with terminal_bar("quantize") as tracker:
+    tracker("calibrate", 1, 2)
+    say("load: 0.22 s")
+    print_warning("[low] 3 dB")
+    tracker.finish()
+"""
+
+
+def test_what_is_said_stands_above_the_bar() -> None:
+    """Each in a line of its own, behind what takes the bar away; what the bar has drawn before is not left behind."""
+    raw = shown_in_terminal(SAID)
+    for line in ("load: 0.22 s", "[low] 3 dB"):
+        before = raw[: raw.index(line)]
+        assert "left" not in ESCAPE.sub("", before.rpartition("\x1b[2K")[2])
+    lines = [line.strip() for line in ESCAPE.sub("", raw).replace("\r", "\n").splitlines()]
+    assert "load: 0.22 s" in lines
+    assert "warning: [low] 3 dB" in lines
+
+
 def test_a_terminal_keeps_the_last_line_of_a_bar() -> None:
     text = shown_in_terminal(RUN)
     assert "\x1b[2J" not in text
