@@ -17,7 +17,8 @@ from pathlib import Path
 from onnxq.config import Config
 from onnxq.config.changes import merged
 from onnxq.emit import emit
-from onnxq.errors import ConfigError, UnsupportedError
+from onnxq.emit.saturation import with_unsigned_weights
+from onnxq.errors import ConfigError, SpecError, UnsupportedError
 from onnxq.latency.groups import Group, groups
 from onnxq.ptq.method import Samples, State
 from onnxq.ptq.search.sample_split import verification_samples
@@ -28,7 +29,7 @@ from onnxq.session.session import Session
 from onnxq.temporary import temporary_folder
 from onnxq.types import QParamsTable
 from onnxq.types.tuning import Timed, Tuning
-from onnxq.verify import CheckSamples, compare_outputs
+from onnxq.verify import CheckSamples, compare_outputs, sums_are_exact
 
 LATENCY = "latency"
 SAID_BY = "--for latency"
@@ -125,7 +126,7 @@ class _Search:
                 floating += nodes
         else:
             number = len(wanted)
-        if floating and not self._twice_faster(plain, best):  # of many groups, some are faster by chance
+        if floating and not self._twice_faster(plain, floating, best):  # of many groups, some are faster by chance
             best, timed = plain, [replace(entry, kept=False) for entry in timed]
         tuning = Tuning(tuple(timed), len(wanted) - number, self._clock() - started)
         return replace(self._session, settings=best.config).with_prepared(
@@ -152,19 +153,30 @@ class _Search:
         kept = lost is not None and lost <= ALLOWED_LOSS_DB
         return Timed(group.name, nodes, pace.times_as_fast, lost, kept), candidate
 
-    def _twice_faster(self, plain: _Candidate, best: _Candidate) -> bool:
-        return all(_is_faster(self._stopwatch(plain.path, best.path, self._feed)) for _ in range(2))
+    def _twice_faster(self, plain: _Candidate, floating: Sequence[str], best: _Candidate) -> bool:
+        """Whether the best file is faster than the plain one, even if its weights have to be stored in the slow form.
+
+        Where kernels saturate, that is decided when a file is written, perhaps otherwise for the two.
+        """
+        try:
+            slowest = best if sums_are_exact() else self._candidate(floating, unsigned=True)
+        except (SpecError, UnsupportedError):
+            slowest = best  # these weights have one form
+        return all(_is_faster(self._stopwatch(plain.path, slowest.path, self._feed)) for _ in range(2))
 
     # ---- candidates ------------------------------------------------------------------------------------------------
 
-    def _candidate(self, nodes: Sequence[str]) -> _Candidate:
+    def _candidate(self, nodes: Sequence[str], *, unsigned: bool = False) -> _Candidate:
         config = self._config(nodes)
         prepared = self._prepared(config)
         few = Samples(self._samples.dataset, self._samples.numbers)
         state = self._session.recalibrated(State(prepared.graph, make_plan(prepared), QParamsTable()), few)
+        plan, qparams = state.plan, state.qparams
+        if unsigned:
+            plan, qparams = with_unsigned_weights(prepared.graph, plan, qparams)
         self._written += 1
         name = f"candidate{self._written}"
-        emitted = emit(prepared.graph, state.plan, state.qparams, prepared.backend, self._folder, name)
+        emitted = emit(prepared.graph, plan, qparams, prepared.backend, self._folder, name)
         return _Candidate(config, next(path for path in emitted.files if path.suffix == ".onnx"))
 
     def _config(self, nodes: Sequence[str]) -> Config:

@@ -117,7 +117,20 @@ def test_a_group_that_was_faster_by_chance_is_quantized_again() -> None:
     assert tuning.timed[0].times_as_fast == 1.05
     assert not tuning.float_nodes
     assert not found.settings.node
-    assert max(asked.values()) == 3  # twice to choose the group, and again in the end
+
+
+def test_float_nodes_pay_for_the_slow_form_of_weights_where_kernels_saturate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tune, "sums_are_exact", lambda: False)
+
+    class Slower(CostTable):
+        def _cost(self, path: Path) -> float:
+            types = {held.data_type for held in onnx.load(path).graph.initializer if len(held.dims) == 4}
+            return super()._cost(path) + (20.0 if onnx.TensorProto.UINT8 in types else 0.0)
+
+    tuning = tune.tuned(session(), Slower(FASTER_IN_FLOAT)).prepared.tuning
+    assert tuning is not None
+    assert not tuning.float_nodes
+    assert max(group.times_as_fast for group in tuning.timed) > 1.02
 
 
 def test_accuracy_is_a_constraint(monkeypatch: pytest.MonkeyPatch) -> None:
