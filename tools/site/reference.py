@@ -230,7 +230,12 @@ def _linked_names(page: ReferencePage) -> str:
     return ", ".join(f"[`{name.removeprefix('onnxq.')}`]({page.name}.md#{home(name)})" for name in page.names)
 
 
+BEHIND_PAGES = "---\nsearch:\n  boost: 0.3\n---\n"
+"""A search finds what is written for readers before the docstrings that hold the same words."""
+
+
 def _lines(page: ReferencePage) -> Iterator[str]:
+    yield BEHIND_PAGES
     yield f"# {page.title}\n\n{page.about}\n"
     for heading, names in page.sections:
         if heading:
