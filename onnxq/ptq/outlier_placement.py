@@ -112,7 +112,8 @@ def outlier_placement(state: State, task: Task, *, layers: bool, usable: bool, m
     if form == "float":
         nodes = with_fused(nodes, state.plan)
     before = {name: why for name, why in state.plan.left_float.items() if _is_kept(why)}
-    overrides = [*_chosen_before(state.plan), *(_of_node(node, form) for node in (*before, *nodes))]
+    overrides = [*_chosen_before(state.plan), *(_of_node(node, "float") for node in before)]
+    overrides += [_of_node(node, form) for node in nodes]
     if task.backend.outlier_matrices is not None:
         overrides += [_of_tensor(tensor, task.backend.outlier_matrices) for tensor in matrices]
     plan = task.plan_again(state.graph, state.plan, overrides)
