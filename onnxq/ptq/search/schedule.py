@@ -77,12 +77,11 @@ STAGES = (
     Stage(("cross_layer_equalization",)),
     Stage(("outlier_placement:layers=yes",)),
     *USABLE,
-    Stage(("range_setting:mse", "range_setting:percentile"), one_is_enough=True),
+    Stage(("range_setting:mse", "range_setting:percentile")),
     Stage(("weight_scale_search",)),
 )
 """What pays most for its time: on five models (MobileNetV2, MiniLM-L6, a recognizer of text, a detector, ResNet-50) the
-methods of FURTHER that are missing here took half of the time of all stages, and not one of them was kept. Nor was an
-observer of ranges behind one that had been accepted."""
+methods of FURTHER that are missing here took half of the time of all stages, and not one of them was kept."""
 
 FURTHER = (
     Stage(("rotation",)),
