@@ -50,26 +50,26 @@ def quantized(out: Path, limit: str | float | None = None, backend: str = "onnxr
 @pytest.fixture(scope="module")
 def tight(tmp_path_factory: pytest.TempPathFactory) -> Result:
     """A run with time for some of the steps."""
-    return quantized(tmp_path_factory.mktemp("tight"), "15s")
+    return quantized(tmp_path_factory.mktemp("tight"), "10s")
 
 
 def test_what_does_not_fit_is_left_out_and_recorded(tight: Result) -> None:
     limit = tight.report["time_limit"]
-    assert limit["seconds"] == 15
+    assert limit["seconds"] == 10
     assert limit["kept"]
-    assert limit["taken"] <= 15
+    assert limit["taken"] <= 10
     steps = tight.report["improvements"]["steps"]
     cut = {number: step["name"] for number, step in enumerate(steps, 1) if step["reason"] == "time_limit"}
     tried = {step["name"] for step in steps if step["reason"] != "time_limit"}
     assert {one["step"]: one["what"] for one in limit["left_out"]} == cut
     assert "cross_layer_equalization" in cut.values()
     assert "bias_correction" in tried
-    assert limit["would_take_seconds"] > 15
+    assert limit["would_take_seconds"] > 10
 
 
 def test_the_summary_says_what_was_left_out(tight: Result) -> None:
     lines = limit_lines(tight.report["time_limit"])
-    assert lines[0].endswith(" of 15 s")
+    assert lines[0].endswith(" of 10 s")
     assert lines[1].startswith("left out: ")
     assert "cross_layer_equalization (about " in lines[1]
     assert lines[2].startswith("with all of it the run would take about ")
