@@ -49,7 +49,7 @@ def without_saturation(
     first: Attempt,
     ways: Sequence[WayOut],
     write: Callable[[QuantPlan, QParamsTable], Emitted],
-    check: Callable[[Emitted, QuantPlan], VerifyReport],
+    check: Callable[[Emitted, QuantPlan, QParamsTable], VerifyReport],
 ) -> tuple[Attempt, list[str]]:
     """The first way to write the weights that kernels do not saturate on, with its remark; else what there was."""
     for remark, change in ways:
@@ -58,7 +58,7 @@ def without_saturation(
             emitted = write(plan, qparams)
         except (SpecError, UnsupportedError):
             continue  # the user's format, or how weights are stored, leaves no room for this way
-        checks = check(emitted, plan)
+        checks = check(emitted, plan, qparams)
         if _helps(checks, first.checks, at_all=change is ways[-1][1]):
             return Attempt(plan, qparams, emitted, checks), [remark]
     write(first.plan, first.qparams)  # the kernels differ for another reason, so the weights stay as they were

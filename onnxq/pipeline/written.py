@@ -195,7 +195,7 @@ class Writer:
 
         prepared = self.prepared
         emitted = emitted_with(self._plan, self._qparams)
-        checks = self._checked(emitted, self._plan)
+        checks = self._checked(emitted, self._plan, self._qparams)
         if checks.refusal is not None:
             raise_own_fault(checks.refusal, self._float_side.graph, self._session.dataset)
         fail_on(checks, self._warnings, self._examine)
@@ -207,10 +207,10 @@ class Writer:
         self._remarks += remarks
         return found
 
-    def _checked(self, emitted: Emitted, plan: QuantPlan) -> VerifyReport:
+    def _checked(self, emitted: Emitted, plan: QuantPlan, qparams: QParamsTable) -> VerifyReport:
         self._session.progress("verify", 0, None)
         with self.clock.stage("verify"):
-            with stand_in(self.prepared.graph, plan, self._qparams, self.prepared.backend) as rounded:
+            with stand_in(self.prepared.graph, plan, qparams, self.prepared.backend) as rounded:
                 checks = verify(
                     self._session.original,
                     _model_file(emitted),

@@ -228,6 +228,19 @@ def test_integer_layers_of_onnxruntime_stay_as_they_are(tmp_path: Path) -> None:
     assert {types[name] for name in scales} <= {TensorProto.FLOAT}
 
 
+def test_other_ways_to_write_weights_are_checked_with_their_own_parameters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processors whose kernels saturate try them; here each file is taken for one that needs it."""
+    monkeypatch.setattr("onnxq.pipeline.saturating_kernels.sums_are_exact", lambda: False)
+    monkeypatch.setattr("onnxq.pipeline.saturating_kernels.KERNEL_MARGIN_DB", 300.0)
+    golden = GOLDEN["transformer"]()
+    result = quantized(golden.model, golden.samples, "onnxruntime:rest=fp16", tmp_path)
+    assert result.plan.rest is not None
+    assert result.plan.rest.half
+    assert all(placement.spec == result.qparams[placement.tensor].spec for placement in result.plan)
+
+
 def test_a_model_of_half_precision_keeps_its_inputs_and_outputs(tmp_path: Path) -> None:
     net = Net("given", dtype=np.float16)
     x = net.node("Relu", net.conv(net.input("x", [1, 3, 8, 8]), 3, 8))
