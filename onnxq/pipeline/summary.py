@@ -247,25 +247,24 @@ def checks_line(report: JsonMapping) -> str:
 def size_line(model: Path | None, written: Path, constants: JsonMapping | None = None) -> str:
     """Size on disk before and after, external data included, and what the chip holds where the file has floats."""
     after = file_bytes(written)
-    explained = f"{_explained_size(written)}{_on_the_chip(after, constants)}"
+    stored = stored_bytes(written) if written.stat().st_size <= LOOKED_AT else Counter()
+    explained = f"{_explained_size(stored)}{_on_the_chip(stored.total() or after, constants)}"
     if model is None:
         return f"{human_bytes(after)}{explained}"
     before = file_bytes(model)
     return f"{human_bytes(before)} -> {human_bytes(after)} ({after / before:.2f}x){explained}"
 
 
-def _on_the_chip(after: int, constants: JsonMapping | None) -> str:
+def _on_the_chip(stored: int, constants: JsonMapping | None) -> str:
     """For files whose weights stay float, because the tool of the target quantizes them."""
-    if not constants or constants["chip"] > SMALLER_ON_THE_CHIP * min(after, constants["float"]):
+    if not constants or constants["chip"] > SMALLER_ON_THE_CHIP * min(stored, constants["float"]):
         return ""
     return f"; the tool of the target quantizes weights: about {human_bytes(constants['chip'])} on the chip"
 
 
-def _explained_size(written: Path) -> str:
+def _explained_size(stored: Counter[str]) -> str:
     """What the bytes of a file are, the most first; nothing for one that would take long to look at."""
-    if written.stat().st_size > LOOKED_AT:
-        return ""
-    sizes = {kind: size for kind, size in stored_bytes(written).most_common() if size}
+    sizes = {kind: size for kind, size in stored.most_common() if size}
     return ": " + ", ".join(f"{human_bytes(size)} {kind}" for kind, size in sizes.items()) if sizes else ""
 
 

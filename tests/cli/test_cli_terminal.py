@@ -7,6 +7,7 @@ import re
 import shlex
 from pathlib import Path
 
+import onnx
 import pytest
 
 from onnxq.cli.next_step import next_step
@@ -119,6 +120,17 @@ def test_sizes_say_what_the_chip_holds_where_the_file_has_floats(run, model: Pat
     assert "; the tool of the target quantizes weights: about " in said["tensorrt"]
     assert said["tensorrt"].endswith(" on the chip")
     assert "on the chip" not in said["qnn"]
+
+
+def test_sizes_of_files_with_much_text_are_those_of_their_numbers(run, model: Path, data: Path, tmp_path: Path) -> None:
+    """Exporters leave traces on every node, which are no weights."""
+    traced = onnx.load(model)
+    traced.graph.node[0].metadata_props.add(key="trace", value="line\n" * 40_000)
+    onnx.save(traced, tmp_path / "traced.onnx")
+    words = ("-b", "qnn", "-d", data, "--effort", "0", "--report", "no", "-o", tmp_path / "out")
+    done = run("quantize", tmp_path / "traced.onnx", *words)
+    assert "\nsize" in done.stdout
+    assert "quantizes weights" not in " ".join(done.stdout.split())
 
 
 def test_stages_are_told_and_logged(run, model: Path, data: Path, tmp_path: Path) -> None:

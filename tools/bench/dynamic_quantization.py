@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import onnxruntime as ort
+from onnx.shape_inference import InferenceError
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from onnxq import quantize
@@ -109,8 +110,8 @@ def main() -> None:
                     job(file, result)
                     found = worst(decibels(model, wanted, outputs_of(result, unseen)))
                     timed = Timed(result, unseen[:2])
-                except (DoesNotRun, ValueError, RuntimeError) as error:
-                    print(f"| {model.name} | {name} | {str(error)[:80]} | | |", flush=True)
+                except (DoesNotRun, ValueError, RuntimeError, InferenceError) as error:
+                    print(f"| {model.name} | {name} | {str(error).splitlines()[0][:80]} | | |", flush=True)
                     continue
                 ratios = []
                 for _ in range(ROUNDS):
