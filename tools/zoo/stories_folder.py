@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -230,13 +231,14 @@ def tokenizer(stored: bytes, count: int) -> dict[str, object]:
     }
 
 
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def run(write: Callable[..., None], description: str) -> None:
+    """The command of a language model: `write` is its `write_folder`."""
+    options = argparse.ArgumentParser(description=description)
     options.add_argument("out", type=Path)
     options.add_argument("--apart", action="store_true")
     given = options.parse_args()
-    write_folder(Cache(default_cache()), given.out, apart=given.apart)
+    write(Cache(default_cache()), given.out, apart=given.apart)
 
 
 if __name__ == "__main__":
-    main()
+    run(write_folder, __doc__.splitlines()[0])
