@@ -33,13 +33,15 @@ OVERSHOOT = 0.1
 
 @dataclass
 class _Running:
-    """The step that is run: when it has to be over, and where its present phase began."""
+    """The step that is run: when it began and has to be over, where its present phase began, and what it will take."""
 
     chosen: Chosen
     number: int
+    begun: float
     end: float
     phase: float
     done: int = 0
+    forecast: float = 0.0
 
 
 class Allowance:
@@ -101,7 +103,7 @@ class Allowance:
             self.tracker.drop(stage_of(chosen))
             return self._left_out(chosen, number, expected, begun=False)
         now = self._limit.now()
-        self._running = _Running(chosen, number, now + end, now)
+        self._running = _Running(chosen, number, now, now + end, now)
         return None
 
     def check(self, done: int = 0, total: int | None = None) -> None:
@@ -116,14 +118,16 @@ class Allowance:
         late = now - running.end
         if total and 0 < done < total:
             rest = (now - running.phase) * (total - done) / done
+            running.forecast = now + rest - running.begun
             # What the first pieces say is taken for true only where it is far beyond the limit.
             late = max(late, late + rest - self._limit.seconds * (OVERSHOOT if done >= SURE * total else 1.0))
         if late > 0:
             raise OutOfTime
 
     def broken_off(self, chosen: Chosen, number: int) -> Why:
-        """What to say of a step that `check` has ended."""
-        return self._left_out(chosen, number, self._seconds([str(chosen)]), begun=True)
+        """What to say of a step that `check` has ended: it would take what its pieces said, if that is more."""
+        forecast = self._running.forecast if self._running is not None else 0.0
+        return self._left_out(chosen, number, max(forecast, self._seconds([str(chosen)])), begun=True)
 
     def end(self, chosen: Chosen, *, whole: bool = True) -> None:
         """The step is over; one that was not `whole`, because it had nothing to change, tells nothing about others."""

@@ -102,6 +102,7 @@ def test_a_step_that_takes_much_longer_than_expected_is_broken_off() -> None:
     assert run.search(factor=40.0) == []
     first = next(one for one in run.limit.left_out if one.begun)
     assert first.what == "outlier_placement"
+    assert first.seconds == pytest.approx(40 * cost_of("outlier_placement").rounds)  # as its pieces say
     assert run.limit.kept
 
 
