@@ -27,6 +27,10 @@ BEHIND = ("emit", "verify", "page")
 SURE = 0.2
 """Share of a step that tells how long all of it takes."""
 
+WATCHED = 0.02
+"""Share of the limit for which a step is watched before its pace is believed: first pieces load libraries and are those
+of the largest images, and AdaRound on MobileNetV2 looked like 24 minutes after a second, and took one."""
+
 OVERSHOOT = 0.1
 """By how much of the limit a step may be expected to miss its time and still go on: forecasts are not that good."""
 
@@ -116,7 +120,7 @@ class Allowance:
             running.phase = now
         running.done = done
         late = now - running.end
-        if total and 0 < done < total:
+        if total and 0 < done < total and now - running.phase >= WATCHED * self._limit.seconds:
             rest = (now - running.phase) * (total - done) / done
             running.forecast = now + rest - running.begun
             # What the first pieces say is taken for true only where it is far beyond the limit.

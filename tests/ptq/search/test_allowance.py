@@ -106,6 +106,18 @@ def test_a_step_that_takes_much_longer_than_expected_is_broken_off() -> None:
     assert run.limit.kept
 
 
+def test_a_slow_first_piece_breaks_nothing_off() -> None:
+    """Libraries are loaded with it."""
+    run = Run(limit=100)
+    run.allowance.announce(run.schedule, METHODS)
+    name = next(iter(in_order(run.schedule)))
+    assert run.allowance.begin(name, METHODS[name], 1) is None
+    run.clock.pass_by(1.0)
+    run.allowance.check(1, 1000)
+    run.clock.pass_by(9.0)
+    run.allowance.check(900, 1000)
+
+
 @pytest.mark.parametrize("effort", [1, 3])
 @pytest.mark.parametrize("seed", range(40))
 def test_a_limit_is_kept_whatever_steps_take(seed: int, effort: int) -> None:
