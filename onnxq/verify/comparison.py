@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -99,13 +100,16 @@ class Comparison:
         selections: Selections | None = None,
     ) -> None:
         """Compare on samples; with `selections`, floating-point outputs are those for what the float model selects."""
-        # The float model's own meaning is what counts, so it runs without the optimizer, too.
         indices = [] if selections is None else selections.indices
         names, threads = self._names, samples.pace.threads
-        self._side.prepare(indices, threads)
+        feeds = iter(samples)
+        first = next(feeds, None)
 
         def where(count: int) -> str:
             return f"sample {samples.number(count)}"
+
+        said = "" if first is None else where(0)
+        self._side.prepare(indices, threads, first=first, count=samples.count, where=said)
 
         def run(count: int, feed: Feed) -> _Outputs | OnnxqError:
             found = self._side.outputs(indices, count, feed, where(count), threads)
@@ -141,7 +145,7 @@ class Comparison:
             self.samples += 1
             return True
 
-        run_in_order(iter(samples), run, add, samples.pace.workers)
+        run_in_order(chain(() if first is None else (first,), feeds), run, add, samples.pace.workers)
 
     def _add_kernels(self, exact: list[Any], fused: list[Any]) -> None:
         for name, one, other in zip(self._names, exact, fused, strict=True):
