@@ -23,7 +23,7 @@ from onnxq.runtime.collect_pass import CollectPass, Statistics, TooLarge
 from onnxq.runtime.dataset import Dataset
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.inputs import InputWatch
-from onnxq.runtime.pinned import pinned_tensors
+from onnxq.runtime.pinned import pinned_beside
 from onnxq.runtime.reduce import reducible
 from onnxq.runtime.samples import Sample, Samples, Shard
 from onnxq.runtime.session import CPU, Optimize, find_provider
@@ -184,7 +184,7 @@ class _Run:
         self._told = self._reached = 0
         self._arranged = False
         # The same for every pass, and whatever else is collected: see `onnxq.runtime.pinned`.
-        self._pinned = list(dict.fromkeys([*pinned_tensors(graph), *statistics]))
+        self._pinned = pinned_beside(graph, statistics)
 
     def all_passes(self) -> None:
         first = next(iter(self._data), None)

@@ -109,7 +109,8 @@ class Comparison:
             return f"sample {samples.number(count)}"
 
         said = "" if first is None else where(0)
-        self._side.prepare(indices, threads, first=first, count=samples.count, where=said)
+        others = (samples.count - 1) * samples.pace.run_bytes
+        self._side.prepare(indices, threads, first=first, bytes_of_others=others, where=said)
 
         def run(count: int, feed: Feed) -> _Outputs | OnnxqError:
             found = self._side.outputs(indices, count, feed, where(count), threads)

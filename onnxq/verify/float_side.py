@@ -25,7 +25,6 @@ from onnxq.numerics import SqnrAccumulator
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.sections import MANY_NODES, SectionedSession, unoptimized_session_of
 from onnxq.runtime.session import ModelInMemory, float_model, look_session, run_session
-from onnxq.runtime.tap import known_sizes
 from onnxq.verify.results import is_float
 
 if TYPE_CHECKING:
@@ -90,37 +89,41 @@ class FloatSide:
         return found
 
     def prepare(
-        self, further: Sequence[str], threads: int | None, *, first: Feed | None = None, count: int = 1, where: str = ""
+        self,
+        further: Sequence[str],
+        threads: int | None,
+        *,
+        first: Feed | None = None,
+        bytes_of_others: int = 0,
+        where: str = "",
     ) -> None:
         """Make the session, once for all files: that without the optimizer, and where it pays one with it.
 
-        `first` is the first of `count` samples that are going to be compared.
+        `first` is the first sample that is going to be compared; the runs of all others compute `bytes_of_others`.
         """
         key = (tuple(further), threads)
         if key in self._sessions:
             return
         with self._serialized(further) as model:
             self._sessions[key] = unoptimized_session_of(model, threads=threads)
-        if first is not None and threads is not None and not further and self._optimizing_pays(first, count):
+        if first is not None and threads is not None and not further and self._optimizing_pays(bytes_of_others):
             self._first = run_session(self._sessions[key], self.graph.output_names, first, where)
             optimized = self.as_users_run(threads=threads)
             if self._equal(self._first, run_session(optimized, self.graph.output_names, first, where)):
                 self._quick[threads] = optimized
 
-    def _optimizing_pays(self, first: Feed, count: int) -> bool:
+    def _optimizing_pays(self, computed: int) -> bool:
         """Whether runs of an optimized session make up for making it, and may stand for those of the model.
 
         Where a decision inside the model follows from its values, the order of sums could turn it.
         """
         nodes, weights = self.graph.gs.nodes, weight_bytes(self.graph.gs)
-        if len(nodes) > MANY_NODES or weights > MOST_TWICE or any(node.op in _DECIDES or bodies(node) for node in nodes):
+        if SAVED_PER_BYTE * computed <= OPTIMIZING_SECONDS + OPTIMIZING_PER_BYTE * weights or weights > MOST_TWICE:
             return False
-        names = [str(tensor.name) for node in nodes for tensor in node.outputs if tensor.name]
-        saved = (count - 1) * SAVED_PER_BYTE * sum(known_sizes(self.shaped, names, first).values())
-        return saved > OPTIMIZING_SECONDS + OPTIMIZING_PER_BYTE * weights
+        return len(nodes) <= MANY_NODES and not any(node.op in _DECIDES or bodies(node) for node in nodes)
 
     def _equal(self, exact: Sequence[Any], other: Sequence[Any]) -> bool:
-        """Whether two runs of the model differ by the order of their sums alone, in each output and each part of one."""
+        """Whether two runs of the model differ by the order of sums alone, in each output and each part of one."""
         for name, one, two in zip(self.graph.output_names, exact, other, strict=True):
             if not (is_float(one) and is_float(two) and one.shape == two.shape):
                 return False

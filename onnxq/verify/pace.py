@@ -17,10 +17,14 @@ from onnxq.runtime.workers import available_cores
 
 
 class Pace(NamedTuple):
-    """`workers` samples at a time, in sessions with `threads` threads for each run (None: those of onnxruntime)."""
+    """`workers` samples at a time, in sessions with `threads` threads for each run (None: those of onnxruntime).
+
+    `run_bytes` is the size of all that a run of the float model computes, as far as it is known.
+    """
 
     workers: int
     threads: int | None
+    run_bytes: int = 0
 
 
 ONE_BY_ONE = Pace(1, None)
@@ -32,6 +36,6 @@ def pace_for(graph: Graph, shapes: Mapping[str, Sequence[int]], samples: int) ->
     names = [str(tensor.name) for node in graph.gs.nodes for tensor in node.outputs if tensor.name]
     feed = {name: np.broadcast_to(np.uint8(0), shape) for name, shape in shapes.items()}
     # All that a run computes, though most of it is given back on the way: for each of the two models.
-    held = 2 * sum(known_sizes(graph, names, feed).values())
-    workers = max(1, min(cores, samples, default_memory_limit() // max(1, held)))
-    return Pace(workers, max(1, cores // workers))
+    held = sum(known_sizes(graph, names, feed).values())
+    workers = max(1, min(cores, samples, default_memory_limit() // max(1, 2 * held)))
+    return Pace(workers, max(1, cores // workers), held)

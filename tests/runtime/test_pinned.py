@@ -9,20 +9,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper
 
 from onnxq.demo import load_data, model_path
 from onnxq.graph import Graph, load
 from onnxq.observers import HistogramStatistic, RangeStatistic
 from onnxq.runtime import tap as tap_module
 from onnxq.runtime.collect import Engine, _Run, collect
-from onnxq.runtime.pinned import pinned_tensors
+from onnxq.runtime.pinned import pinned_beside, pinned_tensors
 from onnxq.runtime.session import ModelInMemory, Optimize, float_model
 from onnxq.runtime.tap import Tap
 from onnxq.session.prepare import prepare
 from tests.networks.exported import exported
 from tests.networks.exported import samples as exported_samples
 from tests.runtime.kernel_expressions import kernel_expressions
-from tests.runtime.small_graphs import bits
+from tests.runtime.small_graphs import bits, build, constant, info
 
 SETS = 6
 NETWORKS = ("digits", "resnet_torchscript", "transformer_torchscript")
@@ -99,6 +100,46 @@ def test_every_session_runs_the_same_kernels(
             assert made.keys() >= set(looked_at)
             for tensor, expression in made.items():
                 assert first.setdefault(tensor, expression) == expression, (tensor, others)
+
+
+@pytest.mark.parametrize("activation", ["Relu", "Clip"])
+@pytest.mark.parametrize("kernel", [1, 3])
+@pytest.mark.parametrize(("channels", "out", "group"), [(3, 32, 1), (16, 33, 1), (32, 32, 32), (20, 48, 2)])
+def test_an_activation_has_the_bits_of_its_convolution_apart(
+    channels: int, out: int, group: int, kernel: int, activation: str
+) -> None:
+    random = np.random.default_rng(channels + out + kernel)
+    weight = random.normal(0, 0.3, (out, channels // group, kernel, kernel))
+    limits = ["low", "high"] if activation == "Clip" else []
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], kernel_shape=[kernel] * 2, group=group, name="conv"),
+        helper.make_node(activation, ["c", *limits], ["a"], name="activation"),
+        helper.make_node("Conv", ["a", "v"], ["y"], name="last"),
+    ]
+    stored = [constant("w", weight), constant("b", random.normal(size=out)), constant("low", -0.1)]
+    stored += [constant("high", 0.9), constant("v", random.normal(0, 0.3, (16, out, 1, 1)))]
+    graph = build(nodes, [info("x", [1, channels, 13, 13])], [info("y", [1, 16, None, None])], stored)
+    graph.infer_shapes()
+    feed = {"x": random.normal(size=(1, channels, 13, 13)).astype(np.float32)}
+
+    assert pinned_beside(graph, ["a"]) == ["a", "y"]
+    assert pinned_beside(graph, ["c"]) == ["a", "y", "c"]
+    taps = [Tap(graph, ["a", "y"], pinned=pinned_beside(graph, names), threads=1) for names in (["a"], ["c"])]
+    together, apart = (tap.run(feed) for tap in taps)
+    assert all(together[name].tobytes() == apart[name].tobytes() for name in ("a", "y"))
+
+
+def test_what_others_read_of_a_convolution_stays_pinned() -> None:
+    weight = constant("w", np.ones((4, 4, 1, 1)))
+    relu, softmax = (
+        helper.make_node("Relu", ["c"], ["a"], name="a"),
+        helper.make_node("Softmax", ["c"], ["s"], name="s"),
+    )
+    for reader, others, outputs in ((relu, [softmax], ["a", "s"]), (relu, [], ["a", "c"]), (softmax, [], ["s"])):
+        nodes = [helper.make_node("Conv", ["x", "w"], ["c"], name="c"), reader, *others]
+        graph = build(nodes, [info("x", [1, 4, 5, 5])], [info(name, [1, 4, 5, 5]) for name in outputs], [weight])
+        graph.infer_shapes()
+        assert pinned_beside(graph, []) == pinned_tensors(graph)
 
 
 def test_without_pins_other_kernels_would_run(tmp_path: Path) -> None:
