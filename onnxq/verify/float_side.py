@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 EQUAL_DB = 100.0
 """SQNR from which two runs of a float model differ by the order of their sums alone (102 to 139 dB on real models)."""
 
-OPTIMIZING_SECONDS, OPTIMIZING_PER_BYTE, SAVED_PER_BYTE = 0.02, 1e-9, 7e-11
+OPTIMIZING_SECONDS, OPTIMIZING_PER_BYTE, SAVED_PER_BYTE = 0.02, 1e-9, 1e-10
 """What an optimized session costs, for a model and for each byte of its weights, and what it saves in a run for each
 byte of its tensors (measured on CNNs)."""
 
