@@ -115,6 +115,9 @@ class PackedBlocks:
 def pack_bits(codes: np.ndarray, bits: int) -> np.ndarray:
     """Numbers below 2^bits side by side in bytes along the last axis, which is filled up with zeros to whole bytes."""
     per_byte = 8 // bits
+    columns_together = codes.ndim == 2 and codes.flags.f_contiguous and not codes.flags.c_contiguous
+    if columns_together:  # rows of the turned numbers are packed as they lie, then a part of the bytes is turned
+        return _turned(_packed_down(codes.T, bits) if per_byte > 1 else codes.T)
     if per_byte == 1:
         return np.ascontiguousarray(codes)
     whole = -(-codes.shape[-1] // per_byte)
@@ -123,3 +126,25 @@ def pack_bits(codes: np.ndarray, bits: int) -> np.ndarray:
         part = codes[..., place::per_byte]
         packed[..., : part.shape[-1]] |= part << (place * bits)
     return packed
+
+
+def _packed_down(codes: np.ndarray, bits: int) -> np.ndarray:
+    """The same along the first of two axes."""
+    per_byte = 8 // bits
+    packed = codes[::per_byte].copy()
+    for place in range(1, per_byte):
+        part = codes[place::per_byte]
+        packed[: len(part)] |= part << (place * bits)
+    return packed
+
+
+_STRIP = 16
+"""Rows that are turned at a time: all at once, every number is in another line of the cache (5 to 10 times as long)."""
+
+
+def _turned(rows: np.ndarray) -> np.ndarray:
+    """The transposed matrix, in order in memory."""
+    turned = np.empty(rows.shape[::-1], rows.dtype)
+    for start in range(0, len(rows), _STRIP):
+        turned[:, start : start + _STRIP] = rows[start : start + _STRIP].T
+    return turned

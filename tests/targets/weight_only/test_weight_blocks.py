@@ -17,7 +17,7 @@ from onnxq.numerics import dequantize, fake_quantize, qparams_from_range, quanti
 from onnxq.place import place
 from onnxq.session.prepare import prepare
 from onnxq.targets.weight_only.matmul_nbits import to_nbits
-from onnxq.targets.weight_only.packed_blocks import PackedBlocks
+from onnxq.targets.weight_only.packed_blocks import PackedBlocks, pack_bits
 from onnxq.torchnet import to_torch
 from onnxq.torchnet.values import from_numpy, to_numpy
 from onnxq.types import PerBlock, QuantSpec
@@ -236,3 +236,15 @@ def test_blocks_lie_along_the_axis_that_a_layer_sums_over() -> None:
         assert isinstance(granularity, PerBlock)
         axes.append(granularity.axis)
     assert axes == [0, 0, 1]
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (16, 40), (37, 129)])
+def test_bytes_do_not_depend_on_how_the_numbers_lie_in_memory(bits: int, shape: tuple[int, int]) -> None:
+    codes = np.random.default_rng(bits).integers(0, 2**bits, shape).astype(np.uint8)
+    numbers = np.pad(codes, ((0, 0), (0, -shape[1] % (8 // bits))))
+    expected = sum(numbers[:, place :: 8 // bits].astype(int) << (place * bits) for place in range(8 // bits))
+    for given_codes in (codes, np.asfortranarray(codes)):
+        packed = pack_bits(given_codes, bits)
+        assert packed.flags.c_contiguous
+        assert np.array_equal(packed, expected)
