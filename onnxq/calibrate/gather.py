@@ -10,6 +10,7 @@ from onnxq.graph import Graph
 from onnxq.observers import Observer, RangeStatistic, make_observer
 from onnxq.runtime.collect import Engine, Progress, collect
 from onnxq.runtime.feeds import Feed
+from onnxq.runtime.kept_tap import KeptTap
 from onnxq.runtime.pinned import pinned_beyond
 from onnxq.runtime.samples import Shard
 from onnxq.types import PerBlock, PerChannel, Placement, QuantPlan, QuantSpec
@@ -125,17 +126,18 @@ def gather(
     shard: Shard | None = None,
     reusable: bool = False,
     progress: Progress | None = None,
+    beside: Mapping[str, RangeStatistic] | None = None,
+    kept: KeptTap | None = None,
 ) -> Gathered:
-    """Run the float graph over the data (or over one shard of it) and collect what the leaders' observers need."""
+    """Run the float graph over the data (or over one shard of it) and collect what the leaders' observers need.
+
+    `beside` are statistics of tensors that the same run fills, for somebody else; `kept` as for `collect`.
+    """
     statistics = wanted_statistics(leaders, reusable=reusable)
-    report = collect(
-        graph,
-        dataset,
-        {tensor: list(kinds.values()) for tensor, kinds in statistics.items()},
-        engine=engine,
-        shard=shard,
-        progress=progress,
-    )
+    filled = {tensor: list(kinds.values()) for tensor, kinds in statistics.items()}
+    for tensor, statistic in (beside or {}).items():
+        filled.setdefault(tensor, []).append(statistic)
+    report = collect(graph, dataset, filled, engine=engine, shard=shard, progress=progress, kept=kept)
     return Gathered(
         statistics,
         report.samples,
@@ -143,5 +145,5 @@ def gather(
         report.seconds,
         report.unreachable,
         report.notes,
-        pinned_beyond(graph, statistics),
+        pinned_beyond(graph, filled),
     )

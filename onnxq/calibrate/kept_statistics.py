@@ -12,13 +12,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from onnxq.calibrate.gather import Gathered, gather, wanted_statistics
+from onnxq.calibrate.channels_by_sample import Channels, WantedChannels, empty_channels
+from onnxq.calibrate.gather import Gathered, activation_leaders, gather, wanted_statistics
 from onnxq.graph import Graph
 from onnxq.observers import RangeStatistic, statistic_from_arrays
 from onnxq.runtime.collect import Engine, Progress
 from onnxq.runtime.feeds import Feed
+from onnxq.runtime.kept_tap import KeptTap
 from onnxq.runtime.samples import Selection
-from onnxq.types import Placement
+from onnxq.types import Placement, QuantPlan
 
 MOST_GRAPHS = 2
 """A model and one that is compared with it."""
@@ -35,7 +37,8 @@ class _OfGraph:
     """What is kept of one graph: the tensors with their kinds of statistics, and both parts as far as they are known.
 
     Both are collected for the `leaders` that were asked for first; who asks for some of them later gets the same.
-    `others_told` tells of the other samples what somebody knows without a run.
+    `others_told` tells of the other samples what somebody knows without a run. The same passes fill `channels`; `tap`
+    is the session of the first part, for the second.
     """
 
     graph: Graph
@@ -44,15 +47,24 @@ class _OfGraph:
     parts: dict[bool, Gathered] = field(default_factory=dict)
     whole: Gathered | None = None
     others_told: Callable[[], Gathered] | None = None
+    channels: Channels = field(default_factory=dict)
+    tap: KeptTap = field(default_factory=KeptTap)
 
 
 class KeptStatistics:
-    """Statistics on the samples `some` and on `others`, which are all samples together."""
+    """Statistics on the samples `some` and on `others`, which are all samples together.
 
-    def __init__(self, some: Part, others: Part, engine: Engine | None) -> None:
+    `channels` says of which tensors calibration also looks at each channel, for steps that will ask (`channels_of`).
+    """
+
+    def __init__(
+        self, some: Part, others: Part, engine: Engine | None, channels: WantedChannels = lambda graph, plan: {}
+    ) -> None:
         self._samples = {True: some, False: others}
         self._engine = engine
+        self._wanted_channels = channels
         self._kept: list[_OfGraph] = []
+        self._channels: list[tuple[Graph, Channels]] = []
 
     @property
     def others(self) -> Part:
@@ -88,21 +100,42 @@ class KeptStatistics:
             kept.whole = _merged(*(self._part(kept, some=some, progress=progress) for some in (True, False)))
         return kept.whole
 
-    def know(self, graph: Graph, leaders: Sequence[Placement], some: Gathered, others: Callable[[], Gathered]) -> None:
+    def know(
+        self,
+        graph: Graph,
+        leaders: Sequence[Placement],
+        some: Gathered,
+        others: Callable[[], Gathered],
+        channels: Channels,
+    ) -> None:
         """Take what the observers of the leaders would see of a graph, on `some` and on the other samples."""
+        self._keep_channels(graph, channels)
         kinds = {tensor: frozenset(found) for tensor, found in wanted_statistics(leaders).items()}
         self._keep(_OfGraph(graph, leaders, kinds, {True: some}, others_told=others))
 
-    def of_calibration(
-        self, graph: Graph, leaders: Sequence[Placement], progress: Progress | None = None
-    ) -> Gathered | None:
+    def of_calibration(self, graph: Graph, plan: QuantPlan, progress: Progress | None = None) -> Gathered | None:
         """The same in the place of what calibration collects; None also where feeds hold several samples.
 
         Statistics remember which samples had their largest values, and numbers of feeds are not those of samples then.
         """
+        feeds, leaders = sum(len(part.numbers) for part in self._samples.values()), activation_leaders(plan)
+        kept = self._of(graph, leaders, reusable=True)
+        if kept is None:
+            return None
+        if not kept.parts:
+            kept.channels = empty_channels(graph, self._wanted_channels(graph, plan), feeds)
         found = self.on_all(graph, leaders, progress)
-        feeds = sum(len(part.numbers) for part in self._samples.values())
-        return found if found is not None and found.samples == feeds else None
+        if found is None or found.samples != feeds:
+            return None
+        self._keep_channels(graph, kept.channels)
+        return found
+
+    def channels_of(self, graph: Graph) -> Channels:
+        """What was seen of the channels of a graph's tensors in each sample, where somebody has looked or told."""
+        return next((channels for known, channels in self._channels if known is graph), {})
+
+    def _keep_channels(self, graph: Graph, channels: Channels) -> None:
+        self._channels = [*self._channels[-MOST_GRAPHS + 1 :], (graph, channels)]
 
     def _of(self, graph: Graph, leaders: Sequence[Placement], reusable: bool) -> _OfGraph | None:
         wanted = wanted_statistics(leaders, reusable=True)
@@ -136,7 +169,11 @@ class KeptStatistics:
                 engine=self._engine,
                 reusable=True,
                 progress=None if progress is None else lambda done, _: progress(before + done, whole),
+                beside=kept.channels,
+                kept=kept.tap,
             )
+            if len(kept.parts) == len(self._samples):
+                kept.tap = KeptTap()  # nobody looks at this graph again
         return kept.parts[some]
 
 

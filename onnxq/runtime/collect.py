@@ -23,11 +23,12 @@ from onnxq.runtime.collect_pass import CollectPass, Statistics, TooLarge
 from onnxq.runtime.dataset import Dataset
 from onnxq.runtime.feeds import Feed
 from onnxq.runtime.inputs import InputWatch
+from onnxq.runtime.kept_tap import KeptTap
 from onnxq.runtime.pinned import pinned_beside
 from onnxq.runtime.reduce import reducible
 from onnxq.runtime.samples import Sample, Samples, Shard
 from onnxq.runtime.session import CPU, Optimize, find_provider
-from onnxq.runtime.tap import Tap, completed_sizes, default_memory_limit, divide, known_sizes, optimization_of
+from onnxq.runtime.tap import completed_sizes, default_memory_limit, divide, known_sizes, optimization_of
 from onnxq.runtime.workers import SampleQueue, available_cores
 
 ARRANGING_SECONDS, ARRANGING_PER_BYTE, ARRANGING_PER_NODE = 0.05, 2e-9, 1.5e-4
@@ -118,8 +119,11 @@ def collect(
     optimize: Optimize | None = None,
     progress: Progress | None = None,
     journal: Journal | None = None,
+    kept: KeptTap | None = None,
 ) -> CollectReport:
     """Update each tensor's statistics with all its values; a constant is looked at once, by the first shard.
+
+    `kept` is for a caller that goes on with other samples of the same graph: both use one session.
 
     Tensors inside bodies are seen without their shape, so their statistics must be per tensor.
     """
@@ -134,9 +138,8 @@ def collect(
     if not varying:
         return CollectReport(seconds=time.monotonic() - started)
     samples = Samples(graph, dataset, shard, lambda text: notes.setdefault(text))
-    run = _Run(
-        graph, samples, varying, engine or Engine(), optimize, progress, journal, _length(dataset, samples.shard)
-    )
+    length = _length(dataset, samples.shard)
+    run = _Run(graph, samples, varying, engine or Engine(), optimize, progress, journal, length, kept or KeptTap())
     run.all_passes()
     remarks = (*notes, *run.inputs.notes(), *run.memory_notes())
     return CollectReport(run.samples, time.monotonic() - started, run.passes, run.unreachable, remarks)
@@ -167,6 +170,7 @@ class _Run:
         progress: Progress | None,
         journal: Journal | None,
         length: int | None,
+        kept: KeptTap,
     ) -> None:
         self.samples = self.passes = 0
         self.inputs = InputWatch()
@@ -180,6 +184,7 @@ class _Run:
         self._progress = progress
         self._journal = journal
         self._length = length
+        self._taps = kept
         self._runs = self._pending_passes = 0
         self._told = self._reached = 0
         self._arranged = False
@@ -243,7 +248,7 @@ class _Run:
         # One thread in each kernel: cores work on different samples, and sums have one order however many there are.
         # An arranged session takes longer to make; its runs are faster and let go of tensors as soon as they can.
         new_tap = partial(
-            Tap,
+            self._taps.of,
             self._graph,
             pinned=self._pinned,
             arranged=self._arranged,

@@ -203,10 +203,9 @@ class Session:
         )
 
     def _gather_once(self, kept: KeptStatistics | None, plan: QuantPlan) -> Gathered | None:
-        leaders = activation_leaders(plan)
-        if kept is None or not leaders:
+        if kept is None or not activation_leaders(plan):
             return None
-        return kept.of_calibration(self.prepared.graph, leaders, partial(self.progress, "calibrate"))
+        return kept.of_calibration(self.prepared.graph, plan, partial(self.progress, "calibrate"))
 
     def recalibrated(self, state: State, samples: Samples | None = None, gathered: Gathered | None = None) -> State:
         """All parameters of a state anew, whose constants have changed: on all samples, or on some of them.

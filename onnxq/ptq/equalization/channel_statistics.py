@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from onnxq.calibrate.channels_by_sample import ChannelsBySample
 from onnxq.graph import Graph
 from onnxq.observers import RangeStatistic
 from onnxq.observers.statistics.range import Extent
@@ -101,10 +102,17 @@ def sample_rows(graph: Graph, axes: Mapping[str, int], task: Task, what: str) ->
     return {name: np.concatenate(parts) for name, parts in kept.items() if any(map(len, parts))}
 
 
+def axes_of(graph: Graph, layouts: Mapping[str, Layout], tensors: Iterable[str]) -> dict[str, int]:
+    """Tensor -> the axis of its channels, for those that are computed and have one."""
+    along = {name: channel_axis(layouts[name]) for name in tensors if not graph.is_constant(name)}
+    return {name: axis for name, axis in along.items() if axis is not None}
+
+
 class ChannelLook:
     """Ranges of channels, and rows, of several parts of the samples: each sample is run once, when it is asked for.
 
-    `parts` are those whose rows will be asked for, as `sample_rows` draws them.
+    Ranges that the statistics of the task know of this graph take no run. `parts` are those whose rows will be asked
+    for, as `sample_rows` draws them. The graph may be changed afterwards: what is asked for later is seen as it was.
     """
 
     def __init__(
@@ -116,10 +124,13 @@ class ChannelLook:
         task: Task,
         parts: Sequence[Samples],
     ) -> None:
-        self._graph, self._layouts, self._task, self._axes = graph, layouts, task, axes
-        along = {name: channel_axis(layouts[name]) for name in tensors if not graph.is_constant(name)}
-        self._along = {name: axis for name, axis in along.items() if axis is not None}
-        self._wanted = list(dict.fromkeys([*self._along, *axes]))
+        self._layouts, self._task, self._axes = layouts, task, axes
+        self._along = axes_of(graph, layouts, tensors)
+        known = {} if task.statistics is None else task.statistics.channels_of(graph)
+        self._known = {name: known[name].seen for name, axis in self._along.items() if _is_of(known.get(name), axis)}
+        unknown = [name for name in self._along if name not in self._known]
+        self._wanted = list(dict.fromkeys([*unknown, *axes]))
+        self._graph = graph.copy() if self._wanted else graph
         self._parts = [_Rows(part, axes, task.seed) for part in dict.fromkeys(parts)]
         self._extents: dict[int, dict[str, Extent]] = {}
         self._tap: tuple[list[str], Tap] | None = None
@@ -130,7 +141,8 @@ class ChannelLook:
         found = {name: RangeStatistic(axis) for name, axis in self._along.items()}
         magnitudes: dict[str, dict[int, np.ndarray]] = {name: {} for name in self._along}
         for number in samples.numbers:
-            for name, extent in self._extents[number].items():
+            extents = {name: seen[number] for name, seen in self._known.items() if number in seen}
+            for name, extent in (*extents.items(), *self._extents[number].items()):
                 found[name].add(extent)
                 magnitude = np.maximum(np.abs(extent.low), np.abs(extent.high))
                 magnitudes[name][number] = np.where(extent.count > 0, magnitude, 0.0)
@@ -172,9 +184,13 @@ class ChannelLook:
             looks = {
                 name: RangeStatistic(axis).look(values[name], number)
                 for name, axis in self._along.items()
-                if name in values
+                if name in values and name not in self._known
             }
         return number, values, {name: extent for name, extent in looks.items() if extent is not None}
+
+
+def _is_of(channels: ChannelsBySample | None, axis: int) -> bool:
+    return channels is not None and channels.axis == axis
 
 
 class _Rows:

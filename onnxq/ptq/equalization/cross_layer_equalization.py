@@ -21,10 +21,12 @@ share. With one scale per output channel the first weight follows by itself, and
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
-from onnxq.ptq.equalization.channel_statistics import ChannelLook, ChannelRanges
+from onnxq.graph import Graph
+from onnxq.ptq.equalization.channel_statistics import ChannelLook, ChannelRanges, axes_of
 from onnxq.ptq.equalization.precision import (
     ActivationShares,
     Size,
@@ -45,6 +47,7 @@ from onnxq.ptq.equalization.scalable_channels import (
 )
 from onnxq.ptq.equalization.scaled_ranges import tell_scaled
 from onnxq.ptq.method import FOR_EACH_CHANNEL, Improved, State, Task, at_least, improvement, limits, one_of
+from onnxq.types import QuantPlan
 
 HEADROOM = 1.5
 """Values of samples that are not seen may be this much larger before a bound is reached."""
@@ -78,10 +81,8 @@ def cross_layer_equalization(
     own = state.copy()
     scalable = find_scalable_channels(own.graph)
     tied = quantized_activations(own.plan, scalable) if activations else {}
-    bounded = [bound.tensor for bound in scalable.bounds] if relu6 == "data" else []
-    wanted = dict.fromkeys([*bounded, *(name for names in tied.values() for name in names)])
-    # Of a copy: samples that are asked for later are to be seen as they were before anything was scaled.
-    look = ChannelLook(own.graph.copy(), scalable.layouts, wanted, {}, task, ())
+    wanted = _looked_at(scalable, tied, bounds=relu6 == "data")
+    look = ChannelLook(state.graph, scalable.layouts, wanted, {}, task, ())
     ranges = look.ranges(task.samples)
     scalable, lowest = _within_bounds(scalable, ranges if relu6 == "data" else None)
     weights = weight_shares(own.graph, own.plan, scalable, balance)
@@ -97,6 +98,19 @@ def cross_layer_equalization(
     details = {"sweeps": solver.sweeps, "groups": len(scalable.groups)}
     tell_scaled(state, own, task, scalable, look.ranges, scales)
     return Improved(own, tuple(changed), tuple(declined), recalibrate=True, details=details)
+
+
+def _looked_at(scalable: ScalableChannels, tied: Mapping[str, list[str]], *, bounds: bool) -> list[str]:
+    """The tensors whose channels decide about scales: those in front of bounds, and those with scales of their own."""
+    bounded = [bound.tensor for bound in scalable.bounds] if bounds else []
+    return list(dict.fromkeys([*bounded, *(name for names in tied.values() for name in names)]))
+
+
+def scalable_channel_axes(graph: Graph, plan: QuantPlan) -> dict[str, int]:
+    """Tensor -> the axis of its channels, for those that equalization looks at where nobody says otherwise."""
+    scalable = find_scalable_channels(graph)
+    wanted = _looked_at(scalable, quantized_activations(plan, scalable), bounds=True)
+    return axes_of(graph, scalable.layouts, wanted)
 
 
 def _without_small_weights(

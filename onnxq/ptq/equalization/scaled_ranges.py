@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from onnxq.calibrate import activation_leaders
+from onnxq.calibrate.channels_by_sample import Channels
 from onnxq.calibrate.gather import Gathered, statistic_key, with_observers
 from onnxq.observers import RangeStatistic
 from onnxq.observers.statistics.range import two_largest
@@ -65,7 +66,21 @@ def tell_scaled(
         assert part is not None  # as that on the others is there
         return told(part, ranges_of(replace(task.samples, numbers=statistics.others.numbers)))
 
-    statistics.know(after.graph, leaders, told(some, known), of_others)
+    channels = _channels_of_divided(statistics.channels_of(before.graph), scalable, scales, source)
+    statistics.know(after.graph, leaders, told(some, known), of_others, channels)
+
+
+def _channels_of_divided(
+    before: Channels, scalable: ScalableChannels, scales: np.ndarray, source: Mapping[str, str]
+) -> Channels:
+    """What is known of the channels of each tensor, by its own name and by those of `source`, after the division."""
+    found = {}
+    for name, layout in scalable.layouts.items():
+        seen = before.get(source.get(name, name))
+        if seen is not None and seen.axis is not None and layout.size == layout.shape[seen.axis]:
+            own = scales[layout.ravel()]
+            found[name] = seen if (own == 1.0).all() else seen.divided(own)
+    return found
 
 
 def _of_divided(seen: ChannelRanges, scales: np.ndarray) -> RangeStatistic:

@@ -86,8 +86,7 @@ def look_at(own: State, task: Task, scalable: ScalableChannels) -> ChannelLook:
     tied = quantized_activations(own.plan, scalable)
     wanted = dict.fromkeys([*axes, *(name for names in tied.values() for name in names)])
     parts = (task.samples, task.samples.first(TRIED_ON), _halves(task.samples)[1])
-    # Of a copy: samples that are asked for later are to be seen as they were before anything was scaled.
-    return ChannelLook(own.graph.copy(), scalable.layouts, wanted, axes, task, parts)
+    return ChannelLook(own.graph, scalable.layouts, wanted, axes, task, parts)
 
 
 def smooth(subject: Subject, alpha: float, *, unseen: bool) -> tuple[Improved, np.ndarray]:

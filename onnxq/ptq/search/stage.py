@@ -15,6 +15,7 @@ from onnxq.emit.kept_simulation import KeptSimulation
 from onnxq.errors import ConfigError, did_you_mean
 from onnxq.graph.write import weight_bytes
 from onnxq.progress import Clock
+from onnxq.ptq.equalization.cross_layer_equalization import scalable_channel_axes
 from onnxq.ptq.method import ACTIVATIONS, IMPROVEMENTS, Samples, State, Task, method_name
 from onnxq.ptq.search.allowance import Allowance, read_skipped
 from onnxq.ptq.search.evaluator import Evaluator, KeptSessions, computed_in_integers
@@ -113,7 +114,11 @@ def statistics_to_share(session: Session) -> KeptStatistics | None:
     if any(shape[:1] not in ((), (1,)) for shape in (dataset.first_shapes() or {}).values()):
         return None
     split = split_samples(dataset)
-    return None if split is None else KeptStatistics(*split.in_parts(), config.engine())
+    if split is None:
+        return None
+    methods = frozenset(map(method_name, wanted_schedule(config).names()))
+    scales = "cross_layer_equalization" in methods
+    return KeptStatistics(*split.in_parts(), config.engine(), *([scalable_channel_axes] if scales else ()))
 
 
 def improve_model(
