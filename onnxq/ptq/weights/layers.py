@@ -16,6 +16,7 @@ from onnxq.numerics import fake_quantize
 from onnxq.ptq.method import State, Task
 from onnxq.ptq.weights.matrices import MatrixView, view_of_columns, view_of_conv, view_of_conv_transpose, view_of_rows
 from onnxq.ptq.weights.moments import (
+    Integers,
     KeptRows,
     Moments,
     Source,
@@ -26,6 +27,7 @@ from onnxq.ptq.weights.moments import (
 )
 from onnxq.ptq.weights.rows import ConvRows, MatrixRows, Rows
 from onnxq.ptq.weights.shrinkage import shrunk
+from onnxq.runtime.session import KEEP_PAIRS
 from onnxq.types import Placement, QParams
 
 FEW = 8
@@ -198,16 +200,16 @@ def _looked_at(
     state: State, task: Task, layers: Sequence[Layers], inputs: str, what: str, kept: Callable[[Layers], int]
 ) -> Iterator[tuple[Layers, Moments | KeptRows | str]]:
     """What was seen of each layer's inputs, or why nothing was."""
-    graph = state.graph
-    if inputs == "quantized":
-        graph = task.simulated(state)
+    graph, config = task.computed(state) if inputs == "quantized" else (state.graph, KEEP_PAIRS)
     needs = [[source_of(graph, reader, kept(each)) for reader in each.readers] for each in layers]
     known = [[source for source in need if isinstance(source, Source)] for need in needs]
     every = dict.fromkeys(source for sources in known for source in sources)
     done = 0
     for batch in in_batches(known, task.memory_limit):
         wanted = dict.fromkeys(source for i in batch for source in known[i])
-        moments = collect_moments(graph, wanted, task.samples, seed=task.seed, passes_for=every) if wanted else {}
+        moments = {}
+        if wanted:
+            moments = collect_moments(graph, wanted, task.samples, seed=task.seed, passes_for=every, config=config)
         for i in batch:
             task.progress(what, done, len(layers))
             done += 1
@@ -228,7 +230,21 @@ def source_of(graph: Graph, reader: Reader, kept: int = 0) -> Source | str:
     if graph.is_constant(tensor):
         return f"the input of '{reader.node}' is a constant"
     groups, _, columns = reader.view.matrices
-    return Source(tensor.name, reader.rows, groups, columns, kept)
+    return Source(tensor.name, reader.rows, groups, columns, kept, _integers_of(graph, tensor.name))
+
+
+def _integers_of(graph: Graph, tensor: str) -> Integers | None:
+    """The integers of a tensor with one scale that are computed; None for float tensors."""
+    maker = graph.producer(tensor)
+    if maker is None or maker.op != "DequantizeLinear" or len(maker.inputs) < 3:
+        return None
+    numbers, scale, zero_point = maker.inputs[:3]
+    if graph.is_constant(numbers) or graph.dtype(scale) != np.float32 or not graph.is_constant(scale):
+        return None
+    of_scale, of_zero_point = graph.values(scale), graph.values(zero_point)
+    if of_scale.size != 1 or of_zero_point.dtype.kind not in "iu":
+        return None
+    return Integers(numbers.name, float(of_scale.item()), int(of_zero_point.item()))
 
 
 def write_chosen(graph: Graph, tensor: str, chosen: np.ndarray, qparams: QParams) -> bool:

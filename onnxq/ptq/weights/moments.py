@@ -14,7 +14,7 @@ the same, for a fraction of the work: E[(d x)^2] is then their mean (`ThinMoment
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,10 +32,24 @@ FEWEST_ROWS = 4096
 
 
 @dataclass(frozen=True)
+class Integers:
+    """The tensor of integers that a float one is made of, by a DequantizeLinear with these constants."""
+
+    tensor: str
+    scale: float
+    zero_point: int
+
+    def floats(self, values: np.ndarray) -> np.ndarray:
+        """What DequantizeLinear makes of them, bit for bit."""
+        return (values.astype(np.int32) - self.zero_point).astype(np.float32) * np.float32(self.scale)
+
+
+@dataclass(frozen=True)
 class Source:
     """Rows of a tensor of the main graph; `groups` matrices are multiplied, with `columns` columns each.
 
-    `kept` rows are kept as they are, over all samples, in the place of their moments; 0 makes moments.
+    `kept` rows are kept as they are, over all samples, in the place of their moments; 0 makes moments. Where the tensor
+    is made of `integers`, those are what a run returns: a float tensor that somebody asks for has no integer kernel.
     """
 
     tensor: str
@@ -43,6 +57,15 @@ class Source:
     groups: int
     columns: int
     kept: int = 0
+    integers: Integers | None = None
+
+    @property
+    def returned(self) -> str:
+        """The tensor that a run returns."""
+        return self.tensor if self.integers is None else self.integers.tensor
+
+    def values(self, returned: np.ndarray) -> np.ndarray:
+        return returned if self.integers is None else self.integers.floats(returned)
 
     @property
     def bytes(self) -> int:
@@ -121,19 +144,21 @@ def collect_moments(
     seed: int = 0,
     most_rows: int | None = None,
     passes_for: Collection[Source] = (),
+    config: Mapping[str, str] = KEEP_PAIRS,
 ) -> dict[Source, Moments | KeptRows]:
     """The moments of all sources, or some of their rows, in one pass over the samples.
 
     `passes_for` are those of all passes, where this is one of several: each pins the tensors of all of them, so that
     their bits do not depend on how many passes there are.
 
-    `most_rows` limits the rows of a source over all samples; None takes `Source.most_rows`.
+    `most_rows` limits the rows of a source over all samples; None takes `Source.most_rows`. `config` is that of the
+    session.
     """
     found: dict[Source, Moments | KeptRows] = {
         source: KeptRows() if source.kept else Moments(source.groups, source.columns) for source in sources
     }
-    tensors, pinned = ({source.tensor: None for source in each} for each in (found, passes_for))
-    tap = Tap(graph, tensors, pinned=pinned, arranged=not pinned.keys() <= tensors.keys(), threads=1, config=KEEP_PAIRS)
+    tensors, pinned = ({source.returned: None for source in each} for each in (found, passes_for))
+    tap = Tap(graph, tensors, pinned=pinned, arranged=not pinned.keys() <= tensors.keys(), threads=1, config=config)
 
     def look(numbered: tuple[int, Feed]) -> list[RowSums | np.ndarray]:
         number, feed = numbered
@@ -142,7 +167,7 @@ def collect_moments(
         for source in found:
             limit = source.most_rows() if most_rows is None else most_rows
             random = np.random.default_rng((seed, number, zlib.crc32(source.tensor.encode())))
-            rows = source.rows.rows(values[source.tensor], -(-limit // len(samples)), random)
+            rows = source.rows.rows(source.values(values[source.returned]), -(-limit // len(samples)), random)
             looked.append(rows.astype(np.float32) if source.kept else sums_of(rows))
         return looked
 
