@@ -165,7 +165,7 @@ class _OutputSearch:
 
     def __init__(self, values: np.ndarray, held: QParams, view: MatrixView, form: WholeForm | ThinForm) -> None:
         self.best = _Best(held)
-        self._weight = view.unfold(values)
+        self._weight = np.ascontiguousarray(view.unfold(values))  # rounding in C takes rows that lie side by side
         self._form = form
         numbers = np.arange(held.scale.size).reshape(held.scale.shape)
         self._cells = view.unfold(spread(numbers, held.spec.granularity, values.shape))
