@@ -246,7 +246,7 @@ def _extent_of_piece(values: np.ndarray, axis: int | None, sample: int) -> Exten
             return extent_of_tensor(lowest, highest, values.size, sample)
     over = None if axis is None else other_axes(values.ndim, axis)
     with np.errstate(invalid="ignore"):
-        low, high = np.atleast_1d(values.min(axis=over)), np.atleast_1d(values.max(axis=over))
+        low, high = (_reduced(extreme, values, axis) for extreme in (np.minimum, np.maximum))
     # NaN and infinities always show in the minimum or the maximum, so clean data needs no pass of its own for them.
     lowest, highest = float(low.min()), float(high.max())
     if math.isfinite(lowest) and math.isfinite(highest):
@@ -260,6 +260,15 @@ def _extent_of_piece(values: np.ndarray, axis: int | None, sample: int) -> Exten
     peak = max(-float(low.min()), float(high.max()))
     peaks = ((peak, sample),) if peak > -np.inf else ()
     return Extent(low, high, count, values.size - int(count.sum()), sample, peaks)
+
+
+def _reduced(extreme: np.ufunc, values: np.ndarray, axis: int | None) -> np.ndarray:
+    """The least or the largest value of each row."""
+    if axis is not None and values.flags.c_contiguous and math.prod(values.shape[:axis]) == 1:
+        length = math.prod(values.shape[axis + 1 :])
+        if length > 1:  # rows that lie one behind the other: short ones take half the time this way
+            return np.asarray(extreme.reduceat(values.reshape(-1), np.arange(0, values.size, length)))
+    return np.atleast_1d(extreme.reduce(values, axis=None if axis is None else other_axes(values.ndim, axis)))
 
 
 def _unite(whole: Extent, part: Extent) -> None:

@@ -33,8 +33,6 @@ from onnxq.types import Placement, QParams
 FEW = 8
 """Large samples that second moments of one number for many weights take."""
 
-FEW_ROWS = 1024
-"""Rows that they take: with 128 columns at most, these tell the error of an output as well as four times as many."""
 
 INPUTS = ("quantized", "float")
 """Whose activations a layer is fitted to: those of the model with its quantizers, or of the float model."""
@@ -192,7 +190,7 @@ def with_thin_moments(
     """The same for steps that choose one number for many weights: a few samples will do for them, and a number of rows
     in the place of the matrix where `kept` says so (0 makes the matrix)."""
     few = replace(task, samples=task.samples.few(FEW))
-    for layer, seen in _looked_at(state, few, layers, inputs, what, kept, most_rows=FEW_ROWS):
+    for layer, seen in _looked_at(state, few, layers, inputs, what, kept):
         if isinstance(seen, str):
             yield layer, seen
         else:
@@ -206,8 +204,6 @@ def _looked_at(
     inputs: str,
     what: str,
     kept: Callable[[Layers], int],
-    *,
-    most_rows: int | None = None,
 ) -> Iterator[tuple[Layers, Moments | KeptRows | str]]:
     """What was seen of each layer's inputs, or why nothing was."""
     graph, config = task.computed(state) if inputs == "quantized" else (state.graph, KEEP_PAIRS)
@@ -219,9 +215,7 @@ def _looked_at(
         wanted = dict.fromkeys(source for i in batch for source in known[i])
         moments = {}
         if wanted:
-            moments = collect_moments(
-                graph, wanted, task.samples, seed=task.seed, most_rows=most_rows, passes_for=every, config=config
-            )
+            moments = collect_moments(graph, wanted, task.samples, seed=task.seed, passes_for=every, config=config)
         for i in batch:
             task.progress(what, done, len(layers))
             done += 1

@@ -151,7 +151,7 @@ def collect_moments(
     `passes_for` are those of all passes, where this is one of several: each pins the tensors of all of them, so that
     their bits do not depend on how many passes there are.
 
-    `most_rows` limits the rows of a source over all samples, which are `Source.most_rows` else. `config` is that of the
+    `most_rows` limits the rows of a source over all samples; None takes `Source.most_rows`. `config` is that of the
     session.
     """
     found: dict[Source, Moments | KeptRows] = {
@@ -165,7 +165,7 @@ def collect_moments(
         values = tap.run(feed, f"sample {samples.numbers[number]}")
         looked: list[RowSums | np.ndarray] = []
         for source in found:
-            limit = source.most_rows() if most_rows is None else min(source.most_rows(), most_rows)
+            limit = source.most_rows() if most_rows is None else most_rows
             random = np.random.default_rng((seed, number, zlib.crc32(source.tensor.encode())))
             rows = source.rows.rows(source.values(values[source.returned]), -(-limit // len(samples)), random)
             looked.append(rows.astype(np.float32) if source.kept else sums_of(rows))
