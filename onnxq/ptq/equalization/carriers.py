@@ -35,7 +35,7 @@ def _clip(flow: Flow, node: Node) -> Layout:
     if low > 0 or high < 0:
         raise Stop("clips to bounds without 0 between them")
     if any(bound and math.isfinite(bound) for bound in (low, high)):
-        flow.bounds.append(Bound(node.name, node.inputs[0].name, layout, low, high))
+        flow.bounds.append(Bound(node.name, node.outputs[0].name, layout, low, high))
     return layout
 
 

@@ -101,7 +101,7 @@ def cross_layer_equalization(
 
 
 def _looked_at(scalable: ScalableChannels, tied: Mapping[str, list[str]], *, bounds: bool) -> list[str]:
-    """The tensors whose channels decide about scales: those in front of bounds, and those with scales of their own."""
+    """The tensors whose channels decide about scales: those behind bounds, and those with scales of their own."""
     bounded = [bound.tensor for bound in scalable.bounds] if bounds else []
     return list(dict.fromkeys([*bounded, *(name for names in tied.values() for name in names)]))
 

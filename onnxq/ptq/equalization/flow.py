@@ -37,7 +37,11 @@ class Edit:
 
 @dataclass(frozen=True)
 class Bound:
-    """A Clip whose bounds are numbers other than 0: exact only where values stay between them, before and after."""
+    """A Clip whose bounds are numbers other than 0: exact only where values stay between them, before and after.
+
+    `tensor` is what it makes, which tells whether values come close to a bound as well as what it reads does, and lets
+    onnxruntime put the Clip into the layer in front of it.
+    """
 
     node: str
     tensor: str
