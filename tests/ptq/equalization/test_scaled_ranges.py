@@ -7,12 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from onnxq.calibrate import activation_leaders, gather, kept_statistics
+from onnxq.calibrate import activation_leaders, channels_by_sample, gather, kept_statistics
+from onnxq.calibrate.channels_by_sample import ChannelsBySample
 from onnxq.calibrate.gather import Gathered
 from onnxq.demo import load_data, model_path
+from onnxq.ptq.equalization import channel_statistics
+from onnxq.ptq.equalization.cross_layer_equalization import scalable_channel_axes
 from onnxq.ptq.method import Improved, State, Task, read_improvement
 from onnxq.ptq.search.sample_split import split_samples
 from onnxq.ptq.search.stage import statistics_to_share
+from onnxq.runtime.collect import collect
 from onnxq.session.session import open_session
 
 SAMPLES = [{"image": image[None]} for image in load_data().calibration[:16]]
@@ -78,3 +82,47 @@ def test_observers_that_look_at_more_than_a_range_take_a_run() -> None:
 def test_nobody_is_told_where_no_statistics_are_kept() -> None:
     _, before, task = equalized("minmax")
     assert read_improvement("cross_layer_equalization").run(before, replace(task, statistics=None)).changed
+
+
+def looked_at(state: State, task: Task) -> dict[str, dict[int, tuple[np.ndarray, np.ndarray]]]:
+    """Ends of the channels of each tensor in each sample, by a run of the state's own graph."""
+    axes = scalable_channel_axes(state.graph, state.plan)
+    statistics = {name: ChannelsBySample(axis) for name, axis in axes.items()}
+    collect(state.graph, task.samples.dataset, {name: (statistic,) for name, statistic in statistics.items()})
+    return {
+        name: {number: (extent.low, extent.high) for number, extent in statistic.seen.items()}
+        for name, statistic in statistics.items()
+    }
+
+
+def test_channels_are_looked_at_while_calibrating_and_followed_through_equalization() -> None:
+    found, before, task = equalized("minmax")
+    assert task.statistics is not None
+    for state in (before, found.state):
+        known = task.statistics.channels_of(state.graph)
+        expected = looked_at(state, task)
+        assert expected
+        assert expected.keys() <= known.keys()
+        for name, by_sample in expected.items():
+            assert known[name].seen.keys() == by_sample.keys() == set(range(len(SAMPLES)))
+            for number, ends in by_sample.items():
+                seen = known[name].seen[number]
+                np.testing.assert_allclose((seen.low, seen.high), ends, rtol=1e-4, atol=1e-5)
+
+
+def test_equalization_runs_nothing_that_calibration_has_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, before, task = equalized("minmax")
+    monkeypatch.delattr(channel_statistics, "Tap")
+    again = read_improvement("cross_layer_equalization").run(before, task)
+    assert again.changed == found.changed
+
+
+def test_more_channels_than_memory_is_meant_for_are_looked_at_when_somebody_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    expected, _, _ = equalized("minmax")
+    monkeypatch.setattr(channels_by_sample, "MOST_BYTES", 1000)
+    found, before, task = equalized("minmax")
+    assert task.statistics is not None
+    assert not task.statistics.channels_of(before.graph)
+    assert found.changed == expected.changed

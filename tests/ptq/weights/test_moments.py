@@ -11,7 +11,7 @@ import pytest
 
 from onnxq.graph import Graph
 from onnxq.ptq.weights import moments as moments_module
-from onnxq.ptq.weights.layers import layers_of, quantized_weights, with_moments
+from onnxq.ptq.weights.layers import layers_of, quantized_weights, source_of, with_moments
 from onnxq.ptq.weights.moments import Moments, Source, collect_moments, in_batches
 from onnxq.ptq.weights.rows import MatrixRows
 from onnxq.runtime.tap import Tap
@@ -93,3 +93,27 @@ def test_all_passes_for_moments_pin_the_same_tensors(monkeypatch: pytest.MonkeyP
     assert len(seen) > 2
     assert sizes[0] > max(sizes[1:])
     assert all(each == pinned[0] for each in pinned)
+
+
+def test_inputs_of_layers_are_the_same_as_integers_and_as_floats(block: Ready) -> None:
+    """What integer kernels make, dequantized here, is what DequantizeLinear makes of it."""
+    graph = block.task.simulated(block.state)
+    layers, _ = layers_of(block.state, quantized_weights(block.state)[0])
+    sources = [source_of(graph, reader) for layer in layers for reader in layer.readers]
+    quantized = [source for source in sources if isinstance(source, Source) and source.integers is not None]
+    assert quantized
+    as_floats = [replace(source, integers=None) for source in quantized]
+    ours = collect_moments(graph, quantized, block.task.samples)
+    theirs = collect_moments(graph, as_floats, block.task.samples)
+    for one, other in zip(quantized, as_floats, strict=True):
+        mine, expected = ours[one], theirs[other]
+        assert isinstance(mine, Moments)
+        assert isinstance(expected, Moments)
+        assert mine.count == expected.count
+        np.testing.assert_array_equal(mine.total, expected.total)
+
+
+def test_a_float_input_of_a_layer_has_no_integers(block: Ready) -> None:
+    layers, _ = layers_of(block.state, quantized_weights(block.state)[0])
+    sources = [source_of(block.state.graph, layer.readers[0]) for layer in layers]
+    assert all(isinstance(source, Source) and source.integers is None for source in sources)
