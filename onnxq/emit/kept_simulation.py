@@ -39,8 +39,11 @@ class KeptSimulation:
         self._backend = backend
         self._kept: list[_Kept] = []
 
-    def of(self, graph: Graph, plan: QuantPlan, qparams: QParamsTable) -> Graph:
-        """The simulated model, which the caller may change; `plan` has the active quantizers alone."""
+    def of(self, graph: Graph, plan: QuantPlan, qparams: QParamsTable, *, lent: bool = False) -> Graph:
+        """The simulated model, which the caller may change; `plan` has the active quantizers alone.
+
+        One that is `lent` must not be changed, and is another one after the next call.
+        """
         if self._backend.simulations or self._cannot_be_kept(graph):
             return simulate(graph, plan, qparams, self._backend, pairs=True)[0]
 
@@ -51,10 +54,12 @@ class KeptSimulation:
                 return model.graph
             return _Parts(model.graph, model.constants, model.scales, quantized_values)
 
-        return self._of(graph, plan, qparams, "pairs", anew)
+        return self._of(graph, plan, qparams, "pairs", anew, lent=lent)
 
-    def in_integers(self, graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend) -> Graph:
-        """The model as it is written for a backend whose files run in onnxruntime; the caller may change it."""
+    def in_integers(
+        self, graph: Graph, plan: QuantPlan, qparams: QParamsTable, backend: Backend, *, lent: bool = False
+    ) -> Graph:
+        """The model as it is written for a backend whose files run in onnxruntime; to be changed or `lent` as `of`."""
 
         def whole() -> Graph:
             return to_qdq(graph, plan, qparams, backend, rounded=True)[0]
@@ -65,25 +70,34 @@ class KeptSimulation:
                 return whole()
             return _Parts(model.graph, model.constants, model.scales, quantized_numbers, model.saturating)
 
-        return whole() if self._cannot_be_kept(graph) else self._of(graph, plan, qparams, backend.name, anew)
+        if self._cannot_be_kept(graph):
+            return whole()
+        return self._of(graph, plan, qparams, backend.name, anew, lent=lent)
 
     def _cannot_be_kept(self, graph: Graph) -> bool:
         return weight_bytes(graph.gs) > MOST_BYTES or any(map(bodies, graph.gs.nodes))
 
     def _of(
-        self, graph: Graph, plan: QuantPlan, qparams: QParamsTable, kind: str, anew: Callable[[], Graph | _Parts]
+        self,
+        graph: Graph,
+        plan: QuantPlan,
+        qparams: QParamsTable,
+        kind: str,
+        anew: Callable[[], Graph | _Parts],
+        *,
+        lent: bool,
     ) -> Graph:
         nodes, formats = nodes_of(graph), (kind, formats_of(plan))
         for kept in self._kept:
             if kept.nodes == nodes and kept.formats == formats and kept.take(graph, plan, qparams):
                 self._kept.remove(kept)
                 self._kept.append(kept)
-                return kept.model.graph.copy()
+                return kept.model.graph if lent else kept.model.graph.copy()
         model = anew()
         if isinstance(model, Graph):
             return model
         self._kept = [*self._kept[1 - MOST_KEPT :], _Kept(nodes, formats, graph, qparams, model)]
-        return self._kept[-1].model.graph.copy()
+        return model.graph if lent else model.graph.copy()
 
 
 def nodes_of(graph: Graph) -> list[tuple[Any, ...]]:

@@ -40,7 +40,7 @@ Arguments = Mapping[str, Argument]
 class State:
     """A model between two steps: the float graph after the passes with its present constants, plan and parameters.
 
-    A step returns a new State with a graph of its own (`graph.copy()` is cheap); the one it got stays as it is.
+    A step returns a new State, with a graph of its own where it changes that; the one it got stays as it is.
     """
 
     graph: Graph
@@ -50,6 +50,10 @@ class State:
     def copy(self) -> State:
         """A state whose graph and table can be changed."""
         return replace(self, graph=self.graph.copy(), qparams=self.qparams.copy())
+
+    def with_own_parameters(self) -> State:
+        """A state whose table alone can be changed."""
+        return replace(self, qparams=self.qparams.copy())
 
 
 @dataclass(frozen=True)

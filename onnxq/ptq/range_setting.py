@@ -38,7 +38,7 @@ def range_setting(state: State, task: Task, observer: str = "mse") -> Improved:
         },
     )
     leaders = [plan[placement.tensor] for placement in free]
-    result = State(state.graph, plan, state.copy().qparams)
+    result = replace(state.with_own_parameters(), plan=plan)
     kept = None if task.statistics is None else task.statistics.on_all(state.graph, leaders)
     gathered = kept or gather(state.graph, leaders, task.samples.dataset, engine=task.engine)
     activation_ranges(state.graph, leaders, gathered, result.qparams)

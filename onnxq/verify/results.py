@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from onnxq.graph import Graph
-from onnxq.graph.joined import Join, evaluated_parts, joins
+from onnxq.graph.joined import Join, evaluated_parts
 from onnxq.graph.scored import scores_of
 from onnxq.numerics import SqnrAccumulator
 from onnxq.verify.decisions import DecisionCount
@@ -101,10 +101,11 @@ Outputs = Mapping[str, np.ndarray]
 class ExpectedResults:
     """What the float model makes of some samples, and which of its outputs count as several parts."""
 
-    def __init__(self, reference: Graph, expected: Sequence[Outputs]) -> None:
+    def __init__(self, joined: Mapping[str, Sequence[Join]], expected: Sequence[Outputs]) -> None:
+        """`joined` are the joins of the float model (`onnxq.graph.joined.joins`)."""
         self._expected = expected
         self._parts: dict[str, tuple[Join, list[int]]] = {}
-        for name, found in joins(reference).items():
+        for name, found in joined.items():
             outputs = [each[name] for each in expected]
             if all(map(is_float, outputs)):
                 parts = evaluated_parts(found, partial(_powers_of, outputs))

@@ -146,7 +146,7 @@ def _margin(new: Candidate, old: Candidate) -> float:
 
 def settled(state: State, backend: Backend) -> State:
     """The state with what follows from its parameters: tied tensors, biases, and the target's own rules."""
-    result = state.copy()
+    result = state.with_own_parameters()
     with collector_paused():
         complete(result.graph, result.plan, result.qparams)
     return replace(result, qparams=refine(result.graph, result.plan, result.qparams, backend).qparams)

@@ -29,6 +29,7 @@ from onnxq.emit.kept_simulation import KeptSimulation
 from onnxq.errors import ConfigError, DataError
 from onnxq.graph import Graph, Node
 from onnxq.graph.caches import caches
+from onnxq.graph.joined import Join, joins
 from onnxq.graph.write import weight_bytes
 from onnxq.ptq.method import State
 from onnxq.ptq.search.next_tokens import logits_of, root_chances
@@ -99,6 +100,7 @@ class KeptSessions:
         self._most_bytes = most_bytes
         self._states: list[tuple[State, tuple[str, ...], GivenSession]] = []
         self._float: tuple[Graph, tuple[str, ...], Any] | None = None
+        self._joins: tuple[Graph, Mapping[str, Sequence[Join]]] | None = None
 
     def of(self, state: State, selecting: Sequence[str] = ()) -> GivenSession:
         """A session for what the target would compute; `selecting` nodes are given what they select."""
@@ -110,11 +112,11 @@ class KeptSessions:
                 return kept[2]
         self._forget_unless_all_fit(state.graph)
         self._states = self._states[max(0, len(self._states) + 1 - self._room(state.graph)) :]
-        if self._in_integers is None:
-            graph, make = self._simulation.of(state.graph, state.plan.active, state.qparams), _session_of
+        parts, backend, lent = (state.graph, state.plan.active, state.qparams), self._in_integers, not wanted
+        if backend is None:
+            graph, make = self._simulation.of(*parts, lent=lent), _session_of
         else:
-            graph = self._simulation.in_integers(state.graph, state.plan.active, state.qparams, self._in_integers)
-            make = _integer_session_of
+            graph, make = self._simulation.in_integers(*parts, backend, lent=lent), _integer_session_of
         session = GivenSession.of(graph, selecting, make)
         self._states.append((state, wanted, session))
         return session
@@ -126,6 +128,12 @@ class KeptSessions:
         if self._float is None or self._float[0] is not graph or self._float[1] != tuple(further):
             self._float = (graph, tuple(further), _session_of(graph, further))
         return self._float[2]
+
+    def joins_of(self, graph: Graph) -> Mapping[str, Sequence[Join]]:
+        """Which outputs of the float model are several results; found once for all evaluators."""
+        if self._joins is None or self._joins[0] is not graph:
+            self._joins = graph, joins(graph)
+        return self._joins[1]
 
     def forget(self) -> None:
         """Give back their memory, where it is much."""
@@ -196,7 +204,8 @@ class Evaluator:
 
     @cached_property
     def _results(self) -> ExpectedResults:
-        return ExpectedResults(self._reference, self._expected)
+        joined = joins(self._reference) if self._last is None else self._last.joins_of(self._reference)
+        return ExpectedResults(joined, self._expected)
 
     @property
     def name(self) -> str:

@@ -63,7 +63,7 @@ def weight_scale_search(state: State, task: Task, *, objective: str, inputs: str
                embeddings, weights that share a scale) are searched by their own error. weights: all of them
     inputs     quantized or float: whose activations the outputs are computed with
     """
-    result = state.copy()
+    result = state.with_own_parameters()
     sharing, own, declined = searchable_weights(state)
     changed: list[str] = []
     details: JsonObject = {}
